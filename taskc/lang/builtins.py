@@ -8,12 +8,10 @@ from __future__ import annotations
 import ast
 import builtins
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from functools import reduce as fold
 from typing import Any
 
 from taskc.ir import nodes as ir
-from taskc.ir.code_size import trip_count
 from taskc.ir.types import f64
 from taskc.lang import (
     barriers,
@@ -24,13 +22,14 @@ from taskc.lang import (
     memory,
     numbers,
     operations,
+    ranges,
     roles,
     snippets,
     warpgroups,
 )
 from taskc.lang.calls import Handler, bind
 from taskc.lang.context import Context
-from taskc.lang.conversions import condition, constant_integer, index, scalar, unify
+from taskc.lang.conversions import condition, scalar, unify
 from taskc.lang.expressions import Evaluated
 from taskc.lang.names import INTRINSICS, UNARY_FUNCTIONS
 from taskc.lang.operators import boolean_operation, check_operator, compute, select
@@ -38,7 +37,6 @@ from taskc.lang.refusals import REFUSED_CALLS
 from taskc.lang.values import (
     NOTHING,
     Nothing,
-    RangeLoop,
     Transposed,
     Value,
     describe,
@@ -168,8 +166,6 @@ def _fma(context: Context, node: ast.Call) -> Value:
     return ir.Fused(operands[0], operands[1], operands[2], loc=context.locate(node))
 
 
-MOST_UNROLLED = 1024
-
 _PYTHON_ONLY = (
     *(ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.Lambda, ast.JoinedStr),
     *(ast.Dict, ast.Set, ast.Starred),
@@ -200,74 +196,6 @@ def _evaluate_python(context: Context, argument: ast.expr, parts: list[ast.AST])
                 raise context.error(f"tc.static needs a constant, and '{part.id}' isn't one", part)
     code = compile(ast.Expression(argument), "<tc.static>", "eval")
     return compute(context, argument, lambda: eval(code, scope))
-
-
-def _range(context: Context, node: ast.Call) -> Value:
-    if not 1 <= len(node.args) <= 3 or node.keywords:
-        hint = None
-        if any(item.arg == "unroll" for item in node.keywords):
-            hint = "tc.range takes it: for q in tc.range(n, unroll=4): ..."
-        raise context.error("range takes a stop, or a start and a stop, and a step", node, hint)
-    return _range_of(context, node)
-
-
-def _unrolled_range(context: Context, node: ast.Call) -> Value:
-    """`tc.range(start, stop, step, unroll=4)`"""
-    if not 1 <= len(node.args) <= 3 or [item.arg for item in node.keywords] not in ([], ["unroll"]):
-        raise context.error("tc.range takes what range does, and unroll", node)
-    turns = _range_of(context, node)
-    if isinstance(turns, range):
-        ends = [ir.Constant(end, loc=context.locate(node)) for end in (turns.start, turns.stop)]
-        turns = RangeLoop(ends[0], ends[1], turns.step)
-    if not node.keywords:
-        return turns
-    (written,) = node.keywords
-    unroll = context.evaluate(written.value)
-    if unroll is None:
-        return turns
-    if not isinstance(unroll, int) or (unroll is not True and not 2 <= unroll <= MOST_UNROLLED):
-        raise context.error(
-            f"'unroll' is True, or how many turns at a time, 2 to {MOST_UNROLLED};"
-            f" this is {describe(unroll)}",
-            written.value,
-        )
-    if unroll is True:
-        _check_unrolled(context, turns, node)
-    return replace(turns, unroll=unroll)
-
-
-def _check_unrolled(context: Context, turns: RangeLoop, node: ast.Call) -> None:
-    ends = turns.start, turns.stop
-    if not all(isinstance(end, ir.Constant) for end in ends):
-        raise context.error(
-            "all turns of a range are unrolled where its ends are known at compile time",
-            node,
-            "say how many at a time: unroll=4",
-        )
-    count = trip_count(ir.For(context.worker, *ends, turns.step, ir.Sequence(())))
-    if count is not None and count > MOST_UNROLLED:
-        raise context.error(
-            f"at most {MOST_UNROLLED} turns are unrolled, and this range has {count}",
-            node,
-            "say how many at a time: unroll=4",
-        )
-
-
-def _range_of(context: Context, node: ast.Call) -> Value:
-    values = [context.evaluate(argument) for argument in node.args]
-    if all(map(is_constant, values)):
-        return compute(context, node, range, *values)
-    step = 1
-    if len(values) == 3:
-        step = constant_integer(context, values[2], node.args[2], "the step of a range")
-        if step == 0:
-            raise context.error("the step of a range is not 0", node.args[2])
-    bounds = [
-        index(context, value, part) for value, part in zip(values[:2], node.args, strict=False)
-    ]
-    if len(bounds) == 1:
-        bounds.insert(0, ir.Constant(0, loc=context.locate(node)))
-    return RangeLoop(bounds[0], bounds[1], step)
 
 
 def _worker(context: Context, node: ast.Call) -> ir.Variable:
@@ -334,7 +262,7 @@ BUILTINS: dict[int, Handler] = {
     id(builtins.abs): _unary_function("abs", "abs", abs),
     id(builtins.round): _unary_function("round", "round", round),
     id(builtins.len): _length,
-    id(builtins.range): _range,
+    id(builtins.range): ranges.plain_range,
     id(builtins.print): _python_print,
     id(builtins.breakpoint): _breakpoint,
 }
@@ -344,7 +272,7 @@ HANDLERS: dict[str, Handler] = {
     "where": _where,
     "fma": _fma,
     "static": _static,
-    "range": _unrolled_range,
+    "range": ranges.unrolled_range,
     "print": _print,
     "worker": _worker,
     **numbers.HANDLERS,

@@ -100,5 +100,12 @@ def test_indices_and_outputs_are_proved() -> None:
     np.testing.assert_array_equal(doubled(x), 2 * x)
 
 
+def test_steps_so_long_that_several_are_no_number() -> None:
+    ends = 0, 2**62, 2**61 + 5
+    assert symbolic(ends[0], ends[2], 8)(ends[1]).tolist() == expected(ends)
+    with pytest.raises(tc.CompileError, match="out of range for i64"):
+        made((2**70,), 4)
+
+
 def test_in_plain_python_it_is_range() -> None:
     assert tc.range(2, 9, 3, unroll=2) == range(2, 9, 3)
