@@ -248,3 +248,24 @@ def test_an_end_that_differs_between_workers_is_no_end_of_phases() -> None:
                     break
                 for i in spatial(4):
                     y[i] = x[i]
+
+
+@pytest.mark.parametrize("limit", [0, 5])
+def test_what_the_last_turn_has_written_is_there_behind_the_loop(limit: int) -> None:
+    """A barrier stands behind a loop, too, whose own are inside of what may not run."""
+
+    @tc.kernel(workers=64)
+    def last(limit: i64, y: tc.out[i64[64]]):
+        kept = tc.shared(i64[64])
+        for q in range(100):
+            if q > limit:
+                break
+            for i in spatial(64):
+                kept[i] = i * 100 + q
+        for i in spatial(64):
+            y[i] = kept[63 - i]
+
+    expected = np.arange(63, -1, -1) * 100 + limit
+    given = [limit, np.zeros(64, np.int64)]
+    kernel = replace(last.ir, target="sm_80")
+    same_after_every_pass(kernel, given, expected=[limit, expected])
