@@ -67,6 +67,7 @@ from taskc.lang.names import (
     inout,
     isinf,
     isnan,
+    leading_zeros,
     load,
     local,
     log,
@@ -75,8 +76,11 @@ from taskc.lang.names import (
     mma,
     out,
     pipeline,
+    popcount,
     print as print,
+    range as range,
     reduce,
+    reverse_bits,
     rsqrt,
     scan,
     shared,
@@ -92,6 +96,7 @@ from taskc.lang.names import (
     tanh,
     tile,
     tiles,
+    trailing_zeros,
     trunc,
     truncdiv,
     where,
@@ -120,7 +125,7 @@ if TYPE_CHECKING:
 
 __version__ = VERSION
 
-# All but `print`, which would hide Python's.
+# All but `print` and `range`, which would hide Python's.
 __all__ = [
     "ArgumentError",
     "CheckError",
@@ -190,6 +195,7 @@ __all__ = [
     "isinf",
     "isnan",
     "kernel",
+    "leading_zeros",
     "load",
     "load_bundle",
     "local",
@@ -204,11 +210,13 @@ __all__ = [
     "out",
     "pack",
     "pipeline",
+    "popcount",
     "program",
     "reduce",
     "register_pass",
     "repeat",
     "replicate",
+    "reverse_bits",
     "rsqrt",
     "save_bundle",
     "scan",
@@ -231,6 +239,7 @@ __all__ = [
     "tiles",
     "torch",
     "trace",
+    "trailing_zeros",
     "trunc",
     "truncdiv",
     "tune",

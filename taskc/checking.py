@@ -341,7 +341,7 @@ def _copies(kernel: ir.Kernel | Program, bound: Bound) -> list[Any]:
 def comparison_of(kernel: ir.Kernel) -> str:
     """How far two schedules must agree: "exact", "close", or "none" where old values are taken."""
     atomics = [node for node in walk(kernel.body) if isinstance(node, ir.Atomic)]
-    if any(node.result is not None or node.operator == "exchange" for node in atomics):
+    if any(node.result is not None or node.operator in ("exchange", "release") for node in atomics):
         return "none"
     if any(node.operator == "+" and node.tensor.dtype.is_float for node in atomics):
         return "close"

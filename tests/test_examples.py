@@ -101,7 +101,7 @@ def test_all_are_here() -> None:
     names = (
         *("vector_add", "transpose", "matmul", "softmax", "layer_norm", "convolution"),
         *("histogram", "attention", "split_k", "epilogue", "operator", "tuning"),
-        *("program", "onnx"),
+        *("program", "onnx", "look_back"),
     )
     assert [path.stem for path in FILES] == [
         f"{number:02}_{name}" for number, name in enumerate(names, 1)
@@ -144,6 +144,11 @@ SHAPES: list[tuple[str, str, list[tuple[tuple[int, ...], dict[str, Any]]]]] = [
         "vector_add",
         "vector_add",
         [((1,), {}), ((127,), {}), ((128,), {"workers": 64}), ((131,), {"symbolic": True})],
+    ),
+    (
+        "look_back",
+        "scan",
+        [((1,), {}), ((127,), {}), ((257,), {"warps": 1}), ((600,), {"warps": 8})],
     ),
     (
         "transpose",

@@ -18,6 +18,7 @@ ELSEWHERE = {
     # The facts of a program are what is known, and what a search finds.
     "analysis/test_facts.py": "analysis/known analysis/prover",
     "passes/test_synchronize.py": "analysis/accesses analysis/phases passes/open_accesses",
+    "lang/test_jumps.py": "analysis/early_exit lang/leaving",
     # A program's text is printed, and parsed back.
     "ir/test_text.py": "ir/parser_expressions ir/parser_names ir/parser_statements ir/text_rules"
     " ir/printer_expressions",

@@ -161,7 +161,7 @@ class LaneForms:
                 return self._uniform_if(self.form(left), self.form(right))
             case ir.Fused(left=left, right=right, addend=addend):
                 return self._uniform_if(*map(self.form, (left, right, addend)))
-            case ir.Cast(operand=operand):
+            case ir.Cast(operand=operand) | ir.Bitcast(operand=operand):
                 return self._uniform_if(self.form(operand))
             case ir.Inline(operands=operands):
                 return self._uniform_if(*map(self.form, operands))

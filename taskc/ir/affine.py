@@ -21,6 +21,7 @@ from math import gcd, prod
 from typing import Any
 
 from taskc.ir import divisions
+from taskc.ir.arithmetic import BIT_COUNTS
 from taskc.ir.fields import EFFECT_FIELDS, EXPRESSION_TYPES
 from taskc.ir.interval import EVERYTHING, NATURAL, Interval, range_of
 from taskc.ir.linear import WRAPPED, ZERO, Affine, Atom, Opaque, factors_of, is_wide_product
@@ -368,6 +369,8 @@ def _unary(scope: SymbolTable, node: Unary) -> Term:
         absolute = known.absolute()
         if absolute.high is not None and absolute.high <= int(node.dtype.maximum):
             interval = absolute
+    if node.operator in BIT_COUNTS:
+        interval = Interval(0, node.dtype.bits)
     if node.operator == "~":  # -x - 1 in two's complement; of unsigned numbers it would wrap
         return scope.exact(-operand - 1, node)
     return Opaque(node.operator, (operand,), node, interval, volatile=operand.volatile)

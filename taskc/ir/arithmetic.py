@@ -22,16 +22,18 @@ import numpy as np
 import numpy.typing as npt
 
 from taskc.ir.error_function import erf, erfc
-from taskc.ir.rounding import Array, as_storage, convert, fma
+from taskc.ir.rounding import Array, as_storage, bitcast, convert, fma
 from taskc.ir.types import DType, bf16, boolean, f16, f32, f64
 
 __all__ = [
     "BINARY_OPERATORS",
+    "BIT_COUNTS",
     "COMPARISONS",
     "MATH_FUNCTIONS",
     "UNARY_OPERATORS",
     "as_storage",
     "binary",
+    "bitcast",
     "convert",
     "divides_by_zero",
     "fma",
@@ -85,6 +87,34 @@ def _gelu(x: Array) -> Array:
     return np.asarray(0.5 * x * erfc(x * -np.sqrt(0.5)))  # not 1 + erf, which cancels for x < 0
 
 
+def _digits(x: Array) -> Array:
+    """The bits of each number along a new last axis, from the highest to the lowest."""
+    highest_first = np.asarray(x, x.dtype.newbyteorder(">"))[..., None]
+    return np.unpackbits(highest_first.view(np.uint8), axis=-1)
+
+
+def _zeros_before_one(digits: Array) -> Array:
+    return np.asarray(np.where(digits.any(-1), digits.argmax(-1), digits.shape[-1]))
+
+
+def _popcount(x: Array) -> Array:
+    return np.asarray(_digits(x).sum(-1, dtype=x.dtype))
+
+
+def _leading_zeros(x: Array) -> Array:
+    return _zeros_before_one(_digits(x)).astype(x.dtype)
+
+
+def _trailing_zeros(x: Array) -> Array:
+    return _zeros_before_one(_digits(x)[..., ::-1]).astype(x.dtype)
+
+
+def _reverse_bits(x: Array) -> Array:
+    highest_first = np.packbits(_digits(x)[..., ::-1], axis=-1)
+    reversed_bits: Array = highest_first.view(x.dtype.newbyteorder(">"))[..., 0]
+    return reversed_bits.astype(x.dtype)
+
+
 _FLOATS = frozenset({"float"})
 _INTEGERS = frozenset({"int", "uint"})
 _BOOLS = frozenset({"bool"})
@@ -126,6 +156,10 @@ UNARY_OPERATORS: dict[str, Operator] = {
     "-": Operator(_NUMBERS, np.negative),
     "abs": Operator(_NUMBERS, np.abs),
     "~": Operator(_INTEGERS, np.invert),
+    "popcount": Operator(_INTEGERS, _popcount),
+    "leading_zeros": Operator(_INTEGERS, _leading_zeros),  # of 0 all bits
+    "trailing_zeros": Operator(_INTEGERS, _trailing_zeros),  # likewise
+    "reverse_bits": Operator(_INTEGERS, _reverse_bits),
     "not": Operator(_BOOLS, np.logical_not),
     "floor": Operator(_FLOATS, np.floor),
     "ceil": Operator(_FLOATS, np.ceil),
@@ -157,6 +191,9 @@ UNARY_OPERATORS: dict[str, Operator] = {
     "erf": Operator(_FLOATS, erf),
     "gelu": Operator(_FLOATS, _gelu),  # x * Phi(x), not the tanh approximation
 }
+
+# Their results lie between 0 and the bits of the type.
+BIT_COUNTS: frozenset[str] = frozenset({"popcount", "leading_zeros", "trailing_zeros"})
 
 # Computed in f64 and rounded to the type; a backend is bound to an error, not to these bits.
 MATH_FUNCTIONS: frozenset[str] = frozenset(

@@ -20,8 +20,8 @@
                  | Barrier(scope, orders)                       from stage pipelined
                  | Roles(roles)                                 warp specialization
                  | Do(operation, operands, result?)             an operation of one target
-    expression ::= Constant | Variable | Unary | Binary | Fused | Select | Cast | Read
-                 | Lookup(table, index) | Inline(snippet, operands) | Address(tensor, indices)
+    expression ::= Constant | Variable | Unary | Binary | Fused | Select | Cast | Bitcast
+                 | Read | Lookup(table, index) | Inline(snippet, operands) | Address(tensor, indices)
 
 Execution
 ---------
@@ -320,6 +320,15 @@ class Cast:
 
 
 @dataclass(frozen=True, slots=True)
+class Bitcast:
+    """The same bits as a number of another type of as many, one of them or both a float."""
+
+    operand: Expression
+    dtype: DType
+    loc: Location = _location()
+
+
+@dataclass(frozen=True, slots=True)
 class Read:
     """An element of a tensor; of a flattened one (stage lean), by its linear offset."""
 
@@ -367,7 +376,18 @@ class Address:
 
 
 Expression = (
-    Constant | Variable | Unary | Binary | Fused | Select | Cast | Read | Lookup | Inline | Address
+    Constant
+    | Variable
+    | Unary
+    | Binary
+    | Fused
+    | Select
+    | Cast
+    | Bitcast
+    | Read
+    | Lookup
+    | Inline
+    | Address
 )
 
 
@@ -422,7 +442,9 @@ class Store:
 class Atomic:
     """tensor[indices] = tensor[indices] operator value, indivisibly; `result` is the old value.
 
-    Operators: "+", "min", "max", "&", "|", "^", "exchange".
+    Operators: "+", "min", "max", "&", "|", "^", "exchange"; and of `tc.cuda`, whose elements have 4 or 8 bytes,
+    "acquire", which changes nothing, and "release", which is an exchange. What a worker does behind an
+    "acquire" comes behind all that another did before the "release" whose value it sees.
     """
 
     operator: str

@@ -150,6 +150,14 @@ _ROWS: tuple[Operation, ...] = (
         orders=True, lockstep=False,
     ),
     Operation(
+        "fence.block", (), "worker",
+        "Orders what this worker did before, and has seen, before what it does behind, for the workers of its block.",
+        orders=True,
+    ),
+    Operation(
+        "fence.gpu", (), "worker", "fence.block, for the workers of all blocks: it orders their view.", orders=True,
+    ),
+    Operation(
         "barrier.named", ("constant", "constant"), "warp",
         "Barrier number n (1 to 15) among m workers: whole warps, of any role.",
         orders=True, lockstep=False,

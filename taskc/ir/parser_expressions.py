@@ -197,6 +197,11 @@ class Expressions:
         operand, name = tree.children
         return ir.Cast(self(operand, None), self.names.dtype(name), loc=self.names.location(tree))
 
+    def bitcast(self, tree: Node, expected: DType | None) -> Expression:
+        operand, name = tree.children
+        dtype, loc = self.names.dtype(name), self.names.location(tree)
+        return ir.Bitcast(self(operand, None), dtype, loc=loc)
+
     def call(self, tree: Node, expected: DType | None) -> Expression:
         name = tree.children[0]
         trees = tree.children[1].children if len(tree.children) > 1 else []
@@ -274,5 +279,6 @@ _EXPRESSIONS: dict[str, Callable[[Expressions, Any, DType | None], Expression]] 
     "address": Expressions.address,
     "group": Expressions.group,
     "cast": Expressions.cast,
+    "bitcast": Expressions.bitcast,
     "call": Expressions.call,
 }

@@ -164,6 +164,9 @@ class Expressions:
     def cast(self, e: ir.Cast, _expected: DType | None, _level: int) -> str:
         return f"{self(e.operand, None, POSTFIX)}.to({e.dtype})"
 
+    def bitcast(self, e: ir.Bitcast, _expected: DType | None, _level: int) -> str:
+        return f"{self(e.operand, None, POSTFIX)}.bitcast({e.dtype})"
+
     def read(self, e: ir.Read, _expected: DType | None, _level: int) -> str:
         return self.element(e.tensor, e.indices)
 
@@ -204,6 +207,7 @@ _EXPRESSIONS: dict[type, Callable[[Expressions, Any, DType | None, int], str]] =
     ir.Unary: Expressions.unary,
     ir.Binary: Expressions.binary,
     ir.Cast: Expressions.cast,
+    ir.Bitcast: Expressions.bitcast,
     ir.Read: Expressions.read,
     ir.Lookup: Expressions.lookup,
     ir.Inline: Expressions.inline,

@@ -57,6 +57,11 @@ def convert(x: npt.ArrayLike, source: DType, target: DType) -> Array:
         return _narrow(x, target) if target.is_float else _to_integer(x, target)
 
 
+def bitcast(x: npt.ArrayLike, source: DType, target: DType) -> Array:
+    """`x`, of type `source`, as the number of type `target` that has the same bits."""
+    return as_storage(x, source).view(target.numpy)
+
+
 def _to_integer(x: Array, target: DType) -> Array:
     # Both limits are 0 or powers of two, exact in f32; the type's maximum may not be.
     lower, upper = float(target.minimum), 2.0 ** (target.bits - target.is_signed)

@@ -47,7 +47,7 @@ from taskc.ir.text_rules import result_type
 from taskc.ir.verify_expressions import Expressions, Names
 from taskc.ir.verify_rules import Rules
 
-_ATOMICS = frozenset({"+", "min", "max", "&", "|", "^", "exchange"})
+_ATOMICS = frozenset({"+", "min", "max", "&", "|", "^", "exchange", "acquire", "release"})
 _LOOPS = frozenset({"serial", "unroll", "vector"})
 _FOLDS = frozenset({"+", "*", "min", "max", "&", "|", "^"})
 _TRANSPORTS = frozenset({"registers", "cp.async", "tma"})
@@ -298,6 +298,7 @@ class _Verifier:
 
     def atomic(self, s: ir.Atomic) -> None:
         self.need(s.operator in _ATOMICS, f"there is no atomic {s.operator!r}")
+        self.need(s.operator != "release" or s.result is None, "a release has no result")
         self.need(s.tensor.scope in (ir.GLOBAL, ir.SHARED), f"{s.tensor} is not shared or global")
         self.need(
             self.rules.inside > 0 or self.rules.stage > PIPELINED,

@@ -205,6 +205,14 @@ class Expressions:
     def cast(self, e: ir.Cast, stack: list[Any]) -> None:
         stack.append(e.operand)
 
+    def bitcast(self, e: ir.Bitcast, stack: list[Any]) -> None:
+        source, target = e.operand.dtype, e.dtype
+        what = f"the bits of {source} as {target}"
+        self.rules.need(source.bits == target.bits, f"{what}, which has not as many")
+        self.rules.need("bool" not in (source.kind, target.kind), f"{what}: a bool has none")
+        self.rules.need(source.is_float or target.is_float, f"{what}: that is a Cast")
+        stack.append(e.operand)
+
     def lookup(self, e: ir.Lookup, stack: list[Any]) -> None:
         values = e.table.values
         is_list = values.ndim == 1 and values.dtype.kind == "i"
@@ -259,6 +267,7 @@ _RARE: dict[type, Callable[[Expressions, Any, list[Any]], None]] = {
     ir.Fused: Expressions.fused,
     ir.Select: Expressions.select,
     ir.Cast: Expressions.cast,
+    ir.Bitcast: Expressions.bitcast,
     ir.Lookup: Expressions.lookup,
     ir.Inline: Expressions.inline,
 }

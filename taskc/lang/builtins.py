@@ -22,13 +22,14 @@ from taskc.lang import (
     memory,
     numbers,
     operations,
+    ranges,
     roles,
     snippets,
     warpgroups,
 )
 from taskc.lang.calls import Handler, bind
 from taskc.lang.context import Context
-from taskc.lang.conversions import condition, constant_integer, index, scalar, unify
+from taskc.lang.conversions import condition, scalar, unify
 from taskc.lang.expressions import Evaluated
 from taskc.lang.names import INTRINSICS, UNARY_FUNCTIONS
 from taskc.lang.operators import boolean_operation, check_operator, compute, select
@@ -36,7 +37,6 @@ from taskc.lang.refusals import REFUSED_CALLS
 from taskc.lang.values import (
     NOTHING,
     Nothing,
-    RangeLoop,
     Transposed,
     Value,
     describe,
@@ -198,25 +198,6 @@ def _evaluate_python(context: Context, argument: ast.expr, parts: list[ast.AST])
     return compute(context, argument, lambda: eval(code, scope))
 
 
-def _range(context: Context, node: ast.Call) -> Value:
-    if not 1 <= len(node.args) <= 3 or node.keywords:
-        raise context.error("range takes a stop, or a start and a stop, and a step", node)
-    values = [context.evaluate(argument) for argument in node.args]
-    if all(map(is_constant, values)):
-        return compute(context, node, range, *values)
-    step = 1
-    if len(values) == 3:
-        step = constant_integer(context, values[2], node.args[2], "the step of a range")
-        if step == 0:
-            raise context.error("the step of a range is not 0", node.args[2])
-    bounds = [
-        index(context, value, part) for value, part in zip(values[:2], node.args, strict=False)
-    ]
-    if len(bounds) == 1:
-        bounds.insert(0, ir.Constant(0, loc=context.locate(node)))
-    return RangeLoop(bounds[0], bounds[1], step)
-
-
 def _worker(context: Context, node: ast.Call) -> ir.Variable:
     bind(context, node, "tc.worker", "")
     if not context.may_name_worker:
@@ -281,7 +262,7 @@ BUILTINS: dict[int, Handler] = {
     id(builtins.abs): _unary_function("abs", "abs", abs),
     id(builtins.round): _unary_function("round", "round", round),
     id(builtins.len): _length,
-    id(builtins.range): _range,
+    id(builtins.range): ranges.plain_range,
     id(builtins.print): _python_print,
     id(builtins.breakpoint): _breakpoint,
 }
@@ -291,6 +272,7 @@ HANDLERS: dict[str, Handler] = {
     "where": _where,
     "fma": _fma,
     "static": _static,
+    "range": ranges.unrolled_range,
     "print": _print,
     "worker": _worker,
     **numbers.HANDLERS,

@@ -14,6 +14,7 @@ from taskc.ir.depth import too_deep
 from taskc.ir.mapping import Mapping
 from taskc.ir.rewrite import map_statements, walk
 from taskc.ir.types import DType, i64
+from taskc.lang.jumps import Leaving
 from taskc.lang.sizes import Dimension, Size
 from taskc.lang.source import Node, Source
 from taskc.lang.values import NOTHING, Cell, TilesLoop, Value, did_you_mean, plain
@@ -50,6 +51,7 @@ class Frame:
     target: str | None = None  # what the statement that calls it assigns
     result: Value = NOTHING
     returned: bool = False
+    loops: list[Leaving] = field(default_factory=list)
 
 
 class Context:

@@ -5,6 +5,8 @@
     roles(), role(...)      what different warps do beside each other
     cluster_rank(), peer(buffer, rank), cluster_sync()
                             the blocks of a cluster, and their memory
+    load_acquire(x[i]), store_release(x[i], v)
+                            what one worker sees with what another has stored
     grid_sync()             a barrier of all blocks, which then run beside each other
     ptx(f32, text, x, ...)  a value in the words of PTX
     syncwarp(), syncrole()  barriers among a warp, and among the workers of a role

@@ -288,6 +288,28 @@ def convert_to(
     return ir.Cast(expression, dtype, loc=loc)
 
 
+def bitcast_method(context: Context, owner: Value, call: ast.Call) -> ir.Expression:
+    """`x.bitcast(dtype)`; between integers it is what `x.to(dtype)` is."""
+    assert isinstance(call.func, ast.Attribute)
+    if len(call.args) != 1 or call.keywords:
+        raise context.error("'.bitcast' takes one type: x.bitcast(u32)", call)
+    target = element_type(context, call.args[0], "a type is needed here")
+    operand = scalar(context, owner, call.func.value)
+    source, loc = operand.dtype, context.locate(call)
+    if boolean in (source, target):
+        raise context.error("a bool has no bits to take", call, "convert it: .to(u8), or x != 0")
+    if source.bits != target.bits:
+        raise context.error(
+            f"{source} has {source.bits} bits, and {target} has {target.bits}",
+            call,
+            f"another number of bits is a conversion of the value: .to({target})",
+        )
+    if source is target:
+        return operand
+    is_float = source.is_float or target.is_float
+    return (ir.Bitcast if is_float else ir.Cast)(operand, target, loc=loc)
+
+
 def on_method(context: Context, owner: Mapping, call: ast.Call) -> MappingLoop:
     """`mapping.on(worker)`"""
     if len(call.args) != 1 or call.keywords:
@@ -300,6 +322,7 @@ def on_method(context: Context, owner: Mapping, call: ast.Call) -> MappingLoop:
 
 _SCALAR: dict[str, Getter] = {
     "to": lambda context, owner, node: Method(partial(convert_method, context, owner)),
+    "bitcast": lambda context, owner, node: Method(partial(bitcast_method, context, owner)),
     "dtype": _dtype,
 }
 _PART: dict[str, Getter] = {

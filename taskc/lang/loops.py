@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Sequence
+from dataclasses import replace
 from math import prod
 
 from taskc.ir import nodes as ir
@@ -15,6 +16,7 @@ from taskc.lang.barriers import check_grid_barriers
 from taskc.lang.calls import Handler, bind
 from taskc.lang.context import UNBOUND, Context, Scope
 from taskc.lang.conversions import constant_integer, extent, flag, index
+from taskc.lang.leaving import leaving, while_it_goes_on
 from taskc.lang.memory import wrong_workers
 from taskc.lang.names import INTRINSICS
 from taskc.lang.operators import compute
@@ -124,7 +126,8 @@ def _each(context: Context, node: ast.For, mapping: Mapping, worker: ir.Expressi
     variables, names = _loop_variables(context, node.target, mapping.rank, "the mapping has")
     context.nonnegative.update(variables)
     context.each.append(mapping)
-    body = context.body(node.body, names)
+    with leaving(context, node, "one over a mapping, whose tasks others have"):
+        body = context.body(node.body, names)
     context.each.pop()
     context.emit(ir.Each(variables, mapping, worker, body, loc=context.locate(node)))
 
@@ -146,7 +149,8 @@ def _grid(context: Context, node: ast.For, loop: TilesLoop) -> None:
     variables, names = _loop_variables(context, node.target, len(loop.shape), "the grid has")
     context.nonnegative.update(variables)
     context.tiles, context.cluster = loop, prod(loop.cluster)
-    body = context.body(node.body, names)
+    with leaving(context, node, "the one over the blocks"):
+        body = context.body(node.body, names)
     context.tiles, context.cluster = None, 1
     check_grid_barriers(context, body)
     if any(size == 0 for size in loop.shape):
@@ -162,7 +166,8 @@ def _grid(context: Context, node: ast.For, loop: TilesLoop) -> None:
 def _pipeline(context: Context, node: ast.For, loop: PipelineLoop) -> None:
     variables, names = _loop_variables(context, node.target, 1, "a pipeline has")
     context.nonnegative.update(variables)
-    body = context.body(node.body, names)
+    with leaving(context, node, "a pipeline, whose later steps have begun"):
+        body = context.body(node.body, names)
     if isinstance(loop.extent, ir.Constant) and loop.extent.value <= 0:
         return
     context.emit(
@@ -179,9 +184,40 @@ def _serial(context: Context, node: ast.For, loop: RangeLoop) -> None:
     lowest = loop.start if loop.step > 0 else loop.stop
     if is_nonnegative(context, lowest):
         context.nonnegative.update(variables)
-    body = context.body(node.body, names)
+    if loop.unroll and not isinstance(loop.stop, (ir.Constant, ir.Variable)):
+        loop = replace(loop, stop=context.let("stop", loop.stop))  # which is asked in each turn
+    with leaving(context, node) as ends:
+        body = while_it_goes_on(context, ends, context.body(node.body, names))
     loc = context.locate(node)
-    context.emit(ir.For(variables[0], loop.start, loop.stop, loop.step, body, loc=loc))
+    start, stop, step, unroll = loop.start, loop.stop, loop.step, loop.unroll
+    if unroll is None or unroll is True:
+        kind = "serial" if unroll is None else "unroll"
+        context.emit(ir.For(variables[0], start, stop, step, body, kind, loc=loc))
+        return
+    first = ir.Variable(f"{variables[0].name}_first", loc=loc)
+    body = while_it_goes_on(context, ends, _several_turns(first, variables[0], loop, body))
+    context.emit(ir.For(first, start, stop, step * unroll, body, loc=loc))
+
+
+def _several_turns(
+    first: ir.Variable, variable: ir.Variable, loop: RangeLoop, body: ir.Statement
+) -> ir.Statement:
+    """Turns from the first of them on, where the range has that many left.
+
+    for q in tc.range(n, unroll=4):           for q_first in range(0, n, 4):
+        body                           ->         for q_turn in unroll(4):
+                                                      if n - q_first > q_turn:
+                                                          let q = q_first + q_turn
+                                                          body
+    """
+    assert loop.unroll is not None
+    turn, loc = ir.Variable(f"{variable.name}_turn"), body.loc
+    distance = ir.Binary("*", turn, ir.constant(loop.step), loc=loc)
+    left = ir.Binary("-", loop.stop, first, loc=loc)
+    is_there = ir.Binary(">" if loop.step > 0 else "<", left, distance, loc=loc)
+    let = ir.Let(variable, ir.Binary("+", first, distance, loc=loc), loc=loc)
+    turns = ir.If(is_there, ir.Sequence((let, body)), loc=loc)
+    return ir.For(turn, ir.constant(0), ir.constant(loop.unroll), 1, turns, "unroll", loc=loc)
 
 
 def _unrolled(context: Context, node: ast.For, items: Sequence[Value]) -> None:
@@ -189,7 +225,8 @@ def _unrolled(context: Context, node: ast.For, items: Sequence[Value]) -> None:
     for item in [settled(context, item, node.target, node.iter) for item in items]:
         names: dict[str, Value] = {}
         _bind_item(context, node.target, item, names)
-        body = context.body(node.body, names)
+        with leaving(context, node, "one that is unrolled while it is parsed"):
+            body = context.body(node.body, names)
         parts = body.statements if isinstance(body, ir.Sequence) else (body,)
         if any(isinstance(part, (ir.Let, ir.Allocate)) for part in parts):
             context.emit(body)

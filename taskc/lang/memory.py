@@ -230,6 +230,53 @@ def _atomic(name: str, symbol: str) -> Handler:
     return handler
 
 
+def _load_acquire(context: Context, node: ast.Call) -> Value:
+    what = "tc.cuda.load_acquire"
+    element = bind(context, node, what, "element")["element"]
+    tensor, indices = _ordered_place(context, what, element, node)
+    if node is not context.root or not context.target:
+        raise context.error(
+            f"{what} is ordered among other statements, so it can't be a part of an expression",
+            node,
+            "assign its result to a name",
+        )
+    loc = context.locate(node)
+    result = ir.Variable(context.target, tensor.dtype, loc=loc)
+    context.results.add(result)
+    nothing = ir.Constant(0.0 if tensor.dtype.is_float else 0, tensor.dtype, loc=loc)
+    context.emit(ir.Atomic("acquire", tensor, indices, nothing, result, loc=loc))
+    return result
+
+
+def _store_release(context: Context, node: ast.Call) -> Value:
+    what = "tc.cuda.store_release"
+    bound = bind(context, node, what, "element value")
+    tensor, indices = _ordered_place(context, what, bound["element"], node)
+    value = typed(
+        context,
+        context.evaluate(bound["value"]),
+        tensor.dtype,
+        bound["value"],
+        f"'{tensor.name}' is {tensor.dtype}",
+    )
+    context.emit(ir.Atomic("release", tensor, indices, value, loc=context.locate(node)))
+    return NOTHING
+
+
+def _ordered_place(
+    context: Context, what: str, element: ast.expr, node: ast.Call
+) -> tuple[ir.Tensor, tuple[ir.Expression, ...]]:
+    context.require_cuda_kernel(what, node)
+    context.require_statement(what, node)
+    tensor, indices = element_place(context, element, what)
+    _check_atomic(context, "exchange", what, tensor, node, element)
+    if tensor.dtype.nbytes not in (4, 8):
+        raise context.error(
+            f"{what} is for elements of 4 or 8 bytes, and '{tensor.name}' is {tensor.dtype}", node
+        )
+    return tensor, indices
+
+
 def _check_atomic(
     context: Context, symbol: str, what: str, tensor: ir.Tensor, node: ast.expr, element: ast.expr
 ) -> None:
@@ -281,4 +328,6 @@ HANDLERS: dict[str, Callable[[Context, ast.Call], Value]] = {
     "shared": _shared,
     "local": _local,
     **{name: _atomic(name, symbol) for name, symbol in _ATOMICS.items()},
+    "cuda.load_acquire": _load_acquire,
+    "cuda.store_release": _store_release,
 }

@@ -5,16 +5,18 @@ An intrinsic is only a name here; what it means is in `taskc.lang.builtins`.
 
 from __future__ import annotations
 
+import builtins
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import index
 from typing import Any, ClassVar
 
 import numpy as np
 
 from taskc.ir import arithmetic
 from taskc.ir.operations import OFFERED
-from taskc.ir.types import DType, TensorType, f64
+from taskc.ir.types import DType, TensorType, f64, i64
 from taskc.lang.sizes import Size
 
 INTRINSICS: dict[str, Intrinsic] = {}
@@ -108,6 +110,16 @@ def _elementwise(name: str) -> Intrinsic:
     return Intrinsic(name, on_number)
 
 
+def _of_bits(name: str) -> Intrinsic:
+    def on_integer(x: int) -> int:
+        if not i64.minimum <= index(x) <= i64.maximum:
+            raise ValueError(f"{x} has no type, and is out of range for i64: say it, u64({x})")
+        return int(arithmetic.unary(name, np.int64(x), i64))
+
+    UNARY_FUNCTIONS.append(name)
+    return Intrinsic(name, on_integer)
+
+
 # Functions that are one unary operator of the IR, by its name.
 UNARY_FUNCTIONS: list[str] = []
 exp = _elementwise("exp")
@@ -138,6 +150,10 @@ floor = _elementwise("floor")
 ceil = _elementwise("ceil")
 trunc = _elementwise("trunc")
 isnan = _elementwise("isnan")
+popcount = _of_bits("popcount")
+leading_zeros = _of_bits("leading_zeros")
+trailing_zeros = _of_bits("trailing_zeros")
+reverse_bits = _of_bits("reverse_bits")
 
 cdiv = Intrinsic("cdiv", _cdiv)
 truncdiv = Intrinsic("truncdiv", _truncdiv)
@@ -149,6 +165,7 @@ where = Intrinsic("where", lambda condition, then, otherwise: then if condition 
 static = Intrinsic("static", lambda value: value)
 
 tiles = Intrinsic("tiles")
+range = Intrinsic("range", lambda *ends, unroll=None: builtins.range(*ends))
 pipeline = Intrinsic("pipeline")
 load = Intrinsic("load")
 store = Intrinsic("store")
@@ -176,10 +193,12 @@ CUDA_NAMES = (
         "cluster_rank",
         "cluster_sync",
         "grid_sync",
+        "load_acquire",
         "peer",
         "ptx",
         "role",
         "roles",
+        "store_release",
         "syncrole",
         "syncwarp",
         "wgmma",

@@ -14,7 +14,7 @@ from typing import Any
 from taskc.errors import CompileError
 from taskc.ir import nodes as ir
 from taskc.ir.arithmetic import BINARY_OPERATORS, UNARY_OPERATORS
-from taskc.ir.types import DType, bf16, f16, f32, f64
+from taskc.ir.types import DType, bf16, boolean, f16, f32, f64
 from taskc.lang.context import Context, Located
 from taskc.lang.conversions import condition, literal, scalar, unify
 from taskc.lang.values import (
@@ -132,7 +132,11 @@ def check_operator(
     if dtype.kind in rule.kinds and (not dtype.is_float or dtype in _ARITHMETIC_FLOATS):
         return
     hint = None
-    if dtype.is_float and "float" in rule.kinds:
+    if dtype.is_float and "int" in rule.kinds and "float" not in rule.kinds and dtype.bits > 8:
+        hint = f"of its bits: .bitcast(u{dtype.bits})"
+    elif symbol == "~" and dtype is boolean:
+        hint = "write 'not'"
+    elif dtype.is_float and "float" in rule.kinds:
         hint = "convert it first: .to(f32)"
     elif symbol == "/" and dtype.is_integer:
         hint = "use '//', or convert to a float: .to(f32)"
@@ -159,6 +163,8 @@ def _power(
 def unary_operation(context: Context, node: ast.UnaryOp) -> Value:
     symbol, function = _UNARY[type(node.op)]
     value = context.evaluate(node.operand)
+    if symbol == "~" and isinstance(value, bool):  # of which Python makes -1 or -2
+        check_operator(context, symbol, boolean, node, unary=True)
     if is_constant(value) or (symbol == "not" and isinstance(value, (tuple, list))):
         return compute(context, node, function, value)
     operand = scalar(context, value, node.operand)

@@ -15,6 +15,7 @@ from taskc.lang.calls import call_with
 from taskc.lang.context import Context, Frame, Scope
 from taskc.lang.expressions import EXPRESSIONS
 from taskc.lang.functions import Outside
+from taskc.lang.leaving import JUMPS
 from taskc.lang.loops import comprehension, for_loop
 from taskc.lang.operators import OPERATORS
 from taskc.lang.parameters import declared
@@ -31,7 +32,7 @@ EVALUATORS = {
     ast.GeneratorExp: comprehension,
     **REFUSED_EXPRESSIONS,
 }
-EXECUTORS = {**STATEMENTS, **ASSIGNMENTS, ast.For: for_loop, **REFUSED_STATEMENTS}
+EXECUTORS = {**STATEMENTS, **ASSIGNMENTS, **JUMPS, ast.For: for_loop, **REFUSED_STATEMENTS}
 
 
 def parse_kernel(

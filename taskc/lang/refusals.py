@@ -36,8 +36,6 @@ _SUSPEND = ("a kernel can't be suspended", None)
 
 REFUSED_STATEMENTS = _refusals(
     {
-        "Break": ("'break' is not a part of the language", "use while, with the condition in it"),
-        "Continue": ("'continue' is not a part of the language", "put the rest into an if"),
         "Try": _TRY,
         "TryStar": _TRY,
         "Raise": ("exceptions are not a part of the language", 'use assert condition, "text"'),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import copy
 import inspect
 import linecache
 import os
@@ -19,12 +20,13 @@ from typing import TypeAlias, cast
 
 from taskc.errors import NOWHERE, CompileError, Location
 from taskc.ir.depth import deep
+from taskc.lang.jumps import Skippable, arranged
 
 Node: TypeAlias = ast.expr | ast.stmt | ast.arg | ast.keyword
 
 _PACKAGE = str(Path(__file__).parents[1]) + os.sep
 
-_COMPOUND = (ast.For, ast.While, ast.If, ast.With, ast.FunctionDef)
+_COMPOUND = (ast.For, ast.While, ast.If, ast.With, ast.FunctionDef, Skippable)
 
 
 class Source:
@@ -40,6 +42,8 @@ class Source:
 
     def __init__(self, file: str, lines: list[str], first_line: int, tree: ast.FunctionDef) -> None:
         self.file = file
+        tree = copy.copy(tree)
+        tree.body = arranged(tree.body)
         self.tree = tree
         self.assigned: dict[int, frozenset[str]] = {}
         self.written = self._collect(tree.body)
@@ -101,12 +105,16 @@ class Source:
         return names
 
 
-def _head(node: ast.For | ast.While | ast.If | ast.With | ast.FunctionDef) -> Node:
+def _head(
+    node: ast.For | ast.While | ast.If | ast.With | ast.FunctionDef | Skippable,
+) -> Node:
     match node:
         case ast.For():
             return node.iter
         case ast.While() | ast.If():
             return node.test
+        case Skippable():
+            return node.statement.test
         case ast.With():
             return node.items[-1].context_expr
     return node
@@ -117,6 +125,9 @@ def _bodies(statement: ast.stmt) -> Iterator[list[ast.stmt]]:
         yield statement.body
         if not isinstance(statement, ast.With):
             yield statement.orelse
+    if isinstance(statement, Skippable):
+        yield [statement.statement]
+        yield statement.rest
 
 
 def _targets(statement: ast.stmt) -> Iterator[str]:

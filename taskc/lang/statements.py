@@ -7,8 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 from taskc.ir import nodes as ir
+from taskc.ir.types import boolean
 from taskc.lang.context import Context, Scope
 from taskc.lang.conversions import condition
+from taskc.lang.leaving import conditioned, leaving
 from taskc.lang.roles import roles_statement
 from taskc.lang.values import NOTHING, Value, describe
 
@@ -32,10 +34,15 @@ def while_loop(context: Context, node: ast.While) -> None:
     decided = condition(context, context.evaluate_lazily(node.test, why), node.test)
     if decided is False:
         return
-    if decided is True:
-        raise context.error("this loop never ends", node)
     loc = context.locate(node)
-    context.emit(ir.While(decided, context.body(node.body), loc=loc))
+    with leaving(context, node) as loop:
+        body = context.body(node.body)
+    if decided is True:
+        if loop.goes_on is None:
+            hint = "end it by break, or say in its condition how long it runs"
+            raise context.error("this loop never ends", node, hint)
+        decided = ir.Constant(True, boolean, loc=loc)
+    context.emit(ir.While(conditioned(context, loop, decided), body, loc=loc))
 
 
 def assertion(context: Context, node: ast.Assert) -> None:

@@ -150,9 +150,12 @@ class PipelineLoop:
 
 @dataclass(frozen=True, slots=True)
 class RangeLoop:
+    """unroll: True for all turns, or how many at a time; None leaves that to the compiler."""
+
     start: ir.Expression
     stop: ir.Expression
     step: int
+    unroll: int | bool | None = None
 
 
 class Nothing:

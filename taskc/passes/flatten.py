@@ -46,7 +46,9 @@ from taskc.ir.target import TARGETS
 from taskc.ir.types import DType, i32, i64
 
 # Operators whose result is the same in i32 if operands and result fit it.
-_NARROWING = frozenset({"+", "-", "*", "//", "%", "min", "max", "&", "|", "^", "<<", ">>"})
+_NARROWING = frozenset(
+    {"+", "-", "*", "//", "%", "min", "max", "&", "|", "^", "<<", ">>", "abs", "~"}
+)
 _COMPARING = frozenset({"<", "<=", ">", ">=", "==", "!="})
 
 
@@ -165,7 +167,7 @@ class _Flattener:
             case Binary() if node.operator in _NARROWING:
                 parts = self._together(node, node.left, node.right)
                 return Binary(node.operator, parts[0], parts[1], loc=node.loc)
-            case Unary():
+            case Unary() if node.operator in _NARROWING:
                 parts = self._together(node, node.operand)
                 return Unary(node.operator, parts[0], loc=node.loc)
             case Select():

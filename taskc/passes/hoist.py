@@ -29,6 +29,7 @@ from taskc.ir.code_size import trip_count
 from taskc.ir.nodes import (
     Address,
     Binary,
+    Bitcast,
     Cast,
     Constant,
     Expression,
@@ -279,7 +280,7 @@ class _Hoister:
 def _is_worth_a_name(node: Expression) -> bool:
     """More than an instruction operand can do by itself."""
     match node:
-        case Unary() | Cast():
+        case Unary() | Cast() | Bitcast():
             return not isinstance(node.operand, (Variable, Constant))
         case Binary(operator="+" | "-", right=Constant()):
             return not isinstance(node.left, (Variable, Constant))

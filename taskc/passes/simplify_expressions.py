@@ -18,6 +18,7 @@ from taskc.ir.linear import Opaque
 from taskc.ir.nodes import (
     Address,
     Binary,
+    Bitcast,
     Cast,
     Constant,
     Expression,
@@ -90,6 +91,11 @@ class ExpressionSimplifier:
                 if operand is not node.operand:
                     node = replace(node, operand=operand)
                 return simplified_cast(node)
+            case Bitcast():
+                operand = self(node.operand, facts)
+                if operand is not node.operand:
+                    node = replace(node, operand=operand)
+                return _simplified_bitcast(node)
             case Select():
                 return self._select(node, facts)
             case Fused():
@@ -232,6 +238,21 @@ def simplified_cast(node: Cast) -> Expression:
     return node
 
 
+def _simplified_bitcast(node: Bitcast) -> Expression:
+    """A bitcast of a constant, or of another: x.bitcast(i32).bitcast(f32) -> x"""
+    operand = node.operand
+    if type(operand) is Constant:
+        source, target = operand.dtype, node.dtype
+        return _value(arithmetic.bitcast(operand.value, source, target), target) or node
+    if type(operand) is not Bitcast:
+        return node
+    inner = operand.operand
+    if inner.dtype is node.dtype:
+        return inner
+    is_float = inner.dtype.is_float or node.dtype.is_float
+    return (Bitcast if is_float else Cast)(inner, node.dtype, loc=node.loc)
+
+
 # --- index arithmetic ------------------------------------------------------------------------
 
 
@@ -370,7 +391,7 @@ def cost(node: Expression) -> int:
             case Unary():
                 total += 4
                 stack.append(current.operand)
-            case Cast():
+            case Cast() | Bitcast():
                 total += 4
                 stack.append(current.operand)
             case Select():

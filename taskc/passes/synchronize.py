@@ -32,6 +32,7 @@ from itertools import zip_longest
 from types import MappingProxyType
 
 from taskc.analysis.accesses import Access, Crew
+from taskc.analysis.early_exit import decides_by_cells
 from taskc.analysis.phases import Phases, rings_between_roles, shared_tensors, surely_runs
 from taskc.analysis.reads import reads_memory
 from taskc.ir import nodes as ir
@@ -245,6 +246,11 @@ class _Placer:
         accesses = self.conflicts.of_expression(statement.condition, lets)
         barrier, state = self.order(state, accesses, statement)
         conditions = tuple(map(Open, accesses))
+        if decides_by_cells(statement):  # a loop that it ends is left in front of its barriers
+            then, after = self.walk(statement.then, state, lets)
+            if then is not statement.then:
+                statement = replace(statement, then=then)
+            return statement, union(after, state)
         then, _ = self.walk(statement.then, conditions, lets)
         otherwise = None
         if statement.otherwise is not None:

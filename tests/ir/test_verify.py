@@ -174,6 +174,7 @@ TOTAL = "tile s: f32[8] by replicate(32).repeat(8)\n"
             "a condition outside mapping loops is the same for all workers",
         ),
         ("parsed", "local k: i64 = 0\nwhile k < 3:\n    k = k + 1", None),
+        ("synchronized", "let o: i64 = atomic h[0] release= 1", "a release has no result"),
         ("parsed", "atomic h[0] += 1", "an atomic stands in a mapping loop"),
         ("parsed", EACH + "atomic a[0, 0] += 1.0", "a is only read"),
         ("parsed", EACH + "local x: i64 = 0\n    atomic x += 1", "x is not shared or global"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 import taskc as tc
 from taskc import DType, bf16, f16, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64
 from taskc.ir.rounding import convert
+from tests.stages import same_after_every_pass
 
 INTEGERS = (i8, i16, i32, i64, u8, u16, u32, u64)
 FLOATS = (f16, bf16, f32, f64)
@@ -144,3 +146,74 @@ def test_infinities(dtype: DType) -> None:
     ones = convert(np.ones(5), f64, dtype)
     found = applied(of_infinite, a, ones, dtype, 16)
     assert convert(found, dtype, f64).tolist() == [0, 1, 1, 0, 0]
+
+
+OF_BITS: dict[str, Callable[[str], int]] = {
+    "popcount": lambda digits: digits.count("1"),
+    "leading_zeros": lambda digits: len(digits) - len(digits.lstrip("0")),
+    "trailing_zeros": lambda digits: len(digits) - len(digits.rstrip("0")),
+    "reverse_bits": lambda digits: int(digits[::-1], 2),
+}
+
+
+@pytest.mark.parametrize("workers", [1, 16])
+@pytest.mark.parametrize("dtype", INTEGERS, ids=str)
+@pytest.mark.parametrize("name", OF_BITS)
+def test_functions_of_bits(name: str, dtype: DType, workers: int) -> None:
+    function = getattr(tc, name)
+
+    @tc.function
+    def of_bits(a, b):
+        return function(a)
+
+    random = np.random.default_rng(3)
+    numbers = np.frombuffer(random.bytes(64 * dtype.nbytes), dtype.numpy)
+    single = np.array([wrapped(1 << n, dtype) for n in range(dtype.bits)], dtype.numpy)
+    a = np.concatenate([pairs(dtype, ())[0], numbers, single, numbers >> dtype.bits // 2])
+    digits = [f"{x % 2**dtype.bits:0{dtype.bits}b}" for x in a.tolist()]
+    expected = [wrapped(OF_BITS[name](text), dtype) for text in digits]
+    assert applied(of_bits, a, a, dtype, workers).tolist() == expected
+
+
+def test_functions_of_bits_of_what_is_known() -> None:
+    counts = tc.popcount(-1), tc.leading_zeros(0), tc.trailing_zeros(0), tc.leading_zeros(1)
+    assert counts == (64, 64, 64, 63)
+    assert tc.reverse_bits(1) == -(2**63)
+    with pytest.raises(TypeError, match="float"):
+        tc.popcount(2.5)
+    with pytest.raises(
+        ValueError, match=r"out of range for i64: say it, u64\(9223372036854775808\)"
+    ):
+        tc.popcount(2**63)
+
+    @tc.kernel(workers=1)
+    def known(y: tc.out[i64[4]]):
+        for _ in tc.spatial(1):
+            y[0] = tc.leading_zeros(u8(1)).to(i64)
+            y[1] = tc.trailing_zeros(u16(0)).to(i64)
+            y[2] = tc.popcount(7)
+            y[3] = tc.reverse_bits(u8(1)).to(i64)
+
+    assert known().tolist() == [7, 16, 3, 128]
+
+
+def test_a_count_of_bits_is_an_index() -> None:
+    """The proof knows between which numbers it lies; and an i64 that fits i32 has 64 bits all the same."""
+
+    @tc.kernel(workers=8)
+    def looked_up(table: i32[65], y: tc.out[i32[100, 3]]):
+        for start in tc.tiles(100, by=8):
+            for i in tc.spatial(8):
+                if start + i < 100:
+                    y[start + i, 0] = table[tc.popcount(start + i)]
+                    y[start + i, 1] = table[tc.leading_zeros(start + i)]
+                    y[start + i, 2] = table[tc.trailing_zeros(start + i)]
+
+    digits = [f"{n:064b}" for n in range(100)]
+    names = "popcount", "leading_zeros", "trailing_zeros"
+    expected = np.array([[OF_BITS[name](text) for name in names] for text in digits], np.int32)
+    table = np.arange(65, dtype=np.int32)
+    assert looked_up(table).tolist() == expected.tolist()
+    on_gpus = replace(looked_up.ir, target="sm_80")  # where indices are narrowed
+    given = [table, np.zeros_like(expected)]
+    same_after_every_pass(on_gpus, given, expected=[table, expected])

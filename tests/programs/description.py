@@ -66,7 +66,7 @@ class Element:
 
 @dataclass(frozen=True)
 class Apply:
-    """An operator: Python's spelling for most, and "neg", "invert", "not", "where", "cast", "fma";
+    """An operator: Python's spelling for most, and "neg", "invert", "not", "where", "cast", "bitcast", "fma";
     "ptx" is an fma in PTX.
 
     `a * b + c` on floats is one fma, as the language says: the rule is applied where this is

@@ -9,6 +9,8 @@ from tests.programs.instances import by_rule
 from tests.programs.numbers import FLOATS, INTEGERS, SIGNED
 from tests.programs.scope import Scope, add, i64
 
+BIT_OPERATORS = ("popcount", "leading_zeros", "trailing_zeros", "reverse_bits")
+SAME_SIZE = {"f16": "u16", "bf16": "u16", "f32": "u32", "f64": "u64"}
 COMPARISONS = ("==", "!=", "<", "<=", ">", ">=")
 
 
@@ -86,6 +88,8 @@ class Expressions:
         left = self.value(dtype, scope, depth)
         if kind < 0.15:
             operator = pick.choice(["neg", "abs", "floor", "ceil", "trunc", "round"])
+            if kind < 0.02:  # no draw of its own, likewise
+                return without_sign(left)
             return Apply(operator, (left,), dtype)
         if kind < 0.2:
             return Apply("sqrt", (Apply("abs", (left,), dtype),), dtype)
@@ -126,7 +130,15 @@ class Expressions:
             shift = Number(pick.randint(0, 5), dtype)
             return Apply(pick.choice(["<<", ">>"]), (left, shift), dtype)
         if kind < 0.5:
-            return Apply(pick.choice(["neg", "invert", "abs"]), (left,), dtype)
+            operator = pick.choice(["neg", "invert", "abs"])
+            if kind < 0.46:
+                return Apply(operator, (left,), dtype)
+            # No draws of their own: programs of a number stay what they are.
+            same_size = [name for name in FLOATS if SAME_SIZE[name][-2:] == dtype[-2:]]
+            operator = (*BIT_OPERATORS, *same_size)[int(kind * 1e6) % (4 + len(same_size))]
+            if operator in FLOATS:
+                return Apply("bitcast", (Apply("cast", (left,), operator),), dtype)
+            return Apply(operator, (left,), dtype)
         right = self.value(dtype, scope, depth)
         operator = pick.choice(["+", "+", "-", "-", "*", "*", "min", "max", "&", "|", "^"])
         return Apply(operator, (left, right), dtype)
@@ -280,3 +292,14 @@ class Expressions:
         name, size = self.pick.choice(scope.indices)
         sides = (Name(name), i64(0)) if self.pick.random() < 0.5 else (i64(size - 1), Name(name))
         return Apply(">=" if value else "<", sides, "bool")
+
+
+def without_sign(value: Value) -> Value:
+    """The absolute value of a float, by its bits; a NaN stays one, whatever its bits are."""
+    bits = SAME_SIZE[value.dtype]
+    rest = Number((1 << int(bits[1:]) - 1) - 1, bits)
+    return Apply(
+        "bitcast",
+        (Apply("&", (Apply("bitcast", (value,), bits), rest), bits),),
+        value.dtype,
+    )

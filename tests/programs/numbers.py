@@ -111,6 +111,13 @@ def _greatest(a: Any, b: Any) -> Any:
     return a if a > b else b
 
 
+# On the bits of a number as digits, the highest first.
+_BIT_OPERATORS: dict[str, Callable[[str], int]] = {
+    "popcount": lambda digits: digits.count("1"),
+    "leading_zeros": lambda digits: len(digits) - len(digits.lstrip("0")),
+    "trailing_zeros": lambda digits: len(digits) - len(digits.rstrip("0")),
+    "reverse_bits": lambda digits: int(digits[::-1], 2),
+}
 _FLOAT_OPERATORS: dict[str, Callable[..., Any]] = {
     "+": lambda a, b: a + b,
     "-": lambda a, b: a - b,
@@ -176,6 +183,9 @@ def function(operator: str, dtype: str) -> Callable[..., Any]:
         return lambda *operands: make(on_floats(*operands))
     if dtype == "bool":
         return _BOOLEAN_OPERATORS[operator]
+    if operator in _BIT_OPERATORS:
+        bits, of_bits = INTEGERS[dtype][0], _BIT_OPERATORS[operator]
+        return lambda a: wrap(of_bits(f"{a % 2**bits:0{bits}b}"), dtype)
     on_integers = _INTEGER_OPERATORS[operator]
     return lambda *operands: wrap(on_integers(*operands), dtype)
 
@@ -196,6 +206,11 @@ def cast(value: Any, source: str, target: str) -> Any:
     if not math.isfinite(number):
         return FLOATS[target](number)
     return narrowed(number, target)
+
+
+def bitcast(value: Any, source: str, target: str) -> Any:
+    stored = np.asarray(value, STORAGE[source]).view(STORAGE[target])[()]
+    return stored if target in FLOATS else int(stored)
 
 
 def number(value: Any, dtype: str) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.programs import description as d
-from tests.programs.numbers import FLOATS, cast, fma, function, number
+from tests.programs.numbers import FLOATS, bitcast, cast, fma, function, number
 from tests.programs.oracle_memory import Environment, Evaluate, OracleError, TileMemory
 
 
@@ -53,6 +53,9 @@ class Values:
         if operator == "cast":
             operand = self.value(node.operands[0])
             return lambda environment: cast(operand(environment), dtype, node.dtype)
+        if operator == "bitcast":
+            operand = self.value(node.operands[0])
+            return lambda environment: bitcast(operand(environment), dtype, node.dtype)
         if operator == "+" and dtype in FLOATS:
             first, second = node.operands
             for product, addend in ((second, first), (first, second)):

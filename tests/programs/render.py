@@ -106,6 +106,8 @@ def text(node: d.Value) -> str:
             return f"(not {parts[0]})"
         case "cast":
             return f"{_operand(parts[0])}.to({_type(node.dtype)})"
+        case "bitcast":
+            return f"{_operand(parts[0])}.bitcast({node.dtype})"
         case "ptx":
             instruction = f'"fma.rn.{node.dtype} %0, %1, %2, %3;"'
             meaning = "lambda a, b, c: tc.fma(a, b, c)"

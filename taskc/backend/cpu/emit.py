@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import islice
 
+from taskc.analysis.early_exit import exit_condition
 from taskc.backend.cpu.atomics import Atomics
 from taskc.backend.cpu.builder import (
     SCALAR,
@@ -484,7 +485,18 @@ class Emitter:
             self.values.bind(loop.variable, value)
             body(loop.body)
 
-        self.flow.count(start, stop, loop.step, run)
+        condition = exit_condition(loop)
+        is_same = self.values.groups.has_barrier(loop)  # on all lanes, then
+        goes_on = None if condition is None else lambda: self._anywhere(condition, is_same)
+        self.flow.count(start, stop, loop.step, run, goes_on)
+
+    def _anywhere(self, condition: Expression, is_same: bool) -> Value:
+        """Whether a condition holds on any lane that takes part."""
+        if is_same or self.forms.is_uniform(condition):
+            return self.values.scalar(condition)
+        active = self.values.active()
+        holds = self.values.spread(condition)
+        return self.elementwise.any(holds if active is None else self.values.both(active, holds))
 
     def _masked_for(self, loop: ir.For) -> None:
         variable = loop.variable
@@ -492,12 +504,15 @@ class Emitter:
         private = self.privates.allocate(counter, self.values.lanes, 1)
         zero = constant(0, i64)
         self.privates.store(private, zero, zero, self.values.spread(loop.start), None)
-        stop = self.values.spread(loop.stop)
+        stop, goes_on = self.values.spread(loop.stop), exit_condition(loop)
         step = constant(loop.step, variable.dtype, self.values.lanes)
 
         def condition() -> Value:
             now = self.privates.load(private, zero, zero)
-            return self.elementwise.binary("<" if loop.step > 0 else ">", now, stop)
+            more = self.elementwise.binary("<" if loop.step > 0 else ">", now, stop)
+            if goes_on is None:
+                return more
+            return self.elementwise.binary("and", more, self.values.spread(goes_on))
 
         def body() -> None:
             now = self.privates.load(private, zero, zero)

@@ -52,10 +52,18 @@ class Flow:
                 builder.jump(labels[2])
         builder.start(labels[2])
 
-    def count(self, start: Value, stop: Value, step: int, body: Callable[[Value], None]) -> None:
+    def count(
+        self,
+        start: Value,
+        stop: Value,
+        step: int,
+        body: Callable[[Value], None],
+        goes_on: Callable[[], Value] | None = None,
+    ) -> None:
         """Writes a loop over a scalar, which doesn't wrap however near its end is to its type's.
 
-        Only what is left of a loop tells that: a larger step than 1 may come out on its other side.
+        Only what is left of a loop tells that: a larger step than 1 may come out on its other side. Where
+        `goes_on` doesn't hold at the beginning of an iteration, it ends there.
         """
         builder = self.builder
         inside, end = builder.label("body"), builder.label("end")
@@ -76,6 +84,10 @@ class Flow:
             builder.emit(f"br i1 {test}, label %{inside}, label %{end}")
             builder.start(inside)
         with self.values.nested(), self.values.under(None, self.values.mask):
+            if goes_on is not None:
+                label = builder.label("on")
+                builder.branch(goes_on(), label, end)
+                builder.start(label)
             body(Value(variable, start.dtype))
         builder.emit(f"{following} = add {kind} {variable}, {step}")
         builder.lines[phi] = (

@@ -134,7 +134,7 @@ class Instructions:
     def bitcast(self, value: Value, dtype: DType) -> Value:
         """Takes the same bits for another type of the same size."""
         if type_of(value.dtype) == type_of(dtype):
-            return replace(value, dtype=dtype)
+            return replace(value, dtype=dtype, number=None)
         into = type_of(dtype, value.lanes)
         return Value(self.builder.pure(f"bitcast {value.typed} to {into}"), dtype, value.lanes)
 

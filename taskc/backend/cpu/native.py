@@ -29,6 +29,8 @@ _ROUNDINGS = {
     "trunc": "trunc",
     "sqrt": "sqrt",
 }
+_BITS = {"popcount": "ctpop", "reverse_bits": "bitreverse"}
+_ZEROS = {"leading_zeros": "ctlz", "trailing_zeros": "cttz"}
 _FOLDED = {"+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a * b}
 
 
@@ -216,6 +218,10 @@ class Native(Instructions):
             return self._plain("xor", a, constant(True, boolean, lanes))
         if operator == "~":
             return self._plain("xor", a, constant(-1, dtype, lanes))
+        if operator in _BITS:
+            return self._intrinsic(_BITS[operator], a, a)
+        if operator in _ZEROS:  # false: of 0, too, there is a number, that of all bits
+            return self._intrinsic(_ZEROS[operator], a, a, constant(False, boolean))
         if dtype.is_integer:
             negative = self._plain("sub", constant(0, dtype, lanes), a)
             if operator == "-":

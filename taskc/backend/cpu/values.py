@@ -158,6 +158,8 @@ class Values:
                 return elementwise.fused(part(left), part(right), part(addend))
             case ir.Cast(operand=operand, dtype=dtype):
                 return elementwise.convert(part(operand), dtype)
+            case ir.Bitcast(operand=operand, dtype=dtype):
+                return elementwise.bitcast(part(operand), dtype)
             case ir.Select(condition=condition, then=then, otherwise=otherwise):
                 return self._select(condition, then, otherwise, part)
             case ir.Read(tensor=tensor, indices=indices):

@@ -17,8 +17,12 @@ _FUNCTIONS = {
 def atomic_text(node: ir.Atomic, expressions: Expressions) -> str:
     dtype, operator = node.tensor.dtype, node.operator
     place = f"&{expressions.element(node.tensor, node.indices)}"
+    if node.operator == "release":
+        return f"{expressions.use('store_release')}({place}, {expressions(node.value)});"
     value = expressions(node.value)
-    if not _is_in_hardware(operator, dtype):
+    if operator == "acquire":
+        text = f"{expressions.use('load_acquire')}({place})"
+    elif not _is_in_hardware(operator, dtype):
         function = expressions.use("update")
         text = f"{function}({place}, {_combination(operator, dtype, value, expressions)})"
     elif dtype.kind == "int" and dtype.bits == 64 and operator not in ("min", "max"):

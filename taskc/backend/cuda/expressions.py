@@ -48,6 +48,7 @@ _FUNCTIONS = {
     "sinh": "sinh", "cosh": "cosh", "tanh": "tanh", "asinh": "asinh", "acosh": "acosh", "atanh": "atanh",
     "erf": "erf",
 }  # fmt: skip
+_OF_BITS = ("popcount", "leading_zeros", "trailing_zeros", "reverse_bits")
 _OF_THE_PRELUDE = ("sigmoid", "gelu", "fast_exp2")
 
 _REGISTERS = {16: "h", 32: "r", 64: "l"}
@@ -87,6 +88,11 @@ class Expressions:
                 return f"{parts[0]} ? {parts[1]} : {parts[2]}", CHOICE
             case ir.Cast(operand=operand, dtype=dtype):
                 return self.converted(self.text(operand), operand.dtype, dtype)
+            case ir.Bitcast(operand=operand, dtype=dtype):
+                for named in {operand.dtype, dtype}.intersection(STRUCTURES):
+                    self.use(named.name)
+                self.prelude.use("words_of")
+                return f"tc::bits_as<{type_name(dtype)}>({self(operand)})", PRIMARY
             case ir.Read(tensor=tensor, indices=indices):
                 return self.replaced(node) or self.element(tensor, indices), PRIMARY
             case ir.Lookup(table=table, index=index):
@@ -279,6 +285,8 @@ class Expressions:
             low = self.interval(operand).low
             if low is not None and low > dtype.minimum:
                 return f"-{self(operand, PRIMARY)}", UNARY
+        if operator in _OF_BITS:
+            return self.call(operator, operand)
         return self.call("negate" if operator == "-" else "absolute", operand)
 
     def _of_float(self, operator: str, operand: Expression, dtype: DType) -> Text:

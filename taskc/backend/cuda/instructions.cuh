@@ -403,6 +403,36 @@ __device__ __forceinline__ u64 wgmma_operand(const void* place, u32 leading, u32
 //: assertion_failed
 __device__ __forceinline__ void assertion_failed(u32* status, u32 number) { atomicCAS(status, 0u, number); }
 
+//: load_acquire words_of
+template <class T> __device__ __forceinline__ T load_acquire(const T* place) {
+    if constexpr (sizeof(T) == 8) {
+        u64 word;
+        asm volatile("ld.acquire.gpu.u64 %0, [%1];" : "=l"(word) : "l"(place) : "memory");
+        return bits_as<T>(word);
+    } else {
+        u32 word;
+        asm volatile("ld.acquire.gpu.u32 %0, [%1];" : "=r"(word) : "l"(place) : "memory");
+        return bits_as<T>(word);
+    }
+}
+
+//: store_release words_of
+template <class T> __device__ __forceinline__ void store_release(T* place, T value) {
+    if constexpr (sizeof(T) == 8) {
+        u64 word = bits_as<u64>(value);
+        asm volatile("st.release.gpu.u64 [%0], %1;" :: "l"(place), "l"(word) : "memory");
+    } else {
+        u32 word = bits_as<u32>(value);
+        asm volatile("st.release.gpu.u32 [%0], %1;" :: "l"(place), "r"(word) : "memory");
+    }
+}
+
+//: fence_block
+__device__ __forceinline__ void fence_block() { asm volatile("fence.acq_rel.cta;" ::: "memory"); }
+
+//: fence_gpu
+__device__ __forceinline__ void fence_gpu() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
+
 //: update words_of
 template <class T, class F> __device__ __forceinline__ T update(T* place, F combine) {
     if constexpr (sizeof(T) == 8) {

@@ -45,6 +45,31 @@ template <class T> __device__ __forceinline__ T absolute(T a) {
     return a < 0 ? negate(a) : a;
 }
 
+//: popcount unsigned_of
+template <class T> __device__ __forceinline__ T popcount(T a) {
+    typedef typename Unsigned<T>::type U;
+    return (T)(sizeof(T) == 8 ? __popcll((U)a) : __popc((U)a));
+}
+
+//: leading_zeros unsigned_of
+template <class T> __device__ __forceinline__ T leading_zeros(T a) {
+    typedef typename Unsigned<T>::type U;
+    return (T)(sizeof(T) == 8 ? __clzll((i64)a) : __clz((i32)(U)a) - (32 - 8 * (i32)sizeof(T)));
+}
+
+//: trailing_zeros unsigned_of
+template <class T> __device__ __forceinline__ T trailing_zeros(T a) {
+    typedef typename Unsigned<T>::type U;
+    u32 end = sizeof(T) < 4 ? 1u << (8 * sizeof(T)) % 32 : 0u;  // where a narrow one ends
+    return (T)(sizeof(T) == 8 ? __clzll((i64)__brevll((U)a)) : __clz((i32)__brev((U)a | end)));
+}
+
+//: reverse_bits unsigned_of
+template <class T> __device__ __forceinline__ T reverse_bits(T a) {
+    typedef typename Unsigned<T>::type U;
+    return (T)(sizeof(T) == 8 ? __brevll((U)a) : __brev((U)a) >> (32 - 8 * sizeof(T)) % 32);
+}
+
 //: floor_divide negate
 template <class T> __device__ __forceinline__ T floor_divide(T a, T b) {
     if (b == 0) return 0;

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 
+from taskc.analysis.early_exit import exit_condition
 from taskc.analysis.facts import Facts
 from taskc.backend.cuda.atomics import atomic_text
 from taskc.backend.cuda.expressions import UNARY, Expressions
@@ -194,6 +195,9 @@ class Statements:
             )
         self.facts.enter(node)
         with self.braces(head):
+            goes_on = exit_condition(node)
+            if goes_on is not None:
+                self.line(f"if (!{self.expressions(goes_on, UNARY)}) break;")
             self.statements(node.body)
 
     def _stays_within(self, node: ir.For) -> bool:

@@ -14,6 +14,8 @@ from taskc.ir.fields import EXPRESSION_TYPES
 from taskc.ir.operations import OPERATIONS
 from taskc.ir.rewrite import walk, walk_statements
 
+_IN_ORDER = ("exchange", "acquire", "release")  # atomics whose turns are no sum
+
 
 def writes(body: ir.Statement) -> Iterator[ir.Tensor]:
     """The tensors that `body` stores to or updates, once for each place that does."""
@@ -101,7 +103,7 @@ class _Turn:
                 self.stores[tensor] += 1
                 self.reads.add(tensor)
                 self.accesses.setdefault(tensor, []).append(indices)
-                return result is None and operator != "exchange" and not tensor.dtype.is_float
+                return result is None and operator not in _IN_ORDER and not tensor.dtype.is_float
             case ir.Let(variable=variable, value=value):
                 self.scope.values[variable] = value
             case ir.For(variable=variable, body=inside):

@@ -88,8 +88,8 @@ def update(
         where = at[lanes]
         old = data[where]
         before[lanes] = old
-        if operator == "exchange":
+        if operator in ("exchange", "release"):
             data[where] = values[lanes]
-        else:
+        elif operator != "acquire":
             data[where] = arithmetic.binary(operator, old, values[lanes], dtype)
     return before

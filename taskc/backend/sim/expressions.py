@@ -76,6 +76,7 @@ class Expressions:
             ir.Fused: self._fused,
             ir.Select: self._select,
             ir.Cast: self._cast,
+            ir.Bitcast: self._bitcast,
             ir.Read: lambda node: (self.read(node), False),
             ir.Lookup: self._lookup,
             ir.Inline: self._inline,
@@ -232,6 +233,11 @@ class Expressions:
             return (lambda frame: operand(frame).astype(storage)), pure
         convert = arithmetic.convert
         return (lambda frame: scalar(convert(operand(frame), source, target))), pure
+
+    def _bitcast(self, node: ir.Bitcast) -> Pure:
+        operand, pure = self.compile(node.operand)
+        source, target = node.operand.dtype, node.dtype
+        return (lambda frame: scalar(arithmetic.bitcast(operand(frame), source, target))), pure
 
     def _lookup(self, node: ir.Lookup) -> Pure:
         index = self.index(node.index)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from taskc.analysis.early_exit import exit_condition
 from taskc.backend.sim import analysis
 from taskc.backend.sim.expressions import Evaluate, narrowed
 from taskc.backend.sim.machine import Frame, Loop, Touched
@@ -154,6 +155,13 @@ class Loops:
     ) -> Code:
         first, last = self.expressions(start), self.expressions(stop)
         body = self.statements(body_node)
+        condition = exit_condition(node) if isinstance(node, ir.For) else None
+        goes_on = None if condition is None else self.expressions(condition)
+
+        def is_over(frame: Frame) -> bool:
+            """Whether what is left of the range does nothing, on all lanes."""
+            return goes_on is not None and not _anywhere(frame, goes_on(frame))
+
         storage = variable.dtype.numpy.type
         uniform = self.statements.uniform
 
@@ -176,12 +184,16 @@ class Loops:
                 for turn in range(most):
                     if turn >= least:
                         frame.mask = narrowed(outer, counts > turn)
+                    if is_over(frame):
+                        break
                     frame.env[variable] = value
                     yield
                     with np.errstate(over="ignore"):  # behind a lane's last turn
                         value = value + storage(step)
             else:
                 for number in range(int(begin), int(end), step):
+                    if is_over(frame):
+                        break
                     frame.env[variable] = storage(number)
                     yield
             frame.mask = outer
@@ -336,6 +348,10 @@ class Tasks:
                 step = (np.arange(mode.size) * mode.stride).reshape(shape)
                 values[mode.dimension] = values[mode.dimension] + step
         return values
+
+
+def _anywhere(frame: Frame, condition: Any) -> bool:
+    return bool(np.any(condition if frame.mask is None else condition & frame.mask))
 
 
 def _change(frame: Frame, node: ir.While, watch: Watch, awaited: str) -> Wait:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from math import prod
 
 from taskc.ir import nodes as ir
+from taskc.ir.arithmetic import BIT_COUNTS
 from taskc.ir.extents import extent_value
 from taskc.ir.nodes import Expression, Tensor, Variable
 from taskc.ir.rewrite import expressions, operands_first, walk
@@ -18,7 +19,7 @@ from taskc.ir.rewrite import expressions, operands_first, walk
 # fused kernel then does worse.
 _OPERATIONS_PER_BYTE = 4
 TYPICAL_SIZE = 512
-_SIMPLE = frozenset({"-", "not", "~", "abs", "floor", "ceil", "trunc", "isnan"})
+_SIMPLE = frozenset({"-", "not", "~", "abs", "floor", "ceil", "trunc", "isnan"}) | BIT_COUNTS
 _DIVISIONS = frozenset({"/", "//", "%"})
 
 

@@ -336,6 +336,16 @@ inline i64 __double_as_longlong(f64 x) { i64 bits; memcpy(&bits, &x, 8); return 
 inline f64 __longlong_as_double(i64 bits) { f64 x; memcpy(&x, &bits, 8); return x; }
 inline float __fmaf_rn(float a, float b, float c) { return fmaf(a, b, c); }
 inline double __fma_rn(double a, double b, double c) { return fma(a, b, c); }
+inline int __popc(unsigned x) { return __builtin_popcount(x); }
+inline int __popcll(unsigned long long x) { return __builtin_popcountll(x); }
+inline int __clz(int x) { return x ? __builtin_clz((unsigned)x) : 32; }
+inline int __clzll(long long x) { return x ? __builtin_clzll((unsigned long long)x) : 64; }
+inline unsigned long long __brevll(unsigned long long x) {
+    unsigned long long reversed = 0;
+    for (int bit = 0; bit < 64; ++bit) reversed |= (x >> bit & 1) << (63 - bit);
+    return reversed;
+}
+inline unsigned __brev(unsigned x) { return (unsigned)(__brevll(x) >> 32); }
 inline float rsqrtf(float x) { return 1.0f / sqrtf(x); }
 inline float normcdff(float x) { return (float)(0.5 * erfc((double)x * -0.70710678118654752440)); }
 inline double normcdf(double x) { return 0.5 * erfc(x * -0.70710678118654752440); }

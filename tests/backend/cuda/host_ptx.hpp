@@ -185,6 +185,21 @@ static void ld_acquire_gpu_u32(u32& to, u64 address) {
     to = *(u32*)address;
 }
 
+static void ld_acquire_gpu_u64(u64& to, u64 address) {
+    host::yield();
+    to = *(u64*)address;
+}
+static void st_release_gpu_u32(u64 address, u32 value) {
+    *(u32*)address = value;
+    ++host::progress;
+}
+static void st_release_gpu_u64(u64 address, u64 value) {
+    *(u64*)address = value;
+    ++host::progress;
+}
+static void fence_acq_rel_cta() {}  // threads take turns, in one order for all
+static void fence_acq_rel_gpu() {}
+
 // The other blocks of a cluster.
 
 static void mapa_shared_cluster_u32(u32& to, u32 address, u32 rank) {

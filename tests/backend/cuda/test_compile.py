@@ -28,6 +28,7 @@ from taskc.backend.cuda.disassemble import disassembler, sass_of
 from taskc.backend.cuda.emit import emit
 from taskc.driver import compile_ahead
 from taskc.ir.target import TARGETS
+from taskc.ir.types import DTYPES
 from taskc.kernels.convolution import convolution
 from taskc.kernels.matmul import Tiling, matmul as library_matmul
 from taskc.kernels.rows import softmax
@@ -133,6 +134,32 @@ def test_accesses_at_offsets_of_64_bits_stay_whole(dtype: tc.DType) -> None:
     accesses = re.findall(r"\b(LDG|STG)([.\w]*)", text)
     assert {name for name, _ in accesses} == {"LDG", "STG"}
     assert all(".128" in kind for _, kind in accesses)
+
+
+@pytest.mark.parametrize("target", examples.TARGETS)
+def test_bits_of_all_types(target: str) -> None:
+    def of_bits(dtype: tc.DType, same_size: tc.DType) -> tc.KernelDefinition:
+        @tc.kernel(workers=32)
+        def kernel(x: same_size[32], y: tc.out[dtype[4, 32]], z: tc.out[same_size[32]]):  # type: ignore[no-untyped-def, valid-type]
+            for i in spatial(32):
+                bits = x[i].bitcast(dtype)
+                y[0, i] = tc.popcount(bits)
+                y[1, i] = tc.leading_zeros(bits)
+                y[2, i] = tc.trailing_zeros(bits)
+                y[3, i] = tc.reverse_bits(bits)
+                z[i] = (~bits).bitcast(same_size)
+
+        return kernel
+
+    pairs = [
+        (dtype, other)
+        for dtype in DTYPES.values()
+        for other in DTYPES.values()
+        if dtype.is_integer and dtype.bits == other.bits and other is not tc.boolean
+    ]
+    kernels = [lower(replace(of_bits(*pair).ir, target=target)) for pair in pairs]
+    for one in compile_many(kernels):
+        assert (one.resources.remarks, one.resources.spill_loads) == ((), 0)
 
 
 @needs_nvdisasm

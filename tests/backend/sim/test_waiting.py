@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
@@ -83,11 +85,22 @@ WARPS = """
 """
 
 
+def ordered(text: str) -> str:
+    """With an acquire load and a release store in place of other atomics."""
+    text = text.replace("let now = atomic flag[1] += 0", "let now = atomic flag[1] acquire= 0")
+    return text.replace("let old = atomic flag[1] exchange= 1", "atomic flag[1] release= 1")
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize(("waiting", "setting"), [(0, 32), (40, 3)])
-def test_warps_wait_for_each_other(waiting: int, setting: int, seed: int | None) -> None:
+@pytest.mark.parametrize("form", [str, ordered])
+def test_warps_wait_for_each_other(
+    form: Callable[[str], str], waiting: int, setting: int, seed: int | None
+) -> None:
     flag, y = np.zeros(2, np.int32), np.zeros(64, np.int32)
-    text = WARPS.format(blocks=1, waiting=waiting, setting=setting, element=1, first="", last="")
+    text = form(
+        WARPS.format(blocks=1, waiting=waiting, setting=setting, element=1, first="", last="")
+    )
     assert not simulate(text, flag, y, seed=seed).findings
     assert y[waiting] == 5
 
