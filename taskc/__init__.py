@@ -9,11 +9,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from taskc.errors import CompileError, Finding, InternalError, Location
-from taskc.ir.mapping import Mapping, auto_map, mapping, repeat, replicate, spatial
-from taskc.ir.types import (
-    DType,
-    TensorType,
+from taskc.annotations import (
     bf16,
     boolean,
     f8e4m3,
@@ -25,33 +21,30 @@ from taskc.ir.types import (
     i16,
     i32,
     i64,
+    inout,
+    out,
     tf32,
+    typed,
     u8,
     u16,
     u32,
     u64,
 )
+from taskc.errors import CompileError, Finding, InternalError, Location
+from taskc.ir.mapping import Mapping, auto_map, mapping, repeat, replicate, spatial
+from taskc.ir.types import DType, TensorType
 from taskc.lang import cuda
 from taskc.lang.branches import branch, otherwise, steps_while
 from taskc.lang.definition import Definition, KernelDefinition, kernel, set_runner
-from taskc.lang.functions import function
-from taskc.lang.names import (
+from taskc.lang.elementwise import (
     acos,
     acosh,
     asin,
     asinh,
     atan,
     atanh,
-    atomic_add,
-    atomic_and,
-    atomic_exchange,
-    atomic_max,
-    atomic_min,
-    atomic_or,
-    atomic_xor,
     cdiv,
     ceil,
-    copy,
     cos,
     cosh,
     erf,
@@ -64,41 +57,50 @@ from taskc.lang.names import (
     fmod,
     gelu,
     inf,
-    inout,
     isinf,
     isnan,
-    load,
-    local,
     log,
     log1p,
     log2,
-    mma,
-    out,
-    pipeline,
-    print as print,
-    reduce,
     rsqrt,
-    scan,
-    shared,
     sigmoid,
     sign,
     sin,
     sinh,
     sqrt,
-    static,
-    store,
-    sync,
     tan,
     tanh,
-    tile,
-    tiles,
     trunc,
     truncdiv,
     where,
+)
+from taskc.lang.functions import function
+from taskc.lang.names import (
+    atomic_add,
+    atomic_and,
+    atomic_exchange,
+    atomic_max,
+    atomic_min,
+    atomic_or,
+    atomic_xor,
+    copy,
+    load,
+    local,
+    mma,
+    pipeline,
+    print as print,
+    reduce,
+    scan,
+    shared,
+    static,
+    store,
+    sync,
+    tile,
+    tiles,
     worker,
 )
 from taskc.lang.program import ProgramDefinition, compute, constant, empty, program, steps, trace
-from taskc.lang.sizes import dim
+from taskc.lang.sizes import Size, dim
 from taskc.machine import Machine, machine
 from taskc.packed import Packed, pack
 from taskc.settings import VERSION
@@ -135,6 +137,7 @@ __all__ = [
     "Mapping",
     "Packed",
     "ProgramDefinition",
+    "Size",
     "TensorType",
     "acos",
     "acosh",
@@ -233,6 +236,7 @@ __all__ = [
     "trunc",
     "truncdiv",
     "tune",
+    "typed",
     "u8",
     "u16",
     "u32",

@@ -19,6 +19,7 @@ BELOW: dict[str, tuple[str, ...]] = {
     "errors": (),
     "ir": ("errors",),
     "lang": ("ir", "packed"),
+    "annotations": ("lang",),
     "analysis": ("ir",),
     "passes": ("analysis",),
     "backend": ("analysis", "limits", "packed"),
@@ -53,7 +54,7 @@ BELOW: dict[str, tuple[str, ...]] = {
     "onnx": ("kernels", "bundle"),
     "commands": ("onnx", "profiling"),
     "cli": ("commands",),
-    "": ("cli", "device"),
+    "": ("annotations", "cli", "device"),
     "__main__": ("",),
 }
 

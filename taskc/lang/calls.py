@@ -16,7 +16,7 @@ from taskc.lang.context import Context, Frame, Scope
 from taskc.lang.conversions import scalar
 from taskc.lang.expressions import convert_to, unstarred
 from taskc.lang.functions import FunctionDefinition, Outside
-from taskc.lang.names import UNARY_FUNCTIONS, Intrinsic
+from taskc.lang.intrinsics import INTRINSICS, UNARY_FUNCTIONS, Intrinsic
 from taskc.lang.operators import compute
 from taskc.lang.source import Source
 from taskc.lang.values import (
@@ -76,8 +76,18 @@ def _with_arguments(context: Context, node: ast.Call, arguments: list[ast.expr])
     return call
 
 
-def bind(context: Context, node: ast.Call, name: str, signature: str) -> dict[str, ast.expr]:
-    """The arguments by name. In the signature `x?` may be left out; after `*` come keywords."""
+def bind(
+    context: Context, node: ast.Call, name: str, signature: str | None = None
+) -> dict[str, ast.expr]:
+    """The arguments by name; those of the language's functions are as these are declared.
+
+    In a signature `x?` may be left out, and behind `*` come keywords.
+    """
+    declared = INTRINSICS.get(name.removeprefix("tc."))
+    if declared is not None:
+        assert signature is None, f"{name} is declared already, and its parameters are"
+        signature = declared.parameters
+    assert signature is not None
     names = signature.split()
     positional = names[: names.index("*")] if "*" in names else names
     known = [parameter.rstrip("?") for parameter in names if parameter != "*"]
