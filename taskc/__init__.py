@@ -264,7 +264,9 @@ _LOADED_LATER = {
 
 def __getattr__(name: str) -> Any:
     if name not in _LOADED_LATER:
-        raise AttributeError(f"module 'taskc' has no attribute {name!r}")
+        word = importlib.import_module("taskc.lang.peers").word_for(name)
+        hint = f"; {word}" if word else ""
+        raise AttributeError(f"module 'taskc' has no attribute {name!r}{hint}")
     module = importlib.import_module(_LOADED_LATER[name])
     value = module if name in ("device", "onnx", "tune") else getattr(module, name)
     globals()[name] = value

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from taskc.ir.operations import OFFERED, Operation
 from taskc.lang.definition import cuda_kernel as kernel
 from taskc.lang.intrinsics import INTRINSICS, Intrinsic, in_kernels
+from taskc.lang.peers import word_for
 
 V = TypeVar("V")
 
@@ -102,7 +103,8 @@ __all__ = ["kernel", *(name[5:] for name in INTRINSICS if name.startswith("cuda.
 
 
 def __getattr__(name: str) -> Intrinsic:
-    raise AttributeError(f"there is no tc.cuda.{name}")
+    word = word_for(name)
+    raise AttributeError(f"there is no tc.cuda.{name}" + (f"; {word}" if word else ""))
 
 
 def __dir__() -> list[str]:

@@ -259,7 +259,8 @@ def asarray(values: Any, *, device: int | None = None, stream: Stream | None = N
     if isinstance(values, Array):
         found = values
     elif not dlpack.is_on_cuda(values):
-        return array(values, device=device or 0)
+        copied: Array = array(values, device=device or 0)
+        return copied
     elif hasattr(values, "__dlpack__"):
         found = from_dlpack(values, stream=stream)
     else:
