@@ -106,19 +106,15 @@ from taskc.packed import Packed, pack
 from taskc.settings import VERSION
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from taskc import device, onnx
     from taskc.arguments import ArgumentError, CopyWarning
     from taskc.checking import check
     from taskc.driver import CheckError
+    from taskc.onnx.bundled import load_bundle, save_bundle
+    from taskc.onnx.session import compile
     from taskc.tune.template import tune
     from taskc.user_passes import register_pass
 
-    # What these are stands on the public names.
-    compile: Callable[..., Any]
-    load_bundle: Callable[..., Any]
-    save_bundle: Callable[..., Any]
 
 __version__ = VERSION
 

@@ -67,8 +67,8 @@ def test_every_annotation_is_a_class_for_type_checkers() -> None:
 def declarations() -> str:
     """The text of cuda.pyi."""
     head = (
-        '"""`tc.cuda` as type checkers and editors read it; `pytest tests/test_annotations.py --update-golden`'
-        ' writes it."""\n\n'
+        f'"""{(cuda.__doc__ or "").partition(chr(10))[0]}"""\n\n'
+        "# As type checkers and editors read it; `pytest tests/test_annotations.py --update-golden` writes it.\n"
         "from collections.abc import Callable\nfrom contextlib import AbstractContextManager\n"
         "from typing import Any, TypeVar\n\n"
         "from taskc.lang.definition import cuda_kernel as kernel\n\n"

@@ -1,5 +1,6 @@
-"""`tc.cuda` as type checkers and editors read it; `pytest tests/test_annotations.py --update-golden` writes it."""
+"""`tc.cuda`: SIMT kernels. They are below phases: their author places the barriers."""
 
+# As type checkers and editors read it; `pytest tests/test_annotations.py --update-golden` writes it.
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, TypeVar
