@@ -30,8 +30,6 @@ else:
         def __call__(cls: type[_Kind], value: Any) -> _Kind: ...
         def laid(cls: _Type, layout: Mapping) -> _Type:
             """This type with its elements where `layout` puts them."""
-        def reshape(cls: _Type, *shape: Any) -> _Type:
-            """This type for callers; the kernel sees the elements in another shape, in the same order."""
 
     class Value:
         """What a kernel computes on: a scalar or an element, a tensor, a tile or a block value."""
@@ -50,8 +48,9 @@ else:
             """The value converted: to nearest, ties to even; truncated and saturated to integers."""
         @overload
         def to(self, dtype: DType) -> Any: ...
-        def reshape(self, *shape: Any) -> Self:
-            """In a program: the same memory with other extents, of as many elements."""
+        @classmethod
+        def reshape(cls, *shape: Any) -> Any:
+            """The same elements in another shape: of a parameter's type for the kernel, of a tensor in a program."""
         def __getitem__(self, index: Any) -> Self: ...
         def __setitem__(self, index: Any, value: Any) -> None: ...
         def __lt__(self, other: Any) -> bool: ...
