@@ -110,10 +110,32 @@ if TYPE_CHECKING:
     from taskc.arguments import ArgumentError, CopyWarning
     from taskc.checking import check
     from taskc.driver import CheckError
-    from taskc.onnx.bundled import load_bundle, save_bundle
-    from taskc.onnx.session import compile
     from taskc.tune.template import tune
     from taskc.user_passes import register_pass
+
+    # What these are stands on the public names.
+    def compile(
+        model: Any,
+        target: str = "cpu",
+        *,
+        exact: bool = False,
+        precision: str = "f32",
+        threads: int | None = None,
+        memory: int | None = None,
+    ) -> Any:
+        """What runs a model: a file, its bytes, a ModelProto, or a graph that has been read."""
+
+    def load_bundle(
+        path: Any,
+        *,
+        verify: bool = False,
+        threads: int | None = None,
+        memory: int | None = None,
+    ) -> Any:
+        """The model or the program of a bundle, which is called as what was saved was."""
+
+    def save_bundle(compiled: Any, path: Any, *feeds: Any) -> None:
+        """Writes a model or a program, compiled for the processor at hand, into one file, which `load_bundle` reads."""
 
 
 __version__ = VERSION

@@ -111,6 +111,20 @@ def test_a_function_says_what_it_takes() -> None:
     assert "block value" in (tc.load.__doc__ or "")
 
 
+def test_what_loads_later_is_declared_as_it_is() -> None:
+    tree = ast.parse((ROOT / "taskc" / "__init__.py").read_text(encoding="utf-8"))
+    (later,) = [node for node in tree.body if isinstance(node, ast.If)]
+    declared = [node for node in later.body if isinstance(node, ast.FunctionDef)]
+    assert declared
+    for node in declared:
+        signature = inspect.signature(getattr(tc, node.name))
+        own = [(it.name, it.kind, it.default) for it in signature.parameters.values()]
+        namespace: dict[str, Any] = {"Any": Any}
+        exec(ast.unparse(node), namespace)
+        there = inspect.signature(namespace[node.name]).parameters.values()
+        assert [(it.name, it.kind, it.default) for it in there] == own, node.name
+
+
 def test_a_mapping_says_who_goes_through_it() -> None:
     with pytest.raises(TypeError, match="are gone through in a kernel; m\\(w\\) lists those"):
         list(tc.spatial(4))

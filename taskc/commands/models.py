@@ -36,10 +36,10 @@ def is_bundle(text: str) -> bool:
 def loaded(path: str, precision: str) -> Model | BundledProgram:
     """A model, compiled now or before, or a bundle's program."""
     if not is_bundle(path):
-        return tc.compile(path, precision=precision)
+        return tc.compile(path, precision=precision)  # type: ignore[no-any-return]
     if precision != "f32":
         raise UsageError(f"{path} is compiled: --precision is said to taskc compile")
-    return tc.load_bundle(path)
+    return tc.load_bundle(path)  # type: ignore[no-any-return]
 
 
 def model_of(path: str, precision: str) -> Model:
