@@ -11,12 +11,12 @@ import taskc as tc
 from taskc import f32, repeat, spatial
 
 
-def make_vector_add(n, *, workers=32, vector=4):
+def make_vector_add(n: int | tc.Size, *, workers: int = 32, vector: int = 4) -> tc.KernelDefinition:
     own = spatial(workers) * repeat(vector)
     (size,) = own.shape
 
     @tc.kernel(workers=own.workers)
-    def vector_add(x: f32[n], y: f32[n], z: tc.out[f32[n]]):
+    def vector_add(x: f32[n], y: f32[n], z: tc.out[f32[n]]) -> None:
         for start in tc.tiles(n, by=size):  # one block each
             for i in own:  # this worker's tasks, one after another
                 if start + i < n:

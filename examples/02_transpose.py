@@ -12,11 +12,11 @@ import taskc as tc
 from taskc import f32, repeat, spatial
 
 
-def make_transpose(m, n, *, size=32, rows=8):
+def make_transpose(m: int, n: int, *, size: int = 32, rows: int = 8) -> tc.KernelDefinition:
     own = repeat(size // rows, 1) * spatial(rows, size)
 
     @tc.kernel(workers=own.workers)
-    def transpose(x: f32[m, n], y: tc.out[f32[n, m]]):
+    def transpose(x: f32[m, n], y: tc.out[f32[n, m]]) -> None:
         for row, col in tc.tiles((m, n), by=own.shape):
             # It is written by rows and read by columns. With rows of 32 elements, 32 lanes would
             # read a column from one bank; the layout pass sees that, and pads the rows to 33.

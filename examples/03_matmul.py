@@ -12,12 +12,12 @@ import taskc as tc
 from taskc import f16, f32, repeat, spatial
 
 
-def make_naive(m, n, k, *, size=(8, 16)):
+def make_naive(m: int, n: int, k: int, *, size: tuple[int, int] = (8, 16)) -> tc.KernelDefinition:
     """A worker for each element of the result; every operand comes from global memory."""
     own = spatial(*size)
 
     @tc.kernel(workers=own.workers)
-    def naive(a: f32[m, k], b: f32[k, n], c: tc.out[f32[m, n]]):
+    def naive(a: f32[m, k], b: f32[k, n], c: tc.out[f32[m, n]]) -> None:
         for row, col in tc.tiles((m, n), by=own.shape):
             for i, j in own:
                 if row + i < m and col + j < n:
@@ -29,13 +29,22 @@ def make_naive(m, n, k, *, size=(8, 16)):
     return naive
 
 
-def make_mapped(m, n, k, *, warps=(2, 2), lanes=(4, 8), regs=(4, 4), bk=8):
+def make_mapped(
+    m: int,
+    n: int,
+    k: int,
+    *,
+    warps: tuple[int, int] = (2, 2),
+    lanes: tuple[int, int] = (4, 8),
+    regs: tuple[int, int] = (4, 4),
+    bk: int = 8,
+) -> tc.KernelDefinition:
     """Blocks of the operands in shared memory, and the result in its owners' registers."""
     own = spatial(*warps) * spatial(*lanes) * repeat(*regs)
     bm, bn = own.shape
 
     @tc.kernel(workers=own.workers)
-    def mapped(a: f32[m, k], b: f32[k, n], c: tc.out[f32[m, n]]):
+    def mapped(a: f32[m, k], b: f32[k, n], c: tc.out[f32[m, n]]) -> None:
         for row, col in tc.tiles((m, n), by=(bm, bn)):
             acc = tc.tile(f32, own, 0)
             for p in range(0, k, bk):
@@ -50,24 +59,24 @@ def make_mapped(m, n, k, *, warps=(2, 2), lanes=(4, 8), regs=(4, 4), bk=8):
 
 
 def make_pipelined(
-    m,
-    n,
-    k,
+    m: int,
+    n: int,
+    k: int,
     *,
-    warps=(2, 2),
-    lanes=(4, 8),
-    regs=(4, 4),
-    bk=8,
-    stages=2,
-    transport=None,
-    specialize=False,
-):
+    warps: tuple[int, int] = (2, 2),
+    lanes: tuple[int, int] = (4, 8),
+    regs: tuple[int, int] = (4, 4),
+    bk: int = 8,
+    stages: int = 2,
+    transport: str | None = None,
+    specialize: bool = False,
+) -> tc.KernelDefinition:
     """The same, but the loads of later steps are on their way while one step is computed."""
     own = spatial(*warps) * spatial(*lanes) * repeat(*regs)
     bm, bn = own.shape
 
     @tc.kernel(workers=own.workers)
-    def pipelined(a: f32[m, k], b: f32[k, n], c: tc.out[f32[m, n]]):
+    def pipelined(a: f32[m, k], b: f32[k, n], c: tc.out[f32[m, n]]) -> None:
         for row, col in tc.tiles((m, n), by=(bm, bn)):
             acc = tc.tile(f32, own, 0)
             for p in tc.pipeline(
@@ -83,14 +92,23 @@ def make_pipelined(
     return pipelined
 
 
-def make_tensor_cores(m, n, k, *, warps=(2, 2), tile=(1, 2), bk=32, stages=3):
+def make_tensor_cores(
+    m: int,
+    n: int,
+    k: int,
+    *,
+    warps: tuple[int, int] = (2, 2),
+    tile: tuple[int, int] = (1, 2),
+    bk: int = 32,
+    stages: int = 3,
+) -> tc.KernelDefinition:
     """Products of 16 x 8 fragments: which lane holds which element is the instruction's choice."""
     fragment = repeat(2, 1) * spatial(8, 4) * repeat(1, 2)
     own = spatial(*warps) * repeat(*tile) * fragment
     bm, bn = own.shape
 
     @tc.kernel(workers=own.workers, target="sm_80")
-    def tensor_cores(a: f16[m, k], b: f16[k, n], c: tc.out[f32[m, n]]):
+    def tensor_cores(a: f16[m, k], b: f16[k, n], c: tc.out[f32[m, n]]) -> None:
         for row, col in tc.tiles((m, n), by=(bm, bn)):
             acc = tc.tile(f32, own, 0)
             for p in tc.pipeline(k, by=bk, stages=stages):

@@ -12,12 +12,12 @@ import taskc as tc
 from taskc import f32, repeat, spatial
 
 
-def make_softmax(m, n, *, warps=4):
+def make_softmax(m: int | tc.Size, n: int, *, warps: int = 4) -> tc.KernelDefinition:
     own = repeat(1, tc.cdiv(n, 32)) * spatial(warps, 32)
     rows, columns = own.shape  # n, rounded up
 
     @tc.kernel(workers=own.workers)
-    def softmax(x: f32[m, n], y: tc.out[f32[m, n]]):
+    def softmax(x: f32[m, n], y: tc.out[f32[m, n]]) -> None:
         for row in tc.tiles(m, by=rows):
             values = tc.tile(f32, own, -tc.inf)
             tc.copy(values, x[row : row + rows, 0:columns])  # what lies outside x stays -inf

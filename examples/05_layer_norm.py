@@ -12,11 +12,13 @@ import taskc as tc
 from taskc import f16, f32, repeat, spatial
 
 
-def make_layer_norm(m, n, *, workers=128, vector=2, epsilon=1e-5):
+def make_layer_norm(
+    m: int | tc.Size, n: int, *, workers: int = 128, vector: int = 2, epsilon: float = 1e-5
+) -> tc.KernelDefinition:
     own = repeat(1, tc.cdiv(n, workers * vector)) * spatial(1, workers) * repeat(1, vector)
 
     @tc.kernel(workers=workers)
-    def layer_norm(x: f16[m, n], scale: f32[n], shift: f32[n], y: tc.out[f16[m, n]]):
+    def layer_norm(x: f16[m, n], scale: f32[n], shift: f32[n], y: tc.out[f16[m, n]]) -> None:
         for row in tc.tiles(m, by=1):
             values = tc.tile(f32, own, 0)
             for i, j in own:

@@ -6,6 +6,8 @@ neighbouring pixels and 4 neighbouring channels.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 import taskc as tc
@@ -13,8 +15,18 @@ from taskc import f32, repeat, spatial
 
 
 def make_convolution(
-    images, height, width, channels, features, *, size=3, stride=1, padding=1, bk=8, stages=2
-):
+    images: int,
+    height: int,
+    width: int,
+    channels: int,
+    features: int,
+    *,
+    size: int = 3,
+    stride: int = 1,
+    padding: int = 1,
+    bk: int = 8,
+    stages: int = 2,
+) -> tc.KernelDefinition:
     rows = (height + 2 * padding - size) // stride + 1
     columns = (width + 2 * padding - size) // stride + 1
     pixels, depth = images * rows * columns, size * size * channels
@@ -24,7 +36,7 @@ def make_convolution(
     # Pixels are numbered through all images, and the channels under the filter from 0 to depth.
 
     @tc.function
-    def of_x(pixel, q):
+    def of_x(pixel: Any, q: Any) -> Any:
         return (
             pixel // (rows * columns),
             pixel // columns % rows * stride + q // channels // size - padding,
@@ -33,11 +45,11 @@ def make_convolution(
         )
 
     @tc.function
-    def of_w(q, feature):
+    def of_w(q: Any, feature: Any) -> Any:
         return q // channels // size, q // channels % size, q % channels, feature
 
     @tc.function
-    def of_y(pixel, feature):
+    def of_y(pixel: Any, feature: Any) -> Any:
         return pixel // (rows * columns), pixel // columns % rows, pixel % columns, feature
 
     @tc.kernel(workers=own.workers)
@@ -45,7 +57,7 @@ def make_convolution(
         x: f32[images, height, width, channels],
         w: f32[size, size, channels, features],
         y: tc.out[f32[images, rows, columns, features]],
-    ):
+    ) -> None:
         for pixel, feature in tc.tiles((pixels, features), by=(bm, bn)):
             acc = tc.tile(f32, own, 0)
             for p in tc.pipeline(depth, by=bk, stages=stages):

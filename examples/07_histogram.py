@@ -5,19 +5,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 
 import taskc as tc
 from taskc import auto_map, i32, repeat, spatial
 
 
-def make_histogram(n, bins, *, workers=64, repeats=4, example=None):
+def make_histogram(
+    n: int,
+    bins: int,
+    *,
+    workers: int = 64,
+    repeats: int = 4,
+    example: Callable[[np.random.Generator], Any] | None = None,
+) -> tc.KernelDefinition:
     own = repeat(repeats) * spatial(workers)
     every_bin = auto_map((bins,), workers=workers)
     (size,) = own.shape
 
     @tc.kernel(workers=workers, example=example)
-    def histogram(values: i32[n], counts: tc.inout[i32[bins]]):
+    def histogram(values: i32[n], counts: tc.inout[i32[bins]]) -> None:
         for start in tc.tiles(n, by=size):
             counted = tc.shared(i32[bins])
             for bin in every_bin:
@@ -34,7 +44,7 @@ def make_histogram(n, bins, *, workers=64, repeats=4, example=None):
     return histogram
 
 
-def _example(random: np.random.Generator):
+def _example(random: np.random.Generator) -> Any:
     return random.integers(-5, 105, 1000, np.int32), np.zeros(100, np.int32)
 
 

@@ -12,7 +12,16 @@ import taskc as tc
 from taskc import f32, repeat, spatial
 
 
-def make_attention(heads, length, features, *, workers=(8, 4), queries=2, bk=16, stages=2):
+def make_attention(
+    heads: int,
+    length: int,
+    features: int,
+    *,
+    workers: tuple[int, int] = (8, 4),
+    queries: int = 2,
+    bk: int = 16,
+    stages: int = 2,
+) -> tc.KernelDefinition:
     over_keys = spatial(*workers) * repeat(queries, bk // workers[1])
     over_features = spatial(*workers) * repeat(queries, tc.cdiv(features, workers[1]))
     by_row = over_keys.project((0,))
@@ -25,7 +34,7 @@ def make_attention(heads, length, features, *, workers=(8, 4), queries=2, bk=16,
         k: f32[heads, length, features],
         v: f32[heads, length, features],
         y: tc.out[f32[heads, length, features]],
-    ):
+    ) -> None:
         for head, row in tc.tiles((heads, length), by=(1, bq)):
             query = tc.load(q[head, row : row + bq, 0:features])
             result = tc.tile(f32, over_features, 0)

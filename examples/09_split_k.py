@@ -12,12 +12,22 @@ import taskc as tc
 from taskc import f32, repeat, spatial
 
 
-def make_split_k(m, n, k, parts, *, lanes=(4, 8), regs=(2, 2), bk=8, stages=2):
+def make_split_k(
+    m: int,
+    n: int,
+    k: int,
+    parts: int,
+    *,
+    lanes: tuple[int, int] = (4, 8),
+    regs: tuple[int, int] = (2, 2),
+    bk: int = 8,
+    stages: int = 2,
+) -> tc.ProgramDefinition:
     own = spatial(*lanes) * repeat(*regs)
     bm, bn = own.shape
 
     @tc.kernel(workers=own.workers)
-    def partial(a: f32[m, k], b: f32[k, n], c: tc.out[f32[parts, m, n]]):
+    def partial(a: f32[m, k], b: f32[k, n], c: tc.out[f32[parts, m, n]]) -> None:
         depth = tc.cdiv(k, parts * bk) * bk  # whole steps; the last parts are shorter, or empty
         for part, row, col in tc.tiles((parts, m, n), by=(1, bm, bn)):
             first = part * depth
@@ -29,7 +39,7 @@ def make_split_k(m, n, k, parts, *, lanes=(4, 8), regs=(2, 2), bk=8, stages=2):
             tc.store(c[part, row : row + bm, col : col + bn], acc)
 
     @tc.kernel(workers=own.workers)
-    def total(p: f32[parts, m, n], c: tc.out[f32[m, n]]):
+    def total(p: f32[parts, m, n], c: tc.out[f32[m, n]]) -> None:
         for row, col in tc.tiles((m, n), by=(bm, bn)):
             acc = tc.tile(f32, own, 0)
             for part in range(parts):
@@ -39,7 +49,7 @@ def make_split_k(m, n, k, parts, *, lanes=(4, 8), regs=(2, 2), bk=8, stages=2):
             tc.store(c[row : row + bm, col : col + bn], acc)
 
     @tc.program
-    def split_k(a: f32[m, k], b: f32[k, n], c: tc.out[f32[m, n]]):
+    def split_k(a: f32[m, k], b: f32[k, n], c: tc.out[f32[m, n]]) -> None:
         p = tc.empty(f32[parts, m, n])
         partial(a, b, out=p)
         total(p, out=c)

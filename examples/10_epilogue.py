@@ -6,6 +6,9 @@ in the registers where they are.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 
 import taskc as tc
@@ -13,19 +16,28 @@ from taskc import f32, repeat, spatial
 
 
 def make_gemm(
-    m, n, k, epilogue, operands=(), *, transpose_a=False, transpose_b=False, bk=8, stages=2
-):
+    m: int,
+    n: int,
+    k: int,
+    epilogue: Callable[..., Any],
+    operands: tuple[Any, ...] = (),
+    *,
+    transpose_a: bool = False,
+    transpose_b: bool = False,
+    bk: int = 8,
+    stages: int = 2,
+) -> tc.KernelDefinition:
     """c[i, j] = epilogue(a[i, :] @ b[:, j], i, j, *operands), whichever way a and b lie."""
     own = spatial(4, 8) * repeat(4, 4)
     bm, bn = own.shape
 
     @tc.kernel(workers=own.workers)
     def gemm(
-        a: f32[k, m] if transpose_a else f32[m, k],
-        b: f32[n, k] if transpose_b else f32[k, n],
-        operands: operands,
+        a: tc.typed[f32[k, m] if transpose_a else f32[m, k]],
+        b: tc.typed[f32[n, k] if transpose_b else f32[k, n]],
+        operands: tc.typed[operands],
         c: tc.out[f32[m, n]],
-    ):
+    ) -> None:
         left, right = a.T if transpose_a else a, b.T if transpose_b else b
         for row, col in tc.tiles((m, n), by=(bm, bn)):
             acc = tc.tile(f32, own, 0)
@@ -41,12 +53,14 @@ def make_gemm(
 
 
 @tc.function
-def finished(total, i, j, residual, scale, *bias):
+def finished(total: Any, i: Any, j: Any, residual: Any, scale: Any, *bias: Any) -> Any:
     scaled = total * scale[j]
     return residual[i, j] + tc.tanh(scaled + bias[0][j] if bias else scaled)
 
 
-def make_layer(rows, features, inputs, *, biased=True, **how):
+def make_layer(
+    rows: int, features: int, inputs: int, *, biased: bool = True, **how: Any
+) -> tc.KernelDefinition:
     """y = residual + tanh(scale * (x @ w) + bias), with a scale and a bias for each feature."""
     operands = f32[rows, features], f32[features], *([f32[features]] if biased else [])
     return make_gemm(rows, features, inputs, finished, operands, **how)

@@ -57,7 +57,7 @@ def build(problem: Problem, plan: Plan, machine: Machine) -> tc.KernelDefinition
     rows, columns = own.shape
 
     @tc.kernel(workers=own.workers)
-    def distances(x: f32[m, k], centres: f32[k, n], y: tc.out[f32[m, n]]):
+    def distances(x: f32[m, k], centres: f32[k, n], y: tc.out[f32[m, n]]) -> None:
         for row, column in tc.tiles((m, n), by=(rows, columns)):
             total = tc.tile(f32, own, 0)
             for q in range(k):

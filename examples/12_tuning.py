@@ -29,12 +29,14 @@ def product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 @tc.tune(own=TILES, depth=[16, 64], reference=product)
-def matmul(m, n, k, *, own=TILES[0], depth=16):
+def matmul(
+    m: int, n: int, k: int, *, own: tc.Mapping = TILES[0], depth: int = 16
+) -> tc.KernelDefinition:
     """`own` says who has which part of a block of the result, `depth` how much of k a step takes."""
     bm, bn = own.shape
 
     @tc.kernel(workers=own.workers)
-    def kernel(a: f32[m, k], b: f32[k, n], c: tc.out[f32[m, n]]):
+    def kernel(a: f32[m, k], b: f32[k, n], c: tc.out[f32[m, n]]) -> None:
         for row, column in tc.tiles((m, n), by=(bm, bn)):
             total = tc.tile(f32, own, 0)
             for p in tc.pipeline(k, by=depth):

@@ -25,7 +25,7 @@ bias = random.standard_normal(INNER).astype(np.float32)
 
 
 @tc.program
-def layer(x: f32[ROWS, WIDE], y: tc.out[f32[ROWS, WIDE]]):
+def layer(x: f32[ROWS, WIDE], y: tc.out[f32[ROWS, WIDE]]) -> None:
     offsets = tc.constant(bias)
     wide = matmul(ROWS, INNER, WIDE, packed=True)(x, up)
     active = tc.compute((ROWS, INNER), lambda i, j: tc.gelu(wide[i, j] + offsets[j]))
@@ -34,7 +34,7 @@ def layer(x: f32[ROWS, WIDE], y: tc.out[f32[ROWS, WIDE]]):
 
 
 @tc.program
-def last(x: f32[ROWS, WIDE], y: tc.out[f32[ROWS, WIDE]]):
+def last(x: f32[ROWS, WIDE], y: tc.out[f32[ROWS, WIDE]]) -> None:
     """Row t of the result is the mean of the rows up to t, the later ones weighing more."""
     first = x[0]
     tc.compute(WIDE, lambda j: first[j], out=y[0])
@@ -44,7 +44,7 @@ def last(x: f32[ROWS, WIDE], y: tc.out[f32[ROWS, WIDE]]):
 
 
 @tc.kernel(workers=8)
-def differ(x: f32[1, WIDE], z: f32[1, WIDE], far: tc.out[tc.boolean[1]]):
+def differ(x: f32[1, WIDE], z: f32[1, WIDE], far: tc.out[tc.boolean[1]]) -> None:
     for row in tc.tiles(1, by=1):
         own = tc.repeat(1, WIDE // 8) * tc.spatial(1, 8)
         change = tc.tile(f32, own)
@@ -56,7 +56,7 @@ def differ(x: f32[1, WIDE], z: f32[1, WIDE], far: tc.out[tc.boolean[1]]):
 
 
 @tc.program
-def steady(chances: f32[WIDE, WIDE], y: tc.out[f32[1, WIDE]]):
+def steady(chances: f32[WIDE, WIDE], y: tc.out[f32[1, WIDE]]) -> None:
     """How often a Markov chain is in each of its states, in the long run: steps until they change nothing."""
     x = tc.compute((1, WIDE), lambda i, j: f32(1 / WIDE))
     moves = tc.compute(1, lambda i: True)

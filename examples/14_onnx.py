@@ -6,6 +6,8 @@ workers have neighbours.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
@@ -17,7 +19,7 @@ SIZE = 40
 
 
 @tc.kernel(workers=8)
-def snake(x: f32[SIZE], y: tc.out[f32[SIZE]]):
+def snake(x: f32[SIZE], y: tc.out[f32[SIZE]]) -> None:
     for start in tc.tiles(SIZE, by=16):
         for i in OWN:
             if start + i < SIZE:
@@ -25,7 +27,7 @@ def snake(x: f32[SIZE], y: tc.out[f32[SIZE]]):
 
 
 @tc.onnx.operator("Snake", since=1, domain="my.own")
-def build_snake(call: tc.onnx.Call):
+def build_snake(call: tc.onnx.Call) -> Any:
     (x,) = call.inputs
     return snake(x)
 

@@ -6,6 +6,8 @@ looks back adds sums until it finds a prefix, and waits for nobody who has publi
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 import taskc as tc
@@ -14,19 +16,19 @@ from taskc import i32, i64
 OWN, PREFIX = 1, 2  # what a word's sum is of, in its two lowest bits; 0 is nothing yet
 
 
-def make_scan(n, *, warps=4):
+def make_scan(n: int, *, warps: int = 4) -> tc.KernelDefinition:
     workers = 32 * warps
     blocks = tc.cdiv(n, workers)
 
-    def example(random):
+    def example(random: np.random.Generator) -> tuple[Any, Any]:
         return random.integers(-9, 10, n, np.int32), np.zeros(blocks, np.int64)
 
     @tc.cuda.kernel(workers=workers, example=example)
-    def scan(x: i32[n], state: tc.inout[i64[blocks]], y: tc.out[i32[n]]):
+    def scan(x: i32[n], state: tc.inout[i64[blocks]], y: tc.out[i32[n]]) -> None:
         for start in tc.tiles(n, by=workers):
             block, w = start // workers, tc.worker()
             sums, before = tc.shared(i32[warps]), tc.shared(i32[1])
-            prefix = x[start + w] if start + w < n else 0
+            prefix = x[start + w] if start + w < n else i32(0)
             for distance in tc.static([1, 2, 4, 8, 16]):
                 other = tc.cuda.shuffle_up(prefix, distance)
                 if w % 32 >= distance:

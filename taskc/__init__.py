@@ -9,11 +9,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from taskc.errors import CompileError, Finding, InternalError, Location
-from taskc.ir.mapping import Mapping, auto_map, mapping, repeat, replicate, spatial
-from taskc.ir.types import (
-    DType,
-    TensorType,
+from taskc.annotations import (
     bf16,
     boolean,
     f8e4m3,
@@ -25,33 +21,30 @@ from taskc.ir.types import (
     i16,
     i32,
     i64,
+    inout,
+    out,
     tf32,
+    typed,
     u8,
     u16,
     u32,
     u64,
 )
+from taskc.errors import CompileError, Finding, InternalError, Location
+from taskc.ir.mapping import Mapping, auto_map, mapping, repeat, replicate, spatial
+from taskc.ir.types import DType, TensorType
 from taskc.lang import cuda
 from taskc.lang.branches import branch, otherwise, steps_while
 from taskc.lang.definition import Definition, KernelDefinition, kernel, set_runner
-from taskc.lang.functions import function
-from taskc.lang.names import (
+from taskc.lang.elementwise import (
     acos,
     acosh,
     asin,
     asinh,
     atan,
     atanh,
-    atomic_add,
-    atomic_and,
-    atomic_exchange,
-    atomic_max,
-    atomic_min,
-    atomic_or,
-    atomic_xor,
     cdiv,
     ceil,
-    copy,
     cos,
     cosh,
     erf,
@@ -64,53 +57,60 @@ from taskc.lang.names import (
     fmod,
     gelu,
     inf,
-    inout,
     isinf,
     isnan,
     leading_zeros,
-    load,
-    local,
     log,
     log1p,
     log2,
-    mma,
-    out,
-    pipeline,
     popcount,
-    print as print,
-    range as range,
-    reduce,
     reverse_bits,
     rsqrt,
-    scan,
-    shared,
     sigmoid,
     sign,
     sin,
     sinh,
     sqrt,
-    static,
-    store,
-    sync,
     tan,
     tanh,
-    tile,
-    tiles,
     trailing_zeros,
     trunc,
     truncdiv,
     where,
+)
+from taskc.lang.functions import function
+from taskc.lang.names import (
+    atomic_add,
+    atomic_and,
+    atomic_exchange,
+    atomic_max,
+    atomic_min,
+    atomic_or,
+    atomic_xor,
+    copy,
+    load,
+    local,
+    mma,
+    pipeline,
+    print as print,
+    range as range,
+    reduce,
+    scan,
+    shared,
+    static,
+    store,
+    sync,
+    tile,
+    tiles,
     worker,
 )
 from taskc.lang.program import ProgramDefinition, compute, constant, empty, program, steps, trace
-from taskc.lang.sizes import dim
+from taskc.lang.sizes import Size, dim
 from taskc.machine import Machine, machine
 from taskc.packed import Packed, pack
 from taskc.settings import VERSION
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from taskc import device, onnx, torch
     from taskc.arguments import ArgumentError, CopyWarning
     from taskc.checking import check
@@ -119,9 +119,29 @@ if TYPE_CHECKING:
     from taskc.user_passes import register_pass
 
     # What these are stands on the public names.
-    compile: Callable[..., Any]
-    load_bundle: Callable[..., Any]
-    save_bundle: Callable[..., Any]
+    def compile(
+        model: Any,
+        target: str = "cpu",
+        *,
+        exact: bool = False,
+        precision: str = "f32",
+        threads: int | None = None,
+        memory: int | None = None,
+    ) -> Any:
+        """What runs a model: a file, its bytes, a ModelProto, or a graph that has been read."""
+
+    def load_bundle(
+        path: Any,
+        *,
+        verify: bool = False,
+        threads: int | None = None,
+        memory: int | None = None,
+    ) -> Any:
+        """The model or the program of a bundle, which is called as what was saved was."""
+
+    def save_bundle(compiled: Any, path: Any, *feeds: Any) -> None:
+        """Writes a model or a program, compiled for the processor at hand, into one file, which `load_bundle` reads."""
+
 
 __version__ = VERSION
 
@@ -140,6 +160,7 @@ __all__ = [
     "Mapping",
     "Packed",
     "ProgramDefinition",
+    "Size",
     "TensorType",
     "acos",
     "acosh",
@@ -243,6 +264,7 @@ __all__ = [
     "trunc",
     "truncdiv",
     "tune",
+    "typed",
     "u8",
     "u16",
     "u32",
@@ -271,7 +293,9 @@ _LOADED_LATER = {
 
 def __getattr__(name: str) -> Any:
     if name not in _LOADED_LATER:
-        raise AttributeError(f"module 'taskc' has no attribute {name!r}")
+        word = importlib.import_module("taskc.lang.peers").word_for(name)
+        hint = f"; {word}" if word else ""
+        raise AttributeError(f"module 'taskc' has no attribute {name!r}{hint}")
     module = importlib.import_module(_LOADED_LATER[name])
     value = module if name in ("device", "onnx", "torch", "tune") else getattr(module, name)
     globals()[name] = value

@@ -19,6 +19,7 @@ BELOW: dict[str, tuple[str, ...]] = {
     "errors": (),
     "ir": ("errors",),
     "lang": ("ir", "packed"),
+    "annotations": ("lang",),
     "analysis": ("ir",),
     "passes": ("analysis",),
     "backend": ("analysis", "limits", "packed"),
@@ -55,7 +56,7 @@ BELOW: dict[str, tuple[str, ...]] = {
     "onnx": ("kernels", "bundle"),
     "commands": ("onnx", "profiling"),
     "cli": ("commands",),
-    "": ("cli", "device", "torch"),
+    "": ("annotations", "cli", "device", "torch"),
     "__main__": ("",),
 }
 

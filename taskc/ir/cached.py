@@ -6,13 +6,17 @@ functools' have a lock before Python 3.12, which a child of a fork may find held
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 T = TypeVar("T")
 
 
-def cached_property(compute: Callable[[Any], T]) -> Cached[T]:
-    return Cached(compute)
+if TYPE_CHECKING:  # pyright asks of a protocol's property that it is one
+    cached_property = property
+else:
+
+    def cached_property(compute: Callable[[Any], T]) -> Cached[T]:
+        return Cached(compute)
 
 
 class Cached(Generic[T]):

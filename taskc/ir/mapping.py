@@ -20,7 +20,7 @@ of every worker holds the same task, or none.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -302,6 +302,15 @@ class Mapping:
             if f * g == m:
                 return f
         raise MappingError(f"{m.name} is not a multiple of {g.name}: {why}")
+
+    def __iter__(self) -> Iterator[Any]:
+        raise TypeError(
+            "the tasks of a mapping are gone through in a kernel; m(w) lists those of worker w"
+        )
+
+    def on(self, worker: Any) -> Mapping:
+        """In the head of a kernel's loop: a worker does the tasks of this one."""
+        raise TypeError("mapping.on(...) is a part of the language: use it in a kernel's loop")
 
     def spatial(self, *dims: int, order: Sequence[int] | None = None) -> Mapping:
         return self * spatial(*dims, order=order)

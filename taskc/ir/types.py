@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 import ml_dtypes
 import numpy as np
@@ -42,6 +42,10 @@ class DType:
 
     def __getitem__(self, shape: object) -> TensorType:
         return TensorType(self, shape if isinstance(shape, tuple) else (shape,))
+
+    if TYPE_CHECKING:  # in a kernel f32(x) converts
+
+        def __call__(self, value: Any) -> Any: ...
 
     @property
     def is_float(self) -> bool:

@@ -49,11 +49,11 @@ class Epilogue:
         """An element of the result, from its sum, the operands that there are, its feature, and its indices."""
 
         @tc.function
-        def scaled(value, operands, j):
+        def scaled(value: Any, operands: Any, j: Any) -> Any:
             return value.to(self.wide) * operands[int(self.bias)][j] if self.scale else value
 
         @tc.function
-        def moved(value, operands, j):
+        def moved(value: Any, operands: Any, j: Any) -> Any:
             return (
                 scaled(value, operands, j) + operands[0][j]
                 if self.bias
@@ -61,7 +61,7 @@ class Epilogue:
             )
 
         @tc.function
-        def joined(value, operands, j, at):
+        def joined(value: Any, operands: Any, j: Any, at: Any) -> Any:
             return (
                 moved(value, operands, j) + operands[-1][at].to(self.wide)
                 if self.residual
@@ -69,7 +69,7 @@ class Epilogue:
             )
 
         @tc.function
-        def epilogue(value, operands, j, at):
+        def epilogue(value: Any, operands: Any, j: Any, at: Any) -> Any:
             if self.activation is None:
                 return joined(value, operands, j, at).to(self.made.dtype)
             else:

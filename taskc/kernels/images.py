@@ -60,7 +60,7 @@ def number_at(order: str) -> Callable[..., Any]:
     """The indices of a number of images in an order."""
 
     @tc.function
-    def number_at(image, i, j, channel):
+    def number_at(image: Any, i: Any, j: Any, channel: Any) -> Any:
         return (image, i, j, channel) if order == "NHWC" else (image, channel, i, j)
 
     return number_at

@@ -29,23 +29,23 @@ def pad(
     A worker of a short row has whole accesses of what is stored, so that none is left without work. Along a
     long one neighbours read neighbouring words: elements that begin anywhere are read one by one.
     """
-    wide = wide or pitch(columns, dtype)
-    access = width(wide, dtype)
-    if wide >= access * machine.lanes:
+    pitched = wide or pitch(columns, dtype)
+    access = width(pitched, dtype)
+    if pitched >= access * machine.lanes:
         access = max(1, _WORD // dtype.nbytes)
-    own = owners_of_boxes((rows if isinstance(rows, int) else _MANY, wide), access, machine)
+    own = owners_of_boxes((rows if isinstance(rows, int) else _MANY, pitched), access, machine)
     outside = False if dtype is tc.boolean else 0
 
     @tc.kernel(workers=own.workers)
-    def pad(x: dtype[rows, columns], y: tc.out[dtype[rows, wide]]):
-        for row, col in tc.tiles((rows, wide), by=own.shape):
+    def pad(x: tc.typed[dtype[rows, columns]], y: tc.out[dtype[rows, pitched]]) -> None:
+        for row, col in tc.tiles((rows, pitched), by=own.shape):
             part = tc.tile(dtype, own)
             for i, j in own:
                 part[i, j] = (
                     x[row + i, col + j] if row + i < rows and col + j < columns else outside
                 )
             for i, j in own:
-                if row + i < rows and col + j < wide:
+                if row + i < rows and col + j < pitched:
                     y[row + i, col + j] = part[i, j]
 
     return pad

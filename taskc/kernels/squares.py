@@ -12,6 +12,8 @@ the caller's, who knows where the square goes:
 
 from __future__ import annotations
 
+from typing import Any
+
 import taskc as tc
 from taskc import Mapping, repeat, spatial
 
@@ -28,7 +30,7 @@ def columns(lanes: int) -> Mapping:
 
 
 @tc.function
-def quarters(square):
+def quarters(square: Any) -> Any:
     """The square's parts, with four rows of every fourth column in each line."""
     lanes = square.shape[0]
     part = tc.shared(square.dtype[4, lanes // 4, lanes // 4, 4])

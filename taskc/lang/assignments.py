@@ -73,8 +73,12 @@ def _indexed(
         )
     tensor, indices = place(context, owner, target)
     if isinstance(indices, View):
+        names = ", ".join("ijklmnop"[: len(indices.shape)])
         raise context.error(
-            "an assignment stores one element", target, "use tc.store or tc.copy for a slice"
+            "an assignment stores one element",
+            target,
+            f"a tile or a function of the indices is stored by tc.store({ast.unparse(target)},"
+            f" lambda {names}: ...), a slice by tc.copy",
         )
     return tensor, indices
 

@@ -19,7 +19,7 @@ _GRID_SYNC = "tc.cuda.grid_sync"
 
 def _barrier(what: str, scope: str) -> Handler:
     def handler(context: Context, node: ast.Call) -> Value:
-        bind(context, node, what, "")
+        bind(context, node, what)
         context.require_cuda_kernel(what, node)
         context.require_statement(what, node)
         if scope == "block" and context.in_role:
@@ -40,7 +40,7 @@ def _barrier(what: str, scope: str) -> Handler:
 
 def _barriers(context: Context, node: ast.Call) -> ir.Tensor:
     what = "tc.cuda.barriers"
-    bound = bind(context, node, what, "count")
+    bound = bind(context, node, what)
     context.require_cuda_kernel(what, node)
     context.require_phase(what, node)
     count = constant_integer(
@@ -53,7 +53,7 @@ def _barriers(context: Context, node: ast.Call) -> ir.Tensor:
 
 
 def _grid_sync(context: Context, node: ast.Call) -> Value:
-    bind(context, node, _GRID_SYNC, "")
+    bind(context, node, _GRID_SYNC)
     context.require_cuda_kernel(
         _GRID_SYNC,
         node,

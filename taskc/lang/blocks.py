@@ -26,7 +26,7 @@ def _load(context: Context, node: ast.Call) -> ir.Tensor | Transposed:
 
     Of `a.T[...]` the slice of `a` is loaded, as it lies, and transposed is how it is seen.
     """
-    bound = bind(context, node, "tc.load", "what value? * fill?")
+    bound = bind(context, node, "tc.load")
     if context.is_cuda_kernel:
         raise context.error(
             "a tc.cuda kernel has no block values: tc.load is for kernels without barriers",
@@ -127,7 +127,7 @@ def _global_reads(value: ir.Expression) -> Iterator[ir.Read]:
 
 def _store(context: Context, node: ast.Call) -> Nothing:
     """`tc.store(c[r : r + 32, :], tile)` and `tc.store(c[...], lambda i, j: ...)`"""
-    bound = bind(context, node, "tc.store", "target value")
+    bound = bind(context, node, "tc.store")
     context.require_phase("tc.store", node)
     target = _target(context, bound["target"], "tc.store")
     shape = target.shape
@@ -149,7 +149,7 @@ def _store(context: Context, node: ast.Call) -> Nothing:
 
 def _copy(context: Context, node: ast.Call) -> Nothing:
     """`tc.copy(target, source, by=mapping)`"""
-    bound = bind(context, node, "tc.copy", "target source * by?")
+    bound = bind(context, node, "tc.copy")
     context.require_phase("tc.copy", node)
     target = _target(context, bound["target"], "tc.copy")
     source = _sliced(context, bound["source"], "tc.copy")

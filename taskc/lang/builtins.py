@@ -31,7 +31,7 @@ from taskc.lang.calls import Handler, bind
 from taskc.lang.context import Context
 from taskc.lang.conversions import condition, scalar, unify
 from taskc.lang.expressions import Evaluated
-from taskc.lang.names import INTRINSICS, UNARY_FUNCTIONS
+from taskc.lang.intrinsics import INTRINSICS, UNARY_FUNCTIONS
 from taskc.lang.operators import boolean_operation, check_operator, compute, select
 from taskc.lang.refusals import REFUSED_CALLS
 from taskc.lang.values import (
@@ -46,8 +46,10 @@ from taskc.lang.values import (
 
 
 def _unary_function(name: str, symbol: str, on_constant: Callable[..., Any]) -> Handler:
+    signature = None if name.startswith("tc.") else "x"
+
     def handler(context: Context, node: ast.Call) -> Value:
-        argument = bind(context, node, name, "x")["x"]
+        argument = bind(context, node, name, signature)["x"]
         value = context.evaluate(argument)
         if is_constant(value):
             return compute(context, node, on_constant, value)
@@ -137,7 +139,7 @@ def _length(context: Context, node: ast.Call) -> Value:
 
 
 def _where(context: Context, node: ast.Call) -> Value:
-    bound = bind(context, node, "tc.where", "condition then otherwise")
+    bound = bind(context, node, "tc.where")
     decided = condition(context, context.evaluate(bound["condition"]), bound["condition"])
     parts = bound["then"], bound["otherwise"]
     if isinstance(decided, bool):
@@ -147,7 +149,7 @@ def _where(context: Context, node: ast.Call) -> Value:
 
 
 def _fma(context: Context, node: ast.Call) -> Value:
-    bound = bind(context, node, "tc.fma", "a b c")
+    bound = bind(context, node, "tc.fma")
     written = bound["a"], bound["b"], bound["c"]
     values = [context.evaluate(part) for part in written]
     if all(map(is_constant, values)):
@@ -174,7 +176,7 @@ _PYTHON_ONLY = (
 
 def _static(context: Context, node: ast.Call) -> Value:
     """A constant; here any expression of Python will do, as long as its names are constants."""
-    argument = bind(context, node, "tc.static", "value")["value"]
+    argument = bind(context, node, "tc.static")["value"]
     parts = list(ast.walk(argument))
     if any(isinstance(part, _PYTHON_ONLY) for part in parts):
         return _evaluate_python(context, argument, parts)
@@ -199,7 +201,7 @@ def _evaluate_python(context: Context, argument: ast.expr, parts: list[ast.AST])
 
 
 def _worker(context: Context, node: ast.Call) -> ir.Variable:
-    bind(context, node, "tc.worker", "")
+    bind(context, node, "tc.worker")
     if not context.may_name_worker:
         raise context.error(
             "in a kernel of phases tc.worker() is only for naming the worker of a loop",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import math
 from collections.abc import Callable
 from types import FunctionType
 
@@ -16,8 +15,9 @@ from taskc.lang.context import Context, Frame, Scope
 from taskc.lang.conversions import scalar
 from taskc.lang.expressions import convert_to, unstarred
 from taskc.lang.functions import FunctionDefinition, Outside
-from taskc.lang.names import UNARY_FUNCTIONS, Intrinsic
+from taskc.lang.intrinsics import INTRINSICS, Intrinsic
 from taskc.lang.operators import compute
+from taskc.lang.peers import PEERS, word_for
 from taskc.lang.source import Source
 from taskc.lang.values import (
     Choice,
@@ -39,6 +39,8 @@ def call_with(handlers: dict[str, Handler], on_builtins: dict[int, Handler]) -> 
     """The evaluator of calls: `handlers` by an intrinsic's name, `on_builtins` by id."""
 
     def call(context: Context, node: ast.Call) -> Value:
+        if isinstance(node.func, ast.Name):
+            context.require_known(node.func, node.func.id)
         called = context.evaluate(node.func)
         if any(isinstance(argument, ast.Starred) for argument in node.args):
             node = _with_arguments(context, node, list(unstarred(context, node.args)))
@@ -76,8 +78,18 @@ def _with_arguments(context: Context, node: ast.Call, arguments: list[ast.expr])
     return call
 
 
-def bind(context: Context, node: ast.Call, name: str, signature: str) -> dict[str, ast.expr]:
-    """The arguments by name. In the signature `x?` may be left out; after `*` come keywords."""
+def bind(
+    context: Context, node: ast.Call, name: str, signature: str | None = None
+) -> dict[str, ast.expr]:
+    """The arguments by name; those of the language's functions are as these are declared.
+
+    In a signature `x?` may be left out, and behind `*` come keywords.
+    """
+    declared = INTRINSICS.get(name.removeprefix("tc."))
+    if declared is not None:
+        assert signature is None, f"{name} is declared already, and its parameters are"
+        signature = declared.parameters
+    assert signature is not None
     names = signature.split()
     positional = names[: names.index("*")] if "*" in names else names
     known = [parameter.rstrip("?") for parameter in names if parameter != "*"]
@@ -125,10 +137,9 @@ def _python_call(context: Context, called: Value, node: ast.Call) -> Value:
 def _advice(called: Value, name: str) -> str | None:
     if called in (int, float):
         return "convert with .to(i64) or .to(f32)"
-    if getattr(math, name, None) is called and name in UNARY_FUNCTIONS:
-        return f"use tc.{name}"
-    if getattr(called, "__module__", "").startswith("numpy") or type(called).__module__ == "numpy":
-        return f"use tc.{name}" if name in UNARY_FUNCTIONS else None
+    modules = getattr(called, "__module__", None), type(called).__module__
+    if any(str(module).partition(".")[0] in PEERS for module in modules):
+        return word_for(name)
     if called is print:
         return 'use tc.print("{}", x)'
     if isinstance(called, FunctionType):

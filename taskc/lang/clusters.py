@@ -14,7 +14,7 @@ from taskc.lang.values import NOTHING, Value, describe
 
 def _rank(context: Context, node: ast.Call) -> ir.Expression:
     what = "tc.cuda.cluster_rank"
-    bind(context, node, what, "")
+    bind(context, node, what)
     context.require_cuda_kernel(what, node)
     context.require_cluster(what, node)
     return modulo(context.block_number, context.cluster)
@@ -22,7 +22,7 @@ def _rank(context: Context, node: ast.Call) -> ir.Expression:
 
 def _sync(context: Context, node: ast.Call) -> Value:
     what = "tc.cuda.cluster_sync"
-    bind(context, node, what, "")
+    bind(context, node, what)
     context.require_cuda_kernel(what, node)
     context.require_cluster(what, node)
     context.require_phase(what, node)
@@ -34,7 +34,7 @@ def _sync(context: Context, node: ast.Call) -> Value:
 def _peer(context: Context, node: ast.Call) -> ir.Tensor:
     """`tc.cuda.peer(s, rank)[i]`"""
     what = "tc.cuda.peer"
-    bound = bind(context, node, what, "buffer rank")
+    bound = bind(context, node, what)
     context.require_cuda_kernel(what, node)
     context.require_cluster(what, node)
     context.require_statement(what, node)

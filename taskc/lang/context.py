@@ -15,6 +15,7 @@ from taskc.ir.mapping import Mapping
 from taskc.ir.rewrite import map_statements, walk
 from taskc.ir.types import DType, i64
 from taskc.lang.jumps import Leaving
+from taskc.lang.peers import word_for
 from taskc.lang.sizes import Dimension, Size
 from taskc.lang.source import Node, Source
 from taskc.lang.values import NOTHING, Cell, TilesLoop, Value, did_you_mean, plain
@@ -254,6 +255,14 @@ class Context:
         except KeyError:
             raise self.error(f"'{name}' is not defined", node, self._suggestion(name)) from None
         return self.symbolic(plain(value))
+
+    def require_known(self, node: ast.Name, *called: str) -> None:
+        """Raises an error where a name is nothing, and what is called so elsewhere has a word here."""
+        hint = next(filter(None, map(word_for, called)), None)
+        if hint is None or node.id in self.frame.source.locals or node.id in self.frame.outside:
+            return
+        if not any(node.id in scope.names for scope in self.frame.scopes):
+            raise self.error(f"'{node.id}' is not defined", node, hint)
 
     def binding(self, name: str) -> tuple[Value, bool]:
         """What a local name is bound to (UNBOUND if not), and whether in the current body."""

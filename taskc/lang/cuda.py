@@ -1,32 +1,120 @@
 """`tc.cuda`: SIMT kernels. They are below phases: their author places the barriers.
 
-    kernel(workers=...)     the decorator
-    barriers(n)             n mbarriers in shared memory
-    roles(), role(...)      what different warps do beside each other
-    cluster_rank(), peer(buffer, rank), cluster_sync()
-                            the blocks of a cluster, and their memory
-    load_acquire(x[i]), store_release(x[i], v)
-                            what one worker sees with what another has stored
-    grid_sync()             a barrier of all blocks, which then run beside each other
-    ptx(f32, text, x, ...)  a value in the words of PTX
-    syncwarp(), syncrole()  barriers among a warp, and among the workers of a role
-    wgmma(acc, a, b)        an asynchronous matrix product of warpgroups
-
-and every operation of `taskc.ir.operations`, with underscores for dots: `cp_async`, `shuffle_xor`.
+Besides what is declared here, every operation of `taskc.ir.operations` has its name, with underscores for dots:
+`cp_async`, `shuffle_xor`. Type checkers and editors read `cuda.pyi`, which is made of these names.
 """
 
 from __future__ import annotations
 
-from taskc.lang.definition import cuda_kernel as kernel
-from taskc.lang.names import CUDA_NAMES, INTRINSICS, Intrinsic
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from inspect import Parameter, Signature
+from typing import Any, TypeVar
 
-__all__ = ["kernel", *CUDA_NAMES]
+from taskc.ir.operations import OFFERED, Operation
+from taskc.lang.definition import cuda_kernel as kernel
+from taskc.lang.intrinsics import INTRINSICS, Intrinsic, in_kernels
+from taskc.lang.peers import word_for
+
+V = TypeVar("V")
+
+
+@in_kernels
+def barriers(count: int) -> Any:
+    """So many mbarriers, in shared memory."""
+
+
+@in_kernels
+def roles() -> AbstractContextManager[None]:
+    """What stands in it are roles, which run beside each other; together they are all the workers."""
+
+
+@in_kernels
+def role(name: str, *, warps: int) -> AbstractContextManager[None]:
+    """What some warps do, beside what others do: `with tc.cuda.role("producer", warps=1):`."""
+
+
+@in_kernels
+def cluster_rank() -> Any:
+    """The block's number in its cluster, row-major."""
+
+
+@in_kernels
+def cluster_sync() -> None:
+    """A barrier of all workers of all blocks of the cluster."""
+
+
+@in_kernels
+def peer(buffer: V, rank: Any) -> V:
+    """What `tc.shared` or `tc.cuda.barriers` is in the block of that rank of the cluster."""
+
+
+@in_kernels
+def grid_sync() -> None:
+    """A barrier of all workers of all blocks; what they have stored in global memory before is there behind it."""
+
+
+@in_kernels
+def ptx(dtype: type[V], text: str, *operands: Any, meaning: Callable[..., Any]) -> V:
+    """The value that PTX computes from its operands: the result is `%0` in the text, and they are `%1`, `%2`, …
+
+    meaning  what the text computes, as a lambda or a `@tc.function` of the operands: the simulator evaluates it
+    """
+
+
+@in_kernels
+def load_acquire(element: V) -> V:
+    """An element of 4 or 8 bytes; behind it the worker sees what was stored before this value's `store_release`."""
+
+
+@in_kernels
+def store_release(element: Any, value: Any) -> None:
+    """Stores an element of 4 or 8 bytes behind all that its worker has stored before."""
+
+
+@in_kernels
+def syncwarp() -> None:
+    """A barrier of a warp, 32 consecutive workers."""
+
+
+@in_kernels
+def syncrole() -> None:
+    """A barrier of the workers of a role."""
+
+
+@in_kernels
+def wgmma(acc: Any, a: Any, b: Any, *, accumulate: Any = True) -> None:
+    """Starts a matrix product of a warpgroup: fences, commit and wait are the author's.
+
+    accumulate  where it is false, the product starts from zero
+    """
+
+
+def _offer(operation: Operation) -> Intrinsic:
+    """An operation of the target: its operands by position, the last one perhaps several times."""
+    kinds: dict[str, int] = {}
+    parameters = []
+    for operand in operation.operands:
+        kind = operand.rstrip("*")
+        kinds[kind] = kinds.get(kind, 0) + 1
+        way = Parameter.VAR_POSITIONAL if operand.endswith("*") else Parameter.POSITIONAL_ONLY
+        name = f"{kind}s" if operand.endswith("*") else f"{kind}{kinds[kind]}"
+        parameters.append(Parameter(name, way, annotation=Any))
+    declared = Signature(parameters, return_annotation=None if operation.result is None else Any)
+    name = operation.name.replace(".", "_")
+    return Intrinsic(
+        f"cuda.{name}", declared, f"{operation.meaning}\n\nBy: {operation.participants}."
+    )
+
+
+globals().update({row.name.replace(".", "_"): _offer(row) for row in OFFERED})
+
+__all__ = ["kernel", *(name[5:] for name in INTRINSICS if name.startswith("cuda."))]
 
 
 def __getattr__(name: str) -> Intrinsic:
-    if name not in CUDA_NAMES:
-        raise AttributeError(f"there is no tc.cuda.{name}")
-    return INTRINSICS[f"cuda.{name}"]
+    word = word_for(name)
+    raise AttributeError(f"there is no tc.cuda.{name}" + (f"; {word}" if word else ""))
 
 
 def __dir__() -> list[str]:

@@ -16,6 +16,7 @@ from taskc.ir.types import DType, boolean
 from taskc.lang.context import Context, Located
 from taskc.lang.conversions import index, literal, scalar
 from taskc.lang.operators import compute
+from taskc.lang.peers import word_for
 from taskc.lang.values import (
     Cell,
     Choice,
@@ -196,6 +197,8 @@ def _constant_subscript(context: Context, owner: Value, node: ast.Subscript) -> 
 
 
 def attribute(context: Context, node: ast.Attribute) -> Value:
+    if isinstance(node.value, ast.Name):
+        context.require_known(node.value, node.attr, node.value.id)
     owner = context.evaluate(node.value)
     attributes = _ATTRIBUTES.get(type(owner))
     if attributes is None and is_scalar(owner):
@@ -216,7 +219,8 @@ def attribute(context: Context, node: ast.Attribute) -> Value:
 def _no_attribute(
     context: Context, node: ast.Attribute, owner: Value, known: Iterable[str]
 ) -> CompileError:
-    hint = did_you_mean(node.attr, [name for name in known if not name.startswith("_")])
+    hint = word_for(node.attr)
+    hint = hint or did_you_mean(node.attr, [name for name in known if not name.startswith("_")])
     return context.error(f"there is no '{node.attr}' in {describe(owner)}", node, hint)
 
 

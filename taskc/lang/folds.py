@@ -22,7 +22,7 @@ _ACCUMULATOR = "acc = tc.tile(f32, mapping, 0), over a mapping of rows and colum
 
 def _mma(context: Context, node: ast.Call) -> Nothing:
     """`tc.mma(acc, a, b, by=tf32)`"""
-    bound = bind(context, node, "tc.mma", "acc a b * by?")
+    bound = bind(context, node, "tc.mma")
     made = product(context, bound, "tc.mma", node)
     if "by" in bound:
         made = replace(made, by=_rounded_to(context, made, bound["by"]))
@@ -139,7 +139,7 @@ def _fold_arguments(
 
 def _reduce(context: Context, node: ast.Call) -> ir.Tensor:
     """`tc.reduce(tile, axis, op)`: a tile without the axis."""
-    bound = bind(context, node, "tc.reduce", "tile axis op")
+    bound = bind(context, node, "tc.reduce")
     source, axis, operator = _fold_arguments(context, bound, "tc.reduce", node)
     assert source.owners is not None
     kept = [d for d in range(len(source.shape)) if d != axis]
@@ -151,7 +151,7 @@ def _reduce(context: Context, node: ast.Call) -> ir.Tensor:
 
 def _scan(context: Context, node: ast.Call) -> ir.Tensor:
     """`tc.scan(tile, axis, op, exclusive=False)`: a tile of prefixes."""
-    bound = bind(context, node, "tc.scan", "tile axis op * exclusive?")
+    bound = bind(context, node, "tc.scan")
     source, axis, operator = _fold_arguments(context, bound, "tc.scan", node)
     assert source.owners is not None
     exclusive = flag(context, bound.get("exclusive"), "exclusive")

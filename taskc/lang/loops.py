@@ -16,9 +16,9 @@ from taskc.lang.barriers import check_grid_barriers
 from taskc.lang.calls import Handler, bind
 from taskc.lang.context import UNBOUND, Context, Scope
 from taskc.lang.conversions import constant_integer, extent, flag, index
+from taskc.lang.intrinsics import INTRINSICS
 from taskc.lang.leaving import leaving, while_it_goes_on
 from taskc.lang.memory import wrong_workers
-from taskc.lang.names import INTRINSICS
 from taskc.lang.operators import compute
 from taskc.lang.values import (
     MappingLoop,
@@ -280,7 +280,7 @@ def _parts(value: Value) -> tuple[Value, ...]:
 
 def _tiles(context: Context, node: ast.Call) -> TilesLoop:
     """`tc.tiles((m, n), by=(64, 64), order=("grouped", 8), persistent=False, cluster=(2, 1))`"""
-    bound = bind(context, node, "tc.tiles", "shape * by order? persistent? cluster?")
+    bound = bind(context, node, "tc.tiles")
     context.require_phase("tc.tiles", node)
     if context.in_role:
         raise context.error("tc.tiles can't be used in a role", node)
@@ -366,7 +366,7 @@ def _order(context: Context, node: ast.expr | None, rank: int) -> tuple[str | in
 
 def _pipeline_call(context: Context, node: ast.Call) -> PipelineLoop:
     """`tc.pipeline(k, by=8, stages=3, transport="cp.async", specialize=False)`"""
-    bound = bind(context, node, "tc.pipeline", "extent * by? stages? transport? specialize?")
+    bound = bind(context, node, "tc.pipeline")
     if context.is_cuda_kernel:
         raise context.error(
             "a tc.cuda kernel pipelines by hand: tc.pipeline is for kernels without barriers", node

@@ -52,7 +52,7 @@ def constant_fill(context: Context, node: ast.expr | None, dtype: DType) -> ir.C
 
 
 def _tile(context: Context, node: ast.Call) -> ir.Tensor:
-    bound = bind(context, node, "tc.tile", "dtype mapping fill?")
+    bound = bind(context, node, "tc.tile")
     context.require_phase("tc.tile", node)
     dtype = element_type(context, bound["dtype"], "the type of a tile is an element type")
     owners = context.evaluate(bound["mapping"])
@@ -96,7 +96,7 @@ def _typed_shape(context: Context, node: ast.expr, what: str) -> TensorType:
 
 
 def _shared(context: Context, node: ast.Call) -> ir.Tensor:
-    bound = bind(context, node, "tc.shared", "type * swizzle?")
+    bound = bind(context, node, "tc.shared")
     context.require_phase("tc.shared", node)
     kind = _typed_shape(context, bound["type"], "tc.shared")
     check_layout(context, kind, bound["type"])
@@ -137,7 +137,7 @@ def check_layout(context: Context, kind: TensorType, node: Located) -> None:
 
 
 def _local(context: Context, node: ast.Call) -> ir.Tensor:
-    bound = bind(context, node, "tc.local", "type fill?")
+    bound = bind(context, node, "tc.local")
     context.require_statement("tc.local", node)
     kind = _typed_shape(context, bound["type"], "tc.local")
     fill = constant_fill(context, bound.get("fill"), kind.dtype)
@@ -203,7 +203,7 @@ _ATOMICS = {
 def _atomic(name: str, symbol: str) -> Handler:
     def handler(context: Context, node: ast.Call) -> Value:
         what = f"tc.{name}"
-        bound = bind(context, node, what, "element value")
+        bound = bind(context, node, what)
         context.require_statement(what, node)
         tensor, indices = element_place(context, bound["element"], what)
         _check_atomic(context, symbol, what, tensor, node, bound["element"])
@@ -232,7 +232,7 @@ def _atomic(name: str, symbol: str) -> Handler:
 
 def _load_acquire(context: Context, node: ast.Call) -> Value:
     what = "tc.cuda.load_acquire"
-    element = bind(context, node, what, "element")["element"]
+    element = bind(context, node, what)["element"]
     tensor, indices = _ordered_place(context, what, element, node)
     if node is not context.root or not context.target:
         raise context.error(
@@ -250,7 +250,7 @@ def _load_acquire(context: Context, node: ast.Call) -> Value:
 
 def _store_release(context: Context, node: ast.Call) -> Value:
     what = "tc.cuda.store_release"
-    bound = bind(context, node, what, "element value")
+    bound = bind(context, node, what)
     tensor, indices = _ordered_place(context, what, bound["element"], node)
     value = typed(
         context,

@@ -1,44 +1,20 @@
 """The names that the language adds to Python: what a user imports, and a kernel mentions.
 
-An intrinsic is only a name here; what it means is in `taskc.lang.builtins`.
+A function is only declared here, for people and editors; what it means is in `taskc.lang.builtins`.
 """
 
 from __future__ import annotations
 
 import builtins
-import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from operator import index
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar, overload
 
-import numpy as np
+from taskc.ir.mapping import Mapping
+from taskc.ir.types import DType, TensorType
+from taskc.lang.intrinsics import in_kernels, on_numbers
 
-from taskc.ir import arithmetic
-from taskc.ir.operations import OFFERED
-from taskc.ir.types import DType, TensorType, f64, i64
-from taskc.lang.sizes import Size
-
-INTRINSICS: dict[str, Intrinsic] = {}
-
-
-class Intrinsic:
-    """A function of the language. With `on_numbers` it also works in plain Python, on numbers."""
-
-    __slots__ = ("__name__", "on_numbers")
-
-    def __init__(self, name: str, on_numbers: Callable[..., Any] | None = None) -> None:
-        self.__name__ = name
-        self.on_numbers = on_numbers
-        INTRINSICS[name] = self
-
-    def __call__(self, *args: Any, **keywords: Any) -> Any:
-        if self.on_numbers is None:
-            raise TypeError(f"tc.{self.__name__} is a part of the language: use it in a kernel")
-        return self.on_numbers(*args, **keywords)
-
-    def __repr__(self) -> str:
-        return f"tc.{self.__name__}"
+V = TypeVar("V")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,136 +50,193 @@ class Role:
         return f"tc.{self.name}"
 
 
+class Typed:
+    """`tc.typed`: what stands in the brackets, where a type checker takes any expression."""
+
+    __iter__: ClassVar[None] = None
+
+    def __getitem__(self, type: object) -> object:
+        return type
+
+    def __repr__(self) -> str:
+        return "tc.typed"
+
+
+typed = Typed()
 out = Role("out")
 inout = Role("inout")
-inf = math.inf
 
 
-def _cdiv(a: Any, b: int) -> Any:
-    return (a + (b - 1)) // b if isinstance(a, Size) else -(-a // b)
+@on_numbers
+def static(value: V) -> V:
+    """A constant, which any Python may compute: `tc.static([2**i for i in range(4)])`. A loop over one is unrolled."""
+    return value
 
 
-def _truncdiv(a: int, b: int) -> Any:
-    return abs(a) // abs(b) * _sign(a) * _sign(b)
+@in_kernels
+def tiles(
+    shape: Any, *, by: Any, order: Any = None, persistent: bool = False, cluster: Any = None
+) -> Iterator[Any]:
+    """The blocks of the grid, one for each tile: `for row, col in tc.tiles((m, n), by=(32, 64)):`.
+
+    by          the shape of a tile
+    order       how blocks are numbered: the dimensions from slowest to fastest, ("grouped", 8) or ("backwards", 8)
+    persistent  as many blocks as the machine has processors, each running over several tiles
+    cluster     blocks that are scheduled together
+    """
 
 
-def _fmod(a: Any, b: Any) -> Any:
-    if isinstance(a, int) and isinstance(b, int):
-        return a - b * _truncdiv(a, b)
-    return float(arithmetic.binary("fmod", np.float64(a), np.float64(b), f64))
+@on_numbers
+def range(*ends: Any, unroll: bool | int | None = None) -> builtins.range:
+    """What `range` is, and how its turns are unrolled: `for q in tc.range(n, unroll=4):`.
+
+    unroll  how many turns stand one after another, or True for all of them; by default the compiler decides
+    """
+    return builtins.range(*ends)
 
 
-def _sign(x: Any) -> Any:
-    return x if x != x or x == 0 else 1 if x > 0 else -1
+@in_kernels
+def pipeline(
+    extent: Any,
+    *,
+    by: int = 1,
+    stages: int = 1,
+    transport: str | None = None,
+    specialize: bool = False,
+) -> Iterator[Any]:
+    """0, by, 2 * by, … below the extent, one after another; the loads of later steps overlap the work of this one.
+
+    stages      how many steps are in flight, this one included
+    transport   how block values travel: "registers", "cp.async", "tma"; by default the best that target and loads allow
+    specialize  a warp of its own does the loads, in addition to the workers
+    """
 
 
-def _fma(a: float, b: float, c: float) -> float:
-    return float(arithmetic.fma(np.float64(a), np.float64(b), np.float64(c), f64))
+@overload
+def load(what: V, *, fill: Any = 0) -> V: ...
+@overload
+def load(what: Any, value: Callable[..., V], *, fill: Any = 0) -> V: ...
+@in_kernels
+def load(what: Any, value: Any = None, *, fill: Any = 0) -> Any:
+    """A block value, a constant copy in shared memory: of a slice, or of a shape with a function of the indices.
+
+        part = tc.load(x[start : start + 32])
+        part = tc.load(32, lambda i: 2 * x[99 - (start + i)], fill=0)
+
+    fill  what lies outside the tensor is this, and isn't read
+    """
 
 
-def _elementwise(name: str) -> Intrinsic:
-    def on_number(x: float) -> float:
-        result = arithmetic.unary(name, np.float64(x), f64)
-        return bool(result) if name == "isnan" else float(result)
-
-    UNARY_FUNCTIONS.append(name)
-    return Intrinsic(name, on_number)
+@in_kernels
+def store(target: Any, value: Any) -> None:
+    """Stores a tile, shared memory or `lambda i, j: …` into a slice; what lies outside the tensor is dropped."""
 
 
-def _of_bits(name: str) -> Intrinsic:
-    def on_integer(x: int) -> int:
-        if not i64.minimum <= index(x) <= i64.maximum:
-            raise ValueError(f"{x} has no type, and is out of range for i64: say it, u64({x})")
-        return int(arithmetic.unary(name, np.int64(x), i64))
-
-    UNARY_FUNCTIONS.append(name)
-    return Intrinsic(name, on_integer)
+@in_kernels
+def copy(target: Any, source: Any, *, by: Mapping | None = None) -> None:
+    """Moves one slice to another, between global, shared memory and tiles; `by` says which worker moves what."""
 
 
-# Functions that are one unary operator of the IR, by its name.
-UNARY_FUNCTIONS: list[str] = []
-exp = _elementwise("exp")
-exp2 = _elementwise("exp2")
-fast_exp2 = _elementwise("fast_exp2")
-expm1 = _elementwise("expm1")
-log = _elementwise("log")
-log2 = _elementwise("log2")
-log1p = _elementwise("log1p")
-sin = _elementwise("sin")
-cos = _elementwise("cos")
-tan = _elementwise("tan")
-asin = _elementwise("asin")
-acos = _elementwise("acos")
-atan = _elementwise("atan")
-sinh = _elementwise("sinh")
-cosh = _elementwise("cosh")
-tanh = _elementwise("tanh")
-asinh = _elementwise("asinh")
-acosh = _elementwise("acosh")
-atanh = _elementwise("atanh")
-sqrt = _elementwise("sqrt")
-rsqrt = _elementwise("rsqrt")
-sigmoid = _elementwise("sigmoid")
-erf = _elementwise("erf")
-gelu = _elementwise("gelu")
-floor = _elementwise("floor")
-ceil = _elementwise("ceil")
-trunc = _elementwise("trunc")
-isnan = _elementwise("isnan")
-popcount = _of_bits("popcount")
-leading_zeros = _of_bits("leading_zeros")
-trailing_zeros = _of_bits("trailing_zeros")
-reverse_bits = _of_bits("reverse_bits")
+@overload
+def tile(dtype: type[V], mapping: Mapping, fill: Any = None) -> V: ...
+@overload
+def tile(dtype: DType, mapping: Mapping, fill: Any = None) -> Any: ...
+@in_kernels
+def tile(dtype: Any, mapping: Mapping, fill: Any = None) -> Any:
+    """Registers, laid out by a mapping: worker w has one for each of its tasks. `acc = tc.tile(f32, own, 0)`"""
 
-cdiv = Intrinsic("cdiv", _cdiv)
-truncdiv = Intrinsic("truncdiv", _truncdiv)
-fmod = Intrinsic("fmod", _fmod)
-sign = Intrinsic("sign", _sign)
-isinf = Intrinsic("isinf", math.isinf)
-fma = Intrinsic("fma", _fma)
-where = Intrinsic("where", lambda condition, then, otherwise: then if condition else otherwise)
-static = Intrinsic("static", lambda value: value)
 
-tiles = Intrinsic("tiles")
-range = Intrinsic("range", lambda *ends, unroll=None: builtins.range(*ends))
-pipeline = Intrinsic("pipeline")
-load = Intrinsic("load")
-store = Intrinsic("store")
-copy = Intrinsic("copy")
-tile = Intrinsic("tile")
-shared = Intrinsic("shared")
-local = Intrinsic("local")
-mma = Intrinsic("mma")
-reduce = Intrinsic("reduce")
-scan = Intrinsic("scan")
-atomic_add = Intrinsic("atomic_add")
-atomic_min = Intrinsic("atomic_min")
-atomic_max = Intrinsic("atomic_max")
-atomic_and = Intrinsic("atomic_and")
-atomic_or = Intrinsic("atomic_or")
-atomic_xor = Intrinsic("atomic_xor")
-atomic_exchange = Intrinsic("atomic_exchange")
-sync = Intrinsic("sync")
-worker = Intrinsic("worker")
-print = Intrinsic("print")
+@overload
+def shared(type: type[V], *, swizzle: int | None = None) -> V: ...
+@overload
+def shared(type: TensorType, *, swizzle: int | None = None) -> Any: ...
+@in_kernels
+def shared(type: Any, *, swizzle: int | None = None) -> Any:
+    """Memory of the block, uninitialized: `tc.shared(f32[32, 33])`.
 
-CUDA_NAMES = (
-    *(
-        "barriers",
-        "cluster_rank",
-        "cluster_sync",
-        "grid_sync",
-        "load_acquire",
-        "peer",
-        "ptx",
-        "role",
-        "roles",
-        "store_release",
-        "syncrole",
-        "syncwarp",
-        "wgmma",
-    ),
-    *(operation.name.replace(".", "_") for operation in OFFERED),
-)
-for _name in CUDA_NAMES:
-    Intrinsic(f"cuda.{_name}")
+    swizzle  16-byte units are XORed as TMA and wgmma do it, in lines of 32, 64 or 128 bytes
+    """
+
+
+@overload
+def local(type: type[V], fill: Any = None) -> V: ...
+@overload
+def local(type: TensorType, fill: Any = None) -> Any: ...
+@in_kernels
+def local(type: Any, fill: Any = None) -> Any:
+    """A private array of a worker, or in a mapping loop of a task, with run-time indices: `tc.local(f32[4], 0)`."""
+
+
+@in_kernels
+def mma(acc: Any, a: Any, b: Any, *, by: type[Any] | DType | None = None) -> None:
+    """Adds the matrix product of a and b to the tile acc, by a matrix instruction where the target has one that fits.
+
+    by  the type that the operands are rounded to first
+    """
+
+
+@in_kernels
+def reduce(tile: V, axis: int, op: str) -> V:
+    """The tile without the axis, folded over it in an order that the mapping alone decides.
+
+    op  "+", "*", "min", "max", "&", "|" or "^"
+    """
+
+
+@in_kernels
+def scan(tile: V, axis: int, op: str, *, exclusive: bool = False) -> V:
+    """The prefixes of the tile along the axis, from left to right.
+
+    op         "+", "*", "min", "max", "&", "|" or "^"
+    exclusive  a prefix ends before its own element
+    """
+
+
+@in_kernels
+def atomic_add(element: V, value: Any) -> V:
+    """Adds to an element; gives what it was."""
+
+
+@in_kernels
+def atomic_min(element: V, value: Any) -> V:
+    """Makes an element the smaller of itself and the value; gives what it was."""
+
+
+@in_kernels
+def atomic_max(element: V, value: Any) -> V:
+    """Makes an element the larger of itself and the value; gives what it was."""
+
+
+@in_kernels
+def atomic_and(element: V, value: Any) -> V:
+    """Combines an element with the value by `&`; gives what it was."""
+
+
+@in_kernels
+def atomic_or(element: V, value: Any) -> V:
+    """Combines an element with the value by `|`; gives what it was."""
+
+
+@in_kernels
+def atomic_xor(element: V, value: Any) -> V:
+    """Combines an element with the value by `^`; gives what it was."""
+
+
+@in_kernels
+def atomic_exchange(element: V, value: Any) -> V:
+    """Puts the value in an element's place; gives what it was."""
+
+
+@in_kernels
+def sync() -> None:
+    """A barrier of the block, in a kernel of `tc.cuda`."""
+
+
+@in_kernels
+def worker() -> Any:
+    """The worker's number in its block; in a kernel of phases only within `mapping.on(…)`."""
+
+
+@in_kernels
+def print(text: str, *values: Any) -> None:
+    """Prints in the simulator, one `{}` for each value: `tc.print("x is {}", x)`."""

@@ -9,14 +9,14 @@ from taskc.ir import nodes as ir
 from taskc.lang.calls import Handler, bind, named
 from taskc.lang.context import Context
 from taskc.lang.conversions import literal, scalar, unify
-from taskc.lang.names import INTRINSICS
+from taskc.lang.intrinsics import INTRINSICS
 from taskc.lang.operators import binary, check_operator, compute
 from taskc.lang.values import Value, is_constant
 
 
 def _cdiv(context: Context, node: ast.Call) -> Value:
     """ceil(a / b), as -(-a // b)."""
-    bound = bind(context, node, "tc.cdiv", "a b")
+    bound = bind(context, node, "tc.cdiv")
     a, b = (context.evaluate(bound[part]) for part in "ab")
     if is_constant(a) and is_constant(b):
         return compute(context, node, INTRINSICS["cdiv"], a, b)
@@ -31,7 +31,7 @@ def _cdiv(context: Context, node: ast.Call) -> Value:
 
 def _truncdiv(context: Context, node: ast.Call) -> Value:
     """a // b, and 1 more where that was rounded down below 0."""
-    bound = bind(context, node, "tc.truncdiv", "a b")
+    bound = bind(context, node, "tc.truncdiv")
     a, b = (context.evaluate(bound[part]) for part in "ab")
     if is_constant(a) and is_constant(b):
         return compute(context, node, INTRINSICS["truncdiv"], a, b)
@@ -49,7 +49,7 @@ def _truncdiv(context: Context, node: ast.Call) -> Value:
 
 def _fmod(context: Context, node: ast.Call) -> Value:
     """a % b, and b less where that hasn't a's sign."""
-    bound = bind(context, node, "tc.fmod", "a b")
+    bound = bind(context, node, "tc.fmod")
     a, b = (context.evaluate(bound[part]) for part in "ab")
     if is_constant(a) and is_constant(b):
         return compute(context, node, INTRINSICS["fmod"], a, b)
@@ -80,7 +80,7 @@ def _is_rounded_down(
 
 def _sign(context: Context, node: ast.Call) -> Value:
     """1, -1, or of floats also a zero and NaN as they are."""
-    argument = bind(context, node, "tc.sign", "x")["x"]
+    argument = bind(context, node, "tc.sign")["x"]
     value = context.evaluate(argument)
     if is_constant(value):
         return compute(context, node, INTRINSICS["sign"], value)
@@ -96,7 +96,7 @@ def _sign(context: Context, node: ast.Call) -> Value:
 
 
 def _isinf(context: Context, node: ast.Call) -> Value:
-    argument = bind(context, node, "tc.isinf", "x")["x"]
+    argument = bind(context, node, "tc.isinf")["x"]
     value = context.evaluate(argument)
     if is_constant(value):
         return compute(context, node, INTRINSICS["isinf"], value)

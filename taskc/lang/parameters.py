@@ -22,7 +22,7 @@ from taskc.lang.context import Context
 from taskc.lang.expressions import boolean_type
 from taskc.lang.functions import Outside, plain_parameters
 from taskc.lang.memory import check_layout
-from taskc.lang.names import ParameterType, Role
+from taskc.lang.names import ParameterType, Role, Typed
 from taskc.lang.sizes import Size
 from taskc.lang.source import Source
 from taskc.lang.values import describe, layout_of, shape_text
@@ -104,7 +104,7 @@ def _parameter(context: Context, node: ast.arg, name: str, given: object) -> Par
     if isinstance(given, ParameterType):
         role, given = given.role, given.type
     if not isinstance(given, TensorType):
-        hint = f"write {given!r}[f32[64, 64]]" if isinstance(given, Role) else None
+        hint = f"write {given!r}[f32[64, 64]]" if isinstance(given, Role | Typed) else None
         if isinstance(given, list):
             hint = "several parameters are a tuple of types: (f32[64], f32[64])"
         raise context.error(

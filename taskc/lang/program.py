@@ -16,7 +16,7 @@ from taskc.ir.program import Program, calls_of, kernels_of
 from taskc.ir.types import TensorType, from_numpy, i64
 from taskc.lang.assumptions import Assumptions
 from taskc.lang.definition import Definition, Example, KernelDefinition, Packs
-from taskc.lang.names import Intrinsic
+from taskc.lang.intrinsics import on_numbers
 from taskc.lang.sizes import Dimension, dim
 from taskc.lang.source import assigned_names, call_site
 from taskc.lang.tracing import Handle, Trace, current_trace, tensor_type
@@ -94,8 +94,13 @@ def program(
     return lambda function: _made(function, example, packs, fuse, sys._getframe(1).f_locals)
 
 
+@on_numbers
+def empty(kind: type[Any] | TensorType) -> Any:
+    """In a program a temporary, `tc.empty(f32[m, n])`; elsewhere memory that kernels write in place."""
+    return _empty(kind)
+
+
 def _empty(kind: object) -> Handle | np.ndarray[Any, Any]:
-    """In a program a temporary; elsewhere memory that kernels write in place."""
     trace = current_trace()
     if trace is not None:
         return trace.empty(kind)
@@ -111,12 +116,9 @@ def _empty(kind: object) -> Handle | np.ndarray[Any, Any]:
     return allocated(described)
 
 
-empty = Intrinsic("empty", _empty)
-
-
 def compute(
     shape: Any, function: Callable[..., Any], *, name: str | None = None, out: Any = None
-) -> Handle:
+) -> Any:
     """In a program, a tensor whose elements are what a function of their indices gives.
 
         y = tc.compute((m, n), lambda i, j: tc.gelu(x[i, j] + bias[j]))
@@ -160,7 +162,7 @@ def _loop(
     trace.end_loop()
 
 
-def constant(array: Any) -> Handle:
+def constant(array: Any) -> Any:
     """In a program, an array that is known now. It isn't copied: nobody may change it later."""
     site, trace = call_site(), current_trace()
     if trace is None:

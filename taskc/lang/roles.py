@@ -9,13 +9,13 @@ from taskc.ir.target import WARP
 from taskc.lang.calls import Handler, bind
 from taskc.lang.context import Context
 from taskc.lang.conversions import constant_integer
-from taskc.lang.names import INTRINSICS
+from taskc.lang.intrinsics import INTRINSICS
 from taskc.lang.values import Value
 
 
 def roles_statement(context: Context, node: ast.With) -> None:
     """`with tc.cuda.roles():` around `with tc.cuda.role("name", warps=n):` blocks."""
-    _required_call(context, node, "cuda.roles", "")
+    _required_call(context, node, "cuda.roles")
     context.require_cuda_kernel("tc.cuda.roles", node)
     if context.in_role:
         raise context.error("roles can't be nested", node)
@@ -28,7 +28,7 @@ def roles_statement(context: Context, node: ast.With) -> None:
             raise context.error(
                 "only roles stand here", statement, 'with tc.cuda.role("producer", warps=1): ...'
             )
-        bound = _required_call(context, statement, "cuda.role", "name * warps")
+        bound = _required_call(context, statement, "cuda.role")
         name = context.evaluate(bound["name"])
         if not isinstance(name, str):
             raise context.error("the name of a role is a string", bound["name"])
@@ -48,14 +48,12 @@ def roles_statement(context: Context, node: ast.With) -> None:
     context.emit(ir.Roles(tuple(roles), loc=context.locate(node)))
 
 
-def _required_call(
-    context: Context, node: ast.With, name: str, signature: str
-) -> dict[str, ast.expr]:
+def _required_call(context: Context, node: ast.With, name: str) -> dict[str, ast.expr]:
     item = node.items[0]
     call = item.context_expr
     is_one = len(node.items) == 1 and item.optional_vars is None
     if is_one and isinstance(call, ast.Call) and context.evaluate(call.func) is INTRINSICS[name]:
-        return bind(context, call, f"tc.{name}", signature)
+        return bind(context, call, f"tc.{name}")
     expected = 'tc.cuda.role("name", warps=n)' if name == "cuda.role" else "tc.cuda.roles()"
     raise context.error(f"'with' is only for {expected} here", node)
 

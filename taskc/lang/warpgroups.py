@@ -22,7 +22,7 @@ _FRAGMENT = "spatial(4, 1).repeat(1, n // 8).repeat(2, 1).spatial(8, 4).repeat(1
 
 def _wgmma(context: Context, node: ast.Call) -> Nothing:
     """`tc.cuda.wgmma(acc, a, b, accumulate=True)`"""
-    bound = bind(context, node, _WHAT, "acc a b * accumulate?")
+    bound = bind(context, node, _WHAT)
     context.require_cuda_kernel(_WHAT, node)
     mma = product(context, bound, _WHAT, node)
     row, quotient = _instruction(context, mma, bound, node)

@@ -28,13 +28,18 @@ __all__ = [
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import TypeAlias
+    from typing import TypeAlias, TypeVar
 
     Call: TypeAlias = Any  # what they are stands on the names of taskc
     extract: Callable[..., Any]
     extract_model: Callable[..., Any]
-    operator: Callable[..., Any]
     partition: Callable[..., Any]
+
+    _Builder = TypeVar("_Builder", bound=Callable[..., Any])
+
+    def operator(name: str, since: int = 1, domain: str = "") -> Callable[[_Builder], _Builder]:
+        """Registers what builds an operator, from this version of its operator set on."""
+
 
 # What stands on the package onnx, or on all of taskc.
 _LATER = {"Call": "operators", "operator": "operators", "partition": "partitions"}

@@ -20,7 +20,7 @@ from typing import Any, TypeVar, cast
 from taskc.ir.mapping import Mapping
 from taskc.ir.types import DType
 from taskc.lang.definition import Definition, KernelDefinition
-from taskc.lang.names import Intrinsic
+from taskc.lang.intrinsics import Intrinsic
 from taskc.lang.sizes import tracing
 from taskc.machine import Machine
 from taskc.tune.choose import is_recording, state

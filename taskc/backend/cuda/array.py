@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, overload
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from taskc.backend.cuda.export import capsule_of
 from taskc.backend.cuda.memory import Borrowed, Memory
 from taskc.backend.cuda.streams import LEGACY, Stream, current_stream, stream_of
 from taskc.ir.types import DType, TensorType
-from taskc.packed import Laid, packed_class
+from taskc.packed import Laid, Packed as HostPacked, packed_class
 
 Shape: TypeAlias = "int | Sequence[int]"
 
@@ -237,6 +237,10 @@ def empty(shape: Shape, dtype: Any, *, device: int = 0, stream: Stream | None = 
     return Array(memory.pointer, extents, kind, memory)
 
 
+@overload
+def array(values: HostPacked, *, device: int = 0) -> Packed: ...
+@overload
+def array(values: Any, *, device: int = 0) -> Array: ...
 def array(values: Any, *, device: int = 0) -> Array:
     """A copy on a device: of a NumPy array, packed or not, or of an array on a device."""
     if dlpack.is_on_cuda(values):
@@ -255,7 +259,8 @@ def asarray(values: Any, *, device: int | None = None, stream: Stream | None = N
     if isinstance(values, Array):
         found = values
     elif not dlpack.is_on_cuda(values):
-        return array(values, device=device or 0)
+        copied: Array = array(values, device=device or 0)
+        return copied
     elif hasattr(values, "__dlpack__"):
         found = from_dlpack(values, stream=stream)
     else:

@@ -12,6 +12,8 @@ parts     on GPUs: few queries of many keys, by parts of these
 
 from __future__ import annotations
 
+from typing import Any
+
 import taskc as tc
 from taskc import DType, KernelDefinition, Machine, ProgramDefinition, TensorType, f32
 from taskc.kernels.attention.few import few_queries_kernel
@@ -87,7 +89,7 @@ def build(
 
 
 @tc.function
-def _nothing(q, k, v, mask, y):
+def _nothing(q: Any, k: Any, v: Any, mask: Any, y: Any) -> Any:
     pass
 
 

@@ -23,7 +23,7 @@ def few_queries_kernel(problem: Problem, plan: FewQueries) -> KernelDefinition:
     block = few_queries(problem, plan)
 
     @tc.function
-    def blocks(q, k, v, mask, y):
+    def blocks(q: Any, k: Any, v: Any, mask: Any, y: Any) -> Any:
         for batch, group in tc.tiles((problem.batches, problem.groups), by=(1, 1)):
             block(q, k, v, mask, y, batch, group * problem.share, group)
 
@@ -46,7 +46,7 @@ def few_queries(problem: Problem, plan: FewQueries) -> Function:
     add_values, store = _add_values(problem, part, deep), _store(problem, plan, deep)
 
     @tc.function
-    def block(q, k, v, mask, y, batch, first, group):
+    def block(q: Any, k: Any, v: Any, mask: Any, y: Any, batch: Any, first: Any, group: Any) -> Any:
         queries = tc.shared(wide[count, across])
         scores = tc.shared(wide[count, step])
         sums = tc.shared(wide[count, deep])
@@ -78,7 +78,7 @@ def _place(problem: Problem) -> Function:
     length = problem.length
 
     @tc.function
-    def place(first, i):
+    def place(first: Any, i: Any) -> Any:
         return first + i // length, i % length
 
     return place
@@ -89,7 +89,7 @@ def _scale_queries(problem: Problem, plan: FewQueries, across: int) -> Function:
     line, place = _line(problem, plan), _place(problem)
 
     @tc.function
-    def scale_queries(q, queries, batch, first):
+    def scale_queries(q: Any, queries: Any, batch: Any, first: Any) -> Any:
         for d in range(0, across, lanes):
             for i, n in line:
                 head, query = place(first, i)
@@ -106,7 +106,9 @@ def _score(problem: Problem, plan: FewQueries) -> Function:
     own = repeat(count, together, 1) * spatial(1, 1, lanes)
 
     @tc.function
-    def score(k, queries, scores, batch, group, start, size):
+    def score(
+        k: Any, queries: Any, scores: Any, batch: Any, group: Any, start: Any, size: Any
+    ) -> Any:
         for r in range(0, size, together):
             acc = tc.tile(wide, own, 0)
             for d in range(0, features, lanes):
@@ -127,7 +129,7 @@ def _mask_scores(problem: Problem, plan: FewQueries) -> Function:
     line, place = _line(problem, plan), _place(problem)
 
     @tc.function
-    def mask_scores(mask, scores, batch, first, start, size):
+    def mask_scores(mask: Any, scores: Any, batch: Any, first: Any, start: Any, size: Any) -> Any:
         best = tc.tile(wide, line, -tc.inf)
         for c in range(0, size, lanes):
             for i, n in line:
@@ -150,7 +152,7 @@ def _raised(problem: Problem, plan: FewQueries) -> Function:
     wide, lanes, line = problem.wide, plan.lanes, _line(problem, plan)
 
     @tc.function
-    def raised(scores, base, peaks, totals, size):
+    def raised(scores: Any, base: Any, peaks: Any, totals: Any, size: Any) -> Any:
         shrink = tc.tile(wide, base.mapping)
         for i in base.mapping:
             peak = max(peaks[i], base[i])
@@ -174,7 +176,9 @@ def _add_values(problem: Problem, part: Mapping, deep: int) -> Function:
     wide, results = problem.wide, problem.results
 
     @tc.function
-    def add_values(v, scores, sums, shrink, batch, group, p, size):
+    def add_values(
+        v: Any, scores: Any, sums: Any, shrink: Any, batch: Any, group: Any, p: Any, size: Any
+    ) -> Any:
         for e in range(0, deep, part.shape[1]):
             acc = tc.tile(wide, part)
             for i, n in part:
@@ -195,7 +199,7 @@ def _store(problem: Problem, plan: FewQueries, deep: int) -> Function:
     line, place = _line(problem, plan), _place(problem)
 
     @tc.function
-    def store(y, sums, totals, batch, first):
+    def store(y: Any, sums: Any, totals: Any, batch: Any, first: Any) -> Any:
         total = tc.reduce(totals, 1, "+")
         for i in total.mapping:
             total[i] = 1 / total[i] if total[i] > 0 else 0

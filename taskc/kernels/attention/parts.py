@@ -7,6 +7,8 @@ first one first, whichever was ready first: the same bits each time.
 
 from __future__ import annotations
 
+from typing import Any
+
 import taskc as tc
 from taskc import Machine
 from taskc.kernels.attention.plan import Plan
@@ -22,7 +24,13 @@ def in_parts(problem: Problem, plan: Plan, machine: Machine) -> tc.ProgramDefini
     partial, merged = _partial(problem, plan, parts, machine), _merged(problem, parts, machine)
 
     @tc.program
-    def attention(q: queries, k: keys, v: values, mask: masks, y: tc.out[result]):
+    def attention(
+        q: tc.typed[queries],
+        k: tc.typed[keys],
+        v: tc.typed[values],
+        mask: tc.typed[masks],
+        y: tc.out[result],
+    ) -> None:
         merged(*partial(q, k, v, *mask), out=y)
 
     return attention
@@ -38,7 +46,7 @@ def _partial(problem: Problem, plan: Plan, parts: Extent, machine: Machine) -> t
     tile = tile_of(problem, plan, machine)
 
     @tc.function
-    def blocks(q, k, v, mask, sums, totals, peaks):
+    def blocks(q: Any, k: Any, v: Any, mask: Any, sums: Any, totals: Any, peaks: Any) -> Any:
         for part, batch, head, row in tc.tiles(
             (parts, problem.batches, tile.heads, tile.count), by=(1, 1, 1, tile.height)
         ):
@@ -56,9 +64,9 @@ def _partial(problem: Problem, plan: Plan, parts: Extent, machine: Machine) -> t
 
     @tc.kernel(workers=tile.workers)
     def partial(
-        q: queries, k: keys, v: values, mask: masks,
+        q: tc.typed[queries], k: tc.typed[keys], v: tc.typed[values], mask: tc.typed[masks],
         sums: tc.out[all_sums], totals: tc.out[once_each], peaks: tc.out[once_each],
-    ):  # fmt: skip
+    ) -> None:  # fmt: skip
         blocks(q, k, v, mask[0] if len(mask) else None, sums, totals, peaks)
 
     return partial
@@ -78,11 +86,11 @@ def _merged(problem: Problem, parts: Extent, machine: Machine) -> tc.KernelDefin
 
     @tc.kernel(workers=lines.workers)
     def merged(
-        sums: wide[of_sums].reshape(parts, count, results),
-        totals: wide[of_each].reshape(parts, count),
-        peaks: wide[of_each].reshape(parts, count),
+        sums: tc.typed[wide[of_sums].reshape(parts, count, results)],
+        totals: tc.typed[wide[of_each].reshape(parts, count)],
+        peaks: tc.typed[wide[of_each].reshape(parts, count)],
         y: tc.out[result.reshape(count, results)],
-    ):
+    ) -> None:
         for row, col in tc.tiles((count, results), by=lines.shape):
             base = tc.tile(wide, rows, -tc.inf)
             for part in range(parts):

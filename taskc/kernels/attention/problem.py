@@ -76,7 +76,7 @@ class Problem:
         is_flag = self.mask is not None and self.mask.dtype is boolean
 
         @tc.function
-        def place(batch, head, query, key):
+        def place(batch: Any, head: Any, query: Any, key: Any) -> Any:
             return (
                 0 if once[0] else batch,
                 0 if once[1] else head,
@@ -85,7 +85,7 @@ class Problem:
             )[-rank:]
 
         @tc.function
-        def added(mask, batch, head, query, key):
+        def added(mask: Any, batch: Any, head: Any, query: Any, key: Any) -> Any:
             return (
                 (wide(0) if mask[place(batch, head, query, key)] else wide(-tc.inf))
                 if is_flag
@@ -99,7 +99,7 @@ class Problem:
         length = self.length
 
         @tc.function
-        def place(head, row):
+        def place(head: Any, row: Any) -> Any:
             return (head, row) if together == 1 else (head * together + row // length, row % length)
 
         return place
@@ -110,7 +110,13 @@ class Problem:
         masks = self.masks
 
         @tc.kernel(workers=workers)
-        def attention(q: queries, k: keys, v: values, mask: masks, y: tc.out[result]):
+        def attention(
+            q: tc.typed[queries],
+            k: tc.typed[keys],
+            v: tc.typed[values],
+            mask: tc.typed[masks],
+            y: tc.out[result],
+        ) -> None:
             blocks(q, k, v, mask[0] if len(mask) else None, y)
 
         return attention

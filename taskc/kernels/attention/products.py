@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import taskc as tc
 from taskc import Machine, auto_map
 from taskc.kernels.attention.plan import Plan, order_of
@@ -19,7 +21,7 @@ def products(problem: Problem, plan: Plan, machine: Machine) -> tc.KernelDefinit
     lines = auto_map((height, deep), workers=tile.workers, vector=8 // dtype.nbytes)
 
     @tc.function
-    def block(q, k, v, mask, y, batch, head, row):
+    def block(q: Any, k: Any, v: Any, mask: Any, y: Any, batch: Any, head: Any, row: Any) -> Any:
         sums, totals, _ = tile.attend(q, k, v, mask, batch, head, row, 0, None)
         for i in tile.rows:
             totals[i] = 1 / totals[i] if totals[i] > 0 else 0
@@ -35,7 +37,7 @@ def products(problem: Problem, plan: Plan, machine: Machine) -> tc.KernelDefinit
                     y[batch, own_head, query, j] = made[i, j]
 
     @tc.function
-    def blocks(q, k, v, mask, y):
+    def blocks(q: Any, k: Any, v: Any, mask: Any, y: Any) -> Any:
         if order is None:
             for batch, head, row in tc.tiles(
                 (problem.batches, heads, tile.count), by=(1, 1, height), persistent=is_steady

@@ -89,7 +89,7 @@ def _near_queries(problem: Problem, height: int, across: int) -> Function:
     together, length = joined(problem), problem.length
 
     @tc.function
-    def near_queries(q, batch, head, row):
+    def near_queries(q: Any, batch: Any, head: Any, row: Any) -> Any:
         if together == 1:
             return tc.load(q[batch, head, row : row + height, 0:across])
         else:
@@ -125,7 +125,9 @@ def _hide(problem: Problem, plan: Plan, seen: Mapping) -> Function:
     is_ragged = plan.specialize or not (isinstance(keys, int) and keys % step == 0)
 
     @tc.function
-    def hide(mask, scores, batch, head, row, first, seen_by_all):
+    def hide(
+        mask: Any, scores: Any, batch: Any, head: Any, row: Any, first: Any, seen_by_all: Any
+    ) -> Any:
         if mask is not None:
             for i, j in seen:
                 value = scores[i, j] * before
@@ -154,7 +156,7 @@ def _raised(problem: Problem, rows: Mapping, seen: Mapping, once: Mapping) -> Fu
     narrow = once.shape[1]
 
     @tc.function
-    def raised(scores, peaks, parts):
+    def raised(scores: Any, peaks: Any, parts: Any) -> Any:
         highest = tc.reduce(scores, 1, "max")
         shrink = tc.tile(problem.wide, rows)
         for i in rows:
@@ -186,7 +188,9 @@ def _attend(
     raised = _raised(problem, rows, seen, once)
 
     @tc.function
-    def attend(q, k, v, mask, batch, head, row, begin, most):
+    def attend(
+        q: Any, k: Any, v: Any, mask: Any, batch: Any, head: Any, row: Any, begin: Any, most: Any
+    ) -> Any:
         group = head // (problem.share // together)
         queries = near_queries(q, batch, head, row)
         sums = tc.tile(wide, held, 0)

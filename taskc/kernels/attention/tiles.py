@@ -34,7 +34,7 @@ def tiles(problem: Problem, plan: Schedule) -> KernelDefinition:
         single = few_queries(replace(problem, length=1, share=1), plan.few)
 
     @tc.function
-    def blocks(q, k, v, mask, y):
+    def blocks(q: Any, k: Any, v: Any, mask: Any, y: Any) -> Any:
         for batch, head, row in tc.tiles(
             (problem.batches, problem.heads // joined, joined * length), by=(1, 1, plan.wide)
         ):
@@ -75,7 +75,7 @@ def _block(problem: Problem, plan: Schedule) -> Function:
     raised, add_values = _raised(problem, plan), _add_values(problem, plan)
 
     @tc.function
-    def block(q, k, v, mask, y, batch, head, row):
+    def block(q: Any, k: Any, v: Any, mask: Any, y: Any, batch: Any, head: Any, row: Any) -> Any:
         group = head // (problem.share // joined)
         queries = transposed_queries(q, batch, head, row)
         powers = tc.shared(wide[step, plan.wide])
@@ -111,7 +111,7 @@ def _transposed_queries(problem: Problem, plan: Schedule) -> Function:
     place = problem.place(_joined(problem))
 
     @tc.function
-    def transposed_queries(q, batch, head, row):
+    def transposed_queries(q: Any, batch: Any, head: Any, row: Any) -> Any:
         queries = tc.shared(wide[across, plan.wide])
         for r in range(0, plan.wide, lanes):
             for c in range(0, across, lanes):
@@ -138,7 +138,7 @@ def _store_transposed(problem: Problem, plan: Schedule) -> Function:
     place = problem.place(_joined(problem))
 
     @tc.function
-    def store_transposed(y, sums, totals, batch, head, row):
+    def store_transposed(y: Any, sums: Any, totals: Any, batch: Any, head: Any, row: Any) -> Any:
         for i in each:
             totals[i] = 1 / totals[i] if totals[i] > 0 else 0
         for r in range(0, plan.wide, lanes):
@@ -161,7 +161,7 @@ def _staged(problem: Problem, plan: Schedule) -> tuple[Function, Function]:
     wide, keys = problem.wide, problem.keys
 
     @tc.function
-    def staged(x, batch, group, first):
+    def staged(x: Any, batch: Any, group: Any, first: Any) -> Any:
         if problem.dtype is wide:
             return x
         else:
@@ -172,7 +172,7 @@ def _staged(problem: Problem, plan: Schedule) -> tuple[Function, Function]:
             )
 
     @tc.function
-    def element(x, batch, group, first, j, d):
+    def element(x: Any, batch: Any, group: Any, first: Any, j: Any, d: Any) -> Any:
         """Behind the last key it is the last one."""
         if problem.dtype is wide:
             return x[batch, group, min(first + j, keys - 1), min(d, x.shape[3] - 1)]
@@ -188,7 +188,7 @@ def _score(problem: Problem, plan: Schedule) -> Function:
     own = plan.own
 
     @tc.function
-    def score(k, queries, powers, batch, group, p, size):
+    def score(k: Any, queries: Any, powers: Any, batch: Any, group: Any, p: Any, size: Any) -> Any:
         near_keys = staged(k, batch, group, p)
         for r in range(0, size, plan.rows):
             acc = tc.tile(problem.wide, own, 0)
@@ -208,7 +208,9 @@ def _add_mask(problem: Problem, plan: Schedule) -> Function:
     adds_alike = problem.once[2] and (problem.once[1] or joined == 1)
 
     @tc.function
-    def add_mask(mask, scores, batch, head, row, first, size):
+    def add_mask(
+        mask: Any, scores: Any, batch: Any, head: Any, row: Any, first: Any, size: Any
+    ) -> Any:
         if adds_alike:
             for j in range(size):
                 for i in each:
@@ -237,7 +239,7 @@ def _raised(problem: Problem, plan: Schedule) -> Function:
     wide, each, offset = problem.wide, plan.each, problem.offset
 
     @tc.function
-    def raised(powers, last, peaks, totals, p, size):
+    def raised(powers: Any, last: Any, peaks: Any, totals: Any, p: Any, size: Any) -> Any:
         highest = tc.tile(wide, each, -tc.inf)
         for j in range(size):
             for i in each:
@@ -269,7 +271,9 @@ def _add_values(problem: Problem, plan: Schedule) -> Function:
     own = plan.own
 
     @tc.function
-    def add_values(v, powers, sums, shrink, batch, group, p, size):
+    def add_values(
+        v: Any, powers: Any, sums: Any, shrink: Any, batch: Any, group: Any, p: Any, size: Any
+    ) -> Any:
         near_values = staged(v, batch, group, p)
         for e in range(0, problem.results, plan.rows):
             acc = tc.tile(problem.wide, own)

@@ -8,6 +8,8 @@ Neighbouring lanes have neighbouring channels, or neighbouring pixels of one cha
 
 from __future__ import annotations
 
+from typing import Any
+
 import taskc as tc
 from taskc.kernels.convolution.plan_gpu import Depthwise
 from taskc.kernels.convolution.problem import Problem
@@ -25,12 +27,12 @@ def depthwise(problem: Problem, plan: Depthwise) -> tc.KernelDefinition:
     shape = (pixels, features) if problem.is_nhwc else (features, pixels)
 
     @tc.function
-    def numbers(a, b):
+    def numbers(a: Any, b: Any) -> Any:
         """Which pixel and which feature."""
         return (a, b) if problem.is_nhwc else (b, a)
 
     @tc.function
-    def product(x, w, sum, pixel, feature, r, s):
+    def product(x: Any, w: Any, sum: Any, pixel: Any, feature: Any, r: Any, s: Any) -> Any:
         i, j = row_of(pixel, r), column_of(pixel, s)
         value = total(0)
         if 0 <= i < height and 0 <= j < width:
@@ -38,7 +40,7 @@ def depthwise(problem: Problem, plan: Depthwise) -> tc.KernelDefinition:
         return sum + value * w[filter_at(feature, r, s, 0)].to(total)
 
     @tc.function
-    def blocks(x, w, further, y):
+    def blocks(x: Any, w: Any, further: Any, y: Any) -> Any:
         for first, second in tc.tiles(shape, by=own.shape):
             acc = tc.tile(total, own, 0)
             for r in range(rows):

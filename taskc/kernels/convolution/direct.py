@@ -74,7 +74,7 @@ def direct(problem: Problem, plan: Direct) -> tc.KernelDefinition | tc.ProgramDe
     waiting = plan.lines * rows * tiles if plan.depth < channels else 0
 
     @tc.function
-    def line(operands, sums, place, slot, c):
+    def line(operands: Any, sums: Any, place: Any, slot: Any, c: Any) -> Any:
         """The tiles of a block in a line."""
         image, f, i, j = place
         for part in tc.static(parts):
@@ -85,7 +85,7 @@ def direct(problem: Problem, plan: Direct) -> tc.KernelDefinition | tc.ProgramDe
                     tile(operands, sums, (image, f, i, at), number, c, part)
 
     @tc.function
-    def block(operands, image, feature, i, j):
+    def block(operands: Any, image: Any, feature: Any, i: Any, j: Any) -> Any:
         sums = tc.shared(problem.total[waiting, plan.pixels, plan.wide]) if waiting else None
         for c in range(0, channels, plan.depth):
             for r in range(plan.lines):
@@ -96,7 +96,7 @@ def direct(problem: Problem, plan: Direct) -> tc.KernelDefinition | tc.ProgramDe
                             line(operands, sums, (image, feature + f, i + r, j), slot, c)
 
     @tc.function
-    def blocks(x, w, further, y):
+    def blocks(x: Any, w: Any, further: Any, y: Any) -> Any:
         shape = problem.images, features, lines, columns
         by = 1, plan.features, plan.lines, plan.columns
         for image, feature, i, j in tc.tiles(shape, by=by, order=plan.order):
@@ -112,7 +112,7 @@ def pack_filters(problem: Problem, plan: Direct) -> tc.KernelDefinition:
     whole = made.shape[0], plan.channels_of(problem)
 
     @tc.kernel(workers=lanes)
-    def pack_filters(w: given, packed: tc.out[made]):
+    def pack_filters(w: tc.typed[given], packed: tc.out[made]) -> None:
         for f, c in tc.tiles(whole, by=(lanes, plan.near)):
             for q in range(plan.near):
                 for r in range(made.shape[2]):
@@ -163,7 +163,7 @@ def _tile(problem: Problem, plan: Direct) -> Function:
     store = store_of(problem, _are_rows_apart(problem, plan), overhang=is_open)
 
     @tc.function
-    def tile(operands, sums, place, slot, c, part):
+    def tile(operands: Any, sums: Any, place: Any, slot: Any, c: Any, part: Any) -> Any:
         x, w, further, y = operands
         own = plan.tile(part.tiles.wide)
         acc = tc.tile(total, own, 0)
@@ -195,7 +195,9 @@ def _across_channels(problem: Problem, plan: Direct) -> Function:
     is_whole = problem.features % plan.wide == 0
 
     @tc.function
-    def add(x, w, acc, place, h, tap, offset, c, pixels):
+    def add(
+        x: Any, w: Any, acc: Any, place: Any, h: Any, tap: Any, offset: Any, c: Any, pixels: Any
+    ) -> Any:
         """One channel and tap."""
         image, f, r, j = place
         first, count, is_inside = pixels
@@ -208,7 +210,9 @@ def _across_channels(problem: Problem, plan: Direct) -> Function:
                 acc[first + p, o] += number * w[f + o, c, r, tap].to(total)
 
     @tc.function
-    def of_pixels(x, w, acc, place, h, tap, offset, first, pixels):
+    def of_pixels(
+        x: Any, w: Any, acc: Any, place: Any, h: Any, tap: Any, offset: Any, first: Any, pixels: Any
+    ) -> Any:
         """All channels of a step; `pixels` are the first one, how many, and whether the tap is inside for all."""
         if is_alike:
             for c in range(near):
@@ -219,7 +223,9 @@ def _across_channels(problem: Problem, plan: Direct) -> Function:
                 add(x, w, acc, place, h, tap, offset, first + c, pixels)
 
     @tc.function
-    def of_edge(x, w, acc, place, h, tap, offset, c, wide):
+    def of_edge(
+        x: Any, w: Any, acc: Any, place: Any, h: Any, tap: Any, offset: Any, c: Any, wide: Any
+    ) -> Any:
         """Those of the pixels whose tap is inside: of a few at once, or else one by one."""
         column = place[3] * step + offset
         for first in tc.static(range(0, wide, _FEW)):
@@ -232,7 +238,9 @@ def _across_channels(problem: Problem, plan: Direct) -> Function:
                         of_pixels(x, w, acc, place, h, tap, offset, c, (p, 1, True))
 
     @tc.function
-    def across_channels(x, w, acc, place, h, tap, offset, c, part):
+    def across_channels(
+        x: Any, w: Any, acc: Any, place: Any, h: Any, tap: Any, offset: Any, c: Any, part: Any
+    ) -> Any:
         wide, is_inside = part.tiles.wide, part.tiles.is_inside
         if part.is_open and not is_inside:
             of_edge(x, w, acc, place, h, tap, offset, c, wide)
@@ -250,7 +258,7 @@ def _summed(problem: Problem, plan: Direct) -> Function:
     across_channels = _across_channels(problem, plan)
 
     @tc.function
-    def across_columns(x, w, acc, place, h, first, part):
+    def across_columns(x: Any, w: Any, acc: Any, place: Any, h: Any, first: Any, part: Any) -> Any:
         is_constant = not (part.tiles.is_inside or part.is_open)  # which taps lie outside
         if is_constant or problem.transposed:
             for tap, offset in tc.static(part.taps):
@@ -261,7 +269,9 @@ def _summed(problem: Problem, plan: Direct) -> Function:
                 across_channels(x, w, acc, place, h, tap, offset, first, part)
 
     @tc.function
-    def across_rows(x, w, acc, place, depth, tap, first, part):
+    def across_rows(
+        x: Any, w: Any, acc: Any, place: Any, depth: Any, tap: Any, first: Any, part: Any
+    ) -> Any:
         """The taps of one slice of filters, in the slice `depth` of the image."""
         image, f, i, j = place
         for r in range(rows):
@@ -276,7 +286,7 @@ def _summed(problem: Problem, plan: Direct) -> Function:
                     across_columns(x, w, acc, (image, f, tap + r, j), depth + h, first, part)
 
     @tc.function
-    def across_depth(x, w, acc, place, first, part):
+    def across_depth(x: Any, w: Any, acc: Any, place: Any, first: Any, part: Any) -> Any:
         image, f, i, j = place
         for q in range(steps):
             if problem.axes < 3:
@@ -289,7 +299,7 @@ def _summed(problem: Problem, plan: Direct) -> Function:
                         across_rows(x, w, acc, row, s * height, d * rows, first + q * near, part)
 
     @tc.function
-    def summed(x, w, acc, place, first, part):
+    def summed(x: Any, w: Any, acc: Any, place: Any, first: Any, part: Any) -> Any:
         if part.is_open:
             offsets = tc.static([offset for _, offset in part.taps])
             left = place[3] * step + min(offsets)

@@ -82,15 +82,15 @@ def _load(problem: Problem, tall: int, depth: int) -> Callable[..., Any]:
     # Where the j-th of the steps from q on is. Of one tap, that is the same for all of them.
 
     @tc.function
-    def tap(q, j):
+    def tap(q: Any, j: Any) -> Any:
         return q // channels if is_of_one_tap else (q + j) // channels
 
     @tc.function
-    def channel(q, j):
+    def channel(q: Any, j: Any) -> Any:
         return q % channels + j if is_of_one_tap else (q + j) % channels
 
     @tc.function
-    def covered(x, pixel, q, j):
+    def covered(x: Any, pixel: Any, q: Any, j: Any) -> Any:
         """What the filter covers of a pixel's surroundings."""
         return (
             x[
@@ -104,7 +104,7 @@ def _load(problem: Problem, tall: int, depth: int) -> Callable[..., Any]:
         )
 
     @tc.function
-    def load(x, row, q):
+    def load(x: Any, row: Any, q: Any) -> Any:
         return tc.load((tall, depth), lambda i, j: covered(x, row + i, q, j), fill=0)
 
     return load

@@ -50,7 +50,7 @@ def implicit_gemm(problem: Problem, plan: Blocks) -> tc.KernelDefinition:
     shape = problem.groups, *(both if problem.is_nhwc else both[::-1])
 
     @tc.function
-    def multiply(acc, x, w, group, first, second, p):
+    def multiply(acc: Any, x: Any, w: Any, group: Any, first: Any, second: Any, p: Any) -> Any:
         """Neighbours in memory are neighbours in what is loaded: channels of NHWC, pixels of NCHW."""
         if problem.is_nhwc:
             sx = tc.load((tall, depth), lambda i, q: covered(x, group, first + i, p, q), fill=0)
@@ -62,7 +62,7 @@ def implicit_gemm(problem: Problem, plan: Blocks) -> tc.KernelDefinition:
             tc.mma(acc, sw, sx)
 
     @tc.function
-    def blocks(x, w, further, y):
+    def blocks(x: Any, w: Any, further: Any, y: Any) -> Any:
         for group, first, second in tc.tiles(shape, by=(1, tall, wide)):
             acc = tc.tile(problem.total, plan.own, 0)
             for p in tc.pipeline(steps.count, by=depth, stages=plan.stages):
@@ -77,11 +77,11 @@ def _places(problem: Problem, steps: _Steps) -> tuple[Function, Function]:
     group_channels = problem.group_channels
 
     @tc.function
-    def tap(p, q):
+    def tap(p: Any, q: Any) -> Any:
         return (p + q) // group_channels if steps.is_flat else p // steps.channels
 
     @tc.function
-    def channel(p, q):
+    def channel(p: Any, q: Any) -> Any:
         return (p + q) % group_channels if steps.is_flat else p % steps.channels + q
 
     return tap, channel
@@ -95,7 +95,7 @@ def _covered(problem: Problem, steps: _Steps) -> Function:
     tap, channel = _places(problem, steps)
 
     @tc.function
-    def is_own(p, q):
+    def is_own(p: Any, q: Any) -> Any:
         """Whether it is one of the group's: where there is one group, what lies outside isn't loaded."""
         return (
             p + q < steps.count
@@ -104,7 +104,7 @@ def _covered(problem: Problem, steps: _Steps) -> Function:
         )
 
     @tc.function
-    def source(group, pixel, p, q):
+    def source(group: Any, pixel: Any, p: Any, q: Any) -> Any:
         return image_at(
             pixel // outputs,
             row_of(pixel, tap(p, q) // across),
@@ -113,7 +113,7 @@ def _covered(problem: Problem, steps: _Steps) -> Function:
         )
 
     @tc.function
-    def covered(x, group, pixel, p, q):
+    def covered(x: Any, group: Any, pixel: Any, p: Any, q: Any) -> Any:
         return x[source(group, pixel, p, q)] if is_own(p, q) else 0
 
     return covered
@@ -124,7 +124,7 @@ def _weight(problem: Problem, steps: _Steps) -> Function:
     tap, channel = _places(problem, steps)
 
     @tc.function
-    def weight(w, group, feature, p, q):
+    def weight(w: Any, group: Any, feature: Any, p: Any, q: Any) -> Any:
         return w[
             filter_at(
                 group * features + feature, tap(p, q) // across, tap(p, q) % across, channel(p, q)
@@ -141,12 +141,12 @@ def _store(problem: Problem, plan: Blocks) -> Function:
     lines = auto_map(own.shape, workers=own.workers, vector=16 // problem.result.nbytes)
 
     @tc.function
-    def numbers(i, j):
+    def numbers(i: Any, j: Any) -> Any:
         """Which pixel and which feature."""
         return (i, j) if problem.is_nhwc else (j, i)
 
     @tc.function
-    def store(y, acc, further, group, first, second):
+    def store(y: Any, acc: Any, further: Any, group: Any, first: Any, second: Any) -> Any:
         made = tc.shared(problem.result[own.shape])
         for i, j in own:
             pixel, feature = numbers(first + i, second + j)

@@ -46,7 +46,7 @@ def packs(problem: Problem, plan: Packs) -> tc.KernelDefinition | tc.ProgramDefi
     store = store_of(problem, plan.flat, overhang=overhang)
 
     @tc.function
-    def line(x, w, further, y, place, r):
+    def line(x: Any, w: Any, further: Any, y: Any, place: Any, r: Any) -> Any:
         image, f, i, j = place
         for part in tc.static(parts):
             own = plan.tile(part.wide)
@@ -58,7 +58,7 @@ def packs(problem: Problem, plan: Packs) -> tc.KernelDefinition | tc.ProgramDefi
                     store(y, acc, own, further, (image, f, i, j + at), 0)
 
     @tc.function
-    def blocks(x, w, further, y):
+    def blocks(x: Any, w: Any, further: Any, y: Any) -> Any:
         shape = problem.images, problem.stored_features, lines, columns
         by = 1, plan.features, plan.lines, plan.columns
         for image, feature, i, j in tc.tiles(shape, by=by, order=plan.order):
@@ -82,7 +82,7 @@ def pack_filters(problem: Problem, plan: Packs) -> tc.KernelDefinition:
     tap_of = _tap_of(problem, plan)
 
     @tc.kernel(workers=lanes)
-    def pack_filters(w: given, packed: tc.out[made]):
+    def pack_filters(w: tc.typed[given], packed: tc.out[made]) -> None:
         for c, f in tc.tiles(whole, by=(plan.pack, lanes)):
             for r in range(rows):
                 for s in range(columns):
@@ -104,7 +104,7 @@ def _sum_up(problem: Problem, plan: Packs) -> Function:
     high, above = plan.lines_of(problem)[0], problem.padding[0]
 
     @tc.function
-    def row(x, w, acc, f, r, line, column):
+    def row(x: Any, w: Any, acc: Any, f: Any, r: Any, line: Any, column: Any) -> Any:
         """The taps of a filter's row."""
         pixels, wide = acc.shape
         for s in range(columns):
@@ -119,7 +119,7 @@ def _sum_up(problem: Problem, plan: Packs) -> Function:
                 )
 
     @tc.function
-    def sum_up(x, w, acc, place, at):
+    def sum_up(x: Any, w: Any, acc: Any, place: Any, at: Any) -> Any:
         f, i = place
         for r in range(rows):
             if 0 <= i * stride[0] + r * dilation[0] - above < high:
@@ -133,7 +133,7 @@ def _tap_of(problem: Problem, plan: Packs) -> Function:
     channels, columns = problem.group_channels, problem.size[1]
 
     @tc.function
-    def tap_of(tap, channel):
+    def tap_of(tap: Any, channel: Any) -> Any:
         if not plan.joined:
             return tap, channel
         elif problem.is_nhwc:
@@ -150,7 +150,7 @@ def _copy(problem: Problem, plan: Packs) -> Function:
     line = _joined_line(problem, plan) if plan.joined else _line(problem, plan)
 
     @tc.function
-    def copy(x, copied, place):
+    def copy(x: Any, copied: Any, place: Any) -> Any:
         image, channel, i, j = place
         for r in range(seen.shape[0]):
             h = i * problem.stride[0] + r * seen.down - problem.padding[0]
@@ -169,7 +169,7 @@ def _line(problem: Problem, plan: Packs) -> Function:
     own = _lanes(near, plan)
 
     @tc.function
-    def line(x, copied, place, r):
+    def line(x: Any, copied: Any, place: Any, r: Any) -> Any:
         image, channel, h, j = place
         for step in range(steps):
             for phase in range(phases):
@@ -199,7 +199,7 @@ def _joined_line(problem: Problem, plan: Packs) -> Function:
     parts = tiles_of_line(plan.seen(problem).shape[3], 1, is_inside)
 
     @tc.function
-    def result(x, copied, place, r, p, part):
+    def result(x: Any, copied: Any, place: Any, r: Any, p: Any, part: Any) -> Any:
         image, channel, h, j = place
         for run in range(runs):
             for q in own:
@@ -214,7 +214,7 @@ def _joined_line(problem: Problem, plan: Packs) -> Function:
                 copied[r, 0, 0, p, runs * length + q] = problem.dtype(0)
 
     @tc.function
-    def line(x, copied, place, r):
+    def line(x: Any, copied: Any, place: Any, r: Any) -> Any:
         for part in tc.static(parts):
             for p in range(part.first, part.first + part.count):
                 result(x, copied, place, r, p, part)

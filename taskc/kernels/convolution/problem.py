@@ -235,11 +235,11 @@ class Problem:
         rows, columns = self.outputs
 
         @tc.function
-        def row_of(pixel, r):
+        def row_of(pixel: Any, r: Any) -> Any:
             return pixel // columns % rows * self.stride[0] + r * self.dilation[0] - self.padding[0]
 
         @tc.function
-        def column_of(pixel, s):
+        def column_of(pixel: Any, s: Any) -> Any:
             return pixel % columns * self.stride[1] + s * self.dilation[1] - self.padding[1]
 
         return row_of, column_of
@@ -261,7 +261,7 @@ class Problem:
         of_group = self.group_channels, self.group_features
 
         @tc.function
-        def filter_at(feature, r, s, channel):
+        def filter_at(feature: Any, r: Any, s: Any, channel: Any) -> Any:
             return (
                 (feature, r, s, channel)
                 if self.filters == "OHWI"
@@ -283,7 +283,7 @@ class Problem:
         rows, columns = self.outputs
 
         @tc.function
-        def result_at(pixel, feature):
+        def result_at(pixel: Any, feature: Any) -> Any:
             # Not by names for its parts: where rows and columns are all, they are one number again.
             return (
                 (pixel // (rows * columns), pixel // columns % rows, pixel % columns, feature)
@@ -354,13 +354,13 @@ class Problem:
 
         @tc.program(packs={"w": packing} if packing else None)
         def convolution(
-            x: given,
-            w: weights,
-            offsets: offset,
-            scales: scale,
-            residual: () if self.in_place else residue,
-            y: role[made],
-        ):
+            x: tc.typed[given],
+            w: tc.typed[weights],
+            offsets: tc.typed[offset],
+            scales: tc.typed[scale],
+            residual: tc.typed[() if self.in_place else residue],
+            y: tc.typed[role[made]],
+        ) -> None:
             steps(x, w, (*offsets, *scales, *residual), y)
 
         return convolution
@@ -379,13 +379,13 @@ class Problem:
 
         @tc.kernel(workers=workers, packs={"w": packing} if packing else None)
         def convolution(
-            x: given,
-            w: weights,
-            offsets: offset,
-            scales: scale,
-            residual: () if self.in_place else residue,
-            y: role[made],
-        ):
+            x: tc.typed[given],
+            w: tc.typed[weights],
+            offsets: tc.typed[offset],
+            scales: tc.typed[scale],
+            residual: tc.typed[() if self.in_place else residue],
+            y: tc.typed[role[made]],
+        ) -> None:
             blocks(x, w, (*offsets, *scales, *((y,) if self.in_place else residual)), y)
 
         return convolution

@@ -44,7 +44,7 @@ def in_pixels(problem: Problem, machine: Machine) -> tc.ProgramDefinition:
     )
 
     @tc.program
-    def in_pixels(x: given, y: tc.out[made]):
+    def in_pixels(x: tc.typed[given], y: tc.out[made]) -> None:
         pixels = height * width
         turn(x.reshape(images, channels, pixels), out=y.reshape(images, pixels, channels))
 
@@ -58,7 +58,7 @@ def in_blocks(problem: Problem) -> tc.KernelDefinition:
     rows, columns = repeat(lanes, 1) * spatial(1, lanes), repeat(1, lanes) * spatial(lanes, 1)
 
     @tc.kernel(workers=lanes)
-    def in_blocks(x: given, y: tc.out[made]):
+    def in_blocks(x: tc.typed[given], y: tc.out[made]) -> None:
         shape = problem.images, made.shape[1], pixels
         for image, channel, pixel in tc.tiles(shape, by=(1, lanes, lanes)):
             square = tc.tile(problem.dtype, rows, 0)

@@ -18,7 +18,7 @@ def in_lines(flat: bool, at: Function, width: Extent) -> Function:
     """Indices by `at`, from those of lines: `width` is a row's, and where rows are one line they are `flat`."""
 
     @tc.function
-    def in_lines(image, i, j, channel):
+    def in_lines(image: Any, i: Any, j: Any, channel: Any) -> Any:
         if flat:
             return at(image, j // width, j % width, channel)
         else:
@@ -42,7 +42,7 @@ def store_of(problem: Problem, flat: bool, *, overhang: bool = False) -> Functio
     is_even = not overhang and across % spread == 0
 
     @tc.function
-    def store(y, acc, own, further, place, phase):
+    def store(y: Any, acc: Any, own: Any, further: Any, place: Any, phase: Any) -> Any:
         image, f, i, j = place
         for p, o in own:
             column = (j + p) * spread + phase
@@ -54,7 +54,7 @@ def store_of(problem: Problem, flat: bool, *, overhang: bool = False) -> Functio
                 y[at] = value
 
     @tc.function
-    def store_turned(y, acc, own, further, place, phase):
+    def store_turned(y: Any, acc: Any, own: Any, further: Any, place: Any, phase: Any) -> Any:
         image, f, i, j = place
         beside = _turned(own)
         # Lanes behind the last pixel compute the epilogue, too. Of what registers happened to hold a sigmoid took six

@@ -64,14 +64,14 @@ _SIX = range(6)
 
 
 @tc.function
-def transformed(numbers, first, second):
+def transformed(numbers: Any, first: Any, second: Any) -> Any:
     """M d M^T, where M is second @ first."""
     columns = [product(second, product(first, column)) for column in zip(*numbers, strict=True)]
     return [product(second, product(first, row)) for row in zip(*columns, strict=True)]
 
 
 @tc.function
-def product(matrix, values):
+def product(matrix: Any, values: Any) -> Any:
     return [combination(tc.static(terms(row)), values) for row in matrix]
 
 
@@ -82,7 +82,7 @@ def terms(row: tuple[float, ...]) -> list[tuple[int, float]]:
 
 
 @tc.function
-def combination(terms, values):
+def combination(terms: Any, values: Any) -> Any:
     first, scale = terms[0]
     total = values[first] if scale == 1 else values[first] * scale
     for place, factor in tc.static(terms[1:]):
@@ -91,12 +91,12 @@ def combination(terms, values):
 
 
 @tc.function
-def numbers(tile, extent, lane):
+def numbers(tile: Any, extent: Any, lane: Any) -> Any:
     return [[tile[a, b, lane] for b in range(extent)] for a in range(extent)]
 
 
 @tc.function
-def change(tile, values, lane):
+def change(tile: Any, values: Any, lane: Any) -> Any:
     for a, row in enumerate(values):
         for b, value in enumerate(row):
             tile[a, b, lane] = value
@@ -116,14 +116,14 @@ def pack_filters(problem: Problem, plan: Winograd) -> tc.KernelDefinition:
     own = repeat(6, 6, 1) * spatial(1, 1, lanes)
 
     @tc.function
-    def tap(w, f, r, s, c):
+    def tap(w: Any, f: Any, r: Any, s: Any, c: Any) -> Any:
         value = f64(0)
         if f < features and c < channels:
             value = w[filter_at(f, r, s, c)].to(f64)
         return value
 
     @tc.kernel(workers=lanes)
-    def pack_filters(w: given, packed: tc.out[made]):
+    def pack_filters(w: tc.typed[given], packed: tc.out[made]) -> None:
         for f, c in tc.tiles((made.shape[0], made.shape[2]), by=(lanes, lanes)):
             for q in range(lanes):
                 u = tc.tile(f64, own)
@@ -146,7 +146,7 @@ def winograd(problem: Problem, plan: Winograd) -> tc.KernelDefinition | tc.Progr
     finish = _finish(problem, plan)
 
     @tc.function
-    def blocks(x, w, further, y):
+    def blocks(x: Any, w: Any, further: Any, y: Any) -> Any:
         shape, by = (problem.images, features, lines), (1, plan.features, plan.lines)
         for image, feature, line in tc.tiles(shape, by=by, order=plan.order):
             pixels = tc.shared(total[36, vectors, whole, lanes])
@@ -168,7 +168,7 @@ def _transform(problem: Problem, plan: Winograd) -> Function:
     image_at, (above, left, _, _) = problem.image_at, problem.padding
 
     @tc.function
-    def transform(x, pixels, image, line):
+    def transform(x: Any, pixels: Any, image: Any, line: Any) -> Any:
         """pixels[6 * a + b] = (B^T d B)[a, b], for the pixels d of all tiles of a block."""
         near = tc.load(
             shape,
@@ -196,7 +196,7 @@ def _multiply(problem: Problem, plan: Winograd) -> Function:
     own = plan.own
 
     @tc.function
-    def multiply(pixels, w, sums, feature):
+    def multiply(pixels: Any, w: Any, sums: Any, feature: Any) -> Any:
         """36 GEMMs; the last tiles of registers overlap those before them."""
         for n in range(36):
             for first in range(0, tiles, plan.tiles):
@@ -220,7 +220,7 @@ def _finish(problem: Problem, plan: Winograd) -> Function:
     own, made = (repeat(n, n, 1) * spatial(1, 1, lanes) for n in (6, 4))
 
     @tc.function
-    def finish(sums, further, y, image, feature, line):
+    def finish(sums: Any, further: Any, y: Any, image: Any, feature: Any, line: Any) -> Any:
         """A^T m A of all tiles of a block, as results."""
         for v in range(plan.vectors):
             for i in range(plan.lines):

@@ -14,7 +14,13 @@ def boxes(problem: Problem, plan: Boxes) -> KernelDefinition:
     box = own.shape
 
     @tc.kernel(workers=own.workers)
-    def elementwise(a: kinds[0], b: kinds[1:2], c: kinds[2:3], d: kinds[3:], y: tc.out[made]):
+    def elementwise(
+        a: tc.typed[kinds[0]],
+        b: tc.typed[kinds[1:2]],
+        c: tc.typed[kinds[2:3]],
+        d: tc.typed[kinds[3:]],
+        y: tc.out[made],
+    ) -> None:
         inputs = (a, *b, *c, *d)
         for (*first,) in tc.tiles(whole, by=box):
             if at_ends is not own and first[-1] + box[-1] <= whole[-1]:

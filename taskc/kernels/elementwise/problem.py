@@ -38,7 +38,7 @@ class Problem:
         count, once = len(self.given), [[_is_one(extent) for extent in x.shape] for x in self.given]
 
         @tc.function
-        def value(inputs, place):
+        def value(inputs: Any, place: Any) -> Any:
             parts = [_at(inputs[n], once[n], place) for n in range(count)]
             return self.expression(*parts).to(self.made.dtype)
 
@@ -46,7 +46,7 @@ class Problem:
 
 
 @tc.function
-def _at(x, once, place):
+def _at(x: Any, once: Any, place: Any) -> Any:
     """The element that is repeated along the axes where there is one."""
     return x[tuple(0 if once[axis] else place[axis] for axis in range(RANK))]
 

@@ -18,7 +18,7 @@ def transposed_panel(problem: Problem, plan: Panels) -> Callable[..., Any]:
     lanes, wide = plan.lanes, plan.wide
 
     @tc.function
-    def transposed(b, number, col):
+    def transposed(b: Any, number: Any, col: Any) -> Any:
         panel = tc.shared(dtype[ceil(k / lanes) * lanes, wide])
         for first in range(0, wide, lanes):
             for q in range(0, k, lanes):

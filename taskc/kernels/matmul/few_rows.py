@@ -25,7 +25,7 @@ def few_rows_kernel(problem: Problem, plan: FewRows) -> tc.KernelDefinition:
     block = few_rows(problem, plan)
 
     @tc.function
-    def blocks(a, b, further, c):
+    def blocks(a: Any, b: Any, further: Any, c: Any) -> Any:
         for col in tc.tiles(problem.n, by=plan.columns):
             block(a, b, further, c, col)
 
@@ -47,7 +47,7 @@ def _down_columns(problem: Problem, plan: FewRows) -> Function:
     line = spatial(lanes)
 
     @tc.function
-    def add(a, b, sums, col, first, steps):
+    def add(a: Any, b: Any, sums: Any, col: Any, first: Any, steps: Any) -> Any:
         """The products of some steps of k, for all columns of a block."""
         for v in range(0, columns, 2 * lanes):
             for i in range(m):
@@ -61,7 +61,7 @@ def _down_columns(problem: Problem, plan: FewRows) -> Function:
                         sums[i, v + j] = value
 
     @tc.function
-    def few_rows(a, b, further, c, col):
+    def few_rows(a: Any, b: Any, further: Any, c: Any, col: Any) -> Any:
         sums = tc.shared(total[rows, columns + lanes])  # rows in different sets of a cache
         for i in range(m):
             for j in repeat(columns // lanes) * line:
@@ -88,7 +88,7 @@ def _along_rows(problem: Problem, plan: FewRows) -> Function:
     group, rows, step = own.shape
 
     @tc.function
-    def few_rows(a, b, further, c, col):
+    def few_rows(a: Any, b: Any, further: Any, c: Any, col: Any) -> Any:
         for p in range(0, plan.columns, rows):
             for row in range(0, m, group):
                 sums = tc.tile(total, own, 0)

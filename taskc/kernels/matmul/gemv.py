@@ -40,16 +40,16 @@ def gemv(
     summed = _summed(problem, plan)
 
     @tc.function
-    def place(i, j):
+    def place(i: Any, j: Any) -> Any:
         """Where what vector i and column j give belongs in c."""
         return (i, j) if is_row else (j, i)
 
     @tc.function
-    def place_of_part(part, i, j):
+    def place_of_part(part: Any, i: Any, j: Any) -> Any:
         return (part, i, j) if is_row else (part, j, i)
 
     @tc.function
-    def partial(a, b, sums):
+    def partial(a: Any, b: Any, sums: Any) -> Any:
         for part, col in tc.tiles((parts, length), by=(1, columns)):
             made = summed(a, b, col, part * per_part, min((part + 1) * per_part, k))
             for i, j in lines:
@@ -57,7 +57,7 @@ def gemv(
                     sums[place_of_part(part, i, col + j)] = made[i, j]
 
     @tc.function
-    def whole(a, b, further, c):
+    def whole(a: Any, b: Any, further: Any, c: Any) -> Any:
         for col in tc.tiles(length, by=columns):
             made = summed(a, b, col, 0, k)
             for i, j in lines:
@@ -81,19 +81,19 @@ def _summed(problem: Problem, plan: Vectors) -> Function:
     left_at, right_at = problem.left_at, problem.right_at
 
     @tc.function
-    def vector_at(a, b, i, q):
+    def vector_at(a: Any, b: Any, i: Any, q: Any) -> Any:
         return left_at(a, i, q) if is_row else right_at(b, q, i)
 
     @tc.function
-    def matrix_at(a, b, q, j):
+    def matrix_at(a: Any, b: Any, q: Any, j: Any) -> Any:
         return right_at(b, q, j) if is_row else left_at(a, j, q)
 
     @tc.function
-    def multiplied(x):
+    def multiplied(x: Any) -> Any:
         return x.to(total) if by is None else x.to(by).to(total)
 
     @tc.function
-    def summed(a, b, col, first, last):
+    def summed(a: Any, b: Any, col: Any, first: Any, last: Any) -> Any:
         sums = tc.tile(total, plan.sums, 0)
         for step in range(first, last, steps):
             matrix, vectors = tc.tile(kind, plan.matrix, 0), tc.tile(few, plan.vectors, 0)

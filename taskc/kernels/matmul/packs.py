@@ -8,6 +8,7 @@ puts it so, or it comes so (`packed`).
 from __future__ import annotations
 
 from math import ceil
+from typing import Any
 
 import taskc as tc
 from taskc import TensorType, repeat
@@ -30,7 +31,7 @@ def packs(problem: Problem, plan: Packs) -> tc.KernelDefinition:
     depth = ceil(k / plan.step) * plan.step
 
     @tc.function
-    def tiles(a, panel, further, c, row, col, first):
+    def tiles(a: Any, panel: Any, further: Any, c: Any, row: Any, col: Any, first: Any) -> Any:
         """The tiles of a block; its columns begin at column `first` of the panel."""
         for r in range(0, tall, rows):
             if row + r < m:
@@ -51,7 +52,7 @@ def packs(problem: Problem, plan: Packs) -> tc.KernelDefinition:
                         )
 
     @tc.function
-    def blocks(a, b, further, c):
+    def blocks(a: Any, b: Any, further: Any, c: Any) -> Any:
         for row, col in tc.tiles((m, n), by=(tall, wide), order=(1, 0)):
             if problem.packed:
                 tiles(a, b, further, c, row, col, col)

@@ -47,7 +47,7 @@ def panels(problem: Problem, plan: Panels) -> tc.KernelDefinition:
     order = (*range(first), *(first + axis for axis in plan.order))
 
     @tc.function
-    def blocks(a, b, further, c):
+    def blocks(a: Any, b: Any, further: Any, c: Any) -> Any:
         if plan.columns:
             for row, col in tc.tiles((m, n), by=(tall, plan.columns), order=plan.order):
                 if few is not None and m <= MOST_ROWS:
@@ -71,7 +71,7 @@ def _part(problem: Problem, plan: Panels, depth: Any) -> Function:
     )
 
     @tc.function
-    def part(b, number, first, col):
+    def part(b: Any, number: Any, first: Any, col: Any) -> Any:
         if transposed is not None:
             return transposed(b, number, col)
         elif problem.counted:
@@ -89,7 +89,7 @@ def _element(problem: Problem, plan: Panels) -> Function:
     of_b, is_panel = problem.element_of(problem.batch[1]), problem.packed or not plan.in_place
 
     @tc.function
-    def element(b, number, q, j):
+    def element(b: Any, number: Any, q: Any, j: Any) -> Any:
         if is_panel:
             return b[q, j]
         else:
@@ -114,7 +114,7 @@ def _whole(problem: Problem, plan: Panels) -> Function:
     heights = sorted({rows * eighth // 8 for eighth in eighths})
 
     @tc.function
-    def summed(a, panel, own, number, row, first):
+    def summed(a: Any, panel: Any, own: Any, number: Any, row: Any, first: Any) -> Any:
         """A tile in registers; its columns begin at column `first` of the panel."""
         acc = tc.tile(total, own, 0)
         for q in range(k):
@@ -124,7 +124,7 @@ def _whole(problem: Problem, plan: Panels) -> Function:
         return acc
 
     @tc.function
-    def last(a, panel, sums, row, first):
+    def last(a: Any, panel: Any, sums: Any, row: Any, first: Any) -> Any:
         """The rows that are left, by a tile that has few more."""
         for less, height in tc.static(list(pairwise(heights))):
             if less < m - row and (m - row <= height or height == rows):
@@ -134,7 +134,9 @@ def _whole(problem: Problem, plan: Panels) -> Function:
                     sums[i, j] = acc[i, j]
 
     @tc.function
-    def tiles(a, panel, further, c, number, row, col, first):
+    def tiles(
+        a: Any, panel: Any, further: Any, c: Any, number: Any, row: Any, col: Any, first: Any
+    ) -> Any:
         """The tiles of a block."""
         for r in range(0, plan.tall, rows):
             if row + r < m:
@@ -151,7 +153,7 @@ def _whole(problem: Problem, plan: Panels) -> Function:
                         )
 
     @tc.function
-    def whole(a, b, further, c, number, row, col):
+    def whole(a: Any, b: Any, further: Any, c: Any, number: Any, row: Any, col: Any) -> Any:
         if is_widened:
             widened = tc.load((k, wide), lambda q, j: b[q, col + j].to(total))
             tiles(a, widened, further, c, number, row, col, 0)
@@ -171,7 +173,7 @@ def _deep(problem: Problem, plan: Panels) -> Function:
     operand, part, element = problem.operand, _part(problem, plan, depth), _element(problem, plan)
 
     @tc.function
-    def add(a, panel, sums, row, first, p, r, at):
+    def add(a: Any, panel: Any, sums: Any, row: Any, first: Any, p: Any, r: Any, at: Any) -> Any:
         """What some rows of a panel, from those `at` on, add to the sums of a tile."""
         acc = tc.tile(total, own)
         for i, j in own:
@@ -184,14 +186,14 @@ def _deep(problem: Problem, plan: Panels) -> Function:
             sums[p, r + i, j] = acc[i, j]
 
     @tc.function
-    def tiles(a, panel, sums, row, first, p, at):
+    def tiles(a: Any, panel: Any, sums: Any, row: Any, first: Any, p: Any, at: Any) -> Any:
         """The same of all tiles of a block."""
         for r in range(0, plan.tall, rows):
             if row + r < m:
                 add(a, panel, sums, row, first, p, r, at)
 
     @tc.function
-    def deep(a, b, further, c, number, row, col):
+    def deep(a: Any, b: Any, further: Any, c: Any, number: Any, row: Any, col: Any) -> Any:
         sums = tc.shared(total[plan.panels, plan.tall, wide])
         for p in range(plan.panels):
             for r in range(0, plan.tall, rows):

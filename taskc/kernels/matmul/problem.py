@@ -118,7 +118,7 @@ class Problem:
         """An element of the matrix a."""
 
         @tc.function
-        def left_at(a, i, q):
+        def left_at(a: Any, i: Any, q: Any) -> Any:
             return a[q, i] if self.transpose_a else a[i, q]
 
         return left_at
@@ -128,7 +128,7 @@ class Problem:
         """An element of the matrix b."""
 
         @tc.function
-        def right_at(b, q, j):
+        def right_at(b: Any, q: Any, j: Any) -> Any:
             return b[j, q] if self.transpose_b else b[q, j]
 
         return right_at
@@ -144,7 +144,7 @@ class Problem:
         is_joined = self.is_joined and len(self.counted) > 0
 
         @tc.function
-        def place(number, i):
+        def place(number: Any, i: Any) -> Any:
             return ((i // self.m,), i % self.m) if is_joined else (number, i)
 
         return place
@@ -159,7 +159,7 @@ class Problem:
         is_alone = is_(prod((first, middle)), 1)
 
         @tc.function
-        def axes(number):
+        def axes(number: Any) -> Any:
             return (
                 0 if once[0] else number // inner,
                 0 if once[1] else number // last if is_(first, 1) else number // last % middle,
@@ -167,7 +167,7 @@ class Problem:
             )[-rank:]
 
         @tc.function
-        def element(number, i, j):
+        def element(number: Any, i: Any, j: Any) -> Any:
             return (*axes(*number), i, j) if rank else (i, j)
 
         return element
@@ -178,7 +178,7 @@ class Problem:
         of_a, place = self.element_of(self.batch[0]), self.place
 
         @tc.function
-        def operand(a, number, i, q):
+        def operand(a: Any, number: Any, i: Any, q: Any) -> Any:
             owner, row = place(number, min(i, self.height - 1))
             if self.transpose_a:
                 return a[of_a(owner, q, row)].to(self.total)
@@ -214,8 +214,13 @@ class Problem:
 
         @tc.kernel(workers=workers, packs=packs)
         def matmul(
-            a: left, b: right, offsets: offset, scales: scale, residual: residue, c: tc.out[made]
-        ):
+            a: tc.typed[left],
+            b: tc.typed[right],
+            offsets: tc.typed[offset],
+            scales: tc.typed[scale],
+            residual: tc.typed[residue],
+            c: tc.out[made],
+        ) -> None:
             blocks(a, b, (*offsets, *scales, *residual), c)
 
         return matmul
@@ -227,8 +232,13 @@ class Problem:
 
         @tc.program
         def matmul(
-            a: left, b: right, offsets: offset, scales: scale, residual: residue, c: tc.out[made]
-        ):
+            a: tc.typed[left],
+            b: tc.typed[right],
+            offsets: tc.typed[offset],
+            scales: tc.typed[scale],
+            residual: tc.typed[residue],
+            c: tc.out[made],
+        ) -> None:
             steps(a, b, (*offsets, *scales, *residual), c)
 
         return matmul

@@ -22,7 +22,7 @@ def in_parts(
     all_sums = problem.total[parts, problem.m, problem.n]
 
     @tc.kernel(workers=workers)
-    def partial(a: left, b: right, sums: tc.out[all_sums]):
+    def partial(a: tc.typed[left], b: tc.typed[right], sums: tc.out[all_sums]) -> None:
         blocks(a, b, sums)
 
     added = _added(problem, parts, machine)
@@ -42,7 +42,13 @@ def _added(problem: Problem, parts: int, machine: Machine) -> tc.KernelDefinitio
     lines = owners_of_boxes((m, n), wide, machine, accesses=1)
 
     @tc.kernel(workers=lines.workers)
-    def added(sums: all_sums, offsets: offset, scales: scale, residual: residue, c: tc.out[made]):
+    def added(
+        sums: tc.typed[all_sums],
+        offsets: tc.typed[offset],
+        scales: tc.typed[scale],
+        residual: tc.typed[residue],
+        c: tc.out[made],
+    ) -> None:
         further = (*offsets, *scales, *residual)
         for row, col in tc.tiles((m, n), by=lines.shape):
             for i, j in lines:

@@ -37,7 +37,7 @@ def tiles(
     shape = plan.parts, problem.m, problem.n
 
     @tc.function
-    def blocks(a, b, sums):
+    def blocks(a: Any, b: Any, sums: Any) -> Any:
         for part, row, col in tc.tiles(shape, by=(1, high, broad), persistent=plan.specialize):
             acc = summed(a, b, row, col, part * steps, steps)
             if plan.swap_ab:
@@ -56,12 +56,12 @@ def _whole(problem: Problem, plan: Tiling) -> Function:
     summed, swapped_back = _summed(problem, plan), _swapped_back(plan)
 
     @tc.function
-    def inside(i, j):
+    def inside(i: Any, j: Any) -> Any:
         """Of what lies behind an edge, the last element before it."""
         return min(i, m - 1), min(j, n - 1)
 
     @tc.function
-    def store(c, acc, further, row, col):
+    def store(c: Any, acc: Any, further: Any, row: Any, col: Any) -> Any:
         if plan.swap_ab:
             done = tc.tile(problem.result, own)
             for j, i in own:
@@ -83,7 +83,7 @@ def _whole(problem: Problem, plan: Tiling) -> Function:
                     c[row + i, col + j] = epilogue(acc[i, j], further, col + j, (row + i, col + j))
 
     @tc.function
-    def whole(a, b, further, c):
+    def whole(a: Any, b: Any, further: Any, c: Any) -> Any:
         for row, col in tc.tiles(
             (m, n),
             by=plan.block,
@@ -101,7 +101,7 @@ def _swapped_back(plan: Tiling) -> Function:
     """c's part, of its transpose."""
 
     @tc.function
-    def swapped_back(done):
+    def swapped_back(done: Any) -> Any:
         made = tc.shared(done.dtype[plan.block])
         for j, i in plan.own:
             made[i, j] = done[j, i]
@@ -115,7 +115,7 @@ def _summed(problem: Problem, plan: Tiling) -> Function:
     multiply = _multiply(problem, plan)
 
     @tc.function
-    def summed(a, b, row, col, first, steps):
+    def summed(a: Any, b: Any, row: Any, col: Any, first: Any, steps: Any) -> Any:
         acc = tc.tile(problem.total, plan.own, 0)
         for p in tc.pipeline(steps, by=plan.depth, stages=plan.stages, specialize=plan.specialize):
             if plan.swap_ab:
@@ -137,7 +137,7 @@ def _multiply(problem: Problem, plan: Tiling) -> Function:
         left_along_k, right_along_k, gathers = right_along_k, left_along_k, gathers[::-1]
 
     @tc.function
-    def staged(x, first, q, width, along_k, load):
+    def staged(x: Any, first: Any, q: Any, width: Any, along_k: Any, load: Any) -> Any:
         """Some rows of an operand, or columns, and a step of k."""
         if load is not None:
             return load(x, first, q)
@@ -147,7 +147,7 @@ def _multiply(problem: Problem, plan: Tiling) -> Function:
             return tc.load(x[q : q + depth, first : first + width])
 
     @tc.function
-    def multiply(acc, a, b, row, col, q):
+    def multiply(acc: Any, a: Any, b: Any, row: Any, col: Any, q: Any) -> Any:
         sa = staged(a, row, q, tall, left_along_k, gathers[0])
         sb = staged(b, col, q, wide, right_along_k, gathers[1])
         left = sa if left_along_k else sa.T

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import taskc as tc
 from taskc import KernelDefinition
 from taskc.kernels.pooling.plan import Boxes
@@ -17,13 +19,13 @@ def boxes(problem: Problem, plan: Boxes) -> KernelDefinition:
     image_at, whole, box = problem.image_at, made.shape, own.shape
 
     @tc.function
-    def pixel(place):
+    def pixel(place: Any) -> Any:
         """Image, row, column and channel of a result."""
         n, a, b, c = place
         return (n, a, b, c) if problem.results == "NHWC" else (n, b, c, a)
 
     @tc.kernel(workers=own.workers)
-    def pool(x: given, y: tc.out[made]):
+    def pool(x: tc.typed[given], y: tc.out[made]) -> None:
         for (*first,) in tc.tiles(whole, by=box):
             found = tc.tile(wide, own, start)
             for r in range(taps):

@@ -29,7 +29,7 @@ def lines(problem: Problem, plan: Lines) -> KernelDefinition:
     parts = () if is_open else tiles_of_line(columns, plan.pixels, partial(problem.is_inside, 1))
 
     @tc.function
-    def line(x, y, image, channel, i):
+    def line(x: Any, y: Any, image: Any, channel: Any, i: Any) -> Any:
         if is_open:
             for j in range(0, columns, plan.pixels):
                 for c in range(0, plan.channels, plan.wide):
@@ -43,7 +43,7 @@ def lines(problem: Problem, plan: Lines) -> KernelDefinition:
                         tile(x, y, image, channel + c, i, j, part.wide, part.is_inside)
 
     @tc.kernel(workers=plan.lanes)
-    def pool(x: given, y: tc.out[made]):
+    def pool(x: tc.typed[given], y: tc.out[made]) -> None:
         shape, by = (problem.images, stored, rows), (1, plan.channels, plan.lines)
         for image, channel, row in tc.tiles(shape, by=by):
             for r in range(plan.lines):
@@ -63,7 +63,17 @@ def _tile(problem: Problem, plan: Lines) -> Callable[..., Any]:
     columns, width, left = problem.outputs[1], problem.extents[1], problem.padding[1]
 
     @tc.function
-    def seen_columns(x, seen, folds, image, channel, i, j, first, is_inside):
+    def seen_columns(
+        x: Any,
+        seen: Any,
+        folds: Any,
+        image: Any,
+        channel: Any,
+        i: Any,
+        j: Any,
+        first: Any,
+        is_inside: Any,
+    ) -> Any:
         """What a tile's windows see, which is inside the image, or not, or it is known only at a call (None)."""
         start = j * right + first * problem.dilation[1] - left
         if is_inside is not None:
@@ -74,7 +84,9 @@ def _tile(problem: Problem, plan: Lines) -> Callable[..., Any]:
             fold_columns(x, seen, folds, image, channel, i, j, first, False)
 
     @tc.function
-    def tile(x, y, image, channel, i, j, pixels, is_inside):
+    def tile(
+        x: Any, y: Any, image: Any, channel: Any, i: Any, j: Any, pixels: Any, is_inside: Any
+    ) -> Any:
         own = plan.tile(pixels)
         found = tc.tile(wide, own, start)
         for first in tc.static(range(0, across, taps)):
@@ -103,7 +115,18 @@ def _fold_columns(problem: Problem, plan: Lines) -> Callable[..., Any]:
     is_whole = across % min(across, plan.taps) == 0
 
     @tc.function
-    def fold_row(x, seen, folds, image, channel, i, j, r, first, is_inside):
+    def fold_row(
+        x: Any,
+        seen: Any,
+        folds: Any,
+        image: Any,
+        channel: Any,
+        i: Any,
+        j: Any,
+        r: Any,
+        first: Any,
+        is_inside: Any,
+    ) -> Any:
         h = i * down + r * step - above
         if 0 <= h < height:
             for q, o in folds:
@@ -114,7 +137,17 @@ def _fold_columns(problem: Problem, plan: Lines) -> Callable[..., Any]:
                     seen[q, o] = value if r == 0 else folded(seen[q, o], value)
 
     @tc.function
-    def fold_columns(x, seen, folds, image, channel, i, j, first, is_inside):
+    def fold_columns(
+        x: Any,
+        seen: Any,
+        folds: Any,
+        image: Any,
+        channel: Any,
+        i: Any,
+        j: Any,
+        first: Any,
+        is_inside: Any,
+    ) -> Any:
         """Each column that the windows from j on see, from their tap `first` on."""
         fold_row(x, seen, folds, image, channel, i, j, 0, first, is_inside)
         for r in range(1, taps):

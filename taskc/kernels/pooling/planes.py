@@ -24,7 +24,7 @@ def planes(problem: Problem, plan: Planes) -> KernelDefinition:
     fold_columns = _fold_columns(problem, plan, problem.outputs[1])
 
     @tc.kernel(workers=plan.lanes)
-    def pool(x: given, y: tc.out[made]):
+    def pool(x: tc.typed[given], y: tc.out[made]) -> None:
         for image, channel, row in tc.tiles(shape, by=(1, 1, plan.lines)):
             folds = tc.shared(problem.wide[plan.lines, length])
             for r in range(plan.lines):
@@ -50,7 +50,9 @@ def _parts_of_lines(problem: Problem, plan: Planes) -> KernelDefinition:
     fold_columns = _fold_columns(problem, plan, plan.columns)
 
     @tc.function
-    def fold_rows(x, folds, line, image, channel, i, start):
+    def fold_rows(
+        x: Any, folds: Any, line: Any, image: Any, channel: Any, i: Any, start: Any
+    ) -> Any:
         for q in range(0, length, own.shape[0]):
             found = tc.tile(problem.wide, own, problem.start)
             for r in range(problem.size[0]):
@@ -66,7 +68,7 @@ def _parts_of_lines(problem: Problem, plan: Planes) -> KernelDefinition:
                     folds[line, q + o] = found[o]
 
     @tc.kernel(workers=plan.lanes)
-    def pool(x: given, y: tc.out[made]):
+    def pool(x: tc.typed[given], y: tc.out[made]) -> None:
         shape = problem.images, problem.channels, rows, columns
         for image, channel, row, j in tc.tiles(shape, by=(1, 1, plan.lines, plan.columns)):
             folds = tc.shared(problem.wide[plan.lines, length])
@@ -87,7 +89,7 @@ def _fold_rows(problem: Problem, plan: Planes) -> Callable[..., Any]:
     end = min(width, problem.seen(problem.outputs[1]) - left)  # of what windows see
 
     @tc.function
-    def fold_rows(x, folds, line, image, channel, i):
+    def fold_rows(x: Any, folds: Any, line: Any, image: Any, channel: Any, i: Any) -> Any:
         for q in range(0, end, own.shape[0]):
             found = tc.tile(wide, own, start)
             for r in range(problem.size[0]):
@@ -110,7 +112,9 @@ def _fold_columns(problem: Problem, plan: Planes, columns: int) -> Callable[...,
     folded, finished, output_at = problem.folded, problem.finished, problem.output_at
 
     @tc.function
-    def fold_columns(folds, line, y, image, channel, i, first):
+    def fold_columns(
+        folds: Any, line: Any, y: Any, image: Any, channel: Any, i: Any, first: Any
+    ) -> Any:
         for j in range(0, columns, own.shape[0]):
             found = tc.tile(wide, own, start)
             for s in range(problem.size[1]):

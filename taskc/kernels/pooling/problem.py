@@ -110,7 +110,7 @@ class Problem:
         """Of two numbers one."""
 
         @tc.function
-        def folded(a, b):
+        def folded(a: Any, b: Any) -> Any:
             return max(a, b) if self.operator == "max" else a + b
 
         return folded
@@ -121,7 +121,7 @@ class Problem:
         rows, columns = self._counted(0), self._counted(1)
 
         @tc.function
-        def finished(value, i, j):
+        def finished(value: Any, i: Any, j: Any) -> Any:
             if self.operator == "average":
                 value /= self.wide(rows(i) * columns(j))
             return value.to(self.dtype)
@@ -155,7 +155,7 @@ class Problem:
         )
 
         @tc.function
-        def counted(number):
+        def counted(number: Any) -> Any:
             if is_alike:
                 return taps
             else:

@@ -27,7 +27,7 @@ def _columns(problem: Problem, plan: Fold, size: int | None) -> KernelDefinition
     folded, finished = problem.folded, problem.finished
 
     @tc.kernel(workers=own.workers)
-    def fold(x: given, y: tc.out[made]):
+    def fold(x: tc.typed[given], y: tc.out[made]) -> None:
         for a, b, part, col in tc.tiles((outer, middle, parts, inner), by=(1, 1, 1, columns)):
             totals = tc.tile(wide, own, problem.start)
             first = 0 if size is None else part * size
@@ -59,7 +59,7 @@ def _rows(problem: Problem, plan: Fold, size: int | None) -> KernelDefinition:
     folded, finished = problem.folded, problem.finished
 
     @tc.kernel(workers=own.workers)
-    def fold(x: given, y: tc.out[made]):
+    def fold(x: tc.typed[given], y: tc.out[made]) -> None:
         for a, b, part in tc.tiles((outer, middle, parts), by=(1, rows, 1)):
             totals = tc.tile(wide, own, problem.start)
             first = 0 if size is None else part * size

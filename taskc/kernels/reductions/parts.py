@@ -29,7 +29,7 @@ def in_turn(
     given, between, made = types
 
     @tc.program
-    def reduction(x: given, y: tc.out[made]):
+    def reduction(x: tc.typed[given], y: tc.out[made]) -> None:
         partial = tc.empty(between)
         first(x, out=partial)
         second(partial, out=y)

@@ -30,7 +30,7 @@ def _columns(
     rows, columns = own.shape
 
     @tc.kernel(workers=own.workers)
-    def places(x: given, y: tc.out[made]):
+    def places(x: tc.typed[given], y: tc.out[made]) -> None:
         for b, col in tc.tiles((middle, inner), by=(1, columns)):
             best = tc.tile(wide, own, problem.start)
             place = tc.tile(i64, own, -1)
@@ -55,7 +55,7 @@ def _rows(problem: Problem, plan: Fold, is_better: Function, found: Function) ->
     rows, step = own.shape
 
     @tc.kernel(workers=own.workers)
-    def places(x: given, y: tc.out[made]):
+    def places(x: tc.typed[given], y: tc.out[made]) -> None:
         for b in tc.tiles(middle, by=rows):
             best = tc.tile(wide, own, problem.start)
             place = tc.tile(i64, own, -1)
@@ -79,7 +79,7 @@ def _is_better(problem: Problem) -> Function:
     is_largest, last = problem.operator == "argmax", problem.last
 
     @tc.function
-    def is_better(value, best):
+    def is_better(value: Any, best: Any) -> Any:
         exceeds = value > best if is_largest else value < best
         is_nan = value != value
         return exceeds or (value == best or is_nan if last else is_nan and best == best)
@@ -95,7 +95,7 @@ def _found(problem: Problem) -> Function:
     extreme, along, last = PLACES[problem.operator], problem.view[3], problem.last
 
     @tc.function
-    def found(best, place, axis):
+    def found(best: Any, place: Any, axis: Any) -> Any:
         own = best.mapping
         peak = tc.reduce(best, axis, extreme)
         for i, j in own:

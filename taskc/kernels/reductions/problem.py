@@ -68,7 +68,7 @@ class Problem:
         """Of two numbers one."""
 
         @tc.function
-        def folded(a, b):
+        def folded(a: Any, b: Any) -> Any:
             if self.operator == "max":
                 result = max(a, b)
             elif self.operator == "min":
@@ -87,7 +87,7 @@ class Problem:
         _, apart, _, along, _ = self.view
 
         @tc.function
-        def finished(value):
+        def finished(value: Any) -> Any:
             if self.operator == "mean":
                 value /= self.wide(apart * along)
             return value.to(self.made.dtype)

@@ -26,11 +26,11 @@ def _softmax(problem: Problem, plan: Columns) -> Function:
     is_logarithm, is_kept = problem.function == "log_softmax", plan.is_kept
 
     @tc.function
-    def finished(value, total):
+    def finished(value: Any, total: Any) -> Any:
         return (value - total if is_logarithm else tc.exp(value) * total).to(dtype)
 
     @tc.function
-    def block(x, scale, shift, y, a, col):
+    def block(x: Any, scale: Any, shift: Any, y: Any, a: Any, col: Any) -> Any:
         powers = tc.shared(wide[n if is_kept else 0, own.shape[0]])
         peak = tc.tile(wide, own, -tc.inf)
         for q in range(n):
@@ -62,7 +62,7 @@ def _normalization(problem: Problem, plan: Columns) -> Function:
     n, inner, dtype, wide, own = problem.n, problem.inner, problem.dtype, problem.wide, plan.own
 
     @tc.function
-    def block(x, scale, shift, y, a, col):
+    def block(x: Any, scale: Any, shift: Any, y: Any, a: Any, col: Any) -> Any:
         mean = tc.tile(wide, own, 0)
         if problem.is_centred:
             for q in range(n):

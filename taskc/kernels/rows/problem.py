@@ -62,11 +62,11 @@ class Problem:
         array, vector = self.dtype[shape], (self.dtype[self.n],)
 
         def kernel(
-            x: array,
-            scale: vector if self.scaled else (),
-            shift: vector if self.shifted else (),
+            x: tc.typed[array],
+            scale: tc.typed[vector if self.scaled else ()],
+            shift: tc.typed[vector if self.shifted else ()],
             y: tc.out[array],
-        ):
+        ) -> None:
             for (*first,) in tc.tiles(tiled, by=by):
                 block(x, scale, shift, y, *first)
 

@@ -24,7 +24,7 @@ def strips(problem: Problem, plan: Strips) -> KernelDefinition:
 
 
 @tc.function
-def _peak(x, row, own, wide):
+def _peak(x: Any, row: Any, own: Any, wide: Any) -> Any:
     """The largest element of a row."""
     peaks = tc.tile(wide, own, -tc.inf)
     for col in range(0, x.shape[1], own.shape[1]):
@@ -45,11 +45,11 @@ def _softmax(problem: Problem, plan: Strips) -> Function:
         raise CompileError(f"{rows} rows of a block are {n} powers each, and {most} are kept")
 
     @tc.function
-    def power(x, row, col, peak):
+    def power(x: Any, row: Any, col: Any, peak: Any) -> Any:
         return tc.exp(x[row, col].to(wide) - peak)
 
     @tc.function
-    def block(x, scale, shift, y, row):
+    def block(x: Any, scale: Any, shift: Any, y: Any, row: Any) -> Any:
         powers = tc.shared(wide[1, most])
         peak = _peak(x, row, plan.peak, wide)
         totals = tc.tile(wide, own, 0)
@@ -93,7 +93,7 @@ def _log_softmax(problem: Problem, plan: Strips) -> Function:
     step = own.shape[1]
 
     @tc.function
-    def block(x, scale, shift, y, row):
+    def block(x: Any, scale: Any, shift: Any, y: Any, row: Any) -> Any:
         peak = _peak(x, row, plan.peak, wide)
         totals = tc.tile(wide, own, 0)
         for col in range(0, n, step):
@@ -117,7 +117,7 @@ def _normalization(problem: Problem, plan: Strips) -> Function:
     step, is_centred = own.shape[1], problem.is_centred
 
     @tc.function
-    def mean_of(x, row):
+    def mean_of(x: Any, row: Any) -> Any:
         totals = tc.tile(wide, own, 0)
         for col in range(0, n, step):
             for i, j in own:
@@ -129,13 +129,13 @@ def _normalization(problem: Problem, plan: Strips) -> Function:
         return mean
 
     @tc.function
-    def about(mean, x, row, i, col, j):
+    def about(mean: Any, x: Any, row: Any, i: Any, col: Any, j: Any) -> Any:
         if is_centred:
             return x[row + i, col + j].to(wide) - mean[i]
         return x[row + i, col + j].to(wide)
 
     @tc.function
-    def block(x, scale, shift, y, row):
+    def block(x: Any, scale: Any, shift: Any, y: Any, row: Any) -> Any:
         mean = mean_of(x, row) if is_centred else None
         squares = tc.tile(wide, own, 0)
         for col in range(0, n, step):

@@ -24,7 +24,7 @@ def whole(problem: Problem, plan: Whole) -> KernelDefinition:
 
 
 @tc.function
-def _read(x, row, own, wide, outside):
+def _read(x: Any, row: Any, own: Any, wide: Any, outside: Any) -> Any:
     held = tc.tile(wide, own, outside)
     for i, j in own:
         if row + i < x.shape[0] and j < x.shape[1]:
@@ -36,7 +36,7 @@ def _softmax(problem: Problem, own: Mapping) -> Function:
     m, n, dtype, wide = problem.m, problem.n, problem.dtype, problem.wide
 
     @tc.function
-    def block(x, scale, shift, y, row):
+    def block(x: Any, scale: Any, shift: Any, y: Any, row: Any) -> Any:
         powers = _read(x, row, own, wide, -tc.inf)
         peak = tc.reduce(powers, 1, "max")
         for i, j in own:
@@ -55,7 +55,7 @@ def _log_softmax(problem: Problem, own: Mapping) -> Function:
     m, n, dtype, wide = problem.m, problem.n, problem.dtype, problem.wide
 
     @tc.function
-    def block(x, scale, shift, y, row):
+    def block(x: Any, scale: Any, shift: Any, y: Any, row: Any) -> Any:
         held = _read(x, row, own, wide, -tc.inf)
         peak = tc.reduce(held, 1, "max")
         powers = tc.tile(wide, own)
@@ -76,7 +76,7 @@ def _normalization(problem: Problem, own: Mapping) -> Function:
     m, n, dtype, wide = problem.m, problem.n, problem.dtype, problem.wide
 
     @tc.function
-    def block(x, scale, shift, y, row):
+    def block(x: Any, scale: Any, shift: Any, y: Any, row: Any) -> Any:
         held = _read(x, row, own, wide, 0)
         if problem.is_centred:
             mean = tc.reduce(held, 1, "+")

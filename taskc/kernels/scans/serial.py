@@ -13,7 +13,7 @@ def serial(problem: Problem, plan: Serial) -> KernelDefinition:
     outer, along, inner = given.shape
 
     @tc.kernel(workers=own.workers)
-    def cumsum(x: given, y: tc.out[given]):
+    def cumsum(x: tc.typed[given], y: tc.out[given]) -> None:
         for a, col in tc.tiles((outer, inner), by=own.shape):
             total = tc.tile(wide, own, problem.start)
             for step in range(along):

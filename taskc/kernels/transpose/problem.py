@@ -50,7 +50,7 @@ class Problem:
         """The indices of x, from those of the four axes."""
 
         @tc.function
-        def source(place):
+        def source(place: Any) -> Any:
             return (
                 (*[_digit(place[at], size, n) for at, size, n in self.digits],)
                 if self.digits
@@ -65,7 +65,7 @@ class Problem:
         source = self.source
 
         @tc.function
-        def target(place):
+        def target(place: Any) -> Any:
             there = source(place)
             return (*[there[axis] for axis in self.order],)
 
@@ -76,7 +76,7 @@ class Problem:
         """Indices of the four axes, with another one in the axis `across`."""
 
         @tc.function
-        def replaced(a, b, c, row, col):
+        def replaced(a: Any, b: Any, c: Any, row: Any, col: Any) -> Any:
             return (
                 row if self.across == 0 else a,
                 row if self.across == 1 else b,
@@ -88,7 +88,7 @@ class Problem:
 
 
 @tc.function
-def _digit(number, size, extent):
+def _digit(number: Any, size: Any, extent: Any) -> Any:
     """A digit of a number: the first has no others before it, the last none behind it."""
     upper = number // size if size > 1 else number
     return upper % extent if extent else upper

@@ -13,7 +13,7 @@ def rows(problem: Problem, plan: Rows) -> KernelDefinition:
     source, target = problem.source, problem.target
 
     @tc.kernel(workers=own.workers)
-    def transpose(x: given, y: tc.out[made]):
+    def transpose(x: tc.typed[given], y: tc.out[made]) -> None:
         for i, j, k, col in tc.tiles(seen, by=own.shape):
             for p, q, r, s in own:
                 if i + p < seen[0] and j + q < seen[1] and k + r < seen[2] and col + s < seen[3]:

@@ -40,7 +40,7 @@ def _read_as_runs(problem: Problem, count: int) -> KernelDefinition:
     given = _in_runs(problem.given)
 
     @tc.kernel(workers=GPU.block_workers)
-    def transpose(x: given, y: tc.out[made]):
+    def transpose(x: tc.typed[given], y: tc.out[made]) -> None:
         for a, b, p, row in tc.tiles(made.shape, by=(1, 1, broad, count)):
             rows = tc.shared(dtype[count * broad])
             for e in run:
@@ -64,7 +64,7 @@ def _written_as_runs(problem: Problem, count: int) -> KernelDefinition:
     made = _in_runs(problem.made)
 
     @tc.kernel(workers=GPU.block_workers)
-    def transpose(x: given, y: tc.out[made]):
+    def transpose(x: tc.typed[given], y: tc.out[made]) -> None:
         for a, b, first in tc.tiles(made.shape, by=(1, 1, count * height)):
             rows = tc.shared(dtype[count * height])
             part = tc.tile(dtype, transposed, problem.outside)

@@ -19,7 +19,7 @@ def squares(problem: Problem, plan: Squares) -> KernelDefinition:
     by[across], by[-1] = plan.tall * lanes, plan.wide * lanes
 
     @tc.kernel(workers=lanes)
-    def transpose(x: given, y: tc.out[made]):
+    def transpose(x: tc.typed[given], y: tc.out[made]) -> None:
         for a, b, c, d in tc.tiles(seen, by=by):
             for p in range(plan.tall):
                 for q in range(plan.wide):

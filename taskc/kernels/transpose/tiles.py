@@ -37,7 +37,7 @@ def tiles(problem: Problem, plan: Tiles, machine: Machine) -> KernelDefinition:
         groups += max(1, at_once // side)
 
     @tc.kernel(workers=count)
-    def transpose(x: given, y: tc.out[made]):
+    def transpose(x: tc.typed[given], y: tc.out[made]) -> None:
         for a, b, c, d in tc.tiles(seen, by=by):
             row = (a, b, c)[across]
             squares = tc.tile(dtype, read, problem.outside)

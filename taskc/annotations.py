@@ -1,0 +1,48 @@
+"""What annotates the parameters of kernels: element types, and what is done with a parameter.
+
+Type checkers read `annotations.pyi` in place of this file.
+"""
+
+from __future__ import annotations
+
+from taskc.ir.types import (
+    bf16,
+    boolean,
+    f8e4m3,
+    f8e5m2,
+    f16,
+    f32,
+    f64,
+    i8,
+    i16,
+    i32,
+    i64,
+    tf32,
+    u8,
+    u16,
+    u32,
+    u64,
+)
+from taskc.lang.names import inout, out, typed
+
+__all__ = [
+    "bf16",
+    "boolean",
+    "f8e4m3",
+    "f8e5m2",
+    "f16",
+    "f32",
+    "f64",
+    "i8",
+    "i16",
+    "i32",
+    "i64",
+    "inout",
+    "out",
+    "tf32",
+    "typed",
+    "u8",
+    "u16",
+    "u32",
+    "u64",
+]
