@@ -33,10 +33,12 @@ class Plan:
     def cost(self, problem: Problem, machine: Machine) -> float:
         """Seconds, at two instructions a nanosecond: what a block loads and adds in each step, for all blocks."""
         rows, columns = self.own.shape
-        blocks = tc.cdiv(problem.points, rows) * tc.cdiv(problem.centres, columns)
+        extents = problem.points, problem.centres, problem.features
+        points, centres, features = (getattr(n, "example", n) for n in extents)  # a tc.dim's
+        blocks = tc.cdiv(points, rows) * tc.cdiv(centres, columns)
         vectors = columns // machine.lanes
         turns = tc.cdiv(blocks, machine.threads)
-        return turns * problem.features * (rows + vectors + 2 * rows * vectors) * 0.5e-9
+        return turns * features * (rows + vectors + 2 * rows * vectors) * 0.5e-9
 
     def variations(self, problem: Problem, machine: Machine) -> tuple[Plan, ...]:
         return ()

@@ -16,7 +16,7 @@ import numpy as np
 
 from taskc import dlpack
 from taskc.ir import nodes as ir
-from taskc.ir.extents import extent_value, shifted_dimension
+from taskc.ir.extents import extent_value, one_unknown, untold
 from taskc.ir.printer_expressions import extent_text
 from taskc.ir.program import Program
 from taskc.ir.rounding import as_storage
@@ -98,7 +98,7 @@ class Signature:
         for item in (*self.inputs, *self.outputs):
             if item.name in given:
                 call.take(item, given[item.name])
-        call.check_computed(self.outputs)
+        call.check_computed()
         for output in self.outputs:
             if output.name not in given:
                 given[output.name] = call.allocate(output)
@@ -122,7 +122,7 @@ class Signature:
         for item in self.inputs:
             if isinstance(item, ir.Tensor):
                 call.fit(item, given[item.name])
-        call.check_computed(self.outputs)
+        call.check_computed()
         return [call.shape_of(output) for output in self.outputs]
 
 
@@ -316,33 +316,35 @@ class _Call:
         elif extent != size:
             raise self._misfit(parameter, array)
 
-    def check_computed(self, outputs: Iterable[ir.Tensor]) -> None:
-        """Checks the extents that are computed. A dimension that only outputs have, which
-        may not be there yet, follows from `n + 2`, but not from `m * n`."""
-        wanted = {
-            n for output in outputs for n in output.argument_shape if isinstance(n, ir.Variable)
-        }
-        for parameter, extent, size, array in self.computed:
-            known = shifted_dimension(extent)
-            if known is not None and known.dimension in wanted and size >= known.more:
-                self._extent(parameter, known.dimension, size - known.more, array)
+    def check_computed(self) -> None:
+        """Checks the extents that are computed. A dimension that is none by itself follows from one where all
+        else is known: n of `12 * n + 2`, and of `m * n` where m is an extent."""
+        pending = self.computed
+        while told := [number for number, row in enumerate(pending) if self._tells(*row)]:
+            pending = [row for number, row in enumerate(pending) if number not in told]
         for parameter, extent, size, array in self.computed:
             expected = self._computed(parameter, extent)
             if expected != size:
                 reason = f"with {extent_text(extent)} = {expected}"
                 raise self._misfit(parameter, array, reason)
 
+    def _tells(self, parameter: ir.Tensor, extent: ir.Expression, size: int, array: _Known) -> bool:
+        """Learns the one dimension of an extent that isn't known, if there is one."""
+        unknown = one_unknown(extent, self.dimensions)
+        if unknown is None:
+            return False
+        number, more = divmod(size - extent_value(unknown.rest, {}), unknown.factor)
+        if more or number < 0:
+            reason = f"with {unknown.dimension} a whole number, 0 or more"
+            raise self._misfit(parameter, array, reason)
+        self._extent(parameter, unknown.dimension, number, array)
+        return True
+
     def _computed(self, parameter: ir.Tensor, extent: ir.Expression) -> int:
         try:
             return extent_value(extent, self.dimensions)
         except KeyError as error:
-            unknown = error.args[0]
-            if extent is unknown:
-                problem = f"has the extent {unknown}, which no argument tells; pass it as out="
-            else:
-                written = extent_text(extent)
-                problem = f"has the extent {written}, and no argument has the extent {unknown}"
-            raise self.fail(parameter, problem) from None
+            raise self.fail(parameter, untold(parameter, extent, error.args[0])) from None
 
     def _misfit(self, parameter: ir.Tensor, array: _Known, reason: str = "") -> ArgumentError:
         expected = f"{_expected(parameter)}{reason and ' '}{reason}"

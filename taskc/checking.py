@@ -11,7 +11,7 @@ doesn't, the pass is wrong, and an `InternalError` names it.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -30,6 +30,7 @@ from taskc.ir.target import TARGETS
 from taskc.lang.definition import Definition, KernelDefinition
 from taskc.lang.program import ProgramDefinition
 from taskc.launches import launches
+from taskc.machine import machine
 from taskc.packed import Packed
 from taskc.passes.pipeline import lower_steps
 from taskc.passes.prove import findings as proof_errors
@@ -102,7 +103,8 @@ def check(
     arguments  what it is called with (no outputs); its own example if not given
     seeds      of the schedules under which the workers run, from stage synchronized on
     stages     which programs are run: "all", after every pass; or those at the end of some stages
-    target     the target to lower for, if it isn't the kernel's own
+    target     the target to lower for, if it isn't the kernel's own; of a processor, "cpu" for the one at hand, what is
+               slow on it is found as well
     """
     if isinstance(definition, ProgramDefinition):
         return examine_program(definition, arguments, seeds, stages, target=target).findings
@@ -198,9 +200,18 @@ def _examine(
     return Examination(examination.found(), tuple(examination.steps), bound, results)
 
 
+def processor_at_hand() -> str:
+    """What "cpu" stands for."""
+    from taskc.backend.cpu.processor import host
+
+    return host().target
+
+
 def for_target(kernel: ir.Kernel, target: str | None) -> ir.Kernel:
     """The kernel as it is lowered for a target; None leaves it at its own."""
     name = kernel.target if target is None else target
+    if name == "cpu":
+        name = processor_at_hand()
     check_target(name, kernel.loc)
     return kernel if name == kernel.target else replace(kernel, target=name)
 
@@ -243,7 +254,35 @@ class _Examination:
         """The errors of all programs. What is only slow counts where it is so in the last one."""
         last = self.steps[-1].report.findings if self.steps else ()
         slow = [finding for finding in last if finding.severity != "error"]
+        is_whole = self.kernel.stage == "parsed" and not self.errors
+        if is_whole and TARGETS[self.kernel.target].is_processor:
+            slow += self._advice()
         return (*self.errors.values(), *slow)
+
+    def _advice(self) -> Iterator[Finding]:
+        """What is slow on a processor, by what its target makes of the kernel."""
+        from taskc.backend.cpu.advice import advice
+        from taskc.backend.cpu.compile import refuse
+        from taskc.backend.cpu.processor import host, typical
+
+        self.progress("compiling it")
+        try:
+            refuse(self.kernel)
+        except CompileError:  # no processor runs it
+            return
+        target = self.kernel.target
+        processor = host() if host().target == target else typical(target)
+        stages = {step.kernel.stage: step.kernel for step in lower_steps(self.kernel)}
+        here = machine() if processor is host() else machine(target)
+        found = advice(
+            self.kernel,
+            stages["scalar"],
+            stages["lean"],
+            processor,
+            here.threads,
+            self.bound.dimensions,
+        )
+        yield from found
 
     def lower(self, wanted: frozenset[str] | None) -> None:
         """Runs the program after each pass, until one of them shows an error."""

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from taskc.arguments import ArgumentError
 from taskc.errors import assert_never
-from taskc.ir.extents import extent_value
+from taskc.ir.extents import extent_value, learn
 from taskc.ir.nodes import Constant, Expression, Tensor, Variable
 from taskc.ir.printer import expression_text
 from taskc.ir.program import Branch, Call, Loop, Program, Step, View, While, views_by_loop
@@ -146,6 +146,7 @@ def _sized_call(
     sizes: Mapping[Variable, Any],
 ) -> SizedCall:
     arguments: list[Argument] = []
+    computed: list[tuple[Expression, int]] = []
     # A computation has the program's own dimensions, which no argument need tell.
     dimensions = {own: int(sizes[own]) for own in call.callee.dimensions if own in sizes}
     for parameter, argument in zip(call.callee.parameters, call.arguments, strict=True):
@@ -158,6 +159,9 @@ def _sized_call(
         for extent, size in zip(parameter.argument_shape, shapes[argument], strict=True):
             if isinstance(extent, Variable):
                 dimensions[extent] = size
+            elif not isinstance(extent, int):
+                computed.append((extent, size))
+    learn(computed, dimensions)
     return SizedCall(call, tuple(arguments), dimensions)
 
 

@@ -104,7 +104,7 @@ class _Search:
             if type(product) is not Opaque or product.kind != "*":
                 continue
             for atom, theirs in fact.terms.items():
-                rest = exact_quotient(scope, scope.atom_form(product), atom)
+                rest = exact_quotient(scope, scope.atom_form(product), scope.atom_form(atom))
                 if ours * theirs < 0 or rest is None or rest.is_constant:
                     continue
                 low = self.facts.interval_of(rest).low
@@ -187,20 +187,17 @@ class _Search:
         return (low is not None and low > 0) or nonpositive(self.facts, -divisor + 1)
 
     def _quotient_bound(self, inner: Affine, divisor: Affine) -> Affine | None:
-        """q - 1 where inner < divisor * q, for a positive divisor that is one atom."""
+        """q - 1 where inner < divisor * q, for a positive divisor that is one atom, or a multiple of one."""
         low = self.facts.interval_of(divisor).low
-        if low is None or low < 0 or len(divisor.terms) != 1 or divisor.constant:
-            return None
-        ((symbol, factor),) = divisor.terms.items()
-        if factor != 1:
+        if low is None or low < 0:
             return None
         for fact in self.facts.inequalities:
-            quotient = exact_quotient(self.facts.scope, inner - fact + 1, symbol)
+            quotient = exact_quotient(self.facts.scope, inner - fact + 1, divisor)
             if quotient is not None:
                 return quotient - 1 if self._is_positive(divisor) else None
         upper = inner
         for _ in range(len(inner.terms) + 1):
-            quotient = exact_quotient(self.facts.scope, upper + 1, symbol)
+            quotient = exact_quotient(self.facts.scope, upper + 1, divisor)
             if quotient is not None:
                 return quotient - 1 if self._is_positive(divisor) else None
             for atom in sorted(upper.terms, key=self._depth, reverse=True):

@@ -24,7 +24,8 @@ SUMMARY = "check a kernel on its own example inputs"
 DESCRIPTION = """\
 Proves that each output element is stored once, indices are in bounds and nothing
 races; then runs the program in the simulator after every pass, and compares the
-results bit for bit. Exits with 1 if anything is wrong.
+results bit for bit. Exits with 1 if anything is wrong. For a processor, with
+--target cpu the one at hand, it also says what is slow there, and what would do better.
 """
 
 
@@ -32,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_kernel(parser)
     add_seeds(parser, 1)
     add_json(parser)
-    add_target(parser)
+    add_target(parser, "cpu")
 
 
 def run(options: argparse.Namespace) -> int:

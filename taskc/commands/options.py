@@ -31,10 +31,10 @@ def add_kernel(parser: argparse.ArgumentParser, *, or_model: bool = False) -> No
     parser.add_argument("kernel", metavar=named, help=f"the {what}, see below")
 
 
-def add_target(parser: argparse.ArgumentParser) -> None:
-    names = ", ".join(TARGETS)
+def add_target(parser: argparse.ArgumentParser, *more: str) -> None:
+    known = *more, *TARGETS
     parser.add_argument(
-        "--target", choices=tuple(TARGETS), metavar="T", help=f"lower it for this target: {names}"
+        "--target", choices=known, metavar="T", help=f"lower it for this target: {', '.join(known)}"
     )
 
 

@@ -100,19 +100,19 @@ def _nested(form: Affine) -> tuple[Affine | None, int, str]:
 
 
 def by_symbol(ranges: Ranges, form: Affine, divisor: Affine) -> Affine | None:
-    """form // divisor, where every term has the divisor, a positive atom, as a factor."""
-    if len(divisor.terms) != 1 or divisor.constant or form.constant or not form.terms:
-        return None
-    ((symbol, factor),) = divisor.terms.items()
+    """form // divisor, where every term has the divisor, a positive atom or a multiple of one, as a factor."""
     low = ranges.interval_of(divisor).low
-    if factor != 1 or low is None or low <= 0:
+    if low is None or low <= 0 or not form.terms:
         return None
-    return exact_quotient(ranges, form, symbol)
+    return exact_quotient(ranges, form, divisor)
 
 
-def exact_quotient(ranges: Ranges, form: Affine, symbol: Atom) -> Affine | None:
-    """The form with one factor `symbol` taken out of every term, or None."""
-    if form.constant:
+def exact_quotient(ranges: Ranges, form: Affine, divisor: Affine) -> Affine | None:
+    """The form with `divisor`, a multiple of an atom, taken out of every term as a factor, or None."""
+    if form.constant or divisor.constant or len(divisor.terms) != 1:
+        return None
+    ((symbol, count),) = divisor.terms.items()
+    if any(factor % count for factor in form.terms.values()):
         return None
     taken = factors_of(symbol)
     total = ZERO
@@ -126,7 +126,7 @@ def exact_quotient(ranges: Ranges, form: Affine, symbol: Atom) -> Affine | None:
                 product = ranges.product(rest, ranges.atom_form(part), part_expression(part))
                 assert type(product) is Affine
                 rest = product
-        total = total + rest.scaled(factor)
+        total = total + rest.scaled(factor // count)
     return total
 
 

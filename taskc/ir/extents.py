@@ -12,6 +12,8 @@ from taskc.errors import InternalError
 from taskc.ir import build, nodes as ir
 from taskc.ir.affine import affine, constant_difference
 from taskc.ir.nodes import Expression, Tensor, Variable
+from taskc.ir.printer_expressions import extent_text
+from taskc.ir.rewrite import substitute, walk
 
 
 def extent_value(extent: int | Expression, sizes: Mapping[Variable, Any]) -> int:
@@ -66,18 +68,65 @@ def size_in_bytes(tensor: Tensor) -> int:
     return size_in_elements(tensor) * tensor.dtype.nbytes
 
 
-class ShiftedDimension(NamedTuple):
-    """An extent is `more` than a dimension."""
+class OneUnknown(NamedTuple):
+    """An extent is `factor` times the one dimension in it that isn't known, and `rest`."""
 
     dimension: Variable
-    more: int
+    factor: int
+    rest: Expression
 
 
-def shifted_dimension(extent: Expression) -> ShiftedDimension | None:
-    """The dimension that follows from an extent: from `n + 2`, but not from `m * n`."""
-    form = affine(extent)
-    if len(form.terms) == 1:
-        ((atom, factor),) = form.terms.items()
-        if factor == 1 and isinstance(atom, Variable):
-            return ShiftedDimension(atom, form.constant)
-    return None
+def one_unknown(
+    extent: Expression, sizes: Mapping[Variable, int | Expression]
+) -> OneUnknown | None:
+    """What an extent tells beside the sizes that are known: n of `12 * n + 2`, and of `m * n` where m is 3."""
+    unknown = {it for it in walk(extent) if isinstance(it, Variable)} - sizes.keys()
+    if len(unknown) != 1:
+        return None
+    (dimension,) = unknown
+    inside = substitute(extent, {known: build.index(n) for known, n in sizes.items()})
+    form = affine(inside)
+    factor = form.coefficient(dimension)
+    if factor == 0:
+        return None
+    rest = form.without(dimension).to_expression()
+    return None if dimension in walk(rest) else OneUnknown(dimension, factor, rest)
+
+
+def learn(computed: Sequence[tuple[Expression, int]], sizes: dict[Variable, int]) -> None:
+    """Adds the dimensions that follow, one from another, from extents whose sizes are right."""
+    pending, left = [*computed], len(computed) + 1
+    while len(pending) < left:
+        left, rows, pending = len(pending), pending, []
+        for extent, size in rows:
+            unknown = one_unknown(extent, sizes)
+            if unknown is None:
+                pending.append((extent, size))
+            else:
+                number = (size - extent_value(unknown.rest, {})) // unknown.factor
+                sizes[unknown.dimension] = number
+
+
+def untold(parameter: Tensor, extent: Expression, unknown: Variable) -> str:
+    """Why a dimension isn't known that is in an extent of this parameter, and what to do."""
+    if extent is unknown:
+        return f"has the extent {unknown}, which no argument tells; pass it as out="
+    told = f"nothing tells {unknown}; give an argument the extent {unknown}"
+    problem = f"has the extent {extent_text(extent)}, and {told}"
+    if not (factors := _factors(extent)) or parameter.layout is not None:
+        return problem
+    seen = parameter.argument_shape
+    given = [part for it in seen for part in (factors if it is extent else (it,))]
+    listed, shape = (", ".join(map(extent_text, extents)) for extents in (given, seen))
+    return f"{problem}, or declare {parameter.dtype}[{listed}].reshape({shape})"
+
+
+def _factors(extent: Expression) -> list[Expression]:
+    """The dimensions and numbers that are multiplied, if it is that."""
+    match extent:
+        case Variable() | ir.Constant():
+            return [extent]
+        case ir.Binary(operator="*", left=left, right=right):
+            first, second = _factors(left), _factors(right)
+            return [*first, *second] if first and second else []
+    return []

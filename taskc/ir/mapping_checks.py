@@ -22,6 +22,11 @@ def checked_integer(value: Any, what: str) -> int:
 
 def checked_sizes(asker: str, sizes: Sequence[Any]) -> Shape:
     for size in sizes:
+        if hasattr(type(size), "__index__") and not isinstance(size, (int, np.integer)):
+            raise MappingError(
+                f"{asker}({joined(sizes)}) is the same at all calls, and {size} is known only at one; "
+                "go through it in tiles, as in `for start in tc.tiles(n, by=32)` or `range(0, n, 32)`"
+            )
         if isinstance(size, bool) or not isinstance(size, (int, np.integer)) or size < 1:
             raise MappingError(
                 f"{asker}({joined(sizes)}) needs integers of at least 1; got {size!r}"

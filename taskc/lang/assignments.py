@@ -13,10 +13,11 @@ from typing import Any
 from taskc.ir import nodes as ir
 from taskc.ir.types import DType
 from taskc.lang.context import UNBOUND, Context
-from taskc.lang.conversions import literal, scalar, typed
+from taskc.lang.conversions import scalar, typed
 from taskc.lang.expressions import name as evaluate_name, place, read
 from taskc.lang.memory import require_writable, store
-from taskc.lang.operators import binary
+from taskc.lang.operators import binary, is_untyped
+from taskc.lang.sizes import FloatOfSizes
 from taskc.lang.values import (
     NOTHING,
     Cell,
@@ -114,7 +115,7 @@ def settled(context: Context, value: Value, target: ast.expr, node: ast.expr) ->
     """A value that reads memory, named now; and those in a tuple or a list."""
     if type(value) in (tuple, list) and not is_constant(value):
         return type(value)([settled(context, part, target, node) for part in value])
-    if is_number(value) or not is_scalar(value):
+    if is_number(value) or isinstance(value, FloatOfSizes) or not is_scalar(value):
         return value
     name = target.id if isinstance(target, ast.Name) else "value"
     expression = scalar(context, value, node)
@@ -144,11 +145,11 @@ def assign_name(context: Context, target: ast.Name, value: Value, value_node: as
     if not is_scalar(value):
         names[name] = settled(context, value, target, value_node)
     elif context.will_change(name):
-        if is_number(value) and not isinstance(value, bool):
+        if is_untyped(context, value) and not isinstance(value, bool):
             names[name] = context.pending_cell(name, value, loc, context.locate(value_node))
         else:
             names[name] = context.new_cell(name, scalar(context, value, value_node), loc)
-    elif is_number(value):
+    elif is_number(value) or isinstance(value, FloatOfSizes):
         names[name] = value
     else:
         expression = scalar(context, value, value_node)
@@ -191,11 +192,11 @@ def _assign_cell(
         )
     tensor = cell.tensor
     if tensor is None:
-        if is_number(value) and not isinstance(value, bool):
+        if is_untyped(context, value) and not isinstance(value, bool):
             value_loc = context.locate(value_node)
 
-            def make(dtype: DType) -> ir.Constant:
-                return literal(context, value, dtype, value_loc)
+            def make(dtype: DType) -> ir.Expression:
+                return typed(context, value, dtype, value_loc)
 
             later = LaterStore(ir.Sequence(()), value, make, loc, bool(context.each))
             cell.stores.append(later)
@@ -203,7 +204,7 @@ def _assign_cell(
             return
         made = scalar(context, value, value_node)
         if cell.tensor is None:
-            initial = literal(context, cell.initial, made.dtype, cell.initial_loc or value_node)
+            initial = typed(context, cell.initial, made.dtype, cell.initial_loc or value_node)
             context.decide(cell, initial)
         tensor = cell.tensor
         assert tensor is not None

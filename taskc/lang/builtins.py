@@ -12,6 +12,7 @@ from functools import reduce as fold
 from typing import Any
 
 from taskc.ir import nodes as ir
+from taskc.ir.arithmetic import UNARY_OPERATORS
 from taskc.ir.types import f64
 from taskc.lang import (
     barriers,
@@ -32,8 +33,9 @@ from taskc.lang.context import Context
 from taskc.lang.conversions import condition, scalar, unify
 from taskc.lang.expressions import Evaluated
 from taskc.lang.intrinsics import INTRINSICS, UNARY_FUNCTIONS
-from taskc.lang.operators import boolean_operation, check_operator, compute, select
+from taskc.lang.operators import boolean_operation, check_operator, compute, is_untyped, select
 from taskc.lang.refusals import REFUSED_CALLS
+from taskc.lang.sizes import FloatOfSizes, as_float
 from taskc.lang.values import (
     NOTHING,
     Nothing,
@@ -53,6 +55,10 @@ def _unary_function(name: str, symbol: str, on_constant: Callable[..., Any]) -> 
         value = context.evaluate(argument)
         if is_constant(value):
             return compute(context, node, on_constant, value)
+        if is_untyped(context, value) and UNARY_OPERATORS[symbol].kinds == {"float"}:
+            whole = value.expression if isinstance(value, FloatOfSizes) else value
+            made = ir.Unary(symbol, as_float(whole), loc=context.locate(node))
+            return FloatOfSizes(made, {}) if made.dtype is f64 else made
         operand = scalar(context, value, argument)
         check_operator(context, symbol, operand.dtype, node, unary=True)
         return ir.Unary(symbol, operand, loc=context.locate(node))

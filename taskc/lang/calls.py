@@ -8,6 +8,7 @@ from types import FunctionType
 
 from taskc.errors import CompileError
 from taskc.ir import nodes as ir
+from taskc.ir.mapping import Mapping
 from taskc.ir.program import Program
 from taskc.ir.rewrite import walk
 from taskc.ir.types import DType
@@ -142,6 +143,8 @@ def _advice(called: Value, name: str) -> str | None:
         return word_for(name)
     if called is print:
         return 'use tc.print("{}", x)'
+    if getattr(called, "__module__", "") == Mapping.__module__:
+        return "a mapping is the same at all calls: go through n in tiles, as in `for start in tc.tiles(n, by=32)`"
     if isinstance(called, FunctionType):
         return f"decorate '{name}' with @tc.function, and it is inlined"
     return None

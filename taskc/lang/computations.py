@@ -21,7 +21,7 @@ from taskc.lang.context import Context, Frame, Scope
 from taskc.lang.conversions import scalar
 from taskc.lang.functions import FunctionDefinition, Outside
 from taskc.lang.parser import EVALUATORS, EXECUTORS
-from taskc.lang.sizes import Size
+from taskc.lang.sizes import OfSizes
 from taskc.lang.source import call_site
 from taskc.lang.traced_call import traced_call
 from taskc.lang.tracing import Handle, ScalarHandle, TensorHandle, Trace
@@ -42,7 +42,7 @@ class Captured:
         """A value from around the function, with parameters in place of handles."""
         if type(value) in (tuple, list):
             return type(value)(map(self.value, value))
-        if isinstance(value, Size):
+        if isinstance(value, OfSizes):
             self.trace.expression(value)  # which the program has to know
         if not isinstance(value, Handle):
             return value

@@ -5,20 +5,21 @@ from __future__ import annotations
 import ast
 import builtins
 from collections.abc import Callable, Iterable, Mapping as Dictionary
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from taskc.errors import CompileError, Location
 from taskc.ir import nodes as ir
 from taskc.ir.depth import too_deep
 from taskc.ir.mapping import Mapping
-from taskc.ir.rewrite import map_statements, walk
+from taskc.ir.printer import expression_text
+from taskc.ir.rewrite import map_statements, substitute, walk
 from taskc.ir.types import DType, i64
 from taskc.lang.jumps import Leaving
 from taskc.lang.peers import word_for
-from taskc.lang.sizes import Dimension, Size
+from taskc.lang.sizes import Dimension, FloatOfSizes, OfSizes, Size
 from taskc.lang.source import Node, Source
-from taskc.lang.values import NOTHING, Cell, TilesLoop, Value, did_you_mean, plain
+from taskc.lang.values import NOTHING, Cell, Choice, TilesLoop, Untyped, Value, did_you_mean, plain
 
 Located: TypeAlias = "Node | Location"
 
@@ -110,6 +111,7 @@ class Context:
         self.results: set[ir.Variable] = set()  # of operations, not yet named by a statement
         self.fixed: dict[ir.Variable, str] = {}  # variables that no statement may assign
         self.divergent: dict[ir.Tensor, Location] = {}  # private memory written in a mapping loop
+        self.fits: dict[tuple[ir.Expression, DType], ir.Assert] = {}
         self.uniform_reads: list[tuple[ir.Tensor, Location]] = []
         self._late: dict[int, tuple[ir.Sequence, ir.Store]] = {}
         self._evaluators = evaluators
@@ -308,9 +310,33 @@ class Context:
         value = self.capture(value)
         if isinstance(value, Size):
             return value.over(self.symbol)
-        if type(value) in (tuple, list) and any(isinstance(item, Size) for item in value):
+        if isinstance(value, FloatOfSizes):
+            return FloatOfSizes(value.over(self.symbol), {})
+        if type(value) in (tuple, list) and any(isinstance(item, OfSizes) for item in value):
             return type(value)(map(self.symbolic, value))
         return value
+
+    def is_size(self, value: Value) -> bool:
+        """Whether it is an integer computed of dimensions and Python's numbers alone, which has no type of its own."""
+        if not isinstance(value, (ir.Variable, ir.Binary)) or value.dtype is not i64:
+            return False
+        parts = list(walk(value))
+        if not all(isinstance(part, (ir.Variable, ir.Binary, ir.Constant)) for part in parts):
+            return False
+        return all(self._names_size(part) for part in parts if isinstance(part, ir.Variable))
+
+    def _names_size(self, variable: ir.Variable) -> bool:
+        is_dimension = variable in self.dimensions.values()
+        return is_dimension or self.is_size(self.definitions.get(variable))
+
+    def of_size(self, size: ir.Expression, dtype: DType) -> ir.Cast:
+        """A size as a number of another type, which it has to fit, as Python's numbers have: the call checks that."""
+        written = size
+        while names := {it for it in walk(written) if it in self.definitions}:
+            written = substitute(written, {name: self.definitions[name] for name in names})
+        if dtype.maximum < 1 << 63 and (written, dtype) not in self.fits:
+            self.fits[written, dtype] = _fits(written, dtype)
+        return ir.Cast(size, dtype, loc=size.loc)
 
     def _remember(self, name: str, value: Value) -> None:
         loc = value.loc if isinstance(value, (Cell, ir.Tensor, ir.Variable)) else None
@@ -334,16 +360,22 @@ class Context:
             self.emit(ir.Store(tensor, (), value, loc=loc))
         return cell
 
-    def pending_cell(self, name: str, value: float, loc: Location, value_loc: Location) -> Cell:
+    def pending_cell(self, name: str, value: Untyped, loc: Location, value_loc: Location) -> Cell:
         """A cell whose type the first typed value that meets it decides."""
         cell = Cell(name, loc, None, value, value_loc, self.block, len(self.block))
         self.emit(ir.Sequence(()))
+        if not isinstance(value, (int, float)):
+            self.emit(ir.Sequence(()))  # of what is no constant a store follows
         self.scope.cells.append(cell)
         return cell
 
-    def decide(self, cell: Cell, initial: ir.Constant) -> ir.Tensor:
+    def decide(self, cell: Cell, initial: ir.Expression) -> ir.Tensor:
         tensor = self._declared(cell, initial.dtype)
-        cell.place[cell.index] = ir.Allocate(tensor, initial, loc=cell.loc)
+        if isinstance(initial, ir.Constant):
+            cell.place[cell.index] = ir.Allocate(tensor, initial, loc=cell.loc)
+        else:
+            cell.place[cell.index] = ir.Allocate(tensor, loc=cell.loc)
+            cell.place[cell.index + 1] = ir.Store(tensor, (), initial, loc=cell.loc)
         for later in cell.stores:
             store = ir.Store(tensor, (), later.make(tensor.dtype), loc=later.loc)
             self._late[id(later.placeholder)] = later.placeholder, store
@@ -353,17 +385,36 @@ class Context:
 
     def default_type(self, cell: Cell) -> ir.Tensor:
         assert cell.initial_loc is not None
-        if any(isinstance(v, float) for v in (cell.initial, *(s.value for s in cell.stores))):
+        if any(
+            isinstance(v, (float, FloatOfSizes))
+            for v in (cell.initial, *(s.value for s in cell.stores))
+        ):
             raise self.error(
                 f"the type of '{cell.name}' isn't known",
                 cell.loc,
                 f"say it where it gets its first value: f32({cell.initial!r})",
             )
-        return self.decide(cell, ir.Constant(cell.initial, i64, loc=cell.initial_loc))
+        initial = cell.initial
+        if isinstance(initial, (int, float)):
+            return self.decide(cell, ir.Constant(initial, i64, loc=cell.initial_loc))
+        assert not isinstance(initial, (Choice, FloatOfSizes))
+        return self.decide(cell, initial)
+
+    def _checked(self, block: list[ir.Statement]) -> list[ir.Statement]:
+        """The statements behind what is asked of sizes, in a grid's body where there is one."""
+        asked = tuple(self.fits.values())
+        if not asked:
+            return block
+        if not any(isinstance(statement, ir.Grid) for statement in block):
+            return [*asked, *block]
+        return [
+            replace(it, body=ir.Sequence((*asked, it.body))) if isinstance(it, ir.Grid) else it
+            for it in block
+        ]
 
     def finished(self) -> ir.Statement:
         """The kernel's body, with the stores whose types were decided late."""
-        block = self.top
+        block = self._checked(self.top)
 
         def visit(statement: ir.Statement) -> ir.Statement:
             found = self._late.get(id(statement))
@@ -387,3 +438,11 @@ class Context:
 
 
 _BUILTINS = {name for name in dir(builtins) if name.islower()}
+
+
+def _fits(size: ir.Expression, dtype: DType) -> ir.Assert:
+    """That a number of this type can be the size."""
+    ends = ((">=", dtype.minimum), ("<=", dtype.maximum))
+    low, high = (ir.Binary(sign, size, ir.Constant(int(end), i64)) for sign, end in ends)
+    condition = high if isinstance(size, ir.Variable) else ir.Binary("and", low, high)
+    return ir.Assert(condition, f"{expression_text(size)} fits {dtype}", loc=size.loc)

@@ -14,13 +14,16 @@ from functools import lru_cache
 import numpy as np
 
 from taskc.ir import nodes as ir
+from taskc.ir.arithmetic import COMPARISONS
 from taskc.ir.rounding import convert
 from taskc.ir.types import DType, boolean, common_type, f64, i64, u64
 from taskc.lang.context import Context, Located
+from taskc.lang.sizes import FloatOfSizes
 from taskc.lang.values import (
     Choice,
     Number,
     Pending,
+    Untyped,
     Value,
     describe,
     is_constant,
@@ -45,11 +48,15 @@ def typed(
         return _choice(context, value, dtype, node)
     if isinstance(value, Pending):
         return read_pending(context, value, dtype, node)
+    if isinstance(value, FloatOfSizes):
+        return _float_of_sizes(context, value, dtype, node)
     expression = require_expression(context, value, node)
     if expression.dtype is dtype:
         return expression
     if common_type(expression.dtype, dtype) is dtype:
         return widened(expression, dtype)
+    if dtype is not boolean and context.is_size(expression):
+        return context.of_size(expression, dtype)
     expected = what or f"{dtype} is needed here"
     hint = hint or f"convert it: .to({dtype})"
     raise context.error(f"{expected}, and the value is {expression.dtype}", node, hint)
@@ -101,6 +108,16 @@ def _choice(context: Context, value: Choice, dtype: DType, node: Located) -> ir.
     )
 
 
+def _float_of_sizes(
+    context: Context, value: FloatOfSizes, dtype: DType, node: Located
+) -> ir.Expression:
+    if not dtype.is_float:
+        hint = "use '//', which gives an integer" if dtype.is_integer else None
+        raise context.error(f"{value} is a float, and {dtype} is needed here", node, hint)
+    number = value.expression
+    return number if dtype is f64 else ir.Cast(number, dtype, loc=context.locate(node))
+
+
 def read_pending(context: Context, value: Pending, dtype: DType, node: Located) -> ir.Expression:
     """Decide a cell's type, and read it."""
     cell = value.cell
@@ -115,15 +132,15 @@ def read_pending(context: Context, value: Pending, dtype: DType, node: Located) 
 
 
 def _initial(
-    context: Context, value: Number, dtype: DType, name: str, node: Located
-) -> ir.Constant:
+    context: Context, value: Untyped, dtype: DType, name: str, node: Located
+) -> ir.Expression:
     if dtype.is_integer and isinstance(value, float):
         raise context.error(
             f"'{name}' starts as the float {value!r}, and is {dtype} here",
             node,
             f"start it as {int(value)}" if value == value // 1 else None,
         )
-    return literal(context, value, dtype, node)
+    return typed(context, value, dtype, node)
 
 
 def widened(value: ir.Expression, dtype: DType) -> ir.Expression:
@@ -161,8 +178,8 @@ def _has_float(value: Value) -> bool:
     if isinstance(value, Choice):
         return _has_float(value.then) or _has_float(value.otherwise)
     if isinstance(value, Pending):
-        return value.cell.tensor is None and isinstance(value.cell.initial, float)
-    return isinstance(value, float)
+        return value.cell.tensor is None and isinstance(value.cell.initial, (float, FloatOfSizes))
+    return isinstance(value, (float, FloatOfSizes))
 
 
 def _is_boolean(value: Value) -> bool:
@@ -175,7 +192,7 @@ def index(context: Context, value: Value, node: Located) -> ir.Expression:
     """An integer as an index, which is i64."""
     if isinstance(value, bool):
         raise context.error("an index is an integer, and this is a bool", node)
-    if isinstance(value, float):
+    if isinstance(value, (float, FloatOfSizes)):
         raise context.error(f"an index is an integer, and this is {value!r}", node)
     if isinstance(value, (int, Pending, Choice)):
         return typed(context, value, i64, node)
@@ -220,6 +237,11 @@ def unify(
         return left, typed(context, right, left.dtype, right_node)
     if left.dtype is right.dtype:
         return left, right
+    if boolean not in (left.dtype, right.dtype):
+        if context.is_size(right):
+            return _with_size(context, operator, left, right)
+        if context.is_size(left):
+            return _with_size(context, operator, right, left)[::-1]
     common = common_type(left.dtype, right.dtype)
     if common is None:
         raise context.error(
@@ -230,6 +252,15 @@ def unify(
     if left.dtype is not common:
         return widened(left, common), right
     return left, widened(right, common)
+
+
+def _with_size(
+    context: Context, operator: str, typed: ir.Expression, size: ir.Expression
+) -> tuple[ir.Expression, ir.Expression]:
+    """The size takes the type of what it meets; where they are only compared, an integer may become wider instead."""
+    if operator in COMPARISONS and typed.dtype.is_integer and typed.dtype is not u64:
+        return widened(typed, i64), size
+    return typed, context.of_size(size, typed.dtype)
 
 
 def _settle(

@@ -17,6 +17,7 @@ from taskc.lang.context import Context, Located
 from taskc.lang.conversions import index, literal, scalar
 from taskc.lang.operators import compute
 from taskc.lang.peers import word_for
+from taskc.lang.sizes import FloatOfSizes
 from taskc.lang.values import (
     Cell,
     Choice,
@@ -286,7 +287,8 @@ def convert_to(
             convert_to(context, dtype, value.otherwise, node, at),
             loc=loc,
         )
-    expression = scalar(context, value, node)
+    in_f64 = isinstance(value, FloatOfSizes)
+    expression = value.expression if in_f64 else scalar(context, value, node)
     if expression.dtype is dtype:
         return expression
     return ir.Cast(expression, dtype, loc=loc)

@@ -17,6 +17,7 @@ from taskc.ir.arithmetic import BINARY_OPERATORS, UNARY_OPERATORS
 from taskc.ir.types import DType, bf16, boolean, f16, f32, f64
 from taskc.lang.context import Context, Located
 from taskc.lang.conversions import condition, literal, scalar, unify
+from taskc.lang.sizes import FloatOfSizes, float_of, is_float_power
 from taskc.lang.values import (
     Choice,
     Value,
@@ -107,6 +108,8 @@ def binary(
         return compute(context, at, function, left, right)
     if kind is ast.MatMult:
         raise context.error("'@' is not a part of the language", at, "use tc.mma(acc, a, b)")
+    if _is_float_of_sizes(context, symbol, sides):
+        return FloatOfSizes(_computed_in_f64(symbol, sides), {})
     if kind is ast.Pow:
         return _power(context, sides, nodes, at)
     a, b = unify(context, symbol, sides, nodes, at)
@@ -122,6 +125,23 @@ def binary(
                 return ir.Fused(product.left, product.right, addend, loc=loc)
     check_operator(context, symbol, a.dtype, at)
     return ir.Binary(symbol, a, b, loc=loc)
+
+
+def is_untyped(context: Context, value: Value) -> bool:
+    """Whether it is a number without a type, which is computed as Python computes it."""
+    return is_number(value) or isinstance(value, FloatOfSizes) or context.is_size(value)
+
+
+def _is_float_of_sizes(context: Context, symbol: str, sides: tuple[Value, Value]) -> bool:
+    if not all(is_untyped(context, side) for side in sides):
+        return False
+    is_float = any(isinstance(side, (float, FloatOfSizes)) for side in sides)
+    return is_float or symbol == "/" or (symbol == "**" and is_float_power(symbol, sides[1]))
+
+
+def _computed_in_f64(symbol: str, sides: tuple[Value, Value]) -> ir.Expression:
+    left, right = (side.expression if isinstance(side, FloatOfSizes) else side for side in sides)
+    return float_of(symbol, left, right)
 
 
 def check_operator(
@@ -167,6 +187,8 @@ def unary_operation(context: Context, node: ast.UnaryOp) -> Value:
         check_operator(context, symbol, boolean, node, unary=True)
     if is_constant(value) or (symbol == "not" and isinstance(value, (tuple, list))):
         return compute(context, node, function, value)
+    if isinstance(value, FloatOfSizes) and symbol in "+-":
+        return value if symbol == "+" else FloatOfSizes(ir.Unary("-", value.expression), {})
     operand = scalar(context, value, node.operand)
     if symbol == "+":
         check_operator(context, "-", operand.dtype, node, unary=True)
@@ -216,6 +238,8 @@ def _compare(
         raise context.error(
             f"'{symbol}' is only for constants", at, "compare with each, and join with 'or'"
         )
+    if _is_float_of_sizes(context, symbol, sides):
+        return _computed_in_f64(symbol, sides)
     a, b = unify(context, symbol, sides, nodes, at)
     if a.dtype.is_float and a.dtype not in _ARITHMETIC_FLOATS:
         check_operator(context, symbol, a.dtype, at)
@@ -287,7 +311,7 @@ def select(
 ) -> Value:
     loc = context.locate(at)
     then, otherwise = sides
-    if all(is_number(side) or isinstance(side, Choice) for side in sides):
+    if all(isinstance(side, Choice) or is_untyped(context, side) for side in sides):
         return Choice(decided, then, otherwise, loc)
     a, b = unify(context, "if", sides, nodes, at)
     return ir.Select(decided, a, b, loc=loc)

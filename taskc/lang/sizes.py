@@ -23,20 +23,21 @@ from taskc.ir import build
 from taskc.ir.affine import Affine, SymbolTable
 from taskc.ir.interval import Interval
 from taskc.ir.linear import ZERO, Atom, factors_of
-from taskc.ir.nodes import Expression, Variable
+from taskc.ir.nodes import Binary, Cast, Constant, Expression, Variable
 from taskc.ir.printer import expression_text
 from taskc.ir.rewrite import substitute, walk
-from taskc.ir.types import i64
+from taskc.ir.types import f64, i64
 from taskc.lang.source import call_site
 from taskc.lang.steps import Steps
 
 Number: TypeAlias = "int | Size"
 
+_CONSTANT = "it is asked while a kernel is made: give a number here, or let the kernel decide, by an if in its body"
 _HINT = "what a program does is decided while it is traced; a choice by size belongs in a kernel"
 
 
-class Size:
-    """A dimension, or what was computed from some: `m * n`, `n // 2 + 1`.
+class OfSizes:
+    """A number that was computed of dimensions, and is known only at a call.
 
     expression  over the variables of the dimensions
     dimensions  those in it, by their variables
@@ -89,13 +90,17 @@ class Size:
     def __neg__(self) -> Any:
         return _compute("-", 0, self)
 
-    __hash__ = object.__hash__
+    def __truediv__(self, other: object) -> Any:
+        return _compute("/", self, other)
 
-    def __eq__(self, other: object) -> Any:
-        return _compare("==", self, other)
+    def __rtruediv__(self, other: object) -> Any:
+        return _compute("/", other, self)
 
-    def __ne__(self, other: object) -> Any:
-        return _compare("!=", self, other)
+    def __pow__(self, other: object) -> Any:
+        return _compute("**", self, other)
+
+    def __rpow__(self, other: object) -> Any:
+        return _compute("**", other, self)
 
     def __lt__(self, other: object) -> Any:
         return _compare("<", self, other)
@@ -109,6 +114,23 @@ class Size:
     def __ge__(self, other: object) -> Any:
         return _compare(">=", self, other)
 
+    def __float__(self) -> float:
+        raise _no_number(self)
+
+
+class Size(OfSizes):
+    """A dimension, or an integer that was computed from some: `m * n`, `n // 2 + 1`."""
+
+    __slots__ = ()
+
+    __hash__ = object.__hash__
+
+    def __eq__(self, other: object) -> Any:
+        return _compare("==", self, other)
+
+    def __ne__(self, other: object) -> Any:
+        return _compare("!=", self, other)
+
     def __bool__(self) -> bool:
         return tracing.get() is None or bool(_compare("!=", self, 0))
 
@@ -118,8 +140,14 @@ class Size:
     def __index__(self) -> int:
         raise _no_number(self)
 
-    def __float__(self) -> float:
-        raise _no_number(self)
+
+class FloatOfSizes(OfSizes):
+    """A float of f64, `1 / n`: in a kernel it takes the type of what it meets, as Python's floats do."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return expression_text(self.expression).replace(".to(f64)", "")
 
 
 class Dimension(Size):
@@ -179,9 +207,9 @@ class Sizes:
         self.assumptions: Answers | None = None
         self._scope = _scope(dimensions.values())
 
-    def expression(self, value: Number) -> Expression:
+    def expression(self, value: int | OfSizes) -> Expression:
         """A size as an expression of the program's dimensions."""
-        return value.over(self._variable) if isinstance(value, Size) else _expression(value)
+        return value.over(self._variable) if isinstance(value, OfSizes) else build.index(int(value))
 
     def _variable(self, dimension: Dimension) -> Variable:
         if dimension not in self.variables:
@@ -310,9 +338,43 @@ def _number(expression: Expression, known: Mapping[Variable, Dimension]) -> Numb
     return Size(expression, {variable: known[variable] for variable in used})
 
 
+def _is_float(value: object) -> bool:
+    return isinstance(value, (float, np.floating, FloatOfSizes))
+
+
+def float_of(operator: str, left: Expression | float, right: Expression | float) -> Expression:
+    """What Python computes of two numbers of which one is a float, or by a true division: in f64."""
+    a, b = map(as_float, (left, right))
+    return Binary("pow" if operator == "**" else operator, a, b)
+
+
+def as_float(value: Expression | float) -> Expression:
+    if isinstance(value, (int, float)):
+        return Constant(float(value), f64)
+    return value if value.dtype is f64 else Cast(value, f64)
+
+
+def is_float_power(operator: str, exponent: object) -> bool:
+    """Whether Python's power of whole numbers is a float."""
+    return operator == "**" and not (isinstance(exponent, int) and exponent >= 0)
+
+
 def _compute(operator: str, left: Any, right: Any) -> Any:
-    if not (is_size(left) and is_size(right)):
+    if not all(is_size(side) or _is_float(side) for side in (left, right)):
         return NotImplemented
+    if _is_float(left) or _is_float(right) or operator == "/" or is_float_power(operator, right):
+        dimensions: dict[Variable, Dimension] = {}
+        parts: list[Expression | float] = []
+        for side in (left, right):
+            if isinstance(side, OfSizes):
+                dimensions.update(side.dimensions)
+            own = isinstance(side, OfSizes)
+            parts.append(
+                side.expression if own else side.item() if isinstance(side, np.generic) else side
+            )
+        return FloatOfSizes(float_of(operator, *parts), dimensions)
+    if operator == "**":
+        return reduce(lambda a, b: a * b, [left] * right, 1)
     if operator in ("//", "%") and (isinstance(right, Size) or right < 1):
         raise CompileError(
             f"a size is divided by a constant of at least 1, and this is {right}", call_site()
@@ -328,8 +390,14 @@ def _compute(operator: str, left: Any, right: Any) -> Any:
 
 def _compare(operator: str, left: Any, right: Any) -> Any:
     trace = tracing.get()
-    if trace is None or not (is_size(left) and is_size(right)):
-        return NotImplemented
+    are_sizes = is_size(left) and is_size(right)
+    if trace is None or not are_sizes:
+        are_numbers = all(is_size(side) or _is_float(side) for side in (left, right))
+        if operator in ("==", "!=") or not are_numbers:
+            return NotImplemented
+        raise CompileError(
+            f"whether {left} {operator} {right} is known only at a call", call_site(), _CONSTANT
+        )
     form = trace.linear_difference(trace.expression(left), trace.expression(right))
     difference = trace.interval(form)
     holds, fails = _TESTS[operator]
@@ -390,7 +458,7 @@ def _expression(size: Number) -> Expression:
     return size.expression if isinstance(size, Size) else build.index(int(size))
 
 
-def _no_number(size: Size) -> Exception:
+def _no_number(size: OfSizes) -> Exception:
     if tracing.get() is None:
         return TypeError(f"the value of '{size}' is known only at a call")
     return _unknown(f"the value of '{size}'")

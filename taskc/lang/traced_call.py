@@ -16,8 +16,8 @@ import numpy as np
 
 from taskc.errors import CompileError, Location
 from taskc.ir import nodes as ir
-from taskc.ir.build import index, subtract
-from taskc.ir.extents import shifted_dimension
+from taskc.ir.build import floor_divide, index, subtract
+from taskc.ir.extents import one_unknown, untold
 from taskc.ir.mapping import repeat
 from taskc.ir.printer_expressions import extent_text
 from taskc.ir.program import Call, Callee as Called, Computation, Program, Step
@@ -35,7 +35,7 @@ from taskc.ir.signature import (
 )
 from taskc.ir.types import TensorType, i64
 from taskc.lang.inlining import Inlining
-from taskc.lang.sizes import Size
+from taskc.lang.sizes import FloatOfSizes, OfSizes
 from taskc.lang.source import assigned_names, call_site
 from taskc.lang.tracing import Handle, ScalarHandle, TensorHandle, Trace
 from taskc.lang.values import describe
@@ -126,7 +126,7 @@ class _TracedCall:
                 self.values[parameter.name] = self._scalar(parameter, argument)
             else:
                 self.values[parameter.name] = self._tensor(parameter, argument)
-        self._check_computed(outputs)
+        self._check_computed()
         names = assigned_names(self.site, tuple([output.name for output in outputs]))
         for output, name in zip(outputs, names, strict=True):
             if output.name not in given:
@@ -139,11 +139,12 @@ class _TracedCall:
             if value.dtype is not dtype:
                 raise self.error(parameter, f"must be a number of type {dtype}, not {value.dtype}")
             return value.variable
-        if isinstance(value, Size):
-            if not dtype.is_integer:
-                raise self.error(
-                    parameter, f"must be a number of type {dtype}, and a size is an integer"
-                )
+        if isinstance(value, OfSizes):
+            if isinstance(value, FloatOfSizes) or not dtype.is_integer:
+                is_float = isinstance(value, FloatOfSizes)
+                what = f"{value} is a float of the call" if is_float else "a size is an integer"
+                hint = "a program passes on sizes as integers; what is computed of them belongs in the kernel"
+                raise self.error(parameter, f"must be a number of type {dtype}, and {what}", hint)
             expression = self.trace.expression(value)
             return expression if dtype is i64 else ir.Cast(expression, dtype)
         if isinstance(value, TensorHandle):
@@ -248,28 +249,37 @@ class _TracedCall:
             reason += f" with {extent_text(wanted)} = {extent_text(known)}{where}"
         raise self.error(parameter, f"{reason}, not {_typed(tensor)}", hint)
 
-    def _check_computed(self, outputs: Sequence[ir.Tensor]) -> None:
-        """Checks extents that are computed as at a call with arrays: what outputs need may follow from `n + 2`."""
-        needed = {
-            n for output in outputs for n in output.argument_shape if isinstance(n, ir.Variable)
-        }
-        for parameter, wanted, extent, tensor in self.computed:
-            known = shifted_dimension(wanted)
-            if known is not None and known.dimension in needed:
-                rest = self.trace.extent(subtract(extent, known.more))
-                self._extent(parameter, known.dimension, rest, tensor)
+    def _check_computed(self) -> None:
+        """Checks extents that are computed as at a call with arrays: dimensions may follow from `12 * n + 2`."""
+        pending = self.computed
+        while told := [row for row in pending if self._tells(*row)]:
+            pending = [row for row in pending if row not in told]
         for parameter, wanted, extent, tensor in self.computed:
             self._check_equal(parameter, wanted, self._known(parameter, wanted), extent, tensor)
+
+    def _tells(
+        self,
+        parameter: ir.Tensor,
+        wanted: ir.Expression,
+        extent: int | ir.Expression,
+        tensor: ir.Tensor,
+    ) -> bool:
+        """Learns the one dimension of an extent that isn't known, if it is a whole number for all sizes."""
+        unknown = one_unknown(wanted, self.sizes)
+        if unknown is None or unknown.factor < 0:
+            return False
+        left = subtract(extent, unknown.rest)
+        if not self.trace.divides(unknown.factor, left):
+            return False
+        number = self.trace.extent(floor_divide(left, index(unknown.factor)))
+        self._extent(parameter, unknown.dimension, number, tensor)
+        return True
 
     def _known(self, parameter: ir.Tensor, extent: ir.Expression) -> int | ir.Expression:
         """A computed extent, in the sizes of the caller."""
         for node in walk(extent):
             if isinstance(node, ir.Variable) and node not in self.sizes:
-                written = extent_text(extent)
-                problem = f"has the extent {written}, and no argument has the extent {node}"
-                if extent is node:
-                    problem = f"has the extent {node}, which no argument tells; pass it as out="
-                raise self.error(parameter, problem)
+                raise self.error(parameter, untold(parameter, extent, node))
         sizes = {variable: index(n) for variable, n in self.sizes.items()}
         return self.trace.extent(substitute(extent, sizes))
 

@@ -6,6 +6,7 @@ It is one of
     a Tensor                        something to index
     Pending                         a mutable scalar whose element type is not decided yet
     Choice                          one of two numbers without a type, by a condition
+    FloatOfSizes                    a float without a type, computed of sizes
     View                            a part of a tensor, for the whole-block operations
     Transposed                      a tensor to index from its last dimension to its first
     a *Loop                         what a `for` can run over
@@ -28,12 +29,15 @@ from taskc.errors import Location
 from taskc.ir import nodes as ir
 from taskc.ir.mapping import Mapping
 from taskc.ir.types import DType, TensorType
-from taskc.lang.sizes import Size
+from taskc.lang.sizes import FloatOfSizes, Size
 
 Item = TypeVar("Item")
 
 Value: TypeAlias = Any
 Number: TypeAlias = bool | int | float
+Untyped: TypeAlias = (
+    "Number | Choice | FloatOfSizes | ir.Expression"  # a number, an expression of sizes
+)
 
 EXPRESSIONS: tuple[type, ...] = get_args(ir.Expression)
 
@@ -43,8 +47,8 @@ class LaterStore:
     """A Python number stored to a cell without a type; `placeholder` stands for the statement."""
 
     placeholder: ir.Sequence
-    value: Number
-    make: Callable[[DType], ir.Constant]
+    value: Untyped
+    make: Callable[[DType], ir.Expression]
     loc: Location
     in_loop: bool
 
@@ -56,7 +60,7 @@ class Cell:
     name: str
     loc: Location
     tensor: ir.Tensor | None = None
-    initial: Number = 0
+    initial: Untyped = 0
     initial_loc: Location | None = None
     place: list[ir.Statement] = field(default_factory=list)
     index: int = 0
@@ -73,8 +77,8 @@ class Pending:
 @dataclass(frozen=True, slots=True)
 class Choice:
     condition: ir.Expression
-    then: Number | Choice
-    otherwise: Number | Choice
+    then: Untyped
+    otherwise: Untyped
     loc: Location
 
 
@@ -182,11 +186,11 @@ def is_expression(value: Value) -> TypeGuard[ir.Expression]:
 
 def is_scalar(value: Value) -> bool:
     """Whether it is a number, an expression, or something that becomes one when its type is known."""
-    return isinstance(value, (bool, int, float, Pending, Choice, *EXPRESSIONS))
+    return isinstance(value, (bool, int, float, Pending, Choice, FloatOfSizes, *EXPRESSIONS))
 
 
 RUN_TIME: tuple[type, ...] = (
-    *EXPRESSIONS, ir.Tensor, Cell, Pending, Choice, View, Transposed, MappingLoop, TilesLoop,
+    *EXPRESSIONS, ir.Tensor, Cell, Pending, Choice, FloatOfSizes, View, Transposed, MappingLoop, TilesLoop,
     PipelineLoop, RangeLoop, Method, Nothing,
 )  # fmt: skip
 
@@ -277,7 +281,7 @@ def describe(value: Value) -> str:
             return value.described
         case Size():
             return f"the size {value}"
-        case Pending() | Choice():
+        case Pending() | Choice() | FloatOfSizes():
             return "a number"
     if is_expression(value):
         return f"a value of type {value.dtype}"

@@ -7,10 +7,9 @@ import pytest
 from taskc.errors import InternalError
 from taskc.ir import nodes as ir
 from taskc.ir.extents import (
-    ShiftedDimension,
     are_as_many,
     extent_value,
-    shifted_dimension,
+    one_unknown,
     size_in_bytes,
     size_in_elements,
 )
@@ -52,18 +51,22 @@ def test_an_extent_that_cannot_be_told() -> None:
 
 
 def test_a_dimension_that_follows_from_an_extent() -> None:
-    assert shifted_dimension(N) == ShiftedDimension(N, 0)
-    assert shifted_dimension(b("+", b("+", N, 3), -1)) == ShiftedDimension(N, 2)
-    assert shifted_dimension(b("-", b("+", N, M), M)) == ShiftedDimension(N, 0)
-    for extent in (
-        constant(4),
-        b("*", N, M),
-        b("*", N, 2),
-        b("+", N, M),
-        b("-", 4, N),
-        b("//", N, 2),
+    for extent, sizes, factor, rest in (
+        (N, {}, 1, 0),
+        (b("+", b("+", N, 3), -1), {}, 1, 2),
+        (b("+", b("*", N, 12), 2), {}, 12, 2),
+        (b("-", 4, N), {}, -1, 4),
+        (b("+", N, M), {M: 5}, 1, 5),
+        (b("*", N, M), {M: 5}, 5, 0),
+        (b("-", b("*", M, N), b("*", M, 2)), {M: 5}, 5, -10),
     ):
-        assert shifted_dimension(extent) is None
+        found = one_unknown(extent, sizes)
+        assert found is not None
+        assert found[:2] == (N, factor)
+        assert extent_value(found.rest, {}) == rest
+    for extent in (constant(4), b("*", N, M), b("+", N, M), b("//", N, 2), b("*", N, N)):
+        assert one_unknown(extent, {}) is None
+    assert one_unknown(b("*", N, M), {M: 0}) is None
 
 
 def test_shapes_of_equally_many_elements() -> None:

@@ -56,10 +56,43 @@ def test_a_dimension_that_only_the_output_has() -> None:
     x = np.arange(10, dtype=np.float32)
     np.testing.assert_array_equal(pairs(x), x[1:] + x[:-1])
     assert pairs(x[:1]).shape == (0,)
-    with pytest.raises(ArgumentError, match=r"'x' has the extent n \+ 1, and no argument has"):
+    with pytest.raises(
+        ArgumentError, match=r"'x' must be f32\[n \+ 1\] with n a whole number, 0 or more"
+    ):
         pairs(x[:0])
-    with pytest.raises(ArgumentError, match=r"'x' must be f32\[n \+ 1\] with n = 8 \(from 'y'\)"):
+    with pytest.raises(
+        ArgumentError, match=r"'x' must be f32\[n \+ 1\] with n \+ 1 = 9, not f32\[10\]"
+    ):
         pairs(x, out=np.empty(8, np.float32))
+
+
+@tc.kernel(workers=8)
+def repeated(x: f32[m * n], z: f32[3 * m], y: tc.out[f32[n]]):
+    for start in tc.tiles(n, by=8):
+        for i in spatial(8):
+            if start + i < n:
+                y[start + i] = x[start + i] if m > 0 else z[0] if m > 1 else 0
+
+
+def test_dimensions_that_follow_one_from_another() -> None:
+    x, z = np.arange(10, dtype=np.float32), np.zeros(6, np.float32)
+    np.testing.assert_array_equal(repeated(x, z), x[:5])  # m from z, and n from x
+
+    @tc.program
+    def twice(x: f32[2 * n], z: f32[6], y: tc.out[f32[n]]):
+        repeated(x, z, out=y)
+
+    np.testing.assert_array_equal(twice(x, z), x[:5])
+    for wrong, message in (
+        ((x, z[:5]), r"'z' must be f32\[m \* 3\] with m a whole number, 0 or more, not f32\[5\]"),
+        ((x[:9], z), r"'x' must be f32\[m \* n\] with n a whole number, 0 or more, not f32\[9\]"),
+        (
+            (x, z[:0]),
+            "'x' has the extent m [*] n, and nothing tells n; give an argument the extent n, or",
+        ),
+    ):
+        with pytest.raises(ArgumentError, match=message):
+            repeated(*wrong)
 
 
 def test_what_does_not_fit() -> None:
@@ -74,7 +107,10 @@ def test_what_does_not_fit() -> None:
             if m * n > 0:
                 y[i] = 0
 
-    with pytest.raises(ArgumentError, match=r"has the extent m \* n, and no argument has the ext"):
+    with pytest.raises(
+        ArgumentError,
+        match=r"nothing tells m; give an argument the extent m, or declare f32\[m, n\].reshape\(m \* n\)$",
+    ):
         unknown(np.ones(4, np.float32))
 
 
@@ -96,7 +132,7 @@ def test_examples_and_names() -> None:
 
 def test_what_is_no_size() -> None:
     with pytest.raises(TypeError):
-        m * 1.5
+        m * "two"
     for wrong in (lambda: n // m, lambda: 2 // m, lambda: m % 0):
         with pytest.raises(tc.CompileError, match="divided by a constant of at least 1"):
             wrong()

@@ -18,7 +18,7 @@ from taskc.ir.nodes import Expression, Statement, Variable
 from taskc.ir.rewrite import expressions, statements, walk
 from taskc.ir.types import i64
 
-_WORTH = 40_000  # operations, about ten microseconds: below that, other threads come too late
+WORTH = 40_000  # operations, about ten microseconds: below that, other threads come too late
 _UNKNOWN_TRIPS = 64
 _MATH = 20
 
@@ -49,7 +49,7 @@ def count_text(kernel: ir.Kernel, vectors: int) -> str:
         raise InternalError(f"the number of blocks can't be {type(expression).__name__}")
 
     blocks = elementwise.convert(value(kernel.blocks or ir.constant(1)), i64)
-    most = constant(_WORTH // max(1, cost_of(kernel.body) * vectors), i64)
+    most = constant(WORTH // max(1, cost_of(kernel.body) * vectors), i64)
     few = elementwise.binary("<=", blocks, most)
     signed = elementwise.select(few, elementwise.unary("-", blocks), blocks)
     lines = [*builder.declared.values(), "define i64 @count(ptr %arguments) {", *builder.lines]

@@ -11,6 +11,7 @@ from typing import Any
 
 import taskc as tc
 from taskc import CompileError, DType, TensorType, boolean, f32, f64
+from taskc.kernels.extents import require_numbers
 
 Extent = Any  # an int, or a tc.dim
 
@@ -133,6 +134,7 @@ def problem_of(
     mask: TensorType | None, scale: float | None, dtype: DType,
 ) -> Problem:  # fmt: skip
     """The problem of what a user asks for, if there is one."""
+    require_numbers("attention", heads=heads, features=features)
     groups = heads if kv_heads is None else kv_heads
     if (groups < 1 or heads % groups) and groups != heads:
         raise CompileError(f"{heads} heads can't share {groups} heads of k and v evenly")

@@ -9,6 +9,7 @@ from typing import Any
 import taskc as tc
 from taskc import CompileError, DType, TensorType
 from taskc.kernels.epilogue import Epilogue
+from taskc.kernels.extents import require_numbers
 from taskc.kernels.images import (
     Extent,
     Pair,
@@ -412,6 +413,7 @@ def problem_of(
     slices: Slices = Slices(), lanes: int = 16,
 ) -> Problem:  # fmt: skip
     """The problem of what a user asks for, if there is one."""
+    require_numbers("convolution", channels=channels, features=features, depth=slices.extent)
     check_orders(order, results or order)
     if axes != 2 and "NCHWc" in (order, results):
         raise CompileError("only images of two axes are blocked")

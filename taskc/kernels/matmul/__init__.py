@@ -17,6 +17,7 @@ from math import prod
 
 import taskc as tc
 from taskc import DType, Machine, f32, i32, u8
+from taskc.kernels.extents import require_numbers
 from taskc.kernels.matmul.few_rows import few_rows_kernel
 from taskc.kernels.matmul.gemv import gemv
 from taskc.kernels.matmul.packs import packs
@@ -141,6 +142,7 @@ def product(
     activation  a function of the sum, such as tc.gelu
     machine     the processor that it is built for, if it isn't that at hand
     """
+    require_numbers("product", k=k)
     problem = problem_of(
         m, n, k, dtype, right=right or (tc.i8 if dtype is u8 else dtype),
         total=total or (f32 if dtype.is_float else i32), result=result, packed=packed, bias=bias,

@@ -277,7 +277,8 @@ def _ways(problem: Problem) -> list[tuple[int, bool]]:
     """Depths, and whether b is read where it lies."""
     k, is_known = problem.k, isinstance(problem.k, int)
     places = (False,) if problem.packed or problem.transpose_b else (False, True)
-    ways = [(0, in_place) for in_place in places if is_known or in_place or problem.counted]
+    is_read_so = is_known or (problem.counted and problem.packed)
+    ways = [(0, in_place) for in_place in places if is_read_so or in_place]
     if not problem.counted and (not is_known or k > _DEPTHS[0]):
         ways += [(_DEPTHS[0], in_place) for in_place in places]
     return ways

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import taskc as tc
 from taskc import CompileError, DType, KernelDefinition, Machine, ProgramDefinition, f32
+from taskc.kernels.extents import require_numbers
 from taskc.kernels.images import Extent, Pair, Sides
 from taskc.kernels.pooling.boxes import boxes
 from taskc.kernels.pooling.lines import lines
@@ -177,6 +178,7 @@ def build(problem: Problem, plan: Plan | None, machine: Machine) -> Definition:
         raise CompileError("heights and widths are numbers of blocked images, and on this machine")
     if plan is None and problem.is_global and not is_blocked:
         return whole(problem, machine)
+    require_numbers("pooling", channels=problem.channels)
     plan = plan or choose(POOLING, problem, machine)
     match plan:
         case Lines():

@@ -1,0 +1,125 @@
+"""Sizes are numbers without a type, as Python's are: what is written with a constant is written with a dimension."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import taskc as tc
+from taskc.ir import nodes as ir
+from taskc.ir.rewrite import walk
+from tests.lang.notebook import cell
+from tests.stages import results, same_after_every_pass
+
+SIZE = 12
+TEXT = """
+import math
+import taskc as tc
+from taskc import bf16, f16, f32, f64, i8, i16, i32, i64, spatial, u8, u16, u32, u64
+
+def make(n):
+    @tc.kernel(workers=4)
+    def kernel(x: {dtype}[n], y: tc.out[{result}[n]]):
+        for start in tc.tiles(n, by=4):
+            for i in spatial(4):
+                if start + i < n:
+                    v = x[start + i]
+                    {statements}
+                    y[start + i] = {value}
+    return kernel
+"""
+
+# The type of x, of y, what is computed of v and n, and statements before.
+VALUES: list[tuple[str, str, str, str]] = [
+    ("f32", "f32", "v / n", ""),
+    ("f32", "f32", "v * (1 / n)", ""),
+    ("f32", "f32", "n * v + n", ""),
+    ("f64", "f64", "v * (n / 7 - 0.1)", ""),
+    ("f16", "f16", "v * n", ""),
+    ("bf16", "bf16", "(2.5 * n) // 1 - v", ""),
+    ("f32", "f32", "v * n ** -0.5", ""),
+    ("f32", "f32", "v * tc.rsqrt(n) + tc.log(n + 1)", ""),
+    ("f32", "f32", "v * factor", "factor = 1 / (n * n)"),
+    ("f32", "f32", "-(n / 5) * v", ""),
+    ("f32", "f32", "n", ""),
+    ("f32", "f32", "n / 5", ""),
+    ("f32", "f32", "max(v, n / 4)", ""),
+    ("f32", "f32", "n if v < n / 2 else 1", ""),
+    ("f32", "f32", "1 if v < n else 0", ""),
+    ("f32", "f32", "1 if n / 2 < 4.5 else v", ""),
+    ("i32", "i32", "(v + 5) % n", ""),
+    ("i32", "i32", "min(v, n - 1)", ""),
+    ("i32", "i32", "n // 5 - v ** 2", ""),
+    ("i32", "i32", "v << n // 6", ""),
+    ("i32", "i32", "best", "best = n; best = min(best, v)"),
+    ("i32", "i32", "best", "best = 0; best = n; best += v"),
+    ("i32", "i32", "n if v > 3 else n + 1", ""),
+    ("i32", "i32", "half - v", "half = n // 2"),
+    ("u8", "u8", "v + n", ""),
+    ("u8", "i32", "1 if v < n else 0", ""),
+    ("u64", "u64", "v * n if v < n else 0", ""),
+    ("i16", "f32", "v.to(f32) / n", ""),
+    ("i64", "f32", "(n / 8).to(f32)", ""),
+]
+
+
+def make(dtype: str, result: str, value: str, statements: str) -> Any:
+    names = {"dtype": dtype, "result": result, "value": value, "statements": statements or "pass"}
+    return cell(TEXT.format(**names), "p.py")["make"]
+
+
+@pytest.mark.parametrize("row", VALUES, ids=[f"{row[0]}: {row[3]} {row[2]}" for row in VALUES])
+def test_a_dimension_is_as_good_as_a_number(row: tuple[str, str, str, str]) -> None:
+    of = make(*row)
+    constant, open_ = of(SIZE), of(tc.dim("n", example=SIZE))
+    x = np.arange(SIZE).astype(constant.ir.parameters[0].dtype.numpy)
+    expected = constant(x)
+    made = open_(x)
+    if "rsqrt" in row[2] or "**" in row[2]:  # of constants, Python's own
+        np.testing.assert_allclose(made, expected, 1e-6)
+    else:
+        assert made.tobytes() == expected.tobytes()
+    arguments = [x, np.zeros_like(expected)]
+    for target in ("generic", "sm_80", "avx512"):
+        kernel = replace(open_.ir, target=target)
+        (stage,) = [same_after_every_pass(kernel, arguments, expected=results(open_.ir, arguments))]
+        assert stage[-1].stage == "lean"
+
+
+def test_a_size_has_to_fit_as_a_number_has() -> None:
+    of = make("u8", "u8", "v + n", "")
+    kernel = of(tc.dim("n"))
+    assert kernel(np.full(255, 1, np.uint8))[0] == 0
+    with pytest.raises(tc.CheckError, match="n fits u8"):
+        kernel(np.ones(256, np.uint8))
+    with pytest.raises(tc.CompileError, match="256 is out of range for u8"):
+        of(256)
+
+
+def test_what_is_only_compared_need_not_fit() -> None:
+    kernel = make("u8", "i32", "1 if v < n else 0", "")(tc.dim("n"))
+    assert kernel(np.full(300, 255, np.uint8)).all()
+    assert not [node for node in walk(kernel.ir.body) if isinstance(node, ir.Assert)]
+
+
+def test_outside_of_kernels() -> None:
+    n = tc.dim("n")
+    for value, text in (
+        (1 / n, "1.0 / n"),
+        (n**-0.5, "pow(n, -0.5)"),
+        (n * 0.5 + 1, "n * 0.5 + 1.0"),
+        (-(n / 3), "0.0 - n / 3.0"),
+        (n**2, "n * n"),
+        (np.float32(0.5) / (n + 1), "0.5 / (n + 1)"),
+    ):
+        assert repr(value) == text
+    for ask in (lambda: n / 2 < 1, lambda: n < 3.0, lambda: n >= 4, lambda: min(n, 5)):
+        with pytest.raises(tc.CompileError, match="is known only at a call"):
+            ask()
+    with pytest.raises(TypeError, match="is known only at a call"):
+        float(n / 2)
+    with pytest.raises(TypeError):
+        n / "2"
