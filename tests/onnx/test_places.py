@@ -45,6 +45,7 @@ def expected(x: Array) -> Array:
 @pytest.mark.usefixtures("compiled")
 def test_outputs_lie_where_inputs_do() -> None:
     there = tc.compile(layer(), target="cuda")
+    there.prepare({"x": rows(3)})
     for count in (3, 5, 7, 4):  # the third shape opens the rows
         x = rows(count)
         made = there(x)
@@ -89,7 +90,7 @@ def test_what_decides_may_lie_there() -> None:
 
 
 @pytest.mark.usefixtures("compiled")
-def test_counts_and_constants_and_parts() -> None:
+def test_counts_and_constants() -> None:
     """What data counts, and an output that every call has alike."""
     made = tc.compile(
         model(
@@ -110,6 +111,21 @@ def test_counts_and_constants_and_parts() -> None:
         at, shape, there = [np.asarray(one if given is x else one.numpy()) for one in found]
         assert at.tolist() == [[0, 0, 1], [1, 2, 0]]
         assert (shape.tolist(), there.tolist()) == ([2, 3], [[0, 1], [0, 2], [1, 0]])
+
+
+@pytest.mark.usefixtures("compiled")
+def test_models_in_parts() -> None:
+    """How many rows the second part has is known when the first one has run."""
+    nodes = [
+        node("NonZero", ["x"], ["n"]),
+        node("Transpose", ["n"], ["t"]),
+        node("GatherND", ["x", "t"], ["y"]),
+    ]
+    there = tc.compile(model(nodes, [tensor("x", 2, 3)], ["y"]), target="cuda")
+    for x in (np.float32([[0, 1, 2], [3, 0, 0]]), np.eye(2, 3, dtype=np.float32)):
+        there.prepare({"x": x})
+        assert there(x).tolist() == x[x != 0].tolist()
+        assert there(device.array(x)).numpy().tolist() == x[x != 0].tolist()
 
 
 @pytest.mark.usefixtures("compiled")
