@@ -13,8 +13,9 @@
         t[i] = partial[i, r]
 
 The second axis of `partial` is a worker's position among those that share an element of the target. The
-fills are exact identities: -0.0 + x is x for every x. A function has none: there the first slot begins. Where
-there is a power of two of positions, the last levels of the tree pair lanes of one warp, and the target can exchange registers, those are shuffles.
+fills are exact identities: -0.0 + x is x for every x. A function has none: there the first slot begins.
+Where there is a power of two of positions, the last levels of the tree pair lanes of one warp, and the
+target can exchange registers, those are shuffles.
 """
 
 from __future__ import annotations
