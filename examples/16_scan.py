@@ -1,8 +1,7 @@
 """Sums of all numbers so far, of as many as there are: one range of them for each thread.
 
-`repeat(16) * spatial(16)` says: 16 workers side by side take 16 neighbouring numbers, 16 times. On a processor
-they are a vector's lanes, which scan it by shuffles. All ranges but the last are summed up first, so that each
-knows where it begins; a single one is read once.
+`repeat(16) * spatial(16)` says: 16 workers side by side, which are a vector's lanes on a processor, take 16
+neighbouring numbers, 16 times.
 """
 
 from __future__ import annotations
@@ -55,6 +54,7 @@ def make_cumsum(n, *, ranges=2, lanes=16, times=16, chunk=1 << 14):
                     if i == step - 1:
                         last[0] = prefixes[i]
 
+    # All ranges but the last are summed up first, so that each knows where it begins; a single one is read once.
     @tc.program
     def cumsum(x: f32[n], y: tc.out[f32[n]]):
         sums = tc.empty(f32[chunks])
@@ -73,7 +73,7 @@ cumsum = make_cumsum(3000, times=2, chunk=256)
 def main() -> None:
     x = np.random.default_rng(0).standard_normal(3000).astype(np.float32)
     error = np.abs(cumsum(x) - np.cumsum(x.astype(np.float64))).max()
-    print(f"cumsum: largest error {error:.1e}")
+    print(f"scan: largest error {error:.1e}")
 
 
 if __name__ == "__main__":

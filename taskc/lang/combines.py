@@ -53,6 +53,7 @@ class _Made:
             )
         left, right = map(self.parameter, names)
         value, statements = self.run(dict(zip(names, (left, right), strict=True)))
+        value = tuple(value) if isinstance(value, list) else value
         lets = tuple([self.let(statement) for statement in statements])
         values = self.results(value)
         lefts, rights = (part if isinstance(part, tuple) else (part,) for part in (left, right))

@@ -124,6 +124,7 @@ def _fold_arguments(
         )
     context.require_phase(what, node)
     value = context.evaluate(bound["tile"])
+    value = tuple(value) if isinstance(value, list) else value
     sources = _tiles(context, value, bound["tile"], what)
     source = sources[0]
     axis = constant_integer(context, context.evaluate(bound["axis"]), bound["axis"], "an axis")
@@ -161,7 +162,7 @@ def _fold_arguments(
 def _tiles(context: Context, value: Value, node: ast.expr, what: str) -> tuple[ir.Tensor, ...]:
     """One tile, or those of a tuple, which have one mapping."""
     parts: Sequence[Value] = value if isinstance(value, tuple) else (value,)
-    written = node.elts if isinstance(node, ast.Tuple) else [node] * len(parts)
+    written = node.elts if isinstance(node, ast.Tuple | ast.List) else [node] * len(parts)
     if not parts:
         raise context.error(f"{what} takes a tile or several, and this is an empty tuple", node)
     first = parts[0]
