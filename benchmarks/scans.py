@@ -36,7 +36,7 @@ def argmax(m: int, n: int) -> Any:
     import taskc as tc
     from taskc import f32, i32, repeat, spatial
 
-    own = repeat(4) * spatial(16)
+    own = repeat(8) * spatial(16)
     (step,) = own.shape
     first_of = runpy.run_path(str(EXAMPLES / "15_combine.py"))["first_of"]
 
