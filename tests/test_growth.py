@@ -344,7 +344,7 @@ def sorting(steps: int) -> ir.Kernel:
 
 @pytest.mark.parametrize("target", ["avx512", "avx2", "sse2"])
 @pytest.mark.parametrize(
-    ("make", "sizes"), [(scanned, (64, 1024)), (copied, (64, 512)), (filled, (500, 16000))]
+    ("make", "sizes"), [(scanned, (256, 4096)), (copied, (64, 512)), (filled, (500, 16000))]
 )
 def test_code_for_a_processor_is_bounded_however_much_a_worker_holds(
     make: Callable[[int], ir.Kernel], sizes: tuple[int, int], target: str

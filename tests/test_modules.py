@@ -29,6 +29,7 @@ ELSEWHERE = {
     "ir/test_mapping.py": "ir/cached ir/mapping_forms ir/mapping_split",
     "test_growth.py": "ir/depth",
     "passes/test_lower_mappings.py": "ir/build",
+    "passes/test_select_scans.py": "ir/scan_order passes/combining",
     "backend/test_operations.py": "ir/effects ir/operations",
     "test_mutation.py": "mutation/changes",
     "test_planning.py": "ir/plan",

@@ -1,8 +1,8 @@
 """Whether two programs are one program under other names.
 
-Variables, tensors, rings, tables and snippets must correspond one to one. Everything else must be equal:
-floats by their bits, any NaN to any NaN. Locations, notes and the names of what corresponds don't
-count; nor does a Sequence around the one statement of a body, for the text has none there.
+Variables, tensors, rings, tables, snippets and combine functions must correspond one to one. Everything else
+must be equal: floats by their bits, any NaN to any NaN. Locations, notes and the names of what corresponds
+don't count; nor does a Sequence around the one statement of a body, for the text has none there.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from taskc.ir.printer import expression_text, statement_text
 from taskc.ir.text_rules import single_statement
 from taskc.ir.types import i64
 
-_NAMES = (ir.Variable, ir.Tensor, ir.Ring, ir.Table, ir.Snippet)
+_NAMES = (ir.Variable, ir.Tensor, ir.Ring, ir.Table, ir.Snippet, ir.Combine)
 
 # What makes out a node, and what has to agree where two names correspond.
 _FIELDS: dict[type, tuple[str, ...]] = {
@@ -132,7 +132,7 @@ def _described(x: Any, y: Any, what: str, around: tuple[Any, Any] | None) -> str
 
 
 def _shown(x: Any) -> str:
-    if isinstance(x, (ir.Tensor, ir.Ring, ir.Table, ir.Snippet)):
+    if isinstance(x, (ir.Tensor, ir.Ring, ir.Table, ir.Snippet, ir.Combine)):
         return x.name
     if type(x) in STATEMENT_TYPES:
         return f"`{statement_text(x).partition(chr(10))[0]}`"

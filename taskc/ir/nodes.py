@@ -14,7 +14,7 @@
                  | Each(variables, mapping, worker?, body)      a mapping loop
                  | Move(tensor, indices, variables, shape, value, guard?, by?, how?)
                  | Mma(accumulator, left, right, how?, accumulate?, by?)
-                 | Reduce(target, source, axis, operator) | Scan(... , exclusive)
+                 | Reduce(targets, sources, axis, operator) | Scan(... , exclusive)
                  | Print(text, values) | Assert(condition, text) | Breakpoint()
                  | RingStep(operation, ring, step)              between stages selected and synchronized
                  | Barrier(scope, orders)                       from stage pipelined
@@ -74,7 +74,12 @@ until then nobody may touch its registers or overwrite what it reads.
 Reduce: target = source folded over `axis`. Each worker folds its own slots in order; the partial results of
 the workers that share an element of the target, in ascending order of their position along the axis, are
 then folded as a tree: with n of them, h = (n + 1) // 2, the i-th takes in the (i + h)-th for i + h < n; again
-with n = h, until one is left. Scan: inclusive (or exclusive) prefix along `axis`, folded left to right.
+with n = h, until one is left. So the sides of a fold aren't in their order along the axis: it commutes, too.
+Scan: the prefixes along `axis`, from the mapping's innermost digits out (ir/scan_order.py). An exclusive one has
+what the inclusive one has one place before, and first what changes nothing.
+Both go over several tiles of one mapping as over one tile of tuples. What folds is an operator, or a Combine,
+an associative function of a left and a right tuple. It is closed: its values name its parameters and its Lets
+and nothing else, and read no memory. So no pass looks into it.
 
 Rings
 -----
@@ -217,6 +222,20 @@ class Snippet:
     text: str
     parameters: tuple[Variable, ...]
     meaning: Expression
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+@dataclass(eq=False, frozen=True, slots=True)
+class Combine:
+    """An associative function of two tuples: `values` of the parameters `left` and `right`, and of the Lets."""
+
+    name: str
+    left: tuple[Variable, ...]
+    right: tuple[Variable, ...]
+    lets: tuple[Let, ...]
+    values: tuple[Expression, ...]
 
     def __repr__(self) -> str:
         return self.name
@@ -588,24 +607,26 @@ class Mma:
 
 @dataclass(frozen=True, slots=True)
 class Reduce:
-    """Operators: "+", "*", "min", "max", "&", "|", "^". `target` is a tile without the axis.
+    """Operators: "+", "*", "min", "max", "&", "|", "^", or a Combine. The targets are tiles without the axis.
 
-    Where no axis is left it has the shape (1,), and each worker holds its one element.
+    Where no axis is left they have the shape (1,), and each worker holds their one element.
     """
 
-    target: WrittenTensor
-    source: ReadTensor
+    targets: tuple[WrittenTensor, ...]
+    sources: tuple[ReadTensor, ...]
     axis: int
-    operator: str
+    operator: str | Combine
     loc: Location = _location()
 
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    target: WrittenTensor
-    source: ReadTensor
+    """As a Reduce, and each target has the shape of its source. With a Combine it is inclusive."""
+
+    targets: tuple[WrittenTensor, ...]
+    sources: tuple[ReadTensor, ...]
     axis: int
-    operator: str
+    operator: str | Combine
     exclusive: bool = False
     loc: Location = _location()
 

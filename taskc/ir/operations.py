@@ -186,7 +186,14 @@ _ROWS: tuple[Operation, ...] = (
     ),
     Operation("shuffle.xor", ("value", "value"), "warp", "The value of lane (lane ^ n).", "operand", machine="any"),
     Operation("shuffle.index", ("value", "value"), "warp", "The value of lane n.", "operand"),
-    Operation("shuffle.up", ("value", "value"), "warp", "The value of lane - n, its own for lane < n.", "operand"),
+    Operation(
+        "shuffle.bits", ("value", "value", "value"), "warp", "The value of lane (lane & m) | n.", "operand",
+        machine="any",
+    ),
+    Operation(
+        "shuffle.up", ("value", "value"), "warp", "The value of lane - n, its own for lane < n.", "operand",
+        machine="any",
+    ),
     Operation("shuffle.down", ("value", "value"), "warp", "The value of lane + n, its own past the end.", "operand"),
     Operation("vote.any", ("value",), "warp", "Whether any lane's predicate holds.", boolean),
     Operation("vote.all", ("value",), "warp", "Whether every lane's predicate holds.", boolean),

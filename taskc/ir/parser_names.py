@@ -13,7 +13,7 @@ from taskc.errors import CompileError, Location
 from taskc.ir import nodes as ir
 from taskc.ir.types import DTYPES, DType, i64
 
-Named = ir.Variable | ir.Tensor | ir.Ring | ir.Table | ir.Snippet
+Named = ir.Variable | ir.Tensor | ir.Ring | ir.Table | ir.Snippet | ir.Combine
 Node = Any  # a Token, or a Tree of tokens
 N = TypeVar("N", bound=Named)
 
@@ -23,6 +23,7 @@ _KINDS = {
     ir.Ring: "a ring",
     ir.Table: "a table",
     ir.Snippet: "a snippet",
+    ir.Combine: "a combine function",
 }
 
 

@@ -273,14 +273,20 @@ class Statements:
         return ir.Operand(tensor, origin, (int(rows), int(columns)), bool(transposed))
 
     def reduce(self, tree: Node, loc: Location) -> Statement:
-        target, operator, source, axis = tree.children
-        tensors = self.names.find(target, ir.Tensor), self.names.find(source, ir.Tensor)
-        return ir.Reduce(*tensors, int(axis), str(operator), loc=loc)
+        targets, operator, sources, axis = tree.children
+        tensors = self.tensors(targets), self.tensors(sources)
+        return ir.Reduce(*tensors, int(axis), self.operator(operator), loc=loc)
 
     def scan(self, tree: Node, loc: Location) -> Statement:
-        target, operator, source, axis, *exclusive = tree.children
-        tensors = self.names.find(target, ir.Tensor), self.names.find(source, ir.Tensor)
-        return ir.Scan(*tensors, int(axis), str(operator), bool(exclusive), loc=loc)
+        targets, operator, sources, axis, *exclusive = tree.children
+        tensors = self.tensors(targets), self.tensors(sources)
+        return ir.Scan(*tensors, int(axis), self.operator(operator), bool(exclusive), loc=loc)
+
+    def tensors(self, tree: Node) -> tuple[ir.Tensor, ...]:
+        return tuple([self.names.find(name, ir.Tensor) for name in tree.children])
+
+    def operator(self, token: Token) -> str | ir.Combine:
+        return self.names.find(token, ir.Combine) if token.type == "NAME" else str(token)
 
     def print(self, tree: Node, loc: Location) -> Statement:
         text, *values = tree.children
@@ -357,6 +363,21 @@ class Statements:
             raise self.names.error(f"{name} is a function already", name)
         self.names.define(name, ir.Snippet(str(name), self.names.string(text), parameters, value))
 
+    def combine(self, tree: Node, loc: Location) -> None:
+        name, pairs, *written, results = tree.children
+        with self.names.nested():
+            parameters = tuple([self.names.bind(binder, i64) for binder in pairs.children])
+            lets = tuple([self._combine_let(part) for part in written])
+            values = tuple([self.expression(value, None) for value in results.children])
+        half = len(parameters) // 2
+        made = ir.Combine(str(name), parameters[:half], parameters[half:], lets, values)
+        self.names.define(name, made)
+
+    def _combine_let(self, tree: Node) -> ir.Let:
+        let = self.let(tree, self.names.location(tree))
+        assert isinstance(let, ir.Let)
+        return let
+
 
 _BY_NAME: dict[str, Callable[..., Statement]] = {
     kind.__name__.lower(): kind for kind in STATEMENT_TYPES
@@ -368,6 +389,6 @@ _STATEMENTS: dict[str, _Statement] = {
     name: getattr(Statements, name)
     for name in (
         "pass_ scope if_ for_ grid pipeline each roles let allocate peer store atomic do move mma"
-        " reduce scan print ring_step barrier ring table snippet"
+        " reduce scan print ring_step barrier ring table snippet combine"
     ).split()
 }

@@ -117,6 +117,13 @@ class _Printer:
             elif type(node) is ir.Inline and node.snippet not in self.declared:
                 self.declared.add(node.snippet)
                 declarations.append(f"    {self.snippet(node.snippet)}")
+            elif (
+                isinstance(node, ir.Reduce | ir.Scan)
+                and isinstance(node.operator, ir.Combine)
+                and node.operator not in self.declared
+            ):
+                self.declared.add(node.operator)
+                declarations.append(f"    {self.combine(node.operator)}")
         self.rings = list(rings)
         return "\n".join([first, *declarations, *self.block(kernel.body, "    "), ""])
 
@@ -126,6 +133,14 @@ class _Printer:
         )
         meaning = self.text(snippet.meaning, None, 0)
         return f"snippet {self.text.name(snippet)}({parameters}) = {meaning} as {_quoted(snippet.text)}"
+
+    def combine(self, combine: ir.Combine) -> str:
+        """The parameters are one list, the left half first."""
+        name = self.text.name(combine)
+        parameters = [self.text.binder(p, None) for p in (*combine.left, *combine.right)]
+        lets = [f"{self.let(let)}, " for let in combine.lets]
+        values = self.text.arguments(combine.values)
+        return f"combine {name}({', '.join(parameters)}) = {''.join(lets)}{values}"
 
     def header(
         self, word: str, printed: ir.Kernel | Computation | Program, options: str = ""
@@ -402,7 +417,12 @@ class _Printer:
         return f"scan {self.fold(s)}{' exclusive' if s.exclusive else ''}"
 
     def fold(self, s: ir.Reduce | ir.Scan) -> str:
-        return f"{self.text.name(s.target)} = {s.operator} over {self.text.name(s.source)} axis={s.axis}"
+        by = self.text.name(s.operator) if isinstance(s.operator, ir.Combine) else s.operator
+        return f"{self.tensors(s.targets)} = {by} over {self.tensors(s.sources)} axis={s.axis}"
+
+    def tensors(self, tensors: tuple[ir.Tensor, ...]) -> str:
+        names = [self.text.name(tensor) for tensor in tensors]
+        return names[0] if len(names) == 1 else f"({', '.join(names)})"
 
     def print(self, s: ir.Print) -> str:
         values = self.text.arguments(s.values)

@@ -26,7 +26,7 @@ from taskc.ir.text_rules import (
 )
 from taskc.ir.types import DType, boolean, i64
 
-Named = ir.Variable | ir.Tensor | ir.Ring | ir.Table | ir.Snippet
+Named = ir.Variable | ir.Tensor | ir.Ring | ir.Table | ir.Snippet | ir.Combine
 
 
 class Expressions:
@@ -47,7 +47,7 @@ class Expressions:
             return found
         base = name = identifier(named.name)
         count = self.counts.get(base, 0)
-        while name in self.taken or (type(named) is ir.Snippet and name in FUNCTIONS):
+        while name in self.taken or (type(named) in (ir.Snippet, ir.Combine) and name in FUNCTIONS):
             count += 1
             name = f"{base}_{count}"
         self.counts[base] = count

@@ -534,16 +534,27 @@ class _Verifier:
     def fold(self, s: ir.Reduce | ir.Scan) -> None:
         what = "a reduction" if isinstance(s, ir.Reduce) else "a scan"
         self.whole_block(what)
-        self.need(s.operator in _FOLDS, f"there is no fold {s.operator!r}")
-        for tensor in (s.target, s.source):
-            self.names.known(tensor)
-            self.need(tensor.scope == ir.TILE, f"{what} is from tile to tile, and {tensor} is none")
-        self.rules.same_type(s.target.dtype, s.source.dtype, f"{s.target} and {s.source}")
-        shape = s.source.shape
-        self.need(0 <= s.axis < len(shape), f"{s.source} has no axis {s.axis}")
-        if isinstance(s, ir.Reduce):
-            shape = shape[: s.axis] + shape[s.axis + 1 :] or (1,)
-        self.need(s.target.shape == shape, f"{s.target} has the shape {shape}")
+        count = len(s.sources)
+        self.need(len(s.targets) == count >= 1, f"{what} has as many targets as sources")
+        if isinstance(s.operator, ir.Combine):
+            types = tuple([tensor.dtype for tensor in s.sources])
+            self.expressions.combine(s.operator, types)
+            exclusive = isinstance(s, ir.Scan) and s.exclusive
+            self.need(not exclusive, "a scan by a function is inclusive")
+        else:
+            self.need(s.operator in _FOLDS, f"there is no fold {s.operator!r}")
+            self.need(count == 1, f"{what} of several tiles is by a function")
+        for target, source in zip(s.targets, s.sources, strict=True):
+            for tensor in (target, source):
+                self.names.known(tensor)
+                is_tile = tensor.scope == ir.TILE
+                self.need(is_tile, f"{what} is from tile to tile, and {tensor} is none")
+            self.rules.same_type(target.dtype, source.dtype, f"{target} and {source}")
+            shape = source.shape
+            self.need(0 <= s.axis < len(shape), f"{source} has no axis {s.axis}")
+            if isinstance(s, ir.Reduce):
+                shape = shape[: s.axis] + shape[s.axis + 1 :] or (1,)
+            self.need(target.shape == shape, f"{target} has the shape {shape}")
 
     def ring_step(self, s: ir.RingStep) -> None:
         self.whole_block("a ring's step")

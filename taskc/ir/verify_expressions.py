@@ -6,6 +6,7 @@
     elements    as many indices as the tensor has dimensions; at lean one linear offset
     places      an Address is an operand of `Do` and nothing else
     snippets    an Inline has operands of its parameters' types; a meaning is closed; see ir/ptx.py
+    combine     a function that folds is closed, too, and of the types of what it folds
 
 It runs after every pass, so expressions are checked by a loop over a stack. Messages are made only
 when a rule is broken.
@@ -86,7 +87,7 @@ class Expressions:
         self.divergent: set[ir.Variable] = {rules.kernel.worker}
         self.divergent_cells: set[ir.Tensor] = set(divergent_cells)
         self.replicated: dict[ir.Tensor, bool] = {}
-        self.snippets: set[ir.Snippet] = set()  # those that have been checked
+        self.closed: set[ir.Snippet | ir.Combine] = set()  # those that have been checked
         # The kernel's own numbers where the stage has them not.
         words = (("worker", rules.kernel.worker), ("block", rules.kernel.block))
         self.hidden = {variable: word for word, variable in words if word not in rules.permitted}
@@ -229,15 +230,34 @@ class Expressions:
         stack += reversed(e.operands)
 
     def snippet(self, snippet: ir.Snippet) -> None:
-        if snippet in self.snippets:
+        if snippet in self.closed:
             return
-        self.snippets.add(snippet)
+        self.closed.add(snippet)
         fault = fault_in_snippet(snippet)
         if fault is not None:
             raise self.rules.broken(f"in the snippet {snippet}, {fault}")
         live = self.names.live
         self.names.live = set(snippet.parameters)
         self.check(snippet.meaning)
+        self.names.live = live
+
+    def combine(self, combine: ir.Combine, types: tuple[DType, ...]) -> None:
+        """A function of two tuples of these types, which gives a third."""
+        for part in (combine.left, combine.right, combine.values):
+            given = tuple([value.dtype for value in part])
+            if given != types:
+                raise self.rules.broken(f"{combine} is a function of {types}, not {given}")
+        if combine in self.closed:
+            return
+        self.closed.add(combine)
+        live = self.names.live
+        self.names.live = {*combine.left, *combine.right}
+        for let in combine.lets:
+            self.check(let.value)
+            self.rules.same_type(let.variable.dtype, let.value.dtype, f"{let.variable}")
+            self.names.live.add(let.variable)
+        for value in combine.values:
+            self.check(value)
         self.names.live = live
 
     def differs(self, tensor: ir.Tensor) -> bool:

@@ -43,6 +43,7 @@ __all__ = [
     "cluster_wait",
     "shuffle_xor",
     "shuffle_index",
+    "shuffle_bits",
     "shuffle_up",
     "shuffle_down",
     "vote_any",
@@ -245,6 +246,11 @@ def shuffle_xor(value1: Any, value2: Any, /) -> Any:
 
 def shuffle_index(value1: Any, value2: Any, /) -> Any:
     """The value of lane n.
+
+    By: warp."""
+
+def shuffle_bits(value1: Any, value2: Any, value3: Any, /) -> Any:
+    """The value of lane (lane & m) | n.
 
     By: warp."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 from dataclasses import replace
 
 from taskc.ir import nodes as ir
@@ -10,10 +11,12 @@ from taskc.ir.arithmetic import BINARY_OPERATORS
 from taskc.ir.mapping import Mapping, replicate
 from taskc.ir.types import DType, boolean, i8, u8
 from taskc.lang.calls import Handler, bind
+from taskc.lang.combines import combine_function
 from taskc.lang.context import Context
 from taskc.lang.conversions import constant_integer, flag
+from taskc.lang.functions import FunctionDefinition
 from taskc.lang.memory import allocate
-from taskc.lang.values import NOTHING, Nothing, Slice, describe
+from taskc.lang.values import NOTHING, Nothing, Slice, Value, describe
 from taskc.lang.views import view_of
 
 _MIXED = (u8, i8)  # what processors multiply fastest
@@ -111,7 +114,8 @@ _REDUCTIONS = ("+", "*", "min", "max", "&", "|", "^")
 
 def _fold_arguments(
     context: Context, bound: dict[str, ast.expr], what: str, node: ast.Call
-) -> tuple[ir.Tensor, int, str]:
+) -> tuple[tuple[ir.Tensor, ...], int, str | ir.Combine, bool]:
+    """The tiles, the axis, what folds, and whether the tiles are a tuple."""
     if context.is_cuda_kernel:
         raise context.error(
             f"a tc.cuda kernel has no {what}, which needs barriers of its own",
@@ -119,51 +123,106 @@ def _fold_arguments(
             "fold each worker's part, then exchange with tc.cuda.shuffle_xor or shared memory",
         )
     context.require_phase(what, node)
-    source = context.evaluate(bound["tile"])
-    if not isinstance(source, ir.Tensor) or source.scope != ir.TILE:
-        raise context.error(f"{what} takes a tile, and this is {describe(source)}", bound["tile"])
+    value = context.evaluate(bound["tile"])
+    value = tuple(value) if isinstance(value, list) else value
+    sources = _tiles(context, value, bound["tile"], what)
+    source = sources[0]
     axis = constant_integer(context, context.evaluate(bound["axis"]), bound["axis"], "an axis")
     rank = len(source.shape)
     if not -rank <= axis < rank:
         raise context.error(f"there is no axis {axis} in {describe(source)}", bound["axis"])
-    operator = context.evaluate(bound["op"])
-    if operator not in _REDUCTIONS:
+    is_lambda = isinstance(bound["op"], ast.Lambda)
+    operator = None if is_lambda else context.evaluate(bound["op"])
+    is_tuple = isinstance(value, tuple)
+    if isinstance(operator, FunctionDefinition):
+        dtypes = tuple([tile.dtype for tile in sources])
+        given = dtypes if is_tuple else dtypes[0]
+        made = combine_function(context, operator, given, bound["op"])
+        return sources, axis % rank, made, is_tuple
+    if not isinstance(operator, str) or operator not in _REDUCTIONS:
         known = ", ".join(f'"{symbol}"' for symbol in _REDUCTIONS)
-        raise context.error(f"the operators of {what} are {known}", bound["op"])
+        raise context.error(
+            f"the operators of {what} are {known}",
+            bound["op"],
+            "anything else is a @tc.function of two elements",
+        )
+    if is_tuple:
+        raise context.error(
+            f"'{operator}' folds one tile, and these are {len(sources)}",
+            bound["op"],
+            "a tuple of tiles takes a @tc.function of two tuples",
+        )
     kinds = BINARY_OPERATORS[operator].kinds
     dtype = source.dtype
     if dtype.kind not in kinds or (dtype.is_float and dtype.bits < 16):
         raise context.error(f"'{operator}' is not defined on {dtype}", node)
-    return source, axis % rank, operator
+    return sources, axis % rank, operator, False
 
 
-def _reduce(context: Context, node: ast.Call) -> ir.Tensor:
-    """`tc.reduce(tile, axis, op)`: a tile without the axis."""
+def _tiles(context: Context, value: Value, node: ast.expr, what: str) -> tuple[ir.Tensor, ...]:
+    """One tile, or those of a tuple, which have one mapping."""
+    parts: Sequence[Value] = value if isinstance(value, tuple) else (value,)
+    written = node.elts if isinstance(node, ast.Tuple | ast.List) else [node] * len(parts)
+    if not parts:
+        raise context.error(f"{what} takes a tile or several, and this is an empty tuple", node)
+    first = parts[0]
+    for part, place in zip(parts, written, strict=True):
+        if not isinstance(part, ir.Tensor) or part.scope != ir.TILE:
+            takes = "takes a tile" if len(parts) == 1 else "takes a tuple of tiles"
+            raise context.error(f"{what} {takes}, and this is {describe(part)}", place)
+        if part.shape != first.shape:
+            raise context.error(
+                f"the tiles of a tuple have one shape: {describe(first)}, {describe(part)}", place
+            )
+        if part.owners != first.owners:
+            raise context.error(
+                f"the tiles of a tuple have one mapping: {first.owners}, {part.owners}",
+                place,
+                "tc.copy(tile, tile) converts to other owners",
+            )
+    return tuple(parts)
+
+
+def _reduce(context: Context, node: ast.Call) -> Value:
+    """`tc.reduce(tile, axis, op)`: a tile without the axis; of several tiles, as many."""
     bound = bind(context, node, "tc.reduce")
-    source, axis, operator = _fold_arguments(context, bound, "tc.reduce", node)
-    assert source.owners is not None
-    kept = [d for d in range(len(source.shape)) if d != axis]
-    owners = source.owners.project(kept) if kept else replicate(source.owners.workers)
-    target = _like(context, source, owners, node)
-    context.emit(ir.Reduce(target, source, axis, operator, loc=target.loc))
-    return target
+    sources, axis, operator, is_tuple = _fold_arguments(context, bound, "tc.reduce", node)
+    owners = sources[0].owners
+    assert owners is not None
+    kept = [d for d in range(len(sources[0].shape)) if d != axis]
+    owners = owners.project(kept) if kept else replicate(owners.workers)
+    targets = _like(context, sources, owners, node)
+    context.emit(ir.Reduce(targets, sources, axis, operator, loc=context.locate(node)))
+    return targets if is_tuple else targets[0]
 
 
-def _scan(context: Context, node: ast.Call) -> ir.Tensor:
-    """`tc.scan(tile, axis, op, exclusive=False)`: a tile of prefixes."""
+def _scan(context: Context, node: ast.Call) -> Value:
+    """`tc.scan(tile, axis, op, exclusive=False)`: a tile of prefixes; of several tiles, as many."""
     bound = bind(context, node, "tc.scan")
-    source, axis, operator = _fold_arguments(context, bound, "tc.scan", node)
-    assert source.owners is not None
+    sources, axis, operator, is_tuple = _fold_arguments(context, bound, "tc.scan", node)
+    assert sources[0].owners is not None
     exclusive = flag(context, bound.get("exclusive"), "exclusive")
-    target = _like(context, source, source.owners, node)
-    context.emit(ir.Scan(target, source, axis, operator, exclusive, loc=target.loc))
-    return target
+    if exclusive and isinstance(operator, ir.Combine):
+        raise context.error(
+            "a scan by a function is inclusive: there is nothing that it could begin with",
+            bound["exclusive"],
+        )
+    targets = _like(context, sources, sources[0].owners, node)
+    context.emit(ir.Scan(targets, sources, axis, operator, exclusive, loc=context.locate(node)))
+    return targets if is_tuple else targets[0]
 
 
-def _like(context: Context, source: ir.Tensor, owners: Mapping, node: ast.Call) -> ir.Tensor:
-    name, loc = context.name_for(node, source.name), context.locate(node)
-    return allocate(
-        context, ir.Tensor(name, source.dtype, owners.iterated, ir.TILE, owners=owners, loc=loc)
+def _like(
+    context: Context, sources: tuple[ir.Tensor, ...], owners: Mapping, node: ast.Call
+) -> tuple[ir.Tensor, ...]:
+    """New tiles of the types of others."""
+    loc, shape = context.locate(node), owners.iterated
+    names = [context.name_for(node, source.name) for source in sources]
+    return tuple(
+        [
+            allocate(context, ir.Tensor(name, source.dtype, shape, ir.TILE, owners=owners, loc=loc))
+            for name, source in zip(names, sources, strict=True)
+        ]
     )
 
 

@@ -176,18 +176,18 @@ def mma(acc: Any, a: Any, b: Any, *, by: type[Any] | DType | None = None) -> Non
 
 
 @in_kernels
-def reduce(tile: V, axis: int, op: str) -> V:
-    """The tile without the axis, folded over it in an order that the mapping alone decides.
+def reduce(tile: V, axis: int, op: str | Callable[..., Any]) -> V:
+    """The tile without the axis, folded over it in an order that the mapping alone decides; of several tiles, as many.
 
-    op  "+", "*", "min", "max", "&", "|" or "^"
+    op  "+", "*", "min", "max", "&", "|" or "^"; or a `@tc.function` of two elements, of each tile one, in any order
     """
 
 
 @in_kernels
-def scan(tile: V, axis: int, op: str, *, exclusive: bool = False) -> V:
-    """The prefixes of the tile along the axis, from left to right.
+def scan(tile: V, axis: int, op: str | Callable[..., Any], *, exclusive: bool = False) -> V:
+    """The prefixes of the tile along the axis, in an order that the mapping alone decides; of several tiles, as many.
 
-    op         "+", "*", "min", "max", "&", "|" or "^"
+    op         "+", "*", "min", "max", "&", "|" or "^"; or a `@tc.function`, as of `tc.reduce`, that is associative
     exclusive  a prefix ends before its own element
     """
 

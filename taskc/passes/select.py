@@ -32,7 +32,8 @@ from taskc.passes.lower_copies import in_packs
 from taskc.passes.select_fragments import with_matrix_moves
 from taskc.passes.select_matrix import matrix_product, with_packs
 from taskc.passes.select_products import with_asynchronous_products
-from taskc.passes.select_reductions import reduction, scan
+from taskc.passes.select_reductions import reduction
+from taskc.passes.select_scans import scan
 from taskc.passes.select_stores import BulkStores
 from taskc.passes.select_transposes import turned, turns
 
@@ -68,7 +69,7 @@ class _Selector:
             case ir.Reduce():
                 return reduction(statement, self.target)
             case ir.Scan():
-                return scan(statement, self.workers)
+                return scan(statement, self.target, self.workers)
         return map_statements(statement, self.visit)
 
     def move(self, move: ir.Move) -> Statement:

@@ -1,4 +1,4 @@
-"""Reductions and scans over a tile's owners, as phases.
+"""Reductions over a tile's owners, as phases.
 
     reduce t = + over x axis=1                              x: f32[4, 64] by spatial(4, 16).repeat(1, 4)
 ->
@@ -13,23 +13,25 @@
         t[i] = partial[i, r]
 
 The second axis of `partial` is a worker's position among those that share an element of the target. The
-fills are exact identities: -0.0 + x is x for every x. Where there is a power of two of positions, the last
-levels of the tree pair lanes of one warp, and the target can exchange registers, those are shuffles.
+fills are exact identities: -0.0 + x is x for every x. A function has none: there the first slot begins.
+Where there is a power of two of positions, the last levels of the tree pair lanes of one warp, and the
+target can exchange registers, those are shuffles.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import TypeVar
 
 from taskc.errors import CompileError, Location
 from taskc.ir import nodes as ir
 from taskc.ir.build import ZERO, add, floor_divide, index, modulo, multiply, total
-from taskc.ir.mapping import Mapping, Mode, auto_map
-from taskc.ir.nodes import LOCAL, SHARED, TILE, Constant, Expression, Statement, Tensor, Variable
+from taskc.ir.mapping import Mapping, Mode
+from taskc.ir.nodes import SHARED, TILE, Constant, Expression, Statement, Tensor, Variable
 from taskc.ir.target import Target
 from taskc.ir.types import DType
+from taskc.passes.combining import combined, fold_into, read, stored
 
 T = TypeVar("T")
 
@@ -54,77 +56,126 @@ def identity(operator: str, dtype: DType) -> Constant:
 
 
 def reduction(reduce: ir.Reduce, target: Target) -> Statement:
-    source, axis, loc = reduce.source, reduce.axis, reduce.loc
+    source, axis, loc = reduce.sources[0], reduce.axis, reduce.loc
     owners = _composed(source, "tc.reduce", loc)
     assert owners.worker_modes is not None
     # Ascending position is ascending coordinate: the digit with the largest stride counts most.
     along = sorted((m for m in owners.worker_modes if m.dimension == axis), key=lambda m: -m.stride)
     count = prod(mode.size for mode in along)
-    rest_shape = _without(_shape(source), axis) or (1,)
+    rest_shape = _without(shape_of(source), axis) or (1,)
     part_owners = _position_owners(owners, axis, along, rest_shape)
-    partial = Tensor(
-        f"{reduce.target.name}_partial", source.dtype, part_owners.shape, TILE,
-        owners=part_owners, loc=loc,
+    partials = tuple(
+        [
+            Tensor(
+                f"{tile.name}_partial", tile.dtype, part_owners.shape, TILE,
+                owners=part_owners, loc=loc,
+            )
+            for tile in reduce.targets
+        ]
     )  # fmt: skip
-
-    variables = _variables(source.shape)
-    rest: tuple[Expression, ...] = _without(variables, axis) or (ZERO,)
-    place = (*rest, _position(variables[axis], along))
-    folded = ir.Binary(
-        reduce.operator, ir.Read(partial, place), ir.Read(source, variables), loc=loc
-    )
-    statements: list[Statement] = [
-        ir.Allocate(partial, identity(reduce.operator, source.dtype), loc=loc),
-        ir.Each(variables, owners, None, ir.Store(partial, place, folded, loc=loc), loc=loc),
-    ]
+    statements = _own_slots(reduce, owners, partials, along)
     lanes = _lane_masks(owners, along, target)
     if 1 << len(lanes) < count:
-        statements += _through_shared(reduce, partial, count, 1 << len(lanes), target)
-    statements += [_shuffle(reduce, partial, mask) for mask in reversed(lanes)]
-    variables = _variables(partial.shape)
-    deliver = ir.Store(reduce.target, variables[:-1], ir.Read(partial, variables), loc=loc)
+        statements += _through_shared(reduce, partials, count, 1 << len(lanes), target)
+    levels = reversed([*enumerate(lanes)])
+    statements += [_shuffle(reduce, partials, mask, level) for level, mask in levels]
+    variables = variables_of(part_owners.shape)
+    values = read(partials, variables, loc)
+    deliver = stored((), reduce.targets, variables[:-1], values, loc)
     statements.append(ir.Each(variables, part_owners, None, deliver, loc=loc))
     return ir.Sequence(tuple(statements), loc=loc)
 
 
-def scan(scan: ir.Scan, workers: int) -> Statement:
-    """One worker walks each line of a copy in shared memory."""
-    source, axis, loc = scan.source, scan.axis, scan.loc
-    owners = source.owners
-    assert owners is not None
-    line = Tensor(f"{scan.target.name}_line", source.dtype, source.shape, SHARED, loc=loc)
-    running = Tensor("running", source.dtype, (), LOCAL, loc=loc)
-    rest_shape = _without(_shape(source), axis) or (1,)
-    rest, position = _variables(rest_shape), Variable("p", loc=loc)
-    place = list(rest) if len(source.shape) > 1 else []
-    place.insert(axis, position)
-    here = tuple(place)
-    take = ir.Store(
-        running, (),
-        ir.Binary(scan.operator, ir.Read(running, ()), ir.Read(line, here), loc=loc), loc=loc,
-    )  # fmt: skip
-    steps: tuple[Statement, ...]
-    if scan.exclusive:
-        old = Variable("before", source.dtype, loc=loc)
-        steps = (ir.Let(old, ir.Read(running, ())), take, ir.Store(line, here, old, loc=loc))
-    else:
-        steps = (take, ir.Store(line, here, ir.Read(running, ()), loc=loc))
-    walk = ir.Sequence(
-        (
-            ir.Allocate(running, identity(scan.operator, source.dtype), loc=loc),
-            ir.For(position, ZERO, index(_shape(source)[axis]), 1, ir.Sequence(steps), loc=loc),
-        )
-    )
-    lines = auto_map(rest_shape, workers=workers)
-    return ir.Sequence(
-        (
-            ir.Allocate(line, loc=loc),
-            _move(line, source, owners, loc),
-            ir.Each(rest, lines, None, walk, loc=loc),
-            _move(scan.target, line, owners, loc),
-        ),
-        loc=loc,
-    )
+def _own_slots(
+    reduce: ir.Reduce, owners: Mapping, partials: Sequence[Tensor], along: Sequence[Mode]
+) -> list[Statement]:
+    """Each worker folds its own slots, in order."""
+    operator, axis, loc = reduce.operator, reduce.axis, reduce.loc
+    variables = variables_of(owners.shape)
+    rest: tuple[Expression, ...] = _without(variables, axis) or (ZERO,)
+    if isinstance(operator, str):
+        place = (*rest, _position(variables[axis], along))
+        (partial,), (source,) = partials, reduce.sources
+        fill = identity(operator, source.dtype)
+        values = read(partials, place, loc), read(reduce.sources, variables, loc)
+        fold = fold_into(operator, partials, place, *values, loc)
+        return [
+            ir.Allocate(partial, fill, loc=loc),
+            ir.Each(variables, owners, None, fold, loc=loc),
+        ]
+    slots = [mode for mode in owners.slot_modes or () if mode.dimension == axis]
+    by, coordinate = without_slots(owners, axis, slots)
+    begin = coordinate(variables[axis])
+    place = (*rest, _position(begin, along))
+    first = read(reduce.sources, with_axis(variables, axis, begin), loc)
+    statements = [stored((), partials, place, first, loc)]
+    count = prod(mode.size for mode in slots)
+    if count > 1:
+        slot = Variable("slot", loc=loc)
+        here = with_axis(variables, axis, add(begin, slot_offset(slot, slots)))
+        left, right = read(partials, place, loc), read(reduce.sources, here, loc)
+        fold = fold_into(operator, partials, place, left, right, loc)
+        statements.append(ir.For(slot, index(1), index(count), 1, fold, loc=loc))
+    return [
+        *[ir.Allocate(partial, loc=loc) for partial in partials],
+        ir.Each(variables, by, None, ir.Sequence(tuple(statements)), loc=loc),
+    ]
+
+
+def without_slots(
+    owners: Mapping, axis: int, dropped: Sequence[Mode]
+) -> tuple[Mapping, Callable[[Expression], Expression]]:
+    """A mapping without these slots of an axis, and a coordinate of the axis from one of it, where they are 0."""
+    assert owners.worker_modes is not None
+    assert owners.slot_modes is not None
+    slots = [mode for mode in owners.slot_modes if mode not in dropped]
+    kept = [mode for mode in (*owners.worker_modes, *slots) if mode.dimension == axis]
+    places: dict[Mode, int] = {}
+    extent = 1
+    for mode in sorted(kept, key=lambda mode: mode.stride):
+        places[mode] = extent
+        extent *= mode.size
+
+    def renumbered(modes: Sequence[Mode]) -> list[Mode]:
+        return [mode._replace(stride=places.get(mode, mode.stride)) for mode in modes]
+
+    shape = (*owners.shape[:axis], extent, *owners.shape[axis + 1 :])
+
+    def coordinate(number: Expression) -> Expression:
+        terms: list[Expression] = []
+        behind: Mode | None = None  # the next faster digit
+        spans: list[
+            tuple[int, int, int]
+        ] = []  # of digits that follow each other: place, size, stride
+        for mode, place in places.items():
+            if behind is not None and behind.stride * behind.size == mode.stride:
+                first, size, stride = spans.pop()
+                spans.append((first, size * mode.size, stride))
+            else:
+                spans.append((place, mode.size, mode.stride))
+            behind = mode
+        for first, size, stride in spans:
+            digits = floor_divide(number, first)
+            is_top = first * size == extent
+            terms.append(multiply(digits if is_top else modulo(digits, size), stride))
+        return total(terms)
+
+    return Mapping.from_modes(shape, renumbered(owners.worker_modes), renumbered(slots)), coordinate
+
+
+def slot_offset(number: Expression, slots: Sequence[Mode]) -> Expression:
+    """What a number of these digits, slowest first, adds to the coordinate."""
+    terms: list[Expression] = []
+    for k, mode in enumerate(slots):
+        digit = floor_divide(number, prod(m.size for m in slots[k + 1 :]))
+        terms.append(multiply(modulo(digit, mode.size) if k else digit, mode.stride))
+    return total(terms)
+
+
+def with_axis(
+    place: Sequence[Expression], axis: int, coordinate: Expression
+) -> tuple[Expression, ...]:
+    return (*place[:axis], coordinate, *place[axis + 1 :])
 
 
 def _composed(source: Tensor, what: str, loc: Location) -> Mapping:
@@ -139,7 +190,7 @@ def _composed(source: Tensor, what: str, loc: Location) -> Mapping:
     return owners
 
 
-def _shape(tensor: Tensor) -> tuple[int, ...]:
+def shape_of(tensor: Tensor) -> tuple[int, ...]:
     return tuple(int(n) for n in tensor.shape)  # type: ignore[arg-type]
 
 
@@ -147,14 +198,14 @@ def _without(items: Sequence[T], axis: int) -> tuple[T, ...]:
     return (*items[:axis], *items[axis + 1 :])
 
 
-def _variables(shape: Sequence[object]) -> tuple[Variable, ...]:
+def variables_of(shape: Sequence[object]) -> tuple[Variable, ...]:
     return tuple(Variable("ijklmnop"[d]) for d in range(len(shape)))
 
 
-def _move(target: Tensor, source: Tensor, by: Mapping, loc: Location) -> ir.Move:
-    variables = _variables(source.shape)
+def move(target: Tensor, source: Tensor, by: Mapping, loc: Location) -> ir.Move:
+    variables = variables_of(source.shape)
     return ir.Move(
-        target, variables, variables, _shape(source), ir.Read(source, variables), by=by, loc=loc
+        target, variables, variables, shape_of(source), ir.Read(source, variables), by=by, loc=loc
     )
 
 
@@ -215,48 +266,52 @@ def _lane_masks(owners: Mapping, along: Sequence[Mode], target: Target) -> list[
     return masks
 
 
-def _tree(operator: str, values: list[Expression], loc: Location) -> Expression:
+def _tree(
+    operator: str | ir.Combine, values: list[list[Expression]], loc: Location
+) -> tuple[list[Statement], list[Expression]]:
+    statements: list[Statement] = []
     while len(values) > 1:
         half = (len(values) + 1) // 2
-        values = [
-            ir.Binary(operator, value, values[k + half], loc=loc)
-            if k + half < len(values)
-            else value
-            for k, value in enumerate(values[:half])
-        ]
-    return values[0]
+        for k in range(len(values) - half):
+            before, values[k] = combined(operator, values[k], values[k + half], loc)
+            statements += before
+        del values[half:]
+    return statements, values[0]
 
 
 def _through_shared(
-    reduce: ir.Reduce, partial: Tensor, count: int, low: int, target: Target
+    reduce: ir.Reduce, partials: Sequence[Tensor], count: int, low: int, target: Target
 ) -> list[Statement]:
     """The upper levels of the tree: every worker folds those positions that agree with its own mod `low`."""
-    loc, owners = reduce.loc, partial.owners
+    loc, partial = reduce.loc, partials[0]
+    owners = partial.owners
     assert owners is not None
-    variables = _variables(partial.shape)
+    variables = variables_of(partial.shape)
     *rest, position = variables
     is_first = not target.is_processor and _has_neighbours(owners)
 
     def place(position: Expression, rest: Sequence[Expression]) -> tuple[Expression, ...]:
         return (position, *rest) if is_first else (*rest, position)
 
-    *extents, positions = _shape(partial)
+    *extents, positions = shape_of(partial)
     shape = (positions, *extents) if is_first else (*extents, positions)
-    parts = Tensor(f"{reduce.target.name}_parts", partial.dtype, shape, SHARED, loc=loc)
+    parts = [
+        Tensor(f"{tile.name}_parts", tile.dtype, shape, SHARED, loc=loc) for tile in reduce.targets
+    ]
     own = modulo(position, low) if low > 1 else ZERO
-    values: list[Expression] = [
-        ir.Read(parts, place(add(own, high * low), rest), loc=loc) for high in range(count // low)
-    ]
-    fold = ir.Store(partial, variables, _tree(reduce.operator, values, loc), loc=loc)
-    writers = _variables(partial.shape)
-    write = ir.Store(parts, place(writers[-1], writers[:-1]), ir.Read(partial, writers), loc=loc)
-    return [
-        ir.Allocate(parts, loc=loc),
-        ir.Each(writers, owners, None, write, loc=loc)
-        if is_first
-        else _move(parts, partial, owners, loc),
-        ir.Each(variables, owners, None, fold, loc=loc),
-    ]
+    values = [read(parts, place(add(own, high * low), rest), loc) for high in range(count // low)]
+    before, folded = _tree(reduce.operator, values, loc)
+    fold = stored(before, partials, variables, folded, loc)
+    statements: list[Statement] = [ir.Allocate(part, loc=loc) for part in parts]
+    for part, tile in zip(parts, partials, strict=True):
+        writers = variables_of(partial.shape)
+        write = ir.Store(part, place(writers[-1], writers[:-1]), ir.Read(tile, writers), loc=loc)
+        statements.append(
+            ir.Each(writers, owners, None, write, loc=loc)
+            if is_first
+            else move(part, tile, owners, loc)
+        )
+    return [*statements, ir.Each(variables, owners, None, fold, loc=loc)]
 
 
 def _has_neighbours(owners: Mapping) -> bool:
@@ -268,13 +323,26 @@ def _has_neighbours(owners: Mapping) -> bool:
     return is_spread and any(m.dimension == last and m.stride == 1 for m in owners.slot_modes)
 
 
-def _shuffle(reduce: ir.Reduce, partial: Tensor, mask: int) -> Statement:
-    """One level: both partners end with the same value, since every operator commutes."""
-    loc, owners = reduce.loc, partial.owners
+def _shuffle(reduce: ir.Reduce, partials: Sequence[Tensor], mask: int, level: int) -> Statement:
+    """One level: both partners end with the same value."""
+    loc, owners = reduce.loc, partials[0].owners
     assert owners is not None
-    variables = _variables(partial.shape)
-    other = Variable("other", partial.dtype, loc=loc)
-    own = ir.Read(partial, variables, loc=loc)
-    exchange = ir.Do("shuffle.xor", (own, index(mask)), other, loc=loc)
-    store = ir.Store(partial, variables, ir.Binary(reduce.operator, own, other, loc=loc), loc=loc)
-    return ir.Each(variables, owners, None, ir.Sequence((exchange, store)), loc=loc)
+    variables = variables_of(partials[0].shape)
+    own = read(partials, variables, loc)
+    others = [Variable("other", value.dtype, loc=loc) for value in own]
+    exchange = [
+        ir.Do("shuffle.xor", (value, index(mask)), other, loc=loc)
+        for value, other in zip(own, others, strict=True)
+    ]
+    left: list[Expression] = own
+    right: list[Expression] = [*others]
+    if isinstance(reduce.operator, ir.Combine):  # an operator commutes bit for bit
+        is_upper = is_odd(floor_divide(variables[-1], 1 << level))
+        left = [ir.Select(is_upper, b, a, loc=loc) for a, b in zip(own, others, strict=True)]
+        right = [ir.Select(is_upper, a, b, loc=loc) for a, b in zip(own, others, strict=True)]
+    fold = fold_into(reduce.operator, partials, variables, left, right, loc)
+    return ir.Each(variables, owners, None, ir.Sequence((*exchange, fold)), loc=loc)
+
+
+def is_odd(number: Expression) -> Expression:
+    return ir.Binary("==", modulo(number, 2), index(1))

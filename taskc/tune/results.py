@@ -54,8 +54,8 @@ def tolerance(definition: Definition, dtype: DType) -> float:
             match node:
                 case ir.Binary(operator="+" | "-") | ir.Fused():
                     added.add(node.dtype)
-                case ir.Reduce(operator="+", target=tensor) | ir.Scan(operator="+", target=tensor):
-                    added.add(tensor.dtype)
+                case ir.Reduce(operator="+" | ir.Combine()) | ir.Scan(operator="+" | ir.Combine()):
+                    added |= {tensor.dtype for tensor in node.targets}
                 case ir.Atomic(operator="+", tensor=tensor):
                     added.add(tensor.dtype)
                 case ir.Mma(accumulator=tensor, by=by):

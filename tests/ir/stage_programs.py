@@ -37,6 +37,15 @@ def parameters() -> tuple[Tensor, Tensor, Variable]:
     return a, c, n
 
 
+def larger() -> ir.Combine:
+    """Of two pairs the one with the larger first number."""
+    names = [v(name, f32) for name in ("value", "weight", "value", "weight")]
+    first = v("first", boolean)
+    let = ir.Let(first, Binary(">=", names[0], names[2]))
+    values = tuple([ir.Select(first, names[k], names[k + 2]) for k in range(2)])
+    return ir.Combine("larger", tuple(names[:2]), tuple(names[2:]), (let,), values)
+
+
 def parsed() -> ir.Kernel:
     a, c, n = parameters()
     scale = v("scale", f32)
@@ -45,6 +54,7 @@ def parsed() -> ir.Kernel:
     acc = Tensor("acc", f32, (32, 32), ir.TILE, owners=OWN)
     total = Tensor("total", f32, (32,), ir.TILE, owners=OWN.project((0,)))
     prefix = Tensor("prefix", f32, (32, 32), ir.TILE, owners=OWN)
+    peak = Tensor("peak", f32, (32,), ir.TILE, owners=OWN.project((0,)))
     other = Tensor("s", f32, (8, 32), ir.SHARED)
     cell = Tensor("cell", i64, (), ir.LOCAL)
     i, q = v("i"), v("q")
@@ -90,6 +100,7 @@ def parsed() -> ir.Kernel:
             ir.Allocate(other),
             ir.Allocate(total),
             ir.Allocate(prefix),
+            ir.Allocate(peak),
             ir.Allocate(cell, constant(3)),
             ir.While(Binary(">", Read(cell, ()), constant(0)), Store(cell, (), constant(0))),
             ir.Pipeline(
@@ -107,8 +118,9 @@ def parsed() -> ir.Kernel:
                 ir.Operand(other, (constant(0), constant(0)), (8, 32)),
                 by=bf16,
             ),
-            ir.Reduce(total, acc, 1, "max"),
-            ir.Scan(prefix, acc, 0, "+", exclusive=True),
+            ir.Reduce((total,), (acc,), 1, "max"),
+            ir.Scan((prefix,), (acc,), 0, "+", exclusive=True),
+            ir.Reduce((total, peak), (acc, acc), 1, larger()),
             ir.Assert(Binary("!=", row, constant(-1)), 'the "row" is\nthere'),
             ir.Breakpoint(),
             ir.Move(

@@ -16,7 +16,7 @@ from tests.ir.stage_programs import PROGRAMS
 
 NODES = EXPRESSION_TYPES | STATEMENT_TYPES
 # What else is made of frozen fields: names and what describes them, and the whole.
-OTHERS = {ir.Swizzle, ir.Tensor, ir.Ring, ir.Table, ir.Snippet, ir.Kernel}
+OTHERS = {ir.Swizzle, ir.Tensor, ir.Ring, ir.Table, ir.Snippet, ir.Combine, ir.Kernel}
 
 
 def test_every_class_of_nodes_is_of_a_union() -> None:

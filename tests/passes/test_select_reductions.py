@@ -1,4 +1,4 @@
-"""How reductions and scans are selected: their order, identities, and mappings."""
+"""How reductions are selected: their order, identities, and mappings."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from taskc.passes.pipeline import lower
 from taskc.passes.select import select
 from tests.passes.kernels import (
     before_and_after,
-    keeps_its_result,
     kernel,
     nodes,
     refused,
@@ -38,7 +37,6 @@ def test_golden_of_a_reduction(golden: Golden) -> None:
     golden("passes/select_reduction", before_and_after(start, through(start, select)))
 
 
-# Reductions and scans.
 def tree(values: list[np.float32]) -> np.float32:
     while len(values) > 1:
         half = (len(values) + 1) // 2
@@ -143,25 +141,3 @@ def test_reductions_need_a_plain_mapping(own: str) -> None:
     assert error.message == "tc.reduce needs a tile whose mapping is composed and unmasked"
     assert error.location.line == 4
     assert "`t` is laid out by " in (error.hint or "")
-
-
-@pytest.mark.parametrize("axis", [0, 1])
-@pytest.mark.parametrize("exclusive", ["", " exclusive"])
-def test_scans(axis: int, exclusive: str) -> None:
-    start = kernel(
-        f"""
-        tile t: f32[4, 8] by spatial(2, 4).repeat(2, 2)
-        move t[i, j] = x[i, j] for (i, j) in (4, 8)
-        tile r: f32[4, 8] by spatial(2, 4).repeat(2, 2)
-        scan r = + over t axis={axis}{exclusive}
-        move c[i, j] = r[i, j] for (i, j) in (4, 8)
-        """,
-        "x: f32[4, 8], c: out f32[4, 8]",
-        workers=8,
-    )
-    x, found = result(keeps_its_result(start))
-    expected = np.add.accumulate(x, axis=axis, dtype=np.float32)
-    if exclusive:
-        expected = np.roll(expected, 1, axis=axis)
-        expected[(0,) if axis == 0 else (slice(None), 0)] = -0.0
-    assert found.tobytes() == expected.tobytes()

@@ -247,11 +247,15 @@ class Blocks(Values):
             for task in line:
                 if task[node.axis]:
                     continue
-                total = _identity(node.operator, dtype)
-                for place in range(source.shape[node.axis]):
-                    here = (*task[: node.axis], place, *task[node.axis + 1 :])
-                    before, total = total, combine(total, line[here])
-                    prefixes[here] = before if node.exclusive else total
+                places = [
+                    (*task[: node.axis], place, *task[node.axis + 1 :])
+                    for place in range(source.shape[node.axis])
+                ]
+                levels = _levels(source.layout, places)
+                results = _scanned([line[here] for here in places], levels, combine)
+                if node.exclusive:
+                    results = [_identity(node.operator, dtype), *results[:-1]]
+                prefixes.update(zip(places, results, strict=True))
             result = TileMemory(source.layout, None)
             for worker, tasks in enumerate(source.layout.tasks):
                 result.values[worker] = {task: prefixes[task] for task in tasks}
@@ -274,3 +278,51 @@ def _identity(operator: str, dtype: str) -> Any:
     if operator == "&":
         return wrap(-1, dtype)
     return number(1 if operator == "*" else 0, dtype)
+
+
+def _levels(layout: Layout, places: list[tuple[int, ...]]) -> list[tuple[bool, int]]:
+    """Of a line, from the inside out: whether neighbouring blocks are different workers', and how many there are."""
+    mapping = layout.mapping
+    if mapping.tasks is not None or mapping.iterated != mapping.shape:
+        return [(False, len(places))]
+    owners = [layout.first[place] for place in places]
+    levels, size = [], 1
+    while size < len(owners):
+        blocks = [owners[at : at + size] for at in range(0, len(owners), size)]
+        is_workers = blocks[0] != blocks[1]
+        # A level of workers ends where the first comes again; one of slots, where another comes.
+        ends = [k for k, block in enumerate(blocks) if k and (block == blocks[0]) == is_workers]
+        count = ends[0] if ends else len(blocks)
+        levels.append((is_workers, count))
+        size *= count
+    return levels
+
+
+def _scanned(values: list[Any], levels: list[tuple[bool, int]], combine: Any) -> list[Any]:
+    size, values = 1, list(values)
+    for is_workers, count in levels:
+        for start in range(0, len(values), size * count):
+            ends = [start + size * (k + 1) - 1 for k in range(count)]
+            totals = [values[end] for end in ends]
+            for k in range(1, count):
+                if not is_workers:
+                    totals[k] = combine(totals[k - 1], totals[k])
+                for bit in range(k.bit_length()) if is_workers else ():
+                    if k >> bit & 1:
+                        totals[k] = combine(
+                            _node(values, ends, (k >> bit) - 1, bit, combine), totals[k]
+                        )
+            for k in range(1, count):
+                block = range(ends[k] + 1 - size, ends[k] + 1)
+                for at in block:
+                    values[at] = totals[k] if size == 1 else combine(totals[k - 1], values[at])
+        size *= count
+    return values
+
+
+def _node(values: list[Any], ends: list[int], node: int, level: int, combine: Any) -> Any:
+    """The total of 2**level blocks, halves first."""
+    if level == 0:
+        return values[ends[node]]
+    left = _node(values, ends, 2 * node, level - 1, combine)
+    return combine(left, _node(values, ends, 2 * node + 1, level - 1, combine))

@@ -23,6 +23,8 @@ class Operations:
         self.tiles = TileRegisters(values.builder)
         self.makers: dict[str, Callable[[ir.Do], None]] = {
             "shuffle.xor": self._shuffle,
+            "shuffle.bits": self._shuffle,
+            "shuffle.up": self._shuffle,
             PACK: self._store_pack,
             TURN: self._turn,
             **dict.fromkeys(DOTS, self._dot),
@@ -35,12 +37,19 @@ class Operations:
         self.dots.store(place, [self.values.spread(one) for one in packed], self.values.active())
 
     def _shuffle(self, node: ir.Do) -> None:
-        value, distance = node.operands
+        value, *given = node.operands
         assert node.result is not None
-        number = self.values.scalar(distance).number
-        assert number is not None
+        numbers = [self.values.scalar(operand).number for operand in given]
+        n, *more = [int(number) for number in numbers if number is not None]
+        lanes = range(self.values.lanes)
+        match node.operation:
+            case "shuffle.xor":
+                picks = [lane ^ n for lane in lanes]
+            case "shuffle.up":
+                picks = [lane - n if lane >= n else lane for lane in lanes]
+            case _:
+                picks = [lane & n | more[0] for lane in lanes]
         made = self.values.spread(value)
-        picks = [lane ^ int(number) for lane in range(self.values.lanes)]
         self.values.bind(node.result, self.values.elementwise.shuffled(made, picks))
 
     def _turn(self, node: ir.Do) -> None:

@@ -161,6 +161,12 @@ template <class T> __device__ __forceinline__ T shuffle_index(T value, i64 lane)
     return shuffled(value, [=](u32 word) { return __shfl_sync(WARP, word, (int)lane & 31); });
 }
 
+//: shuffle_bits shuffle
+template <class T> __device__ __forceinline__ T shuffle_bits(T value, i64 kept, i64 set) {
+    int lane = (int)threadIdx.x & 31 & (int)kept | (int)set;
+    return shuffled(value, [=](u32 word) { return __shfl_sync(WARP, word, lane & 31); });
+}
+
 //: shuffle_up shuffle
 template <class T> __device__ __forceinline__ T shuffle_up(T value, i64 lanes) {
     T other = shuffled(value, [=](u32 word) { return __shfl_up_sync(WARP, word, (unsigned)lanes); });

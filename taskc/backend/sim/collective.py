@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -25,8 +25,11 @@ from taskc.errors import Location
 from taskc.ir import arithmetic, nodes as ir
 from taskc.ir.mapping import Mapping
 from taskc.ir.rewrite import walk
+from taskc.ir.scan_order import Arrays, scan_levels, scanned
 from taskc.ir.target import is_asynchronous
 from taskc.ir.types import DType
+
+Fold: TypeAlias = Callable[[Arrays, Arrays], Arrays]
 
 
 class Collectives:
@@ -229,42 +232,70 @@ class Collectives:
     # Reduce and Scan.
 
     def reduce(self, node: ir.Reduce) -> Code:
-        plan = reduction_plan(node.source, self.run.shapes[node.source], node.axis)
-        dtype, operator = node.source.dtype, node.operator
+        source = node.sources[0]
+        plan = reduction_plan(source, self.run.shapes[source], node.axis)
+        fold = self._fold(node)
 
         def run(frame: Frame) -> None:
             self._begin(frame)
-            source = memory_of(frame, node.source)
-            target = memory_of(frame, node.target)
-            values = self._gather(frame, source, node)
-            lines = np.moveaxis(values, node.axis + 1, -1).reshape(frame.count, -1, plan.extent)
-            result = plan.fold(lines, operator, dtype)
-            self._scatter(frame, target, result)
+            lines = tuple(
+                [line.reshape(frame.count, -1, plan.extent) for line in self._lines(frame, node)]
+            )
+            results = plan.fold(lines, fold(frame))
+            for target, result in zip(node.targets, results, strict=True):
+                self._scatter(frame, memory_of(frame, target), result)
 
         return self._together(run, node)
 
     def scan(self, node: ir.Scan) -> Code:
-        dtype, operator, axis = node.source.dtype, node.operator, node.axis + 1
+        owners = node.sources[0].owners
+        assert owners is not None
+        levels = scan_levels(owners, node.axis)
+        fold = self._fold(node)
 
         def run(frame: Frame) -> None:
             self._begin(frame)
-            values = self._gather(frame, memory_of(frame, node.source), node)
-            lines = np.moveaxis(values, axis, -1)
-            result = np.empty_like(lines)
-            total: Any = None
-            for i in range(lines.shape[-1]):
+            lines = self._lines(frame, node)
+            results = scanned(levels, lines, fold(frame)) if lines[0].size else lines
+            for target, result in zip(node.targets, results, strict=True):
                 if node.exclusive:
-                    result[..., i] = identity(operator, dtype) if total is None else total
-                current = lines[..., i]
-                if total is None:
-                    total = current.copy()
-                else:
-                    total = arithmetic.binary(operator, total, current, dtype)
-                if not node.exclusive:
-                    result[..., i] = total
-            self._scatter(frame, memory_of(frame, node.target), np.moveaxis(result, -1, axis))
+                    result[..., 1:] = result[..., :-1].copy()
+                    result[..., :1] = identity(str(node.operator), target.dtype)
+                placed = np.moveaxis(result, -1, node.axis + 1)
+                self._scatter(frame, memory_of(frame, target), placed)
 
         return self._together(run, node)
+
+    def _lines(self, frame: Frame, node: ir.Reduce | ir.Scan) -> Arrays:
+        """The sources' elements, with the axis last."""
+        values = [self._gather(frame, memory_of(frame, source), node) for source in node.sources]
+        return tuple([np.moveaxis(value, node.axis + 1, -1) for value in values])
+
+    def _fold(self, node: ir.Reduce | ir.Scan) -> Callable[[Frame], Fold]:
+        """What takes two tuples of arrays, [blocks, ...] each, to a third."""
+        operator = node.operator
+        if not isinstance(operator, ir.Combine):
+            dtype = node.sources[0].dtype
+            return lambda frame: lambda a, b: (arithmetic.binary(operator, a[0], b[0], dtype),)
+        combine = operator
+        lets = [(let.variable, self.expressions(let.value)) for let in combine.lets]
+        values = [self.expressions(value) for value in combine.values]
+
+        def of(frame: Frame) -> Fold:
+            def fold(left: Arrays, right: Arrays) -> Arrays:
+                shape = left[0].shape
+                inner = frame.tasks(prod(shape[1:]))
+                for variables, arrays in ((combine.left, left), (combine.right, right)):
+                    for variable, array in zip(variables, arrays, strict=True):
+                        inner.env[variable] = array.reshape(frame.count, -1)
+                for variable, evaluate in lets:
+                    inner.env[variable] = evaluate(inner)
+                made = [np.broadcast_to(value(inner), inner.full) for value in values]
+                return tuple([array.reshape(shape) for array in made])
+
+            return fold
+
+        return of
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,30 +311,34 @@ class ReductionOrder:
     valid: Array
     parts: Array
 
-    def fold(self, lines: Array, operator: str, dtype: DType) -> Array:
+    def fold(self, lines: Arrays, fold: Fold) -> Arrays:
         """lines [blocks, line, extent] folded to [blocks, line]."""
         count, _, longest = self.positions.shape
         index = np.arange(count)[:, None, None]
-        values = lines[:, index, self.positions]
-        partial = values[..., 0].copy()
+        values = [line[:, index, self.positions] for line in lines]
+        partial = tuple([value[..., 0].copy() for value in values])
         for element in range(1, longest):
             valid = self.valid[..., element]
-            folded = arithmetic.binary(operator, partial, values[..., element], dtype)
-            partial = folded if valid.all() else np.where(valid, folded, partial)
-        result = partial[..., 0].copy()
+            folded = fold(partial, tuple([value[..., element] for value in values]))
+            partial = tuple(
+                [np.where(valid, new, old) for new, old in zip(folded, partial, strict=True)]
+            )
+        results = tuple([part[..., 0].copy() for part in partial])
         for parts in np.unique(self.parts).tolist():
             chosen = self.parts == parts
-            tree = partial[:, chosen, :parts]
+            tree = tuple([part[:, chosen, :parts] for part in partial])
             remaining = parts
             while remaining > 1:
                 half = (remaining + 1) // 2
-                upper = tree[..., half:remaining]
-                lower = tree[..., : remaining - half]
-                folded = arithmetic.binary(operator, lower, upper, dtype)
-                tree = np.concatenate((folded, tree[..., remaining - half : half]), axis=-1)
+                upper = tuple([part[..., half:remaining] for part in tree])
+                lower = tuple([part[..., : remaining - half] for part in tree])
+                rest = [part[..., remaining - half : half] for part in tree]
+                pairs = zip(fold(lower, upper), rest, strict=True)
+                tree = tuple([np.concatenate(pair, axis=-1) for pair in pairs])
                 remaining = half
-            result[:, chosen] = tree[..., 0]
-        return np.asarray(result)
+            for result, part in zip(results, tree, strict=True):
+                result[:, chosen] = part[..., 0]
+        return results
 
 
 def reduction_plan(source: ir.Tensor, shape: tuple[int, ...], axis: int) -> ReductionOrder:

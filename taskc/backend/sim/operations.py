@@ -42,7 +42,7 @@ class Operations:
             **dict.fromkeys(("vote.any", "vote.all", "vote.ballot"), self.vote),
             **dict.fromkeys(_NOTHING, lambda node: Code(lambda frame: None)),
         }
-        for name in ("xor", "index", "up", "down"):
+        for name in ("xor", "index", "bits", "up", "down"):
             self.makers[f"shuffle.{name}"] = self.shuffle
         self.makers.update(
             {PACK: self.store_pack, TURN: self.turn, **dict.fromkeys(DOTS, self.dot)}
@@ -63,7 +63,7 @@ class Operations:
     # Between the lanes of a warp.
 
     def shuffle(self, node: ir.Do) -> Code:
-        value, distance = map(self.expressions, node.operands)
+        value, distance, *others = map(self.expressions, node.operands)
         kind = node.operation.removeprefix("shuffle.")
         result = node.result
         assert result is not None
@@ -77,6 +77,8 @@ class Operations:
                     other = lane ^ n
                 case "index":
                     other = n % WARP
+                case "bits":
+                    other = lane & n | np.asarray(others[0](frame)).astype(np.int64)
                 case "up":
                     other = np.where(lane - n < 0, lane, lane - n)
                 case _:

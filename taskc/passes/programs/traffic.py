@@ -119,8 +119,9 @@ class _Count:
             case ir.Mma():
                 self.product(node, around)
             case ir.Reduce() | ir.Scan():
-                elements = prod([size_at_a_call(extent) for extent in node.source.shape])
-                self.operate(node.source.dtype, elements * _every(around))
+                elements = prod([size_at_a_call(extent) for extent in node.sources[0].shape])
+                for source in node.sources:
+                    self.operate(source.dtype, elements * _every(around))
             case _:
                 pass  # what else there is has counted: its values, and what is in its body below
         if isinstance(node, ir.If) and node.otherwise is not None:

@@ -233,10 +233,8 @@ def _whole(statement: ir.Mma | ir.Reduce | ir.Scan) -> CompileError | None:
     match statement:
         case ir.Mma():
             return _mma(statement)
-        case ir.Reduce():
-            return _reduce(statement)
-        case ir.Scan():
-            return _scan(statement)
+        case ir.Reduce() | ir.Scan():
+            return _fold(statement)
         case _:
             return assert_never(statement)
 
@@ -256,41 +254,59 @@ def _mma(node: ir.Mma) -> CompileError | None:
     return None
 
 
-def _reduce(node: ir.Reduce) -> CompileError | None:
-    kept = [d for d in range(len(node.source.shape)) if d != node.axis]
-    shape = tuple(node.source.shape[d] for d in kept) or (1,)
-    if node.target.shape != shape:
+def _fold(node: ir.Reduce | ir.Scan) -> CompileError | None:
+    first, *others = node.sources
+    for source in others:
+        if not _same_workers(_owners(source), _owners(first)):
+            return _other_owners(source, first, node.loc)
+    errors = [
+        _reduce(node, target, source)
+        if isinstance(node, ir.Reduce)
+        else _scan(node, target, source)
+        for target, source in zip(node.targets, node.sources, strict=True)
+    ]
+    return next(filter(None, errors), None)
+
+
+def _reduce(node: ir.Reduce, target: Tensor, source: Tensor) -> CompileError | None:
+    kept = [d for d in range(len(source.shape)) if d != node.axis]
+    shape = tuple(source.shape[d] for d in kept) or (1,)
+    if target.shape != shape:
         text = (
-            f"`{node.source.name}` reduced over axis {node.axis} is {task_text(shape)},"
-            f" but `{node.target.name}` is {task_text(node.target.shape)}"
+            f"`{source.name}` reduced over axis {node.axis} is {task_text(shape)},"
+            f" but `{target.name}` is {task_text(target.shape)}"
         )
         return CompileError(text, node.loc)
-    if node.source.scope != TILE or node.target.scope != TILE:
+    if source.scope != TILE or target.scope != TILE:
         return None
-    owners = _owners(node.source)
+    owners = _owners(source)
     expected = owners.project(kept) if kept else replicate(owners.workers)
-    if not _same_workers(_owners(node.target), expected):
+    if not _same_workers(_owners(target), expected):
         text = (
-            f"the owners of `{node.target.name}` must be those of `{node.source.name}` without"
+            f"the owners of `{target.name}` must be those of `{source.name}` without"
             f" axis {node.axis}: {expected}"
         )
         return CompileError(text, node.loc, hint="tc.copy(tile, tile) converts to other owners")
-    return _uncovered(node.source, node.loc)
+    return _uncovered(source, node.loc)
 
 
-def _scan(node: ir.Scan) -> CompileError | None:
-    if node.target.shape != node.source.shape:
+def _scan(node: ir.Scan, target: Tensor, source: Tensor) -> CompileError | None:
+    if target.shape != source.shape:
         text = (
-            f"`{node.source.name}` is {task_text(node.source.shape)},"
-            f" but `{node.target.name}` is {task_text(node.target.shape)}"
+            f"`{source.name}` is {task_text(source.shape)},"
+            f" but `{target.name}` is {task_text(target.shape)}"
         )
         return CompileError(text, node.loc)
-    if node.source.scope != TILE or node.target.scope != TILE:
+    if source.scope != TILE or target.scope != TILE:
         return None
-    if not _same_workers(_owners(node.target), _owners(node.source)):
-        text = f"`{node.target.name}` and `{node.source.name}` have different owners"
-        return CompileError(text, node.loc, hint="tc.copy(tile, tile) converts to other owners")
-    return _uncovered(node.source, node.loc)
+    if not _same_workers(_owners(target), _owners(source)):
+        return _other_owners(target, source, node.loc)
+    return _uncovered(source, node.loc)
+
+
+def _other_owners(tile: Tensor, other: Tensor, loc: Location) -> CompileError:
+    text = f"`{tile.name}` and `{other.name}` have different owners"
+    return CompileError(text, loc, hint="tc.copy(tile, tile) converts to other owners")
 
 
 def _uncovered(tile: Tensor, loc: Location) -> CompileError | None:

@@ -23,7 +23,7 @@ NAMES = (
         "08_attention.py",
     ),
     *("10_epilogue.py:layer", "10_epilogue.py:unbiased"),
-    *("11_operator.py", "15_look_back.py"),
+    *("11_operator.py", "17_look_back.py"),
     "09_split_k.py",  # a program, of two kernels
 )
 TARGETS = ("sm_80", "sm_89", "sm_90a")

@@ -8,7 +8,7 @@ from typing import Any
 
 from taskc.errors import Location
 from taskc.ir import nodes as ir
-from taskc.passes import select, select_matrix, select_reductions
+from taskc.passes import select, select_matrix, select_reductions, select_scans
 from tests.programs.mutations.mutation import Mutation, edited
 
 
@@ -27,8 +27,11 @@ def _zero_identity(right: Any) -> Any:
     return identity
 
 
-def _from_left_to_right(operator: str, values: list[ir.Expression], loc: Location) -> ir.Expression:
-    return reduce(lambda total, value: ir.Binary(operator, total, value, loc=loc), values)
+def _from_left_to_right(
+    operator: str, values: list[list[ir.Expression]], loc: Location
+) -> tuple[list[ir.Statement], list[ir.Expression]]:
+    first = [value for (value,) in values]
+    return [], [reduce(lambda total, value: ir.Binary(operator, total, value, loc=loc), first)]
 
 
 def _not_transposed(right: Any) -> Any:
@@ -42,14 +45,13 @@ MUTATIONS = (
     Mutation("select", "a transposed operand is read as it lies",
              select_matrix, "operand_element", _not_transposed),
     Mutation("select", "the tree's last levels come first",
-             select, "reduction", edited("in reversed(lanes)", "in lanes")),
+             select, "reduction", edited("reversed([*enumerate(lanes)])", "enumerate(lanes)")),
     Mutation("select", "a sum starts from 0.0",
              select_reductions, "identity", edited("-0.0 if is_float", "0.0 if is_float")),
     Mutation("select", "an exclusive scan is inclusive",
-             select, "scan",
-             edited("ir.Let(old, ir.Read(running, ())), take,", "take, ir.Let(old, ir.Read(running, ())),")),
+             select, "scan", edited("if scan.exclusive:", "if False:")),
     Mutation("select", "a scan's lines are as long as the first dimension",
-             select, "scan", edited("_shape(source)[axis]", "_shape(source)[0]")),
+             select_scans, "_walk", edited("shape[axis]", "shape[0]")),
     Mutation("select", "a product goes down in k",
              select_matrix, "_fused",
              edited("ir.For(q, ZERO, index(mma.left.shape[1]), 1,",

@@ -1,0 +1,167 @@
+"""A `@tc.function` that combines two elements: what tc.reduce and tc.scan fold by."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+
+from taskc.errors import CompileError, Location
+from taskc.ir import nodes as ir
+from taskc.ir.rewrite import walk
+from taskc.ir.types import DType
+from taskc.lang.calls import inline
+from taskc.lang.context import Context
+from taskc.lang.conversions import typed
+from taskc.lang.functions import FunctionDefinition
+from taskc.lang.values import NOTHING, Value, counted, describe
+
+_CHOOSE = "a name has one value here; choose by an expression: a if condition else b"
+
+
+def combine_function(
+    context: Context,
+    function: FunctionDefinition,
+    dtypes: tuple[DType, ...] | DType,
+    node: ast.expr,
+) -> ir.Combine:
+    """The function on elements of a type, or on tuples of elements of several."""
+    return _Made(context, function, dtypes, node).made()
+
+
+class _Made:
+    def __init__(
+        self,
+        context: Context,
+        function: FunctionDefinition,
+        dtypes: tuple[DType, ...] | DType,
+        node: ast.expr,
+    ) -> None:
+        self.context = context
+        self.function = function
+        self.dtypes = dtypes
+        self.node = node
+        self.name = function.__name__
+
+    def made(self) -> ir.Combine:
+        names, rest = self.function.parameters
+        if len(names) != 2 or rest is not None:
+            raise self.context.error(
+                f"'{self.name}' has {counted(len(names), 'parameter')}"
+                f"{' or more' if rest else ''}, and what folds has two: a left and a right element",
+                self.node,
+                f"def {self.name}(a, b): ...; of a tuple of tiles each of them is a tuple",
+            )
+        left, right = map(self.parameter, names)
+        value, statements = self.run(dict(zip(names, (left, right), strict=True)))
+        value = tuple(value) if isinstance(value, list) else value
+        lets = tuple([self.let(statement) for statement in statements])
+        values = self.results(value)
+        lefts, rights = (part if isinstance(part, tuple) else (part,) for part in (left, right))
+        self.check_closed(lets, values, {*lefts, *rights})
+        return ir.Combine(self.name, lefts, rights, lets, values)
+
+    def parameter(self, name: str) -> ir.Variable | tuple[ir.Variable, ...]:
+        loc = self.context.locate(self.node)
+        if isinstance(self.dtypes, tuple):
+            return tuple(
+                [ir.Variable(f"{name}{k}", dtype, loc=loc) for k, dtype in enumerate(self.dtypes)]
+            )
+        return ir.Variable(name, self.dtypes, loc=loc)
+
+    def run(self, given: dict[str, Value]) -> tuple[Value, list[ir.Statement]]:
+        """What it returns, and what comes before."""
+        context = self.context
+        before, root, target = context.block, context.root, context.target
+        context.block, context.root = [], self.node
+        try:
+            places = dict.fromkeys(given, self.node)
+            return inline(context, self.function, given, places, self.node), context.block
+        finally:
+            context.block, context.root, context.target = before, root, target
+
+    def let(self, statement: ir.Statement) -> ir.Let:
+        match statement:
+            case ir.Let():
+                return statement
+            case ir.Allocate(tensor=ir.Tensor(scope=ir.LOCAL, shape=())):
+                name = statement.tensor.name
+                raise self.error(
+                    f"'{name}' changes in '{self.name}'", statement.tensor.loc, _CHOOSE
+                )
+            case ir.Atomic() | ir.Store() | ir.Allocate():
+                raise self.error(
+                    f"'{self.name}' touches '{statement.tensor.name}', and what folds is about its"
+                    " two elements alone",
+                    statement.loc,
+                )
+            case _:
+                kind = type(statement).__name__.lower()
+                raise self.error(
+                    f"'{self.name}' has a '{kind}', and what folds is expressions",
+                    statement.loc,
+                    _CHOOSE if isinstance(statement, ir.If) else None,
+                )
+
+    def results(self, value: Value) -> tuple[ir.Expression, ...]:
+        place, dtypes = self.returned, self.dtypes
+        if value is NOTHING:
+            raise self.error(f"'{self.name}' returns nothing", place)
+        if not isinstance(dtypes, tuple):
+            if isinstance(value, tuple):
+                given = counted(len(value), "value")
+                raise self.error(f"'{self.name}' returns {given}, and folds single elements", place)
+            return (self.typed(value, dtypes, "the elements are"),)
+        if not isinstance(value, tuple):
+            raise self.error(
+                f"'{self.name}' returns {describe(value)}, and folds tuples of {len(dtypes)}", place
+            )
+        if len(value) != len(dtypes):
+            given = counted(len(value), "value")
+            raise self.error(
+                f"'{self.name}' returns {given}, and folds tuples of {len(dtypes)}", place
+            )
+        return tuple(
+            [
+                self.typed(part, dtype, f"element {k} of the tuples is")
+                for k, (part, dtype) in enumerate(zip(value, dtypes, strict=True))
+            ]
+        )
+
+    def typed(self, value: Value, dtype: DType, what: str) -> ir.Expression:
+        try:
+            return typed(self.context, value, dtype, self.returned, f"{what} {dtype}")
+        except CompileError as error:
+            raise self.error(error.message, error.location, error.hint) from None
+
+    @property
+    def returned(self) -> Location:
+        """The value of its last return, or the name of the function that has none."""
+        source = self.function.source
+        ends = [part for part in ast.walk(source.tree) if isinstance(part, ast.Return)]
+        if not ends or ends[-1].value is None:
+            return self.context.locate(self.node)
+        return source.locate(ends[-1].value)
+
+    def check_closed(
+        self,
+        lets: tuple[ir.Let, ...],
+        values: Iterable[ir.Expression],
+        known: set[ir.Variable],
+    ) -> None:
+        known = known | {let.variable for let in lets}
+        for part in (*lets, *values):
+            for node in walk(part):
+                named = node.tensor if isinstance(node, ir.Read) else node
+                if isinstance(named, ir.Tensor) or (
+                    isinstance(named, ir.Variable) and named not in known
+                ):
+                    raise self.error(
+                        f"'{self.name}' uses '{named.name}', and what folds is about its two"
+                        " elements alone",
+                        part.loc if part.loc.line else self.returned,
+                    )
+
+    def error(self, message: str, place: Location, hint: str | None = None) -> CompileError:
+        here = self.context.locate(self.node)
+        note = () if place == here else ((f"in '{self.name}', which folds here", here),)
+        return CompileError(message, place, hint, note)
