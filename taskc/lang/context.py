@@ -112,6 +112,7 @@ class Context:
         self.fixed: dict[ir.Variable, str] = {}  # variables that no statement may assign
         self.divergent: dict[ir.Tensor, Location] = {}  # private memory written in a mapping loop
         self.fits: dict[tuple[ir.Expression, DType], ir.Assert] = {}
+        self._sizes: dict[ir.Variable, bool] = {}  # of names: whether they are sizes
         self.uniform_reads: list[tuple[ir.Tensor, Location]] = []
         self._late: dict[int, tuple[ir.Sequence, ir.Store]] = {}
         self._evaluators = evaluators
@@ -323,11 +324,16 @@ class Context:
         parts = list(walk(value))
         if not all(isinstance(part, (ir.Variable, ir.Binary, ir.Constant)) for part in parts):
             return False
-        return all(self._names_size(part) for part in parts if isinstance(part, ir.Variable))
+        names = [part for part in parts if isinstance(part, ir.Variable)]
+        return bool(names) and all(map(self._names_size, names))
 
     def _names_size(self, variable: ir.Variable) -> bool:
-        is_dimension = variable in self.dimensions.values()
-        return is_dimension or self.is_size(self.definitions.get(variable))
+        known = self._sizes.get(variable)
+        if known is None:
+            is_dimension = variable in self.dimensions.values()
+            known = is_dimension or self.is_size(self.definitions.get(variable))
+            self._sizes[variable] = known
+        return known
 
     def of_size(self, size: ir.Expression, dtype: DType) -> ir.Cast:
         """A size as a number of another type, which it has to fit, as Python's numbers have: the call checks that."""

@@ -125,7 +125,9 @@ def read_pending(context: Context, value: Pending, dtype: DType, node: Located) 
     if tensor is None:
         assert cell.initial_loc is not None
         initial = _initial(context, cell.initial, dtype, cell.name, node)
-        tensor = context.decide(cell, replace(initial, loc=cell.initial_loc))
+        if isinstance(initial, ir.Constant):  # a variable is known by its identity
+            initial = replace(initial, loc=cell.initial_loc)
+        tensor = context.decide(cell, initial)
     loc = context.locate(node)
     context.note_read(tensor, loc)
     return typed(context, ir.Read(tensor, (), loc=loc), dtype, node)

@@ -39,6 +39,7 @@ class Intrinsic:
         on_numbers: Callable[..., Any] | None = None,
     ) -> None:
         self.__name__ = name
+        self.__module__ = "taskc.lang.names"  # databases of tuned plans know functions by this
         self.__doc__ = text
         self.__signature__ = declared
         self.on_numbers = on_numbers

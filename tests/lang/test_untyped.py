@@ -123,3 +123,30 @@ def test_outside_of_kernels() -> None:
         float(n / 2)
     with pytest.raises(TypeError):
         n / "2"
+
+
+def test_a_size_that_is_named_begins_what_changes() -> None:
+    """Its type is decided where something typed meets it, and the name is still the one that was bound."""
+    n = tc.dim("n")
+
+    @tc.function
+    def last(y: Any, k: Any, size: Any) -> None:
+        hole, behind = k, 2 * k + 1
+        while behind < size:
+            hole = behind
+            behind = 2 * behind + 1
+        y[0] = hole + behind
+
+    @tc.kernel(workers=1)
+    def walked(x: tc.i64[n], size: tc.i64, y: tc.inout[tc.i64[1]]):
+        for _ in tc.tiles(1, by=1):
+            for _ in tc.spatial(1):
+                last(y, n, size)
+
+    for size in (3, 40):
+        y = np.zeros(1, np.int64)
+        walked(np.zeros(3, np.int64), size, y)
+        hole, behind = 3, 7
+        while behind < size:
+            hole, behind = behind, 2 * behind + 1
+        assert y[0] == hole + behind
