@@ -34,7 +34,15 @@ def second_of(a: Any, b: Any) -> Any:
     return other if is_first else value, there if is_first else place
 
 
-@tc.kernel(workers=32)
+def peaks(random: np.random.Generator) -> tuple[Any]:
+    """Rows whose largest element is the last one, the first, and any."""
+    x = random.standard_normal((3, N)).astype(np.float32)
+    x[0].sort()
+    x[1][::-1].sort()
+    return (x,)
+
+
+@tc.kernel(workers=32, example=peaks)
 def argmax(x: f32[rows, N], y: tc.out[i32[rows]]) -> None:
     for row in tc.tiles(rows, by=1):
         values, places = tc.tile(f32, own, 0), tc.tile(i32, own, 0)
