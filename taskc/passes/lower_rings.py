@@ -49,7 +49,19 @@ def lower_rings(kernel: ir.Kernel) -> ir.Kernel:
     lowering = _Lowering(kernel, rings)
     has_grid = any(isinstance(node, ir.Grid) for node in walk(kernel.body))
     lower = lowering.visit if has_grid else lowering.drained
-    return replace(kernel, body=lower(kernel.body, None), stage="synchronized")
+    body = _printed_once(lower(kernel.body, None), kernel.worker)
+    return replace(kernel, body=body, stage="synchronized")
+
+
+def _printed_once(statement: Statement, worker: ir.Variable) -> Statement:
+    """What prints outside of mapping loops prints once for a block, now that its workers run freely."""
+    match statement:
+        case ir.Each():
+            return statement
+        case ir.Print():
+            first = ir.Binary("==", worker, ir.Constant(0, worker.dtype))
+            return ir.If(first, statement, loc=statement.loc)
+    return map_statements(statement, lambda inner: _printed_once(inner, worker))
 
 
 class _Lowering:

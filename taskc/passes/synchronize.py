@@ -62,19 +62,7 @@ from taskc.passes.open_accesses import (
 
 
 def synchronize(kernel: ir.Kernel) -> ir.Kernel:
-    placed = _placer_for(kernel).place(kernel.body)
-    return replace(kernel, body=_printed_once(placed, kernel.worker))
-
-
-def _printed_once(statement: Statement, worker: ir.Variable) -> Statement:
-    """What prints outside of mapping loops prints once for a block, now that its workers run freely."""
-    match statement:
-        case ir.Each():
-            return statement
-        case ir.Print():
-            first = ir.Binary("==", worker, ir.Constant(0, worker.dtype))
-            return ir.If(first, statement, loc=statement.loc)
-    return map_statements(statement, lambda inner: _printed_once(inner, worker))
+    return replace(kernel, body=_placer_for(kernel).place(kernel.body))
 
 
 def is_synchronized(kernel: ir.Kernel) -> bool:
