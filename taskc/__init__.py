@@ -306,4 +306,8 @@ def _run(definition: Definition, args: tuple[Any, ...], keywords: dict[str, Any]
     return importlib.import_module("taskc.driver").call(definition, args, keywords)
 
 
-set_runner(_run)
+def _picture(definition: Definition) -> str:
+    return str(importlib.import_module("taskc.notebooks").html(definition))
+
+
+set_runner(_run, _picture)

@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NoReturn, TypeAlias
 
+from taskc.markup import inset, tag
+
 Severity: TypeAlias = Literal["error", "warning", "note"]
 Notes: TypeAlias = "tuple[tuple[str, Location], ...]"
 
@@ -78,6 +80,10 @@ class CompileError(Exception):
             lines.append(f"  hint: {self.hint}")
         return "\n".join([*lines, *_note_lines(self.notes)])
 
+    def _render_traceback_(self) -> list[str]:
+        """What IPython and notebooks show: the place in the user's program, which a traceback would bury."""
+        return str(self).splitlines()
+
 
 class InternalError(Exception):
     """taskc is wrong. `ir` is the text of the program at the point where that showed."""
@@ -124,6 +130,19 @@ class Finding:
             "details": dict(self.details),
             "notes": [{"message": text, "location": loc.to_json()} for text, loc in self.notes],
         }
+
+    def _repr_html_(self) -> str:
+        return Findings((self,))._repr_html_()
+
+
+class Findings(tuple[Finding, ...]):
+    """All that the checker observed; a notebook shows it as a terminal does."""
+
+    __slots__ = ()
+
+    def _repr_html_(self) -> str:
+        shown = [tag("pre", str(finding), class_=finding.severity) for finding in self]
+        return inset(*(shown or [tag("div", "no findings")]))
 
 
 def _paragraph(label: str, message: str, location: Location) -> Iterator[str]:

@@ -31,11 +31,13 @@ Packs: TypeAlias = "Mapping[str, tuple[int, ...] | KernelDefinition]"
 Runner: TypeAlias = "Callable[[Definition, tuple[Any, ...], dict[str, Any]], Any]"
 
 _runner: list[Runner] = []
+_picture: list[Callable[[Definition], str]] = []
 
 
-def set_runner(runner: Runner) -> None:
-    """What a call does: compiling and running are above this layer."""
+def set_runner(runner: Runner, picture: Callable[[Definition], str]) -> None:
+    """What a call does, and what a notebook shows: compiling, running and fusing are above this layer."""
     _runner[:] = [runner]
+    _picture[:] = [picture]
 
 
 class Definition(Described, ABC):
@@ -99,6 +101,9 @@ class Definition(Described, ABC):
             return returned
         refuse_handles((*args, *keywords.values()))
         return _runner[0](self, args, keywords)
+
+    def _repr_html_(self) -> str:
+        return _picture[0](self)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickles it as functions are, by name: whoever reads that imports the module, and compiles there."""
