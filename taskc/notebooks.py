@@ -7,7 +7,8 @@ mappings_of(kernel)    who does what, by the places in the kernel that say it
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from textwrap import dedent
 
 from taskc.driver import scheduled
@@ -22,7 +23,7 @@ from taskc.lang.definition import Definition
 from taskc.lang.program import ProgramDefinition
 from taskc.markup import Markup, cell, inset, joined, table, tag
 
-_MOST_PICTURES = 6
+_MOST_PICTURES, _MOST_CALLS = 6, 100
 _ROLES = {"in": "input", "out": "output", "inout": "updated in place"}
 
 
@@ -39,14 +40,26 @@ def _kernel(definition: Definition, kernel: ir.Kernel) -> Iterator[Markup]:
         about += f", for {kernel.target}"
     yield tag("div", "kernel ", tag("strong", definition.name), about)
     yield _parameters(kernel)
-    found = mappings_of(kernel)
-    for mapping, places in [*found.items()][:_MOST_PICTURES]:
-        said = [part for place in places for part in (", ", tag("code", place))]
-        yield mapping.figure(joined((tag("code", mapping.name), ": ", *said[1:])))
-    if len(found) > _MOST_PICTURES:
-        yield tag("div", f"and {_many(len(found) - _MOST_PICTURES, 'more mapping')}")
+    yield from _pictures([("", kernel)])
     yield from _source(definition)
     yield _folded("as the compiler has it", to_text(kernel))
+
+
+def _pictures(kernels: Iterable[tuple[str, ir.Kernel]]) -> Iterator[Markup]:
+    """Each mapping of some kernels, and what has it; in several kernels that is said with their names."""
+    found: dict[Mapping, list[str]] = {}
+    for name, kernel in kernels:
+        for mapping, places in mappings_of(kernel).items():
+            found.setdefault(mapping, []).extend(f"{name}{place}" for place in places)
+    for mapping, places in islice(found.items(), _MOST_PICTURES):
+        said = [part for place in places for part in (", ", tag("code", place))]
+        yield mapping.figure(joined((tag("code", mapping.name), ": ", *said[1:])))
+    yield from _rest(len(found) - _MOST_PICTURES, "mapping")
+
+
+def _rest(count: int, what: str) -> Iterator[Markup]:
+    if count > 0:
+        yield tag("div", f"and {_many(count, f'more {what}')}")
 
 
 def mappings_of(kernel: ir.Kernel) -> dict[Mapping, list[str]]:
@@ -71,6 +84,8 @@ def _places(kernel: ir.Kernel) -> Iterator[tuple[Mapping, str]]:
                 yield layout, f"layout of {name}"
             case ir.Move(tensor=tensor, by=Mapping() as by):
                 yield by, f"copy to {tensor.name}"
+            case _:
+                pass  # no others have one
 
 
 def _program(definition: ProgramDefinition) -> Iterator[Markup]:
@@ -83,22 +98,29 @@ def _program(definition: ProgramDefinition) -> Iterator[Markup]:
     except CompileError as error:
         yield tag("pre", str(error), class_="error")
     else:
-        yield _calls(running)
+        yield from _calls(running)
         yield _folded("as it runs", calls_text(running))
+    yield from _pictures([(f"{kernel.name}: ", kernel.ir) for kernel in definition.kernels])
     yield from _source(definition)
     yield _folded("as it was traced", calls_text(made))
 
 
-def _calls(running: Program) -> Markup:
+def _calls(running: Program) -> Iterator[Markup]:
     """Each call as it runs, beside the lines that it was made of: where there are several, they were fused."""
     names = {id(kernel): name for name, kernel in kernels_of(running).items()}
-    rows = []
-    for call in calls_of(running.calls):
+    calls, rows = [*calls_of(running.calls)], []
+    for call in calls[:_MOST_CALLS]:
         assert isinstance(call.callee, ir.Kernel)  # it has been scheduled
-        name, workers = names[id(call.callee)], call.callee.workers
+        name, workers = names[id(call.callee)], _many(call.callee.workers, "worker")
         lines = [tag("div", tag("code", _line(origin))) for origin in call.origins]
-        rows.append((cell(tag("code", name)), cell(_many(workers, "worker")), cell(*lines)))
-    return table(("call", "", "made of"), rows)
+        rows.append((_short(tag("code", name)), _short(workers), cell(*lines)))
+    yield table(("call", "", "made of"), rows)
+    yield from _rest(len(calls) - _MOST_CALLS, "call")
+
+
+def _short(text: str) -> Markup:
+    """A cell whose text stays on one line."""
+    return tag("td", text, class_="number")
 
 
 def _line(origin: Location) -> str:
@@ -112,7 +134,7 @@ def _parameters(made: ir.Kernel | Program) -> Markup:
             kind, role = named_type(item.dtype, item.argument_shape), _ROLES[item.role]
         else:
             kind, role = str(item.dtype), "number"
-        rows.append((cell(tag("code", item.name)), cell(tag("code", kind)), cell(role)))
+        rows.append((_short(tag("code", item.name)), cell(tag("code", kind)), _short(role)))
     return table(("parameter", "type", ""), rows)
 
 

@@ -37,6 +37,11 @@ def test_compile_error_shows_place_source_carets_and_hint() -> None:
     """)
 
 
+def test_ipython_shows_the_place_in_place_of_a_traceback() -> None:
+    error = CompileError("'@' needs 2-D tensors", PRODUCT, hint="reshape it")
+    assert "\n".join(error._render_traceback_()) == str(error)
+
+
 def test_notes_follow_the_hint_in_the_same_form() -> None:
     error = CompileError(
         "c is written twice",

@@ -52,7 +52,7 @@ from taskc.ir.mapping_forms import (
     read_only,
     table_form,
 )
-from taskc.ir.mapping_picture import Owners, figure, html, svg, table
+from taskc.ir.mapping_picture import FEW, Owners, figure, html, svg, table
 from taskc.ir.mapping_split import coalesced_split, rounded_quotient
 from taskc.ir.mapping_text import mapping_text, read_mapping
 from taskc.markup import Markup
@@ -377,13 +377,13 @@ class Mapping:
         """The owner of each task as text; see `taskc.ir.mapping_picture`."""
         return table(self._pictured)
 
-    def svg(self, most: int | None = None) -> str:
+    def svg(self, most: int = 64) -> str:
         """The owner of each task as a standalone SVG, of at most so many rows and columns; see `mapping_picture`."""
         return svg(self._pictured, most)
 
-    def figure(self, caption: Markup) -> Markup:
-        """The owner of each task as a picture in a page that `taskc.markup` makes."""
-        return figure(self._pictured, caption)
+    def figure(self, caption: Markup, most: int = FEW) -> Markup:
+        """The same within a page that `taskc.markup` makes, and with a caption."""
+        return figure(self._pictured, caption, most)
 
     def _repr_html_(self) -> str:
         return html(self._pictured, self.name)

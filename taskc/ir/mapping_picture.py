@@ -7,6 +7,7 @@ too, `·` that nobody does. Of a long dimension only both ends are asked for, an
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import ceil
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,10 +19,9 @@ Cell = tuple[int, str]  # the worker, -1 for none, and the text
 
 NOBODY = (-1, "·")
 CELL_HEIGHT = 22
-LETTER_WIDTH = 8
+LETTER_WIDTH = 7.25  # of monospace at 12 pixels
 GREY = "#808080"  # can be read on a light and on a dark page
-WHOLE = 32  # the longest dimension that a picture has all of, if nobody says how much it shall have
-ENDS = 16  # how much of a longer one
+FEW = 16  # rows and columns, where others stand around the picture
 
 
 class Owners(NamedTuple):
@@ -39,7 +39,7 @@ class Owners(NamedTuple):
 
 def table(owners: Owners) -> str:
     """A grid of at most 16 × 16 cells: the last two dimensions, with the others at 0."""
-    rows, _ = _grid(owners, ENDS)
+    rows, _ = _grid(owners, FEW)
     texts = [["…" if cell is None else cell[1] for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
     lines = [
@@ -49,10 +49,10 @@ def table(owners: Owners) -> str:
     return "\n".join([*_heading(len(owners.shape)), *lines])
 
 
-def svg(owners: Owners, most: int | None = None, ink: str = GREY) -> Markup:
+def svg(owners: Owners, most: int, ink: str = GREY) -> Markup:
     """A grid of at most `most` × `most` cells, coloured by worker; `ink` is what is written beside them."""
     rows, is_whole = _grid(owners, most)
-    width = LETTER_WIDTH * (1 + max(len(cell[1]) for row in rows for cell in row if cell))
+    width = 5 + ceil(LETTER_WIDTH * max(len(cell[1]) for row in rows for cell in row if cell))
     drawn = [
         _svg_cell(cell, j * width, i * CELL_HEIGHT, width, ink)
         for i, row in enumerate(rows)
@@ -60,15 +60,14 @@ def svg(owners: Owners, most: int | None = None, ink: str = GREY) -> Markup:
     ]
     captions = _heading(len(owners.shape))
     if not is_whole:
-        captions.append(f"{' × '.join(map(str, owners.shape[-2:]))} tasks, the corners shown")
+        shown = "corners" if len(rows) > 1 else "ends"
+        captions.append(f"{' × '.join(map(str, owners.shape[-2:]))} tasks, the {shown} shown")
     lines = [
         tag("text", caption, x=4, y=f"{(line + 0.5) * CELL_HEIGHT:g}", text_anchor="start")
         for line, caption in enumerate(captions, start=len(rows))
     ]
     height = CELL_HEIGHT * (len(rows) + len(captions))
-    widest = max(
-        [width * len(rows[0]), *(LETTER_WIDTH * (2 + len(caption)) for caption in captions)]
-    )
+    widest = max([width * len(rows[0]), *(ceil(LETTER_WIDTH * (1 + len(it))) for it in captions)])
     return tag(
         "svg", tag("g", *drawn, stroke=GREY, stroke_width=0.5), tag("g", *lines, fill=ink),
         xmlns="http://www.w3.org/2000/svg", width=widest + 1, height=height + 1,
@@ -91,12 +90,12 @@ def _svg_cell(cell: Cell | None, x: int, y: int, width: int, ink: str) -> Markup
 
 
 def html(owners: Owners, name: str) -> str:
-    return inset(figure(owners, tag("code", name)))
+    return inset(figure(owners, tag("code", name), FEW))
 
 
-def figure(owners: Owners, caption: Markup) -> Markup:
+def figure(owners: Owners, caption: Markup, most: int) -> Markup:
     """The picture within a page, whose ink it takes."""
-    picture = tag("div", svg(owners, ink="currentColor"), class_="wide")
+    picture = tag("div", svg(owners, most, "currentColor"), class_="wide")
     return tag("figure", tag("figcaption", caption), picture)
 
 
@@ -104,7 +103,7 @@ def _heading(rank: int) -> list[str]:
     return [f"[{'0, ' * (rank - 2)}:, :]"] if rank > 2 else []
 
 
-def _grid(owners: Owners, most: int | None) -> tuple[list[list[Cell | None]], bool]:
+def _grid(owners: Owners, most: int) -> tuple[list[list[Cell | None]], bool]:
     """The cells of the last two dimensions, None where elided, and whether that is all of them."""
     rows, columns = (_shown(extent, most) for extent in (1, 1, *owners.shape)[-2:])
     asked = [[place for place in places if place is not None] for places in (rows, columns)]
@@ -132,10 +131,8 @@ def _grid(owners: Owners, most: int | None) -> tuple[list[list[Cell | None]], bo
     return cells, None not in rows and None not in columns
 
 
-def _shown(extent: int, most: int | None) -> list[int | None]:
+def _shown(extent: int, most: int) -> list[int | None]:
     """The indices, with a None for what is left out of the middle."""
-    if most is None:
-        most = WHOLE if extent <= WHOLE else ENDS
     if extent <= most:
         return list(range(extent))
     head = most // 2

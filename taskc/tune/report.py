@@ -16,6 +16,7 @@ from taskc.tune.space import Work
 from taskc.tune.texts import parts, said, short, text_of
 from taskc.tune.tuner import Plan, Trial, Tuned
 
+_MOST_CELLS = 32  # in a row or a column of a mapping's picture
 _MOST_VALUES = 8
 
 
@@ -224,7 +225,7 @@ def _times_by_choice(found: Tuned) -> dict[str, dict[str, list[float]]]:
 
 def _mappings(plan: Plan) -> Markup:
     drawn = [
-        mapping.figure(joined((f"{name}: ", tag("code", f"{mapping}"))))
+        mapping.figure(joined((f"{name}: ", tag("code", f"{mapping}"))), _MOST_CELLS)
         for name, mapping in mappings_of(plan)
     ]
     title = "The winner's mappings"
