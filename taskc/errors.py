@@ -11,6 +11,7 @@ what the checker observed (`Finding`). All that have a place in the source show 
 
 from __future__ import annotations
 
+import traceback
 import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -81,8 +82,17 @@ class CompileError(Exception):
         return "\n".join([*lines, *_note_lines(self.notes)])
 
     def _render_traceback_(self) -> list[str]:
-        """What IPython and notebooks show: the place in the user's program, which a traceback would bury."""
-        return str(self).splitlines()
+        """What IPython shows in place of a traceback: the error, and the user's own calls that led there."""
+        frames = [
+            (frame, line)
+            for frame, line in traceback.walk_tb(self.__traceback__)
+            if frame.f_globals.get("__name__", "").partition(".")[0] not in ("IPython", "taskc")
+        ]
+        lines = str(self).splitlines()
+        if len(frames) > 1 or self.location == NOWHERE:
+            calls = traceback.StackSummary.extract(iter(frames)).format()
+            lines += ["called from:", *"".join(calls).splitlines()]
+        return lines
 
 
 class InternalError(Exception):

@@ -250,9 +250,11 @@ def test_a_dead_link_is_found() -> None:
         ("docs", "[a](ir.md) [b](ir.md#text) [c](#here)", "[a](ir.md) [b](ir.md#text) [c](#here)"),
         ("", "[docs/ir.md](docs/ir.md#text)", "[docs/ir.md](ir.md#text)"),
         ("docs", "[it](../README.md), [it](../CONTRIBUTING.md#a)", "[it](index.md), [it](contributing.md#a)"),
-        ("docs", "[ir/types.py](../taskc/ir/types.py)", "`taskc/ir/types.py`"),
-        ("docs", r"[\_\_init\_\_.py](../taskc/__init__.py)", "`taskc/__init__.py`"),
-        ("docs", "[`types.py`](../taskc/ir/types.py#x)", "`taskc/ir/types.py`"),
+        ("docs", "[ir/types.py](../taskc/ir/types.py)", "`ir/types.py`"),
+        ("docs", r"[\_\_init\_\_.py](../taskc/__init__.py)", "`__init__.py`"),
+        ("docs", "[`types.py`](../taskc/ir/types.py#x)", "`types.py`"),
+        ("docs", "[matmul/tiles](../taskc/kernels/matmul/tiles.py)", "`matmul/tiles`"),
+        ("docs", "[rows](../taskc/kernels/rows/__init__.py)", "`rows`"),
         ("", "[its head](taskc/x.py) and", "its head (`taskc/x.py`) and"),
         ("docs", "[tests](../tests/corpus/README.md)", "tests (`tests/corpus/README.md`)"),
         ("docs", "[x](https://example.com/a.py)", "[x](https://example.com/a.py)"),
@@ -260,7 +262,7 @@ def test_a_dead_link_is_found() -> None:
         ("docs", "```\n[x](../y.py)\n```\n[y.py](../y.py)", "```\n[x](../y.py)\n```\n`y.py`"),
     ],
 )  # fmt: skip
-def test_links_out_of_the_site_are_paths(folder: str, text: str, expected: str) -> None:
+def test_links_out_of_the_site_are_names_of_files(folder: str, text: str, expected: str) -> None:
     assert text_for_the_site(text, folder) == expected
 
 

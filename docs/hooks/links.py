@@ -1,7 +1,7 @@
 """The site has the documents, and those of the top level: the README is its first page.
 
-A file that is no page is named by its path: where the repository will be looked at, nobody knows yet. MkDocs calls what
-is named `on_…`.
+A link to a file that is no page is code: its text where that names the file, or else the path behind the text. Where
+the repository will be looked at, nobody knows yet. MkDocs calls what is named `on_…`.
 """
 
 from __future__ import annotations
@@ -52,5 +52,6 @@ def _there(folder: str, found: re.Match[str]) -> str:
     page = ABOVE.get(path, path.removeprefix("docs/"))
     if path in ABOVE or re.fullmatch(r"docs/\w+\.md", path):
         return f"[{text}]({page}{'#' * bool(anchor)}{anchor})"
-    is_its_name = path.endswith(text.replace("\\", "").strip("`./"))
-    return f"`{path}`" if is_its_name else f"{text} (`{path}`)"
+    name = text.replace("\\", "").strip("`")
+    module = path.removesuffix(".py").removesuffix("/__init__")
+    return f"`{name}`" if path.endswith(name) or module.endswith(name) else f"{text} (`{path}`)"
