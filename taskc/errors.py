@@ -155,6 +155,17 @@ class Findings(tuple[Finding, ...]):
         return inset(*(shown or [tag("div", "no findings")]))
 
 
+class CheckError(Exception):
+    """A kernel did something wrong while it ran. `findings` say what, and where."""
+
+    def __init__(self, findings: tuple[Finding, ...]) -> None:
+        super().__init__(findings)
+        self.findings = findings
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.findings))
+
+
 def _paragraph(label: str, message: str, location: Location) -> Iterator[str]:
     place = str(location)
     yield f"{place}: {label}: {message}" if place else f"{label}: {message}"
