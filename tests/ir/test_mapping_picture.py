@@ -76,6 +76,15 @@ def test_the_cells_are_those_of_the_mapping() -> None:
         assert texts[: len(expected)] == expected
 
 
+def test_neighbours_have_colours_apart() -> None:
+    fills = re.findall(r'fill="hsl\(([\d.]+), 65%, (\d+)%\)"', spatial(16, 16).svg())
+    hues = np.array([float(hue) for hue, _ in fills])
+    for difference in (1, 2, 3, 4, 5, 6, 8, 16, 32, 64, 128):
+        apart = np.abs(hues[difference:] - hues[:-difference])
+        assert min(apart.min(), (360 - apart).min()) > 50
+    assert all(one != other for one, other in zip(fills, fills[7:], strict=False))
+
+
 def test_a_notebook_shows_the_picture_in_the_ink_around_it() -> None:
     page = Page(repeat(2, 2, 2).within(1, 2, 2)._repr_html_())
     assert page.texts("figcaption") == ["repeat(2, 2, 2).within(1, 2, 2)"]
