@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from taskc import dlpack
+from taskc.errors import user_calls
 from taskc.ir import nodes as ir
 from taskc.ir.extents import extent_value, one_unknown, untold
 from taskc.ir.printer_expressions import extent_text
@@ -44,6 +45,10 @@ ALIGNMENT = 16
 
 class ArgumentError(TypeError):
     """An argument of a call doesn't fit the kernel's parameter."""
+
+    def _render_traceback_(self) -> list[str]:
+        """What IPython shows in place of a traceback, most of which is ours."""
+        return [f"ArgumentError: {self}", *user_calls(self)]
 
 
 class CopyWarning(UserWarning):

@@ -82,17 +82,20 @@ class CompileError(Exception):
         return "\n".join([*lines, *_note_lines(self.notes)])
 
     def _render_traceback_(self) -> list[str]:
-        """What IPython shows in place of a traceback: the error, and the user's own calls that led there."""
-        frames = [
-            (frame, line)
-            for frame, line in traceback.walk_tb(self.__traceback__)
-            if frame.f_globals.get("__name__", "").partition(".")[0] not in ("IPython", "taskc")
-        ]
-        lines = str(self).splitlines()
-        if len(frames) > 1 or self.location == NOWHERE:
-            calls = traceback.StackSummary.extract(iter(frames)).format()
-            lines += ["called from:", *"".join(calls).splitlines()]
-        return lines
+        """What IPython shows in place of a traceback."""
+        lines, calls = str(self).splitlines(), user_calls(self)
+        return [*lines, *calls] if len(calls) > 3 or self.location == NOWHERE else lines
+
+
+def user_calls(error: BaseException) -> list[str]:
+    """The part of a traceback that is the user's: two lines for each call, below the words that introduce them."""
+    frames = (
+        (frame, line)
+        for frame, line in traceback.walk_tb(error.__traceback__)
+        if frame.f_globals.get("__name__", "").partition(".")[0] not in ("IPython", "taskc")
+    )
+    calls = "".join(traceback.StackSummary.extract(frames).format())
+    return ["called from:", *calls.splitlines()]
 
 
 class InternalError(Exception):
