@@ -83,6 +83,7 @@ pre.error { border-left-color: #d64545; }
 pre.warning { border-left-color: #c98a1b; }
 pre.note { border-left-color: #4a86c5; }
 .wide { overflow-x: auto; }
+.wide + .wide { margin-top: .9em; }
 table { border-collapse: collapse; font-size: .95em; }
 th, td { text-align: left; vertical-align: top; padding: .25rem .7rem .25rem 0; border-bottom: 1px solid var(--line); }
 th { color: var(--soft); font-weight: 600; white-space: nowrap; }
