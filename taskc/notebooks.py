@@ -1,7 +1,9 @@
 """What a notebook shows of a kernel or a program: parameters, calls, mappings as pictures, and the text.
 
-html(definition)       as a part of a page
-mappings_of(kernel)    who does what, by the places in the kernel that say it
+    html(definition)       as a part of a page
+    mappings_of(kernel)    who does what, and the places in the kernel that say it
+
+Of many mappings and calls the first are there, so that a page stays small.
 """
 
 from __future__ import annotations
