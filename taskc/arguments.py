@@ -75,9 +75,11 @@ class Signature:
         self, called: ir.Kernel | Program, tuples: Mapping[str, tuple[str, ...]] | None = None
     ) -> None:
         self.name = f"{called.name}()"
-        self.parameters = called.parameters
-        self.inputs = inputs_of(called.parameters)
-        self.outputs = outputs_of(called.parameters)
+        self.parameters = tuple(
+            [it.argument if isinstance(it, ir.Tensor) else it for it in called.parameters]
+        )
+        self.inputs = inputs_of(self.parameters)
+        self.outputs = outputs_of(self.parameters)
         self.tuples = tuples or {}
 
     def bind(

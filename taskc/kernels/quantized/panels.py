@@ -65,7 +65,7 @@ def panels(problem: Problem, plan: Panels) -> tc.KernelDefinition:
 
 def _weights(problem: Problem) -> Function:
     """Those of a group, one below the other: behind the last column and group, of that."""
-    weight, last = problem.weight(f32), (problem.groups - 1, problem.n - 1)
+    weight, last = problem.weight, (problem.groups - 1, problem.n - 1)
 
     @tc.function
     def weights(b: Any, scales: Any, zeros: Any, group: Any, q: Any, j: Any) -> Any:

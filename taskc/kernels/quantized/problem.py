@@ -71,20 +71,21 @@ class Problem:
             total=f32, made=self.result[self.m, self.n], features=self.n,
         )  # fmt: skip
 
-    def weight(self, wide: DType) -> Callable[..., Any]:
-        """weight(b, scales, zeros, place, at): what b has at `place`, of the group and column `at`; rounded once."""
+    @property
+    def weight(self) -> Callable[..., Any]:
+        """weight(b, scales, zeros, place, at): what b has at `place`, of the group and column `at`, as an f32."""
 
         @tc.function
         def moved(value: Any, zeros: Any, at: Any) -> Any:
             return value.to(i32) - (zeros[0][at].to(i32) if self.zeros else self.zero)
 
         @tc.function
+        def number(value: Any, zeros: Any, at: Any) -> Any:
+            return (value if self.right.is_float else moved(value, zeros, at)).to(f32)
+
+        @tc.function
         def weight(b: Any, scales: Any, zeros: Any, place: Any, at: Any) -> Any:
-            return (
-                b[place].to(wide) * scales[at].to(wide)
-                if self.right.is_float
-                else moved(b[place], zeros, at).to(wide) * scales[at].to(wide)
-            )
+            return number(b[place], zeros, at) * scales[at].to(f32)
 
         return weight
 

@@ -18,7 +18,7 @@ def tiles(problem: Problem, plan: Tiles) -> tc.KernelDefinition:
     m, n, k, group = problem.m, problem.n, problem.k, problem.group
     own, depth = plan.own, plan.depth
     tall, wide = own.shape
-    weight, epilogue = problem.weight(problem.dtype), problem.of_sums.function
+    weight, epilogue = problem.weight, problem.of_sums.function
 
     @tc.function
     def blocks(a: Any, b: Any, scales: Any, zeros: Any, further: Any, c: Any) -> Any:
@@ -30,7 +30,7 @@ def tiles(problem: Problem, plan: Tiles) -> tc.KernelDefinition:
                     (depth, wide),
                     lambda q, j: weight(
                         b, scales, zeros, (p + q, col + j), ((p + q) // group, col + j)
-                    ),
+                    ).to(problem.dtype),
                     fill=0,
                 )
                 tc.mma(acc, left, right)
