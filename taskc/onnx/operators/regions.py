@@ -9,6 +9,7 @@ import taskc as tc
 from taskc import DType, KernelDefinition, i64, repeat, spatial
 from taskc.kernels.transpose import transpose
 from taskc.onnx.operators import Call, Made, operator
+from taskc.onnx.operators.movement import inside
 from taskc.onnx.operators.operands import reshaped, template, tensors, wide
 
 _VECTORS = 4  # of channels, to a block
@@ -75,7 +76,7 @@ def _make_regions(
 ) -> KernelDefinition:  # fmt: skip
     """Lanes have channels, so that places and weights are one number for all of them."""
     own, lanes, total = repeat(_VECTORS) * spatial(machine.lanes), machine.lanes, wide(dtype)
-    (height, width), (wide_own,), pieces = extents, own.shape, parts.rows * parts.columns
+    (height, width), (many,), pieces = extents, own.shape, parts.rows * parts.columns
 
     @tc.function
     def span(boxes, box, axis, number):
@@ -92,8 +93,23 @@ def _make_regions(
     def between(at, extent):
         """The element below a place, the one above, and what the latter counts."""
         limited = max(at, 0)
-        low = min(limited.to(i64), extent - 1)
-        return low, min(low + 1, extent - 1), limited - low.to(total) if low < extent - 1 else 0
+        low = inside(limited.to(i64), extent)
+        high = inside(low + 1, extent)
+        return low, high, limited - low.to(total) if low < extent - 1 else total(0)
+
+    @tc.function
+    def read(x, image, rows, columns, channel):
+        above, below, down = rows
+        before, behind, across = columns
+        a = (1 - down) * (1 - across) * x[image, above, before, channel].to(total)
+        b = (1 - down) * across * x[image, above, behind, channel].to(total)
+        c = down * (1 - across) * x[image, below, before, channel].to(total)
+        d = down * across * x[image, below, behind, channel].to(total)
+        return max(a, b, c, d) if parts.most else a + b + (c + d)
+
+    @tc.function
+    def folded(old, new, is_first):
+        return (new if is_first else max(old, new)) if parts.most else old + new
 
     @tc.kernel(workers=own.workers)
     def regions(
@@ -102,45 +118,39 @@ def _make_regions(
         batch: i64[count],
         y: tc.out[dtype[count, channels, pieces]],
     ):
-        for box, channel in tc.tiles((count, channels), by=(1, wide_own)):
-            found = tc.shared(total[pieces, wide_own])
+        for box, channel in tc.tiles((count, channels), by=(1, many)):
+            results = tc.shared(total[pieces, many])
             image = batch[box]
             assert 0 <= image < images, problem
             left, across = span(boxes, box, 0, parts.columns)
             top, down = span(boxes, box, 1, parts.rows)
             tall, broad = places_in(down), places_in(across)
             for piece in range(pieces):
-                folded = tc.tile(total, own, 0)
+                found = tc.tile(total, own, 0)
+                upper = top + (piece // parts.columns).to(total) * down
+                start = left + (piece % parts.columns).to(total) * across
                 for r in range(tall):
+                    row = upper + (r.to(total) + 0.5) * down / tall.to(total)
+                    rows = between(row, height)
                     for s in range(broad):
-                        i, j = piece // parts.columns, piece % parts.columns
-                        row = top + i.to(total) * down + (r.to(total) + 0.5) * down / tall.to(total)
-                        column = (
-                            left + j.to(total) * across
-                            + (s.to(total) + 0.5) * across / broad.to(total)
-                        )  # fmt: skip
-                        above, below, lower = between(row, height)
-                        before, behind, further = between(column, width)
+                        column = start + (s.to(total) + 0.5) * across / broad.to(total)
+                        columns = between(column, width)
                         is_inside = -1 <= row <= height and -1 <= column <= width
                         for (c,) in own:
-                            if channel + c < channels and is_inside:
-                                at = channel + c
-                                a = (1 - lower) * (1 - further) * x[image, above, before, at].to(total)
-                                b = (1 - lower) * further * x[image, above, behind, at].to(total)
-                                d = lower * (1 - further) * x[image, below, before, at].to(total)
-                                e = lower * further * x[image, below, behind, at].to(total)
-                                value = max(a, b, d, e) if parts.most else a + b + d + e
-                                is_first = r == 0 and s == 0
-                                is_alone = not parts.most or is_first
-                                folded[c] = value
+                            if channel + c < channels:
+                                value = total(0)
+                                if is_inside:
+                                    value = read(x, image, rows, columns, channel + c)
+                                found[c] = folded(found[c], value, r == 0 and s == 0)
+                number = 1 if parts.most else max(tall * broad, 1)
                 for (c,) in own:
-                    found[piece, c] = folded[c] / max(tall * broad, 1).to(total)
-            for c in range(wide_own):
+                    results[piece, c] = found[c] / number.to(total)
+            for c in range(many):
                 if channel + c < channels:
                     for first in range(0, pieces, lanes):
                         for j in spatial(lanes):
                             if first + j < pieces:
-                                y[box, channel + c, first + j] = found[first + j, c].to(dtype)
+                                y[box, channel + c, first + j] = results[first + j, c].to(dtype)
 
     return regions
 
