@@ -40,7 +40,7 @@ def test_products(exclusive: bool, reverse: bool, same_bits: Any) -> None:
         for shape, axis in (((3, 37), -1), ((37, 3), 0), ((2, 1, 17), 1)):
             x = np.random.default_rng(0).integers(-7, 8, shape).astype(dtype)
             given = tc.f32 if dtype is np.float32 else tc.i32
-            y = same_bits(lambda: cumprod(shape, axis, dtype=given, **options), x)  # noqa: B023
+            y = same_bits(lambda: cumprod(shape, axis, dtype=given, **options), x)
             np.testing.assert_array_equal(
                 y, expected(x, axis, fold=np.multiply, **options), strict=True
             )

@@ -35,7 +35,6 @@ class Problem:
             return 1
         return 0 if self.exclusive or not self.wide.is_float else -0.0
 
-
     @property
     def folded(self) -> Callable[..., Any]:
         """Of two numbers one."""

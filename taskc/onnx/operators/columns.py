@@ -17,7 +17,9 @@ def col2im(call: Call) -> Made:
     (x,) = tensors(call, 1)
     extents, size = tuple(call.integers(1)), tuple(call.integers(2))
     windows = windows_of(call, extents, size)
-    axes = zip(extents, windows.before, windows.behind, windows.covered, windows.stride, strict=True)
+    axes = zip(
+        extents, windows.before, windows.behind, windows.covered, windows.stride, strict=True
+    )
     counts = tuple((n + low + high - covered) // step + 1 for n, low, high, covered, step in axes)
     taps, places = prod(size), prod(counts)
     if len(x.shape) != 3 or x.dtype is boolean:

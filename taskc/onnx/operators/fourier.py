@@ -141,7 +141,7 @@ def _triangles(edges: Any, shape: tuple[int, int], dtype: DType) -> Any:
         is_falling = middle <= k and k < high
         is_alone = k == middle and low == middle
         return (
-            falling if is_falling else rising if is_rising else 1.0 if is_alone else f64(0)
+            falling if is_falling else rising if is_rising else f64(1) if is_alone else f64(0)
         ).to(dtype)
 
     return tc.compute(shape, tc.function(value), name="bands")

@@ -265,9 +265,7 @@ def _make_local(
     many, before = own.shape[0], (neighbours - 1) // 2
 
     @tc.kernel(workers=own.workers)
-    def local(
-        x: dtype[images, channels, pixels], y: tc.out[dtype[images, channels, pixels]]
-    ):
+    def local(x: dtype[images, channels, pixels], y: tc.out[dtype[images, channels, pixels]]):
         for image, channel, first in tc.tiles((images, channels, pixels), by=(1, 1, many)):
             sums = tc.tile(total, own, 0)
             for n in range(neighbours):
@@ -280,7 +278,9 @@ def _make_local(
             for (j,) in own:
                 if first + j < pixels:
                     norm = (bias + alpha / neighbours * sums[j]) ** beta
-                    y[image, channel, first + j] = (x[image, channel, first + j].to(total) / norm).to(dtype)
+                    y[image, channel, first + j] = (
+                        x[image, channel, first + j].to(total) / norm
+                    ).to(dtype)
 
     return local
 

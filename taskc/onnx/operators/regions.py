@@ -64,7 +64,13 @@ def _aligned(call: Call, is_shifted: bool) -> Made:
     by_channels = _transpose(x.shape, (0, 2, 3, 1), dtype=x.dtype)(x)
     problem = f"{call.node.title}: each box is of an image"
     kernel = _regions(
-        images, tuple(extents), channels, boxes.shape[0], dtype=x.dtype, parts=parts, problem=problem
+        images,
+        tuple(extents),
+        channels,
+        boxes.shape[0],
+        dtype=x.dtype,
+        parts=parts,
+        problem=problem,
     )
     made = kernel(by_channels, boxes, batch)
     return reshaped(made, boxes.shape[0], channels, parts.rows, parts.columns)
@@ -142,7 +148,7 @@ def _make_regions(
                                 if is_inside:
                                     value = read(x, image, rows, columns, channel + c)
                                 found[c] = folded(found[c], value, r == 0 and s == 0)
-                number = 1 if parts.most else max(tall * broad, 1)
+                number = i64(1) if parts.most else max(tall * broad, 1)
                 for (c,) in own:
                     results[piece, c] = found[c] / number.to(total)
             for c in range(many):

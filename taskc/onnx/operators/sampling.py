@@ -8,15 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import product
-from math import prod
 from typing import Any
 
 import taskc as tc
-from taskc import DType, KernelDefinition, f32, i64, spatial
-from taskc.lang.tracing import TensorHandle
+from taskc import DType, KernelDefinition, boolean, f32, i32, spatial
 from taskc.onnx.operators import Call, Made, operator
+from taskc.onnx.operators.common import equals
 from taskc.onnx.operators.movement import inside
-from taskc.onnx.operators.operands import reshaped, template, tensors, wide
+from taskc.onnx.operators.operands import reshaped, size, template, tensors, wide
 from taskc.onnx.operators.resizing import cubic, rounded
 
 _CHANNELS = 32  # of a block, which are read at the same places
@@ -31,14 +30,12 @@ class Sampling:
 
     mode        "nearest", "linear" or "cubic"
     padding     "zeros", "border" or "reflection"
-    is_aligned  -1 and 1 are the middles of the first and the last element, and not their ends; reflection is there, too
-    is_scaled   places are numbers from -1 to 1, and not of elements
+    is_aligned  -1 and 1 are the middles of the first and the last element, and not their ends
     """
 
     mode: str
     padding: str
-    is_aligned: bool = False
-    is_scaled: bool = True
+    is_aligned: bool
 
     @property
     def taps(self) -> range:
@@ -46,19 +43,17 @@ class Sampling:
         return _TAPS[self.mode]
 
     def coordinate(self, extent: Any, real: DType) -> Callable[..., Any]:
-        """Where a number is among the elements; what lies beyond an end may be brought back."""
-        last = extent - 1
+        """Where a number from -1 to 1 is among the elements; what lies beyond an end may be brought back."""
+        last, is_aligned = extent - 1, self.is_aligned
+        low, beyond = (0.0, 0.0) if is_aligned else (-0.5, 0.5)
 
         @tc.function
         def scaled(number):
-            if self.is_scaled and self.is_aligned:
-                return (number + 1) / 2 * real(last)
-            elif self.is_scaled:
-                return ((number + 1) * real(extent) - 1) / 2
-            else:
-                return number
-
-        low, beyond = (0.0, 0.0) if self.is_aligned else (-0.5, 0.5)
+            return (
+                (number + 1) / 2 * real(last)
+                if is_aligned
+                else ((number + 1) * real(extent) - 1) / 2
+            )
 
         @tc.function
         def reflected(at):
@@ -117,25 +112,21 @@ def grid_sample(call: Call) -> Made:
     mode = _FIRST_NAMES.get(mode, mode)
     if mode not in _TAPS or padding not in ("zeros", "border", "reflection"):
         raise call.node.error(f"taskc doesn't know its mode '{mode}' with padding '{padding}'")
-    images, _, *extents = x.shape
-    rank, results = len(extents), grid.shape[1:-1]
-    if not 1 <= rank <= 3 or len(grid.shape) != rank + 2 or grid.shape[-1] != rank:
-        raise call.node.error(f"its grid {[*grid.shape]} names no places of images {[*x.shape]}")
-    how = Sampling(mode, padding, is_aligned=bool(call.attribute("align_corners", 0)))
-    y = sampled(x, grid.reshape(images, prod(results), rank), how)
-    return reshaped(y, *x.shape[:2], *results)
-
-
-def sampled(x: TensorHandle, grid: TensorHandle, how: Sampling) -> TensorHandle:
-    """Images [n, channels, …] at places [n, count, axes], the last axis first: [n, channels, count]."""
     images, channels, *extents = x.shape
-    exact = x.dtype if x.dtype.is_float or how.mode == "nearest" else f32
+    rank, results, is_aligned = len(extents), grid.shape[1:-1], call.attribute("align_corners", 0)
+    is_of_axes = 1 <= rank <= 3 and len(grid.shape) == rank + 2 and grid.shape[-1] == rank
+    if not is_of_axes or not equals(grid.shape[0], images):
+        raise call.node.error(f"its grid {[*grid.shape]} names no places of images {[*x.shape]}")
+    if x.dtype is boolean and mode != "nearest":
+        raise call.node.error(f"there is nothing between bools, and its mode is '{mode}'")
+    exact = x.dtype if x.dtype.is_float or mode == "nearest" else f32
     kernel = _samples(
-        images, channels, tuple(extents), grid.shape[1],
-        dtype=x.dtype, given=grid.dtype, result=exact, how=how,
+        images, channels, tuple(extents), size(results), dtype=x.dtype, given=grid.dtype,
+        result=exact, how=Sampling(mode, padding, bool(is_aligned)),
     )  # fmt: skip
-    made: TensorHandle = kernel(x, grid)
-    return made if exact is x.dtype else rounded(made, x.dtype)
+    y = kernel(x, grid.reshape(images, size(results), rank))
+    made = y if exact is x.dtype else rounded(y, x.dtype)
+    return reshaped(made, images, channels, *results)
 
 
 def _make_samples(
@@ -143,7 +134,10 @@ def _make_samples(
     *, dtype: DType, given: DType, result: DType, how: Sampling, machine: tc.Machine,
 ) -> KernelDefinition:  # fmt: skip
     own, axes, real, total = spatial(machine.lanes), range(len(extents)), wide(given), wide(result)
-    coordinates = [how.coordinate(extent, real) for extent in extents]
+    whole, coordinates = (
+        (images, channels, *extents),
+        [how.coordinate(extent, real) for extent in extents],
+    )
     element, weight, pads = how.element, how.weight, how.padding == "zeros"
     corners, is_nearest = tuple(product(how.taps, repeat=len(extents))), how.mode == "nearest"
 
@@ -160,23 +154,21 @@ def _make_samples(
     def weighted(where, below, corner):
         counted = real(1)
         for axis in tc.static(axes):
-            counted *= weight(where[axis] - below[axis].to(real) - corner[axis])
+            counted *= weight(where[axis] - (below[axis] + corner[axis]).to(real))
         return counted.to(total)
 
     @tc.function
     def summed(x, image, channel, seen, places, weights):
-        if is_nearest:
-            return x[(image, channel, *places[0])].to(total) if seen[0] else total(0)
-        else:
-            found = total(0)
-            for n in tc.static(range(len(corners))):
-                if seen[n]:
-                    found += weights[n] * x[(image, channel, *places[n])].to(total)
-            return found
+        found = total(0)
+        for n in tc.static(range(len(corners))):
+            if seen[n]:
+                at = (image, channel, *places[n])
+                found = x[at].to(total) if is_nearest else found + weights[n] * x[at].to(total)
+        return found
 
     @tc.kernel(workers=own.workers)
     def samples(
-        x: dtype[(images, channels, *extents)],
+        x: dtype[whole],
         grid: given[images, count, len(extents)],
         y: tc.out[result[images, channels, count]],
     ):
@@ -188,10 +180,14 @@ def _make_samples(
                         coordinates[axis](grid[image, first + j, len(extents) - 1 - axis].to(real))
                         for axis in axes
                     )
-                    below = tuple(tc.floor(where[axis]).to(tc.i32) for axis in axes)
+                    below = tuple(tc.floor(where[axis]).to(i32) for axis in axes)
                     seen = tuple(is_seen(below, corner) for corner in corners)
                     places = tuple(elements(below, corner) for corner in corners)
-                    weights = () if is_nearest else tuple(weighted(where, below, corner) for corner in corners)
+                    weights = (
+                        ()
+                        if is_nearest
+                        else tuple(weighted(where, below, corner) for corner in corners)
+                    )
                     for c in range(_CHANNELS):
                         if channel + c < channels:
                             found = summed(x, image, channel + c, seen, places, weights)
