@@ -1,4 +1,4 @@
-"""Nodes that read images at places that are data, and other rare ones, at random, against the package onnx's reference."""
+"""Nodes that read images at places that are data, and other rare ones, at random, against the reference."""
 
 from __future__ import annotations
 
@@ -84,7 +84,12 @@ def local_response_norm(source: Source) -> Case:
     return Case(
         "LRN",
         [x],
-        {"size": source.number(1, 7), "alpha": 0.5, "beta": source.one(0.75, 0.5, 1.5), "bias": 2.0},
+        {
+            "size": source.number(1, 7),
+            "alpha": 0.5,
+            "beta": source.one(0.75, 0.5, 1.5),
+            "bias": 2.0,
+        },
     )
 
 
@@ -93,9 +98,7 @@ def max_unpool(source: Source) -> Case:
     size, stride = [source.number(1, 3) for _ in range(rank)], [source.number(1, 3)] * rank
     extents = [source.number(1, 4) for _ in range(rank)]
     pads = [0] * rank + [source.number(0, size[n] - 1) for n in range(rank)]
-    made = [
-        (extents[n] - 1) * stride[n] + size[n] - pads[n] - pads[n + rank] for n in range(rank)
-    ]
+    made = [(extents[n] - 1) * stride[n] + size[n] - pads[n] - pads[n + rank] for n in range(rank)]
     while min(made) < 1 or np.prod(made) < np.prod(extents):
         made, pads, stride = [m + 1 for m in made], [0] * 2 * rank, [s + 1 for s in stride]
         size = [m - (e - 1) * s for m, e, s in zip(made, extents, stride, strict=True)]
@@ -130,7 +133,9 @@ BITS = {
 
 def bit_cast(source: Source) -> Case:
     to = source.one(*BITS)
-    bits = [dtype for dtype in BITS.values() if np.dtype(dtype).itemsize == np.dtype(BITS[to]).itemsize]
+    bits = [
+        dtype for dtype in BITS.values() if np.dtype(dtype).itemsize == np.dtype(BITS[to]).itemsize
+    ]
     x = source.array(source.shape(0, 3, 0, 1, 3, 5), source.one(*bits))
     return Case("BitCast", [x], {"to": to}, 26)
 
@@ -150,8 +155,14 @@ def tensor_scatter(source: Source) -> Case:
 
 def col2im(source: Source) -> Case:
     rank = source.number(1, 3)
-    block, stride = [source.number(1, 3) for _ in range(rank)], [source.number(1, 3) for _ in range(rank)]
-    apart, pads = [source.number(1, 2) for _ in range(rank)], [source.number(0, 2) for _ in range(2 * rank)]
+    block, stride = (
+        [source.number(1, 3) for _ in range(rank)],
+        [source.number(1, 3) for _ in range(rank)],
+    )
+    apart, pads = (
+        [source.number(1, 2) for _ in range(rank)],
+        [source.number(0, 2) for _ in range(2 * rank)],
+    )
     covered = [(block[n] - 1) * apart[n] + 1 for n in range(rank)]
     image = [source.number(covered[n], covered[n] + 4) for n in range(rank)]
     counts = [

@@ -31,10 +31,11 @@ def deform_conv(call: Call) -> Made:
     (features, deep, *size), groups = call.shape(1), call.attribute("group", 1)
     parts, (rows, columns) = call.attribute("offset_group", 1), offsets.shape[2:]
     taps, pixels = size[0] * size[1], rows * columns
+    windows = windows_of(call, (height, width), tuple(size))
+    _check_results(call, windows)
     kernel = _windows(
-        images, (height, width), channels, parts, (rows, columns),
-        windows_of(call, (height, width), tuple(size)), dtype=x.dtype,
-    )  # fmt: skip
+        images, (height, width), channels, parts, (rows, columns), windows, dtype=x.dtype
+    )
     one, factors = x.dtype, (images, parts, taps, pixels)
     seen = kernel(
         _transpose(x.shape, (0, 2, 3, 1), dtype=x.dtype)(x),
@@ -65,6 +66,19 @@ def _check(call: Call) -> None:
     wanted = parts * filters[2] * filters[3] * 2
     if offsets[1] != wanted:
         raise call.node.error(f"it has {offsets[1]} offsets of a window, and not {wanted}")
+
+
+def _check_results(call: Call, windows: Windows) -> None:
+    """That there are offsets for each window, as far as extents are numbers."""
+    given, extents = call.shape(2)[2:], call.shape(0)[2:]
+    if not all(isinstance(extent, int) for extent in (*given, *extents)):
+        return
+    axes = zip(
+        extents, windows.before, windows.behind, windows.covered, windows.stride, strict=True
+    )
+    wanted = [(n + low + high - covered) // step + 1 for n, low, high, covered, step in axes]
+    if [*given] != wanted:
+        raise call.node.error(f"its offsets are of {[*given]} windows, and not {wanted}")
 
 
 def _by_groups(seen: TensorHandle, groups: int, deep: int) -> TensorHandle:
