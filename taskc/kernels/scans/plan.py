@@ -1,14 +1,15 @@
-"""How a scan is computed, as data: each worker goes along the axis by itself."""
+"""How a scan is computed, as data: each worker goes along the axis by itself, or all of a block's together."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from math import prod
+from dataclasses import dataclass, replace
+from math import ceil, prod
+from typing import Any
 
-from taskc import Machine, Mapping
-from taskc.kernels.machine_facts import seconds_of_bytes
-from taskc.kernels.owners import boxes_of, owners_of_boxes, width
+from taskc import Machine, Mapping, repeat, spatial
+from taskc.kernels.machine_facts import GPU, PROCESSOR, seconds_of_bytes
+from taskc.kernels.owners import boxes_of, owners_of_boxes, power, width
 from taskc.kernels.scans.problem import Problem
 
 _MANY = 1 << 10  # for an extent that is known only at a call
@@ -21,9 +22,15 @@ class Serial:
     own: Mapping
 
     def cost(self, problem: Problem, machine: Machine) -> float:
-        """As long as memory takes for each element twice."""
-        count = prod(n if isinstance(n, int) else _MANY for n in problem.given.shape)
-        return seconds_of_bytes(2 * count * problem.given.dtype.nbytes, machine)
+        """As long as memory takes for each element twice, and where lines lie along vectors each lane for itself."""
+        outer, along, inner = map(_size, problem.given.shape)
+        seconds = _seconds(problem, machine)
+        if inner > 1 or along == 1:
+            return seconds
+        if not machine.is_processor:
+            return seconds * GPU.access_bytes / problem.given.dtype.nbytes
+        lines = ceil(outer / machine.lanes) * machine.lanes
+        return seconds + _shared(lines * along * PROCESSOR.gathered_cycles, outer, machine)
 
     def variations(self, problem: Problem, machine: Machine) -> Iterator[Serial]:
         outer, _, inner = problem.given.shape
@@ -32,7 +39,102 @@ class Serial:
             yield Serial(boxes_of((outer, inner), wide, machine, accesses))
 
 
-def candidates(problem: Problem, machine: Machine) -> Iterator[Serial]:
-    outer, _, inner = problem.given.shape
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """own  who has what of a step of a block's lines, of [outer, along]"""
+
+    own: Mapping
+
+    def cost(self, problem: Problem, machine: Machine) -> float:
+        """As long as memory takes, and then the vectors' prefixes, for which a line has one thread."""
+        outer = _size(problem.given.shape[0])
+        rows, step = self.own.shape
+        if not machine.is_processor:
+            blocks = max(1, ceil(outer / rows))
+            return _seconds(problem, machine) / min(1, blocks / _fewest(machine))
+        steps = outer * ceil(_size(problem.given.shape[1]) / step)
+        cycles = steps * step / machine.lanes * PROCESSOR.scan_cycles
+        return _seconds(problem, machine) + _shared(cycles, outer, machine)
+
+    def variations(self, problem: Problem, machine: Machine) -> Iterator[Lines]:
+        for most in (1, 2, 4, 8, 16) if machine.is_processor else (32, 64, 128, 256):
+            yield Lines(_walkers(problem, machine, most))
+
+
+@dataclass(frozen=True, slots=True)
+class Chained:
+    """own  who has what of a step of a chunk, of [1, along]
+    chunk  elements of a line that are a block: whole steps
+    """
+
+    own: Mapping
+    chunk: int
+
+    def cost(self, problem: Problem, machine: Machine) -> float:
+        """As Lines, but all threads have chunks, which are read once more, from a cache; and a step of its own before."""
+        outer, along = map(_size, problem.given.shape[:2])
+        chunks = outer * ceil(along / self.chunk)
+        if not machine.is_processor:
+            return _seconds(problem, machine) / min(1, max(1, chunks) / _fewest(machine))
+        cycles = chunks * self.chunk / machine.lanes * (PROCESSOR.scan_cycles + PROCESSOR.sum_cycles)
+        seconds = _seconds(problem, machine) + _shared(cycles, chunks, machine)
+        return seconds + PROCESSOR.step_seconds
+
+    def variations(self, problem: Problem, machine: Machine) -> Iterator[Chained]:
+        for chunk in (self.chunk // 4, self.chunk // 2, 2 * self.chunk, 4 * self.chunk):
+            yield replace(self, chunk=chunk)
+
+
+Plan = Serial | Lines | Chained
+
+
+def candidates(problem: Problem, machine: Machine) -> Iterator[Plan]:
+    outer, along, inner = problem.given.shape
     wide = width(inner, problem.given.dtype)
+    if isinstance(inner, int) and inner == 1:
+        own = _walkers(problem, machine, 8 if machine.is_processor else GPU.block_workers)
+        yield Lines(own)
+        chunk = _chunk(problem, own, machine)
+        if own.shape[0] == 1 and (not isinstance(along, int) or along > chunk):
+            yield Chained(own, chunk)
     yield Serial(owners_of_boxes((outer, inner), wide, machine, accesses=1))
+
+
+def _walkers(problem: Problem, machine: Machine, most: int) -> Mapping:
+    """Up to so many vectors of a processor, or workers, who scan a part of a line; no more than it has."""
+    _, along, _ = problem.given.shape
+    if machine.is_processor:
+        while isinstance(along, int) and most > 1 and most // 2 * machine.lanes >= along:
+            most //= 2
+        return repeat(1, most) * spatial(1, machine.lanes)
+    wide = width(along, problem.given.dtype)
+    workers = min(most, power(ceil(along / wide))) if isinstance(along, int) else most
+    rows = max(1, GPU.block_workers // most, machine.lanes // workers)
+    return spatial(rows, 1) * spatial(1, workers) * repeat(1, wide)
+
+
+def _chunk(problem: Problem, own: Mapping, machine: Machine) -> int:
+    """What a core's own cache keeps of the array and of the sums, beside what is read ahead; on GPUs some steps."""
+    step = own.shape[1]
+    if not machine.is_processor:
+        return GPU.least_part_accesses * step
+    return max(1, machine.fast_memory // 16 // problem.given.dtype.nbytes // step) * step
+
+
+def _seconds(problem: Problem, machine: Machine) -> float:
+    count = prod(map(_size, problem.given.shape))
+    return seconds_of_bytes(2 * count * problem.given.dtype.nbytes, machine)
+
+
+def _shared(cycles: float, parts: int, machine: Machine) -> float:
+    """Seconds of work that so many threads may share."""
+    return cycles / PROCESSOR.cycles_per_second / max(1, min(parts, machine.threads))
+
+
+def _fewest(machine: Machine) -> int:
+    """Blocks that keep a GPU's memory busy."""
+    return GPU.streaming_blocks * machine.threads
+
+
+def _size(extent: Any) -> int:
+    return extent if isinstance(extent, int) else _MANY
