@@ -3,7 +3,7 @@
 problem.py is what is computed, plan.py how. Each other file is an algorithm:
 
 lines    along the innermost axis, by a block's workers together
-chained  of few long lines: their chunks are blocks, which hand on their sums
+ranges   of few long lines, which are cut, by a program
 serial   each worker by itself, along any axis
 """
 
@@ -14,16 +14,16 @@ from typing import Any
 
 import taskc as tc
 from taskc import DType, KernelDefinition, Machine, ProgramDefinition, f32
-from taskc.kernels.scans.chained import chained
 from taskc.kernels.scans.lines import lines
-from taskc.kernels.scans.plan import Chained, Lines, Plan, Serial, candidates
+from taskc.kernels.scans.plan import Lines, Plan, Ranges, Serial, candidates
 from taskc.kernels.scans.problem import Problem, problem_of
+from taskc.kernels.scans.ranges import ranges
 from taskc.kernels.scans.serial import serial
 from taskc.tune.choose import choose
 from taskc.tune.remembered import remembered
 from taskc.tune.space import Operator
 
-__all__ = ["Chained", "Lines", "Problem", "Serial", "build", "cumsum"]
+__all__ = ["Lines", "Problem", "Ranges", "Serial", "build", "cumsum"]
 
 
 def cumsum(
@@ -57,9 +57,9 @@ def build(
         case Serial():
             return serial(problem, plan)
         case Lines():
-            return lines(problem, plan)
-        case Chained():
-            return chained(problem, plan)
+            return lines(problem, plan.own)
+        case Ranges():
+            return ranges(problem, plan)
 
 
-SCAN = Operator("scan", candidates, build, (Serial, Lines, Chained))
+SCAN = Operator("scan", candidates, build, (Serial, Lines, Ranges))

@@ -62,41 +62,46 @@ class Lines:
 
 
 @dataclass(frozen=True, slots=True)
-class Chained:
-    """own  who has what of a step of a chunk, of [1, along]
-    chunk  elements of a line that are a block: whole steps
+class Ranges:
+    """own  who has what of a step of a range, of [1, along]
+    ranges  of a line, at most
+    chunks  of a range, of whole steps: each is added up by a block before
     """
 
     own: Mapping
-    chunk: int
+    ranges: int
+    chunks: int = 4
 
     def cost(self, problem: Problem, machine: Machine) -> float:
-        """As Lines, but all threads have chunks, which are read once more, from a cache; and a step of its own before."""
+        """As Lines, but by all threads, and all ranges but the last are read once more, by a step of its own."""
         outer, along = map(_size, problem.given.shape[:2])
-        chunks = outer * ceil(along / self.chunk)
+        more = 1 + (1 - 1 / self.ranges) / 2
         if not machine.is_processor:
-            return _seconds(problem, machine) / min(1, max(1, chunks) / _fewest(machine))
-        cycles = chunks * self.chunk / machine.lanes * (PROCESSOR.scan_cycles + PROCESSOR.sum_cycles)
-        seconds = _seconds(problem, machine) + _shared(cycles, chunks, machine)
-        return seconds + PROCESSOR.step_seconds
+            blocks = max(1, outer) * self.ranges
+            return _seconds(problem, machine) * more / min(1, blocks / _fewest(machine))
+        cycles = outer * along / machine.lanes * (PROCESSOR.scan_cycles + PROCESSOR.sum_cycles)
+        seconds = _seconds(problem, machine) * more
+        shared = _shared(cycles, outer * self.ranges, machine)
+        return seconds + shared + PROCESSOR.step_seconds
 
-    def variations(self, problem: Problem, machine: Machine) -> Iterator[Chained]:
-        for chunk in (self.chunk // 4, self.chunk // 2, 2 * self.chunk, 4 * self.chunk):
-            yield replace(self, chunk=chunk)
+    def variations(self, problem: Problem, machine: Machine) -> Iterator[Ranges]:
+        step, along = self.own.shape[1], _size(problem.given.shape[1])
+        for chunks in (1, 2, 4, 8, 16):
+            for ranges in (self.ranges // 2, self.ranges, 2 * self.ranges):
+                if ranges > 1 and along >= ranges * chunks * step:
+                    yield replace(self, ranges=ranges, chunks=chunks)
 
 
-Plan = Serial | Lines | Chained
+Plan = Serial | Lines | Ranges
 
 
 def candidates(problem: Problem, machine: Machine) -> Iterator[Plan]:
-    outer, along, inner = problem.given.shape
+    outer, _, inner = problem.given.shape
     wide = width(inner, problem.given.dtype)
     if isinstance(inner, int) and inner == 1:
         own = _walkers(problem, machine, 8 if machine.is_processor else GPU.block_workers)
         yield Lines(own)
-        chunk = _chunk(problem, own, machine)
-        if own.shape[0] == 1 and (not isinstance(along, int) or along > chunk):
-            yield Chained(own, chunk)
+        yield from _ranges(problem, own, machine)
     yield Serial(owners_of_boxes((outer, inner), wide, machine, accesses=1))
 
 
@@ -113,12 +118,16 @@ def _walkers(problem: Problem, machine: Machine, most: int) -> Mapping:
     return spatial(rows, 1) * spatial(1, workers) * repeat(1, wide)
 
 
-def _chunk(problem: Problem, own: Mapping, machine: Machine) -> int:
-    """What a core's own cache keeps of the array and of the sums, beside what is read ahead; on GPUs some steps."""
-    step = own.shape[1]
-    if not machine.is_processor:
-        return GPU.least_part_accesses * step
-    return max(1, machine.fast_memory // 16 // problem.given.dtype.nbytes // step) * step
+def _ranges(problem: Problem, own: Mapping, machine: Machine) -> Iterator[Ranges]:
+    """As many as threads that have no line of their own, or blocks that keep a GPU's memory busy."""
+    outer, along, _ = problem.given.shape
+    rows, step = own.shape
+    if not isinstance(outer, int) or not isinstance(along, int) or rows > 1 or not outer:
+        return
+    wanted = machine.threads if machine.is_processor else _fewest(machine)
+    most = min(ceil(wanted / outer), along // (4 * step))
+    if most > 1:
+        yield Ranges(own, most)
 
 
 def _seconds(problem: Problem, machine: Machine) -> float:

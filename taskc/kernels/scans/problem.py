@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
 
+import taskc as tc
 from taskc import CompileError, DType, TensorType, bf16, boolean, f16, f32
 
 
@@ -23,6 +24,33 @@ class Problem:
         """What is computed in."""
         dtype = self.given.dtype
         return f32 if dtype in (f16, bf16) else dtype
+
+    @property
+    def behind(self) -> int:
+        """How far an element lies behind the place of the first sum that it is in."""
+        return 1 if self.exclusive else 0
+
+    @property
+    def place(self) -> Callable[..., Any]:
+        """Where along the axis the sum of a place is, counted as the scan goes."""
+        along = self.given.shape[1]
+
+        @tc.function
+        def place(p: Any) -> Any:
+            return along - 1 - p if self.reverse else p
+
+        return place
+
+    @property
+    def element(self) -> Callable[..., Any]:
+        """Where along the axis the last element is of the sum of a place."""
+        place = self.place
+
+        @tc.function
+        def element(p: Any) -> Any:
+            return place(p - self.behind)
+
+        return element
 
     @property
     def start(self) -> int | float:
