@@ -68,7 +68,10 @@ def test_the_same_bits_on_any_number_of_threads(threads: Any, count: int) -> Non
 
 @tc.kernel(workers=16)
 def in_line(
-    done: tc.inout[tc.i64[BLOCKS]], turn: tc.inout[tc.i64[1]], y: tc.out[tc.i64[BLOCKS, SIZE]]
+    done: tc.inout[tc.i64[BLOCKS]],
+    turn: tc.inout[tc.i64[1]],
+    rounds: tc.i32,
+    y: tc.out[tc.i64[BLOCKS, SIZE]],
 ):
     """Each block waits for the one before it, and stores the how many-eth it was to begin."""
     for b in tc.tiles(BLOCKS, by=1):
@@ -83,7 +86,10 @@ def in_line(
                         seen = tc.atomic_add(done[b - 1], 0)
                 tc.atomic_exchange(done[b], 1)
         for i in tc.spatial(16).repeat(SIZE // 16):
-            y[b, i] = mine[0]
+            more = i
+            for _ in range(rounds):
+                more = (more * 3 + 1) % 1000
+            y[b, i] = mine[0] + more // 1000
 
 
 @pytest.mark.parametrize("count", [1, 2, 5])
@@ -93,7 +99,7 @@ def test_blocks_that_wait_for_those_before_them_are_taken_in_order(
     """A part of its own for each thread would have all of them wait for the first one's end."""
     threads(count)
     for _ in range(5):
-        y = in_line(np.zeros(BLOCKS, np.int64), np.zeros(1, np.int64))
+        y = in_line(np.zeros(BLOCKS, np.int64), np.zeros(1, np.int64), 9)
         begun = y[:, 0]
         assert np.abs(begun - np.arange(BLOCKS)).max() < count
 
