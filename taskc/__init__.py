@@ -111,7 +111,7 @@ from taskc.packed import Packed, pack
 from taskc.settings import VERSION
 
 if TYPE_CHECKING:
-    from taskc import device, onnx, torch
+    from taskc import device, jax, onnx, torch
     from taskc.arguments import ArgumentError, CopyWarning
     from taskc.checking import check
     from taskc.driver import CheckError
@@ -215,6 +215,7 @@ __all__ = [
     "inout",
     "isinf",
     "isnan",
+    "jax",
     "kernel",
     "leading_zeros",
     "load",
@@ -282,6 +283,7 @@ _LOADED_LATER = {
     "check": "taskc.checking",
     "compile": "taskc.onnx.session",
     "device": "taskc.device",
+    "jax": "taskc.jax",
     "load_bundle": "taskc.onnx.bundled",
     "onnx": "taskc.onnx",
     "register_pass": "taskc.user_passes",
@@ -297,7 +299,7 @@ def __getattr__(name: str) -> Any:
         hint = f"; {word}" if word else ""
         raise AttributeError(f"module 'taskc' has no attribute {name!r}{hint}")
     module = importlib.import_module(_LOADED_LATER[name])
-    value = module if name in ("device", "onnx", "torch", "tune") else getattr(module, name)
+    value = module if name in ("device", "jax", "onnx", "torch", "tune") else getattr(module, name)
     globals()[name] = value
     return value
 

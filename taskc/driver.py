@@ -360,8 +360,7 @@ def _processor() -> Backend:
             _assertion_failed(*loaded.compiled.asserts[number - 1])
 
         def run(bound: Bound) -> None:
-            if bound.of_torch:
-                cpu.admit_tensors()
+            cpu.admit(bound.of_torch, bound.of_jax)
             number = loaded.run(bound.values, bound.dimensions)
             if number:
                 failed(number)
@@ -383,7 +382,7 @@ def loaded_program(made: Program, kernels: list[Loaded], blocks: list[Block]) ->
     kernels  in the order of their first calls
     blocks   the memory of its temporaries
     """
-    from taskc.backend.cpu.target import LoadedProgram, admit_tensors
+    from taskc.backend.cpu.target import LoadedProgram, admit
 
     passes = registered()
 
@@ -397,8 +396,7 @@ def loaded_program(made: Program, kernels: list[Loaded], blocks: list[Block]) ->
         _assertion_failed(*code.asserts[(number & 0xFFFFFFFF) - 1])
 
     def run(bound: Bound) -> None:
-        if bound.of_torch:
-            admit_tensors()
+        admit(bound.of_torch, bound.of_jax)
         number = loaded.run(bound.values, bound.dimensions)
         if number:
             failed(number)

@@ -34,7 +34,8 @@ BELOW: dict[str, tuple[str, ...]] = {
     "settings": ("errors",),
     "packed": ("ir",),
     "machine": ("backend.cpu", "settings"),
-    "arguments": ("ir", "dlpack", "packed", "places"),
+    "jax_arrays": (),
+    "arguments": ("ir", "dlpack", "jax_arrays", "packed", "places"),
     "sized": ("arguments",),
     "launches": ("sized",),
     "planning": ("passes", "sized"),
@@ -46,7 +47,10 @@ BELOW: dict[str, tuple[str, ...]] = {
     "bundle_file": ("errors",),
     "bundle": ("driver", "bundle_file"),
     "device": ("backend.cuda",),
-    "torch": ("driver",),
+    "backward": ("lang",),
+    "xla": (),
+    "torch": ("backward", "driver"),
+    "jax": ("backward", "driver", "xla"),
     "torch_tensors": (),
     "checking": ("driver",),
     "mutation": ("checking",),
@@ -56,7 +60,7 @@ BELOW: dict[str, tuple[str, ...]] = {
     "onnx": ("kernels", "bundle"),
     "commands": ("onnx", "profiling"),
     "cli": ("commands",),
-    "": ("annotations", "cli", "device", "torch"),
+    "": ("annotations", "cli", "device", "jax", "torch"),
     "__main__": ("",),
 }
 
@@ -65,7 +69,7 @@ USE_PUBLIC_NAMES = {"kernels", "onnx", "commands", "cli"}
 
 # Third-party modules that may be imported at module level only in the part given.
 HOMES = {"cuda": "backend.cuda", "llvmlite": "backend.cpu", "onnx": "onnx"}
-NEVER = {"torch"}
+NEVER = {"jax", "torch"}
 
 
 @dataclass(frozen=True, slots=True)
