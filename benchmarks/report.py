@@ -16,7 +16,8 @@ from statistics import geometric_mean
 from typing import Any
 
 PACKAGES = (
-    *("numpy", "ml_dtypes", "lark", "llvmlite", "onnxruntime", "torch", "cuda-bindings"),
+    *("numpy", "ml_dtypes", "lark", "llvmlite", "onnxruntime", "torch", "jax"),
+    "cuda-bindings",
     "nvidia-cuda-nvrtc",
 )
 
