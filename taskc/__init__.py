@@ -7,6 +7,7 @@ from taskc import f32, repeat, spatial
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
 
 from taskc.annotations import (
@@ -296,8 +297,12 @@ _LOADED_LATER = {
 def __getattr__(name: str) -> Any:
     if name not in _LOADED_LATER:
         word = importlib.import_module("taskc.lang.peers").word_for(name)
+        # `from taskc import name` asks so, and of an AttributeError Python keeps no text.
+        if word and sys._getframe(1).f_code.co_name == "_handle_fromlist":
+            raise ImportError(f"cannot import name {name!r} from 'taskc'; {word}", name="taskc")
         hint = f"; {word}" if word else ""
-        raise AttributeError(f"module 'taskc' has no attribute {name!r}{hint}")
+        said = f"module 'taskc' has no attribute {name!r}{hint}"
+        raise AttributeError(said, name=name, obj=sys.modules[__name__])
     module = importlib.import_module(_LOADED_LATER[name])
     value = module if name in ("device", "jax", "onnx", "torch", "tune") else getattr(module, name)
     globals()[name] = value
