@@ -31,7 +31,7 @@ from taskc.annotations import (
     u32,
     u64,
 )
-from taskc.errors import CompileError, Finding, InternalError, Location
+from taskc.errors import CheckError, CompileError, Finding, InternalError, Location
 from taskc.ir.mapping import Mapping, auto_map, mapping, repeat, replicate, spatial
 from taskc.ir.types import DType, TensorType
 from taskc.lang import cuda
@@ -115,7 +115,6 @@ if TYPE_CHECKING:
     from taskc import device, jax, onnx, torch
     from taskc.arguments import ArgumentError, CopyWarning
     from taskc.checking import check
-    from taskc.driver import CheckError
     from taskc.tune.template import tune
     from taskc.user_passes import register_pass
 
@@ -279,7 +278,6 @@ __all__ = [
 # The driver, and the targets and passes behind it, load when they are first asked for.
 _LOADED_LATER = {
     "ArgumentError": "taskc.arguments",
-    "CheckError": "taskc.driver",
     "CopyWarning": "taskc.arguments",
     "check": "taskc.checking",
     "compile": "taskc.onnx.session",

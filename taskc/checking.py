@@ -19,7 +19,7 @@ import numpy as np
 
 from taskc.arguments import Bound
 from taskc.backend import sim
-from taskc.driver import check_target, scheduled, signature
+from taskc.driver import scheduled, signature
 from taskc.errors import CompileError, Finding, InternalError
 from taskc.ir import nodes as ir
 from taskc.ir.arithmetic import MATH_FUNCTIONS
@@ -34,6 +34,7 @@ from taskc.machine import machine
 from taskc.packed import Packed
 from taskc.passes.pipeline import lower_steps
 from taskc.passes.prove import findings as proof_errors
+from taskc.targets import check_target
 
 Progress: TypeAlias = Callable[[str], None]
 

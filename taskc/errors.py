@@ -126,6 +126,17 @@ class Finding:
         }
 
 
+class CheckError(Exception):
+    """A kernel did something wrong while it ran. `findings` say what, and where."""
+
+    def __init__(self, findings: tuple[Finding, ...]) -> None:
+        super().__init__(findings)
+        self.findings = findings
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.findings))
+
+
 def _paragraph(label: str, message: str, location: Location) -> Iterator[str]:
     place = str(location)
     yield f"{place}: {label}: {message}" if place else f"{label}: {message}"

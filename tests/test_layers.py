@@ -40,10 +40,11 @@ BELOW: dict[str, tuple[str, ...]] = {
     "launches": ("sized",),
     "planning": ("passes", "sized"),
     "user_passes": ("lang", "machine", "passes"),
-    "driver": (
-        *("lang", "passes", "backend.cpu", "backend.cuda", "backend.sim"),
-        *("launches", "machine", "planning", "settings", "user_passes"),
+    "targets": (
+        *("backend.cpu", "backend.cuda", "backend.sim"),
+        *("planning", "settings", "user_passes"),
     ),
+    "driver": ("launches", "targets"),
     "bundle_file": ("errors",),
     "bundle": ("driver", "bundle_file"),
     "device": ("backend.cuda",),

@@ -14,6 +14,7 @@ MODULES = TESTS.parent / "taskc"
 # Parts that show only in what they are parts of: by the file that tests the whole, the modules of its folder.
 ELSEWHERE = {
     "test_cli.py": "__main__",
+    "test_driver.py": "targets",  # what calls run on
     "backend/cuda/test_streams.py": "device",  # public names of what is there
     # The facts of a program are what is known, and what a search finds.
     "analysis/test_facts.py": "analysis/known analysis/prover",
