@@ -59,11 +59,14 @@ class Flow:
         step: int,
         body: Callable[[Value], None],
         goes_on: Callable[[], Value] | None = None,
+        *,
+        looks: bool = False,
     ) -> None:
         """Writes a loop over a scalar, which doesn't wrap however near its end is to its type's.
 
         Only what is left of a loop tells that: a larger step than 1 may come out on its other side. Where
-        `goes_on` doesn't hold at the beginning of an iteration, it ends there.
+        `goes_on` doesn't hold at the beginning of an iteration, it ends there. One that `looks` does so for
+        signals behind each iteration that isn't the last.
         """
         builder = self.builder
         inside, end = builder.label("body"), builder.label("end")
@@ -90,17 +93,55 @@ class Flow:
                 builder.start(label)
             body(Value(variable, start.dtype))
         builder.emit(f"{following} = add {kind} {variable}, {step}")
-        builder.lines[phi] = (
-            f"  {variable} = phi {kind} [ {start.text}, %{before} ], [ {following}, %{builder.block} ]"
-        )
-        if is_exact:
-            builder.jump(head)
-        else:
+        if not is_exact or looks:
+            more = builder.label("more") if looks else head
             ends = (stop.text, variable) if step > 0 else (variable, stop.text)
             left = builder.impure(f"sub {kind} {ends[0]}, {ends[1]}")
             test = builder.impure(f"icmp ugt {kind} {left}, {abs(step)}")
-            builder.emit(f"br i1 {test}, label %{head}, label %{end}")
+            builder.emit(f"br i1 {test}, label %{more}, label %{end}")
+            if looks:
+                builder.start(more)
+                again = builder.label("again")
+                builder.lines += look_text(builder.label("look"), again, "exit")
+                builder.start(again)
+        if is_exact or looks:
+            builder.jump(head)
+        builder.lines[phi] = (
+            f"  {variable} = phi {kind} [ {start.text}, %{before} ], [ {following}, %{builder.block} ]"
+        )
         builder.start(end)
+
+    def count_looking(
+        self,
+        start: Value,
+        stop: Value,
+        step: int,
+        body: Callable[[Value], None],
+        goes_on: Callable[[], Value] | None = None,
+        *,
+        turns: int | None,
+    ) -> None:
+        """Writes the same loop, which looks for signals after so many turns; None for one that doesn't."""
+        if turns is None or not self.looks:
+            self.count(start, stop, step, body, goes_on)
+            return
+        most = int(start.dtype.maximum) // abs(step)
+        reach = abs(step) * max(1, min(turns, most))
+        if reach == abs(step):
+            self.count(start, stop, step, body, goes_on, looks=True)
+            return
+
+        def part(first: Value) -> None:
+            """Some turns, as far as the type's numbers or those that are left reach."""
+            builder, kind = self.builder, first.type
+            ends = (stop.text, first.text) if step > 0 else (first.text, stop.text)
+            left = builder.impure(f"sub {kind} {ends[0]}, {ends[1]}")
+            test = builder.impure(f"icmp ugt {kind} {left}, {reach}")
+            far = builder.impure(f"add {first.typed}, {reach if step > 0 else -reach}")
+            last = builder.impure(f"select i1 {test}, {kind} {far}, {stop.typed}")
+            self.count(first, Value(last, stop.dtype), step, body, goes_on)
+
+        self.count(start, stop, reach if step > 0 else -reach, part, goes_on, looks=True)
 
     def repeat(self, condition: Callable[[], Value], body: Callable[[], None]) -> None:
         """Writes a loop that goes on as long as a condition holds, the same on all lanes.
