@@ -501,7 +501,10 @@ class Emitter:
         goes_on: Callable[[], Value] | None = None,
     ) -> None:
         turns = self.turns_between_looks.get(loop.variable)
-        self.flow.count_looking(start, stop, loop.step, run, goes_on, turns=turns)
+        if turns is None:
+            self.flow.count(start, stop, loop.step, run, goes_on)
+        else:
+            self.flow.count_in_parts(start, stop, loop.step, run, goes_on, turns)
 
     def _anywhere(self, condition: Expression, is_same: bool) -> Value:
         """Whether a condition holds on any lane that takes part."""

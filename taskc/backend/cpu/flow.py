@@ -59,14 +59,11 @@ class Flow:
         step: int,
         body: Callable[[Value], None],
         goes_on: Callable[[], Value] | None = None,
-        *,
-        looks: bool = False,
     ) -> None:
         """Writes a loop over a scalar, which doesn't wrap however near its end is to its type's.
 
         Only what is left of a loop tells that: a larger step than 1 may come out on its other side. Where
-        `goes_on` doesn't hold at the beginning of an iteration, it ends there. One that `looks` does so for
-        signals behind each iteration that isn't the last.
+        `goes_on` doesn't hold at the beginning of an iteration, it ends there.
         """
         builder = self.builder
         inside, end = builder.label("body"), builder.label("end")
@@ -93,55 +90,64 @@ class Flow:
                 builder.start(label)
             body(Value(variable, start.dtype))
         builder.emit(f"{following} = add {kind} {variable}, {step}")
-        if not is_exact or looks:
-            more = builder.label("more") if looks else head
-            ends = (stop.text, variable) if step > 0 else (variable, stop.text)
-            left = builder.impure(f"sub {kind} {ends[0]}, {ends[1]}")
-            test = builder.impure(f"icmp ugt {kind} {left}, {abs(step)}")
-            builder.emit(f"br i1 {test}, label %{more}, label %{end}")
-            if looks:
-                builder.start(more)
-                again = builder.label("again")
-                builder.lines += look_text(builder.label("look"), again, "exit")
-                builder.start(again)
-        if is_exact or looks:
-            builder.jump(head)
         builder.lines[phi] = (
             f"  {variable} = phi {kind} [ {start.text}, %{before} ], [ {following}, %{builder.block} ]"
         )
+        if is_exact:
+            builder.jump(head)
+        else:
+            ends = (stop.text, variable) if step > 0 else (variable, stop.text)
+            left = builder.impure(f"sub {kind} {ends[0]}, {ends[1]}")
+            test = builder.impure(f"icmp ugt {kind} {left}, {abs(step)}")
+            builder.emit(f"br i1 {test}, label %{head}, label %{end}")
         builder.start(end)
 
-    def count_looking(
+    def count_in_parts(
         self,
         start: Value,
         stop: Value,
         step: int,
         body: Callable[[Value], None],
-        goes_on: Callable[[], Value] | None = None,
-        *,
-        turns: int | None,
+        goes_on: Callable[[], Value] | None,
+        turns: int,
     ) -> None:
-        """Writes the same loop, which looks for signals after so many turns; None for one that doesn't."""
-        if turns is None or not self.looks:
+        """Writes a loop that looks for signals after so many turns: a loop around one over a part of the range.
+
+        Whether more than a part is left is told by how far its beginning is from the end, so that nothing wraps.
+        """
+        if not self.looks:
             self.count(start, stop, step, body, goes_on)
             return
-        most = int(start.dtype.maximum) // abs(step)
-        reach = abs(step) * max(1, min(turns, most))
-        if reach == abs(step):
-            self.count(start, stop, step, body, goes_on, looks=True)
-            return
-
-        def part(first: Value) -> None:
-            """Some turns, as far as the type's numbers or those that are left reach."""
-            builder, kind = self.builder, first.type
-            ends = (stop.text, first.text) if step > 0 else (first.text, stop.text)
-            left = builder.impure(f"sub {kind} {ends[0]}, {ends[1]}")
-            test = builder.impure(f"icmp ugt {kind} {left}, {reach}")
-            far = builder.impure(f"add {first.typed}, {reach if step > 0 else -reach}")
-            last = builder.impure(f"select i1 {test}, {kind} {far}, {stop.typed}")
-            self.count(first, Value(last, stop.dtype), step, body, goes_on)
-
-        self.count(start, stop, reach if step > 0 else -reach, part, goes_on, looks=True)
+        builder = self.builder
+        part, again, end = builder.label("part"), builder.label("again"), builder.label("end")
+        reach = step * max(1, min(turns, int(start.dtype.maximum) // abs(step)))
+        least = self.elementwise.saturating_difference(stop, constant(reach, stop.dtype))
+        kind, first = start.type, builder.name("i")
+        before = builder.block
+        builder.jump(part)
+        builder.start(part)
+        phi = len(builder.lines)
+        builder.emit("")
+        compare = "slt" if step > 0 else "sgt"
+        more = builder.impure(f"icmp {compare} {kind} {first}, {least.text}")
+        far = builder.impure(f"add {kind} {first}, {reach}")
+        last = builder.impure(f"select i1 {more}, {kind} {far}, {stop.typed}")
+        with self.values.nested():
+            self.count(Value(first, start.dtype), Value(last, stop.dtype), step, body, goes_on)
+        look = builder.label("look")
+        builder.emit(f"br i1 {more}, label %{look}.if, label %{end}")
+        builder.start(f"{look}.if")
+        builder.lines += look_text(look, again, "exit")
+        builder.start(again)
+        if goes_on is None:
+            builder.jump(part)
+        else:
+            with self.values.nested(), self.values.under(None, self.values.mask):
+                builder.branch(goes_on(), part, end)
+        builder.lines[phi] = (
+            f"  {first} = phi {kind} [ {start.text}, %{before} ], [ {last}, %{builder.block} ]"
+        )
+        builder.start(end)
 
     def repeat(self, condition: Callable[[], Value], body: Callable[[], None]) -> None:
         """Writes a loop that goes on as long as a condition holds, the same on all lanes.

@@ -12,7 +12,7 @@ from taskc.analysis.facts import Facts
 from taskc.backend.cpu.cost import own_cost
 from taskc.ir import nodes as ir
 from taskc.ir.code_size import trip_count
-from taskc.ir.nodes import Statement, Variable
+from taskc.ir.nodes import Expression, Statement, Variable
 from taskc.ir.rewrite import statements, walk_statements
 
 # Operations of a block: a loop of at most so many doesn't look, such as a GEMM's over k.
@@ -62,10 +62,21 @@ def _most_trips(loop: ir.For, facts: Facts | None) -> int:
     trips = trip_count(loop)
     if trips is not None:
         return trips
-    dtype, most = loop.variable.dtype, None
-    if facts is not None:
-        low, high = (loop.start, loop.stop) if loop.step > 0 else (loop.stop, loop.start)
-        most = facts.interval(ir.Binary("-", high, low)).high
-    if most is None:
-        most = int(dtype.maximum) - int(dtype.minimum)
+    assert facts is not None
+    dtype = loop.variable.dtype
+    far = int(dtype.maximum) - int(dtype.minimum)
+    distances = [
+        facts.interval(
+            ir.Binary("-", *((stop, loop.start) if loop.step > 0 else (loop.start, stop)))
+        )
+        for stop in _ends(loop.stop, "min" if loop.step > 0 else "max")
+    ]
+    most = min([far if distance.high is None else distance.high for distance in distances])
     return -(-max(0, most) // abs(loop.step))
+
+
+def _ends(stop: Expression, nearest: str) -> tuple[Expression, ...]:
+    """What a loop doesn't pass: of min(a, b) both."""
+    if isinstance(stop, ir.Binary) and stop.operator == nearest:
+        return *_ends(stop.left, nearest), *_ends(stop.right, nearest)
+    return (stop,)
