@@ -19,6 +19,7 @@ import numpy as np
 
 from taskc.arguments import Bound
 from taskc.backend import sim
+from taskc.backend.sim.debugger import open_debugger
 from taskc.driver import check_target, scheduled, signature
 from taskc.errors import CompileError, Finding, InternalError
 from taskc.ir import nodes as ir
@@ -310,7 +311,7 @@ class _Examination:
             self.run(name, kernel, is_last=is_last)
 
     def run(self, name: str, kernel: ir.Kernel, *, is_last: bool) -> None:
-        """Runs one program; at the end of its stage under all the schedules."""
+        """Runs one program; at the end of its stage under all the schedules. Breakpoints are the author's program's."""
         self.progress(f"running it after {name}")
         start = time.perf_counter()
         by_phases = ir.STAGES.index(kernel.stage) < ir.STAGES.index("synchronized")
@@ -326,6 +327,7 @@ class _Examination:
                 seed=seed,
                 statistics=is_last and seed is None,
                 shared_limit=TARGETS[kernel.target].shared_bytes,
+                on_stop=open_debugger if kernel is self.kernel else None,
             )
             if seed is None:
                 self.steps.append(Examined(name, kernel, report, 0.0))

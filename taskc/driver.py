@@ -9,6 +9,7 @@ all of its checks; `cuda` copies NumPy's arrays to the first device, and the out
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import threading
@@ -47,6 +48,8 @@ if TYPE_CHECKING:
     from taskc.backend.cpu.compile import Loaded
     from taskc.backend.cuda.compiled import Compiled
     from taskc.backend.cuda.launch import Loaded as OnDevice
+
+logger = logging.getLogger(__name__)
 
 Call: TypeAlias = Callable[..., Any]
 
@@ -96,6 +99,7 @@ class Backend:
     program    makes a runner of a whole program, given those of its kernels in the order of their first calls;
                None where the target runs them one by one
     machine    for which machine programs are scheduled that run on such arguments; None: for the processor at hand
+    stops      whether a `breakpoint()` does anything there
     """
 
     compile: Callable[[Kernel, Hashable], Runner]
@@ -104,6 +108,7 @@ class Backend:
     place: Callable[[list[Any]], StreamDevice | None] = lambda arrays: None
     program: Callable[[Program, list[Runner]], Runner] | None = None
     machine: Callable[[Sequence[Any]], str | None] = lambda values: None
+    stops: bool = False
 
 
 def call(
@@ -212,10 +217,22 @@ def compile(
     target = target or entry.target
 
     def make() -> Runner:
+        backend = find_target(target)
         with deep(definition.ir.loc):
-            return find_target(target).compile(definition.ir, facts)
+            if not backend.stops:
+                _tell_of_breakpoints(definition.ir, target)
+            return backend.compile(definition.ir, facts)
 
     return entry.once((target, facts)).runner(make)
+
+
+def _tell_of_breakpoints(kernel: Kernel, target: str) -> None:
+    """Breakpoints would be passed over in silence, where a target or the place of arrays is named."""
+    for node in walk(kernel.body):
+        if isinstance(node, ir.Breakpoint):
+            text = "%s: breakpoint() is left out on the target %s; TASKC_TARGET=sim stops there"
+            logger.warning(text, node.loc, target)
+            return
 
 
 _NO_CALL = Bound((), {}, None)
@@ -317,6 +334,7 @@ _made: dict[str, Backend] = {}
 
 def _simulator() -> Backend:
     from taskc.backend import sim
+    from taskc.backend.sim.debugger import open_debugger
     from taskc.passes.prove import prove
 
     def compile(kernel: Kernel, facts: Hashable) -> Runner:
@@ -325,14 +343,20 @@ def _simulator() -> Backend:
 
         def run(bound: Bound) -> None:
             with unpacked(kernel.parameters, bound.values) as values:
-                report = sim.run(proved, values, dimensions=bound.dimensions, on_print=_print)
+                report = sim.run(
+                    proved,
+                    values,
+                    dimensions=bound.dimensions,
+                    on_print=_print,
+                    on_stop=open_debugger,
+                )
                 errors = tuple([f for f in report.findings if f.severity == "error"])
                 if errors:
                     raise CheckError(errors)
 
         return Runner(run)
 
-    return Backend(compile)
+    return Backend(compile, stops=True)
 
 
 def _print(line: str) -> None:

@@ -293,6 +293,10 @@ class Statements:
         found = tuple([self.expression(value, None) for value in values])
         return ir.Print(self.names.string(text), found, loc=loc)
 
+    def breakpoint(self, tree: Node, loc: Location) -> Statement:
+        whose = dict([str(token).split("=") for token in tree.children])
+        return ir.Breakpoint(**{who: int(number) for who, number in whose.items()}, loc=loc)
+
     def ring_step(self, tree: Node, loc: Location) -> Statement:
         operation, name, step = tree.children
         ring = self.names.find(name, ir.Ring)

@@ -13,7 +13,7 @@ from taskc.backend.sim import analysis, units
 from taskc.backend.sim.accesses import Accesses
 from taskc.backend.sim.asynchronous import BulkCopies
 from taskc.backend.sim.binding import bind_arguments, known_shape, shared_end, typed
-from taskc.backend.sim.breakpoints import Breakpoints, Chosen, Stop, is_attended, open_debugger
+from taskc.backend.sim.breakpoints import Breakpoints, Chosen, Stop
 from taskc.backend.sim.clusters import Clusters
 from taskc.backend.sim.collective import Collectives
 from taskc.backend.sim.expressions import Expressions
@@ -68,8 +68,9 @@ def run(
     shared_limit  bytes of shared memory that a block may have
     on_print      is given each line that the kernel prints; the default drops them
     stop          whose breakpoints stop: (block, worker), "all", or by default, for each
-                  breakpoint, the worker of block 0 that comes to it first
-    on_stop       is given each stop; the default is Python's debugger, if stdin is a terminal
+                  breakpoint, the worker that comes to it first of those that it names
+    on_stop       is given each stop, and may return where its worker stops again: "next" is before
+                  the next line; without it, breakpoints are nothing
     """
     findings = Findings(stop_at, until_error=until_error)
     with np.errstate(all="ignore"):
@@ -77,8 +78,6 @@ def run(
             kernel, arguments, findings, on_print or (lambda line: None), seed, dimensions
         )
         simulation.state.statistics = statistics
-        if on_stop is None and is_attended():
-            on_stop = open_debugger
         Breakpoints(simulation.statements, stop, on_stop)
         with suppress(Enough):
             simulation.execute()
