@@ -295,7 +295,8 @@ class Statements:
 
     def breakpoint(self, tree: Node, loc: Location) -> Statement:
         whose = dict([str(token).split("=") for token in tree.children])
-        return ir.Breakpoint(**{who: int(number) for who, number in whose.items()}, loc=loc)
+        block, worker = [int(whose[who]) if who in whose else None for who in ("block", "worker")]
+        return ir.Breakpoint(block, worker, loc=loc)
 
     def ring_step(self, tree: Node, loc: Location) -> Statement:
         operation, name, step = tree.children
@@ -393,6 +394,6 @@ _STATEMENTS: dict[str, _Statement] = {
     name: getattr(Statements, name)
     for name in (
         "pass_ scope if_ for_ grid pipeline each roles let allocate peer store atomic do move mma"
-        " reduce scan print ring_step barrier ring table snippet combine"
+        " reduce scan print breakpoint ring_step barrier ring table snippet combine"
     ).split()
 }

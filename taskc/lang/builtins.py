@@ -277,7 +277,8 @@ def _named(context: Context, what: str, node: ast.expr | None) -> int | tuple[in
     numbers = value if isinstance(value, tuple) else (value,)
     if not all(type(number) is int and number >= 0 for number in numbers):
         hint = "whether it stops can depend on anything: if x > 1: breakpoint()"
-        raise context.error(f"{what} is a constant, and this is {describe(value)}", node, hint)
+        is_number = f"breakpoint's {what} is a constant number from 0 on"
+        raise context.error(f"{is_number}, and this is {describe(value)}", node, hint)
     return value if isinstance(value, tuple) else numbers[0]
 
 
@@ -286,7 +287,9 @@ def _tile(
 ) -> list[tuple[ir.Variable, int, int]]:
     """Of each dimension of the loop over tiles: its variable, its step, and which tile is meant."""
     if context.tiles is None:
-        raise context.error("no loop over tiles is around here", node, "a block has a number: block=3")
+        raise context.error(
+            "no loop over tiles is around here", node, "a block has a number: block=3"
+        )
     if len(numbers) != len(context.tiles.by):
         most = counted(len(context.tiles.by), "dimension")
         raise context.error(f"the loop over tiles has {most}, and this {len(numbers)}", node)

@@ -5,7 +5,7 @@
 (Pdb) p i, twice
 (4, 8.0)
 
-The frame has one line of code, made for it, with the kernel's file, name and line, and what the worker sees is its local
+The frame has one line of code, made for it, with the kernel's file, name and line; what the worker sees is its local
 names. It runs in a thread, so that nothing of the simulator lies around it, and calls `sys.breakpointhook`: whichever
 debugger Python is told to open looks at a frame like any other.
 """
@@ -96,7 +96,9 @@ def _wanted(tracer: Any) -> After:
     if tracer is None:
         return None
     debugger = getattr(tracer, "__self__", None)
-    if isinstance(debugger, bdb.Bdb) and debugger.stoplineno == -1:  # goes on to lines that were set
+    if (
+        isinstance(debugger, bdb.Bdb) and debugger.stoplineno == -1
+    ):  # goes on to lines that were set
         return frozenset(bdb.Breakpoint.bplist)
     return "next"
 
