@@ -13,6 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -33,10 +34,37 @@ from taskc.lang.program import ProgramDefinition
 from taskc.launches import launches
 from taskc.machine import machine
 from taskc.packed import Packed
-from taskc.passes.pipeline import lower_steps
+from taskc.passes.pipeline import lower_steps, passes_of
 from taskc.passes.prove import findings as proof_errors
 
-Progress: TypeAlias = Callable[[str], None]
+
+@dataclass(frozen=True, slots=True)
+class Doing:
+    """What a check is at.
+
+    text    says it: "running it after hoist"
+    step    of `steps`, from 0 on: proving it, running it as it was written, and after each pass
+    block   of `blocks`, how many of those that run have ended
+    """
+
+    text: str
+    step: int
+    steps: int
+    block: int = 0
+    blocks: int = 0
+
+    @property
+    def share(self) -> float:
+        """Of the steps, how much is done."""
+        return (self.step + self.block / max(self.blocks, 1)) / self.steps
+
+    def __str__(self) -> str:
+        of_blocks = f", block {self.block} of {self.blocks}" if self.blocks > 1 else ""
+        return f"{self.text} ({self.step + 1} of {self.steps}{of_blocks})"
+
+
+Progress: TypeAlias = "Callable[[Doing | None], None]"
+"""Is told of what comes next; None where a debugger opens."""
 
 _CLOSE = 1e-3  # how far float atomics may be apart, which are folded in any order
 
@@ -98,6 +126,7 @@ def check(
     stages: str | Iterable[str] = "all",
     *,
     target: str | None = None,
+    progress: Progress = lambda doing: None,
 ) -> tuple[Finding, ...]:
     """What is wrong with a kernel or a program, each thing once, at its line of Python.
 
@@ -106,11 +135,13 @@ def check(
     stages     which programs are run: "all", after every pass; or those at the end of some stages
     target     the target to lower for, if it isn't the kernel's own; of a processor, "cpu" for the one at hand, what is
                slow on it is found as well
+    progress   is called with what comes next, and how far that is: `progress=print` says so
     """
+    options: dict[str, Any] = {"target": target, "progress": progress}
     if isinstance(definition, ProgramDefinition):
-        return examine_program(definition, arguments, seeds, stages, target=target).findings
+        return examine_program(definition, arguments, seeds, stages, **options).findings
     assert isinstance(definition, KernelDefinition)
-    return examine(definition, arguments, seeds, stages, target=target).findings
+    return examine(definition, arguments, seeds, stages, **options).findings
 
 
 def examine(
@@ -120,7 +151,7 @@ def examine(
     stages: str | Iterable[str] = "all",
     *,
     target: str | None = None,
-    progress: Progress = lambda text: None,
+    progress: Progress = lambda doing: None,
 ) -> Examination:
     """Checks a kernel as `check` does, with what was run and measured. `progress` is called with what comes next."""
     kernel = for_target(definition.ir, target)
@@ -136,7 +167,7 @@ def examine_program(
     stages: str | Iterable[str] = "all",
     *,
     target: str | None = None,
-    progress: Progress = lambda text: None,
+    progress: Progress = lambda doing: None,
 ) -> ProgramExamination:
     """Checks a program as `check` does, and says what was run.
 
@@ -178,7 +209,7 @@ def _bound(definition: Definition, arguments: Sequence[Any] | None) -> Bound:
 
 
 def _behind(place: str, progress: Progress) -> Progress:
-    return lambda text: progress(place + text)
+    return lambda doing: progress(doing and replace(doing, text=place + doing.text))
 
 
 def _examine(
@@ -188,9 +219,9 @@ def _examine(
     wanted: frozenset[str] | None,
     progress: Progress,
 ) -> Examination:
-    progress("proving")
     examination = _Examination(kernel, bound, tuple(seeds), progress)
     if kernel.stage == "parsed":
+        examination.tell("proving")
         errors = proof_errors(kernel)
         if errors:
             return Examination(tuple(map(_as_finding, errors)), (), bound)
@@ -249,7 +280,16 @@ class _Examination:
         self.errors: dict[Any, Finding] = {}
         self.steps: list[Examined] = []
         self.expected: list[Any] | None = None
+        self.at = 0  # of `count` steps
+        self.count = 1 + len(passes_of(kernel))  # the first pass proves
         self.comparison = comparison_of(kernel)
+
+    def tell(self, text: str, block: int = 0, blocks: int = 0) -> None:
+        self.progress(Doing(text, self.at, self.count, block, blocks))
+
+    def _stop(self, stop: sim.Stop) -> object:
+        self.progress(None)
+        return open_debugger(stop)
 
     def found(self) -> tuple[Finding, ...]:
         """The errors of all programs. What is only slow counts where it is so in the last one."""
@@ -266,7 +306,7 @@ class _Examination:
         from taskc.backend.cpu.compile import refuse
         from taskc.backend.cpu.processor import host, typical
 
-        self.progress("compiling it")
+        self.tell("compiling it")
         try:
             refuse(self.kernel)
         except CompileError:  # no processor runs it
@@ -292,6 +332,7 @@ class _Examination:
         pending: tuple[str, ir.Kernel] | None = None
         try:
             for step in lower_steps(self.kernel):
+                self.at += 1
                 if step.kernel is before:
                     continue
                 if pending is not None:
@@ -312,7 +353,12 @@ class _Examination:
 
     def run(self, name: str, kernel: ir.Kernel, *, is_last: bool) -> None:
         """Runs one program; at the end of its stage under all the schedules. Breakpoints are the author's program's."""
-        self.progress(f"running it after {name}")
+        text = (
+            f"running it after {name}"
+            if kernel is not self.kernel
+            else "running it as it was written"
+        )
+        self.tell(text)
         start = time.perf_counter()
         by_phases = ir.STAGES.index(kernel.stage) < ir.STAGES.index("synchronized")
         schedules: tuple[int | None, ...] = (None,)
@@ -327,7 +373,8 @@ class _Examination:
                 seed=seed,
                 statistics=is_last and seed is None,
                 shared_limit=TARGETS[kernel.target].shared_bytes,
-                on_stop=open_debugger if kernel is self.kernel else None,
+                on_stop=self._stop if kernel is self.kernel else None,
+                on_blocks=partial(self.tell, text),
             )
             if seed is None:
                 self.steps.append(Examined(name, kernel, report, 0.0))
