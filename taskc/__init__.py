@@ -13,11 +13,15 @@ from typing import TYPE_CHECKING, Any
 from taskc.annotations import (
     bf16,
     boolean,
+    f4e2m1,
+    f6e2m3,
+    f6e3m2,
     f8e4m3,
     f8e5m2,
     f16,
     f32,
     f64,
+    i4,
     i8,
     i16,
     i32,
@@ -26,6 +30,7 @@ from taskc.annotations import (
     out,
     tf32,
     typed,
+    u4,
     u8,
     u16,
     u32,
@@ -196,6 +201,9 @@ __all__ = [
     "exp",
     "exp2",
     "expm1",
+    "f4e2m1",
+    "f6e2m3",
+    "f6e3m2",
     "f8e4m3",
     "f8e5m2",
     "f16",
@@ -207,6 +215,7 @@ __all__ = [
     "fmod",
     "function",
     "gelu",
+    "i4",
     "i8",
     "i16",
     "i32",
@@ -266,6 +275,7 @@ __all__ = [
     "truncdiv",
     "tune",
     "typed",
+    "u4",
     "u8",
     "u16",
     "u32",
@@ -311,4 +321,8 @@ def _run(definition: Definition, args: tuple[Any, ...], keywords: dict[str, Any]
     return importlib.import_module("taskc.driver").call(definition, args, keywords)
 
 
-set_runner(_run)
+def _picture(definition: Definition) -> str:
+    return str(importlib.import_module("taskc.notebooks").html(definition))
+
+
+set_runner(_run, _picture)

@@ -64,6 +64,8 @@ ELSEWHERE = {
     "onnx/test_indices.py": "onnx/operators/scattering",
     "onnx/test_integer_products.py": "onnx/operators/integers onnx/operators/quantized_convolutions",
     "onnx/test_products.py": "onnx/operators/products",
+    "onnx/test_random_images.py": "onnx/operators/columns onnx/operators/deformable onnx/operators/matrices"
+    " onnx/operators/regions onnx/operators/sampling",
     "onnx/test_selections.py": "onnx/operators/selections onnx/stages",
     "onnx/passes/test_blocked_images.py": "onnx/operators/blocked",
     "onnx/passes/test_recognize_attention.py": "onnx/passes/tensors",

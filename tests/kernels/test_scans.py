@@ -1,4 +1,4 @@
-"""Cumulative sums against NumPy, and against the simulator."""
+"""Cumulative sums and products against NumPy, and against the simulator."""
 
 from typing import Any
 
@@ -6,15 +6,17 @@ import numpy as np
 import pytest
 
 import taskc as tc
-from taskc.kernels.scans import cumsum
+from taskc.kernels.scans import cumprod, cumsum
 
 
-def expected(x: np.ndarray, axis: int, *, exclusive: bool, reverse: bool) -> np.ndarray:
-    """By NumPy, which adds in the same order."""
+def expected(
+    x: np.ndarray, axis: int, *, exclusive: bool, reverse: bool, fold: Any = np.add
+) -> np.ndarray:
+    """By NumPy, which folds in the same order."""
     x = np.flip(x, axis) if reverse else x
-    y = np.cumsum(x, axis, dtype=x.dtype)
+    y = fold.accumulate(x, axis, dtype=x.dtype)
     if exclusive:
-        first = np.zeros_like(x.take([0], axis))
+        first = np.full_like(x.take([0], axis), fold.identity)
         y = np.concatenate([first, y.take(range(x.shape[axis] - 1), axis)], axis)
     return np.flip(y, axis) if reverse else y
 
@@ -28,6 +30,20 @@ def test_sizes(n: int, exclusive: bool, reverse: bool, same_bits: Any) -> None:
         x = np.random.default_rng(n).standard_normal(shape).astype(np.float32)
         y = same_bits(lambda shape=shape, axis=axis: cumsum(shape, axis, **options), x)
         np.testing.assert_array_equal(y, expected(x, axis, **options), strict=True)
+
+
+@pytest.mark.parametrize("exclusive", [False, True])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_products(exclusive: bool, reverse: bool, same_bits: Any) -> None:
+    options = {"exclusive": exclusive, "reverse": reverse}
+    for dtype in (np.float32, np.int32):  # integers wrap
+        for shape, axis in (((3, 37), -1), ((37, 3), 0), ((2, 1, 17), 1)):
+            x = np.random.default_rng(0).integers(-7, 8, shape).astype(dtype)
+            given = tc.f32 if dtype is np.float32 else tc.i32
+            y = same_bits(lambda: cumprod(shape, axis, dtype=given, **options), x)
+            np.testing.assert_array_equal(
+                y, expected(x, axis, fold=np.multiply, **options), strict=True
+            )
 
 
 @pytest.mark.parametrize("dtype", [tc.i8, tc.u16, tc.i32, tc.i64, tc.f64])
@@ -65,3 +81,5 @@ def test_refusals() -> None:
         cumsum((3, 4), 2)
     with pytest.raises(tc.CompileError, match="there is no sum of bool"):
         cumsum((3,), 0, dtype=tc.boolean)
+    with pytest.raises(tc.CompileError, match="there is no prod of bool"):
+        cumprod((3,), 0, dtype=tc.boolean)
