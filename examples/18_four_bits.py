@@ -31,7 +31,7 @@ def make_product(
     @tc.kernel(workers=lanes, example=example)
     def product(
         a: f32[m, k],
-        b: panels,  # type: ignore[valid-type]
+        b: tc.typed[panels],
         scales: f32[k // group, n],
         c: tc.out[f32[m, n]],
     ) -> None:

@@ -149,6 +149,10 @@ def _names(items: Sequence[Parameter]) -> list[str]:
 
 def _check_type(library: Any, definition: Definition, item: Tensor) -> None:
     """Whether JAX has arrays of a parameter's type as they are."""
+    if item.dtype.is_sub_byte:
+        raise CompileError(
+            f"'{item.name}' is {item.dtype}, whose elements share bytes, and JAX's don't", item.loc
+        )
     dtype = np.dtype(item.dtype.numpy)
     if library.dtypes.canonicalize_dtype(dtype) != dtype:
         raise CompileError(

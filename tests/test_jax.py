@@ -254,6 +254,21 @@ def test_numbers_that_jax_shortens(jax: Any) -> None:
     )
 
 
+def test_elements_that_share_bytes(stand_in: Any) -> None:
+    @tc.kernel(workers=4)
+    def halves(x: tc.i4[4], y: tc.out[i32[4]]):
+        for i in spatial(4):
+            y[i] = x[i].to(i32)
+
+    said = error_of(halves)
+    assert (
+        said
+        == """error: 'x' is i4, whose elements share bytes, and JAX's don't
+      def halves(x: tc.i4[4], y: tc.out[i32[4]]):
+                 ^^^^^^^^^^^"""
+    )
+
+
 def test_an_output_that_is_not_row_major(stand_in: Any) -> None:
     @tc.kernel(workers=4)
     def laid(x: f32[4, 2], y: tc.out[f32[4, 2].laid(repeat(4, 2, order=(1, 0)))]):
