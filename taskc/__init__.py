@@ -12,11 +12,15 @@ from typing import TYPE_CHECKING, Any
 from taskc.annotations import (
     bf16,
     boolean,
+    f4e2m1,
+    f6e2m3,
+    f6e3m2,
     f8e4m3,
     f8e5m2,
     f16,
     f32,
     f64,
+    i4,
     i8,
     i16,
     i32,
@@ -25,6 +29,7 @@ from taskc.annotations import (
     out,
     tf32,
     typed,
+    u4,
     u8,
     u16,
     u32,
@@ -195,6 +200,9 @@ __all__ = [
     "exp",
     "exp2",
     "expm1",
+    "f4e2m1",
+    "f6e2m3",
+    "f6e3m2",
     "f8e4m3",
     "f8e5m2",
     "f16",
@@ -206,6 +214,7 @@ __all__ = [
     "fmod",
     "function",
     "gelu",
+    "i4",
     "i8",
     "i16",
     "i32",
@@ -264,6 +273,7 @@ __all__ = [
     "truncdiv",
     "tune",
     "typed",
+    "u4",
     "u8",
     "u16",
     "u32",
@@ -304,4 +314,8 @@ def _run(definition: Definition, args: tuple[Any, ...], keywords: dict[str, Any]
     return importlib.import_module("taskc.driver").call(definition, args, keywords)
 
 
-set_runner(_run)
+def _picture(definition: Definition) -> str:
+    return str(importlib.import_module("taskc.notebooks").html(definition))
+
+
+set_runner(_run, _picture)

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parent.parent
 # Each part of the package, and the parts right below it: it may import those, whatever is below
 # them, and itself. The empty name is taskc/__init__.py, which holds the public names.
 BELOW: dict[str, tuple[str, ...]] = {
-    "errors": (),
+    "errors": ("markup",),
     "ir": ("errors",),
     "lang": ("ir", "packed"),
     "annotations": ("lang",),
@@ -50,14 +50,15 @@ BELOW: dict[str, tuple[str, ...]] = {
     "torch": ("driver",),
     "torch_tensors": (),
     "checking": ("driver",),
+    "notebooks": ("driver",),
     "mutation": ("checking",),
-    "tune": ("mutation", "device", "markup", "quantities"),
+    "tune": ("mutation", "device", "quantities"),
     "kernels": ("tune",),
     "profiling": ("kernels",),
     "onnx": ("kernels", "bundle"),
     "commands": ("onnx", "profiling"),
     "cli": ("commands",),
-    "": ("annotations", "cli", "device", "torch"),
+    "": ("annotations", "cli", "device", "notebooks", "torch"),
     "__main__": ("",),
 }
 

@@ -14,7 +14,7 @@ from taskc.ir.rewrite import walk
 from taskc.ir.types import DType
 from taskc.lang.context import Context, Frame, Scope
 from taskc.lang.conversions import scalar
-from taskc.lang.expressions import convert_to, unstarred
+from taskc.lang.expressions import convert_to, refuse_sub_byte, unstarred
 from taskc.lang.functions import FunctionDefinition, Outside
 from taskc.lang.intrinsics import INTRINSICS, Intrinsic
 from taskc.lang.operators import compute
@@ -116,6 +116,7 @@ def _typed_constant(context: Context, dtype: DType, node: ast.Call) -> Value:
     """`f32(x)`"""
     if len(node.args) != 1 or node.keywords:
         raise context.error(f"{dtype}(...) takes one value", node)
+    refuse_sub_byte(context, dtype, node)
     return convert_to(context, dtype, context.evaluate(node.args[0]), node.args[0], node)
 
 

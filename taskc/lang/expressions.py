@@ -6,7 +6,7 @@ import ast
 import operator
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from math import prod
+from math import gcd, prod
 from typing import Any
 
 from taskc.errors import CompileError
@@ -102,7 +102,7 @@ def subscript(context: Context, node: ast.Subscript) -> Value:
 
 def read(
     context: Context, tensor: ir.Tensor, indices: tuple[ir.Expression, ...], node: ast.expr
-) -> ir.Read:
+) -> ir.Expression:
     """The element, where it may be read."""
     if tensor.scope == ir.BARRIER:
         raise context.error("an mbarrier has no value", node, "pass it to tc.cuda.mbarrier_...")
@@ -118,8 +118,8 @@ def read(
 
 def readable(
     context: Context, tensor: ir.Tensor, indices: tuple[ir.Expression, ...], node: Located
-) -> ir.Read:
-    """The element of what isn't an output."""
+) -> ir.Expression:
+    """The element of what isn't an output; of a sub-byte type the wider number."""
     if tensor.role == "out" and tensor.scope == ir.GLOBAL:
         raise context.error(
             f"'{tensor.name}' is an output, and has no value to read",
@@ -128,7 +128,9 @@ def readable(
         )
     loc = context.locate(node)
     context.note_read(tensor, loc)
-    return ir.Read(tensor, indices, loc=loc)
+    element = ir.Read(tensor, indices, loc=loc)
+    loaded = tensor.dtype.loaded
+    return element if loaded is None else ir.Cast(element, loaded, loc=loc)
 
 
 def _is_everywhere(owners: Mapping) -> bool:
@@ -262,7 +264,21 @@ def element_type(context: Context, node: ast.expr, what: str) -> DType:
     named = boolean_type(context.evaluate(node))
     if not isinstance(named, DType):
         raise context.error(f"{what}, and this is {describe(named)}", node)
+    refuse_sub_byte(context, named, node)
     return named
+
+
+def refuse_sub_byte(context: Context, dtype: DType, node: Located) -> None:
+    """What a kernel computes or writes has whole bytes."""
+    if dtype.is_sub_byte:
+        unit = gcd(dtype.bits, 8)
+        shared = "a byte" if dtype.bits == unit else f"{dtype.bits // unit} bytes"
+        raise context.error(
+            f"{dtype} is a type of memory that is only read: {8 // unit} elements share {shared}, and"
+            " two workers would write one",
+            node,
+            f"compute on {dtype.loaded}, and store u8 bytes that you put together",
+        )
 
 
 def boolean_type(value: Value) -> Value:

@@ -15,7 +15,7 @@ from taskc.ir.types import DType, TensorType, boolean
 from taskc.lang.calls import Handler, bind
 from taskc.lang.context import Context, Located
 from taskc.lang.conversions import constant_integer, literal, typed
-from taskc.lang.expressions import element_type, place
+from taskc.lang.expressions import element_type, place, refuse_sub_byte
 from taskc.lang.values import (
     NOTHING,
     Transposed,
@@ -86,6 +86,7 @@ def _typed_shape(context: Context, node: ast.expr, what: str) -> TensorType:
             node,
             "for example f32[32, 8]",
         )
+    refuse_sub_byte(context, value.dtype, node)
     for extent in value.shape:
         if not isinstance(extent, int):
             raise context.error(
