@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from taskc.tune.timing import Pairs
 
 PACKAGES = (
-    *("numpy", "ml_dtypes", "lark", "llvmlite", "onnxruntime", "torch", "cuda-bindings"),
+    *("numpy", "ml_dtypes", "lark", "llvmlite", "onnxruntime", "torch", "jax"),
+    "cuda-bindings",
     "nvidia-cuda-nvrtc",
 )
 

@@ -7,6 +7,7 @@ from taskc import f32, repeat, spatial
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
 
 from taskc.annotations import (
@@ -116,7 +117,7 @@ from taskc.packed import Packed, pack
 from taskc.settings import VERSION
 
 if TYPE_CHECKING:
-    from taskc import device, onnx, torch
+    from taskc import device, jax, onnx, torch
     from taskc.arguments import ArgumentError, CopyWarning
     from taskc.checking import check
     from taskc.tune.template import tune
@@ -223,6 +224,7 @@ __all__ = [
     "inout",
     "isinf",
     "isnan",
+    "jax",
     "kernel",
     "leading_zeros",
     "load",
@@ -290,6 +292,7 @@ _LOADED_LATER = {
     "check": "taskc.checking",
     "compile": "taskc.onnx.session",
     "device": "taskc.device",
+    "jax": "taskc.jax",
     "load_bundle": "taskc.onnx.bundled",
     "onnx": "taskc.onnx",
     "register_pass": "taskc.user_passes",
@@ -302,10 +305,14 @@ _LOADED_LATER = {
 def __getattr__(name: str) -> Any:
     if name not in _LOADED_LATER:
         word = importlib.import_module("taskc.lang.peers").word_for(name)
+        # `from taskc import name` asks so, and of an AttributeError Python keeps no text.
+        if word and sys._getframe(1).f_code.co_name == "_handle_fromlist":
+            raise ImportError(f"cannot import name {name!r} from 'taskc'; {word}", name="taskc")
         hint = f"; {word}" if word else ""
-        raise AttributeError(f"module 'taskc' has no attribute {name!r}{hint}")
+        said = f"module 'taskc' has no attribute {name!r}{hint}"
+        raise AttributeError(said, name=name, obj=sys.modules[__name__])
     module = importlib.import_module(_LOADED_LATER[name])
-    value = module if name in ("device", "onnx", "torch", "tune") else getattr(module, name)
+    value = module if name in ("device", "jax", "onnx", "torch", "tune") else getattr(module, name)
     globals()[name] = value
     return value
 

@@ -33,6 +33,7 @@ from taskc.ir.signature import (
     outputs_of,
 )
 from taskc.ir.types import DType, TensorType, from_numpy, u8
+from taskc.jax_arrays import is_array, is_traced
 from taskc.packed import Laid, Packed, packed_argument
 from taskc.places import AnyArray, Device, DeviceArray, is_placed, is_read_only, overlap, start_of
 from taskc.torch_tensors import empty, is_tensor, note_written, readable
@@ -65,12 +66,14 @@ class Bound:
     dimensions  what the symbolic dimensions are
     returned    what the call returns: nothing, an output, or a tuple of them
     of_torch    an argument is a tensor of PyTorch's, and so is what the call returns
+    of_jax      an argument is an array of JAX's: its class
     """
 
     values: tuple[Any, ...]
     dimensions: dict[ir.Variable, int]
     returned: Any
     of_torch: bool = False
+    of_jax: type | None = None
 
 
 class Signature:
@@ -120,6 +123,7 @@ class Signature:
             call.dimensions,
             None if not returned else returned[0] if len(returned) == 1 else returned,
             call.of_torch,
+            call.of_jax,
         )
 
     def shapes_of_outputs(self, given: Mapping[str, Described]) -> list[tuple[int, ...]]:
@@ -160,6 +164,7 @@ class _Call:
     computed: list[tuple[ir.Tensor, ir.Expression, int, _Known]] = field(default_factory=list)
     shifted: list[str] = field(default_factory=list)
     of_torch: bool = False
+    of_jax: type | None = None
     written: list[str] = field(default_factory=list)
 
     def fail(self, parameter: Parameter, problem: str) -> ArgumentError:
@@ -280,6 +285,15 @@ class _Call:
         on_gpu = "lies in a GPU's memory, and the call is to run elsewhere; pass it as a CPU array"
         if hasattr(value, "__cuda_array_interface__"):
             raise self.fail(parameter, on_gpu)
+        if is_traced(value):
+            raise self.fail(
+                parameter,
+                "is traced by JAX, and has no elements; tc.jax.operator() makes a kernel a function that takes it",
+            )
+        if is_array(value):
+            if parameter.role != "in":
+                raise self.fail(parameter, "is written in place, and JAX's arrays never change")
+            self.of_jax = type(value)
         if not hasattr(value, "__dlpack__") or isinstance(value, np.ma.MaskedArray):
             expected = f"{_expected(parameter)}, as a NumPy or DLPack array"
             raise self.fail(parameter, f"must be {expected}, not {_kind(value)}")

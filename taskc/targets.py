@@ -213,14 +213,13 @@ def _on_processor(
     loaded: Loaded | LoadedProgram, assertion: Callable[[int], tuple[str, Location]]
 ) -> Runner:
     """What runs compiled code; `assertion` is what failed, by the number that a run returns."""
-    from taskc.backend.cpu.target import admit_tensors
+    from taskc.backend.cpu.target import admit
 
     def failed(number: int) -> None:
         _assertion_failed(*assertion(number))
 
     def run(bound: Bound) -> None:
-        if bound.of_torch:
-            admit_tensors()
+        admit(bound.of_torch, bound.of_jax)
         number = loaded.run(bound.values, bound.dimensions)
         if number:
             failed(number)

@@ -75,8 +75,8 @@ def execute(code: str, file: str, namespace: dict[str, Any]) -> tuple[str, bool]
 
 
 def programs_of(path: Path) -> Any:
-    """The document as a case of a test; one is for those who have PyTorch."""
-    marks = [pytest.mark.torch] if path.stem == "torch" else []
+    """The document as a case of a test; two are for those who have PyTorch, or JAX."""
+    marks = [getattr(pytest.mark, path.stem)] if path.stem in ("torch", "jax") else []
     return pytest.param(path, id=path.stem, marks=marks)
 
 
@@ -98,6 +98,7 @@ def test_all_documents_are_here() -> None:
         "extending",
         "glossary",
         "ir",
+        "jax",
         "kernels",
         "language",
         "measured",

@@ -34,7 +34,8 @@ BELOW: dict[str, tuple[str, ...]] = {
     "settings": ("errors",),
     "packed": ("ir",),
     "machine": ("backend.cpu", "settings"),
-    "arguments": ("ir", "dlpack", "packed", "places"),
+    "jax_arrays": (),
+    "arguments": ("ir", "dlpack", "jax_arrays", "packed", "places"),
     "sized": ("arguments",),
     "launches": ("sized",),
     "planning": ("passes", "sized"),
@@ -47,7 +48,10 @@ BELOW: dict[str, tuple[str, ...]] = {
     "bundle_file": ("errors",),
     "bundle": ("driver", "bundle_file"),
     "device": ("backend.cuda",),
-    "torch": ("driver",),
+    "backward": ("lang",),
+    "xla": (),
+    "torch": ("backward", "driver"),
+    "jax": ("backward", "driver", "xla"),
     "torch_tensors": (),
     "checking": ("driver",),
     "notebooks": ("driver",),
@@ -58,7 +62,7 @@ BELOW: dict[str, tuple[str, ...]] = {
     "onnx": ("kernels", "bundle"),
     "commands": ("onnx", "profiling"),
     "cli": ("commands",),
-    "": ("annotations", "cli", "device", "notebooks", "torch"),
+    "": ("annotations", "cli", "device", "jax", "notebooks", "torch"),
     "__main__": ("",),
 }
 
@@ -67,7 +71,7 @@ USE_PUBLIC_NAMES = {"kernels", "onnx", "commands", "cli"}
 
 # Third-party modules that may be imported at module level only in the part given.
 HOMES = {"cuda": "backend.cuda", "llvmlite": "backend.cpu", "onnx": "onnx"}
-NEVER = {"torch"}
+NEVER = {"jax", "torch"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,8 @@ convolution    of images, with stride, padding, dilation and groups
 pooling        of images: the largest numbers, sums or averages of windows, or of whole images
 rows           softmax, log_softmax, layer_norm, rms_norm over an axis
 reductions     sum, mean, max, min, prod along any axes; argmax, argmin
-scans          cumsum and cumprod along an axis
 quantized      products with weights of few bits, in groups that have a scale each
+scans          cumsum and cumprod along an axis
 elementwise    an expression of several inputs, with broadcasting
 transpose      axes in any other order
 attention      with an online softmax, masks, and heads that share keys; for many queries and for few

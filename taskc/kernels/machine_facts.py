@@ -38,6 +38,10 @@ class ProcessorFacts:
     broadcast_cycles: float = 1.4  # for a pack of a pixel's channels, on all lanes
     copy_cycles: float = 3  # for a vector that isn't as wide as a register
     step_bytes: int = 64  # of a pixel's channels, that are copied to lie beside each other
+    scan_cycles: float = 12  # for the prefixes of a vector's lanes
+    sum_cycles: float = 2  # for adding a vector to a sum
+    gathered_cycles: float = 2  # for a number of a vector whose lanes lie apart
+    step_seconds: float = 5e-6  # until all threads have the next call of a program
     # Bytes of a cycle that a core reads from its nearest cache, from its own, and from the one that it shares: of these
     # it reads ahead.
     near_bytes: int = 1 << 15

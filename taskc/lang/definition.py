@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from functools import update_wrapper
 from pickle import PicklingError
 from types import FunctionType
-from typing import Any, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 
@@ -136,6 +136,13 @@ class Definition(Described, ABC):
         """The types of what a call returns."""
         made = outputs_of(self.ir.parameters)
         return tuple(TensorType(item.dtype, item.shape, item.layout) for item in made)
+
+    def __getitem__(self, grid: object) -> NoReturn:
+        raise TypeError(
+            f"'{self.name}' takes no grid in brackets: it is called as it is, and its blocks are those of tc.tiles"
+        )
+
+    __iter__ = None
 
     def pack(self, array: Any, parameter: str | None = None) -> Any:
         """A constant operand as a parameter with a layout, or of a sub-byte type, takes it.

@@ -43,7 +43,8 @@ from taskc.lang.views import subscript_dimension
 
 def constant(context: Context, node: ast.Constant) -> Value:
     if isinstance(node.value, (bytes, complex)) or node.value is Ellipsis:
-        raise context.error(f"{node.value!r} is not a value of the language", node)
+        hint = "name all indices: y[i, j]" if node.value is ... else None
+        raise context.error(f"{node.value!r} is not a value of the language", node, hint)
     return node.value
 
 
@@ -171,7 +172,12 @@ def _check_rank(context: Context, tensor: ir.Tensor, given: int, node: ast.Subsc
 
 def _constant_subscript(context: Context, owner: Value, node: ast.Subscript) -> Value:
     if isinstance(owner, (View, Pending)) or is_expression(owner):
-        raise context.error(f"only a tensor can be indexed, and this is {describe(owner)}", node)
+        hint = None
+        if isinstance(owner, ir.Variable):
+            hint = f"a parameter that is a tensor has extents: {owner.dtype}[64]"
+        raise context.error(
+            f"only a tensor can be indexed, and this is {describe(owner)}", node, hint
+        )
     if isinstance(node.slice, ast.Slice):
         bounds = [
             None if bound is None else context.evaluate(bound)
@@ -259,11 +265,14 @@ def convert_method(context: Context, owner: Value, call: ast.Call) -> Value:
     return convert_to(context, target, owner, call.func.value, call)
 
 
-def element_type(context: Context, node: ast.expr, what: str) -> DType:
+_TYPES = "a type is one of taskc's own, such as f32 and i64: from taskc import f32"
+
+
+def element_type(context: Context, node: ast.expr, what: str, hint: str = _TYPES) -> DType:
     """The type that an argument names; `what` says that there has to be one."""
     named = boolean_type(context.evaluate(node))
     if not isinstance(named, DType):
-        raise context.error(f"{what}, and this is {describe(named)}", node)
+        raise context.error(f"{what}, and this is {describe(named)}", node, hint)
     refuse_sub_byte(context, named, node)
     return named
 

@@ -140,6 +140,7 @@ def _extents(
                 "an extent is an integer, a tc.dim or computed from some, and this is"
                 f" {describe(extent)}",
                 node,
+                'what only a call knows is n = tc.dim("n"), and then f32[n]',
             )
     numbers = [extent for extent in shape if isinstance(extent, int)]
     if prod(numbers) > i64.maximum:

@@ -247,16 +247,26 @@ class _Step:
                 ir.Do("shuffle.bits", (value, *bits), it, loc=loc)
                 for value, it in zip(values, lower, strict=True)
             ]
-            before, folded = combined(self.operator, lower, values, loc)
             takes = is_odd(floor_divide(self.first, self.level.stride << level))
-            statements += before
-            chosen = [
-                let("total", ir.Select(takes, new, old, loc=loc), loc)
-                for new, old in zip(folded, values, strict=True)
-            ]
+            folded = self.folded_where(takes, lower, values)
+            statements += folded[0]
+            chosen = [let("total", value, loc) for value in folded[1]]
             statements += [statement for statement, _ in chosen]
             values = [variable for _, variable in chosen]
         return statements, values
+
+    def folded_where(
+        self, takes: Expression, before: Sequence[Expression], own: Sequence[Expression]
+    ) -> tuple[list[Statement], list[Expression]]:
+        """What comes before folds with own values where a worker takes it in: where not, it is what changes nothing."""
+        loc = self.loc
+        if isinstance(self.operator, str):
+            none = identity(self.operator, own[0].dtype)
+            before = [ir.Select(takes, before[0], none, loc=loc)]
+            return combined(self.operator, before, own, loc)
+        statements, folded = combined(self.operator, before, own, loc)
+        pairs = zip(folded, own, strict=True)
+        return statements, [ir.Select(takes, new, old, loc=loc) for new, old in pairs]
 
     def position(self, period: int) -> Expression:
         """Whether a worker has others before it, of `period` that follow each other."""

@@ -3,7 +3,8 @@
     i64 count(ptr arguments)
 
 is their number, and negative where one thread is enough for them: where all of them are, roughly, less than
-ten microseconds of operations.
+ten microseconds of operations. IN_ORDER is added where threads have to take them one after another, since each
+may wait for those before it.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from taskc.ir.rewrite import expressions, statements, walk
 from taskc.ir.types import i64
 
 WORTH = 40_000  # operations, about ten microseconds: below that, other threads come too late
+IN_ORDER = 1 << 62
 _UNKNOWN_TRIPS = 64
 _MATH = 20
 
@@ -51,9 +53,22 @@ def count_text(kernel: ir.Kernel, vectors: int) -> str:
     blocks = elementwise.convert(value(kernel.blocks or ir.constant(1)), i64)
     most = constant(WORTH // max(1, cost_of(kernel.body) * vectors), i64)
     few = elementwise.binary("<=", blocks, most)
-    signed = elementwise.select(few, elementwise.unary("-", blocks), blocks)
+    many = blocks
+    if waits_for_blocks(kernel.body):
+        many = elementwise.binary("|", blocks, constant(IN_ORDER, i64))
+    signed = elementwise.select(few, elementwise.unary("-", blocks), many)
     lines = [*builder.declared.values(), "define i64 @count(ptr %arguments) {", *builder.lines]
     return "\n".join([*lines, f"  ret i64 {signed.text}", "}"])
+
+
+def waits_for_blocks(body: Statement) -> bool:
+    """Whether a loop may wait for what another block updates."""
+    return any(
+        isinstance(node, ir.Atomic) and node.tensor.scope == ir.GLOBAL
+        for loop in walk(body)
+        if isinstance(loop, ir.While)
+        for node in walk(loop.body)
+    )
 
 
 def cost_of(statement: Statement) -> int:

@@ -8,6 +8,7 @@
 ; Work is one call or several, whose blocks are numbered one after another: %call says which of them are whose. Each
 ; thread begins with a part of them that is its own, the same one whenever there are as many blocks: what a block read
 ; the last time, such as the weights of a recurrence, may still be in its core's cache. Then it takes what others left.
+; Blocks that wait for those before them are one part, and taken one by one: bit 62 of their number says so.
 ;
 ; Whoever has `busy` owns all of the rest: work, or Python, which sets the pool up.
 ;
@@ -413,7 +414,8 @@ define i32 @run(ptr %job, i64 %blocks, ptr %arguments, i64 %bytes, i1 %share) {
   ret i32 %answer
 }
 
-define internal i32 @run_for(i32 %entered, ptr %job, i64 %blocks, ptr %arguments, i64 %bytes, i1 %share) {
+define internal i32 @run_for(i32 %entered, ptr %job, i64 %number, ptr %arguments, i64 %bytes, i1 %share) {
+  %blocks = and i64 %number, -4611686018427387905
   %call = alloca %call
   store ptr %job, ptr %call
   %arguments_place = getelementptr %call, ptr %call, i32 0, i32 1
@@ -460,14 +462,16 @@ choose:
   call void @has_pool(i32 %entered)
   %scratches = load ptr, ptr getelementptr (%pool, ptr @pool, i32 0, i32 8)
   %scratch = load ptr, ptr %scratches
-  call void @step(ptr %call, i64 %blocks, ptr %scratch, i1 %share)
+  call void @step(ptr %call, i64 %number, ptr %scratch, i1 %share)
   call void @release()
   ret i32 0
 }
 
 ; Runs a call, or several whose blocks are so many together, on all threads for who has the pool. Without `share` it
 ; is one, and runs on this thread; several need helpers, too.
-define void @step(ptr %calls, i64 %blocks, ptr %scratch, i1 %share) {
+define void @step(ptr %calls, i64 %number, ptr %scratch, i1 %share) {
+  %in_order = and i64 %number, 4611686018427387904
+  %blocks = xor i64 %number, %in_order
   %many = icmp sgt i64 %blocks, 1
   %shared = and i1 %many, %share
   br i1 %shared, label %choose, label %serial
@@ -476,7 +480,8 @@ choose:
   %some = icmp ne i32 %helpers, 0
   br i1 %some, label %fork, label %serial
 fork:
-  call void @fork(ptr %calls, i64 %blocks, i32 %helpers)
+  %are_ordered = icmp ne i64 %in_order, 0
+  call void @fork(ptr %calls, i64 %blocks, i32 %helpers, i1 %are_ordered)
   ret void
 serial:
   %job = load ptr, ptr %calls
@@ -487,14 +492,15 @@ serial:
 }
 
 ; Out of line, so that a call that is run here saves no registers for it.
-define internal void @fork(ptr %calls, i64 %blocks, i32 %helpers) noinline {
+define internal void @fork(ptr %calls, i64 %blocks, i32 %helpers, i1 %are_ordered) noinline {
   store ptr %calls, ptr getelementptr (%pool, ptr @pool, i32 0, i32 2)
   %parts = load ptr, ptr getelementptr (%pool, ptr @pool, i32 0, i32 10)
   %more_threads = add i32 %helpers, 1
   %threads = zext i32 %more_threads to i64
   %pieces = shl i64 %threads, 3
   %even = udiv i64 %blocks, %pieces
-  %chunk = call i64 @llvm.umax.i64(i64 %even, i64 1)
+  %some_each = call i64 @llvm.umax.i64(i64 %even, i64 1)
+  %chunk = select i1 %are_ordered, i64 1, i64 %some_each
   store i64 %chunk, ptr getelementptr (%pool, ptr @pool, i32 0, i32 3)
   br label %divide
 divide:
@@ -502,7 +508,8 @@ divide:
   %first = phi i64 [ 0, %0 ], [ %last, %divide ]
   %following = add i64 %thread, 1
   %scaled = mul i64 %following, %blocks
-  %last = udiv i64 %scaled, %threads
+  %share_end = udiv i64 %scaled, %threads
+  %last = select i1 %are_ordered, i64 %blocks, i64 %share_end
   %part = getelementptr %part, ptr %parts, i64 %thread
   store atomic i64 %first, ptr %part monotonic, align 64
   %last_place = getelementptr %part, ptr %part, i32 0, i32 1

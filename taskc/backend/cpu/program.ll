@@ -277,10 +277,11 @@ one:                              ; as several, but there is nothing to add up: 
   %signed = call i64 @count(ptr %call)
   %is_much = icmp sgt i64 %signed, 0
   %share = and i1 %is_much, %is_shared
-  %blocks = call i64 @llvm.abs.i64(i64 %signed, i1 false)
+  %number = call i64 @llvm.abs.i64(i64 %signed, i1 false)
+  %blocks = and i64 %number, -4611686018427387905
   %end_place = getelementptr %call, ptr %call, i32 0, i32 3
   store i64 %blocks, ptr %end_place
-  call void %step(ptr %call, i64 %blocks, ptr %scratch, i1 %share)
+  call void %step(ptr %call, i64 %number, ptr %scratch, i1 %share)
   %code = call i64 @failed(ptr %call)
   %holds = icmp eq i64 %code, 0
   br i1 %holds, label %look, label %wrong
@@ -368,7 +369,7 @@ done:
   ret i64 %so_far
 }
 
-; How many blocks a call has, negative where it is too quick for more than one thread.
+; How many blocks a call has, negative where it is too quick for more than one thread; bit 62 where they are taken in order.
 define internal i64 @count(ptr %call) {
   %blocks_of_place = getelementptr %call, ptr %call, i32 0, i32 4
   %blocks_of = load ptr, ptr %blocks_of_place

@@ -1,6 +1,10 @@
 """Sums and products of all elements so far, along any axis.
 
-problem.py is what is computed, plan.py how, and serial.py the algorithm.
+problem.py is what is computed, plan.py how. Each other file is an algorithm:
+
+lines    along the innermost axis, by a block's workers together
+ranges   of few long lines, which are cut, by a program
+serial   each worker by itself, along any axis
 """
 
 from __future__ import annotations
@@ -9,15 +13,17 @@ from collections.abc import Sequence
 from typing import Any
 
 import taskc as tc
-from taskc import DType, KernelDefinition, Machine, f32
-from taskc.kernels.scans.plan import Serial, candidates
+from taskc import DType, KernelDefinition, Machine, ProgramDefinition, f32
+from taskc.kernels.scans.lines import lines
+from taskc.kernels.scans.plan import Lines, Plan, Ranges, Serial, candidates
 from taskc.kernels.scans.problem import Problem, problem_of
+from taskc.kernels.scans.ranges import ranges
 from taskc.kernels.scans.serial import serial
 from taskc.tune.choose import choose
 from taskc.tune.remembered import remembered
 from taskc.tune.space import Operator
 
-__all__ = ["Problem", "Serial", "build", "cumprod", "cumsum"]
+__all__ = ["Lines", "Problem", "Ranges", "Serial", "build", "cumprod", "cumsum"]
 
 
 def cumsum(
@@ -28,13 +34,14 @@ def cumsum(
     exclusive: bool = False,
     reverse: bool = False,
     machine: Machine | None = None,
-) -> KernelDefinition:
-    """The sum of each element and those before it along the axis, added up in this order.
+) -> KernelDefinition | ProgramDefinition:
+    """The sum of each element and those before it along the axis.
 
     exclusive  without the element itself, so the first is 0
     reverse    of those behind it, from the last one on
 
-    Numbers of 16 bits are added up in f32, and each sum is rounded; integers wrap.
+    Numbers of 16 bits are added up in f32, and each sum is rounded; integers wrap. In which order sums of floats are
+    added up is the plan's: one after another along other axes than the innermost, and there as `tc.scan` does.
     """
     problem = problem_of("sum", shape, axis, dtype, exclusive=exclusive, reverse=reverse)
     return build(problem, None, machine or tc.machine())
@@ -48,16 +55,25 @@ def cumprod(
     exclusive: bool = False,
     reverse: bool = False,
     machine: Machine | None = None,
-) -> KernelDefinition:
+) -> KernelDefinition | ProgramDefinition:
     """The product of each element and those before it, as `cumsum` has the sum; the first exclusive one is 1."""
     problem = problem_of("prod", shape, axis, dtype, exclusive=exclusive, reverse=reverse)
     return build(problem, None, machine or tc.machine())
 
 
 @remembered
-def build(problem: Problem, plan: Serial | None, machine: Machine) -> KernelDefinition:
+def build(
+    problem: Problem, plan: Plan | None, machine: Machine
+) -> KernelDefinition | ProgramDefinition:
     """By this plan, or by the one of least cost."""
-    return serial(problem, plan or choose(SCAN, problem, machine))
+    plan = plan or choose(SCAN, problem, machine)
+    match plan:
+        case Serial():
+            return serial(problem, plan)
+        case Lines():
+            return lines(problem, plan.own)
+        case Ranges():
+            return ranges(problem, plan)
 
 
-SCAN = Operator("scan", candidates, build, (Serial,))
+SCAN = Operator("scan", candidates, build, (Serial, Lines, Ranges))

@@ -29,11 +29,43 @@ class Problem:
         return f32 if dtype in (f16, bf16) else dtype
 
     @property
+    def behind(self) -> int:
+        """How far an element lies behind the place of the first sum that it is in."""
+        return 1 if self.exclusive else 0
+
+    @property
+    def place(self) -> Callable[..., Any]:
+        """Where along the axis the sum of a place is, counted as the scan goes."""
+        along = self.given.shape[1]
+
+        @tc.function
+        def place(p: Any) -> Any:
+            return along - 1 - p if self.reverse else p
+
+        return place
+
+    @property
+    def element(self) -> Callable[..., Any]:
+        """Where along the axis the last element is of the sum of a place."""
+        place = self.place
+
+        @tc.function
+        def element(p: Any) -> Any:
+            return place(p - self.behind)
+
+        return element
+
+    @property
     def start(self) -> int | float:
         """What changes nothing: of sums -0.0, where it isn't itself a result."""
         if self.operator == "prod":
             return 1
         return 0 if self.exclusive or not self.wide.is_float else -0.0
+
+    @property
+    def symbol(self) -> str:
+        """What `tc.scan` and `tc.reduce` call the operator."""
+        return "*" if self.operator == "prod" else "+"
 
     @property
     def folded(self) -> Callable[..., Any]:

@@ -66,6 +66,44 @@ def test_the_same_bits_on_any_number_of_threads(threads: Any, count: int) -> Non
         np.testing.assert_array_equal(mixed(x, 9), expected(x, 9))
 
 
+@tc.kernel(workers=16)
+def in_line(
+    done: tc.inout[tc.i64[BLOCKS]],
+    turn: tc.inout[tc.i64[1]],
+    rounds: tc.i32,
+    y: tc.out[tc.i64[BLOCKS, SIZE]],
+):
+    """Each block waits for the one before it, and stores the how many-eth it was to begin."""
+    for b in tc.tiles(BLOCKS, by=1):
+        mine = tc.shared(tc.i64[1])
+        for w in tc.spatial(16):
+            if w == 0:
+                begun = tc.atomic_add(turn[0], 1)
+                mine[0] = begun
+                if b > 0:
+                    seen = tc.atomic_add(done[b - 1], 0)
+                    while seen == 0:
+                        seen = tc.atomic_add(done[b - 1], 0)
+                tc.atomic_exchange(done[b], 1)
+        for i in tc.spatial(16).repeat(SIZE // 16):
+            more = i
+            for _ in range(rounds):
+                more = (more * 3 + 1) % 1000
+            y[b, i] = mine[0] + more // 1000
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_blocks_that_wait_for_those_before_them_are_taken_in_order(
+    threads: Any, count: int
+) -> None:
+    """A part of its own for each thread would have all of them wait for the first one's end."""
+    threads(count)
+    for _ in range(5):
+        y = in_line(np.zeros(BLOCKS, np.int64), np.zeros(1, np.int64), 9)
+        begun = y[:, 0]
+        assert np.abs(begun - np.arange(BLOCKS)).max() < count
+
+
 def tasks() -> dict[str, tuple[str, int]]:
     """Of each thread of this process but Python's the state, and how often it has gone to sleep."""
     found = {}
