@@ -116,7 +116,7 @@ STREAMED: list[tuple[Any, Any, Any, Any, Any, float]] = [
      [(30, 700)], lambda x: x.argmax(1), 0),
     (reductions, reduction_plans, problem_of_places("argmin", (700, 30), 0, f32, keepdims=False, last=False),
      [(700, 30)], lambda x: x.argmin(0), 0),
-    (scans, scan_plans, scan_problem((9, 1500), 0, f32, exclusive=False, reverse=False), [(9, 1500)],
+    (scans, scan_plans, scan_problem("sum", (9, 1500), 0, f32, exclusive=False, reverse=False), [(9, 1500)],
      lambda x: x.cumsum(0), 0),
     (reductions, reduction_plans, reduction_problem("sum", (70_000,), (0,), f32, keepdims=False),
      [(70_000,)], np.sum, 0),

@@ -24,6 +24,7 @@ from taskc.kernels.pooling import (
     global_average_pool,
     global_max_pool,
     max_pool,
+    sum_pool,
 )
 from taskc.kernels.reductions import argmax, argmin, reduction
 from taskc.kernels.rows import layer_norm, log_softmax, rms_norm, softmax
@@ -77,6 +78,7 @@ TEMPLATES: list[tuple[str, Make, dict[str, int]]] = [
     ("convolution_1d", convolution_1d, {"images": 2, "width": 9, "channels": 5, "features": 35}),
     ("convolution_3d", convolution_3d, {**IMAGES, "depth": 4, "features": 35}),
     ("max_pool", lambda **n: max_pool(**n, size=3), IMAGES),
+    ("sum_pool", lambda **n: sum_pool(**n, size=3), IMAGES),
     ("average_pool", lambda **n: average_pool(**n, size=3), IMAGES),
     ("global_max_pool", global_max_pool, IMAGES),
     ("global_average_pool", global_average_pool, IMAGES),
@@ -110,6 +112,7 @@ CONSTANT = {
         for extent in ("channels", "features")
     },
     ("max_pool", "channels"): "channels of pooling is known when a kernel is made",
+    ("sum_pool", "channels"): "channels of pooling is known when a kernel is made",
     ("average_pool", "channels"): "channels of pooling is known when a kernel is made",
 }
 
@@ -156,7 +159,8 @@ def test_what_has_to_be_a_number_is_said(name: str, extent: str, message: str) -
 
 # How many of a template's arguments may be dimensions, behind those that are no extents.
 FREE = {
-    "matmul": (0, 1, 2), "convolution": (0, 1, 2), "max_pool": (0, 1, 2), "average_pool": (0, 1, 2),
+    "matmul": (0, 1, 2), "convolution": (0, 1, 2),
+    **dict.fromkeys(("max_pool", "sum_pool", "average_pool"), (0, 1, 2)),
     "attention": (0, 2, 3),
     **dict.fromkeys(("softmax", "log_softmax", "layer_norm", "rms_norm"), (0, 1)),
     **dict.fromkeys(("argmax", "argmin", "cumsum", "transpose"), (0,)), "reduction": (1,), "elementwise": (1,),

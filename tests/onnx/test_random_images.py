@@ -196,13 +196,17 @@ MAKERS: list[Callable[[Source], Case]] = [
     tensor_scatter, col2im, determinant, mel_weight_matrix,
 ]  # fmt: skip
 
+# With these, a cubic of another parameter, a reflection that is one off, groups that all read the first one's channels,
+# dilations of 1 and windows of channels that begin one before are seen.
+SEEDS = (2, 4, 5)
+
 
 @pytest.mark.parametrize("maker", MAKERS, ids=lambda maker: maker.__name__)
 def test_random_nodes(maker: Callable[[Source], Case]) -> None:
-    assert failures(maker, range(2)) == []
+    assert failures(maker, SEEDS) == []
 
 
 @pytest.mark.sweep
 @pytest.mark.parametrize("maker", MAKERS, ids=lambda maker: maker.__name__)
 def test_many_random_nodes(maker: Callable[[Source], Case]) -> None:
-    assert failures(maker, range(2, 60)) == []
+    assert failures(maker, range(60)) == []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -287,7 +287,9 @@ def problem(case: Case) -> str | None:
     return None
 
 
-def failures(maker: Callable[[Source], Case], numbers: range) -> list[tuple[int, Case, str]]:
+def failures(
+    maker: Callable[[Source], Case], numbers: Iterable[int]
+) -> list[tuple[int, Case, str]]:
     cases = [(number, maker(Source(number))) for number in numbers]
     return [(number, case, found) for number, case in cases if (found := problem(case))]
 
