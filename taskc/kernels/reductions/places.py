@@ -68,7 +68,7 @@ def _rows(problem: Problem, plan: Fold, is_better: Function, found: Function) ->
                         value = x[0, 0, b + i, turn * step + j, 0].to(wide)
                         better = is_better(value, best[i, j])
                         best[i, j] = value if better else best[i, j]
-                        place[i, j] = turn.to(index) if better else place[i, j]
+                        place[i, j] = index(turn) if better else place[i, j]
             for i, j in own:  # where nothing was better, it stays below 0
                 place[i, j] = place[i, j] * step + j.to(index)
             result = found(best, place, 1)
@@ -82,7 +82,9 @@ def _rows(problem: Problem, plan: Fold, is_better: Function, found: Function) ->
 def _index(problem: Problem) -> DType:
     """Of places: as wide as the numbers mostly are, so that both are chosen alike."""
     along = problem.view[3]
-    return i32 if isinstance(along, int) and along <= i32.maximum // 2 else i64
+    is_short = isinstance(along, int) and along <= i32.maximum // 2
+    index: DType = i32 if is_short else i64
+    return index
 
 
 def _is_better(problem: Problem) -> Function:
