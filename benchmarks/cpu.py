@@ -11,22 +11,19 @@ which takes long. `--tune` tunes each problem before.
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
 from itertools import chain
-from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from processes import is_measuring, rows_of, write_rows
+from report import Row, finish, parse_options, summary
 
 if TYPE_CHECKING:
     from cpu_cases import Case
 
-THREADS = (1, 2)
 PEERS = ("onnx", "onnxruntime", "torch")
 FLAGS = {
     "convolutions": "these alone",
@@ -43,34 +40,20 @@ QUICK = ((512, 512, 512), (128, 768, 768), (1, 768, 768))
 
 
 def main() -> None:
-    if "--threads" in sys.argv:
-        measure(int(sys.argv[sys.argv.index("--threads") + 1]), sys.argv)
+    if is_measuring():
+        write_rows(measure)
         return
-    from report import Row, finish, parse_options, summary
-
     options = parse_options(__doc__ or "", **FLAGS)
     flags = [f"--{name}" for name in ("quick", *FLAGS) if getattr(options, name)]
     for peer in PEERS:
         if find_spec(peer) is None:
             print(f"{peer} is not installed")
-    rows: list[Row] = []
-    for threads in THREADS:
-        if threads > (os.cpu_count() or 1):
-            continue
-        with TemporaryDirectory() as folder:
-            file = Path(folder) / "rows.json"
-            names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "TASKC_THREADS")
-            environment = os.environ | dict.fromkeys(names, str(threads))
-            environment["ROWS"] = str(file)
-            command = [sys.executable, __file__, "--threads", str(threads), *flags]
-            subprocess.run(command, env=environment, check=True)
-            rows += [Row(**row) for row in json.loads(file.read_text())]
+    rows = rows_of(__file__, flags)
     finish(rows, options.json)
     summary(rows)
 
 
-def measure(threads: int, flags: list[str]) -> None:
-    """Writes the rows of one number of threads to the file that the environment names."""
+def measure(threads: int, flags: list[str]) -> Iterator[Row]:
     from taskc.tune.timing import Probe, pairs
 
     quick = "--quick" in flags
@@ -79,34 +62,17 @@ def measure(threads: int, flags: list[str]) -> None:
     probe = Probe(threads)
     peak = probe.gflops()
     print(f"{threads} thread(s): {peak:.0f} GFLOP/s in a loop of fused multiply-adds", flush=True)
-    rows: list[dict[str, Any]] = []
     settings = {"budget": 0.5 if quick else 2.0, "calm": 0.05 if threads > 1 else 0.0}
     for case in sections(threads, quick, flags):
         if case.compiled_ms is not None:
-            compiled = {"benchmark": f"compile: {case.benchmark}", "case": case.case}
-            rows.append({**compiled, "threads": threads, "ours_ms": case.compiled_ms})
+            yield Row(f"compile: {case.benchmark}", case.case, threads, case.compiled_ms)
         of_copy = case.copy and pairs(case.ours, case.copy, probe, **settings).ratio
         for peer, call in case.peers.items():
             found = pairs(case.ours, call, probe, **settings)
             of_peak = case.operations and case.operations / (found.ours * 1e-3) / 1e9 / peak
-            rows.append(
-                {
-                    "benchmark": case.benchmark,
-                    "case": case.case,
-                    "threads": threads,
-                    "ours_ms": found.ours,
-                    "peer": peer,
-                    "peer_ms": found.theirs,
-                    "ratio": found.ratio,
-                    "quartiles": found.quartiles,
-                    "kept": found.kept,
-                    "discarded": found.discarded,
-                    "fraction_of_peak": of_peak,
-                    "fraction_of_copy": of_copy,
-                }
-            )
+            row = Row.paired(case.benchmark, case.case, threads, peer, found)
+            yield replace(row, fraction_of_peak=of_peak, fraction_of_copy=of_copy)
             print(f"  {case.benchmark} {case.case} {peer}: {found.ratio:.2f}", flush=True)
-    Path(os.environ["ROWS"]).write_text(json.dumps(rows))
 
 
 def tune(threads: int, quick: bool, flags: list[str]) -> None:

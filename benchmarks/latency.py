@@ -12,6 +12,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -41,75 +42,54 @@ print(time.perf_counter() - start)
 # What happens once in a process, whatever is called: llvmlite and the grammars are loaded.
 WARM = "matmul(3, 5, 7)(np.ones((3, 7), np.float32), np.ones((7, 5), np.float32))"
 
-# By what is called with; round after round, so that each meets the machine as the others do.
-CALLS = """
-import json
-import time
-import warnings
+CALLS = Path(__file__).parent / "latency_calls.py"
 
-import numpy as np
-import taskc as tc
-from taskc import f32, spatial
-
-try:
-    import torch
-except ImportError:
-    torch = None
-
-@tc.kernel(workers=16)
-def add(a: f32[16], b: f32[16], c: tc.out[f32[16]]):
-    for i in spatial(16):
-        c[i] = a[i] + b[i]
-
-class Exporting:
-    def __init__(self):
-        self.array = np.ones(16, np.float32)
-        self.__dlpack__, self.__dlpack_device__ = self.array.__dlpack__, self.array.__dlpack_device__
-
-a, b, c = (np.ones(16, np.float32) for _ in range(3))
-x, y, z = (Exporting() for _ in range(3))
-calls = {
-    "NumPy, out=": lambda: add(a, b, out=c),
-    "NumPy": lambda: add(a, b),
-    "DLPack, out=": lambda: add(x, y, out=z),
-    "DLPack": lambda: add(x, y),
+# By whose arrays a kernel is called with: the name of that call, and those of the others that do the same.
+CASES = {
+    "NumPy, out=": ("np.add, out=", "ONNX Runtime, bound"),
+    "NumPy": ("np.add", "ONNX Runtime"),
+    "one packed, out=": (),
+    "one packed": (),
+    "PyTorch, out=": ("torch.add, out=",),
+    "PyTorch": ("torch.add",),
+    "PyTorch, a Parameter": (),
+    "tc.torch.operator": (),
+    "JAX, out= NumPy's": (),
+    "JAX": (),
+    "tc.jax.operator, in jax.jit": ("x + y in jax.jit",),
+    "__dlpack__ alone, out=": (),
+    "__dlpack__ alone": (),
 }
-if torch is not None:
-    p, q, r = (torch.ones(16) for _ in range(3))
-    weight = torch.nn.Parameter(torch.ones(16))
-    operator = tc.torch.operator(add, "benchmark::add")
-    torch.set_grad_enabled(False)
-
-    calls |= {
-        "PyTorch, out=": lambda: add(p, q, out=r),
-        "PyTorch": lambda: add(p, q),
-        "PyTorch, a Parameter": lambda: add(weight, q),
-        "PyTorch, as an operator": lambda: operator(p, q),
-        "torch.add, out=": lambda: torch.add(p, q, out=r),
-        "torch.add": lambda: torch.add(p, q),
-    }
-best = dict.fromkeys(calls, 1.0)
-for call in calls.values():
-    for _ in range(100):
-        call()
-for _ in range(40):
-    for name, call in calls.items():
-        count = 20 if "DLPack" in name or "operator" in name else 1000
-        start = time.perf_counter()
-        for _ in range(count):
-            call()
-        best[name] = min(best[name], (time.perf_counter() - start) / count)
-print(json.dumps(best))
-"""
 
 
 def measured(program: str, cache: str) -> Any:
     file = Path(cache) / "program.py"  # a kernel's source has to be somewhere
     file.write_text(program)
+    return printed(file, cache)
+
+
+def printed(file: Path, cache: str) -> Any:
     environment = os.environ | {"TASKC_CACHE": cache}
     command = [sys.executable, str(file)]
-    done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
+    done = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True)
     return json.loads(done.stdout)
+
+
+def call_rows(rounds: list[dict[str, float]]) -> Iterator[Row]:
+    """The calls of each case, and beside it those of its peers."""
+    times = {name: median(calls[name] for calls in rounds) * 1e3 for name in rounds[0]}
+    for case, peers in CASES.items():
+        named = f"a call of a compiled kernel, 3 arrays: {case}"
+        if case not in times:
+            print(f"{case}: not installed")
+            continue
+        ours, found = times[case], [peer for peer in peers if peer in times]
+        if not found:
+            yield Row("latency", named, 1, ours)
+        for peer in found:
+            yield Row("latency", named, 1, ours, peer, times[peer], times[peer] / ours)
+        if len(found) < len(peers):
+            print(f"{case}: a peer isn't installed")
 
 
 def main() -> None:
@@ -122,11 +102,7 @@ def main() -> None:
 
     with TemporaryDirectory() as cache:
         add("import taskc", [measured(IMPORT, cache) for _ in range(repeats)])
-        rounds = [measured(CALLS, cache) for _ in range(3)]
-    for name in rounds[0]:
-        add(f"a call of a compiled kernel, 3 arrays: {name}", [calls[name] for calls in rounds])
-    if len(rounds[0]) < 5:
-        print("PyTorch isn't installed: its tensors are left out")
+        rows += call_rows([printed(CALLS, cache) for _ in range(3)])
     for m in (128, 1):
         cold, cached = [], []
         for _ in range(repeats):

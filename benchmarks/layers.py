@@ -8,22 +8,15 @@ process of its own; ONNX Runtime has all of its optimizations.
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
-from dataclasses import asdict
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 from models_bf16 import CALM, Size, onnx_model, weights_of
 from onnx import TensorProto, helper, numpy_helper
+from processes import is_measuring, rows_of, write_rows
 from report import Row, finish, parse_options
 
-THREADS = (1, 2)
 TOKENS = (128, 512)
 BOTTLENECKS = ((56, 256, 64), (14, 1024, 256))  # extent of images, channels outside and inside
 
@@ -84,8 +77,7 @@ def bottleneck(extent: int, outside: int, inside: int) -> bytes:
     return made
 
 
-def measure(threads: int, quick: bool) -> None:
-    """Writes the rows of one number of threads to the file that the environment names."""
+def measure(threads: int, flags: list[str]) -> Iterator[Row]:
     import taskc as tc
     from taskc.commands.explain import traffic_of
     from taskc.commands.verify import error_of
@@ -93,7 +85,6 @@ def measure(threads: int, quick: bool) -> None:
     from taskc.tune.timing import Probe, pairs
 
     probe = Probe(threads)
-    rows = []
     for benchmark, case, serialized, x in cases():
         model, session = tc.compile(serialized), RuntimeSession(serialized, threads)
         feeds = {"x": x}
@@ -108,32 +99,18 @@ def measure(threads: int, quick: bool) -> None:
             lambda model=model, feeds=feeds: model.run(None, feeds),  # type: ignore[misc]
             lambda session=session, feeds=feeds: session.run(feeds),  # type: ignore[misc]
             probe,
-            budget=0.5 if quick else 5.0,
+            budget=0.5 if "--quick" in flags else 5.0,
             calm=CALM if threads > 1 else 0.0,
         )
-        row = Row(
-            benchmark, case, threads, found.ours, "onnxruntime", found.theirs, found.ratio,
-            quartiles=found.quartiles, kept=found.kept, discarded=found.discarded,
-        )  # fmt: skip
-        rows.append(asdict(row))
-    Path(os.environ["ROWS"]).write_text(json.dumps(rows))
+        yield Row.paired(benchmark, case, threads, "onnxruntime", found)
 
 
 def main() -> None:
-    if "--threads" in sys.argv:
-        measure(int(sys.argv[sys.argv.index("--threads") + 1]), "--quick" in sys.argv)
+    if is_measuring():
+        write_rows(measure)
         return
     options = parse_options(__doc__ or "")
-    rows: list[Row] = []
-    for threads in THREADS:
-        if threads > (os.cpu_count() or 1):
-            continue
-        with TemporaryDirectory() as folder:
-            file = Path(folder) / "rows.json"
-            environment = os.environ | {"TASKC_THREADS": str(threads), "ROWS": str(file)}
-            command = [sys.executable, __file__, "--threads", str(threads)]
-            subprocess.run(command + ["--quick"] * options.quick, env=environment, check=True)
-            rows += [Row(**row) for row in json.loads(file.read_text())]
+    rows = rows_of(__file__, ["--quick"] * options.quick)
     finish(rows, options.json)
 
 

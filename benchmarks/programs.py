@@ -20,17 +20,16 @@ from dataclasses import asdict
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from time import perf_counter
 from typing import Any
 
 import numpy as np
+from processes import is_measuring, rows_of, write_rows
 from report import Row, finish, parse_options
 
 import taskc as tc
 from taskc import f32, repeat, spatial
 
-THREADS = (1, 2)
 CALLS = 200
 LINKS, ROUNDS = 30, 10_000
 LAYERS, ELEMENTS = 12, 1 << 22
@@ -297,44 +296,29 @@ def _status(name: str) -> int:
     return int(found) << 10
 
 
-def measure(threads: int, quick: bool) -> None:
-    """Writes the rows of one number of threads to the file that the environment names."""
+def measure(threads: int, flags: list[str]) -> Iterator[Row]:
     from taskc.tune.timing import Probe, pairs
 
     probe = Probe(threads)
-    rows = []
     for section in (small, chains, edges, steps):
         for benchmark, case, ours, peer, theirs, parts in section():
-            found = pairs(ours, theirs, probe, budget=0.5 if quick else 3.0)
-            row = Row(
-                benchmark, case, threads, found.ours / parts, peer, found.theirs / parts, found.ratio,
-                quartiles=found.quartiles, kept=found.kept, discarded=found.discarded,
-            )  # fmt: skip
-            rows.append(asdict(row))
+            found = pairs(ours, theirs, probe, budget=0.5 if "--quick" in flags else 3.0)
+            yield Row.paired(benchmark, case, threads, peer, found, parts)
     if Path("/proc/self/clear_refs").exists():
         command = [sys.executable, __file__, "--memory", str(threads)]
-        rows.append(json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout))
-    Path(os.environ["ROWS"]).write_text(json.dumps(rows))
+        done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
+        yield Row(**json.loads(done.stdout))
 
 
 def main() -> None:
-    if "--threads" in sys.argv:
-        measure(int(sys.argv[sys.argv.index("--threads") + 1]), "--quick" in sys.argv)
-        return
     if "--memory" in sys.argv:
         memory(int(sys.argv[-1]))
         return
+    if is_measuring():
+        write_rows(measure)
+        return
     options = parse_options(__doc__ or "")
-    rows: list[Row] = []
-    for threads in THREADS:
-        if threads > (os.cpu_count() or 1):
-            continue
-        with TemporaryDirectory() as folder:
-            file = Path(folder) / "rows.json"
-            environment = os.environ | {"TASKC_THREADS": str(threads), "ROWS": str(file)}
-            command = [sys.executable, __file__, "--threads", str(threads)]
-            subprocess.run(command + ["--quick"] * options.quick, env=environment, check=True)
-            rows += [Row(**row) for row in json.loads(file.read_text())]
+    rows = rows_of(__file__, ["--quick"] * options.quick)
     finish(rows, options.json)
 
 

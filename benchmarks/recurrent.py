@@ -7,22 +7,15 @@ One direction and one layer, 64 steps, as many inputs as hidden units. Each numb
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
-from dataclasses import asdict
-from pathlib import Path
 from statistics import geometric_mean
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
+from processes import THREADS, is_measuring, rows_of, write_rows
 from report import Row, finish, parse_options
 
-THREADS = (1, 2)
 STEPS = 64
 HIDDEN = (16, 64, 128, 256, 512)
 BATCHES = (1, 8, 32)
@@ -67,16 +60,14 @@ def layer(operator: str, hidden: int, batch: int) -> bytes:
     return made
 
 
-def measure(threads: int, quick: bool) -> None:
-    """Writes the rows of one number of threads to the file that the environment names."""
+def measure(threads: int, flags: list[str]) -> Iterator[Row]:
     import taskc as tc
     from taskc.commands.verify import error_of
     from taskc.onnx.onnx_runtime import RuntimeSession
     from taskc.tune.timing import Probe, pairs
 
     probe = Probe(threads)
-    rows = []
-    for operator, case, serialized, x in cases(quick):
+    for operator, case, serialized, x in cases("--quick" in flags):
         model, session = tc.compile(serialized), RuntimeSession(serialized, threads)
         feeds = {"x": x}
         off = max(map(error_of, model.run(None, feeds), session.run(feeds)))
@@ -85,32 +76,18 @@ def measure(threads: int, quick: bool) -> None:
             lambda model=model, feeds=feeds: model.run(None, feeds),  # type: ignore[misc]
             lambda session=session, feeds=feeds: session.run(feeds),  # type: ignore[misc]
             probe,
-            budget=0.3 if quick else 1.0,
+            budget=0.3 if "--quick" in flags else 1.0,
             calm=CALM if threads > 1 else 0.0,
         )
-        row = Row(
-            operator, case, threads, found.ours, "onnxruntime", found.theirs, found.ratio,
-            quartiles=found.quartiles, kept=found.kept, discarded=found.discarded,
-        )  # fmt: skip
-        rows.append(asdict(row))
-    Path(os.environ["ROWS"]).write_text(json.dumps(rows))
+        yield Row.paired(operator, case, threads, "onnxruntime", found)
 
 
 def main() -> None:
-    if "--threads" in sys.argv:
-        measure(int(sys.argv[sys.argv.index("--threads") + 1]), "--quick" in sys.argv)
+    if is_measuring():
+        write_rows(measure)
         return
     options = parse_options(__doc__ or "")
-    rows: list[Row] = []
-    for threads in THREADS:
-        if threads > (os.cpu_count() or 1):
-            continue
-        with TemporaryDirectory() as folder:
-            file = Path(folder) / "rows.json"
-            environment = os.environ | {"TASKC_THREADS": str(threads), "ROWS": str(file)}
-            command = [sys.executable, __file__, "--threads", str(threads)]
-            subprocess.run(command + ["--quick"] * options.quick, env=environment, check=True)
-            rows += [Row(**row) for row in json.loads(file.read_text())]
+    rows = rows_of(__file__, ["--quick"] * options.quick)
     for operator in GATES:
         for threads in THREADS:
             ratios = [it.ratio for it in rows if (it.benchmark, it.threads) == (operator, threads)]

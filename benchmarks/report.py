@@ -13,10 +13,14 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from statistics import geometric_mean
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from taskc.tune.timing import Pairs
 
 PACKAGES = (
-    *("numpy", "ml_dtypes", "lark", "llvmlite", "onnxruntime", "torch", "cuda-bindings"),
+    *("numpy", "ml_dtypes", "lark", "llvmlite", "onnxruntime", "torch", "jax"),
+    "cuda-bindings",
     "nvidia-cuda-nvrtc",
 )
 
@@ -44,6 +48,19 @@ class Row:
     discarded: int | None = None
     peak_bytes: int | None = None
     planned_bytes: int | None = None
+
+    @classmethod
+    def paired(
+        cls, benchmark: str, case: str, threads: int, peer: str, found: Pairs, parts: int = 1
+    ) -> Row:
+        """What interleaved pairs found, of calls that do so many parts each."""
+        return cls(
+            *(benchmark, case, threads, found.ours / parts, peer, found.theirs / parts),
+            found.ratio,
+            quartiles=found.quartiles,
+            kept=found.kept,
+            discarded=found.discarded,
+        )
 
 
 def parse_options(description: str, **flags: str) -> argparse.Namespace:

@@ -7,16 +7,21 @@ from taskc import f32, repeat, spatial
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
 
 from taskc.annotations import (
     bf16,
     boolean,
+    f4e2m1,
+    f6e2m3,
+    f6e3m2,
     f8e4m3,
     f8e5m2,
     f16,
     f32,
     f64,
+    i4,
     i8,
     i16,
     i32,
@@ -25,12 +30,13 @@ from taskc.annotations import (
     out,
     tf32,
     typed,
+    u4,
     u8,
     u16,
     u32,
     u64,
 )
-from taskc.errors import CompileError, Finding, InternalError, Location
+from taskc.errors import CheckError, CompileError, Finding, InternalError, Location
 from taskc.ir.mapping import Mapping, auto_map, mapping, repeat, replicate, spatial
 from taskc.ir.types import DType, TensorType
 from taskc.lang import cuda
@@ -111,10 +117,9 @@ from taskc.packed import Packed, pack
 from taskc.settings import VERSION
 
 if TYPE_CHECKING:
-    from taskc import device, onnx, torch
+    from taskc import device, jax, onnx, torch
     from taskc.arguments import ArgumentError, CopyWarning
     from taskc.checking import check
-    from taskc.driver import CheckError
     from taskc.tune.template import tune
     from taskc.user_passes import register_pass
 
@@ -196,6 +201,9 @@ __all__ = [
     "exp",
     "exp2",
     "expm1",
+    "f4e2m1",
+    "f6e2m3",
+    "f6e3m2",
     "f8e4m3",
     "f8e5m2",
     "f16",
@@ -207,6 +215,7 @@ __all__ = [
     "fmod",
     "function",
     "gelu",
+    "i4",
     "i8",
     "i16",
     "i32",
@@ -215,6 +224,7 @@ __all__ = [
     "inout",
     "isinf",
     "isnan",
+    "jax",
     "kernel",
     "leading_zeros",
     "load",
@@ -265,6 +275,7 @@ __all__ = [
     "truncdiv",
     "tune",
     "typed",
+    "u4",
     "u8",
     "u16",
     "u32",
@@ -277,11 +288,11 @@ __all__ = [
 # The driver, and the targets and passes behind it, load when they are first asked for.
 _LOADED_LATER = {
     "ArgumentError": "taskc.arguments",
-    "CheckError": "taskc.driver",
     "CopyWarning": "taskc.arguments",
     "check": "taskc.checking",
     "compile": "taskc.onnx.session",
     "device": "taskc.device",
+    "jax": "taskc.jax",
     "load_bundle": "taskc.onnx.bundled",
     "onnx": "taskc.onnx",
     "register_pass": "taskc.user_passes",
@@ -294,10 +305,14 @@ _LOADED_LATER = {
 def __getattr__(name: str) -> Any:
     if name not in _LOADED_LATER:
         word = importlib.import_module("taskc.lang.peers").word_for(name)
+        # `from taskc import name` asks so, and of an AttributeError Python keeps no text.
+        if word and sys._getframe(1).f_code.co_name == "_handle_fromlist":
+            raise ImportError(f"cannot import name {name!r} from 'taskc'; {word}", name="taskc")
         hint = f"; {word}" if word else ""
-        raise AttributeError(f"module 'taskc' has no attribute {name!r}{hint}")
+        said = f"module 'taskc' has no attribute {name!r}{hint}"
+        raise AttributeError(said, name=name, obj=sys.modules[__name__])
     module = importlib.import_module(_LOADED_LATER[name])
-    value = module if name in ("device", "onnx", "torch", "tune") else getattr(module, name)
+    value = module if name in ("device", "jax", "onnx", "torch", "tune") else getattr(module, name)
     globals()[name] = value
     return value
 
@@ -306,4 +321,8 @@ def _run(definition: Definition, args: tuple[Any, ...], keywords: dict[str, Any]
     return importlib.import_module("taskc.driver").call(definition, args, keywords)
 
 
-set_runner(_run)
+def _picture(definition: Definition) -> str:
+    return str(importlib.import_module("taskc.notebooks").html(definition))
+
+
+set_runner(_run, _picture)

@@ -100,6 +100,9 @@ else:
     class boolean(_Element):
         """True or False."""
 
+    class i4(_Element):
+        """Signed integers of 4 bits, of memory: what is read is an i8."""
+
     class i8(_Element):
         """Signed integers of 8 bits."""
 
@@ -111,6 +114,9 @@ else:
 
     class i64(_Element):
         """Signed integers of 64 bits: what indices are."""
+
+    class u4(_Element):
+        """Unsigned integers of 4 bits, of memory: what is read is a u8."""
 
     class u8(_Element):
         """Unsigned integers of 8 bits."""
@@ -135,6 +141,15 @@ else:
 
     class f64(_Element):
         """Floats of 64 bits."""
+
+    class f4e2m1(_Element):
+        """Floats of 4 bits, of memory: 2 of the exponent, 1 of the mantissa. What is read is an f16."""
+
+    class f6e2m3(_Element):
+        """Floats of 6 bits, of memory: 2 of the exponent, 3 of the mantissa. What is read is an f16."""
+
+    class f6e3m2(_Element):
+        """Floats of 6 bits, of memory: 3 of the exponent, 2 of the mantissa. What is read is an f16."""
 
     class f8e4m3(_Element):
         """Floats of 8 bits for storage and matrix products: 4 of the exponent, 3 of the mantissa, no infinities."""

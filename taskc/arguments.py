@@ -15,7 +15,9 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from taskc import dlpack
+from taskc.errors import user_calls
 from taskc.ir import nodes as ir
+from taskc.ir.bits import has_whole_rows, shape_in_bytes, shape_of_elements
 from taskc.ir.extents import extent_value, one_unknown, untold
 from taskc.ir.printer_expressions import extent_text
 from taskc.ir.program import Program
@@ -30,8 +32,9 @@ from taskc.ir.signature import (
     named_type,
     outputs_of,
 )
-from taskc.ir.types import DType, TensorType, from_numpy
-from taskc.packed import Laid, Packed
+from taskc.ir.types import DType, TensorType, from_numpy, u8
+from taskc.jax_arrays import is_array, is_traced
+from taskc.packed import Laid, Packed, packed_argument
 from taskc.places import AnyArray, Device, DeviceArray, is_placed, is_read_only, overlap, start_of
 from taskc.torch_tensors import empty, is_tensor, note_written, readable
 
@@ -44,6 +47,10 @@ ALIGNMENT = 16
 
 class ArgumentError(TypeError):
     """An argument of a call doesn't fit the kernel's parameter."""
+
+    def _render_traceback_(self) -> list[str]:
+        """What IPython shows in place of a traceback, most of which is ours."""
+        return [f"ArgumentError: {self}", *user_calls(self)]
 
 
 class CopyWarning(UserWarning):
@@ -59,12 +66,14 @@ class Bound:
     dimensions  what the symbolic dimensions are
     returned    what the call returns: nothing, an output, or a tuple of them
     of_torch    an argument is a tensor of PyTorch's, and so is what the call returns
+    of_jax      an argument is an array of JAX's: its class
     """
 
     values: tuple[Any, ...]
     dimensions: dict[ir.Variable, int]
     returned: Any
     of_torch: bool = False
+    of_jax: type | None = None
 
 
 class Signature:
@@ -74,9 +83,11 @@ class Signature:
         self, called: ir.Kernel | Program, tuples: Mapping[str, tuple[str, ...]] | None = None
     ) -> None:
         self.name = f"{called.name}()"
-        self.parameters = called.parameters
-        self.inputs = inputs_of(called.parameters)
-        self.outputs = outputs_of(called.parameters)
+        self.parameters = tuple(
+            [it.argument if isinstance(it, ir.Tensor) else it for it in called.parameters]
+        )
+        self.inputs = inputs_of(self.parameters)
+        self.outputs = outputs_of(self.parameters)
         self.tuples = tuples or {}
 
     def bind(
@@ -104,6 +115,7 @@ class Signature:
                 given[output.name] = call.allocate(output)
         call.check_overlap(self.parameters)
         call.copy_what_is_misplaced()
+        call.pack_bits(self.parameters)
         call.note_written(given)
         returned = tuple([given[output.name] for output in self.outputs])
         return Bound(
@@ -111,6 +123,7 @@ class Signature:
             call.dimensions,
             None if not returned else returned[0] if len(returned) == 1 else returned,
             call.of_torch,
+            call.of_jax,
         )
 
     def shapes_of_outputs(self, given: Mapping[str, Described]) -> list[tuple[int, ...]]:
@@ -151,6 +164,7 @@ class _Call:
     computed: list[tuple[ir.Tensor, ir.Expression, int, _Known]] = field(default_factory=list)
     shifted: list[str] = field(default_factory=list)
     of_torch: bool = False
+    of_jax: type | None = None
     written: list[str] = field(default_factory=list)
 
     def fail(self, parameter: Parameter, problem: str) -> ArgumentError:
@@ -176,13 +190,30 @@ class _Call:
             self.shifted.append(parameter.name)
         self.values[parameter.name] = array
 
+    def pack_bits(self, parameters: Iterable[Parameter]) -> None:
+        """Elements of sub-byte types become what is passed on: memory that holds them as a stream of bits."""
+        for item in parameters:
+            value = self.values[item.name]
+            if not isinstance(item, ir.Tensor) or not item.dtype.is_sub_byte:
+                continue
+            if isinstance(value, Laid):  # packed before
+                continue
+            shape = _shape_given(item, value)
+            assert shape is not None
+            described = TensorType(item.dtype, shape, item.layout)
+            if self.place is None:
+                self.values[item.name] = packed_argument(value, described)
+            elif value.dtype == np.uint8:
+                self.values[item.name] = self.place.packed(value, described)
+            else:
+                raise self.fail(item, "lies on a device, where only bytes as they lie are taken")
+
     def fit(self, parameter: ir.Tensor, array: AnyArray | Described) -> None:
         """Checks an array's type and extents, and learns dimensions from it."""
-        if array.dtype != parameter.dtype.numpy or len(array.shape) != len(
-            parameter.argument_shape
-        ):
+        shape = _shape_given(parameter, array)
+        if shape is None or len(shape) != len(parameter.argument_shape):
             raise self._misfit(parameter, array)
-        for extent, size in zip(parameter.argument_shape, array.shape, strict=True):
+        for extent, size in zip(parameter.argument_shape, shape, strict=True):
             self._extent(parameter, extent, size, array)
 
     def _packed(self, parameter: ir.Tensor, value: Laid) -> None:
@@ -254,6 +285,15 @@ class _Call:
         on_gpu = "lies in a GPU's memory, and the call is to run elsewhere; pass it as a CPU array"
         if hasattr(value, "__cuda_array_interface__"):
             raise self.fail(parameter, on_gpu)
+        if is_traced(value):
+            raise self.fail(
+                parameter,
+                "is traced by JAX, and has no elements; tc.jax.operator() makes a kernel a function that takes it",
+            )
+        if is_array(value):
+            if parameter.role != "in":
+                raise self.fail(parameter, "is written in place, and JAX's arrays never change")
+            self.of_jax = type(value)
         if not hasattr(value, "__dlpack__") or isinstance(value, np.ma.MaskedArray):
             expected = f"{_expected(parameter)}, as a NumPy or DLPack array"
             raise self.fail(parameter, f"must be {expected}, not {_kind(value)}")
@@ -437,8 +477,23 @@ def _levels_to_the_caller() -> int:
     return level
 
 
+def _shape_given(parameter: ir.Tensor, array: AnyArray | Described) -> tuple[int, ...] | None:
+    """The shape of the elements that an array has for a parameter; None where they are of another type."""
+    dtype = parameter.dtype
+    if array.dtype == dtype.numpy:
+        return array.shape
+    is_bytes = dtype.is_sub_byte and array.dtype == np.uint8
+    return shape_of_elements(array.shape, dtype) if is_bytes else None
+
+
 def _expected(parameter: ir.Tensor) -> str:
-    return named_type(parameter.dtype, parameter.argument_shape)
+    expected = named_type(parameter.dtype, parameter.argument_shape)
+    if parameter.dtype.is_sub_byte:
+        expected += ", each element in a byte (ml_dtypes)"
+        if has_whole_rows(parameter):
+            shape = shape_in_bytes(parameter.argument_shape, parameter.dtype)
+            expected += f", or the bytes in which they lie, {named_type(u8, shape)}"
+    return expected
 
 
 def _shown(dtype: DType | np.dtype[Any], shape: Sequence[Any]) -> str:

@@ -24,7 +24,7 @@ import numpy as np
 
 from taskc.arguments import Array, Signature
 from taskc.bundle_file import BundleFile, Sections
-from taskc.driver import find_target, loaded_program, scheduled, whole_program
+from taskc.driver import scheduled, whole_program
 from taskc.errors import CompileError
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import Kernel, Tensor
@@ -33,6 +33,7 @@ from taskc.ir.record import Json, from_record, recorded
 from taskc.lang.program import ProgramDefinition
 from taskc.passes.programs.lifetimes import Block, blocks_of
 from taskc.settings import VERSION
+from taskc.targets import find_target, loaded_program
 
 _LARGE = 1 << 20  # bytes of floats that are looked at only when that is asked
 

@@ -19,8 +19,8 @@ import numpy as np
 
 from taskc.arguments import Bound
 from taskc.backend import sim
-from taskc.driver import check_target, scheduled, signature
-from taskc.errors import CompileError, Finding, InternalError
+from taskc.driver import scheduled, signature
+from taskc.errors import CompileError, Finding, Findings, InternalError
 from taskc.ir import nodes as ir
 from taskc.ir.arithmetic import MATH_FUNCTIONS
 from taskc.ir.printer import to_text
@@ -34,6 +34,7 @@ from taskc.machine import machine
 from taskc.packed import Packed
 from taskc.passes.pipeline import lower_steps
 from taskc.passes.prove import findings as proof_errors
+from taskc.targets import check_target
 
 Progress: TypeAlias = Callable[[str], None]
 
@@ -97,7 +98,7 @@ def check(
     stages: str | Iterable[str] = "all",
     *,
     target: str | None = None,
-) -> tuple[Finding, ...]:
+) -> Findings:
     """What is wrong with a kernel or a program, each thing once, at its line of Python.
 
     arguments  what it is called with (no outputs); its own example if not given
@@ -107,9 +108,10 @@ def check(
                slow on it is found as well
     """
     if isinstance(definition, ProgramDefinition):
-        return examine_program(definition, arguments, seeds, stages, target=target).findings
+        whole = examine_program(definition, arguments, seeds, stages, target=target)
+        return Findings(whole.findings)
     assert isinstance(definition, KernelDefinition)
-    return examine(definition, arguments, seeds, stages, target=target).findings
+    return Findings(examine(definition, arguments, seeds, stages, target=target).findings)
 
 
 def examine(

@@ -17,8 +17,7 @@ from typing import Any
 from taskc import __version__
 from taskc.arguments import ArgumentError
 from taskc.commands.terminal import OutputError, UsageError, put, write_error
-from taskc.driver import CheckError
-from taskc.errors import CompileError, InternalError
+from taskc.errors import CheckError, CompileError, InternalError
 
 COMMANDS = (
     *("demo", "show", "run", "profile", "check", "map", "mutate", "tune", "best", "db", "doctor"),

@@ -1,4 +1,4 @@
-"""A kernel and a target make something that runs; what has been made is kept.
+"""Calls: a kernel and a target make something that runs, and what has been made is kept.
 
 A program runs where its kernels do: by one call where the target takes whole programs, else one after another.
 
@@ -10,100 +10,32 @@ all of its checks; `cuda` copies NumPy's arrays to the first device, and the out
 from __future__ import annotations
 
 import os
-import sys
 import threading
 import weakref
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any
 
-from taskc.arguments import ALIGNMENT, Bound, Signature
+from taskc.arguments import Bound, Signature
 from taskc.backend.code_text import code_text
-from taskc.backend.packing import packed, unpacked
+from taskc.backend.packing import packed
 from taskc.dlpack import is_on_cuda
-from taskc.errors import CompileError, Finding, Location
-from taskc.ir import nodes as ir
 from taskc.ir.depth import deep
-from taskc.ir.nodes import Kernel, Variable
-from taskc.ir.plan import Plan
+from taskc.ir.nodes import Kernel
 from taskc.ir.program import Program, kernels_of
-from taskc.ir.rewrite import walk
-from taskc.ir.target import TARGETS
 from taskc.lang.definition import Definition, KernelDefinition
 from taskc.lang.program import ProgramDefinition
 from taskc.launches import as_it_lies, launches, on_host
 from taskc.machine import machine
-from taskc.passes.programs.lifetimes import Block, blocks_of
-from taskc.places import Device
-from taskc.planning import Busy, plan, waits
-from taskc.settings import VERSION, cache_folder, target_name, thread_limit
-from taskc.user_passes import UserPass, on_change, over_plan, over_program, registered
+from taskc.settings import cache_folder, target_name
+from taskc.targets import Runner, check_target, compiler_version, default_target, find_target
+from taskc.user_passes import UserPass, on_change, over_program, registered
 
 if TYPE_CHECKING:
-    from taskc.backend.cpu.compile import Loaded
     from taskc.backend.cuda.compiled import Compiled
-    from taskc.backend.cuda.launch import Loaded as OnDevice
-
-Call: TypeAlias = Callable[..., Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Runner:
-    """What a compilation makes.
-
-    run     runs it on arguments that were checked
-    direct  makes what is called with a call's own arguments and checks them itself; those that it
-            doesn't take it hands to the function given. None where there is no such way
-    code    what the target's programs are made of
-    """
-
-    run: Callable[[Bound], None]
-    direct: Callable[[Call], Call | None] = lambda otherwise: None
-    code: Any = None
-
-
-class StreamDevice(Device, Protocol):
-    """`with place:` what runs goes into the stream that the arrays are ready for."""
-
-    def __enter__(self) -> None: ...
-    def __exit__(self, *error: object) -> None: ...
-
-
-class CheckError(Exception):
-    """A kernel did something wrong while it ran. `findings` say what, and where."""
-
-    def __init__(self, findings: tuple[Finding, ...]) -> None:
-        super().__init__(findings)
-        self.findings = findings
-
-    def __str__(self) -> str:
-        return "\n".join(map(str, self.findings))
-
-
-@dataclass(frozen=True, slots=True)
-class Backend:
-    """How kernels get to run on one kind of machine.
-
-    compile  makes a runner of a kernel, given the facts
-    facts    what a compilation takes for granted about a call's arguments (their device, a size
-             that is a multiple of 16): one is made for each that occurs. Finite in number.
-    alignment  at what multiples of bytes an argument starts
-    place      the device of arrays that lie on one; None where the target can't take such
-    program    makes a runner of a whole program, given those of its kernels in the order of their first calls;
-               None where the target runs them one by one
-    machine    for which machine programs are scheduled that run on such arguments; None: for the processor at hand
-    """
-
-    compile: Callable[[Kernel, Hashable], Runner]
-    facts: Callable[[Bound], Hashable] = lambda bound: ()
-    alignment: int = ALIGNMENT
-    place: Callable[[list[Any]], StreamDevice | None] = lambda arrays: None
-    program: Callable[[Program, list[Runner]], Runner] | None = None
-    machine: Callable[[Sequence[Any]], str | None] = lambda values: None
 
 
 def call(
@@ -183,12 +115,6 @@ def _alignment(definition: Definition, target: str | None) -> int:
 
 
 _COMPUTATIONS = "cpu"  # where they run if nobody says
-
-
-def default_target(kernel: Kernel) -> str:
-    """Where a call runs if nobody says: one that prints or stops wants to be looked into."""
-    looks = any(isinstance(node, ir.Print | ir.Breakpoint) for node in walk(kernel.body))
-    return "sim" if looks or kernel.stage != "parsed" else "cpu"
 
 
 def _compiled(calls: list[tuple[KernelDefinition, Bound]], target: str | None) -> list[Runner]:
@@ -282,198 +208,8 @@ def scheduled(
     return made[key]
 
 
-def check_target(name: str | None, loc: Location) -> None:
-    """Whether there is such a target to lower for; None is the one at hand."""
-    if name is not None and name not in TARGETS:
-        raise CompileError(f"there is no target {name!r}", loc, f"there is {', '.join(TARGETS)}")
-
-
 def signature(definition: Definition) -> Signature:
     return _entry(definition).signature
-
-
-# --- targets ---------------------------------------------------------------------------------
-
-_targets: dict[str, Callable[[], Backend]] = {}
-
-
-def register_target(name: str, make: Callable[[], Backend]) -> None:
-    """Adds what runs the kernels of a target; `make` runs when it is first used, so what it imports loads only then."""
-    _targets[name] = make
-
-
-def find_target(name: str) -> Backend:
-    made = _made.get(name)
-    if made is None:
-        if name not in _targets:
-            known = ", ".join(_targets)
-            raise CompileError(f"there is no target {name!r}", hint=f"there is {known}")
-        made = _made.setdefault(name, _targets[name]())
-    return made
-
-
-_made: dict[str, Backend] = {}
-
-
-def _simulator() -> Backend:
-    from taskc.backend import sim
-    from taskc.passes.prove import prove
-
-    def compile(kernel: Kernel, facts: Hashable) -> Runner:
-        # A kernel of tc.cuda is born below phases, where the proofs don't apply.
-        proved = prove(kernel) if kernel.stage == "parsed" else kernel
-
-        def run(bound: Bound) -> None:
-            with unpacked(kernel.parameters, bound.values) as values:
-                report = sim.run(proved, values, dimensions=bound.dimensions, on_print=_print)
-                errors = tuple([f for f in report.findings if f.severity == "error"])
-                if errors:
-                    raise CheckError(errors)
-
-        return Runner(run)
-
-    return Backend(compile)
-
-
-def _print(line: str) -> None:
-    sys.stdout.write(f"{line}\n")
-
-
-register_target("sim", _simulator)
-
-
-def _processor() -> Backend:
-    from taskc.backend.cache import Cache
-    from taskc.backend.cpu import target as cpu
-
-    version = compiler_version()
-    kept = Cache(cache_folder() / "cpu")
-    cpu.keep_code(kept, version)
-    cpu.limit_threads(thread_limit())
-
-    def compile(kernel: Kernel, facts: Hashable) -> Runner:
-        from taskc.passes.pipeline import lower
-
-        loaded = cpu.load(kernel, lower, kept, version)
-
-        def failed(number: int) -> None:
-            _assertion_failed(*loaded.compiled.asserts[number - 1])
-
-        def run(bound: Bound) -> None:
-            if bound.of_torch:
-                cpu.admit_tensors()
-            number = loaded.run(bound.values, bound.dimensions)
-            if number:
-                failed(number)
-
-        return Runner(run, lambda otherwise: loaded.entry(otherwise, failed), loaded)
-
-    def program(made: Program, runners: list[Runner]) -> Runner:
-        return loaded_program(made, [runner.code for runner in runners], blocks_of(made))
-
-    return Backend(compile, alignment=1, program=program)
-
-
-register_target("cpu", _processor)
-
-
-def loaded_program(made: Program, kernels: list[Loaded], blocks: list[Block]) -> Runner:
-    """What runs a program on the processor.
-
-    kernels  in the order of their first calls
-    blocks   the memory of its temporaries
-    """
-    from taskc.backend.cpu.target import LoadedProgram, admit_tensors
-
-    passes = registered()
-
-    def planned(sizes: Mapping[Variable, Any], threads: int, busy: Busy) -> Plan:
-        return over_plan(passes, made, plan(made, blocks, sizes, threads, busy))
-
-    loaded = LoadedProgram(made, kernels, planned)
-
-    def failed(number: int) -> None:
-        code = kernels[number >> 32].compiled
-        _assertion_failed(*code.asserts[(number & 0xFFFFFFFF) - 1])
-
-    def run(bound: Bound) -> None:
-        if bound.of_torch:
-            admit_tensors()
-        number = loaded.run(bound.values, bound.dimensions)
-        if number:
-            failed(number)
-
-    return Runner(run, lambda otherwise: loaded.entry(otherwise, failed), loaded)
-
-
-def compiler_version() -> str:
-    """The version of all that compiles: another where one of these files is."""
-    from taskc.backend.cache import sources_version
-
-    package = Path(__file__).parent
-    parts = [package / name for name in ("ir", "analysis", "passes", "backend")]
-    return sources_version(VERSION, cache_folder() / "sources", *parts)
-
-
-def _assertion_failed(said: str, loc: Location) -> None:
-    text = said or "the assertion does not hold"
-    raise CheckError((Finding("assertion", "error", text, loc),))
-
-
-def _cuda() -> Backend:
-    from taskc.backend.cache import Cache
-    from taskc.backend.cuda import target as cuda
-    from taskc.passes.pipeline import lower
-
-    version = compiler_version()
-    kept = Cache(cache_folder() / "cuda")
-
-    def compile(kernel: Kernel, device: Hashable) -> Runner:
-        assert isinstance(device, int)
-
-        def failed(number: int) -> None:
-            _assertion_failed(*loaded.compiled.asserts[number - 1])
-
-        loaded = cuda.load(kernel, lower, kept, version, device, failed)
-
-        def run(bound: Bound) -> None:
-            cuda.run(loaded, bound.values, bound.dimensions)
-
-        return Runner(run, lambda otherwise: cuda.direct(loaded, otherwise), loaded)
-
-    def program(made: Program, runners: list[Runner]) -> Runner:
-        return device_program(made, [runner.code for runner in runners], blocks_of(made))
-
-    def device(bound: Bound) -> int:
-        return cuda.device_of(bound.values)
-
-    return Backend(
-        compile, device, place=cuda.DeviceStream, program=program, machine=cuda.machine_of
-    )
-
-
-def device_program(made: Program, kernels: list[OnDevice], blocks: list[Block]) -> Runner:
-    """What runs a program on a CUDA device.
-
-    kernels  in the order of their first calls
-    blocks   the memory of its temporaries
-    """
-    from taskc.backend.cuda import target as cuda
-
-    passes = registered()
-
-    def planned(sizes: Mapping[Variable, Any], processors: int, busy: Busy) -> Plan:
-        return over_plan(passes, made, plan(made, blocks, sizes, processors, busy))
-
-    loaded = cuda.LoadedProgram(made, kernels, planned, partial(waits, made))
-
-    def run(bound: Bound) -> None:
-        cuda.run(loaded, bound.values, bound.dimensions)
-
-    return Runner(run, lambda otherwise: cuda.direct(loaded, otherwise), loaded)
-
-
-register_target("cuda", _cuda)
 
 
 def compile_ahead(definition: Definition, target: str) -> tuple[Compiled, ...]:

@@ -11,11 +11,14 @@ what the checker observed (`Finding`). All that have a place in the source show 
 
 from __future__ import annotations
 
+import traceback
 import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NoReturn, TypeAlias
+
+from taskc.markup import inset, tag
 
 Severity: TypeAlias = Literal["error", "warning", "note"]
 Notes: TypeAlias = "tuple[tuple[str, Location], ...]"
@@ -78,6 +81,22 @@ class CompileError(Exception):
             lines.append(f"  hint: {self.hint}")
         return "\n".join([*lines, *_note_lines(self.notes)])
 
+    def _render_traceback_(self) -> list[str]:
+        """What IPython shows in place of a traceback."""
+        lines, calls = str(self).splitlines(), user_calls(self)
+        return [*lines, *calls] if len(calls) > 3 or self.location == NOWHERE else lines
+
+
+def user_calls(error: BaseException) -> list[str]:
+    """The part of a traceback that is the user's: two lines for each call, below the words that introduce them."""
+    frames = (
+        (frame, line)
+        for frame, line in traceback.walk_tb(error.__traceback__)
+        if frame.f_globals.get("__name__", "").partition(".")[0] not in ("IPython", "taskc")
+    )
+    calls = "".join(traceback.StackSummary.extract(frames).format())
+    return ["called from:", *calls.splitlines()]
+
 
 class InternalError(Exception):
     """taskc is wrong. `ir` is the text of the program at the point where that showed."""
@@ -124,6 +143,30 @@ class Finding:
             "details": dict(self.details),
             "notes": [{"message": text, "location": loc.to_json()} for text, loc in self.notes],
         }
+
+    def _repr_html_(self) -> str:
+        return Findings((self,))._repr_html_()
+
+
+class Findings(tuple[Finding, ...]):
+    """All that the checker observed; a notebook shows it as a terminal does."""
+
+    __slots__ = ()
+
+    def _repr_html_(self) -> str:
+        shown = [tag("pre", str(finding), class_=finding.severity) for finding in self]
+        return inset(*(shown or [tag("div", "no findings")]))
+
+
+class CheckError(Exception):
+    """A kernel did something wrong while it ran. `findings` say what, and where."""
+
+    def __init__(self, findings: tuple[Finding, ...]) -> None:
+        super().__init__(findings)
+        self.findings = findings
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.findings))
 
 
 def _paragraph(label: str, message: str, location: Location) -> Iterator[str]:

@@ -14,7 +14,7 @@ from taskc.errors import assert_never
 from taskc.ir.nodes import Kernel, Tensor, Variable
 from taskc.ir.program import Call, Program, bind_dimensions
 from taskc.ir.types import TensorType
-from taskc.packed import Packed, laid_memory, shape_of
+from taskc.packed import Packed, laid_memory, part_of, shape_of
 from taskc.sized import SizedBranch, SizedCall, SizedStep, SizedWhile, sized
 
 # Makes an array for a type whose sizes are known.
@@ -130,6 +130,9 @@ def launches(
     for view, of in known.views.items():
         shape, start = known.shapes[view], known.starts[view]
         memory, count = given[of], prod(shape)
+        if isinstance(memory, Packed) and memory.type.dtype.is_sub_byte:
+            given[view] = part_of(memory, shape, start)
+            continue
         if count < memory.size:
             memory = memory.reshape((memory.size,))[start : start + count]
         given[view] = memory.reshape(shape)

@@ -1,6 +1,7 @@
 """What pages are written with: elements whose texts are escaped, tables, and the look of it all.
 
-A page is one file that asks for nothing else: no fonts, no scripts but the few lines below, no network.
+A page is one file that asks for nothing else: no fonts, no scripts but the few lines below, no network. An inset is a
+part of a page of others, such as a notebook, has no scripts at all, and leaves the rest of that page as it is.
 """
 
 from __future__ import annotations
@@ -49,8 +50,13 @@ def table(
     """If it sorts, it does by the column whose heading is pressed."""
     head = tag("thead", tag("tr", *(tag("th", heading) for heading in headings)))
     body = tag("tbody", *(tag("tr", *row) for row in rows))
-    made = tag("table", head, body, **({"class_": "sorts"} if sorts else {}))
+    made = tag("table", head, body, class_="sorts" if sorts else "still")
     return tag("div", made, class_="wide")
+
+
+def inset(*inside: str) -> Markup:
+    """What a notebook shows of an object."""
+    return tag("div", tag("style", Markup(_INSET)), *inside, class_="taskc")
 
 
 def page(title: str, *inside: str, style: str = "") -> str:
@@ -64,36 +70,52 @@ def page(title: str, *inside: str, style: str = "") -> str:
     )
 
 
-_STYLE = """
-:root { color-scheme: light dark; --page: #fdfdfc; --ink: #1d2126; --soft: #5a626b; --line: #d5d8dc;
-  --card: #f2f3f4; --dot: #2f6fb7; --winner: #0b7a3b; --default: #b34700; --warning: #8a4b00; }
-@media (prefers-color-scheme: dark) { :root { --page: #14171b; --ink: #e4e7ea; --soft: #9ba4ad; --line: #363c43;
-  --card: #1e2328; --dot: #6ba7ea; --winner: #4cc47f; --default: #f29a4f; --warning: #f0b35a; } }
+# What pages and insets share. A page has its colours by the window's theme; an inset has them from the text around it,
+# whatever chose that: notebooks and sites switch themes by marks of their own.
+_SHARED = """
+h3 { font-size: 1rem; margin: 0 0 .3rem; }
+p, figcaption, summary, .legend, .few { color: var(--soft); }
+pre, code { font-family: ui-monospace, "DejaVu Sans Mono", monospace; }
+code { font-size: .87em; overflow-wrap: anywhere; color: var(--ink); background: none; padding: 0; }
+pre { font-size: .87em; line-height: 1.4; color: var(--ink); background: var(--card); margin: .4rem 0;
+  padding: .5rem .7rem; border-left: 3px solid transparent; border-radius: 3px; overflow-x: auto; white-space: pre; }
+pre.error { border-left-color: #d64545; }
+pre.warning { border-left-color: #c98a1b; }
+pre.note { border-left-color: #4a86c5; }
+.wide { overflow-x: auto; }
+.wide + .wide { margin-top: .9em; }
+table { border-collapse: collapse; font-size: .95em; }
+th, td { text-align: left; vertical-align: top; padding: .25rem .7rem .25rem 0; border-bottom: 1px solid var(--line); }
+th { color: var(--soft); font-weight: 600; white-space: nowrap; }
+.number { white-space: nowrap; font-variant-numeric: tabular-nums; }
+figure { margin: .8rem 0; }
+figure svg { display: block; max-width: none; }
+"""
+
+_STYLE = (
+    f"""
+:root {{ color-scheme: light dark; --page: #fdfdfc; --ink: #1d2126; --soft: #5a626b; --line: #d5d8dc;
+  --card: #f2f3f4; --dot: #2f6fb7; --winner: #0b7a3b; --default: #b34700; --warning: #8a4b00; }}
+@media (prefers-color-scheme: dark) {{ :root {{ --page: #14171b; --ink: #e4e7ea; --soft: #9ba4ad; --line: #363c43;
+  --card: #1e2328; --dot: #6ba7ea; --winner: #4cc47f; --default: #f29a4f; --warning: #f0b35a; }} }}
+{_SHARED}"""
+    + """
 * { box-sizing: border-box; }
 body { margin: 0; background: var(--page); color: var(--ink); font: 15px/1.5 system-ui, sans-serif; }
 main { max-width: 1100px; margin: 0 auto; padding: 1rem; }
 h1 { font-size: 1.5rem; line-height: 1.25; margin: .5rem 0; overflow-wrap: anywhere; }
 h2 { font-size: 1.15rem; margin: 2.2rem 0 .5rem; }
-h3 { font-size: 1rem; margin: 0 0 .3rem; }
 p { margin: .4rem 0; max-width: 75ch; }
-p, figcaption, .legend, .few { color: var(--soft); }
-code { font: .87em ui-monospace, "DejaVu Sans Mono", monospace; overflow-wrap: anywhere; color: var(--ink); }
 dl { display: grid; grid-template-columns: repeat(auto-fit, minmax(9.5rem, 1fr)); gap: .6rem; margin: 1rem 0; }
 dl div { background: var(--card); border-radius: 6px; padding: .5rem .7rem; }
 dt { color: var(--soft); font-size: .85rem; }
 dd { margin: 0; font-size: 1.05rem; font-weight: 600; overflow-wrap: anywhere; }
 .warning { color: var(--warning); font-weight: 600; }
-.wide { overflow-x: auto; }
-table { border-collapse: collapse; font-size: .9rem; }
-th, td { text-align: left; vertical-align: top; padding: .25rem .7rem .25rem 0; border-bottom: 1px solid var(--line); }
-th { color: var(--soft); font-weight: 600; white-space: nowrap; }
 th button { font: inherit; color: inherit; background: none; border: 0; padding: 0; text-align: left; cursor: pointer; }
 th[aria-sort] button::after { content: " \\25B4"; }
 th[aria-sort=descending] button::after { content: " \\25BE"; }
-.number { white-space: nowrap; font-variant-numeric: tabular-nums; }
 td code { display: block; min-width: 15rem; }
 ul { margin: .2rem 0 1rem; padding-left: 1.2rem; }
-figure { margin: .8rem 0; }
 .plot { display: block; width: 100%; max-width: 520px; height: auto; }
 .plot text { font: 11px system-ui, sans-serif; fill: var(--soft); }
 .plot line, .plot .frame { stroke: var(--line); fill: none; }
@@ -110,6 +132,14 @@ figure { margin: .8rem 0; }
   td code { min-width: 0; }
 }
 """
+)
+
+# Three times, so that it counts for more than what the page around says of its tables.
+_INSET = f""".taskc.taskc.taskc {{ --ink: currentColor; --soft: color-mix(in srgb, currentColor 75%, transparent);
+  --line: color-mix(in srgb, currentColor 22%, transparent); --card: color-mix(in srgb, currentColor 6%, transparent);
+  margin-bottom: 1rem;
+code, details, figcaption, figure, pre, summary, table, tbody, td, th, thead, tr {{ all: revert; }}
+summary::before, summary::after {{ content: none; }}{_SHARED}}}"""
 
 _SCRIPT = """
 for (const table of document.querySelectorAll("table.sorts")) {

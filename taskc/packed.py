@@ -1,6 +1,7 @@
 """Arrays whose elements lie where a layout puts them: a constant operand, or what kernels pass to one another.
 
-A `Packed` is one-dimensional memory. A user's has its type by its class: there is one for each element type, shape
+A `Packed` is one-dimensional memory, of bytes where the type is a sub-byte one, whose elements are packed without a
+layout, too. A user's has its type by its class: there is one for each element type, shape
 and layout, so that compiled code tells by one comparison whether it fits a parameter. `taskc.device.array` makes a
 copy on a device of it.
 """
@@ -13,8 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from taskc.ir.bits import from_bytes, into_bytes, shape_in_bytes, shape_of_elements
 from taskc.ir.mapping import Mapping
-from taskc.ir.types import DType, TensorType
+from taskc.ir.types import DType, Layout, TensorType
 
 Array = np.ndarray[Any, Any]
 
@@ -42,41 +44,101 @@ class Packed(np.ndarray[Any, Any], Laid):
     def is_whole(self) -> bool:
         """It is the memory that was made, and no slice of it nor what NumPy has computed from it."""
         dense = self.flags.c_contiguous and self.flags.aligned
-        slots = slots_of(self.type.shape, _layout(self.type))
-        return dense and self.shape == (slots,) and self.dtype == self.type.dtype.numpy
+        size, dtype = memory_of(self.type)
+        return dense and self.shape == (size,) and self.dtype == dtype
 
     def unpack(self) -> Array:
-        made: Array = np.empty(self.type.shape, self.type.dtype.numpy)
-        take(made, np.asarray(self), _layout(self.type))
+        described, memory = self.type, np.asarray(self)
+        if described.dtype.is_sub_byte:
+            memory = from_bytes(memory, described.dtype, _slots(described))
+        if described.layout is None:
+            return memory.reshape(described.shape)
+        made: Array = np.empty(described.shape, described.dtype.numpy)
+        take(made, memory, _layout(described))
         return made
 
 
 def pack(array: Array, type: TensorType) -> Packed:
     """A copy of an array with its elements where `type`'s layout puts them.
 
-    Extents that aren't numbers are the array's.
+    Extents that aren't numbers are the array's. Elements of a sub-byte type it may have as bytes, in which they lie
+    row-major.
     """
-    if type.layout is None:
+    if type.layout is None and not type.dtype.is_sub_byte:
         raise TypeError(f"{type} has no layout to pack an array into; say {type}.laid(…)")
-    array = np.asarray(array)
+    given = np.asarray(array)
+    array = elements_of(given, type.dtype) if type.dtype.is_sub_byte else given
     if array.ndim == type.rank:
         pairs = zip(type.shape, array.shape, strict=True)
         shape = tuple(n if isinstance(n, int) else size for n, size in pairs)
         type = TensorType(type.dtype, shape, type.layout)
     if array.shape != type.shape or array.dtype != type.dtype.numpy:
-        raise TypeError(f"{array.dtype}[{', '.join(map(str, array.shape))}] is no {type}")
+        raise TypeError(f"{given.dtype}[{', '.join(map(str, given.shape))}] is no {type}")
     made = empty(type)
     assert isinstance(made, Packed)
-    put(array, np.asarray(made), _layout(type))
+    put_into(array, made)
     return made
+
+
+def pack_rows(array: Array, type: TensorType) -> Array:
+    """Elements of a sub-byte type, row-major, as bytes: an array of these, or memory where rows don't fill them."""
+    made = pack(array, type)
+    shape = made.type.shape
+    is_whole = bool(shape) and shape[-1] * type.dtype.bits % 8 == 0
+    return np.asarray(made).reshape(shape_in_bytes(shape, type.dtype)) if is_whole else made
+
+
+def put_into(array: Array, made: Packed) -> None:
+    """Copies an array's elements into memory for them."""
+    described, memory = made.type, np.asarray(made)
+    if not described.dtype.is_sub_byte:
+        put(array, memory, _layout(described))
+        return
+    if described.layout is not None:
+        each = np.zeros(_slots(described), array.dtype)
+        put(array, each, _layout(described))
+        array = each
+    memory[...] = into_bytes(array, described.dtype)
+
+
+def packed_argument(array: Array, type: TensorType) -> Packed:
+    """A call's argument of a sub-byte type: the memory of the bytes that were given, where they lie as they have to."""
+    if array.dtype == np.uint8 and type.layout is None:
+        made = array.reshape(-1).view(Packed)
+        made.type = type
+        return made
+    made = laid_memory(np.zeros, type)
+    put_into(elements_of(array, type.dtype), made)
+    return made
+
+
+def part_of(memory: Packed, shape: tuple[int, ...], start: int) -> Packed:
+    """Elements of a sub-byte type that begin with a byte, row-major, as memory of their own type."""
+    dtype = memory.type.dtype
+    first = dtype.bytes_of(start)
+    return packed_argument(
+        np.asarray(memory)[first : first + dtype.bytes_of(prod(shape))], TensorType(dtype, shape)
+    )
+
+
+def elements_of(array: Array, dtype: DType) -> Array:
+    """Those of a sub-byte type, each in a byte of its own, where they are given as bytes in which they lie."""
+    if array.dtype != np.uint8:
+        return array
+    shape = shape_of_elements(array.shape, dtype)
+    if shape is None:
+        raise TypeError(
+            f"rows of {array.shape[-1:]} bytes hold no whole number of elements of {dtype}"
+        )
+    return from_bytes(np.ascontiguousarray(array), dtype, prod(shape)).reshape(shape)
 
 
 def empty(type: TensorType) -> Array:
     """Memory for a type, uninitialized; where it has a layout, zeros, since that may have more places than elements."""
-    dtype = type.dtype.numpy
-    if type.layout is None:
-        return aligned(np.empty, prod(type.shape), dtype).reshape(type.shape)
-    return aligned(np.zeros, slots_of(type.shape, _layout(type)), dtype).view(packed_class(type))
+    size, dtype = memory_of(type)
+    if type.layout is None and not type.dtype.is_sub_byte:
+        return aligned(np.empty, size, dtype).reshape(type.shape)
+    return aligned(np.zeros, size, dtype).view(packed_class(type))
 
 
 def laid_memory(make: Callable[..., Array], type: TensorType) -> Packed:
@@ -84,7 +146,7 @@ def laid_memory(make: Callable[..., Array], type: TensorType) -> Packed:
 
     It has its type itself: a class of its own would be kept, one for each size that occurs.
     """
-    memory = aligned(make, slots_of(type.shape, _layout(type)), type.dtype.numpy).view(Packed)
+    memory = aligned(make, *memory_of(type)).view(Packed)
     memory.type = type
     return memory
 
@@ -99,7 +161,7 @@ def aligned(make: Callable[..., Array], count: int, dtype: np.dtype[Any]) -> Arr
 
 def packed_class(described: TensorType) -> type[Packed]:
     """The class of what is packed as a type."""
-    key = described.dtype, described.shape, _layout(described)
+    key = described.dtype, described.shape, described.layout
     found = _classes.get(key)
     if found is None:
         made = type("Packed", (Packed,), {"type": described, "__module__": __name__})
@@ -108,13 +170,27 @@ def packed_class(described: TensorType) -> type[Packed]:
     return found
 
 
-_Key = tuple[DType, tuple[Any, ...], Mapping]
+_Key = tuple[DType, tuple[Any, ...], Layout | None]
 _classes: dict[_Key, type[Packed]] = {}
 
 
 def _layout(type: TensorType) -> Mapping:
     assert isinstance(type.layout, Mapping)
     return type.layout
+
+
+def _slots(described: TensorType) -> int:
+    """How many elements the memory for a type has."""
+    if described.layout is None:
+        return prod(described.shape)
+    return slots_of(described.shape, _layout(described))
+
+
+def memory_of(described: TensorType) -> tuple[int, np.dtype[Any]]:
+    """The size of the memory for a type, and what it is of."""
+    if described.dtype.is_sub_byte:
+        return described.dtype.bytes_of(_slots(described)), np.dtype(np.uint8)
+    return _slots(described), described.dtype.numpy
 
 
 def slots_of(shape: tuple[Any, ...], layout: Mapping) -> int:

@@ -52,7 +52,7 @@ def plan(
         places |= dict.fromkeys(block.tensors, InArena(offset))
     for view, of in known.views.items():
         if of in places:  # a temporary that no call names is nowhere
-            places[view] = _behind(places[of], known.starts[view] * view.dtype.nbytes)
+            places[view] = _behind(places[of], view.dtype.bytes_of(known.starts[view]))
     numbers = _numbers_of_kernels(program)
     planned: list[PlannedStep] = []
     for group in made.groups:
@@ -225,7 +225,7 @@ def _accesses(
     for tensor, writes in touched:
         memory = written.get(known.views.get(tensor, tensor))
         if memory is not None:
-            start = known.starts.get(tensor, 0) * tensor.dtype.nbytes
+            start = tensor.dtype.bytes_of(known.starts.get(tensor, 0))
             yield Access(memory, start, start + bytes_of(tensor, known), writes)
 
 
@@ -279,7 +279,7 @@ def bytes_of(tensor: Tensor, known: Sized) -> int:
 
 def _bytes(tensor: Tensor, shape: tuple[int, ...]) -> int:
     count = prod(shape) if tensor.layout is None else slots_of(shape, tensor.layout)
-    return count * tensor.dtype.nbytes
+    return tensor.dtype.bytes_of(count)
 
 
 def waits(program: Program, plan: Plan) -> list[set[int]]:

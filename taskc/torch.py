@@ -15,11 +15,12 @@ from typing import Any
 import numpy as np
 
 from taskc.arguments import Described
+from taskc.backward import GRADIENT, check_backward, definition_of, several
 from taskc.dlpack import DTYPES
 from taskc.driver import signature
 from taskc.errors import CompileError
 from taskc.ir.nodes import Tensor
-from taskc.ir.signature import Parameter, inputs_of, named_type, outputs_of
+from taskc.ir.signature import Parameter, inputs_of, outputs_of
 from taskc.ir.types import boolean
 from taskc.lang.definition import Definition
 from taskc.torch_tensors import dtype_of, torch
@@ -27,7 +28,6 @@ from taskc.torch_tensors import dtype_of, torch
 __all__ = ["operator"]
 
 _NAME = re.compile(r"[A-Za-z_]\w*::[A-Za-z_]\w*", re.ASCII)
-_GRADIENT = "grad_"
 
 
 def operator(kernel: Definition, name: str, *, backward: Definition | None = None) -> Any:
@@ -42,12 +42,12 @@ def operator(kernel: Definition, name: str, *, backward: Definition | None = Non
     node, and of its results types and shapes. Tensors that aren't contiguous are copied, as by PyTorch's own.
     """
     library = _library()
-    _check_definition(kernel, "an operator")
+    _check(kernel, "an operator")
     if not _NAME.fullmatch(str(name)):
         raise CompileError(f"an operator's name is 'namespace::name', and not {name!r}")
     if backward is not None:
-        _check_definition(backward, "a backward")
-        _check_backward(kernel, backward, name)
+        _check(backward, "a backward")
+        check_backward(kernel, backward, name, "torch")
     made = _registered(library, kernel, name)
     if backward is not None:
         inner = _registered(library, backward, f"{name}_backward")
@@ -62,13 +62,8 @@ def _library() -> Any:
     return library
 
 
-def _check_definition(made: object, what: str) -> None:
-    if not isinstance(made, Definition):
-        hint = "it returns one, perhaps: call it first" if callable(made) else None
-        kind = type(made).__name__
-        raise CompileError(
-            f"{what} is made from a kernel or a program, and not a {kind}", hint=hint
-        )
+def _check(made: object, what: str) -> None:
+    made = definition_of(made, what)
     for item in made.ir.parameters:
         if not item.name.isascii():
             raise CompileError(
@@ -132,74 +127,6 @@ def _schema(inputs: Sequence[Parameter], outputs: Sequence[Tensor]) -> str:
 # --- gradients -------------------------------------------------------------------------------
 
 
-def _check_backward(kernel: Definition, backward: Definition, name: str) -> None:
-    """Whether a backward's parameters are named after the kernel's, and of their types."""
-    inputs, outputs = inputs_of(kernel.ir.parameters), outputs_of(kernel.ir.parameters)
-    for item in inputs:
-        if isinstance(item, Tensor) and item.role == "inout":
-            raise CompileError(
-                f"'{kernel.name}' writes '{item.name}' in place, and torch takes no gradient of such operators",
-                item.loc,
-            )
-    taken = {item.name: item for item in (*inputs, *outputs)}
-    taken |= _gradients(outputs)
-    made = _gradients(inputs)
-    for item in inputs_of(backward.ir.parameters):
-        _check_match(item, taken, f"the backward of '{name}' takes", backward)
-    returned = outputs_of(backward.ir.parameters)
-    for item in returned:
-        _check_match(item, made, f"the backward of '{name}' returns", backward)
-    if not returned:
-        listed = ", ".join(made) or "nothing"
-        raise CompileError(
-            f"the backward of '{name}' returns no gradient; there is {listed}", backward.ir.loc
-        )
-
-
-def _gradients(items: Sequence[Parameter]) -> dict[str, Parameter]:
-    """What can have a gradient, by the name of that."""
-    return {
-        f"{_GRADIENT}{item.name}": item
-        for item in items
-        if isinstance(item, Tensor) and item.dtype.is_float
-    }
-
-
-def _check_match(
-    item: Parameter, known: dict[str, Parameter], what: str, backward: Definition
-) -> None:
-    """Whether a parameter has one of the names that there are, and the type of what is called so."""
-    of = known.get(item.name)
-    if of is None:
-        raise CompileError(
-            f"{what} no '{item.name}'", item.loc, f"there is {', '.join(known) or 'nothing'}"
-        )
-    if isinstance(item, Tensor) and item.role == "inout":
-        raise CompileError(f"{what} '{item.name}', which it may not write in place", item.loc)
-    if item.dtype is not of.dtype or not _may_equal(item, of):
-        raise CompileError(
-            f"'{item.name}' of the backward '{backward.name}' is {_type_text(item)}, and '{of.name}' of the kernel"
-            f" is {_type_text(of)}",
-            item.loc,
-        )
-
-
-def _type_text(item: Parameter) -> str:
-    if isinstance(item, Tensor):
-        return named_type(item.dtype, item.argument_shape)
-    return str(item.dtype)
-
-
-def _may_equal(one: Parameter, other: Parameter) -> bool:
-    """Both are numbers, or of equal rank, and of equal extents where both are known."""
-    if not isinstance(one, Tensor) or not isinstance(other, Tensor):
-        return not isinstance(one, Tensor) and not isinstance(other, Tensor)
-    if len(one.argument_shape) != len(other.argument_shape):
-        return False
-    pairs = zip(one.argument_shape, other.argument_shape, strict=True)
-    return all(a == b for a, b in pairs if isinstance(a, int) and isinstance(b, int))
-
-
 def _differentiate(made: Any, inner: Any, kernel: Definition, backward: Definition) -> None:
     """Has autograd call `inner` for the gradients of `made`."""
     inputs, outputs = inputs_of(kernel.ir.parameters), outputs_of(kernel.ir.parameters)
@@ -210,19 +137,15 @@ def _differentiate(made: Any, inner: Any, kernel: Definition, backward: Definiti
     tensors = [item.name for item in wanted if item.name in kept and isinstance(item, Tensor)]
 
     def keep(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        given = dict(zip(names, (*inputs, *_several(output)), strict=True))
+        given = dict(zip(names, (*inputs, *several(output)), strict=True))
         ctx.save_for_backward(*[given[name] for name in tensors])
         ctx.numbers = {name: given[name] for name in kept if name not in tensors}
 
     def gradients(ctx: Any, *given: Any) -> tuple[Any, ...]:
         values = dict(zip(tensors, ctx.saved_tensors, strict=True)) | ctx.numbers
-        values |= {f"{_GRADIENT}{item.name}": g for item, g in zip(outputs, given, strict=True)}
-        found = _several(inner(*[values[item.name] for item in wanted]))
+        values |= {f"{GRADIENT}{item.name}": g for item, g in zip(outputs, given, strict=True)}
+        found = several(inner(*[values[item.name] for item in wanted]))
         by_name = dict(zip(returned, found, strict=True))
-        return tuple([by_name.get(f"{_GRADIENT}{item.name}") for item in inputs])
+        return tuple([by_name.get(f"{GRADIENT}{item.name}") for item in inputs])
 
     made.register_autograd(gradients, setup_context=keep)
-
-
-def _several(made: Any) -> tuple[Any, ...]:
-    return made if isinstance(made, tuple) else (made,)

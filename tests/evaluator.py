@@ -182,12 +182,16 @@ class Machine:
                 traces.append(self.touched)
             for accesses in zip(*traces, strict=True):
                 tensor, first = accesses[0]
-                steps = {place - first - lane for lane, (_, place) in enumerate(accesses)}
                 assert all(other is tensor for other, _ in accesses)
-                if len({place for _, place in accesses}) > 1:
+                distinct = len({place for _, place in accesses})
+                if distinct > 1:
+                    share = len(lanes) // distinct
+                    is_stored = any((tensor, first) == pair[:2] for pair in stores)
+                    steps = {place - first - n // share for n, (_, place) in enumerate(accesses)}
                     assert steps == {0}, "not consecutive"
-                    assert first % len(lanes) == 0, "not aligned"
-                    assert len(lanes) * tensor.dtype.nbytes <= 16 or tensor.scope == ir.REGISTER
+                    assert share == 1 or not is_stored, "several lanes store to one place"
+                    assert first % distinct == 0, "not aligned"
+                    assert distinct * tensor.dtype.nbytes <= 16 or tensor.scope == ir.REGISTER
             for tensor, index, value in stores:
                 self.memory[tensor, index] = value
 

@@ -252,7 +252,7 @@ def _constant_size(parameter: ir.Tensor) -> int | None:
 def _bytes(parameter: ir.Tensor, shape: tuple[int, ...]) -> int:
     layout = parameter.layout
     count = prod(shape) if layout is None else slots_of(shape, layout)
-    return count * parameter.dtype.nbytes
+    return parameter.dtype.bytes_of(count)
 
 
 def _word(words: int, place: int) -> ctypes.c_int64:

@@ -105,6 +105,15 @@ def test_scalars_are_checked_for_type_and_range(args: Any, expected: str) -> Non
     assert refused(*args, of=scalars) == f"scalars(): argument {expected}"
 
 
+def test_ipython_shows_the_call_and_none_of_ours() -> None:
+    with pytest.raises(tc.ArgumentError) as error:
+        add(A, 2.5)
+    first, _, file, line = error.value._render_traceback_()
+    assert first == f"ArgumentError: add(): argument {ARRAY}, not the number 2.5"
+    assert __file__ in file
+    assert line.strip() == "add(A, 2.5)"
+
+
 def test_outputs_may_not_overlap_each_other_nor_an_inout() -> None:
     memory = np.zeros(40, np.float32)
     (x,) = arrays(16)

@@ -19,11 +19,14 @@ import numpy as np
 import pytest
 
 import taskc as tc
+from docs.hooks.gallery import gallery
+from docs.hooks.links import ABOVE, text_for_the_site
 from taskc.errors import CompileError
 from taskc.ir import nodes as ir
 from taskc.ir.specification import STAGES
 from taskc.passes import pipeline
 from tests.backend.cuda.conftest import compiled, fake, start
+from tests.example_files import FILES
 
 __all__ = ["compiled", "fake", "start"]  # fixtures
 
@@ -72,8 +75,8 @@ def execute(code: str, file: str, namespace: dict[str, Any]) -> tuple[str, bool]
 
 
 def programs_of(path: Path) -> Any:
-    """The document as a case of a test; one is for those who have PyTorch."""
-    marks = [pytest.mark.torch] if path.stem == "torch" else []
+    """The document as a case of a test; two are for those who have PyTorch, or JAX."""
+    marks = [getattr(pytest.mark, path.stem)] if path.stem in ("torch", "jax") else []
     return pytest.param(path, id=path.stem, marks=marks)
 
 
@@ -95,6 +98,7 @@ def test_all_documents_are_here() -> None:
         "extending",
         "glossary",
         "ir",
+        "jax",
         "kernels",
         "language",
         "measured",
@@ -189,8 +193,99 @@ def test_the_example_of_the_readme_runs() -> None:
     np.testing.assert_allclose(kernel(a, b), a @ b, rtol=1e-4, atol=1e-4)
 
 
+# --- links -----------------------------------------------------------------------------------
+
+TEXTS = sorted([*ROOT.glob("*.md"), *DOCUMENTS, *(ROOT / "tests").rglob("*.md")])
+
+
+def anchors(text: str) -> set[str]:
+    """What the headings of a document are called in links, as code hosts and the site have it."""
+    headings = re.findall(r"^#+ +(.+?) *$", without_code(text), flags=re.M)
+    shown = (re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading) for heading in headings)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in shown}
+
+
+def without_code(text: str) -> str:
+    return re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S)
+
+
+def dead(path: Path, text: str) -> Iterator[str]:
+    """The links of a document that lead nowhere: to no file, out of the checkout, or to no heading."""
+    for target in re.findall(r"\]\(([^)\s]+)\)", without_code(text)):
+        if "://" in target:
+            continue
+        file, _, anchor = target.partition("#")
+        found = (path.parent / file).resolve() if file else path
+        if not found.exists() or not found.is_relative_to(ROOT.resolve()):
+            yield target
+        elif anchor:
+            own = text if found == path else found.read_text(encoding="utf-8")
+            if anchor not in anchors(own):
+                yield target
+
+
 def test_links_lead_somewhere() -> None:
-    for path in (*DOCUMENTS, ROOT / "README.md", ROOT / "CONTRIBUTING.md"):
-        text = re.sub(r"^```.*?^```", "", path.read_text(encoding="utf-8"), flags=re.M | re.S)
-        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text):
-            assert (path.parent / target).exists(), f"{path.name}: {target}"
+    found = {path.name: [*dead(path, path.read_text(encoding="utf-8"))] for path in TEXTS}
+    assert {name: links for name, links in found.items() if links} == {}
+
+
+def test_a_dead_link_is_found() -> None:
+    text = """# A heading: `tc.mma`, and `f_x`
+[a](language.md#tcmma) [b](#a-heading-tcmma-and-f_x) [c](../taskc/ir) [d](https://example.com/#x) [e](../README.md)
+[f](nowhere.md) [g](#nowhere) [h](language.md#nowhere) [i](../../elsewhere.md) [`j`](../taskc/nowhere.py)
+```python
+# nowhere
+[k](nowhere.md)
+```
+"""
+    named = ["nowhere.md", "#nowhere", "language.md#nowhere", "../../elsewhere.md"]
+    assert [*dead(ROOT / "docs" / "tutorial.md", text)] == [*named, "../taskc/nowhere.py"]
+
+
+# --- the site --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("folder", "text", "expected"),
+    [
+        ("docs", "[a](ir.md) [b](ir.md#text) [c](#here)", "[a](ir.md) [b](ir.md#text) [c](#here)"),
+        ("", "[docs/ir.md](docs/ir.md#text)", "[docs/ir.md](ir.md#text)"),
+        ("docs", "[it](../README.md), [it](../CONTRIBUTING.md#a)", "[it](index.md), [it](contributing.md#a)"),
+        ("docs", "[ir/types.py](../taskc/ir/types.py)", "`ir/types.py`"),
+        ("docs", r"[\_\_init\_\_.py](../taskc/__init__.py)", "`__init__.py`"),
+        ("docs", "[`types.py`](../taskc/ir/types.py#x)", "`types.py`"),
+        ("docs", "[matmul/tiles](../taskc/kernels/matmul/tiles.py)", "`matmul/tiles`"),
+        ("docs", "[rows](../taskc/kernels/rows/__init__.py)", "`rows`"),
+        ("", "[its head](taskc/x.py) and", "its head (`taskc/x.py`) and"),
+        ("docs", "[tests](../tests/corpus/README.md)", "tests (`tests/corpus/README.md`)"),
+        ("docs", "[x](https://example.com/a.py)", "[x](https://example.com/a.py)"),
+        ("docs", "`[x](../y.py)` [`f[0]`](../y.py)", "`[x](../y.py)` `f[0]` (`y.py`)"),
+        ("docs", "```\n[x](../y.py)\n```\n[y.py](../y.py)", "```\n[x](../y.py)\n```\n`y.py`"),
+    ],
+)  # fmt: skip
+def test_links_out_of_the_site_are_names_of_files(folder: str, text: str, expected: str) -> None:
+    assert text_for_the_site(text, folder) == expected
+
+
+def test_no_link_leaves_the_site() -> None:
+    for path in [*DOCUMENTS, *(ROOT / name for name in ABOVE)]:
+        folder = "" if path.parent == ROOT else "docs"
+        text = without_code(text_for_the_site(path.read_text(encoding="utf-8"), folder))
+        targets = {target.partition("#")[0] for target in re.findall(r"\]\(([^)\s]+)\)", text)}
+        inside = {"", *ABOVE.values(), *(document.name for document in DOCUMENTS)}
+        assert {target for target in targets - inside if "://" not in target} == set(), path.name
+
+
+def test_the_site_has_every_document() -> None:
+    named = re.findall(r"^ +- (?:\w+: )?(\w+\.md)$", (ROOT / "mkdocs.yml").read_text(), flags=re.M)
+    pages = [*(path.name for path in DOCUMENTS), *ABOVE.values(), "gallery.md"]
+    assert sorted(named) == sorted(pages)
+
+
+def test_the_gallery_has_every_example_and_its_mappings() -> None:
+    page = gallery()
+    assert re.findall(r"^`(examples/.*)`$", page, flags=re.M) == [
+        f"examples/{path.name}" for path in FILES
+    ]
+    for part in re.split(r"^## ", page, flags=re.M)[1:]:
+        assert "<figure>" in part or "@tc.cuda.kernel" in part, part[:80]  # which has no mappings

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import taskc as tc
-from taskc import driver
+from taskc import driver, targets
 from taskc.arguments import Bound
-from taskc.driver import Backend, register_target
 from taskc.ir import nodes as ir
+from taskc.targets import Backend, register_target
 
 n = tc.dim("n", multiple=4)
 
@@ -179,20 +179,20 @@ def counting(monkeypatch: pytest.MonkeyPatch) -> list[Hashable]:
     compiled: list[Hashable] = []
     started = threading.Event()
 
-    def compile(kernel: ir.Kernel, facts: Hashable) -> driver.Runner:
+    def compile(kernel: ir.Kernel, facts: Hashable) -> targets.Runner:
         started.wait(0.05)  # time for other threads to ask, too
         compiled.append(facts)
 
         def run(bound: Bound) -> None:
             bound.values[-1][...] = 1
 
-        return driver.Runner(run)
+        return targets.Runner(run)
 
     def facts(bound: Bound) -> Hashable:
         return all(size % 16 == 0 for size in bound.dimensions.values())
 
-    monkeypatch.setattr(driver, "_targets", dict(driver._targets))
-    monkeypatch.setattr(driver, "_made", {})
+    monkeypatch.setattr(targets, "_targets", dict(targets._targets))
+    monkeypatch.setattr(targets, "_made", {})
     register_target("counting", lambda: Backend(compile, facts))
     monkeypatch.setenv("TASKC_TARGET", "counting")
     return compiled
@@ -247,12 +247,12 @@ def test_compile_returns_what_a_call_runs(counting: list[Hashable]) -> None:
 def test_a_failed_compilation_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     tries = []
 
-    def compile(kernel: ir.Kernel, facts: Hashable) -> driver.Runner:
+    def compile(kernel: ir.Kernel, facts: Hashable) -> targets.Runner:
         tries.append(facts)
         raise tc.CompileError("no")
 
-    monkeypatch.setattr(driver, "_targets", {"bad": lambda: Backend(compile)})
-    monkeypatch.setattr(driver, "_made", {})
+    monkeypatch.setattr(targets, "_targets", {"bad": lambda: Backend(compile)})
+    monkeypatch.setattr(targets, "_made", {})
     monkeypatch.setenv("TASKC_TARGET", "bad")
     for _ in range(2):
         with pytest.raises(tc.CompileError, match="no"):

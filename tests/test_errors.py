@@ -9,6 +9,7 @@ from textwrap import dedent
 
 import pytest
 
+import taskc as tc
 from taskc.errors import NOWHERE, CompileError, Finding, InternalError, Location
 
 
@@ -35,6 +36,32 @@ def test_compile_error_shows_place_source_carets_and_hint() -> None:
                          ^^^^^
           hint: b is float32[64]; reshape it to float32[64, 1]
     """)
+
+
+def test_ipython_shows_the_place_in_place_of_a_traceback() -> None:
+    error = CompileError("'@' needs 2-D tensors", PRODUCT, hint="reshape it")
+    with pytest.raises(CompileError):
+        raise error
+    assert "\n".join(error._render_traceback_()) == str(error)
+
+
+def test_ipython_shows_the_user_s_calls_and_none_of_ours() -> None:
+    def template(location: Location) -> None:
+        raise CompileError("no", location)
+
+    with pytest.raises(CompileError) as far:
+        template(PRODUCT)
+    shown = far.value._render_traceback_()
+    assert shown[: shown.index("called from:")] == str(far.value).splitlines()
+    assert "template(PRODUCT)" in shown[-3].strip()
+    assert shown[-2].endswith("in template")
+
+    with pytest.raises(CompileError) as nowhere:
+        tc.kernel(lambda: 0)  # type: ignore[call-overload]
+    first, called, file, line = nowhere.value._render_traceback_()
+    assert (first, called) == (f"error: {nowhere.value.message}", "called from:")
+    assert __file__ in file
+    assert line.strip().startswith("tc.kernel(lambda: 0)")
 
 
 def test_notes_follow_the_hint_in_the_same_form() -> None:

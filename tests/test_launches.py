@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 import taskc as tc
-from taskc import checking, driver
+from taskc import checking, targets
 from taskc.arguments import Bound
-from taskc.driver import Backend, register_target
 from taskc.ir import nodes as ir
 from taskc.launches import launches
 from taskc.mutation import inputs_of, mutate
+from taskc.targets import Backend, register_target
 
 m, n = tc.dim("m"), tc.dim("n", example=6)
 q = tc.dim("q")
@@ -219,16 +219,16 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Hashable]]:
     said: list[tuple[str, Hashable]] = []
     started = threading.Event()
 
-    def compile(kernel: ir.Kernel, facts: Hashable) -> driver.Runner:
+    def compile(kernel: ir.Kernel, facts: Hashable) -> targets.Runner:
         started.wait(0.05)  # time for other threads to ask, too
         said.append((kernel.name, facts))
-        return driver.Runner(lambda bound: said.append((f"ran {kernel.name}", None)))
+        return targets.Runner(lambda bound: said.append((f"ran {kernel.name}", None)))
 
     def facts(bound: Bound) -> Hashable:
         return all(size % 2 == 0 for size in bound.dimensions.values())
 
-    monkeypatch.setattr(driver, "_targets", dict(driver._targets))
-    monkeypatch.setattr(driver, "_made", {})
+    monkeypatch.setattr(targets, "_targets", dict(targets._targets))
+    monkeypatch.setattr(targets, "_made", {})
     register_target("saying", lambda: Backend(compile, facts))
     monkeypatch.setenv("TASKC_TARGET", "saying")
     return said

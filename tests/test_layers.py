@@ -16,7 +16,7 @@ ROOT = Path(__file__).parent.parent
 # Each part of the package, and the parts right below it: it may import those, whatever is below
 # them, and itself. The empty name is taskc/__init__.py, which holds the public names.
 BELOW: dict[str, tuple[str, ...]] = {
-    "errors": (),
+    "errors": ("markup",),
     "ir": ("errors",),
     "lang": ("ir", "packed"),
     "annotations": ("lang",),
@@ -34,29 +34,35 @@ BELOW: dict[str, tuple[str, ...]] = {
     "settings": ("errors",),
     "packed": ("ir",),
     "machine": ("backend.cpu", "settings"),
-    "arguments": ("ir", "dlpack", "packed", "places"),
+    "jax_arrays": (),
+    "arguments": ("ir", "dlpack", "jax_arrays", "packed", "places"),
     "sized": ("arguments",),
     "launches": ("sized",),
     "planning": ("passes", "sized"),
     "user_passes": ("lang", "machine", "passes"),
-    "driver": (
-        *("lang", "passes", "backend.cpu", "backend.cuda", "backend.sim"),
-        *("launches", "machine", "planning", "settings", "user_passes"),
+    "targets": (
+        *("backend.cpu", "backend.cuda", "backend.sim"),
+        *("planning", "settings", "user_passes"),
     ),
+    "driver": ("launches", "targets"),
     "bundle_file": ("errors",),
     "bundle": ("driver", "bundle_file"),
     "device": ("backend.cuda",),
-    "torch": ("driver",),
+    "backward": ("lang",),
+    "xla": (),
+    "torch": ("backward", "driver"),
+    "jax": ("backward", "driver", "xla"),
     "torch_tensors": (),
     "checking": ("driver",),
+    "notebooks": ("driver",),
     "mutation": ("checking",),
-    "tune": ("mutation", "device", "markup", "quantities"),
+    "tune": ("mutation", "device", "quantities"),
     "kernels": ("tune",),
     "profiling": ("kernels",),
     "onnx": ("kernels", "bundle"),
     "commands": ("onnx", "profiling"),
     "cli": ("commands",),
-    "": ("annotations", "cli", "device", "torch"),
+    "": ("annotations", "cli", "device", "jax", "notebooks", "torch"),
     "__main__": ("",),
 }
 
@@ -65,7 +71,7 @@ USE_PUBLIC_NAMES = {"kernels", "onnx", "commands", "cli"}
 
 # Third-party modules that may be imported at module level only in the part given.
 HOMES = {"cuda": "backend.cuda", "llvmlite": "backend.cpu", "onnx": "onnx"}
-NEVER = {"torch"}
+NEVER = {"jax", "torch"}
 
 
 @dataclass(frozen=True, slots=True)

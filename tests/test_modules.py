@@ -14,6 +14,7 @@ MODULES = TESTS.parent / "taskc"
 # Parts that show only in what they are parts of: by the file that tests the whole, the modules of its folder.
 ELSEWHERE = {
     "test_cli.py": "__main__",
+    "test_driver.py": "targets",  # what calls run on
     "backend/cuda/test_streams.py": "device",  # public names of what is there
     # The facts of a program are what is known, and what a search finds.
     "analysis/test_facts.py": "analysis/known analysis/prover",
@@ -35,6 +36,8 @@ ELSEWHERE = {
     "test_planning.py": "ir/plan",
     "test_launches.py": "sized",
     "test_torch_tensors.py": "backend/cpu/torch_tensors",
+    "test_torch.py": "backward",
+    "test_jax.py": "jax_arrays xla",
     # What the tuner does is seen in what it finds, by made-up times and by real ones.
     "tune/test_database.py": "tune/database_file",
     "tune/test_dry.py": "commands/tune_target",
@@ -61,6 +64,8 @@ ELSEWHERE = {
     "onnx/test_indices.py": "onnx/operators/scattering",
     "onnx/test_integer_products.py": "onnx/operators/integers onnx/operators/quantized_convolutions",
     "onnx/test_products.py": "onnx/operators/products",
+    "onnx/test_random_images.py": "onnx/operators/columns onnx/operators/deformable onnx/operators/matrices"
+    " onnx/operators/regions onnx/operators/sampling",
     "onnx/test_selections.py": "onnx/operators/selections onnx/stages",
     "onnx/passes/test_blocked_images.py": "onnx/operators/blocked",
     "onnx/passes/test_recognize_attention.py": "onnx/passes/tensors",

@@ -16,7 +16,7 @@ from taskc import bf16, checking, f32, i8, launches, mapping, packed, repeat, sp
 from taskc.backend import packing
 from taskc.ir.mapping import Mapping
 from taskc.lang import definition
-from taskc.packed import laid_memory, places_of, put, slots_of, take
+from taskc.packed import laid_memory, places_of, put, put_into, slots_of, take
 from tests import guards
 
 
@@ -320,7 +320,7 @@ def through(
 def moved(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The arrays that are put into a layout and taken out of one, from now on."""
     told: list[str] = []
-    for name, function in (("put", put), ("take", take)):
+    for name, function in (("put_into", put_into), ("take", take)):
 
         def counted(*args: Any, name: str = name, function: Any = function) -> None:
             told.append(name)
@@ -359,7 +359,12 @@ def test_parameters_of_a_program_are_packed_once(
     np.testing.assert_array_equal(y, x + 1)
     np.testing.assert_array_equal(z, before + x * x + x * y)
     if target == "cpu":
-        assert sorted(moved) == ["put", "put", "take", "take"]  # x and z go in, y and z come out
+        assert sorted(moved) == [
+            "put_into",
+            "put_into",
+            "take",
+            "take",
+        ]  # x and z go in, y and z come out
     moved.clear()
     described = f32[5, 6].laid(ROWS)
     z_packed, y_packed = tc.pack(before, described), tc.empty(described)

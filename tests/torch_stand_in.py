@@ -251,9 +251,9 @@ def torch(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
 @contextmanager
 def _admitted_anew() -> Iterator[None]:
     """Compiled code knows no tensors yet, nor afterwards these."""
-    torch_tensors._table[:] = (None, None)
+    torch_tensors._table[:] = (None, None, None)
     yield
-    torch_tensors._table[:] = (None, None)
+    torch_tensors._table[:] = (None, None, None)
 
 
 def tensor_of(library: Any, array: np.ndarray) -> Any:

@@ -12,7 +12,7 @@ from taskc.ir import nodes as ir
 from taskc.ir.mapping import Mapping
 from taskc.ir.nodes import Tensor
 from taskc.ir.types import TensorType
-from taskc.packed import Laid, Packed, laid_memory, put, take
+from taskc.packed import Laid, Packed, laid_memory, put_into, take
 
 
 @contextmanager
@@ -35,7 +35,7 @@ def packed(
         described = TensorType(parameter.dtype, value.shape, parameter.layout)
         memory = laid_memory(np.zeros, described)
         if parameter.role != "out":
-            put(value, np.asarray(memory), parameter.layout)
+            put_into(value, memory)
         if parameter.role != "in":
             written.append((value, memory, parameter.layout))
         passed.append(memory)
@@ -53,5 +53,4 @@ def unpacked(
     yield passed
     for parameter, value, found in zip(parameters, values, passed, strict=True):
         if isinstance(value, Packed) and isinstance(parameter, Tensor) and parameter.role != "in":
-            assert parameter.layout is not None
-            put(found, np.asarray(value), parameter.layout)
+            put_into(found, value)

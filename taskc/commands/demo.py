@@ -21,8 +21,7 @@ from taskc.commands.demo_kernels import OWN, linear
 from taskc.commands.demo_model import classifier
 from taskc.commands.explain import steps_of
 from taskc.commands.terminal import Progress, columns, many, write, write_finding, write_text
-from taskc.driver import CheckError
-from taskc.errors import CompileError
+from taskc.errors import CheckError, CompileError
 from taskc.ir.nodes import STAGES
 from taskc.lang.definition import KernelDefinition
 from taskc.passes.pipeline import lower

@@ -173,7 +173,7 @@ def _bytes(tensor: Tensor) -> int:
     """All of a tensor, of which a call may read less."""
     shape = [extent for extent in tensor.argument_shape if isinstance(extent, int)]
     count = prod(shape) if tensor.layout is None else slots_of(tuple(shape), tensor.layout)
-    return count * tensor.dtype.nbytes
+    return tensor.dtype.bytes_of(count)
 
 
 def _shown(nodes: tuple[str, ...]) -> str:

@@ -27,13 +27,14 @@ from taskc.commands.models import (
 )
 from taskc.commands.options import add_json, add_kernel, positive
 from taskc.commands.terminal import Progress, UsageError, many, write, write_text
-from taskc.driver import call, default_target
+from taskc.driver import call
 from taskc.ir import nodes as ir
 from taskc.ir.signature import inputs_of, named_type, outputs_of
 from taskc.ir.types import DType, from_numpy
 from taskc.lang.definition import Definition
 from taskc.machine import machine
 from taskc.settings import target_name
+from taskc.targets import default_target
 from taskc.tune.timing import seconds
 
 _WARM = 3  # calls that aren't timed

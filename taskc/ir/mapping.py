@@ -52,9 +52,10 @@ from taskc.ir.mapping_forms import (
     read_only,
     table_form,
 )
-from taskc.ir.mapping_picture import Owners, html, svg, table
+from taskc.ir.mapping_picture import FEW, Owners, figure, html, svg, table
 from taskc.ir.mapping_split import coalesced_split, rounded_quotient
 from taskc.ir.mapping_text import mapping_text, read_mapping
+from taskc.markup import Markup
 
 __all__ = [
     "Mapping",
@@ -380,12 +381,23 @@ class Mapping:
         """The owner of each task as a standalone SVG, of at most so many rows and columns; see `mapping_picture`."""
         return svg(self._pictured, most)
 
+    def figure(self, caption: Markup, most: int = FEW) -> Markup:
+        """The same within a page that `taskc.markup` makes, and with a caption."""
+        return figure(self._pictured, caption, most)
+
     def _repr_html_(self) -> str:
-        return html(self._pictured, str(self))
+        return html(self._pictured, self.name)
 
     @property
     def _pictured(self) -> Owners:
-        return Owners(self.iterated, *self.owner_table(), self.multiplicity(), self.slots > 1)
+        return Owners(self.iterated, self._owners_of, self.slots > 1)
+
+    def _owners_of(self, tasks: Sequence[Any]) -> tuple[Any, Any, Any]:
+        """The worker and the slot that own each task first, and how many own it."""
+        worker, slot = self.form.owner(tasks)
+        if self.is_composed:
+            return worker, slot, self.workers * self.slots // prod(self.shape)
+        return worker, slot, self.multiplicity()[tuple(tasks)]
 
 
 def spatial(*dims: int, order: Sequence[int] | None = None) -> Mapping:

@@ -160,6 +160,7 @@ class Tensor:
     role      of a parameter: "in", "out" (every element is stored exactly once), "inout"
     constant  a block value: written by the one Move that follows its Allocate, then only read
     offset    of a SHARED tensor, in bytes, once memory is overlaid
+    held      of a parameter that is bytes, once what is read is unpacked: the one whose elements lie in them
     """
 
     name: str
@@ -173,12 +174,19 @@ class Tensor:
     constant: bool = False
     offset: int | None = None
     given: tuple[int | Expression, ...] | None = None
+    held: Tensor | None = None
     loc: Location = _location()
+
+    @property
+    def argument(self) -> Tensor:
+        """The parameter as its author declared it, which callers know."""
+        return self if self.held is None else self.held
 
     @property
     def argument_shape(self) -> tuple[int | Expression, ...]:
         """What a call's argument has."""
-        return self.shape if self.given is None else self.given
+        declared = self.argument
+        return declared.shape if declared.given is None else declared.given
 
     def __repr__(self) -> str:
         return self.name

@@ -13,6 +13,7 @@ from lark import Token, Tree
 
 from taskc.errors import Location
 from taskc.ir import nodes as ir
+from taskc.ir.bits import bytes_of
 from taskc.ir.depth import too_deep
 from taskc.ir.fields import STATEMENT_TYPES
 from taskc.ir.mapping import Mapping, MappingError
@@ -308,6 +309,7 @@ class Statements:
     def tensor(self, name: Token, tree: Node, scope: str, **more: Any) -> ir.Tensor:
         dtype = self.names.dtype(tree.children[0])
         shape: tuple[int | Expression, ...] = ()
+        is_bytes = False
         if tree.data == "type":
             shape = self.extents(tree.children[1].children)
             for modifier in tree.children[2:]:
@@ -320,9 +322,12 @@ class Statements:
                         more["layout"] = self.mapping(values[0])
                     case "swizzled":
                         more["swizzle"] = ir.Swizzle(*map(int, values))
+                    case "as_bytes":
+                        is_bytes = True
                     case _:
                         more["offset"] = int(values[0])
-        return ir.Tensor(str(name), dtype, shape, scope, **more, loc=self.names.location(name))
+        made = ir.Tensor(str(name), dtype, shape, scope, **more, loc=self.names.location(name))
+        return bytes_of(made) if is_bytes else made
 
     def extents(self, trees: List[Node]) -> tuple[int | Expression, ...]:
         found = []

@@ -56,6 +56,8 @@ class Expressions:
         return name
 
     def type(self, tensor: ir.Tensor) -> str:
+        if tensor.held is not None:
+            return f"{self.type(tensor.held)}.bytes()"
         extents = self.extents(tensor.argument_shape) or "()"
         text = f"{tensor.dtype}[{extents}]"
         if tensor.given is not None:

@@ -98,7 +98,7 @@ def _narrow(x: Array, target: DType) -> Array:
         x = _to_odd(nearest, x - nearest)
     if target is tf32:
         return _nearest_tf32(x)
-    if target.bits == 8:
+    if target.bits <= 8:
         x = np.clip(x, target.minimum, target.maximum)
     return x.astype(target.numpy)
 

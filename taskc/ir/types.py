@@ -21,14 +21,19 @@ class Layout(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class DType:
-    """An element type. There is one object for each, so types compare with `is`."""
+    """An element type. There is one object for each, so types compare with `is`.
+
+    numpy   what stores it; of a sub-byte type, one element alone
+    loaded  of a sub-byte type, which only memory has: the type of what is read there, which holds all its values
+    """
 
     name: str
     kind: Literal["bool", "int", "uint", "float"]
     bits: int
-    numpy: np.dtype[Any]  # what stores it
+    numpy: np.dtype[Any]
     exponent_bits: int = 0
     mantissa_bits: int = 0
+    loaded: DType | None = None
 
     def __repr__(self) -> str:
         return self.name
@@ -60,9 +65,20 @@ class DType:
         return self.kind in ("int", "float")
 
     @property
+    def is_sub_byte(self) -> bool:
+        """Its elements lie in memory as a stream of bits, and one of them has no bytes of its own."""
+        return self.loaded is not None
+
+    @property
     def nbytes(self) -> int:
         """Bytes of one stored element; a bool has `bits` 8, as in NumPy."""
+        if self.is_sub_byte:
+            raise TypeError(f"an element of {self} has no whole bytes: ask for those of several")
         return self.bits // 8
+
+    def bytes_of(self, count: int) -> int:
+        """Bytes of so many stored elements, the last of which may have bits to spare."""
+        return -(-count * self.bits // 8)
 
     @property
     def maximum(self) -> int | float:
@@ -73,6 +89,8 @@ class DType:
             return (1 << (self.bits - self.is_signed)) - 1
         if self.name == "f8e4m3":
             return 448.0  # the "fn" format: no infinities, so the top exponent holds numbers
+        if self.is_sub_byte:  # they have neither infinities nor NaN
+            return float((2 - 2.0**-self.mantissa_bits) * 2.0**2 ** (self.exponent_bits - 1))
         return float((2 - 2.0**-self.mantissa_bits) * 2.0 ** (2 ** (self.exponent_bits - 1) - 1))
 
     @property
@@ -164,6 +182,14 @@ def _float(name: str, storage: Any, exponent_bits: int, mantissa_bits: int) -> D
     return DType(name, "float", 8 * stored.itemsize, stored, exponent_bits, mantissa_bits)
 
 
+def _sub_byte(storage: Any, loaded: DType, exponent_bits: int = 0, mantissa_bits: int = 0) -> DType:
+    bits = 1 + exponent_bits + mantissa_bits if loaded.is_float else 4
+    name = (
+        f"f{bits}e{exponent_bits}m{mantissa_bits}" if loaded.is_float else f"{loaded.kind[0]}{bits}"
+    )
+    return DType(name, loaded.kind, bits, np.dtype(storage), exponent_bits, mantissa_bits, loaded)
+
+
 boolean = DType("bool", "bool", 8, np.dtype(np.bool_))
 i8 = _integer("i8", "int", 8)
 i16 = _integer("i16", "int", 16)
@@ -181,6 +207,12 @@ f8e4m3 = _float("f8e4m3", ml_dtypes.float8_e4m3fn, 4, 3)
 f8e5m2 = _float("f8e5m2", ml_dtypes.float8_e5m2, 5, 2)
 # A compute type: an f32 whose low 13 bits don't count, whatever they are. Conversions to it leave zeros there.
 tf32 = _float("tf32", np.float32, 8, 10)
+# Types of memory alone: what is read is the wider number.
+i4 = _sub_byte(ml_dtypes.int4, i8)
+u4 = _sub_byte(ml_dtypes.uint4, u8)
+f4e2m1 = _sub_byte(ml_dtypes.float4_e2m1fn, f16, 2, 1)
+f6e2m3 = _sub_byte(ml_dtypes.float6_e2m3fn, f16, 2, 3)
+f6e3m2 = _sub_byte(ml_dtypes.float6_e3m2fn, f16, 3, 2)
 
 DTYPES: dict[str, DType] = {
     dtype.name: dtype for dtype in [*globals().values()] if isinstance(dtype, DType)

@@ -233,6 +233,13 @@ class _Verifier:
                 self.expressions.index(extent)
             else:
                 self.need(extent >= 0, f"the extents of {tensor} aren't negative")
+        if tensor.dtype.is_sub_byte:
+            is_read = is_parameter and tensor.role == "in"
+            self.need(is_read, f"{tensor} is of {tensor.dtype}, so it is a parameter that is read")
+        self.need(
+            tensor.held is None or (is_parameter and tensor.held.dtype.is_sub_byte),
+            f"{tensor} is the bytes of a parameter of a sub-byte type",
+        )
         if tensor.given is not None:
             self.need(is_parameter, f"{tensor} is reshaped, so it is a parameter")
             self.need(tensor.layout is None, f"{tensor} is reshaped, so it is row-major")

@@ -35,7 +35,7 @@ _FLAT_SCOPES = frozenset({ir.GLOBAL, ir.SHARED, ir.REGISTER})
 
 
 def _defined_on(operators: dict[str, Operator]) -> dict[str, frozenset[DType]]:
-    types = [d for d in DTYPES.values() if not d.is_float or d in _COMPUTED]
+    types = [d for d in DTYPES.values() if not d.is_sub_byte and (not d.is_float or d in _COMPUTED)]
     return {
         name: frozenset(dtype for dtype in types if dtype.kind in operator.kinds)
         for name, operator in operators.items()

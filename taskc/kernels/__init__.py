@@ -3,10 +3,11 @@
 matmul         GEMM: products of matrices, with transposed or packed operands and an epilogue; batches of products;
                products of 8- and 16-bit numbers
 convolution    of images, with stride, padding, dilation and groups
-pooling        of images: the largest numbers or averages of windows, or of whole images
+pooling        of images: the largest numbers, sums or averages of windows, or of whole images
 rows           softmax, log_softmax, layer_norm, rms_norm over an axis
 reductions     sum, mean, max, min, prod along any axes; argmax, argmin
-scans          cumsum along an axis
+quantized      products with weights of few bits, in groups that have a scale each
+scans          cumsum and cumprod along an axis
 elementwise    an expression of several inputs, with broadcasting
 transpose      axes in any other order
 attention      with an online softmax, masks, and heads that share keys; for many queries and for few

@@ -39,5 +39,5 @@ def products_per_second(multiplied: tuple[object, object, object], machine: Mach
 
 def _bytes(operands: Types) -> int:
     return sum(
-        item.dtype.nbytes * prod(n for n in item.shape if isinstance(n, int)) for item in operands
+        item.dtype.bytes_of(prod(n for n in item.shape if isinstance(n, int))) for item in operands
     )

@@ -91,7 +91,7 @@ def _sliced(context: Context, node: ast.expr, what: str) -> View:
 
 def _read(
     context: Context, source: View, variables: tuple[ir.Variable, ...], node: Located
-) -> tuple[ir.Read, ir.Expression | None]:
+) -> tuple[ir.Expression, ir.Expression | None]:
     """The element of a slice, and where it is in bounds."""
     if source.tensor.scope == ir.BARRIER:
         raise context.error("an mbarrier has no value", node)

@@ -125,8 +125,13 @@ def _arranged(name: str, on_items: Callable[..., Iterable[Value]]) -> Handler:
         values = [context.evaluate(argument) for argument in node.args]
         for value, argument in zip(values, node.args, strict=True):
             if not isinstance(value, (tuple, list)) and not is_constant(value):
+                hint = None
+                if isinstance(value, ir.Tensor):
+                    hint = f"go through its indices: for i in range({value.name}.shape[0]): ..."
                 raise context.error(
-                    f"{name}(...) takes tuples and lists, and this is {describe(value)}", argument
+                    f"{name}(...) takes tuples and lists, and this is {describe(value)}",
+                    argument,
+                    hint,
                 )
         keywords = {item.arg: context.evaluate(item.value) for item in node.keywords if item.arg}
         return compute(context, node, lambda: tuple(on_items(*values, **keywords)))

@@ -14,7 +14,7 @@ from taskc.ir.rewrite import walk
 from taskc.ir.types import DType
 from taskc.lang.context import Context, Frame, Scope
 from taskc.lang.conversions import scalar
-from taskc.lang.expressions import convert_to, unstarred
+from taskc.lang.expressions import convert_to, refuse_sub_byte, unstarred
 from taskc.lang.functions import FunctionDefinition, Outside
 from taskc.lang.intrinsics import INTRINSICS, Intrinsic
 from taskc.lang.operators import compute
@@ -96,26 +96,39 @@ def bind(
     known = [parameter.rstrip("?") for parameter in names if parameter != "*"]
     if len(node.args) > len(positional):
         most = "at most " + counted(len(positional), "argument")
-        raise context.error(f"{name} takes {most} by position", node.args[len(positional)])
+        extra = node.args[len(positional)]
+        raise context.error(f"{name} takes {most} by position", extra, _form(name, names))
     bound = dict(zip(known, node.args, strict=False))
     for keyword in node.keywords:
         assert keyword.arg is not None
         if keyword.arg not in known:
-            hint = did_you_mean(keyword.arg, known)
+            hint = did_you_mean(keyword.arg, known) or _form(name, names)
             raise context.error(f"{name} has no argument '{keyword.arg}'", keyword, hint)
         if keyword.arg in bound:
             raise context.error(f"{name} is given '{keyword.arg}' twice", keyword)
         bound[keyword.arg] = keyword.value
     for parameter in names:
         if parameter != "*" and not parameter.endswith("?") and parameter not in bound:
-            raise context.error(f"{name} needs '{parameter}'", node)
+            raise context.error(f"{name} needs '{parameter}'", node, _form(name, names))
     return bound
+
+
+def _form(name: str, names: list[str]) -> str | None:
+    """A hint: a call as it is written, with what it may leave out and what goes by keyword as such."""
+    by_position = names[: names.index("*")] if "*" in names else names
+    parts = [it if it in by_position else f"{it}=..." for it in names if it[-1] not in "*?"]
+    more = [it[:-1] for it in names if it.endswith("?")]
+    if not parts and not more:
+        return None
+    behind = f"; it also takes {', '.join(more)}" if more else ""
+    return f"write {name.removesuffix('()')}({', '.join(parts)}){behind}"
 
 
 def _typed_constant(context: Context, dtype: DType, node: ast.Call) -> Value:
     """`f32(x)`"""
     if len(node.args) != 1 or node.keywords:
         raise context.error(f"{dtype}(...) takes one value", node)
+    refuse_sub_byte(context, dtype, node)
     return convert_to(context, dtype, context.evaluate(node.args[0]), node.args[0], node)
 
 
@@ -143,6 +156,8 @@ def _advice(called: Value, name: str) -> str | None:
         return word_for(name)
     if called is print:
         return 'use tc.print("{}", x)'
+    if called is sum:
+        return word_for(name)
     if getattr(called, "__module__", "") == Mapping.__module__:
         return "a mapping is the same at all calls: go through n in tiles, as in `for start in tc.tiles(n, by=32)`"
     if isinstance(called, FunctionType):

@@ -25,6 +25,7 @@ from taskc.lang.values import (
     Pending,
     Untyped,
     Value,
+    View,
     describe,
     is_constant,
     is_expression,
@@ -156,6 +157,8 @@ def require_expression(context: Context, value: Value, node: Located) -> ir.Expr
     hint = None
     if isinstance(value, ir.Tensor):
         hint = f"index it: {value.name}[{', '.join('ijklmn'[: len(value.shape)])}]"
+    elif isinstance(value, View):
+        hint = "a slice is taken whole, by tc.load, tc.store or tc.copy; an index is one number"
     raise context.error(f"a number is needed here, and this is {describe(value)}", node, hint)
 
 

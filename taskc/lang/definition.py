@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from functools import update_wrapper
 from pickle import PicklingError
 from types import FunctionType
-from typing import Any, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from taskc.ir.types import DType, TensorType, boolean, f64
 from taskc.lang.sizes import Dimension, dim, tracing
 from taskc.lang.tracing import current_trace, refuse_handles
 from taskc.lang.values import Described, describe
-from taskc.packed import Packed, empty, pack
+from taskc.packed import Packed, elements_of, empty, pack, pack_rows
 
 Example: TypeAlias = Callable[[np.random.Generator], Any]
 # What a parameter is packed from, by its name: a shape that its own is rounded up from, or what a kernel makes it of.
@@ -31,11 +31,13 @@ Packs: TypeAlias = "Mapping[str, tuple[int, ...] | KernelDefinition]"
 Runner: TypeAlias = "Callable[[Definition, tuple[Any, ...], dict[str, Any]], Any]"
 
 _runner: list[Runner] = []
+_picture: list[Callable[[Definition], str]] = []
 
 
-def set_runner(runner: Runner) -> None:
-    """What a call does: compiling and running are above this layer."""
+def set_runner(runner: Runner, picture: Callable[[Definition], str]) -> None:
+    """What a call does, and what a notebook shows: compiling, running and fusing are above this layer."""
     _runner[:] = [runner]
+    _picture[:] = [picture]
 
 
 class Definition(Described, ABC):
@@ -100,6 +102,9 @@ class Definition(Described, ABC):
         refuse_handles((*args, *keywords.values()))
         return _runner[0](self, args, keywords)
 
+    def _repr_html_(self) -> str:
+        return _picture[0](self)
+
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickles it as functions are, by name: whoever reads that imports the module, and compiles there."""
         where = self.__module__, getattr(self, "__qualname__", self.name)
@@ -132,29 +137,41 @@ class Definition(Described, ABC):
         made = outputs_of(self.ir.parameters)
         return tuple(TensorType(item.dtype, item.shape, item.layout) for item in made)
 
-    def pack(self, array: Any, parameter: str | None = None) -> Packed:
-        """A constant operand as a parameter with a layout takes it.
+    def __getitem__(self, grid: object) -> NoReturn:
+        raise TypeError(
+            f"'{self.name}' takes no grid in brackets: it is called as it is, and its blocks are those of tc.tiles"
+        )
+
+    __iter__ = None
+
+    def pack(self, array: Any, parameter: str | None = None) -> Any:
+        """A constant operand as a parameter with a layout, or of a sub-byte type, takes it.
 
         It is what the author's kernel for that makes of it, or has zeros where the parameter's shape is rounded up. The
         parameter need not be named where one has a layout, or where the author said what one is packed from.
         """
         array = np.asarray(array)
         given = [item for item in inputs_of(self.ir.parameters) if isinstance(item, Tensor)]
-        laid = [item for item in given if item.layout is not None]
+        laid = [item for item in given if item.layout is not None or item.dtype.is_sub_byte]
         found = [item for item in laid if parameter in (None, item.name)]
         if len(found) > 1:
             found = [item for item in found if item.name in self.packs]
         if len(found) != 1:
             names = ", ".join(item.name for item in laid) or "none"
             raise TypeError(
-                f"'{self.name}' packs what a parameter with a layout takes, and those are: {names}"
+                f"'{self.name}' packs what a parameter with a layout, or of a sub-byte type, takes,"
+                f" and those are: {names}"
             )
         (item,) = found
+        if item.layout is None:
+            return pack_rows(array, TensorType(item.dtype, item.argument_shape))
         described = TensorType(item.dtype, item.shape, item.layout)
         wanted = self.packs.get(item.name, item.shape)
         if isinstance(wanted, KernelDefinition):
             made: Packed = wanted(array, out=empty(described))
             return made
+        if item.dtype.is_sub_byte:
+            array = elements_of(array, item.dtype)
         if array.shape != wanted:
             raise TypeError(f"{item.name} is packed from {list(wanted)}, not {list(array.shape)}")
         rest = [full - own for full, own in zip(described.shape, wanted, strict=True)]
@@ -226,7 +243,9 @@ class KernelDefinition(Definition):
 def _random(random: np.random.Generator, dtype: DType, shape: tuple[int, ...]) -> np.ndarray:
     if dtype.is_float:
         return convert(np.asarray(random.standard_normal(shape)), f64, dtype)
-    return np.asarray(random.integers(0, 2 if dtype is boolean else 10, shape)).astype(dtype.numpy)
+    least = 0 if not dtype.is_sub_byte else int(dtype.minimum)
+    most = 2 if dtype is boolean else min(10, int(dtype.maximum) + 1)
+    return np.asarray(random.integers(least, most, shape)).astype(dtype.numpy)
 
 
 def kernel(

@@ -6,7 +6,7 @@ import ast
 import operator
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from math import prod
+from math import gcd, prod
 from typing import Any
 
 from taskc.errors import CompileError
@@ -43,7 +43,8 @@ from taskc.lang.views import subscript_dimension
 
 def constant(context: Context, node: ast.Constant) -> Value:
     if isinstance(node.value, (bytes, complex)) or node.value is Ellipsis:
-        raise context.error(f"{node.value!r} is not a value of the language", node)
+        hint = "name all indices: y[i, j]" if node.value is ... else None
+        raise context.error(f"{node.value!r} is not a value of the language", node, hint)
     return node.value
 
 
@@ -102,7 +103,7 @@ def subscript(context: Context, node: ast.Subscript) -> Value:
 
 def read(
     context: Context, tensor: ir.Tensor, indices: tuple[ir.Expression, ...], node: ast.expr
-) -> ir.Read:
+) -> ir.Expression:
     """The element, where it may be read."""
     if tensor.scope == ir.BARRIER:
         raise context.error("an mbarrier has no value", node, "pass it to tc.cuda.mbarrier_...")
@@ -118,8 +119,8 @@ def read(
 
 def readable(
     context: Context, tensor: ir.Tensor, indices: tuple[ir.Expression, ...], node: Located
-) -> ir.Read:
-    """The element of what isn't an output."""
+) -> ir.Expression:
+    """The element of what isn't an output; of a sub-byte type the wider number."""
     if tensor.role == "out" and tensor.scope == ir.GLOBAL:
         raise context.error(
             f"'{tensor.name}' is an output, and has no value to read",
@@ -128,7 +129,9 @@ def readable(
         )
     loc = context.locate(node)
     context.note_read(tensor, loc)
-    return ir.Read(tensor, indices, loc=loc)
+    element = ir.Read(tensor, indices, loc=loc)
+    loaded = tensor.dtype.loaded
+    return element if loaded is None else ir.Cast(element, loaded, loc=loc)
 
 
 def _is_everywhere(owners: Mapping) -> bool:
@@ -169,7 +172,12 @@ def _check_rank(context: Context, tensor: ir.Tensor, given: int, node: ast.Subsc
 
 def _constant_subscript(context: Context, owner: Value, node: ast.Subscript) -> Value:
     if isinstance(owner, (View, Pending)) or is_expression(owner):
-        raise context.error(f"only a tensor can be indexed, and this is {describe(owner)}", node)
+        hint = None
+        if isinstance(owner, ir.Variable):
+            hint = f"a parameter that is a tensor has extents: {owner.dtype}[64]"
+        raise context.error(
+            f"only a tensor can be indexed, and this is {describe(owner)}", node, hint
+        )
     if isinstance(node.slice, ast.Slice):
         bounds = [
             None if bound is None else context.evaluate(bound)
@@ -257,12 +265,29 @@ def convert_method(context: Context, owner: Value, call: ast.Call) -> Value:
     return convert_to(context, target, owner, call.func.value, call)
 
 
-def element_type(context: Context, node: ast.expr, what: str) -> DType:
+_TYPES = "a type is one of taskc's own, such as f32 and i64: from taskc import f32"
+
+
+def element_type(context: Context, node: ast.expr, what: str, hint: str = _TYPES) -> DType:
     """The type that an argument names; `what` says that there has to be one."""
     named = boolean_type(context.evaluate(node))
     if not isinstance(named, DType):
-        raise context.error(f"{what}, and this is {describe(named)}", node)
+        raise context.error(f"{what}, and this is {describe(named)}", node, hint)
+    refuse_sub_byte(context, named, node)
     return named
+
+
+def refuse_sub_byte(context: Context, dtype: DType, node: Located) -> None:
+    """What a kernel computes or writes has whole bytes."""
+    if dtype.is_sub_byte:
+        unit = gcd(dtype.bits, 8)
+        shared = "a byte" if dtype.bits == unit else f"{dtype.bits // unit} bytes"
+        raise context.error(
+            f"{dtype} is a type of memory that is only read: {8 // unit} elements share {shared}, and"
+            " two workers would write one",
+            node,
+            f"compute on {dtype.loaded}, and store u8 bytes that you put together",
+        )
 
 
 def boolean_type(value: Value) -> Value:

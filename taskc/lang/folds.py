@@ -102,6 +102,12 @@ def _operand(context: Context, node: ast.expr, accumulator: DType, what: str) ->
             node,
         )
     dtype = tensor.dtype
+    if dtype.is_sub_byte:
+        raise context.error(
+            f"an operand of {what} has whole bytes, and '{tensor.name}' is {dtype}",
+            node,
+            f"load it, as {dtype.loaded} or as what its elements stand for: tc.load(shape, lambda ...)",
+        )
     if dtype.is_float != accumulator.is_float or dtype is boolean or dtype.bits > accumulator.bits:
         raise context.error(f"a product of {dtype} can't be accumulated in {accumulator}", node)
     origin = tuple([part.start if isinstance(part, Slice) else part for part in view.dimensions])

@@ -93,6 +93,8 @@ def plain_parameters(source: Source, what: str, *, rest: bool = False) -> list[s
         raise CompileError(f"{what} has only plain parameters", source.locate(odd[0]), hint)
     if arguments.defaults:
         raise CompileError(
-            f"a parameter of {what} has no default", source.locate(arguments.defaults[0])
+            f"a parameter of {what} has no default",
+            source.locate(arguments.defaults[0]),
+            "what is constant is closed over: make it an argument of a Python function around this one",
         )
     return [argument.arg for argument in arguments.args]

@@ -15,7 +15,7 @@ from taskc.ir.types import DType, TensorType, boolean
 from taskc.lang.calls import Handler, bind
 from taskc.lang.context import Context, Located
 from taskc.lang.conversions import constant_integer, literal, typed
-from taskc.lang.expressions import element_type, place
+from taskc.lang.expressions import element_type, place, refuse_sub_byte
 from taskc.lang.values import (
     NOTHING,
     Transposed,
@@ -54,11 +54,14 @@ def constant_fill(context: Context, node: ast.expr | None, dtype: DType) -> ir.C
 def _tile(context: Context, node: ast.Call) -> ir.Tensor:
     bound = bind(context, node, "tc.tile")
     context.require_phase("tc.tile", node)
-    dtype = element_type(context, bound["dtype"], "the type of a tile is an element type")
+    form = "first the type, then the mapping of owners: tc.tile(f32, mapping, 0)"
+    dtype = element_type(context, bound["dtype"], "the type of a tile is an element type", form)
     owners = context.evaluate(bound["mapping"])
     if not isinstance(owners, Mapping):
         raise context.error(
-            f"a tile is laid out by a mapping, and this is {describe(owners)}", bound["mapping"]
+            f"a tile is laid out by a mapping, and this is {describe(owners)}",
+            bound["mapping"],
+            f"worker i holds element i of tc.tile({dtype}, spatial({context.group}))",
         )
     if owners.workers != context.group:
         raise wrong_workers(context, owners, bound["mapping"])
@@ -70,10 +73,11 @@ def _tile(context: Context, node: ast.Call) -> ir.Tensor:
 
 def wrong_workers(context: Context, mapping: Mapping, node: Located) -> Exception:
     where = "role" if context.in_role else "kernel"
-    hint = None
+    hint = None if context.in_role else f"declare the kernel with workers={mapping.workers}"
     if context.group % mapping.workers == 0:
         times = context.group // mapping.workers
-        hint = f"let {times} workers share each task: tc.replicate({times}) * mapping"
+        shared = f"let {times} workers share each task: tc.replicate({times}) * mapping"
+        hint = shared if hint is None else f"{hint}, or {shared}"
     has = counted(mapping.workers, "worker")
     return context.error(f"this mapping has {has}, and the {where} has {context.group}", node, hint)
 
@@ -86,6 +90,7 @@ def _typed_shape(context: Context, node: ast.expr, what: str) -> TensorType:
             node,
             "for example f32[32, 8]",
         )
+    refuse_sub_byte(context, value.dtype, node)
     for extent in value.shape:
         if not isinstance(extent, int):
             raise context.error(

@@ -19,7 +19,7 @@ from taskc.ir.extents import are_as_many
 from taskc.ir.signature import Parameter
 from taskc.ir.types import DType, TensorType, i64
 from taskc.lang.context import Context
-from taskc.lang.expressions import boolean_type
+from taskc.lang.expressions import boolean_type, refuse_sub_byte
 from taskc.lang.functions import Outside, plain_parameters
 from taskc.lang.memory import check_layout
 from taskc.lang.names import ParameterType, Role, Typed
@@ -97,6 +97,7 @@ def _parameter(context: Context, node: ast.arg, name: str, given: object) -> Par
     given = boolean_type(given)
     loc = context.locate(node)
     if isinstance(given, DType):
+        refuse_sub_byte(context, given, node.annotation)
         scalar = ir.Variable(name, given, loc=loc)
         context.fixed[scalar] = "a parameter"
         return scalar
@@ -113,6 +114,8 @@ def _parameter(context: Context, node: ast.arg, name: str, given: object) -> Par
             node.annotation,
             hint or "for example f32[64, 64], tc.out[f32[64]] or i32",
         )
+    if role != "in":
+        refuse_sub_byte(context, given.dtype, node.annotation)
     check_layout(context, given, node.annotation)
     shape = _extents(context, given.shape, node.annotation)
     tensor = ir.Tensor(name, given.dtype, shape, ir.GLOBAL, layout_of(given), role=role, loc=loc)
@@ -137,6 +140,7 @@ def _extents(
                 "an extent is an integer, a tc.dim or computed from some, and this is"
                 f" {describe(extent)}",
                 node,
+                'what only a call knows is n = tc.dim("n"), and then f32[n]',
             )
     numbers = [extent for extent in shape if isinstance(extent, int)]
     if prod(numbers) > i64.maximum:

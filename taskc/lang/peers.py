@@ -29,6 +29,9 @@ alloc_fragment | use tc.tile(f32, mapping, 0), registers of a mapping's owners
 alloc_local local_array alloc_var | use x = f32(0) for a scalar, tc.local(f32[4], 0) for an array of a worker's own
 zeros zeros_like ones ones_like full full_like tile_zeros | use tc.tile(f32, mapping, 0); in a program, tc.compute
 empty_like | use tc.tile(f32, mapping); in a program, tc.empty(f32[m, n])
+language | all of it is in taskc: import taskc as tc
+pi e tau | use math.pi and math.e, which are constant
+nan | use float("nan"), which is constant
 arange | an index is one number: for i in mapping: ...
 load tile_load ldg __ldg | x[i] is an element, tc.load(x[row : row + 32, 0:k]) a block; what lies outside is filled
 store tile_store stg | y[i] = value stores an element, tc.store(y[row : row + 32, 0:n], tile) a tile

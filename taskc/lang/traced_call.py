@@ -39,7 +39,7 @@ from taskc.lang.sizes import FloatOfSizes, OfSizes
 from taskc.lang.source import assigned_names, call_site
 from taskc.lang.tracing import Handle, ScalarHandle, TensorHandle, Trace
 from taskc.lang.values import describe
-from taskc.packed import Packed
+from taskc.packed import Packed, pack
 
 Callee: TypeAlias = "Called | Program"
 Pack: TypeAlias = Callable[[Any, str], Any]
@@ -181,6 +181,8 @@ class _TracedCall:
     def _constant(self, parameter: ir.Tensor, array: np.ndarray[Any, Any]) -> Handle:
         """An array as a constant of the program: as it is, or packed where the parameter has a layout."""
         trace, dtype = self.trace, parameter.dtype
+        if dtype.is_sub_byte:
+            return self._constant_bits(parameter, array)
         if array.dtype != dtype.numpy:
             raise self.error(parameter, f"{_expected(parameter)}, not an array of {array.dtype}")
         if parameter.layout is None:
@@ -200,6 +202,16 @@ class _TracedCall:
             trace.packed[key] = array, found
             return found
         return trace.constant(array, array.type, parameter.name, self.site)
+
+    def _constant_bits(self, parameter: ir.Tensor, array: np.ndarray[Any, Any]) -> Handle:
+        """Elements of a sub-byte type as a constant, which is bytes."""
+        if not isinstance(array, Packed):
+            kind = TensorType(parameter.dtype, parameter.argument_shape, parameter.layout)
+            try:
+                array = pack(array, kind)
+            except TypeError as error:
+                raise self.error(parameter, f"can't be packed: {error}") from None
+        return self.trace.constant(array, array.type, parameter.name, self.site)
 
     def _extent(
         self,

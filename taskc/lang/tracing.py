@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from math import gcd
 from typing import Any, NoReturn
 
 import numpy as np
@@ -179,6 +180,12 @@ class Trace(Sizes):
         site = call_site()
         kind = tensor_type(kind, site)
         shape = self.extents(kind.shape, site)
+        if kind.dtype.is_sub_byte:
+            raise CompileError(
+                f"{kind.dtype} is a type of memory that is only read, and a temporary is written",
+                site,
+                f"say {kind.dtype.loaded}, or u8 for bytes that you put together",
+            )
         if problem := layout_problem(replace(kind, shape=shape)):
             raise CompileError(problem, site)
         (name,) = assigned_names(site, ("temporary",))
@@ -230,9 +237,21 @@ class Trace(Sizes):
                 raise CompileError(f"this part of '{handle.name}' ends before it begins", site)
             shape[0] = self.extent(self.expression(high - low))
             offset = offset + low * self.number(product(tensor.shape[axis + 1 :]))
+        self._check_bytes(tensor, taken, site)
         (name,) = assigned_names(site, (tensor.name,))
         view = ir.Tensor(name, tensor.dtype, tuple(shape), ir.GLOBAL, tensor.layout, loc=site)
         return self.view(view, tensor, self.extent(self.expression(offset)))
+
+    def _check_bytes(self, tensor: ir.Tensor, taken: int, site: Location) -> None:
+        """A part along the leading axes begins with a byte, wherever it begins."""
+        dtype = tensor.dtype
+        whole = 8 // gcd(dtype.bits, 8)
+        if not self.divides(whole, product(tensor.shape[taken:])):
+            raise CompileError(
+                f"a part of {named_type(dtype, tensor.shape)} need not begin with a byte",
+                site,
+                f"let each part have a multiple of {whole} elements",
+            )
 
     def _within(self, handle: TensorHandle, axis: int, at: Any, size: int, site: Location) -> Any:
         """A place on an axis with so many elements behind it, for all sizes."""

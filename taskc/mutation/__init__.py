@@ -23,7 +23,7 @@ from taskc.errors import CompileError, Finding, InternalError, Location
 from taskc.ir.nodes import Kernel
 from taskc.ir.program import Program, kernels_of
 from taskc.lang.definition import Definition
-from taskc.launches import launches
+from taskc.launches import as_elements, launches
 from taskc.mutation.changes import (
     Change,
     deletions,
@@ -70,7 +70,8 @@ EXAMPLES = ((0, 0), (1, 1))  # seeds and sizes: its own example, another for wha
 def inputs_of(definition: Definition) -> list[Sequence[Any]]:
     """What `mutate` runs a kernel or a program with."""
     called = signature(definition)
-    return [called.bind(definition.example(*which), {}).values for which in EXAMPLES]
+    bound = [called.bind(definition.example(*which), {}) for which in EXAMPLES]
+    return [[*map(as_elements, one.values)] for one in bound]
 
 
 def mutate(

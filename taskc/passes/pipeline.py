@@ -30,6 +30,7 @@ from taskc.passes.select import select
 from taskc.passes.simplify import simplify
 from taskc.passes.specialize import specialize
 from taskc.passes.synchronize import synchronize
+from taskc.passes.unpack import unpack
 from taskc.passes.unroll import unroll
 from taskc.passes.vectorize import vectorize
 
@@ -78,6 +79,8 @@ PASSES: tuple[Pass, ...] = (
     # What follows sees one offset for each access, whatever its layout. Loop variables are bound
     # again as i32, so no later pass has to choose a type.
     Pass(flatten),
+    # A linear offset says in which bytes an element lies; what follows sees bytes.
+    Pass(unpack),
     # Offsets of several dimensions, quotients by layouts and casts fold into each other: now, while
     # sums are whole, not cut in pieces by hoist.
     Pass(simplify),

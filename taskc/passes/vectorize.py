@@ -11,7 +11,8 @@ access is wider than the target's, 16 bytes on a GPU, and in every vector of tha
 
   - each access has a linear offset that is either the same in all iterations or grows by one, from
     a multiple of the width; GLOBAL and SHARED memory starts at multiples of 16 bytes; some of it
-    grows. A register that is read may be any: each has a name of its own;
+    grows. What is read may grow by one every few iterations, x[(t + e) // 2], from a multiple of what
+    that makes. A register that is read may be any: each has a name of its own;
   - each condition, of an If around the stores, or of a Select in a value or an `and` that decides
     whether memory is read, has one outcome: it is tested for the first iteration, an If outside the
     loop;
@@ -42,6 +43,7 @@ from taskc.passes.scalars import named_scalars
 from taskc.passes.simplify import simplified_expression
 
 WIDTHS = (16, 8, 4, 2)
+_SHARED_BY = (2, 4)  # how many iterations may read one element
 _BYTES = 16
 _MEMORY = (ir.GLOBAL, ir.SHARED)
 
@@ -268,28 +270,52 @@ class _Check:
             return Affine(0, {}, 0)
         offset = self.facts.affine(indices[0])
         if self.differs(offset):
-            return None
+            return None if is_stored else self._shared_access(tensor, indices[0], offset)
         step = offset.coefficient(self.lane)
         if step == 0 or (tensor.scope == ir.REGISTER and not is_stored):
             return offset
-        if step != 1 or not self._is_aligned(tensor, offset.without(self.lane)):
+        if step != 1 or not self._is_aligned(tensor, offset.without(self.lane), self.width):
             return None
         if tensor.scope in _MEMORY:
             self.grows = True
         return offset
 
+    def _shared_access(self, tensor: ir.Tensor, index: Expression, offset: Affine) -> Affine | None:
+        """The same of memory of which a few iterations read one element, and the next ones its neighbour."""
+        if tensor.scope not in _MEMORY:
+            return None
+        for share in _SHARED_BY:
+            if self.width % share:
+                continue
+            group, turn = (Variable(name, self.lane.dtype) for name in ("group", "turn"))
+            facts = self.facts
+            for variable, extent in ((group, self.width // share), (turn, share)):
+                start, stop = (Constant(n, variable.dtype) for n in (0, extent))
+                facts = facts.enter(ir.For(variable, start, stop, 1, ir.Sequence(())))
+            moved = Binary("+", Binary("*", group, Constant(share, group.dtype)), turn)
+            form = facts.affine(substitute(substitute(index, self.values), {self.lane: moved}))
+            atoms = [it.expression if isinstance(it, Opaque) else it for it in form.terms]
+            varying = [n for it in atoms if it is not group for n in walk(it) if n in (group, turn)]
+            if form.coefficient(group) != 1 or varying:
+                continue
+            base = form.without(group)
+            if self._is_aligned(tensor, base, self.width // share):
+                self.grows = True
+                return offset
+        return None
+
     def differs(self, form: Affine) -> bool:
         """Whether it differs by more than a multiple of the lane's number."""
         return any(atom is not self.lane and self.varies(atom) for atom in form.terms)
 
-    def _is_aligned(self, tensor: ir.Tensor, base: Affine) -> bool:
+    def _is_aligned(self, tensor: ir.Tensor, base: Affine, width: int) -> bool:
         modulus, remainder = self.facts.congruence_of(base)
-        if modulus % self.width or remainder % self.width:
+        if modulus % width or remainder % width:
             return False
-        if tensor.offset is not None and tensor.offset % (self.width * tensor.dtype.nbytes):
+        if tensor.offset is not None and tensor.offset % (width * tensor.dtype.nbytes):
             return False
         # The XOR must not reach into a vector.
-        return tensor.swizzle is None or (1 << tensor.swizzle.base) % self.width == 0
+        return tensor.swizzle is None or (1 << tensor.swizzle.base) % width == 0
 
     def _is_fixed(self, offset: Affine) -> bool:
         return offset.coefficient(self.lane) == 0

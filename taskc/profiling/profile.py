@@ -267,7 +267,7 @@ class _Counted:
                 other += nbytes * (2 if item.role == "inout" else 1)
                 continue
             # Of a table, for example, only some rows are read.
-            read = min(nbytes, ceil(counted.loaded.get(item, 0.0) * item.dtype.nbytes))
+            read = min(nbytes, ceil(counted.loaded.get(item, 0.0) * item.dtype.bits / 8))
             if self.known.views.get(tensor, tensor) in self.constants:
                 constant += read
             else:

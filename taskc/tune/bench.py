@@ -158,7 +158,8 @@ def inputs_for(definition: Definition, seed: int) -> list[Any]:
 def _drawn(random: np.random.Generator, dtype: DType, shape: Sequence[Any]) -> Array:
     if dtype.is_float:
         return convert(np.asarray(random.standard_normal(shape)), f64, dtype)
-    return np.asarray(random.integers(0, 10, shape)).astype(dtype.numpy)
+    most = min(10, int(dtype.maximum) + 1)
+    return np.asarray(random.integers(0, most, shape)).astype(dtype.numpy)
 
 
 def _computed(definition: Definition, inputs: Sequence[Any], folder: Path) -> list[Array]:

@@ -21,7 +21,8 @@ import numpy as np
 from taskc import device
 from taskc.backend.cuda.compiled import Compiled
 from taskc.checking import examine, examine_program
-from taskc.driver import CheckError, compile_ahead
+from taskc.driver import compile_ahead
+from taskc.errors import CheckError
 from taskc.ir.nodes import Tensor
 from taskc.ir.signature import is_output
 from taskc.lang.definition import Definition, KernelDefinition

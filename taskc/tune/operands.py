@@ -78,11 +78,13 @@ def operands_of(definition: Definition, folder: Path) -> Operands:
 
 
 def _placed(definition: Definition, parameter: Tensor, array: Array) -> Array:
-    if parameter.name in definition.packs:
-        return definition.pack(array, parameter.name)
+    made: Array
+    if parameter.name in definition.packs or parameter.dtype.is_sub_byte:
+        made = definition.pack(array, parameter.name)
+        return made
     if parameter.layout is not None:
         return pack(array, TensorType(parameter.dtype, array.shape, parameter.layout))
-    made: Array = _copy(array)
+    made = _copy(array)
     return made
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
-from math import prod
 from statistics import median
 from typing import Any
 
@@ -17,8 +16,7 @@ from taskc.tune.space import Work
 from taskc.tune.texts import parts, said, short, text_of
 from taskc.tune.tuner import Plan, Trial, Tuned
 
-_DRAWN_WHOLE = 1024  # tasks of a mapping; of more, the corners
-_CORNERS = 24
+_MOST_CELLS = 32  # in a row or a column of a mapping's picture
 _MOST_VALUES = 8
 
 
@@ -227,11 +225,7 @@ def _times_by_choice(found: Tuned) -> dict[str, dict[str, list[float]]]:
 
 def _mappings(plan: Plan) -> Markup:
     drawn = [
-        tag(
-            "figure",
-            tag("figcaption", f"{name}: ", tag("code", f"{mapping}")),
-            tag("div", _picture(mapping), class_="wide"),
-        )
+        mapping.figure(joined((f"{name}: ", tag("code", f"{mapping}"))), _MOST_CELLS)
         for name, mapping in mappings_of(plan)
     ]
     title = "The winner's mappings"
@@ -256,11 +250,6 @@ def mappings_of(value: Any, name: str = "") -> Iterator[tuple[str, Mapping]]:
         ]
         for key in names:
             yield from mappings_of(getattr(value, key), f"{name}.{key}" if name else key)
-
-
-def _picture(mapping: Mapping) -> Markup:
-    is_whole = prod(mapping.iterated[-2:]) <= _DRAWN_WHOLE
-    return Markup(mapping.svg() if is_whole else mapping.svg(_CORNERS))
 
 
 # --- all trials ------------------------------------------------------------------------------

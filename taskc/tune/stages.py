@@ -17,12 +17,12 @@ from taskc.backend.cache import Cache
 from taskc.backend.cpu.compile import Compiled, compile_kernel, refuse
 from taskc.backend.cpu.processor import host
 from taskc.backend.cpu.target import cache_key
-from taskc.driver import compiler_version
 from taskc.ir import nodes as ir
 from taskc.ir.depth import deep
 from taskc.lang.definition import KernelDefinition
 from taskc.passes.pipeline import lower_steps
 from taskc.settings import cache_folder
+from taskc.targets import compiler_version
 from taskc.tune.parcel import Parcel
 
 

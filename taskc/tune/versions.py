@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from functools import cache
 
-from taskc.driver import compiler_version
 from taskc.machine import Machine
 from taskc.settings import VERSION
+from taskc.targets import compiler_version
 
 
 def fingerprint(machine: Machine) -> str:

@@ -25,8 +25,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, TypeAlias
 
-from taskc.driver import CheckError
-from taskc.errors import CompileError, InternalError
+from taskc.errors import CheckError, CompileError, InternalError
 from taskc.lang.definition import Definition
 from taskc.machine import machine
 from taskc.tune.disturbances import Watch

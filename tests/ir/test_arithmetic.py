@@ -271,7 +271,7 @@ def test_math_functions_at_their_limits():
     )
 
 
-@pytest.mark.parametrize("dtype", list(DTYPES.values()), ids=str)
+@pytest.mark.parametrize("dtype", [d for d in DTYPES.values() if not d.is_sub_byte], ids=str)
 def test_every_operator_runs_silently_or_is_rejected(dtype):
     one = np.ones((), dtype.numpy)
     for op, entry in BINARY_OPERATORS.items():

@@ -15,17 +15,22 @@ from taskc.ir.types import (
     bf16,
     boolean,
     common_type,
+    f4e2m1,
+    f6e2m3,
+    f6e3m2,
     f8e4m3,
     f8e5m2,
     f16,
     f32,
     f64,
     from_numpy,
+    i4,
     i8,
     i16,
     i32,
     i64,
     tf32,
+    u4,
     u8,
     u16,
     u32,
@@ -45,7 +50,7 @@ class Slots:
 
 
 def test_a_type_is_one_object_known_by_its_name():
-    assert len(DTYPES) == 16
+    assert len(DTYPES) == 21
     for name, dtype in DTYPES.items():
         assert repr(dtype) == str(dtype) == name
         assert getattr(types, "boolean" if name == "bool" else name) is dtype
@@ -57,7 +62,8 @@ def test_a_type_is_one_object_known_by_its_name():
 
 def test_storage():
     for dtype in DTYPES.values():
-        assert dtype.numpy.itemsize == dtype.nbytes == dtype.bits // 8
+        size = 1 if dtype.is_sub_byte else dtype.nbytes
+        assert dtype.numpy.itemsize == size == -(-dtype.bits // 8)
         assert from_numpy(dtype.numpy) is (f32 if dtype is tf32 else dtype)
     assert from_numpy(np.dtype(np.longlong)) is i64
 
@@ -87,12 +93,29 @@ def test_limits_are_those_of_the_storage():
 
 
 def test_kinds():
-    integers = {dtype for dtype in DTYPES.values() if dtype.is_integer}
-    floats = {dtype for dtype in DTYPES.values() if dtype.is_float}
-    unsigned = {dtype for dtype in DTYPES.values() if not dtype.is_signed}
+    whole = [dtype for dtype in DTYPES.values() if not dtype.is_sub_byte]
+    integers = {dtype for dtype in whole if dtype.is_integer}
+    floats = {dtype for dtype in whole if dtype.is_float}
+    unsigned = {dtype for dtype in whole if not dtype.is_signed}
     assert integers == {i8, i16, i32, i64, u8, u16, u32, u64}
     assert floats == {f16, bf16, f32, f64, f8e4m3, f8e5m2, tf32}
     assert unsigned == {boolean, u8, u16, u32, u64}
+
+
+def test_what_is_loaded_of_a_sub_byte_type_holds_its_values():
+    loaded = {dtype: dtype.loaded for dtype in DTYPES.values() if dtype.is_sub_byte}
+    assert loaded == {i4: i8, u4: u8, f4e2m1: f16, f6e2m3: f16, f6e3m2: f16}
+    for dtype, wider in loaded.items():
+        assert dtype.kind == wider.kind
+        assert wider.minimum <= dtype.minimum < dtype.maximum <= wider.maximum
+
+
+def test_an_element_of_a_sub_byte_type_has_no_bytes():
+    with pytest.raises(TypeError, match="an element of i4 has no whole bytes"):
+        _ = i4.nbytes
+    assert [i4.bytes_of(n) for n in (0, 1, 2, 3)] == [0, 1, 1, 2]
+    assert [f6e2m3.bytes_of(n) for n in (0, 1, 2, 3, 4, 5)] == [0, 1, 2, 3, 3, 4]
+    assert f32.bytes_of(3) == 12
 
 
 def test_tensor_types():

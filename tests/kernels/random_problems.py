@@ -22,7 +22,7 @@ from taskc.kernels.convolution import convolution
 from taskc.kernels.elementwise import elementwise
 from taskc.kernels.images import ORDERS
 from taskc.kernels.matmul import matmul
-from taskc.kernels.pooling import average_pool, max_pool
+from taskc.kernels.pooling import average_pool, max_pool, sum_pool
 from taskc.kernels.reductions import argmax, argmin, reduction
 from taskc.kernels.rows import layer_norm, log_softmax, rms_norm, softmax
 from taskc.kernels.scans import cumsum
@@ -363,8 +363,8 @@ def _images(random: Random, numbers: np.random.Generator, machine: Machine) -> P
 
 
 def _pooling(random: Random, numbers: np.random.Generator, machine: Machine) -> Problem:
-    make = random.choice((max_pool, average_pool))
-    dtype = random.choice((f32, f16, bf16, f64, *((i8, u8) if make is max_pool else ())))
+    make = random.choice((max_pool, sum_pool, average_pool))
+    dtype = random.choice((f32, f16, bf16, f64, *(() if make is average_pool else (i8, u8))))
     images, channels = random.choice((1, 1, 2, 3)), random.choice((*FEW, 24, 33, 64, 70))
     extents = [random.choice(FEW), random.choice((*FEW, 31, 40))]
     size, stride = (
@@ -388,8 +388,8 @@ def _pooling(random: Random, numbers: np.random.Generator, machine: Machine) -> 
     taps = (..., slice(None, None, apart), slice(None, None, apart))
     shape = tuple(covered.tolist())
     seen = np.lib.stride_tricks.sliding_window_view(wide, shape, (2, 3))[steps][taps]
-    exact, bound = seen.max((4, 5)), 0
-    if dtype.is_integer:
+    exact, bound = (seen.sum if make is sum_pool else seen.max)((4, 5)), 0
+    if make is max_pool and dtype.is_integer:
         exact = np.maximum(exact, dtype.minimum)  # of padding alone
     if make is average_pool:
         options["count_include_pad"] = random.random() < 0.5

@@ -13,10 +13,17 @@ from taskc import bf16, f16, f32, f64, i8, u8
 from taskc.backend.cuda.compile import compile_many
 from taskc.checking import for_target
 from taskc.kernels.images import blocked
-from taskc.kernels.pooling import average_pool, global_average_pool, global_max_pool, max_pool
+from taskc.kernels.pooling import (
+    average_pool,
+    global_average_pool,
+    global_max_pool,
+    max_pool,
+    sum_pool,
+)
 from taskc.passes.pipeline import lower
 from tests.kernels.simulated import simulated
 
+MAKERS = {"max": max_pool, "sum": sum_pool, "average": average_pool}
 ORDERS = ("NHWC", "NCHW", "NCHWc")
 ROUNDING = {f16: 2.0**-11, bf16: 2.0**-8, f32: 2.0**-22, f64: 2.0**-50}
 
@@ -44,6 +51,9 @@ def exact(operator: str, x: Any, options: dict[str, Any]) -> Any:
             count = len(seen) * len(across)
             if operator == "max":
                 y[:, :, i, j] = window.max((2, 3), initial=-np.inf)
+                continue
+            if operator == "sum":
+                y[:, :, i, j] = window.sum((2, 3))
                 continue
             if options.get("count_include_pad"):
                 count = np.prod([
@@ -85,7 +95,7 @@ def check(
     x: Any = None, machine: Any = None, stages: Any = ("parsed", "lean"), kernel: Any = None, **options: Any,
 ) -> None:  # fmt: skip
     """A shape is that of NCHW; `kernel` is there, if it was made before for this and other shapes."""
-    dtype, make = options.get("dtype", f32), max_pool if operator == "max" else average_pool
+    dtype, make = options.get("dtype", f32), MAKERS[operator]
     machine = machine or tc.machine(target)
     count, channels, *extents = shape
     x = numbers(shape, dtype) if x is None else x
@@ -159,6 +169,16 @@ def test_narrower_vectors(lanes: int, order: str) -> None:
 def test_averages_that_count_padding(form: str, order: str) -> None:
     shape, options = FORMS[form]
     check("average", shape, order, count_include_pad=True, **options)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("form", ["prime", "ceil", "padding alone", "whole", "no images"])
+def test_sums(form: str, order: str) -> None:
+    shape, options = FORMS[form]
+    for dtype in (f32, f16):
+        check("sum", shape, order, dtype=dtype, **options)
+    if order != "NCHWc":
+        check("sum", shape, order, "sm_80", **options)
 
 
 @pytest.mark.parametrize("order", ["NHWC", "NCHW"])

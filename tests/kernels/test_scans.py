@@ -1,4 +1,4 @@
-"""Cumulative sums against NumPy, and against the simulator."""
+"""Cumulative sums and products against NumPy, and against the simulator."""
 
 from dataclasses import replace
 from typing import Any
@@ -8,16 +8,18 @@ import pytest
 
 import taskc as tc
 from taskc import repeat, spatial
-from taskc.kernels.scans import Lines, Ranges, build, cumsum
+from taskc.kernels.scans import Lines, Ranges, build, cumprod, cumsum
 from taskc.kernels.scans.plan import Plan, candidates
 from taskc.kernels.scans.problem import Problem, problem_of
 
 
-def expected(x: np.ndarray, axis: int, *, exclusive: bool, reverse: bool) -> np.ndarray:
+def expected(
+    x: np.ndarray, axis: int, *, exclusive: bool, reverse: bool, fold: Any = np.add
+) -> np.ndarray:
     x = np.flip(x, axis) if reverse else x
-    y = np.cumsum(x, axis, dtype=x.dtype)
+    y = fold.accumulate(x, axis, dtype=x.dtype)
     if exclusive:
-        first = np.zeros_like(x.take([0], axis))
+        first = np.full_like(x.take([0], axis), fold.identity)
         y = np.concatenate([first, y.take(range(x.shape[axis] - 1), axis)], axis)
     return np.flip(y, axis) if reverse else y
 
@@ -28,7 +30,7 @@ def whole(shape: tuple[int, ...], seed: int = 0) -> np.ndarray:
 
 
 def planned(shape: tuple[int, ...], plan: Plan, dtype: tc.DType = tc.f32, **options: bool) -> Any:
-    problem = problem_of(shape, len(shape) - 1, dtype, **options)
+    problem = problem_of("sum", shape, len(shape) - 1, dtype, **options)
     return build(problem, plan, tc.machine())
 
 
@@ -41,6 +43,31 @@ def test_sizes(n: int, exclusive: bool, reverse: bool, same_bits: Any) -> None:
         x = whole(shape, n)
         y = same_bits(lambda shape=shape, axis=axis: cumsum(shape, axis, **options), x)
         np.testing.assert_array_equal(y, expected(x, axis, **options), strict=True)
+
+
+@pytest.mark.parametrize("exclusive", [False, True])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_products(exclusive: bool, reverse: bool, same_bits: Any) -> None:
+    options = {"exclusive": exclusive, "reverse": reverse}
+    for dtype in (np.float32, np.int32):  # integers wrap
+        for shape, axis in (((3, 37), -1), ((37, 3), 0), ((2, 1, 17), 1)):
+            factors = [-2, -1, 1, 2] if dtype is np.float32 else range(-7, 8)  # exact, in any order
+            x = np.random.default_rng(0).choice(factors, shape).astype(dtype)
+            given = tc.f32 if dtype is np.float32 else tc.i32
+            y = same_bits(lambda: cumprod(shape, axis, dtype=given, **options), x)
+            np.testing.assert_array_equal(
+                y, expected(x, axis, fold=np.multiply, **options), strict=True
+            )
+
+
+def test_products_of_ranges(same_bits: Any) -> None:
+    x = np.random.default_rng(4).choice([-2, -1, 1, 2], (1, 200)).astype(np.float32)
+    problem = problem_of("prod", (1, 200), 1, tc.f32, exclusive=True, reverse=True)
+    plan = Ranges(repeat(1, 2) * spatial(1, 16), ranges=3, chunks=1)
+    y = same_bits(lambda: build(problem, plan, tc.machine()), x)
+    np.testing.assert_array_equal(
+        y, expected(x, 1, exclusive=True, reverse=True, fold=np.multiply), strict=True
+    )
 
 
 def test_one_worker_adds_up_in_order(same_bits: Any) -> None:
@@ -85,7 +112,7 @@ def test_sums_of_floats_are_close() -> None:
         Lines(repeat(1, 8) * spatial(1, 16)),
         Ranges(repeat(1, 8) * spatial(1, 16), 5),
     ):
-        problem = problem_of((len(x),), 0, tc.f32, exclusive=False, reverse=False)
+        problem = problem_of("sum", (len(x),), 0, tc.f32, exclusive=False, reverse=False)
         error = np.abs(build(problem, plan, tc.machine())(x) - exact).max()
         assert error <= np.abs(np.cumsum(x) - exact).max()
 
@@ -93,7 +120,9 @@ def test_sums_of_floats_are_close() -> None:
 def plan_of(shape: tuple[int, ...], threads: int) -> str:
     """The name of the plan of least cost for a processor of so many threads."""
     machine = replace(tc.machine("avx512"), threads=threads)
-    problem: Problem = problem_of(shape, len(shape) - 1, tc.f32, exclusive=False, reverse=False)
+    problem: Problem = problem_of(
+        "sum", shape, len(shape) - 1, tc.f32, exclusive=False, reverse=False
+    )
     best = min(candidates(problem, machine), key=lambda plan: plan.cost(problem, machine))
     return type(best).__name__
 
@@ -149,3 +178,5 @@ def test_refusals() -> None:
         cumsum((3, 4), 2)
     with pytest.raises(tc.CompileError, match="there is no sum of bool"):
         cumsum((3,), 0, dtype=tc.boolean)
+    with pytest.raises(tc.CompileError, match="there is no prod of bool"):
+        cumprod((3,), 0, dtype=tc.boolean)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import pkgutil
 import re
 
 import numpy as np
@@ -62,8 +63,54 @@ def test_outside_of_kernels() -> None:
         _ = tc.arange
     with pytest.raises(AttributeError, match=r"no attribute 'xyz'$"):
         _ = tc.xyz
+    with pytest.raises(AttributeError) as caught:
+        _ = tc.spatail
+    assert (caught.value.name, caught.value.obj) == (
+        "spatail",
+        tc,
+    )  # by which Python asks what was meant
     with pytest.raises(AttributeError, match=r"no tc.cuda.syncthreads; only a tc.cuda.kernel"):
         _ = tc.cuda.syncthreads
+
+
+def test_imports_from_taskc() -> None:
+    def error_of(text: str) -> str:
+        with pytest.raises(ImportError) as caught:
+            exec(text)
+        return str(caught.value)
+
+    said = "cannot import name 'arange' from 'taskc'; an index is one number: for i in mapping: ..."
+    assert error_of("from taskc import f32, arange") == said
+    assert (
+        error_of("from taskc import float32")
+        == "cannot import name 'float32' from 'taskc'; use f32"
+    )
+    assert error_of("from taskc import nothing").startswith(
+        "cannot import name 'nothing' from 'taskc' ("
+    )
+    exec("from taskc import backend, tune")  # what there is, loaded or not
+
+
+def test_no_module_of_taskc_has_a_hint() -> None:
+    """`from taskc import name` looks for the module behind what isn't an attribute."""
+    modules = {module.name for module in pkgutil.iter_modules(tc.__path__)}
+    assert "backend" in modules
+    assert not modules & peers._HINTS.keys()
+
+
+def test_a_kernel_takes_no_grid() -> None:
+    @tc.kernel(workers=4)
+    def kernel(x: f32[4], y: tc.out[f32[4]]) -> None:
+        for i in tc.spatial(4):
+            y[i] = x[i]
+
+    with pytest.raises(TypeError) as caught:
+        kernel[(1,)](np.ones(4, np.float32))
+    assert str(caught.value) == (
+        "'kernel' takes no grid in brackets: it is called as it is, and its blocks are those of tc.tiles"
+    )
+    with pytest.raises(TypeError, match="not iterable"):
+        list(kernel)
 
 
 @pytest.mark.parametrize("called", [np.maximum, np.sum, np.exp])

@@ -21,7 +21,7 @@ from onnx import ModelProto
 
 from taskc import CompileError
 from taskc.arguments import ArgumentError
-from taskc.driver import CheckError
+from taskc.errors import CheckError
 
 SECONDS = 10.0
 BYTES = 2 << 30

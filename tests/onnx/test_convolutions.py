@@ -95,6 +95,8 @@ def transposed(x: Array, w: Array, axes: Axes, groups: int, more: list[int]) -> 
 def pooled(x: Array, axes: Axes, operator: str, counts_padding: bool) -> Array:
     if operator == "MaxPool":
         return np.max([at for _, at in seen(x, axes, -np.inf)], axis=0)
+    if operator == "LpPool":
+        return np.sqrt(np.sum([at * at for _, at in seen(x, axes, 0)], axis=0))
     pads = [(0, 0), (0, 0), *((axis[3], axis[4]) for axis in axes)]
     counted = np.pad(np.ones_like(x), pads, constant_values=counts_padding)
     inner = [(t, s, d, 0, 0, r) for t, s, d, _, _, r in axes]
@@ -157,7 +159,7 @@ def of_transposed(random: np.random.Generator) -> tuple[Any, dict[str, Any], Any
 def of_pool(random: np.random.Generator) -> tuple[Any, dict[str, Any], Any]:
     rank = int(random.integers(1, 4))
     size = random.integers(2, 4, rank).tolist()
-    operator = str(random.choice(["MaxPool", "AveragePool"]))
+    operator = str(random.choice(["MaxPool", "AveragePool", "LpPool"]))
     attributes = windows(random, rank)
     if "auto_pad" not in attributes:
         attributes["ceil_mode"] = int(random.integers(2))

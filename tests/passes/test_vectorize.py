@@ -75,7 +75,10 @@ AT = b("+", b("*", P, 8), E)
         (over(4, copy(AT, b("*", P, 3))), [4]),  # the same element in every lane
         (over(4, copy(b("*", P, 8), AT)), []),  # one place for all lanes
         (over(4, copy(AT, b("//", AT, 4))), [4]),
-        (over(4, copy(AT, b("//", AT, 2))), [2]),
+        (over(4, copy(AT, b("//", AT, 2))), [4]),  # the same element in two lanes, then the next one
+        (over(4, copy(AT, b("+", b("//", AT, 2), b("*", P, 3)))), [2]),
+        (over(4, copy(AT, b("//", b("+", AT, 1), 2))), []),
+        (over(4, copy(b("//", AT, 2), AT)), []),  # two lanes store to one place
         (over(4, copy(AT, b("%", AT, 16))), [4]),
         (over(4, ir.Store(Y, (AT,), ZERO)), [4]),
         (over(4, ir.Store(Y, (AT,), ir.Cast(E, f32))), [4]),

@@ -1,5 +1,5 @@
-; The memory of an argument as a buffer describes it: 0 for an array of NumPy's, 1 for a tensor of PyTorch's, -1 for what
-; has to be looked at otherwise. Unless it is -1, the buffer has to be released.
+; The memory of an argument as a buffer describes it: 0 for an array of NumPy's or JAX's, 1 for a tensor of PyTorch's, -1
+; for what has to be looked at otherwise. Unless it is -1, the buffer has to be released.
 ;
 ; class     that of arrays that fit: another one where they are packed
 ; named     of elements that buffers can't name, their type; and integers as wide, in which they are passed on
@@ -7,7 +7,8 @@
 ; type      how DLPack does
 ; written   whether autograd is told that a tensor is written
 ;
-; @context is what unpacking.py says: 1 ndarray, 5 "dtype", 6 ndarray.view, 7 the functions of torch_tensors.ll.
+; @context is what unpacking.py says: 1 ndarray, 5 "dtype", 6 ndarray.view, 7 the functions of torch_tensors.ll, then the class
+; of JAX's arrays, or null.
 define internal i32 @read(ptr %value, ptr %buffer, ptr %class, ptr %named, ptr %integers, i32 %flags, i8 %format,
                           i8 %other, i64 %bytes, i32 %type, i1 %written) noinline {
   %operands = alloca [4 x ptr]                     ; the function may use the place before the first
@@ -21,6 +22,14 @@ tensor:                                            ; it has no layout of ours
   br i1 %is_plain, label %functions, label %no
 functions:                                         ; they are there when a call had a tensor
   %table = load ptr, ptr getelementptr (ptr, ptr @context, i64 7)
+  %buffered_place = getelementptr ptr, ptr %table, i64 2
+  %buffered = load ptr, ptr %buffered_place
+  %has_it = icmp eq ptr %kind, %buffered
+  br i1 %has_it, label %buffers, label %look_for_reader
+buffers:                                           ; whose buffers name all elements that they have
+  %is_named = icmp eq ptr %named, null
+  br i1 %is_named, label %get, label %no
+look_for_reader:
   %reader = load ptr, ptr %table
   %is_there = icmp ne ptr %reader, null
   br i1 %is_there, label %ask, label %no
@@ -50,15 +59,21 @@ view:
   %is_made = icmp ne ptr %made, null
   br i1 %is_made, label %get, label %no
 get:
-  %source = phi ptr [ %value, %array ], [ %made, %view ]
-  %fresh = phi ptr [ null, %array ], [ %made, %view ]
+  %source = phi ptr [ %value, %array ], [ %value, %buffers ], [ %made, %view ]
+  %fresh = phi ptr [ null, %array ], [ null, %buffers ], [ %made, %view ]
   %got = call i32 @PyObject_GetBuffer(ptr %source, ptr %buffer, i32 %flags)
   call void @Py_DecRef(ptr %fresh)                 ; the buffer has another reference
   %has_buffer = icmp eq i32 %got, 0
   br i1 %has_buffer, label %look, label %no
 look:
   %text_place = getelementptr %buffer, ptr %buffer, i32 0, i32 6
-  %text = load ptr, ptr %text_place
+  %whole_text = load ptr, ptr %text_place          ; "f", "=f" and "<f": what is of this processor's order
+  %begin = load i8, ptr %whole_text
+  %is_standard = icmp eq i8 %begin, 61
+  %is_little = icmp eq i8 %begin, 60
+  %is_prefixed = or i1 %is_standard, %is_little
+  %prefix = zext i1 %is_prefixed to i64
+  %text = getelementptr i8, ptr %whole_text, i64 %prefix
   %code = load i8, ptr %text
   %is_one = icmp eq i8 %code, %format
   %is_other = icmp eq i8 %code, %other

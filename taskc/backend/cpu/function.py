@@ -13,9 +13,8 @@ from taskc.backend.cpu.entry import GIVEN_UP, context_size
 from taskc.backend.cpu.jit import Library
 from taskc.backend.cpu.pool import pool
 from taskc.backend.cpu.torch_tensors import TABLE
-from taskc.backend.cpu.unpacking import BITS, Called, packed_of, viewed_of
+from taskc.backend.cpu.unpacking import BITS, Called, packed_of, packed_type, viewed_of
 from taskc.ir.signature import outputs_of
-from taskc.ir.types import TensorType
 from taskc.packed import packed_class
 
 
@@ -43,7 +42,7 @@ def python_function(
         failed(number)
 
     outputs = outputs_of(called.parameters)
-    classes = [packed_class(TensorType(t.dtype, t.shape, t.layout)) for t in packed_of(called)]
+    classes = [packed_class(packed_type(item)) for item in packed_of(called)]
     types = [tensor.dtype.numpy for tensor in outputs]
     viewed = [
         np.dtype(dtype.numpy)

@@ -12,12 +12,20 @@ from taskc.backend.cpu.kept import keep_code
 from taskc.backend.cpu.pool import limit_threads
 from taskc.backend.cpu.processor import host
 from taskc.backend.cpu.program import LoadedProgram
-from taskc.backend.cpu.torch_tensors import admit_tensors
+from taskc.backend.cpu.torch_tensors import admit_arrays, admit_tensors
 from taskc.ir import nodes as ir
 
-__all__ = ["LoadedProgram", "admit_tensors", "cache_key", "keep_code", "limit_threads", "load"]
+__all__ = ["LoadedProgram", "admit", "cache_key", "keep_code", "limit_threads", "load"]
 
 Lower = Callable[[ir.Kernel], ir.Kernel]
+
+
+def admit(of_torch: bool, of_jax: type | None) -> None:
+    """From now on compiled code takes such arguments as a call has had: PyTorch's tensors, JAX's arrays of a class."""
+    if of_torch:
+        admit_tensors()
+    if of_jax is not None:
+        admit_arrays(of_jax)
 
 
 def load(kernel: ir.Kernel, lower: Lower, cache: Cache, version: str) -> Loaded:

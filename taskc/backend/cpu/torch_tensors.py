@@ -1,4 +1,5 @@
-"""What compiled code knows of PyTorch: torch_tensors.ll, loaded when a call has a tensor for the first time."""
+"""What compiled code knows of PyTorch, torch_tensors.ll, loaded when a call has a tensor for the first time; and the
+class of JAX's arrays, which have buffers as NumPy's do."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ from taskc.backend.cpu.processor import host
 from taskc.dlpack import DTYPES, type_code
 from taskc.torch_tensors import Door, door
 
-_table = (ctypes.c_void_p * 2)()  # read_tensor and new_tensor: null as long as they aren't there
+# read_tensor, new_tensor, and the class of arrays with buffers: null as long as they aren't there.
+_table = (ctypes.c_void_p * 3)()
 TABLE = ctypes.addressof(_table)
 _kept: list[object] = []  # what compiled code has addresses of, for as long as the process lives
 
@@ -38,6 +40,13 @@ def admit_tensors() -> None:
     _kept.append((library, found))
     _table[1] = library["new_tensor"]
     _table[0] = library["read_tensor"]
+
+
+def admit_arrays(kind: type) -> None:
+    """From now on compiled code takes arrays of a class by their buffers, where they are only read."""
+    if _table[2] != id(kind):
+        _kept.append(kind)
+        _table[2] = id(kind)
 
 
 def _fill(library: jit.Library, found: Door) -> None:

@@ -16,12 +16,13 @@ import numpy as np
 from taskc.dlpack import type_code
 from taskc.errors import InternalError
 from taskc.ir import nodes as ir
+from taskc.ir.bits import has_whole_rows
 from taskc.ir.nodes import Expression, Kernel, Tensor, Variable
 from taskc.ir.program import Program
 from taskc.ir.rewrite import walk
 from taskc.ir.signature import inputs_of, outputs_of
-from taskc.ir.types import DType, boolean, f32, f64, u8, u16
-from taskc.packed import slots_of
+from taskc.ir.types import DType, TensorType, boolean, f32, f64, u8, u16
+from taskc.packed import memory_of
 
 # What has parameters, and dimensions that they tell.
 Called: TypeAlias = "Kernel | Program"
@@ -48,11 +49,10 @@ def has_entry(called: Called) -> bool:
     """
     takes_output = takes_out(called)
     for parameter in called.parameters:
-        name, is_array = parameter.dtype.name, isinstance(parameter, Tensor)
-        if name not in _FORMATS and not (is_array and name in BITS):
-            return False
         if isinstance(parameter, Tensor):
-            is_packed = parameter.layout is not None
+            if _stored(parameter).name not in _FORMATS:
+                return False
+            is_packed = _is_packed(parameter)
             if is_packed and not all(isinstance(n, int) for n in parameter.argument_shape):
                 return False
             if is_packed and parameter.role == "out" and not takes_output:
@@ -88,9 +88,28 @@ def _code(dtype: DType) -> int:
     return type_code(np.dtype(dtype.numpy))
 
 
+def _stored(item: Tensor) -> DType:
+    """What a buffer with an array's elements names."""
+    dtype = item.argument.dtype
+    return u8 if dtype.is_sub_byte else BITS.get(dtype.name, dtype)
+
+
+def _is_packed(item: Tensor) -> bool:
+    """Compiled code takes an array that was packed for it: of a layout, and of bits that don't fill rows of bytes."""
+    declared = item.argument
+    is_ragged = declared.dtype.is_sub_byte and not has_whole_rows(declared)
+    return declared.layout is not None or is_ragged
+
+
 def packed_of(called: Called) -> list[Tensor]:
-    """The parameters that have a layout: compiled code takes arrays that were packed for it."""
-    return [p for p in called.parameters if isinstance(p, Tensor) and p.layout is not None]
+    """The parameters of arrays that were packed."""
+    return [p for p in called.parameters if isinstance(p, Tensor) and _is_packed(p)]
+
+
+def packed_type(item: Tensor) -> TensorType:
+    """What an array is packed as for a parameter."""
+    declared = item.argument
+    return TensorType(declared.dtype, declared.argument_shape, declared.layout)
 
 
 def viewed_of(called: Called) -> list[Tensor]:
@@ -155,23 +174,26 @@ class Unpacking:
 
     def tensor(self, item: Tensor, value: str, view: str, place: str, written: str) -> None:
         """Takes an array. `written` is whether a tensor of PyTorch's is told that it was, as an i1."""
+        dtype, stored = item.argument.dtype, _stored(item)
         flags = _CONTIGUOUS | (_WRITABLE if item.role != "in" else 0)
-        codes = [ord(code) for code in _FORMATS[BITS.get(item.dtype.name, item.dtype).name]]
+        codes = [ord(code) for code in _FORMATS[stored.name]]
         kind = self.new(
             f"call i32 @read(ptr {value}, ptr {view}, {self._classes(item)}, i32 {flags}, i8 {codes[0]},"
-            f" i8 {codes[-1]}, i64 {item.dtype.nbytes}, i32 {_code(item.dtype)}, i1 {written})"
+            f" i8 {codes[-1]}, i64 {stored.nbytes}, i32 {_code(stored if dtype.is_sub_byte else dtype)}, i1 {written})"
         )
         self.need(self.new(f"icmp sge i32 {kind}, 0"))
         self.hold(f"call void @PyBuffer_Release(ptr {view})")
         self.arrays.append(self.new(f"icmp eq i32 {kind}, 0"))
-        layout = item.layout
-        # A slice of a packed array, and what NumPy computes of it, has its class, too.
-        extents = item.argument_shape if layout is None else (slots_of(item.shape, layout),)
-        self._check_shape(extents, view)
+        if _is_packed(item):
+            # A slice of a packed array, and what NumPy computes of it, has its class, too.
+            self._check_shape(memory_of(packed_type(item))[:1], view)
+        else:
+            bits = dtype.bits if dtype.is_sub_byte else 0
+            self._check_shape(item.argument_shape, view, bits)
         address = self.field(view, "ptr", 0)
         start = self.new(f"ptrtoint ptr {address} to i64")
-        if item.dtype.nbytes > 1:
-            self.need_equal("i64", self.new(f"and i64 {start}, {item.dtype.nbytes - 1}"), 0)
+        if stored.nbytes > 1:
+            self.need_equal("i64", self.new(f"and i64 {start}, {stored.nbytes - 1}"), 0)
         self.addresses.append((item, start, self.field(view, "i64", 2)))
         self.emit(f"store ptr {address}, ptr {place}")
 
@@ -208,13 +230,18 @@ class Unpacking:
             f"ptr {self.context(function)}, ptr {first}, i64 {count}, ptr null)"
         )
 
-    def _check_shape(self, extents: Sequence[int | Expression], view: str) -> None:
+    def _check_shape(self, extents: Sequence[int | Expression], view: str, bits: int = 0) -> None:
+        """Of an array of bytes in whose rows elements of so many bits lie, what its elements have."""
         self.need_equal("i32", self.field(view, "i32", 5), len(extents))
         shape = self.field(view, "ptr", 7)
         for number, extent in enumerate(extents):
             size = self.new(
                 f"load i64, ptr {self.new(f'getelementptr i64, ptr {shape}, i64 {number}')}"
             )
+            if bits and number == len(extents) - 1:
+                total = self.new(f"mul i64 {size}, 8")
+                self.need_equal("i64", self.new(f"urem i64 {total}, {bits}"), 0)
+                size = self.new(f"udiv i64 {total}, {bits}")
             self._extent(extent, size)
 
     def _extent(self, extent: int | Expression, size: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from taskc.backend.cuda.api import DeviceError
-from taskc.backend.cuda.array import Array, asarray, empty, library_of, ordinal_of
+from taskc.backend.cuda.array import Array, Packed, asarray, empty, library_of, ordinal_of
 from taskc.backend.cuda.context import context
 from taskc.backend.cuda.copies import from_host, to_host
 from taskc.backend.cuda.launch import Loaded
@@ -47,6 +47,10 @@ class DeviceStream:
 
     def holds(self, array: Array) -> bool:
         return array.memory.context is self.context
+
+    def packed(self, array: Array, described: TensorType) -> Packed:
+        """Bytes as memory for elements of a sub-byte type."""
+        return Packed(array.reshape((array.size,)), described)
 
     def empty(self, described: TensorType) -> Array:
         ordinal = self.context.ordinal

@@ -168,7 +168,9 @@ def _known(loaded: Loaded | LoadedProgram, arguments: Sequence[Any], given: int)
 
 
 def _is_plain(parameter: Any) -> bool:
-    return isinstance(parameter, Tensor) and (parameter.layout is None or parameter.role == "in")
+    if not isinstance(parameter, Tensor) or parameter.dtype.is_sub_byte:
+        return False
+    return parameter.layout is None or parameter.role == "in"
 
 
 def _written(parameter: Any) -> bool:

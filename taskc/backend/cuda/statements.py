@@ -263,7 +263,7 @@ class Statements:
                 tensor = window.tensor
                 array = self.names.fresh(f"{tensor.name}_{_LANE_SUFFIX}")
                 arrays[id(window)] = array
-                self.line(f"{self.type(tensor.dtype)} {array}[{lanes}];")
+                self.line(f"{self.type(tensor.dtype)} {array}[{lanes // window.share}];")
                 if window.is_loaded:
                     load = self.expressions.use("load_vector")
                     place = self.expressions.address(ir.Address(tensor, (window.place,)))
@@ -275,7 +275,10 @@ class Statements:
 
             def replaced(node: ir.Read) -> str | None:
                 window = windows.of.get(id(node))
-                return outside(node) if window is None else f"{arrays[id(window)]}[{lane}]"
+                if window is None:
+                    return outside(node)
+                place = lane if window.share == 1 else f"{lane} / {window.share}"
+                return f"{arrays[id(window)]}[{place}]"
 
             self.line("#pragma unroll")
             self.expressions.replaced = replaced

@@ -17,7 +17,11 @@ TYPEDEFS = (
     "typedef float f32; typedef float tf32; typedef double f64;\n"
 )
 # Held as their bits.
-STRUCTURES = tuple(dtype for dtype in DTYPES.values() if dtype.is_float and dtype.bits < 32)
+STRUCTURES = tuple(
+    dtype
+    for dtype in DTYPES.values()
+    if dtype.is_float and dtype.bits < 32 and not dtype.is_sub_byte
+)
 COMPUTED_IN_F32 = (f16, bf16)
 
 _SUFFIXES = {"i64": "ll", "u32": "u", "u64": "ull"}

@@ -28,12 +28,14 @@ class Window:
     """Neighbouring elements that the lanes access.
 
     place       of the first lane's
+    share       how many lanes have one element, before the next ones have its neighbour
     conditions  under which each of its reads happens, in the first lane; () is always
     """
 
     tensor: Tensor
     offset: Affine
     place: Expression
+    share: int = 1
     conditions: list[tuple[Expression, ...]] = field(default_factory=list)
     is_loaded: bool = False
     is_stored: bool = False
@@ -59,8 +61,10 @@ class Windows:
         assert isinstance(loop.start, Constant)
         self.scope = scope
         self.first: dict[Variable, Expression] = {loop.variable: loop.start}
-        self.second: dict[Variable, Expression] = {
-            loop.variable: Constant(int(loop.start.value) + loop.step, loop.variable.dtype)
+        assert isinstance(loop.stop, Constant)
+        self.lanes = (int(loop.stop.value) - int(loop.start.value)) // loop.step
+        self.last: dict[Variable, Expression] = {
+            loop.variable: Constant(int(loop.stop.value) - loop.step, loop.variable.dtype)
         }
         self.found: list[Window] = []
         self.of: dict[int, Window] = {}  # by the identity of a Read or a Store
@@ -70,7 +74,7 @@ class Windows:
                 case ir.Let(variable=variable, value=value):
                     self._reads(value)
                     self.first[variable] = substitute(value, self.first)
-                    self.second[variable] = substitute(value, self.second)
+                    self.last[variable] = substitute(value, self.last)
                 case ir.Store(tensor=tensor, indices=indices, value=value):
                     self._reads(value)
                     window = self._window(tensor, indices)
@@ -103,13 +107,14 @@ class Windows:
         (index,) = indices
         place = _without_zeros(substitute(index, self.first))
         offset = self.scope.form(place)
-        step = self.scope.form(substitute(index, self.second)) - offset
-        if step == Affine(0, {}, 0):
+        reach = self.scope.form(substitute(index, self.last)) - offset
+        if reach == Affine(0, {}, 0):
             return None
+        share = self.lanes // (int(reach.constant) + 1) if reach.is_constant else 1
         for window in self.found:
             if window.tensor is tensor and window.offset == offset:
                 return window
-        window = Window(tensor, offset, place)
+        window = Window(tensor, offset, place, share)
         self.found.append(window)
         return window
 

@@ -13,6 +13,8 @@ from taskc.backend.sim.memory import Array, Memory
 from taskc.errors import CompileError
 from taskc.ir import arithmetic, nodes as ir
 from taskc.ir.extents import extent_value, size_in_bytes
+from taskc.ir.types import TensorType
+from taskc.packed import packed_argument
 
 
 def bind_arguments(
@@ -51,9 +53,10 @@ def bind_arguments(
 
 
 def _bind_dimensions(tensor: ir.Tensor, array: Array, bound: dict[ir.Variable, Any]) -> None:
-    if array.ndim != len(tensor.argument_shape) or array.dtype != tensor.dtype.numpy:
+    dtype = tensor.argument.dtype
+    if array.ndim != len(tensor.argument_shape) or array.dtype != dtype.numpy:
         raise CompileError(
-            f"{tensor.name} is {tensor.dtype} of rank {len(tensor.argument_shape)};"
+            f"{tensor.name} is {dtype} of rank {len(tensor.argument_shape)};"
             f" the argument is {array.dtype} of shape {array.shape}",
             tensor.loc,
         )
@@ -74,6 +77,8 @@ def _bind_tensor(
         raise CompileError(
             f"{tensor.name} has the shape {wanted}; the argument has {array.shape}", tensor.loc
         )
+    if tensor.held is not None:
+        array = _as_bytes(array, tensor.held)
     shape = known_shape(tensor, tensor.shape, bound)
     run.shapes[tensor] = shape
     data = np.ascontiguousarray(array).reshape(-1)
@@ -88,6 +93,11 @@ def _bind_tensor(
             memory.written[addresses_of(tensor, shape)] = 0
     run.globals[tensor] = memory
     return memory
+
+
+def _as_bytes(array: Array, held: ir.Tensor) -> Array:
+    """The elements where they lie, as a stream of bits."""
+    return np.asarray(packed_argument(array, TensorType(held.dtype, array.shape, held.layout)))
 
 
 def typed(numbers: Array, variable: ir.Variable) -> Array:

@@ -47,7 +47,8 @@ def measure(frame: Frame, memory: Memory, at: Any, where: Any, site: int, kind: 
     elements = elements.reshape(-1, frame.width)
     active = active.reshape(-1, frame.width)
     offsets = elements if run.is_flat else laid_out(tensor, memory.shape, elements)
-    width = together * tensor.dtype.nbytes
+    bits = tensor.dtype.bits
+    width = tensor.dtype.bytes_of(together)
     worst = before or Traffic(tensor.name, tensor.scope, run.sites[site], kind=kind)
     requests = run.requests.setdefault(site, (tensor, {}))[1]
     total = run.totals.get(site, 0)
@@ -70,7 +71,7 @@ def measure(frame: Frame, memory: Memory, at: Any, where: Any, site: int, kind: 
                 if ways > worst.ways:
                     worst = replace(worst, ways=ways)
             else:
-                addresses = swizzled(tensor.swizzle, mine) * tensor.dtype.nbytes
+                addresses = swizzled(tensor.swizzle, mine) * bits // 8
                 sectors, ideal = _sectors(addresses, width)
                 total += sectors
                 if sectors * max(worst.ideal, 1) > worst.sectors * ideal:

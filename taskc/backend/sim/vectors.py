@@ -51,14 +51,16 @@ def check_vector(
             message = f"all turns of a vector loop store to one element of {tensor.name}"
             frame.fault("not-a-vector", message, active, node)
         return
-    gaps = (steps != 1).any(axis=0) & active
+    share = 1 if is_store else _share_of(steps * active)
+    turns = np.arange(1, len(steps) + 1).reshape(-1, *[1] * (steps.ndim - 1))
+    gaps = (steps != (turns % share == 0)).any(axis=0) & active
     if gaps.any():
         message = (
             f"{count} elements of {tensor.name} are accessed at once, and don't lie side by side"
         )
         frame.fault("not-a-vector", message, gaps, node)
         return
-    size = min(count * tensor.dtype.nbytes, WIDEST)
+    size = min(count // share * tensor.dtype.nbytes, WIDEST)
     wrong = (offsets[0] * tensor.dtype.nbytes + (tensor.offset or 0)) % size != 0
     wrong = wrong & active
     if wrong.any():
@@ -67,6 +69,12 @@ def check_vector(
             f" which isn't at a multiple of {size} bytes"
         )
         frame.fault("misaligned", message, wrong, node, offsets[0])
+
+
+def _share_of(steps: Array) -> int:
+    """How many turns read one element, before the next ones read its neighbour."""
+    moving = np.flatnonzero(steps.any(axis=tuple(range(1, steps.ndim))))
+    return int(moving[0]) + 1 if moving.size else 1
 
 
 class _Span(NamedTuple):

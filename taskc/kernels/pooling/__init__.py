@@ -1,4 +1,4 @@
-"""Pooling of images, NHWC, NCHW or NCHWc: the largest number of each window, or the average.
+"""Pooling of images, NHWC, NCHW or NCHWc: the largest number of each window, the sum, or the average.
 
 problem.py is what is computed, plan.py how. Each other file is an algorithm:
 
@@ -34,6 +34,7 @@ __all__ = [
     "global_average_pool",
     "global_max_pool",
     "max_pool",
+    "sum_pool",
 ]
 
 Plan = Lines | Planes | Boxes
@@ -110,6 +111,35 @@ def average_pool(
         "average", images, (height, width), channels, dtype,
         size=size, stride=stride, padding=padding, dilation=dilation, ceil_mode=ceil_mode,
         counts_padding=count_include_pad, order=order, lanes=machine.lanes,
+    )  # fmt: skip
+    return build(problem, schedule, machine)
+
+
+def sum_pool(
+    images: Extent,
+    height: Extent,
+    width: Extent,
+    channels: int,
+    *,
+    size: Pair,
+    stride: Pair | None = None,
+    padding: Sides = 0,
+    dilation: Pair = 1,
+    ceil_mode: bool = False,
+    order: str = "NHWC",
+    dtype: DType = f32,
+    machine: Machine | None = None,
+    schedule: Plan | None = None,
+) -> Definition:
+    """y = the sum of each window of x, in which padding is zeros; options are those of `max_pool`.
+
+    Numbers of 16 bits are summed in f32; integers wrap.
+    """
+    machine = machine or tc.machine()
+    problem = problem_of(
+        "sum", images, (height, width), channels, dtype,
+        size=size, stride=stride, padding=padding, dilation=dilation, ceil_mode=ceil_mode,
+        order=order, lanes=machine.lanes,
     )  # fmt: skip
     return build(problem, schedule, machine)
 

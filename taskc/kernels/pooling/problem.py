@@ -26,7 +26,7 @@ _SIDE = 56  # height and width, where they are known only at a call
 class Problem:
     """Pairs are of height and width; padding is above, left, below and right.
 
-    operator  "max" or "average"
+    operator  "max", "sum" or "average"
     outputs   the rows and columns of results; the last windows may reach beyond the padding
     order     where the numbers of images lie; results: where those of results do
     lanes     channels of a block of NCHWc
@@ -101,7 +101,7 @@ class Problem:
     @property
     def start(self) -> Any:
         """What leaves everything as it is."""
-        if self.operator == "average":
+        if self.operator != "max":
             return 0
         return -tc.inf if self.wide.is_float else self.wide.minimum
 

@@ -1,4 +1,4 @@
-"""Sums of all elements so far, along any axis.
+"""Sums and products of all elements so far, along any axis.
 
 problem.py is what is computed, plan.py how. Each other file is an algorithm:
 
@@ -23,7 +23,7 @@ from taskc.tune.choose import choose
 from taskc.tune.remembered import remembered
 from taskc.tune.space import Operator
 
-__all__ = ["Lines", "Problem", "Ranges", "Serial", "build", "cumsum"]
+__all__ = ["Lines", "Problem", "Ranges", "Serial", "build", "cumprod", "cumsum"]
 
 
 def cumsum(
@@ -43,7 +43,21 @@ def cumsum(
     Numbers of 16 bits are added up in f32, and each sum is rounded; integers wrap. In which order sums of floats are
     added up is the plan's: one after another along other axes than the innermost, and there as `tc.scan` does.
     """
-    problem = problem_of(shape, axis, dtype, exclusive=exclusive, reverse=reverse)
+    problem = problem_of("sum", shape, axis, dtype, exclusive=exclusive, reverse=reverse)
+    return build(problem, None, machine or tc.machine())
+
+
+def cumprod(
+    shape: Sequence[Any],
+    axis: int,
+    *,
+    dtype: DType = f32,
+    exclusive: bool = False,
+    reverse: bool = False,
+    machine: Machine | None = None,
+) -> KernelDefinition | ProgramDefinition:
+    """The product of each element and those before it, as `cumsum` has the sum; the first exclusive one is 1."""
+    problem = problem_of("prod", shape, axis, dtype, exclusive=exclusive, reverse=reverse)
     return build(problem, None, machine or tc.machine())
 
 

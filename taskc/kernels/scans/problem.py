@@ -13,8 +13,11 @@ from taskc import CompileError, DType, TensorType, bf16, boolean, f16, f32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """given  the type of x, and of y, of three axes"""
+    """operator  "sum" or "prod"
+    given     the type of x, and of y, of three axes
+    """
 
+    operator: str
     given: TensorType
     exclusive: bool = False
     reverse: bool = False
@@ -54,19 +57,34 @@ class Problem:
 
     @property
     def start(self) -> int | float:
-        """What changes nothing: -0.0, where it isn't itself a result."""
+        """What changes nothing: of sums -0.0, where it isn't itself a result."""
+        if self.operator == "prod":
+            return 1
         return 0 if self.exclusive or not self.wide.is_float else -0.0
+
+    @property
+    def symbol(self) -> str:
+        """What `tc.scan` and `tc.reduce` call the operator."""
+        return "*" if self.operator == "prod" else "+"
+
+    @property
+    def folded(self) -> Callable[..., Any]:
+        """Of two numbers one."""
+        if self.operator == "prod":
+            return tc.function(lambda a, b: a * b)
+        return tc.function(lambda a, b: a + b)
 
 
 def problem_of(
-    shape: Sequence[Any], axis: int, dtype: DType, *, exclusive: bool, reverse: bool
+    operator: str, shape: Sequence[Any], axis: int, dtype: DType, *, exclusive: bool, reverse: bool
 ) -> Problem:
     """The problem of what a user asks for, if there is one."""
     rank = len(shape)
     if not -rank <= axis < rank:
         raise CompileError(f"axis {axis} is not one of {rank}")
     if dtype is boolean:
-        raise CompileError(f"there is no sum of {dtype}")
+        raise CompileError(f"there is no {operator} of {dtype}")
     at = axis % rank
     view = prod(shape[:at]), shape[at], prod(shape[at + 1 :])
-    return Problem(given=dtype[tuple(shape)].reshape(*view), exclusive=exclusive, reverse=reverse)
+    given = dtype[tuple(shape)].reshape(*view)
+    return Problem(operator=operator, given=given, exclusive=exclusive, reverse=reverse)

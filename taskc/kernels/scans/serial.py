@@ -1,4 +1,4 @@
-"""A scan whose sums are added up one after another, each line's by one worker; neighbours have neighbouring lines."""
+"""A scan whose elements are folded one after another, each line's by one worker; neighbours have neighbouring lines."""
 
 from __future__ import annotations
 
@@ -11,19 +11,20 @@ from taskc.kernels.scans.problem import Problem
 def serial(problem: Problem, plan: Serial) -> KernelDefinition:
     given, wide, own = problem.given, problem.wide, plan.own
     outer, along, inner = given.shape
+    folded = problem.folded
 
     @tc.kernel(workers=own.workers)
-    def cumsum(x: tc.typed[given], y: tc.out[given]) -> None:
+    def scan(x: tc.typed[given], y: tc.out[given]) -> None:
         for a, col in tc.tiles((outer, inner), by=own.shape):
             total = tc.tile(wide, own, problem.start)
             for step in range(along):
                 q = along - 1 - step if problem.reverse else step
                 for i, j in own:
                     if a + i < outer and col + j < inner:
-                        more = total[i, j] + x[a + i, q, col + j].to(wide)
+                        more = folded(total[i, j], x[a + i, q, col + j].to(wide))
                         y[a + i, q, col + j] = (total[i, j] if problem.exclusive else more).to(
                             given.dtype
                         )
                         total[i, j] = more
 
-    return cumsum
+    return scan

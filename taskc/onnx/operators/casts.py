@@ -6,11 +6,14 @@ import math
 from typing import Any
 
 import taskc as tc
-from taskc import DType, boolean, f8e4m3, f8e5m2, f32
+from taskc import DType, boolean, f8e4m3, f8e5m2, f32, u8
 from taskc.onnx.operators import Call, Made, Tensor, operator
 from taskc.onnx.operators.generators import element_type
 
-_MOST = math.nextafter(464.0, math.inf)  # from here on a number is rounded to more than f8e4m3 has
+_TOO_LARGE = {  # from here on a number is rounded to more than the type has
+    f8e4m3: math.nextafter(464.0, math.inf),
+    f8e5m2: 61440.0,
+}
 
 
 def converted(call: Call, dtype: DType) -> Tensor:
@@ -33,14 +36,19 @@ def converted(call: Call, dtype: DType) -> Tensor:
 
 
 def _unsaturated(call: Call, x: Any, dtype: DType) -> Tensor:
-    """A float of 8 bits, which is no number where it would be more than the largest."""
-    if dtype is not f8e4m3:
-        raise call.node.error("taskc converts to f8e5m2 with saturation alone")
+    """A float of 8 bits; where it would be more than the largest it is infinite, or no number if there is none such."""
     made: Any = call.compute(x.shape, lambda *at: x[at].to(f32))
-    nan = math.nan
-    return call.compute(
-        x.shape, lambda *at: made[at].to(dtype) if abs(made[at]) < _MOST else dtype(nan)
-    )
+    most, nan = _TOO_LARGE[dtype], math.nan
+    if dtype is f8e4m3:
+        return call.compute(
+            x.shape, lambda *at: made[at].to(dtype) if abs(made[at]) < most else dtype(nan)
+        )
+
+    def value(*at):
+        infinity = u8(0x7C if made[at] > 0 else 0xFC).bitcast(dtype)
+        return infinity if abs(made[at]) >= most else made[at].to(dtype)
+
+    return call.compute(x.shape, tc.function(value))
 
 
 def _wrapped(number: Any, dtype: DType) -> Any:
@@ -53,6 +61,21 @@ def _wrapped(number: Any, dtype: DType) -> Any:
 @operator("Cast")
 def cast(call: Call) -> Made:
     return converted(call, element_type(call, "to", tc.f32))
+
+
+@operator("BitCast", since=26)
+def bit_cast(call: Call) -> Made:
+    call.require_kernel()
+    x, dtype = call.tensor(0), element_type(call, "to", tc.f32)
+    if x.dtype.bits != dtype.bits:
+        raise call.node.error(f"{x.dtype} and {dtype} have other numbers of bits")
+    if dtype is x.dtype:
+        return x  # type: ignore[no-any-return]
+    if dtype is boolean:
+        raise call.node.error("not all bits of a number are those of a bool")
+    if x.dtype is boolean:
+        return call.compute(x.shape, lambda *at: u8(1 if x[at] else 0).bitcast(dtype))
+    return call.compute(x.shape, lambda *at: x[at].bitcast(dtype))
 
 
 @operator("CastLike", since=15)

@@ -1,4 +1,7 @@
-"""DFT and STFT: a product with the matrix of a transform, whose rows and columns are parts of complex numbers."""
+"""DFT and STFT: a product with the matrix of a transform, whose rows and columns are parts of complex numbers.
+
+MelWeightMatrix is the matrix that makes bands of frequencies, as ears tell them apart, of such a spectrum.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,11 @@ from math import pi, prod
 from typing import Any
 
 import taskc as tc
-from taskc import DType, f64
+from taskc import DType, f32, f64, i64
 from taskc.onnx.graph import Array
 from taskc.onnx.operators import Call, Made, Tensor, computed_once, operator
 from taskc.onnx.operators.common import axis_of
+from taskc.onnx.operators.generators import element_type
 from taskc.onnx.operators.products import multiplied
 
 
@@ -112,3 +116,43 @@ def stft(call: Call) -> Made:
     matrix = _transform(length, parts, count, False, x.dtype)
     product: Any = multiplied(rows.reshape(batch * frames, length * parts), matrix)
     return product.reshape(batch, frames, count, 2)  # type: ignore[no-any-return]
+
+
+@operator("MelWeightMatrix", since=17)
+def mel_weight_matrix(call: Call) -> Made:
+    """Each band is a triangle over the frequencies: it rises from an edge to the next, and falls to the one behind."""
+    bands, length, rate = (int(call.known(n).item()) for n in range(3))
+    lowest, highest = (float(call.known(n).item()) for n in (3, 4))
+    dtype = element_type(call, "output_datatype", f32)
+    if min(bands, length, rate) < 1 or not 0 <= lowest <= highest <= rate / 2:
+        raise call.node.error(
+            f"there are no {bands} bands from {lowest} to {highest} Hz of {length} samples at {rate} Hz"
+        )
+    known = _edges(bands, length, rate, lowest, highest)
+    return computed_once(lambda: _triangles(tc.constant(known), (length // 2 + 1, bands), dtype))
+
+
+def _triangles(edges: Any, shape: tuple[int, int], dtype: DType) -> Any:
+    def value(k, band):
+        low, middle, high = edges[band], edges[band + 1], edges[band + 2]
+        rising = (k - low).to(f64) / max(middle - low, 1).to(f64)
+        falling = (high - k).to(f64) / max(high - middle, 1).to(f64)
+        is_rising = low <= k and k <= middle and low < middle
+        is_falling = middle <= k and k < high
+        is_alone = k == middle and low == middle
+        return (
+            falling if is_falling else rising if is_rising else f64(1) if is_alone else f64(0)
+        ).to(dtype)
+
+    return tc.compute(shape, tc.function(value), name="bands")
+
+
+def _edges(bands: int, length: int, rate: int, lowest: float, highest: float) -> Array:
+    """The frequencies, by their numbers, between which bands lie: as far apart as ears hear it."""
+
+    def edge(n):
+        low, high = tc.log1p(f64(lowest / 700)), tc.log1p(f64(highest / 700))
+        hertz = 700 * tc.expm1(n.to(f64) * ((high - low) / (bands + 2)) + low)
+        return tc.floor((length + 1) * hertz / rate).to(i64)
+
+    return computed_once(lambda: tc.compute((bands + 2,), tc.function(edge)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import taskc as tc
-from taskc import DType, i64
+from taskc import DType, i64, repeat, spatial
 from taskc.kernels.reductions import argmax, reduction
 from taskc.kernels.rows import layer_norm, log_softmax, rms_norm, softmax
 from taskc.lang.tracing import TensorHandle
@@ -21,11 +21,14 @@ from taskc.onnx.operators.operands import (
     template,
     tensors,
     wants,
+    wide,
 )
 
 _softmax, _log_softmax = template(softmax), template(log_softmax)
 _layer_norm, _rms_norm = template(layer_norm), template(rms_norm)
 _reduction, _argmax = template(reduction), template(argmax)
+
+_VECTORS = 4  # of pixels, to a block
 
 
 @operator("BatchNormalization", since=7)
@@ -50,18 +53,18 @@ def _of_channels(
     shift: TensorHandle, epsilon: float,
 ) -> TensorHandle:  # fmt: skip
     """(x - mean) / sqrt(variance + epsilon) * scale + shift, each a vector of channels."""
-    wide, dtype = mean.dtype, x.dtype
+    between, dtype = mean.dtype, x.dtype
     factor = computed(
-        mean.shape, lambda c: scale[c].to(wide) / tc.sqrt(variance[c].to(wide) + epsilon)
+        mean.shape, lambda c: scale[c].to(between) / tc.sqrt(variance[c].to(between) + epsilon)
     )
-    offset = computed(mean.shape, lambda c: shift[c].to(wide) - mean[c] * factor[c])
+    offset = computed(mean.shape, lambda c: shift[c].to(between) - mean[c] * factor[c])
 
     @tc.function
     def normalized(*at):
-        return (x[at].to(wide) * factor[at[1]] + offset[at[1]]).to(dtype)
+        return (x[at].to(between) * factor[at[1]] + offset[at[1]]).to(dtype)
 
     if len(x.shape) == 1:  # of one channel
-        return computed(x.shape, lambda n: (x[n].to(wide) * factor[0] + offset[0]).to(dtype))
+        return computed(x.shape, lambda n: (x[n].to(between) * factor[0] + offset[0]).to(dtype))
     return computed(x.shape, normalized)
 
 
@@ -234,3 +237,52 @@ def _by_rows(make: Any, x: TensorHandle, rows: Any, elements: Any, inner: Any) -
         y = make(rows, elements, inner=inner, dtype=x.dtype)(x.reshape(rows, elements, inner))
     made: TensorHandle = reshaped(y, *x.shape)
     return made
+
+
+@operator("LRN")
+def local_response_norm(call: Call) -> Tensor:
+    (x,) = tensors(call, 1)
+    if len(x.shape) < 2 or call.attribute("size") < 1:
+        raise call.node.error(
+            f"there are no {call.attribute('size')} neighbouring channels in {[*x.shape]}"
+        )
+    images, channels, *extents = x.shape
+    kernel = _local(
+        images, channels, size(extents), dtype=x.dtype, neighbours=call.attribute("size"),
+        alpha=call.attribute("alpha", 1e-4), beta=call.attribute("beta", 0.75),
+        bias=call.attribute("bias", 1.0),
+    )  # fmt: skip
+    made: TensorHandle = kernel(x.reshape(images, channels, size(extents)))
+    return reshaped(made, *x.shape)
+
+
+def _make_local(
+    images: Any, channels: Any, pixels: Any,
+    *, dtype: DType, neighbours: int, alpha: float, beta: float, bias: float, machine: tc.Machine,
+) -> tc.KernelDefinition:  # fmt: skip
+    """x / (bias + alpha / neighbours * the sum of squares of neighbouring channels) ** beta."""
+    own, total = repeat(_VECTORS) * spatial(machine.lanes), wide(dtype)
+    many, before = own.shape[0], (neighbours - 1) // 2
+
+    @tc.kernel(workers=own.workers)
+    def local(x: dtype[images, channels, pixels], y: tc.out[dtype[images, channels, pixels]]):
+        for image, channel, first in tc.tiles((images, channels, pixels), by=(1, 1, many)):
+            sums = tc.tile(total, own, 0)
+            for n in range(neighbours):
+                other = channel + n - before
+                if 0 <= other < channels:
+                    for (j,) in own:
+                        if first + j < pixels:
+                            value = x[image, other, first + j].to(total)
+                            sums[j] += value * value
+            for (j,) in own:
+                if first + j < pixels:
+                    norm = (bias + alpha / neighbours * sums[j]) ** beta
+                    y[image, channel, first + j] = (
+                        x[image, channel, first + j].to(total) / norm
+                    ).to(dtype)
+
+    return local
+
+
+_local = template(_make_local)

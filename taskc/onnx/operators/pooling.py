@@ -1,4 +1,4 @@
-"""Poolings: MaxPool, AveragePool, GlobalMaxPool, GlobalAveragePool."""
+"""Poolings: MaxPool, AveragePool and LpPool, and those of whole images."""
 
 from __future__ import annotations
 
@@ -8,15 +8,22 @@ from typing import Any
 
 import taskc as tc
 from taskc import DType, i64, spatial as lanes
-from taskc.kernels.pooling import average_pool, global_average_pool, global_max_pool, max_pool
+from taskc.kernels.pooling import (
+    average_pool,
+    global_average_pool,
+    global_max_pool,
+    max_pool,
+    sum_pool,
+)
 from taskc.kernels.reductions import reduction
 from taskc.lang.tracing import TensorHandle
 from taskc.onnx.operators import Call, Held, Made, Tensor, operator
 from taskc.onnx.operators.blocked import Blocked
-from taskc.onnx.operators.operands import reshaped, size, template, tensors, wants
+from taskc.onnx.operators.operands import computed, reshaped, size, template, tensors, wants, wide
 from taskc.onnx.operators.windows import Windows, spatial, windows_of
 
-_max_pool, _average_pool = template(max_pool), template(average_pool)
+_max_pool, _sum_pool = template(max_pool), template(sum_pool)
+_average_pool = template(average_pool)
 _reduction = template(reduction)
 _global_pools = {"max": template(global_max_pool), "mean": template(global_average_pool)}
 
@@ -50,6 +57,43 @@ def global_largest(call: Call) -> Tensor:
 @operator("GlobalAveragePool")
 def global_average(call: Call) -> Tensor:
     return _of_all(call, "mean")
+
+
+@operator("LpPool", since=2)
+def norm(call: Call) -> Tensor:
+    (x,) = tensors(call, 1)
+    powers = _powers(call, x)
+    return _root(call, _pooled(call, powers, _windows(call, x), _sum_pool), x.dtype)
+
+
+@operator("GlobalLpPool", since=2)
+def global_norm(call: Call) -> Tensor:
+    (x,) = tensors(call, 1)
+    axes = tuple(range(2, len(x.shape)))
+    fold = _reduction("sum", x.shape, axes, dtype=wide(x.dtype), keepdims=True)
+    return _root(call, fold(_powers(call, x)), x.dtype)
+
+
+def _powers(call: Call, x: TensorHandle) -> TensorHandle:
+    """What an Lp norm sums."""
+    power, total = call.attribute("p", 2), wide(x.dtype)
+    if power < 1:
+        raise call.node.error(f"there is no norm {power}: the least is 1")
+    if power == 1:
+        return computed(x.shape, lambda *at: abs(x[at].to(total)))
+    if power == 2:
+        return computed(x.shape, lambda *at: x[at].to(total) * x[at].to(total))
+    return computed(x.shape, lambda *at: abs(x[at].to(total)) ** power)
+
+
+def _root(call: Call, sums: TensorHandle, dtype: DType) -> TensorHandle:
+    """The norm, from its sum of powers."""
+    power = call.attribute("p", 2)
+    if power == 1:
+        return computed(sums.shape, lambda *at: sums[at].to(dtype))
+    if power == 2:
+        return computed(sums.shape, lambda *at: tc.sqrt(sums[at]).to(dtype))
+    return computed(sums.shape, lambda *at: (sums[at] ** (1 / power)).to(dtype))
 
 
 def _windows(call: Call, x: TensorHandle) -> Windows:

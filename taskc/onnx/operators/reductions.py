@@ -9,7 +9,7 @@ from typing import Any, cast
 import taskc as tc
 from taskc import DType, boolean, f64, i64, spatial, u8
 from taskc.kernels.reductions import argmax, argmin, reduction
-from taskc.kernels.scans import cumsum
+from taskc.kernels.scans import cumprod, cumsum
 from taskc.lang.tracing import TensorHandle
 from taskc.onnx.operators import Call, Made, Tensor, operator
 from taskc.onnx.operators.common import axis_of
@@ -27,7 +27,7 @@ from taskc.onnx.operators.operands import (
 
 _reduction = template(reduction)
 _argmax, _argmin = template(argmax), template(argmin)
-_cumsum = template(cumsum)
+_scans = {"CumSum": template(cumsum), "CumProd": template(cumprod)}
 
 Function = Callable[[Any], Any]
 _OF_SIZES: dict[str, Function] = {"sum": sum, "prod": prod, "max": max, "min": min}
@@ -170,9 +170,10 @@ def _place(call: Call, make: Callable[..., Any]) -> Tensor:
 
 
 @operator("CumSum")
-def running_sum(call: Call) -> Tensor:
+@operator("CumProd", since=26)
+def running(call: Call) -> Tensor:
     (x,) = tensors(call, 1)
-    kernel = _cumsum(
+    kernel = _scans[call.node.operator](
         x.shape, axis_of(call, call.integers(1)[0], len(x.shape)), dtype=x.dtype,
         exclusive=bool(call.attribute("exclusive", 0)), reverse=bool(call.attribute("reverse", 0)),
     )  # fmt: skip

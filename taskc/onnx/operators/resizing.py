@@ -118,7 +118,7 @@ class _Resize:
                 made = self._summed(made, part)
         if cuts:
             made = self._filled(made, changed)
-        return cast("Tensor", made if made.dtype is x.dtype else _rounded(made, x.dtype))
+        return cast("Tensor", made if made.dtype is x.dtype else rounded(made, x.dtype))
 
     def coordinate(self, part: _Axis) -> Any:
         """Where an element of the result lies among the input's, as a function of its index."""
@@ -184,7 +184,7 @@ class _Resize:
         axis, (places, weights), dtype = part.axis, self._weighted(part), x.dtype
         count = weights.shape[0]
         if dtype is not f64:
-            weights = _rounded(weights, dtype)
+            weights = rounded(weights, dtype)
 
         @tc.function
         def place(number, at):
@@ -234,7 +234,7 @@ class _Resize:
             return first, 2 - 2 * first, tc.function(lambda d: max(0, 1 - abs(d * shrunk)))
         if mode == "cubic":
             first, a = floor(-2 / shrunk) + 1, self.call.attribute("cubic_coeff_a", -0.75)
-            return first, 2 - 2 * first, tc.function(lambda d: _cubic(abs(d * shrunk), a))
+            return first, 2 - 2 * first, tc.function(lambda d: cubic(abs(d * shrunk), a))
         raise self.call.node.error(f"taskc doesn't know its mode '{mode}'")
 
     def _filled(self, x: Any, axes: Sequence[_Axis]) -> Any:
@@ -260,7 +260,7 @@ _NEAREST: dict[str, Any] = {
 
 
 @tc.function
-def _cubic(d, a):
+def cubic(d, a):
     """Keys' cubic convolution at a distance."""
     return (
         ((a + 2) * d - (a + 3)) * d * d + 1
@@ -278,7 +278,7 @@ def _tap(weights: Any, number: int) -> Any:
     return tc.function(lambda i: weights[number, i])
 
 
-def _rounded(x: Any, dtype: Any) -> Any:
+def rounded(x: Any, dtype: Any) -> Any:
     """The nearest numbers of a type."""
     if dtype.is_integer:
         return tc.compute(x.shape, lambda *at: round(x[at]).to(dtype), name="converted")

@@ -1,4 +1,4 @@
-"""ScatterElements and ScatterND: a copy, into which a kernel writes at places that are data."""
+"""Elements that are written at places that are data: ScatterElements, ScatterND, TensorScatter and MaxUnpool."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from math import prod
 from typing import Any
 
 import taskc as tc
-from taskc import KernelDefinition, spatial
-from taskc.onnx.operators import Call, Made, operator
-from taskc.onnx.operators.common import axis_of
+from taskc import KernelDefinition, i64, spatial
+from taskc.onnx.operators import Call, Made, Tensor, operator
+from taskc.onnx.operators.common import are_equal, axis_of, spliced
 from taskc.onnx.operators.movement import check_lines, place_of
+from taskc.onnx.operators.windows import spatial as spatial_of, windows_of
 
 _WIDTH = 16  # elements of a slice that ScatterND writes beside each other
 
@@ -106,3 +107,113 @@ def _slices(
                         y[to] = combined(y[to], updates[k, first + i])
 
     return scatter_slices
+
+
+@operator("TensorScatter", since=24)
+def tensor_scatter(call: Call) -> Made:
+    """A cache, with an update from a place along the axis on that each element of the batch has for itself."""
+    call.require_kernel()
+    past, update = call.tensor(0), call.tensor(1)
+    rank, mode = len(past.shape), call.attribute("mode", "linear")
+    axis = axis_of(call, call.attribute("axis", -2), rank)
+    most, count = past.shape[axis], update.shape[axis]
+    others = [n for n in range(rank) if n != axis]
+    fits = len(update.shape) == rank and all(
+        are_equal(past.shape[n], update.shape[n]) for n in others
+    )
+    is_longer = isinstance(count, int) and isinstance(most, int) and count > most
+    if axis == 0 or not fits or is_longer:
+        raise call.node.error(
+            f"{[*update.shape]} isn't a part of {[*past.shape]} along axis {axis}"
+        )
+    if mode not in ("linear", "circular"):
+        raise call.node.error(f"taskc doesn't know its mode '{mode}'")
+    is_circular = mode == "circular"
+    first = None if not call.has(2) else _starts(call, past.shape, axis, is_circular)
+
+    def value(*at):
+        behind = at[axis] - (0 if first is None else first[at[0]])
+        place = behind % most if is_circular else behind
+        return update[spliced(at, axis, axis + 1, (place,))] if 0 <= place < count else past[at]
+
+    return call.compute(past.shape, tc.function(value))
+
+
+def _starts(call: Call, shape: tuple[Any, ...], axis: int, is_circular: bool) -> Any:
+    """Where each update begins, as i64; all of it is inside, if places don't begin again behind the last."""
+    given = call.tensor(2)
+    if is_circular:
+        return tc.compute(given.shape, lambda b: given[b].to(i64))
+    problem = f"{call.node.title}: its update ends within '{call.node.inputs[0]}'"
+    most = shape[axis] - call.shape(1)[axis]
+    return _check_starts(given.dtype, given.shape[0], most, problem)(given)
+
+
+def _check_starts(kind: Any, batch: Any, most: Any, problem: str) -> KernelDefinition:
+    @tc.kernel(workers=1)
+    def check_starts(given: kind[batch], first: tc.out[i64[batch]]):
+        for b in tc.tiles(batch, by=1):
+            for _ in spatial(1):
+                start = given[b].to(i64)
+                assert 0 <= start <= most, problem
+                first[b] = start
+
+    return check_starts
+
+
+@operator("MaxUnpool", since=9)
+def max_unpool(call: Call) -> Made:
+    """Zeros, with each number where MaxPool has found it, as places of the tensor that it was given are counted."""
+    call.require_kernel()
+    x, places = call.tensor(0), call.tensor(1)
+    if len(places.shape) != len(x.shape) or not all(map(are_equal, places.shape, x.shape)):
+        raise call.node.error(f"it has places {[*places.shape]} for numbers {[*x.shape]}")
+    extents = spatial_of(call, x.shape)
+    windows = windows_of(call, extents, tuple(call.attribute("kernel_shape")))
+    axes = zip(extents, windows.stride, windows.before, windows.behind, windows.size, strict=True)
+    made = [(n - 1) * step - low - high + taps for n, step, low, high, taps in axes]
+    planes, count, volume = prod(x.shape[:2]), prod(extents), prod(made)
+    dtype = x.dtype
+    y: Any = tc.compute((planes, volume), lambda plane, n: dtype(0), name="zeros")
+    if prod(x.shape):
+        kernel = _into_planes(x.dtype, (planes, count, volume), _problem_of_planes(call))
+        kernel(x.reshape(planes, count), places.reshape(planes, count), y)
+    whole = y.reshape(*x.shape[:2], *made)
+    return _with_zeros(call, whole) if call.has(2) else whole
+
+
+def _problem_of_planes(call: Call) -> str:
+    return f"{call.node.title}: each of its places is in the channel of its number"
+
+
+def _into_planes(kind: Any, shape: tuple[Any, Any, Any], problem: str) -> KernelDefinition:
+    planes, count, volume = shape
+
+    @tc.kernel(workers=1)
+    def unpool(
+        x: kind[planes, count], places: i64[planes, count], y: tc.inout[kind[planes, volume]]
+    ):
+        for plane in tc.tiles(planes, by=1):
+            for n in range(count):
+                for _ in spatial(1):
+                    place = places[plane, n] - plane * volume
+                    assert 0 <= place < volume, problem
+                    y[plane, place] = x[plane, n]
+
+    return unpool
+
+
+def _with_zeros(call: Call, x: Any) -> Tensor:
+    """In the shape that the model names, which may be larger."""
+    shape = call.integers(2)
+    if len(shape) != len(x.shape) or any(
+        isinstance(extent, int) and isinstance(own, int) and extent < own
+        for extent, own in zip(shape, x.shape, strict=True)
+    ):
+        raise call.node.error(f"what it makes, {[*x.shape]}, doesn't fit into {shape}")
+
+    def value(*at):
+        inside = all(i < extent for i, extent in zip(at, x.shape, strict=True))
+        return x[at] if inside else 0
+
+    return call.compute(shape, tc.function(value))

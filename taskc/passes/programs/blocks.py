@@ -66,7 +66,7 @@ def _width(computation: Computation) -> int:
     last, together = memory_order(output)[0]
     variable = computation.variables[last]
     types = [item.dtype for item in computation.parameters if isinstance(item, Tensor)]
-    wide = gcd(_divisor(together), *[max(1, _WIDEST // dtype.nbytes) for dtype in types])
+    wide = gcd(_divisor(together), *[max(1, 8 * _WIDEST // dtype.bits) for dtype in types])
     return wide if _keeps_neighbours(computation.value, variable) else 1
 
 

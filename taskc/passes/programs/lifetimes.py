@@ -132,7 +132,7 @@ def is_read_in_place(kernel: ir.Kernel, given: Tensor, output: Tensor) -> bool:
     Nothing but the values of stores to the output may name the input, and each at the store's own indices; a
     `tc.out` is stored exactly once.
     """
-    same_type = given.dtype.nbytes == output.dtype.nbytes and given.layout == output.layout
+    same_type = given.dtype.bits == output.dtype.bits and given.layout == output.layout
     if given.role != "in" or not same_type or not _equal(given.shape, output.shape):
         return False
     for statement in walk_statements(kernel.body):

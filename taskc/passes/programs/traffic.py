@@ -50,7 +50,7 @@ class Traffic:
     @property
     def bytes(self) -> float:
         """What is loaded, in all."""
-        return sum(count * tensor.dtype.nbytes for tensor, count in self.loaded.items())
+        return sum(count * tensor.dtype.bits / 8 for tensor, count in self.loaded.items())
 
     @property
     def weight(self) -> tuple[float, float]:

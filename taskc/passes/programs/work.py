@@ -60,5 +60,5 @@ def size_at_a_call(extent: int | Expression) -> int:
 
 def is_worth(repeated: int, operations: int, memory: Tensor, passes: int) -> bool:
     """Whether to evaluate a value `repeated` times more, so that the memory need not be gone over `passes` times."""
-    moved = elements_of(memory.shape) * memory.dtype.nbytes * passes
+    moved = memory.dtype.bytes_of(elements_of(memory.shape)) * passes
     return repeated * operations <= moved * _OPERATIONS_PER_BYTE

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import taskc as tc
-from taskc import driver, f32, i64
+from taskc import driver, f32, i64, targets
 from taskc.backend.cpu import program as programs
 from taskc.backend.cpu.pool import pool, thread_count
 from taskc.backend.cpu.program import LoadedProgram
@@ -177,7 +177,7 @@ def test_assertions_say_where_they_stand() -> None:
     for wrong in (f(1, 2e30, 3), f(1, 2, 3)):
         by = 0.0 if wrong.max() > 1e30 else 2e30
         for call in (program, program.call):
-            with pytest.raises(driver.CheckError, match="too large") as caught:
+            with pytest.raises(tc.CheckError, match="too large") as caught:
                 call(wrong, by)
             assert "assert" in caught.value.findings[0].location.text
     assert program(x, 1.0).tolist() == [4, 5, 6]
@@ -379,11 +379,11 @@ def test_assertions_of_calls_beside_each_other() -> None:
     with threads(2):
         program = chains()
         for _ in range(3):
-            with pytest.raises(driver.CheckError, match="too large"):
+            with pytest.raises(tc.CheckError, match="too large"):
                 program(x, 2.5)
             for wrong in (0, 1):
                 x[1 - wrong] = 1
-                with pytest.raises(driver.CheckError, match="too large"):
+                with pytest.raises(tc.CheckError, match="too large"):
                     program(x, 2.5)
                 x[:] = f(5, 6, 7, 8)
             assert program(x, 9.0).shape == (2, 4)
@@ -424,7 +424,7 @@ def test_random_calls_on_two_threads_and_on_one() -> None:
     """The same bits as one call after another, by another way; what no thread is left for is done by the caller."""
     shared = 0
     codes = {
-        kernel.ir: driver.find_target("cpu").compile(kernel.ir, ()).code
+        kernel.ir: targets.find_target("cpu").compile(kernel.ir, ()).code
         for kernel in (
             random_calls.little,
             random_calls.large,

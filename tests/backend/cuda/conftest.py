@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import pytest
 
-from taskc import driver as taskc_driver
+from taskc import driver as taskc_driver, targets
 from taskc.backend import sim
 from taskc.backend.cuda import api, target
 from taskc.backend.cuda.compiled import Argument, Compiled, form_of
@@ -36,7 +36,7 @@ def start(monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
         monkeypatch.setattr(api, "load_driver", lambda: fake)
         return fake
 
-    monkeypatch.setattr(taskc_driver, "_made", {})
+    monkeypatch.setattr(targets, "_made", {})
     monkeypatch.setattr(taskc_driver, "_entries", WeakKeyDictionary())  # kernels are loaded anew
     yield make
     for fake in started:

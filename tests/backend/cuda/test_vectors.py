@@ -59,6 +59,12 @@ def test_what_all_lanes_read_and_registers_are_no_vectors() -> None:
     assert [window.tensor for window in found.found] == [Y]
 
 
+def test_an_element_may_be_that_of_several_lanes() -> None:
+    found = windows(store(x(b("//", b("+", b("*", BASE, 4), S), 2))))
+    assert [(window.tensor, window.share) for window in found.found] == [(X, 2), (Y, 1)]
+    assert shown(found.found[0])[1] == "base * 4 // 2"
+
+
 def test_names_are_seen_through() -> None:
     place = Variable("place")
     found = windows(ir.Let(place, b("+", b("*", BASE, 8), S)), store(x(place), place))

@@ -10,7 +10,6 @@ import numpy as np
 
 from taskc.arguments import Signature
 from taskc.backend import sim
-from taskc.driver import find_target
 from taskc.ir.nodes import Tensor
 from taskc.ir.program import Program, kernels_of
 from taskc.ir.verify import verify
@@ -21,6 +20,7 @@ from taskc.passes.pipeline import lower
 from taskc.passes.programs.blocks import Machine
 from taskc.passes.programs.pipeline import fused
 from taskc.passes.programs.schedule import schedule
+from taskc.targets import find_target
 
 
 def arguments(definition: ProgramDefinition, seed: int = 0) -> list[Any]:

@@ -17,7 +17,8 @@ import pytest
 import taskc as tc
 from taskc import boolean, f8e4m3, f16, f32, f64, i8, i32, i64, repeat, u8
 from taskc.checking import check
-from taskc.driver import CheckError, call, compile_ahead, scheduled
+from taskc.driver import call, compile_ahead, scheduled
+from taskc.errors import CheckError
 from taskc.ir.printer import to_text
 from taskc.ir.program import Computation, kernels_of
 from taskc.ir.rewrite import replace_tensors

@@ -1,0 +1,103 @@
+"""What other libraries' operators are made from: kernels and programs, with backwards whose parameters go by name.
+
+A backward takes any of the inputs and outputs of its kernel, and of an output c the gradient as grad_c; of an input a
+it returns the gradient as grad_a.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from taskc.errors import CompileError
+from taskc.ir.nodes import Tensor
+from taskc.ir.signature import Parameter, inputs_of, named_type, outputs_of
+from taskc.lang.definition import Definition
+
+GRADIENT = "grad_"
+
+
+def definition_of(made: object, what: str) -> Definition:
+    """Whatever somebody passes as a kernel or a program, which an error calls `what`."""
+    if isinstance(made, Definition):
+        return made
+    hint = "it returns one, perhaps: call it first" if callable(made) else None
+    kind = type(made).__name__
+    raise CompileError(f"{what} is made from a kernel or a program, and not a {kind}", hint=hint)
+
+
+def check_backward(kernel: Definition, backward: Definition, name: str, library: str) -> None:
+    """Whether a backward's parameters are named after the kernel's, and of their types.
+
+    name     what an error calls the operator
+    library  whose operator it is
+    """
+    inputs, outputs = inputs_of(kernel.ir.parameters), outputs_of(kernel.ir.parameters)
+    for item in inputs:
+        if isinstance(item, Tensor) and item.role == "inout":
+            raise CompileError(
+                f"'{kernel.name}' writes '{item.name}' in place, and {library} takes no gradient of such operators",
+                item.loc,
+            )
+    taken = {item.name: item for item in (*inputs, *outputs)}
+    taken |= gradients_of(outputs)
+    made = gradients_of(inputs)
+    for item in inputs_of(backward.ir.parameters):
+        _check_match(item, taken, f"the backward of '{name}' takes", backward)
+    returned = outputs_of(backward.ir.parameters)
+    for item in returned:
+        _check_match(item, made, f"the backward of '{name}' returns", backward)
+    if not returned:
+        listed = ", ".join(made) or "nothing"
+        raise CompileError(
+            f"the backward of '{name}' returns no gradient; there is {listed}", backward.ir.loc
+        )
+
+
+def gradients_of(items: Sequence[Parameter]) -> dict[str, Parameter]:
+    """What can have a gradient, by the name of that."""
+    return {
+        f"{GRADIENT}{item.name}": item
+        for item in items
+        if isinstance(item, Tensor) and item.dtype.is_float
+    }
+
+
+def _check_match(
+    item: Parameter, known: dict[str, Parameter], what: str, backward: Definition
+) -> None:
+    """Whether a parameter has one of the names that there are, and the type of what is called so."""
+    of = known.get(item.name)
+    if of is None:
+        raise CompileError(
+            f"{what} no '{item.name}'", item.loc, f"there is {', '.join(known) or 'nothing'}"
+        )
+    if isinstance(item, Tensor) and item.role == "inout":
+        raise CompileError(f"{what} '{item.name}', which it may not write in place", item.loc)
+    if item.dtype is not of.dtype or not _may_equal(item, of):
+        raise CompileError(
+            f"'{item.name}' of the backward '{backward.name}' is {_type_text(item)}, and '{of.name}' of the kernel"
+            f" is {_type_text(of)}",
+            item.loc,
+        )
+
+
+def _type_text(item: Parameter) -> str:
+    if isinstance(item, Tensor):
+        return named_type(item.dtype, item.argument_shape)
+    return str(item.dtype)
+
+
+def _may_equal(one: Parameter, other: Parameter) -> bool:
+    """Both are numbers, or of equal rank, and of equal extents where both are known."""
+    if not isinstance(one, Tensor) or not isinstance(other, Tensor):
+        return not isinstance(one, Tensor) and not isinstance(other, Tensor)
+    if len(one.argument_shape) != len(other.argument_shape):
+        return False
+    pairs = zip(one.argument_shape, other.argument_shape, strict=True)
+    return all(a == b for a, b in pairs if isinstance(a, int) and isinstance(b, int))
+
+
+def several(made: Any) -> tuple[Any, ...]:
+    """What an operator returns, as a tuple."""
+    return made if isinstance(made, tuple) else (made,)

@@ -1,0 +1,69 @@
+"""Products with weights of few bits, in groups that have a scale each (W4A16, weight-only quantization).
+
+problem.py is what is computed, plan.py how. Each other file is an algorithm:
+
+panels  on processors: packed panels of weights, which become floats in registers
+tiles   on GPUs: blocks of warps; weights become floats on their way to shared memory
+"""
+
+from __future__ import annotations
+
+import taskc as tc
+from taskc import DType, Machine, f32, u4
+from taskc.kernels.extents import require_numbers
+from taskc.kernels.quantized.panels import panels
+from taskc.kernels.quantized.plan import Panels, Tiles, candidates
+from taskc.kernels.quantized.problem import Activation, Extent, Problem, wide_of
+from taskc.kernels.quantized.tiles import tiles
+from taskc.tune.choose import choose
+from taskc.tune.remembered import remembered
+from taskc.tune.space import Operator
+
+__all__ = ["Panels", "Problem", "Tiles", "build", "quantized_matmul"]
+
+
+def quantized_matmul(
+    m: Extent,
+    n: int,
+    k: int,
+    *,
+    dtype: DType = f32,
+    right: DType = u4,
+    group: int = 32,
+    scales: DType = f32,
+    zeros: bool = False,
+    zero: int = 0,
+    result: DType | None = None,
+    bias: bool = False,
+    residual: bool = False,
+    activation: Activation | None = None,
+    machine: Machine | None = None,
+    plan: Panels | Tiles | None = None,
+) -> tc.KernelDefinition:
+    """A kernel: c[m, n] = activation(a[m, k] @ w[k, n] + bias[n] + residual[m, n]), of quantized weights
+
+        w[q, j] = (b[q, j] - zeros[q // group, j]) * scales[q // group, j]
+
+    dtype    a's type
+    right    b's: of 8, 6 or 4 bits, such as u4, i4, i8 or f4e2m1. On a processor b comes as `kernel.pack(b)` makes it
+    scales   the type of the scales
+    zeros    zero points are an operand of b's type; else `zero` is that of all weights
+    result   c's type, a's if not said; sums are f32
+    machine  what it is built for, if not the processor at hand
+    """
+    require_numbers("quantized_matmul", n=n, k=k, group=group)
+    problem = Problem(
+        m=m, n=n, k=k, dtype=dtype, right=right, result=result or wide_of(dtype), group=group,
+        scales=scales, zeros=zeros, zero=zero, bias=bias, residual=residual, activation=activation,
+    )  # fmt: skip
+    return build(problem, plan, machine or tc.machine())
+
+
+@remembered
+def build(problem: Problem, plan: Panels | Tiles | None, machine: Machine) -> tc.KernelDefinition:
+    """By this plan, or by the one of least cost."""
+    plan = plan or choose(QUANTIZED, problem, machine)
+    return panels(problem, plan) if isinstance(plan, Panels) else tiles(problem, plan)
+
+
+QUANTIZED = Operator("quantized_matmul", candidates, build, (Panels, Tiles))

@@ -1,0 +1,126 @@
+"""How products with quantized weights are computed, as data.
+
+A plan's type is its algorithm: `Panels` of processors, `Tiles` of GPUs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from math import ceil, gcd, lcm
+
+from taskc import Machine, Mapping, f32, repeat, spatial
+from taskc.ir.target import WarpInstruction
+from taskc.kernels.machine_facts import GPU, PROCESSOR
+from taskc.kernels.owners import VectorTile
+from taskc.kernels.quantized.problem import Problem
+
+_MANY = 1 << 10  # for an extent that is known only at a call
+_DEPTH = 128  # weights of a column whose floats, and the part of a beside them, stay in the nearest cache
+_PANELS = (16, 8, 4, 2, 1)
+_ROWS = (16, 12, 8, 6, 4, 3, 2, 1)
+_MOST_TALL = 128
+
+
+@dataclass(frozen=True, slots=True)
+class Panels(VectorTile):
+    """A tile is `rows` x `vectors` * lanes; a block has as many tiles as `tall` rows take, of several panels.
+
+    depth   weights of a column that are multiplied at a time; their sums wait in memory for the next ones
+    panels  of a block, which share a part of a
+    """
+
+    rows: int
+    vectors: int
+    tall: int
+    lanes: int
+    depth: int
+    panels: int
+
+    @property
+    def widens(self) -> bool:
+        """Whether a block keeps weights as floats, for several tiles."""
+        return self.tall > self.rows
+
+    def cost(self, problem: Problem, machine: Machine) -> float:
+        """Products of all tiles and, of each panel once, the conversion of its weights: in waves of blocks."""
+        height, width = _size(problem.m), self.wide * self.panels
+        products = self.rows * self.vectors / PROCESSOR.fused_per_cycle
+        converted = 3 * self.vectors * PROCESSOR.widening_cycles
+        latency = PROCESSOR.fused_latency
+        step = max(PROCESSOR.beside(products, latency), converted / 2) + converted / 4
+        waiting = self.rows * self.vectors * PROCESSOR.panel_tile_cycles / self.depth
+        # Each block copies its part of a, which lies in short runs.
+        copied = self.tall * f32.nbytes / PROCESSOR.copied_bytes_per_cycle
+        tiles = ceil(self.tall / self.rows)
+        cycles = problem.k * (self.panels * tiles * (step + waiting) + copied)
+        blocks = ceil(height / self.tall) * ceil(problem.n / width)
+        return float(ceil(blocks / machine.threads) * cycles) / PROCESSOR.cycles_per_second
+
+    def variations(self, problem: Problem, machine: Machine) -> Iterator[Panels]:
+        for panels in _PANELS:
+            for depth in {self.depth, 2 * self.depth}:
+                yield replace(self, panels=panels, depth=depth)
+
+
+@dataclass(frozen=True, slots=True)
+class Tiles:
+    """own  who has which part of a block's result
+    depth   steps of k that go through shared memory at a time
+    stages  how many of these it holds
+    """
+
+    own: Mapping
+    depth: int
+    stages: int
+
+    def cost(self, problem: Problem, machine: Machine) -> float:
+        """Waves of blocks take as long as their tiles are large."""
+        tall, wide = self.own.shape
+        blocks = ceil(_size(problem.m) / tall) * ceil(problem.n / wide)
+        step = max(
+            tall * wide / GPU.byte_products_per_cycle, (tall + wide) / GPU.operand_bytes_per_cycle
+        )
+        cycles = ceil(blocks / machine.threads) * problem.k * problem.dtype.nbytes * step
+        return cycles / GPU.cycles_per_second
+
+    def variations(self, problem: Problem, machine: Machine) -> Iterator[Tiles]:
+        for stages in (2, 3, 4):
+            yield replace(self, stages=stages)
+
+
+def candidates(problem: Problem, machine: Machine) -> Iterable[Panels | Tiles]:
+    return _panels(problem, machine) if machine.is_processor else _tiles(problem, machine)
+
+
+def _panels(problem: Problem, machine: Machine) -> Iterator[Panels]:
+    height = max(1, _size(problem.m))
+    depth = _depth(problem)
+    for rows in _ROWS:
+        if rows > height and rows > 1:
+            continue
+        vectors = max(1, min(4, (machine.registers // 2) // rows))
+        tall = min(ceil(height / rows) * rows, max(rows, _MOST_TALL // rows * rows))
+        for panels in _PANELS:
+            if panels == 1 or panels * vectors * machine.lanes <= problem.n:
+                yield Panels(rows, vectors, tall, machine.lanes, depth, panels)
+
+
+def _depth(problem: Problem) -> int:
+    """Whole groups, and of shorter ones several."""
+    whole = lcm(problem.group, 8 // gcd(problem.right.bits, 8))
+    return whole * max(1, _DEPTH // whole)
+
+
+def _tiles(problem: Problem, machine: Machine) -> Iterator[Tiles]:
+    rows = machine.instructions(problem.dtype, problem.dtype, f32)
+    fragments = [row.accumulator_fragment for row in rows if isinstance(row, WarpInstruction)]
+    for fragment in fragments[:1]:
+        for warps, parts in (((2, 2), (4, 4)), ((2, 4), (2, 4)), ((1, 4), (1, 4))):
+            yield Tiles(spatial(*warps) * repeat(*parts) * fragment, 32, 2)
+    if not fragments:
+        yield Tiles(spatial(16, 16) * repeat(4, 4), 16, 2)
+
+
+def _size(extent: object) -> int:
+    return extent if isinstance(extent, int) else _MANY

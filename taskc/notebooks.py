@@ -1,0 +1,159 @@
+"""What a notebook shows of a kernel or a program: parameters, calls, mappings as pictures, and the text.
+
+    html(definition)       as a part of a page
+    mappings_of(kernel)    who does what, and the places in the kernel that say it
+
+Of many mappings and calls the first are there, so that a page stays small.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from textwrap import dedent
+
+from taskc.driver import scheduled
+from taskc.errors import CompileError, Location
+from taskc.ir import nodes as ir
+from taskc.ir.mapping import Mapping
+from taskc.ir.printer import calls_text, to_text
+from taskc.ir.program import Program, calls_of, kernels_of
+from taskc.ir.rewrite import walk
+from taskc.ir.signature import named_type
+from taskc.lang.definition import Definition
+from taskc.lang.program import ProgramDefinition
+from taskc.markup import Markup, cell, inset, joined, table, tag
+
+_MOST_PICTURES, _MOST_CALLS = 6, 100
+_ROLES = {"in": "input", "out": "output", "inout": "updated in place"}
+
+
+def html(definition: Definition) -> str:
+    if isinstance(definition, ProgramDefinition):
+        return inset(*_program(definition))
+    assert isinstance(definition.ir, ir.Kernel)
+    return inset(*_kernel(definition, definition.ir))
+
+
+def _kernel(definition: Definition, kernel: ir.Kernel) -> Iterator[Markup]:
+    about = f", {_many(kernel.workers, 'worker')}"
+    if kernel.target != "generic":
+        about += f", for {kernel.target}"
+    yield tag("div", "kernel ", tag("strong", definition.name), about)
+    yield _parameters(kernel)
+    yield from _pictures([("", kernel)])
+    yield from _source(definition)
+    yield _folded("as the compiler has it", to_text(kernel))
+
+
+def _pictures(kernels: Iterable[tuple[str, ir.Kernel]]) -> Iterator[Markup]:
+    """Each mapping of some kernels, and what has it; in several kernels that is said with their names."""
+    found: dict[Mapping, list[str]] = {}
+    for name, kernel in kernels:
+        for mapping, places in mappings_of(kernel).items():
+            found.setdefault(mapping, []).extend(f"{name}{place}" for place in places)
+    for mapping, places in islice(found.items(), _MOST_PICTURES):
+        said = [part for place in places for part in (", ", tag("code", place))]
+        yield mapping.figure(joined((tag("code", mapping.name), ": ", *said[1:])))
+    yield from _rest(len(found) - _MOST_PICTURES, "mapping")
+
+
+def _rest(count: int, what: str) -> Iterator[Markup]:
+    if count > 0:
+        yield tag("div", f"and {_many(count, f'more {what}')}")
+
+
+def mappings_of(kernel: ir.Kernel) -> dict[Mapping, list[str]]:
+    """Each mapping in order, and what has it: loops, the owners of tiles, copies, and layouts."""
+    found: dict[Mapping, dict[str, None]] = {}
+    for mapping, place in _places(kernel):
+        found.setdefault(mapping, {})[place] = None
+    return {mapping: [*places] for mapping, places in found.items()}
+
+
+def _places(kernel: ir.Kernel) -> Iterator[tuple[Mapping, str]]:
+    for parameter in kernel.parameters:
+        if isinstance(parameter, ir.Tensor) and parameter.layout is not None:
+            yield parameter.layout, f"layout of {parameter.name}"
+    for node in walk(kernel.body):
+        match node:
+            case ir.Each(variables=variables, mapping=mapping):
+                yield mapping, f"for {', '.join(variable.name for variable in variables)}"
+            case ir.Allocate(tensor=ir.Tensor(name=name, owners=Mapping() as owners)):
+                yield owners, name
+            case ir.Allocate(tensor=ir.Tensor(name=name, layout=Mapping() as layout)):
+                yield layout, f"layout of {name}"
+            case ir.Move(tensor=tensor, by=Mapping() as by):
+                yield by, f"copy to {tensor.name}"
+            case _:
+                pass  # no others have one
+
+
+def _program(definition: ProgramDefinition) -> Iterator[Markup]:
+    made = definition.ir
+    calls = _many(len([*calls_of(made.calls)]), "call")
+    yield tag("div", "program ", tag("strong", definition.name), f", {calls}")
+    yield _parameters(made)
+    try:
+        running, _ = scheduled(definition)
+    except CompileError as error:
+        yield tag("pre", str(error), class_="error")
+    else:
+        yield from _calls(running)
+        yield _folded("as it runs", calls_text(running))
+    yield from _pictures([(f"{kernel.name}: ", kernel.ir) for kernel in definition.kernels])
+    yield from _source(definition)
+    yield _folded("as it was traced", calls_text(made))
+
+
+def _calls(running: Program) -> Iterator[Markup]:
+    """Each call as it runs, beside the lines that it was made of: where there are several, they were fused."""
+    names = {id(kernel): name for name, kernel in kernels_of(running).items()}
+    calls, rows = [*calls_of(running.calls)], []
+    for call in calls[:_MOST_CALLS]:
+        assert isinstance(call.callee, ir.Kernel)  # it has been scheduled
+        name, workers = names[id(call.callee)], _many(call.callee.workers, "worker")
+        lines = [tag("div", tag("code", _line(origin))) for origin in call.origins]
+        rows.append((_short(tag("code", name)), _short(workers), cell(*lines)))
+    yield table(("call", "", "made of"), rows)
+    yield from _rest(len(calls) - _MOST_CALLS, "call")
+
+
+def _short(text: str) -> Markup:
+    """A cell whose text stays on one line."""
+    return tag("td", text, class_="number")
+
+
+def _line(origin: Location) -> str:
+    return origin.text.strip() or str(origin)
+
+
+def _parameters(made: ir.Kernel | Program) -> Markup:
+    rows = []
+    for item in made.parameters:
+        if isinstance(item, ir.Tensor):
+            kind, role = named_type(item.dtype, item.argument_shape), _ROLES[item.role]
+        else:
+            kind, role = str(item.dtype), "number"
+        rows.append((_short(tag("code", item.name)), cell(tag("code", kind)), _short(role)))
+    return table(("parameter", "type", ""), rows)
+
+
+def _source(definition: Definition) -> Iterator[Markup]:
+    """As its author wrote it, where there is such a text."""
+    function = getattr(definition, "__wrapped__", None)
+    try:
+        text = inspect.getsource(function) if function is not None else ""
+    except (OSError, TypeError):
+        text = ""
+    if text:
+        yield _folded("source", dedent(text))
+
+
+def _folded(title: str, text: str) -> Markup:
+    return tag("details", tag("summary", title), tag("pre", text.strip("\n")))
+
+
+def _many(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
