@@ -13,12 +13,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from taskc.arguments import Bound
 from taskc.backend import sim
+from taskc.backend.sim.debugger import open_debugger
 from taskc.driver import scheduled, signature
 from taskc.errors import CompileError, Finding, Findings, InternalError
 from taskc.ir import nodes as ir
@@ -32,11 +34,38 @@ from taskc.lang.program import ProgramDefinition
 from taskc.launches import launches
 from taskc.machine import machine
 from taskc.packed import Packed
-from taskc.passes.pipeline import lower_steps
+from taskc.passes.pipeline import lower_steps, passes_of
 from taskc.passes.prove import findings as proof_errors
 from taskc.targets import check_target
 
-Progress: TypeAlias = Callable[[str], None]
+
+@dataclass(frozen=True, slots=True)
+class Doing:
+    """What a check is at.
+
+    text    says it: "running it after hoist"
+    step    of `steps`, from 0 on: proving it, running it as it was written, and after each pass
+    block   of `blocks`, how many of those that run have ended
+    """
+
+    text: str
+    step: int
+    steps: int
+    block: int = 0
+    blocks: int = 0
+
+    @property
+    def share(self) -> float:
+        """Of the steps, how much is done."""
+        return (self.step + self.block / max(self.blocks, 1)) / self.steps
+
+    def __str__(self) -> str:
+        of_blocks = f", block {self.block} of {self.blocks}" if self.blocks > 1 else ""
+        return f"{self.text} ({self.step + 1} of {self.steps}{of_blocks})"
+
+
+Progress: TypeAlias = "Callable[[Doing | None], None]"
+"""Is told of what comes next; None where a debugger opens."""
 
 _CLOSE = 1e-3  # how far float atomics may be apart, which are folded in any order
 
@@ -98,6 +127,7 @@ def check(
     stages: str | Iterable[str] = "all",
     *,
     target: str | None = None,
+    progress: Progress = lambda doing: None,
 ) -> Findings:
     """What is wrong with a kernel or a program, each thing once, at its line of Python.
 
@@ -106,12 +136,13 @@ def check(
     stages     which programs are run: "all", after every pass; or those at the end of some stages
     target     the target to lower for, if it isn't the kernel's own; of a processor, "cpu" for the one at hand, what is
                slow on it is found as well
+    progress   is called with what comes next, and how far that is: `progress=print` says so
     """
+    options: dict[str, Any] = {"target": target, "progress": progress}
     if isinstance(definition, ProgramDefinition):
-        whole = examine_program(definition, arguments, seeds, stages, target=target)
-        return Findings(whole.findings)
+        return Findings(examine_program(definition, arguments, seeds, stages, **options).findings)
     assert isinstance(definition, KernelDefinition)
-    return Findings(examine(definition, arguments, seeds, stages, target=target).findings)
+    return Findings(examine(definition, arguments, seeds, stages, **options).findings)
 
 
 def examine(
@@ -121,7 +152,7 @@ def examine(
     stages: str | Iterable[str] = "all",
     *,
     target: str | None = None,
-    progress: Progress = lambda text: None,
+    progress: Progress = lambda doing: None,
 ) -> Examination:
     """Checks a kernel as `check` does, with what was run and measured. `progress` is called with what comes next."""
     kernel = for_target(definition.ir, target)
@@ -137,7 +168,7 @@ def examine_program(
     stages: str | Iterable[str] = "all",
     *,
     target: str | None = None,
-    progress: Progress = lambda text: None,
+    progress: Progress = lambda doing: None,
 ) -> ProgramExamination:
     """Checks a program as `check` does, and says what was run.
 
@@ -179,7 +210,7 @@ def _bound(definition: Definition, arguments: Sequence[Any] | None) -> Bound:
 
 
 def _behind(place: str, progress: Progress) -> Progress:
-    return lambda text: progress(place + text)
+    return lambda doing: progress(doing and replace(doing, text=place + doing.text))
 
 
 def _examine(
@@ -189,9 +220,9 @@ def _examine(
     wanted: frozenset[str] | None,
     progress: Progress,
 ) -> Examination:
-    progress("proving")
     examination = _Examination(kernel, bound, tuple(seeds), progress)
     if kernel.stage == "parsed":
+        examination.tell("proving")
         errors = proof_errors(kernel)
         if errors:
             return Examination(tuple(map(_as_finding, errors)), (), bound)
@@ -250,7 +281,16 @@ class _Examination:
         self.errors: dict[Any, Finding] = {}
         self.steps: list[Examined] = []
         self.expected: list[Any] | None = None
+        self.at = 0  # of `count` steps
+        self.count = 1 + len(passes_of(kernel))  # the first pass proves
         self.comparison = comparison_of(kernel)
+
+    def tell(self, text: str, block: int = 0, blocks: int = 0) -> None:
+        self.progress(Doing(text, self.at, self.count, block, blocks))
+
+    def _stop(self, stop: sim.Stop) -> object:
+        self.progress(None)
+        return open_debugger(stop)
 
     def found(self) -> tuple[Finding, ...]:
         """The errors of all programs. What is only slow counts where it is so in the last one."""
@@ -267,7 +307,7 @@ class _Examination:
         from taskc.backend.cpu.compile import refuse
         from taskc.backend.cpu.processor import host, typical
 
-        self.progress("compiling it")
+        self.tell("compiling it")
         try:
             refuse(self.kernel)
         except CompileError:  # no processor runs it
@@ -293,6 +333,7 @@ class _Examination:
         pending: tuple[str, ir.Kernel] | None = None
         try:
             for step in lower_steps(self.kernel):
+                self.at += 1
                 if step.kernel is before:
                     continue
                 if pending is not None:
@@ -312,8 +353,13 @@ class _Examination:
             self.run(name, kernel, is_last=is_last)
 
     def run(self, name: str, kernel: ir.Kernel, *, is_last: bool) -> None:
-        """Runs one program; at the end of its stage under all the schedules."""
-        self.progress(f"running it after {name}")
+        """Runs one program; at the end of its stage under all the schedules. Breakpoints are the author's program's."""
+        text = (
+            f"running it after {name}"
+            if kernel is not self.kernel
+            else "running it as it was written"
+        )
+        self.tell(text)
         start = time.perf_counter()
         by_phases = ir.STAGES.index(kernel.stage) < ir.STAGES.index("synchronized")
         schedules: tuple[int | None, ...] = (None,)
@@ -328,6 +374,8 @@ class _Examination:
                 seed=seed,
                 statistics=is_last and seed is None,
                 shared_limit=TARGETS[kernel.target].shared_bytes,
+                on_stop=self._stop if kernel is self.kernel else None,
+                on_blocks=partial(self.tell, text),
             )
             if seed is None:
                 self.steps.append(Examined(name, kernel, report, 0.0))

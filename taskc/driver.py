@@ -9,6 +9,7 @@ all of its checks; `cuda` copies NumPy's arrays to the first device, and the out
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import weakref
@@ -23,9 +24,11 @@ from taskc.arguments import Bound, Signature
 from taskc.backend.code_text import code_text
 from taskc.backend.packing import packed
 from taskc.dlpack import is_on_cuda
+from taskc.ir import nodes as ir
 from taskc.ir.depth import deep
 from taskc.ir.nodes import Kernel
 from taskc.ir.program import Program, kernels_of
+from taskc.ir.rewrite import walk
 from taskc.lang.definition import Definition, KernelDefinition
 from taskc.lang.program import ProgramDefinition
 from taskc.launches import as_it_lies, launches, on_host
@@ -36,6 +39,8 @@ from taskc.user_passes import UserPass, on_change, over_program, registered
 
 if TYPE_CHECKING:
     from taskc.backend.cuda.compiled import Compiled
+
+logger = logging.getLogger(__name__)
 
 
 def call(
@@ -138,10 +143,22 @@ def compile(
     target = target or entry.target
 
     def make() -> Runner:
+        backend = find_target(target)
         with deep(definition.ir.loc):
-            return find_target(target).compile(definition.ir, facts)
+            if not backend.stops:
+                _tell_of_breakpoints(definition.ir, target)
+            return backend.compile(definition.ir, facts)
 
     return entry.once((target, facts)).runner(make)
+
+
+def _tell_of_breakpoints(kernel: Kernel, target: str) -> None:
+    """Breakpoints would be passed over in silence, where a target or the place of arrays is named."""
+    for node in walk(kernel.body):
+        if isinstance(node, ir.Breakpoint):
+            text = "%s: breakpoint() is left out on the target %s; TASKC_TARGET=sim stops there"
+            logger.warning(text, node.loc, target)
+            return
 
 
 _NO_CALL = Bound((), {}, None)

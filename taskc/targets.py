@@ -72,6 +72,7 @@ class Backend:
     program    makes a runner of a whole program, given those of its kernels in the order of their first calls;
                None where the target runs them one by one
     machine    for which machine programs are scheduled that run on such arguments; None: for the processor at hand
+    stops      whether a `breakpoint()` does anything there
     """
 
     compile: Callable[[Kernel, Hashable], Runner]
@@ -80,6 +81,7 @@ class Backend:
     place: Callable[[list[Any]], StreamDevice | None] = lambda arrays: None
     program: Callable[[Program, list[Runner]], Runner] | None = None
     machine: Callable[[Sequence[Any]], str | None] = lambda values: None
+    stops: bool = False
 
 
 def default_target(kernel: Kernel) -> str:
@@ -143,6 +145,7 @@ def _assertion_failed(said: str, loc: Location) -> None:
 
 def _simulator() -> Backend:
     from taskc.backend import sim
+    from taskc.backend.sim.debugger import open_debugger
     from taskc.passes.prove import prove
 
     def compile(kernel: Kernel, facts: Hashable) -> Runner:
@@ -151,14 +154,20 @@ def _simulator() -> Backend:
 
         def run(bound: Bound) -> None:
             with unpacked(kernel.parameters, bound.values) as values:
-                report = sim.run(proved, values, dimensions=bound.dimensions, on_print=_print)
+                report = sim.run(
+                    proved,
+                    values,
+                    dimensions=bound.dimensions,
+                    on_print=_print,
+                    on_stop=open_debugger,
+                )
                 errors = tuple([f for f in report.findings if f.severity == "error"])
                 if errors:
                     raise CheckError(errors)
 
         return Runner(run)
 
-    return Backend(compile)
+    return Backend(compile, stops=True)
 
 
 def _print(line: str) -> None:

@@ -39,17 +39,37 @@ def test_a_correct_kernel_has_no_findings(target: str | None) -> None:
 
 
 def test_every_stage_is_run_or_those_that_are_asked_for() -> None:
-    told: list[str] = []
+    told: list[Any] = []
     whole = checking.examine(matmul(2), progress=told.append)
     assert {step.kernel.stage for step in whole.steps} == set(ir.STAGES)
-    assert told[0] == "proving"
-    assert len(told) == len(whole.steps) + 1
+    first, *rest = [doing for doing in told if not doing.block]
+    assert str(first) == "proving (1 of 21)"
+    assert rest[0].text == "running it as it was written"
+    assert [doing.text for doing in rest[1:]] == [
+        f"running it after {step.name}" for step in whole.steps[1:]
+    ]
     some = checking.examine(matmul(2), stages=("pipelined", "lean"))
     assert [step.kernel.stage for step in some.steps] == ["parsed", "pipelined", "lean"]
     with pytest.raises(ValueError, match="there is no stage 'late'; there are parsed, "):
         tc.check(matmul(2), stages="late")
     with pytest.raises(tc.CompileError, match="there is no target 'sm_1'"):
         tc.check(matmul(2), target="sm_1")
+
+
+def test_how_far_a_check_is() -> None:
+    told: list[Any] = []
+    assert not tc.check(matmul(2), progress=told.append, seeds=(0, 1), target="sm_80")
+    shares = [doing.share for doing in told]
+    assert shares[0] == 0
+    assert max(shares) == 1
+    by_warps = [doing for doing in told if doing.text == "running it after hoist" and doing.block]
+    blocks = by_warps[0].blocks
+    assert [doing.block for doing in by_warps] == [
+        blocks,
+        *range(1, blocks + 1),
+        *range(1, blocks + 1),
+    ]
+    assert str(by_warps[1]) == f"running it after hoist (21 of 21, block 1 of {blocks})"
 
 
 def test_given_arguments_are_used_and_left_alone() -> None:

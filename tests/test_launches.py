@@ -352,12 +352,12 @@ def test_a_call_is_checked_on_what_it_gets_from_those_before() -> None:
     assert by_places(0)(*by_places(0).example()).tolist() == [0, 1, 2, 3]
     findings = tc.check(by_places(2))
     assert {finding.kind for finding in findings} == {"assertion", "out-of-bounds"}
-    told: list[str] = []
+    told: list[Any] = []
     examined = checking.examine_program(by_places(0), progress=told.append, target="sm_80")
     assert [call.bound.values[-1].tolist() for call in examined.calls] == [[0, 1, 2, 3]] * 2
     assert examined.results[1].tolist() == [0, 1, 2, 3]
-    assert told[0] == "call 1, numbers: proving"
-    assert told[-1].startswith("call 2, picked: running it after ")
+    assert told[0].text == "call 1, numbers: proving"
+    assert told[-1].text.startswith("call 2, picked: running it after ")
 
 
 def test_given_arguments_are_used_and_left_alone() -> None:

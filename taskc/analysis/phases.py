@@ -12,6 +12,7 @@ from taskc.analysis.reads import reads, reads_memory
 from taskc.analysis.touches import Loop, Touching, touches
 from taskc.errors import Location
 from taskc.ir import nodes as ir
+from taskc.ir.code_size import length
 from taskc.ir.matrix_moves import named_by_lines
 from taskc.ir.nodes import BARRIER, GLOBAL, SHARED, Expression, Ring, Statement, Tensor, Variable
 from taskc.ir.rewrite import substitute, walk
@@ -181,9 +182,11 @@ class _Environment:
         start, stop = (evaluate(self.resolve(x), {}) for x in (loop.start, loop.stop))
         if start is None or stop is None:
             return self._unknown(loop.variable)
-        trips = np.arange(int(start), int(stop), loop.step)
-        if len(trips) > ENUMERATED_TRIPS or self.crew.workers.size * len(trips) > ENUMERATED_PAIRS:
+        numbers = range(int(start), int(stop), loop.step)
+        count = length(numbers)
+        if count > ENUMERATED_TRIPS or self.crew.workers.size * count > ENUMERATED_PAIRS:
             return self._unknown(loop.variable)
+        trips = np.array(numbers, np.int64)
         storing = None if self.storing is None else self.storing.repeat(loop.variable, trips)
         return replace(self, crew=self.crew.repeat(loop.variable, trips), storing=storing)
 

@@ -10,7 +10,7 @@ from math import prod
 from typing import Any
 
 from taskc.backend.sim import Report, Traffic
-from taskc.checking import Examination, ProgramExamination, examine, examine_program
+from taskc.checking import Doing, Examination, ProgramExamination, examine, examine_program
 from taskc.commands.loading import example_of, load_kernel
 from taskc.commands.options import add_json, add_kernel, add_seeds, add_target
 from taskc.commands.terminal import Part, Progress, many, write, write_finding, write_text
@@ -73,8 +73,11 @@ def _examined(
     arguments, seeds = example_of(definition), tuple(range(options.seeds))
     with Progress() as progress:
 
-        def show(text: str) -> None:
-            progress(f"{options.kernel}: {text}")
+        def show(doing: Doing | None) -> None:
+            if doing is None:
+                progress.clear()
+            else:
+                progress(f"{options.kernel}: {doing}", doing.share)
 
         if isinstance(definition, ProgramDefinition):
             whole = examine_program(

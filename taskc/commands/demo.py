@@ -55,7 +55,7 @@ def run(options: argparse.Namespace) -> int:
 
     _heading(3, "Proved, lowered, and run after every pass")
     with Progress() as progress:
-        examination = examine(kernel, progress=progress)
+        examination = examine(kernel, progress=lambda doing: progress(str(doing)))
     _write_passes(examination)
     write()
     write_summary("linear", examination, summarize(kernel.ir, examination), margin="    ")

@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import re
 import sys
+import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from typing import TextIO, TypeAlias
+from typing import Any, TextIO, TypeAlias
 
 Part: TypeAlias = "str | tuple[str, str]"  # a text, or a text and its style
+
+_PATIENCE, _REFRESH = 1.0, 0.1  # seconds: until a bar is shown, and between two of its states
 
 _RULES = (
     (r"(?m)^error:|(?<=\d: )(?!note)[a-z-]+:(?= )", "bold red"),  # after the line and column
@@ -85,23 +88,60 @@ def many(count: int, noun: str) -> str:
 
 
 class Progress:
-    """A line that says what is being done, on a terminal only; it is gone when the work is."""
+    """A line that says what is being done, on a terminal only; it is gone when the work is.
+
+    Where it is told how much of it is done, there is a bar as well, from the second second on.
+    """
 
     def __init__(self) -> None:
         self._is_shown = _is_terminal(sys.stderr)
+        self._begin = time.monotonic()
+        self._bar: Any = None
+        self._latest = 0.0
 
-    def __call__(self, text: str) -> None:
+    def __call__(self, text: str, share: float | None = None) -> None:
+        if not self._is_shown:
+            return
+        now = time.monotonic()
+        if share is None or now - self._begin < _PATIENCE:
+            self.clear()
+            sys.stderr.write(f"{text} …")
+            sys.stderr.flush()
+        elif self._bar is None or now - self._latest > _REFRESH:
+            self._latest = now
+            self._show(text, share)
+
+    def _show(self, text: str, share: float) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress as Bar, TaskProgressColumn, TextColumn
+
+        if self._bar is None:
+            self.clear()
+            shown = (
+                TextColumn("{task.description}", markup=False),
+                BarColumn(),
+                TaskProgressColumn(),
+            )
+            console = Console(file=sys.stderr, highlight=False, emoji=False)
+            self._bar = Bar(*shown, console=console, transient=True, auto_refresh=False)
+            self._bar.add_task(text, total=1.0)
+            self._bar.start()
+        self._bar.update(0, description=text, completed=share, refresh=True)
+
+    def clear(self) -> None:
+        """Nothing is shown until the next call."""
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
         if self._is_shown:
-            sys.stderr.write(f"\r\x1b[K{text} …")
+            sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()
 
     def __enter__(self) -> Progress:
         return self
 
     def __exit__(self, *error: object) -> None:
-        if self._is_shown:
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()
+        self.clear()
 
 
 def _is_terminal(stream: TextIO) -> bool:

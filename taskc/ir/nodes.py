@@ -15,7 +15,7 @@
                  | Move(tensor, indices, variables, shape, value, guard?, by?, how?)
                  | Mma(accumulator, left, right, how?, accumulate?, by?)
                  | Reduce(targets, sources, axis, operator) | Scan(... , exclusive)
-                 | Print(text, values) | Assert(condition, text) | Breakpoint()
+                 | Print(text, values) | Assert(condition, text) | Breakpoint(block, worker)
                  | RingStep(operation, ring, step)              between stages selected and synchronized
                  | Barrier(scope, orders)                       from stage pipelined
                  | Roles(roles)                                 warp specialization
@@ -657,12 +657,14 @@ class Assert:
 
 @dataclass(frozen=True, slots=True)
 class Breakpoint:
-    """The simulator can stop here, once for each worker that comes by; it computes nothing.
+    """The simulator can stop here, in a block and for a worker, None for any; it computes nothing.
 
     It names nothing that it shows, so that it keeps nothing alive: what can be seen is what is in
     scope at the stage that runs. Backends other than the simulator leave it out.
     """
 
+    block: int | None = None
+    worker: int | None = None
     loc: Location = _location()
 
 

@@ -294,6 +294,11 @@ class Statements:
         found = tuple([self.expression(value, None) for value in values])
         return ir.Print(self.names.string(text), found, loc=loc)
 
+    def breakpoint(self, tree: Node, loc: Location) -> Statement:
+        whose = dict([str(token).split("=") for token in tree.children])
+        block, worker = [int(whose[who]) if who in whose else None for who in ("block", "worker")]
+        return ir.Breakpoint(block, worker, loc=loc)
+
     def ring_step(self, tree: Node, loc: Location) -> Statement:
         operation, name, step = tree.children
         ring = self.names.find(name, ir.Ring)
@@ -394,6 +399,6 @@ _STATEMENTS: dict[str, _Statement] = {
     name: getattr(Statements, name)
     for name in (
         "pass_ scope if_ for_ grid pipeline each roles let allocate peer store atomic do move mma"
-        " reduce scan print ring_step barrier ring table snippet combine"
+        " reduce scan print breakpoint ring_step barrier ring table snippet combine"
     ).split()
 }

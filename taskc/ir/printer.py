@@ -432,7 +432,8 @@ class _Printer:
         return f"assert {self.text(s.condition, None, 0)}, {_quoted(s.text)}"
 
     def breakpoint(self, s: ir.Breakpoint) -> str:
-        return "breakpoint"
+        whose = (("block", s.block), ("worker", s.worker))
+        return "breakpoint" + "".join(f" {who}={n}" for who, n in whose if n is not None)
 
     def ring_step(self, s: ir.RingStep, indent: str) -> Iterator[str]:
         if s.ring not in self.declared:

@@ -41,6 +41,7 @@ from taskc.lang.values import (
     Nothing,
     Transposed,
     Value,
+    counted,
     describe,
     is_constant,
     is_number,
@@ -253,11 +254,51 @@ def _python_print(context: Context, node: ast.Call) -> Nothing:
 
 
 def _breakpoint(context: Context, node: ast.Call) -> Nothing:
-    """The bare statement `breakpoint()`."""
-    bind(context, node, "breakpoint", "")
+    """`breakpoint()`, `breakpoint(block=3)`, `breakpoint(block=(1, 0), worker=5)`"""
+    bound = bind(context, node, "breakpoint", "* block? worker?")
     context.require_statement("breakpoint", node)
-    context.emit(ir.Breakpoint(loc=context.locate(node)))
+    block = _named(context, "block", bound.get("block"))
+    worker = _named(context, "worker", bound.get("worker"))
+    loc = context.locate(node)
+    if isinstance(worker, tuple) or (worker is not None and worker >= context.group):
+        hint = f"they are numbered from 0 to {context.group - 1}"
+        raise context.error(f"there is no worker {worker}", bound["worker"], hint)
+    if not isinstance(block, tuple):
+        context.emit(ir.Breakpoint(block, worker, loc=loc))
+        return NOTHING
+    stop: ir.Statement = ir.Breakpoint(None, worker, loc=loc)
+    for origin, by, number in _tile(context, block, bound["block"]):
+        is_there = ir.Binary("==", origin, ir.Constant(number * by, origin.dtype), loc=loc)
+        stop = ir.If(is_there, stop, loc=loc)
+    context.emit(stop)
     return NOTHING
+
+
+def _named(context: Context, what: str, node: ast.expr | None) -> int | tuple[int, ...] | None:
+    """The number of a block or a worker, or those of a tile; None where none is given."""
+    value = None if node is None else context.evaluate(node)
+    if node is None or value is None:
+        return None
+    numbers = value if isinstance(value, tuple) else (value,)
+    if not all(type(number) is int and number >= 0 for number in numbers):
+        hint = "whether it stops can depend on anything: if x > 1: breakpoint()"
+        is_number = f"breakpoint's {what} is a constant number from 0 on"
+        raise context.error(f"{is_number}, and this is {describe(value)}", node, hint)
+    return value if isinstance(value, tuple) else numbers[0]
+
+
+def _tile(
+    context: Context, numbers: tuple[int, ...], node: ast.expr
+) -> list[tuple[ir.Variable, int, int]]:
+    """Of each dimension of the loop over tiles: its variable, its step, and which tile is meant."""
+    if context.tiles is None:
+        raise context.error(
+            "no loop over tiles is around here", node, "a block has a number: block=3"
+        )
+    if len(numbers) != len(context.tiles.by):
+        most = counted(len(context.tiles.by), "dimension")
+        raise context.error(f"the loop over tiles has {most}, and this {len(numbers)}", node)
+    return list(zip(context.origin, context.tiles.by, numbers, strict=True))
 
 
 # --- the table -------------------------------------------------------------------------------

@@ -92,7 +92,8 @@ class Context:
         )
         self.target_name = target
         self.tiles: TilesLoop | None = None  # the loop over tiles around here, and
-        self.cluster = 1  # how many blocks a cluster has there
+        self.cluster = 1  # how many blocks a cluster has there,
+        self.origin: tuple[ir.Variable, ...] = ()  # and where a tile begins
         self.peers: set[ir.Tensor] = set()
         self.dimensions: dict[Dimension, ir.Variable] = {}
         self.frames: list[Frame] = []

@@ -148,7 +148,7 @@ def _grid(context: Context, node: ast.For, loop: TilesLoop) -> None:
             )
     variables, names = _loop_variables(context, node.target, len(loop.shape), "the grid has")
     context.nonnegative.update(variables)
-    context.tiles, context.cluster = loop, prod(loop.cluster)
+    context.tiles, context.cluster, context.origin = loop, prod(loop.cluster), variables
     with leaving(context, node, "the one over the blocks"):
         body = context.body(node.body, names)
     context.tiles, context.cluster = None, 1

@@ -104,14 +104,19 @@ class Step:
     seconds: float
 
 
+def passes_of(kernel: ir.Kernel) -> list[tuple[int, Pass]]:
+    """The passes that a kernel of its stage still needs, with their places in the table."""
+    started = ir.STAGES.index(kernel.stage)
+    return [
+        (number, row) for number, row in enumerate(PASSES) if started <= ir.STAGES.index(row.until)
+    ]
+
+
 def lower_steps(kernel: ir.Kernel) -> Iterator[Step]:
     """The kernel after each of the passes that its stage still needs, one at a time."""
     folder = os.environ.get("TASKC_DUMP")
-    started = ir.STAGES.index(kernel.stage)
     before = ""
-    for number, row in enumerate(PASSES):
-        if started > ir.STAGES.index(row.until):
-            continue
+    for number, row in passes_of(kernel):
         start = time.perf_counter()
         with deep(kernel.loc):
             kernel = row.run(kernel)

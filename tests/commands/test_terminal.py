@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 
@@ -34,13 +35,31 @@ def test_colours_and_progress_are_for_terminals_only() -> None:
     command = [sys.executable, "-m", "taskc", "check", "03_kernels.py:racy"]
     coloured = on_a_terminal(command)
     assert "\x1b[1;31merror:\x1b[0m race" in coloured
-    assert "proving …" in coloured
+    assert "proving (1 of 20) …" in coloured
     plain = on_a_terminal(command, NO_COLOR="1").replace("\r\x1b[K", "")
     assert "\x1b" not in plain
     assert "error: race" in plain
     piped = process("check", "03_kernels.py:racy", env={**os.environ, "FORCE_COLOR": "1"})
     assert "\x1b" not in piped.stdout + piped.stderr
     assert "proving" not in piped.stderr
+
+
+def test_what_takes_longer_has_a_bar() -> None:
+    program = """
+from taskc.commands import terminal
+terminal._PATIENCE = 0.0
+with terminal.Progress() as progress:
+    progress("first")
+    progress("second", 0.5)
+    progress.clear()
+    progress("third", 0.75)
+"""
+    shown = on_a_terminal([sys.executable, "-c", program])
+    assert "first …" in shown
+    assert re.search(r"second .*━.* 50%", shown)
+    assert re.search(r"third .*━.* 75%", shown)
+    piped = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
+    assert (piped.stdout, piped.stderr) == (b"", b"")
 
 
 def test_a_terminal_without_unicode_still_gets_an_answer() -> None:

@@ -73,7 +73,7 @@ def waits_for_blocks(body: Statement) -> bool:
 
 def cost_of(statement: Statement) -> int:
     """Operations of one vector of workers; a loop whose length isn't known counts for some."""
-    own = sum(_weight(node) for part in expressions(statement) for node in walk(part))
+    own = own_cost(statement)
     below = sum(cost_of(inner) for inner in statements(statement))
     match statement:
         case ir.For() if (trips := trip_count(statement)) is not None:
@@ -81,6 +81,11 @@ def cost_of(statement: Statement) -> int:
         case ir.For() | ir.While():
             return own + _UNKNOWN_TRIPS * (own + below)
     return own + below
+
+
+def own_cost(statement: Statement) -> int:
+    """Operations of what stands in the statement itself, without those inside of it."""
+    return sum(_weight(node) for part in expressions(statement) for node in walk(part))
 
 
 def _weight(node: object) -> int:

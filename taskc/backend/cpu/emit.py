@@ -27,6 +27,7 @@ from taskc.backend.cpu.builder import (
 )
 from taskc.backend.cpu.flow import Flow
 from taskc.backend.cpu.groups import is_pure
+from taskc.backend.cpu.looks import turns_between_looks
 from taskc.backend.cpu.memory import LaneAddress, Private
 from taskc.backend.cpu.operations import Operations
 from taskc.backend.cpu.processor import Processor
@@ -94,6 +95,7 @@ class Emitter:
         self.forms = self.values.forms
         self.flow = Flow(self.values)
         self.operations = Operations(self.values)
+        self.turns_between_looks = turns_between_looks(kernel, self.values.vectors)
         self.spilled = 0  # bytes a worker keeps across barriers
         self.asserts: list[ir.Assert] = []
         self.prints: list[ir.Print] = []
@@ -472,7 +474,7 @@ class Emitter:
                 each, scattered = self.builder.weight(before), self.builder.scattered(before)
                 left = len(numbers) - done
                 if each * left > longest or scattered * left > _MOST_SCATTERED:
-                    self.flow.count(value, stop, loop.step, run)
+                    self._count(loop, value, stop, run)
                     break
             before = len(self.builder.lines)
             run(value)
@@ -488,7 +490,21 @@ class Emitter:
         condition = exit_condition(loop)
         is_same = self.values.groups.has_barrier(loop)  # on all lanes, then
         goes_on = None if condition is None else lambda: self._anywhere(condition, is_same)
-        self.flow.count(start, stop, loop.step, run, goes_on)
+        self._count(loop, start, stop, run, goes_on)
+
+    def _count(
+        self,
+        loop: ir.For,
+        start: Value,
+        stop: Value,
+        run: Callable[[Value], None],
+        goes_on: Callable[[], Value] | None = None,
+    ) -> None:
+        turns = self.turns_between_looks.get(loop.variable)
+        if turns is None:
+            self.flow.count(start, stop, loop.step, run, goes_on)
+        else:
+            self.flow.count_in_parts(start, stop, loop.step, run, goes_on, turns)
 
     def _anywhere(self, condition: Expression, is_same: bool) -> Value:
         """Whether a condition holds on any lane that takes part."""

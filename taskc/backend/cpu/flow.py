@@ -102,6 +102,53 @@ class Flow:
             builder.emit(f"br i1 {test}, label %{head}, label %{end}")
         builder.start(end)
 
+    def count_in_parts(
+        self,
+        start: Value,
+        stop: Value,
+        step: int,
+        body: Callable[[Value], None],
+        goes_on: Callable[[], Value] | None,
+        turns: int,
+    ) -> None:
+        """Writes a loop that looks for signals after so many turns: a loop around one over a part of the range.
+
+        Whether more than a part is left is told by how far its beginning is from the end, so that nothing wraps.
+        """
+        if not self.looks:
+            self.count(start, stop, step, body, goes_on)
+            return
+        builder = self.builder
+        part, again, end = builder.label("part"), builder.label("again"), builder.label("end")
+        reach = step * max(1, min(turns, int(start.dtype.maximum) // abs(step)))
+        least = self.elementwise.saturating_difference(stop, constant(reach, stop.dtype))
+        kind, first = start.type, builder.name("i")
+        before = builder.block
+        builder.jump(part)
+        builder.start(part)
+        phi = len(builder.lines)
+        builder.emit("")
+        compare = "slt" if step > 0 else "sgt"
+        more = builder.impure(f"icmp {compare} {kind} {first}, {least.text}")
+        far = builder.impure(f"add {kind} {first}, {reach}")
+        last = builder.impure(f"select i1 {more}, {kind} {far}, {stop.typed}")
+        with self.values.nested():
+            self.count(Value(first, start.dtype), Value(last, stop.dtype), step, body, goes_on)
+        look = builder.label("look")
+        builder.emit(f"br i1 {more}, label %{look}.if, label %{end}")
+        builder.start(f"{look}.if")
+        builder.lines += look_text(look, again, "exit")
+        builder.start(again)
+        if goes_on is None:
+            builder.jump(part)
+        else:
+            with self.values.nested(), self.values.under(None, self.values.mask):
+                builder.branch(goes_on(), part, end)
+        builder.lines[phi] = (
+            f"  {first} = phi {kind} [ {start.text}, %{before} ], [ {last}, %{builder.block} ]"
+        )
+        builder.start(end)
+
     def repeat(self, condition: Callable[[], Value], body: Callable[[], None]) -> None:
         """Writes a loop that goes on as long as a condition holds, the same on all lanes.
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import sys
+import bdb
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from keyword import iskeyword
 from math import prod
 from typing import Any, Literal, TypeAlias
 
@@ -12,15 +14,20 @@ import numpy as np
 
 from taskc.backend.sim.binding import addresses_of
 from taskc.backend.sim.machine import Frame
-from taskc.backend.sim.memory import Memory
+from taskc.backend.sim.memory import Array, Memory
 from taskc.backend.sim.recording import memory_of
+from taskc.backend.sim.report import Enough
 from taskc.backend.sim.statements import Code, Statements
 from taskc.backend.sim.statistics import physical
 from taskc.errors import Location
 from taskc.ir import nodes as ir
+from taskc.ir.rewrite import walk_statements
 
 Chosen: TypeAlias = "tuple[int, int] | Literal['all'] | None"
-"""Whose breakpoints stop: (block, worker), everybody's, or who comes first in block 0."""
+"""Whose breakpoints stop: (block, worker), everybody's, or those of whom they name, who comes first."""
+
+After: TypeAlias = "Literal['next'] | frozenset[tuple[str, int]] | None"
+"""Where the worker that stands at a stop stops again: at its next line, at one of some lines, or nowhere."""
 
 Elements: TypeAlias = "np.ma.MaskedArray[Any, np.dtype[Any]]"
 
@@ -43,7 +50,19 @@ class Stop:
     worker: int
     task: tuple[int, ...] | None
     scalars: dict[str, bool | int | float]
+    kernel: ir.Kernel = field(repr=False, compare=False)
     _look: dict[str, Callable[[], Elements]] = field(repr=False, compare=False)
+
+    def names(self) -> dict[str, Any]:
+        """What the worker sees, by name: numbers, and arrays that can't be written, masked where something is."""
+        seen: dict[str, Any] = {
+            name: value for name, value in self.scalars.items() if _is_a_name(name)
+        }
+        for name in [name for name in self._look if _is_a_name(name) and name not in seen]:
+            elements = self.tensor(name)
+            seen[name] = elements if np.ma.getmaskarray(elements).any() else elements.data
+            seen[name].flags.writeable = False
+        return seen
 
     def tensor(self, name: str) -> Elements:
         """A tensor in scope as the worker sees it.
@@ -67,18 +86,32 @@ class Stop:
         return _plain(elements.data[index])
 
 
-def open_debugger(stop: Stop) -> None:
-    """Python's own breakpoint hook, for a person: `stop` is what there is to look at."""
-    sys.breakpointhook()
+class UnattendedError(Exception):
+    """There is nobody to ask."""
 
 
-def is_attended() -> bool:
-    """Somebody sits at a terminal."""
-    return sys.stdin is not None and sys.stdin.isatty()
+@dataclass(slots=True)
+class _Step:
+    """The worker that goes on from a stop at `line`, to a statement elsewhere or to the same one again."""
+
+    block: int
+    worker: int
+    line: int
+    node: ir.Statement
+    lines: frozenset[tuple[str, int]] | None  # it stops at; None for any
+
+    def is_over_at(self, node: ir.Statement) -> bool:
+        loc = node.loc
+        if not loc.line or (loc.line == self.line and node is not self.node):
+            return False
+        if self.lines is None:
+            return True
+        is_file = not loc.file.startswith("<")
+        return ((os.path.abspath(loc.file) if is_file else loc.file), loc.line) in self.lines
 
 
 class Breakpoints:
-    """Compiles breakpoints; without `on_stop` they are nothing."""
+    """Compiles breakpoints, and what stops between them; without `on_stop` they are nothing."""
 
     def __init__(
         self, statements: Statements, chosen: Chosen, on_stop: Callable[[Stop], object] | None
@@ -86,13 +119,43 @@ class Breakpoints:
         self.statements = statements
         self.chosen = chosen
         self.on_stop = on_stop
-        self.first: dict[object, int] = {}  # who came to each breakpoint first, in block 0
-        statements.makers[ir.Breakpoint] = self
+        self.first: dict[object, tuple[int, int]] = {}  # who came to each breakpoint first
+        self.step: _Step | None = None
+        statements.makers[ir.Breakpoint] = self._breakpoint
+        body = statements.state.kernel.body
+        if on_stop and any(isinstance(node, ir.Breakpoint) for node in walk_statements(body)):
+            statements.before = self._before
 
-    def __call__(self, node: ir.Breakpoint) -> Code:
-        on_stop = self.on_stop
-        if on_stop is None:
+    def _breakpoint(self, node: ir.Breakpoint) -> Code:
+        if self.on_stop is None:
             return Code(lambda frame: None)
+        stand = self._stand(node)
+        key: object = node.loc if node.loc.line else id(node)
+
+        def run(frame: Frame) -> None:
+            for position, column in self._who(frame, key, node):
+                stand(frame, position, column)
+
+        return Code(run)
+
+    def _before(self, node: ir.Statement) -> Callable[[Frame], None] | None:
+        """What stops a worker that is stepping before a statement."""
+        if isinstance(node, ir.Sequence | ir.Grid | ir.Breakpoint):
+            return None
+        stand = self._stand(node)
+
+        def run(frame: Frame) -> None:
+            step = self.step
+            if step is None or frame.axes or frame.anonymous or not step.is_over_at(node):
+                return
+            active = _active(frame) & _places(frame, step.block, step.worker)
+            for position, column in np.argwhere(active).tolist():
+                stand(frame, position, column)
+
+        return run
+
+    def _stand(self, node: ir.Statement) -> Callable[[Frame, int, int], None]:
+        """What has a worker stand before a statement, in the scope that is being compiled."""
         tasks: tuple[ir.Variable, ...] | None = None
         named: dict[str, ir.Variable | ir.Tensor] = {}
         state = self.statements.state
@@ -103,55 +166,96 @@ class Breakpoints:
             else:
                 named.pop(item.name, None)  # an inner name hides an outer one, and comes last
                 named[item.name] = item
-        key: object = node.loc if node.loc.line else id(node)
 
-        def run(frame: Frame) -> None:
-            for position, column in self._who(frame, key):
+        def stand(frame: Frame, position: int, column: int) -> None:
+            stop = _stop(state.kernel, node.loc, frame, (position, column), named, tasks)
+            assert self.on_stop is not None
+            try:
+                after = self.on_stop(stop)
+            except (bdb.BdbQuit, UnattendedError) as error:
+                self._end(stop, error)
+                raise Enough from None
+            self.step = None
+            if after is not None:
+                lines = after if isinstance(after, frozenset) else None
+                self.step = _Step(stop.block, stop.worker, node.loc.line, node, lines)
 
-                def value(variable: ir.Variable, at: tuple[int, int] = (position, column)) -> Any:
-                    lanes = (frame.count, frame.width)
-                    return _plain(np.broadcast_to(frame.env[variable], lanes)[at])
+        return stand
 
-                look = {
-                    name: _looker(frame, item, position, column)
-                    for name, item in named.items()
-                    if isinstance(item, ir.Tensor) and item.scope in _VISIBLE
-                }
-                scalars = {}
-                for name, item in named.items():
-                    if isinstance(item, ir.Variable):
-                        scalars[name] = value(item)
-                    elif item.scope == ir.LOCAL and not item.shape:
-                        elements = look[name]()
-                        if not np.ma.getmaskarray(elements)[()]:
-                            scalars[name] = _plain(elements.data[()])
-                on_stop(
-                    Stop(
-                        node.loc,
-                        int(frame.group.blocks[position]),
-                        int(frame.numbers[column]),
-                        None if tasks is None else tuple([value(task) for task in tasks]),
-                        scalars,
-                        look,
-                    )
-                )
+    def _end(self, stop: Stop, error: Exception) -> None:
+        message = "the run was ended here, in the debugger"
+        if isinstance(error, UnattendedError):
+            message = (
+                "there is no standard input for a debugger to read (PYTHONBREAKPOINT=0 leaves"
+                " breakpoints out)"
+            )
+        details = (("block", stop.block), ("worker", stop.worker))
+        self.statements.state.findings.add("breakpoint", message, stop.location, details=details)
 
-        return Code(run)
-
-    def _who(self, frame: Frame, key: object) -> list[tuple[int, int]]:
+    def _who(self, frame: Frame, key: object, node: ir.Breakpoint) -> list[list[int]]:
         """The workers that stop: their places among the frame's blocks and workers."""
-        active = np.ones((frame.count, frame.width), np.bool_)
-        if frame.mask is not None:
-            active = np.broadcast_to(frame.mask, active.shape)
+        active = _active(frame)
         if self.chosen is None:
-            mine = active & (frame.group.blocks == 0)[:, None]
+            mine = active & _places(frame, node.block, node.worker)
             if mine.any() and key not in self.first:
-                self.first[key] = int(frame.numbers[np.argmax(mine.any(axis=0))])
-            active = mine & (frame.numbers == self.first.get(key, -1))
+                position, column = np.argwhere(mine)[0]
+                first = int(frame.group.blocks[position]), int(frame.numbers[column])
+                self.first[key] = first
+            active = mine & _places(frame, *self.first.get(key, (-1, -1)))
         elif self.chosen != "all":
-            block, worker = self.chosen
-            active = active & (frame.group.blocks == block)[:, None] & (frame.numbers == worker)
-        return [(int(position), int(column)) for position, column in np.argwhere(active)]
+            active = active & _places(frame, *self.chosen)
+        found: list[list[int]] = np.argwhere(active).tolist()
+        return found
+
+
+def _active(frame: Frame) -> Array:
+    """Which workers execute, [blocks, workers]."""
+    active = np.ones((frame.count, frame.width), np.bool_)
+    return active if frame.mask is None else np.broadcast_to(frame.mask, active.shape)
+
+
+def _places(frame: Frame, block: int | None, worker: int | None) -> Array:
+    """Where a block and a worker are, None for any, [blocks, workers]."""
+    blocks, numbers = frame.group.blocks[:, None], frame.numbers
+    return (True if block is None else blocks == block) & (
+        np.ones(numbers.shape, np.bool_) if worker is None else numbers == worker
+    )
+
+
+def _stop(
+    kernel: ir.Kernel,
+    loc: Location,
+    frame: Frame,
+    at: tuple[int, int],
+    named: dict[str, ir.Variable | ir.Tensor],
+    tasks: tuple[ir.Variable, ...] | None,
+) -> Stop:
+    """What is seen from a place of the frame."""
+    position, column = at
+
+    def value(variable: ir.Variable) -> Any:
+        return _plain(np.broadcast_to(frame.env[variable], (frame.count, frame.width))[at])
+
+    look = {
+        name: _looker(frame, item, position, column)
+        for name, item in named.items()
+        if isinstance(item, ir.Tensor) and item.scope in _VISIBLE
+    }
+    scalars = {}
+    for name, item in named.items():
+        if isinstance(item, ir.Variable):
+            scalars[name] = value(item)
+        elif item.scope == ir.LOCAL and not item.shape:
+            elements = look[name]()
+            if not np.ma.getmaskarray(elements)[()]:
+                scalars[name] = _plain(elements.data[()])
+    task = None if tasks is None else tuple([value(task) for task in tasks])
+    block, worker = int(frame.group.blocks[position]), int(frame.numbers[column])
+    return Stop(loc, block, worker, task, scalars, kernel, look)
+
+
+def _is_a_name(text: str) -> bool:
+    return text.isidentifier() and not iskeyword(text)
 
 
 def _plain(value: Any) -> bool | int | float:

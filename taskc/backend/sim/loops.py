@@ -96,7 +96,7 @@ class Loops:
         count = trip_count(node)
         if code.waits or self.statements.uniform or count is None or count < 2:
             return code
-        if not analysis.turns_are_independent(node, count):
+        if self.statements.before is not None or not analysis.turns_are_independent(node, count):
             return code
         body = code.body
         assert body is not None
@@ -212,9 +212,9 @@ class Loops:
             self.statements.in_each = False
             accesses.phase_writes = frozenset()
         mapping = node.mapping
-        tasks_of = self._tasks(
-            node, worker, not body.waits and analysis.tasks_are_independent(node)
-        )
+        # Whom a person follows from line to line does one task after another.
+        at_once = not body.waits and self.statements.before is None
+        tasks_of = self._tasks(node, worker, at_once and analysis.tasks_are_independent(node))
 
         def turns(frame: Frame) -> Iterator[None]:
             tasks = tasks_of(frame)

@@ -13,7 +13,7 @@ from taskc.backend.sim import analysis, units
 from taskc.backend.sim.accesses import Accesses
 from taskc.backend.sim.asynchronous import BulkCopies
 from taskc.backend.sim.binding import bind_arguments, known_shape, shared_end, typed
-from taskc.backend.sim.breakpoints import Breakpoints, Chosen, Stop, is_attended, open_debugger
+from taskc.backend.sim.breakpoints import Breakpoints, Chosen, Stop
 from taskc.backend.sim.clusters import Clusters
 from taskc.backend.sim.collective import Collectives
 from taskc.backend.sim.expressions import Expressions
@@ -56,6 +56,7 @@ def run(
     on_print: Callable[[str], None] | None = None,
     stop: Chosen = None,
     on_stop: Callable[[Stop], object] | None = None,
+    on_blocks: Callable[[int, int], None] = lambda done, count: None,
 ) -> Report:
     """Executes a kernel of any stage on NumPy arrays, in place, and reports what is wrong with it.
 
@@ -68,8 +69,10 @@ def run(
     shared_limit  bytes of shared memory that a block may have
     on_print      is given each line that the kernel prints; the default drops them
     stop          whose breakpoints stop: (block, worker), "all", or by default, for each
-                  breakpoint, the worker of block 0 that comes to it first
-    on_stop       is given each stop; the default is Python's debugger, if stdin is a terminal
+                  breakpoint, the worker that comes to it first of those that it names
+    on_stop       is given each stop, and may return where its worker stops again: "next" is before
+                  the next line; without it, breakpoints are nothing
+    on_blocks     is told how many blocks have run, of how many
     """
     findings = Findings(stop_at, until_error=until_error)
     with np.errstate(all="ignore"):
@@ -77,11 +80,9 @@ def run(
             kernel, arguments, findings, on_print or (lambda line: None), seed, dimensions
         )
         simulation.state.statistics = statistics
-        if on_stop is None and is_attended():
-            on_stop = open_debugger
         Breakpoints(simulation.statements, stop, on_stop)
         with suppress(Enough):
-            simulation.execute()
+            simulation.execute(on_blocks)
             store_results(simulation.state, simulation.results)
         findings.until_error = False
         return report(simulation.state, simulation.allocated, shared_limit)
@@ -174,7 +175,7 @@ class Simulation:
         frame.env[self.kernel.block] = typed(blocks[:, None], self.kernel.block)
         return frame
 
-    def execute(self) -> None:
+    def execute(self, on_blocks: Callable[[int, int], None]) -> None:
         for tensor, memory in self.state.globals.items():
             if tensor in self.written:
                 memory.shadow = Shadow(memory.data.size, self._agents(), is_global=True)
@@ -190,6 +191,7 @@ class Simulation:
                 channels=self.channels,
                 arena=self._arena,
                 seed=self.seed,
+                on_blocks=on_blocks,
             )
             return
         most = self._most_lanes()
@@ -203,6 +205,7 @@ class Simulation:
         for start in range(0, count, step):
             blocks = np.arange(start, min(start + step, count))
             code.run(self._frame(blocks, self._arena(len(blocks))))
+            on_blocks(int(blocks[-1]) + 1, count)
 
     def _runs_by_warps(self, seed: int | None) -> bool:
         """Whether lockstep would not do: mbarriers, bulk copies, roles, or an order by seed."""

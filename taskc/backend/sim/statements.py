@@ -43,6 +43,25 @@ class Code:
             self.run(frame)
 
 
+def behind(before: Callable[[Frame], None] | None, code: Code) -> Code:
+    """Something, and then the statement."""
+    if before is None:
+        return code
+    if code.waits:
+
+        def steps(frame: Frame) -> Iterator[Any]:
+            before(frame)
+            yield from code.run(frame)
+
+        return Code(steps, waits=True)
+
+    def run(frame: Frame) -> None:
+        before(frame)
+        code.run(frame)
+
+    return Code(run, body=code.body)
+
+
 def repeated(turns: Callable[[Frame], Iterator[object]], body: Code) -> Code:
     """Makes a loop, which executes its body whenever `turns` yields."""
     if body.waits:
@@ -68,6 +87,7 @@ class Statements:
         self.expressions = expressions
         self.accesses = accesses
         self.in_each = False
+        self.before: Callable[[ir.Statement], Callable[[Frame], None] | None] | None = None
         self.scope: list[ir.Variable | ir.Tensor | ir.Each] = []  # around what is being compiled
         self.divergent = analysis.divergent_locals(run.kernel.body) if run.by_phases else None
         self.makers: dict[type, Callable[[Any], Code]] = {
@@ -87,6 +107,7 @@ class Statements:
         if maker is None:
             raise InternalError(f"the simulator can't execute {type(node).__name__}")
         outside = len(self.scope)
+        before = None if self.before is None else self.before(node)
         match node:
             case ir.For(variable=variable) | ir.Pipeline(variable=variable):
                 self.scope.append(variable)
@@ -107,7 +128,7 @@ class Statements:
                 self.scope.append(tensor)
             case _:
                 pass  # it binds nothing for those behind it
-        return code
+        return behind(before, code)
 
     @property
     def uniform(self) -> bool:

@@ -89,6 +89,7 @@ def execute(
     channels: int,
     arena: Callable[[int], Arena | None],
     seed: int | None,
+    on_blocks: Callable[[int, int], None],
 ) -> None:
     """All blocks.
 
@@ -110,7 +111,11 @@ def execute(
             yield unit
 
     if not run.waits_for_grid:
-        run.aborted = not all(unit.go_on() for unit in units())
+        for number, unit in enumerate(units(), start=1):
+            if not unit.go_on():
+                run.aborted = True
+                return
+            on_blocks(number * size, count)
         return
     together = list(units())
     while together:

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import taskc as tc
-from taskc import f32, i64, spatial
+from taskc import f32, i64, repeat, spatial
 from taskc.backend.cpu.pool import pool
 
 ROOT = Path(__file__).parents[3]
@@ -45,7 +45,7 @@ def counting_together(end: i64, y: tc.out[i64[16]]):
 
 @tc.kernel(workers=16)
 def series(terms: i64, x: f32[SIZE], y: tc.out[f32[SIZE]]):
-    """No loop of it looks for signals: that is between its blocks."""
+    """Its loop looks for signals now and then, since nothing says how long it is."""
     for (k,) in tc.tiles((SIZE,), by=(16,)):
         for i in spatial(16):
             total = f32(0)
@@ -81,6 +81,37 @@ def many_series(terms: i64, x: f32[16], y: tc.out[f32[16]]):
     short_series(terms, z, out=y)
 
 
+@tc.program(fuse=False)
+def two_series(terms: i64, x: f32[16], y: tc.out[f32[16]], z: tc.out[f32[16]]):
+    """Beside each other, where there is a thread for each."""
+    short_series(terms, x, out=y)
+    short_series(terms, x, out=z)
+
+
+@tc.kernel(workers=16)
+def nest(n: i64, x: f32[16], y: tc.out[f32[16]]):
+    """The innermost loop is short, and not always entered."""
+    for i in spatial(16):
+        total = f32(0)
+        for p in range(1 << 50):
+            for _ in range(p % n):
+                total = total * x[i] + 1.0
+        y[i] = total
+
+
+@tc.kernel(workers=16)
+def many_tasks(x: f32[16], y: tc.out[f32[16]]):
+    """A worker's tasks are a loop, too."""
+    s = tc.shared(f32[16])
+    for i in spatial(16):
+        s[i] = x[i]
+    for k, i in repeat(1 << 20, 1) * spatial(1, 16):
+        for _ in range(k):
+            s[i] = s[i] * x[i] + 1.0
+    for i in spatial(16):
+        y[i] = s[i]
+
+
 HALVES = np.full(SIZE, 0.5, np.float32)
 FEW = np.arange(SIZE) % 100
 ENDLESS = np.full(SIZE, -1)
@@ -91,7 +122,7 @@ class OtherError(Exception):
     pass
 
 
-def interrupted(call: Callable[[], object], after: float = 0.3) -> float:
+def interrupted(call: Callable[[], object], after: float = 0.2) -> float:
     """Sends an interrupt while a call runs, and says how many seconds later the call ended."""
     timer = threading.Timer(after, lambda: os.kill(os.getpid(), signal.SIGINT))
     timer.start()
@@ -135,8 +166,11 @@ def one_call_after_another() -> None:
             interrupted(lambda: counting(ENDLESS)),
             interrupted(lambda: counting(LAST_IS_ENDLESS)),
             interrupted(lambda: counting_together(-1)),
-            interrupted(lambda: series(1 << 24, HALVES)),
-            interrupted(lambda: many_series(10_000_000, HALVES[:16])),
+            interrupted(lambda: series(1 << 50, HALVES)),
+            interrupted(lambda: many_series(1 << 50, HALVES[:16])),
+            interrupted(lambda: two_series(1 << 50, HALVES[:16])),
+            interrupted(lambda: nest(3, HALVES[:16])),
+            interrupted(lambda: many_tasks(HALVES[:16])),
         ]
         with pytest.warns(tc.CopyWarning):
             late.append(interrupted(lambda: counting(strided)))

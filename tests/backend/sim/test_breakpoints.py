@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +12,9 @@ import pytest
 import taskc as tc
 from taskc import f32, i64, repeat, spatial
 from taskc.backend.sim import Stop, run
+from taskc.backend.sim.breakpoints import After
 from taskc.ir import nodes as ir
+from taskc.ir.parser import parse
 from taskc.ir.printer import to_text
 from taskc.ir.rewrite import walk
 from taskc.passes.pipeline import lower
@@ -72,7 +72,7 @@ def seen(program: ir.Kernel, look: Any, **options: Any) -> list[Any]:
 # --- who stops -------------------------------------------------------------------------------
 
 
-def test_by_default_the_first_of_block_0_stops_at_each_breakpoint() -> None:
+def test_by_default_the_first_who_comes_stops_at_each_breakpoint() -> None:
     stops, _ = stops_of(kernel.ir)
     assert [(s.location.line, s.block, s.worker, s.task) for s in stops] == [
         *[(INNER, 0, 2, (task,)) for task in (4, 5, 4, 5)],
@@ -224,44 +224,121 @@ def test_warps_that_run_by_themselves_stop_too() -> None:
         assert stops == [(41, 63.0)]
 
 
-# --- a person at a terminal ------------------------------------------------------------------
+# --- from line to line -----------------------------------------------------------------------
 
 
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
+def walked(program: ir.Kernel, answers: list[After]) -> list[tuple[int, tuple[int, ...] | None]]:
+    """Where the worker stands, whose debugger gives these answers."""
+    stops: list[Stop] = []
+
+    def on_stop(stop: Stop) -> After:
+        stops.append(stop)
+        return answers[len(stops) - 1] if len(stops) <= len(answers) else None
+
+    assert not run(program, [X, np.int64(5), np.zeros_like(X)], on_stop=on_stop).findings
+    assert len({(stop.block, stop.worker) for stop in stops[: len(answers) + 1]}) == 1
+    return [(stop.location.line, stop.task) for stop in stops]
 
 
-def test_a_person_gets_pythons_debugger(monkeypatch: pytest.MonkeyPatch) -> None:
-    opened: list[Stop] = []
+def test_the_next_line_is_that_of_the_same_worker() -> None:
+    found = walked(kernel.ir, ["next"] * 7)
+    assert found[:8] == [
+        (INNER, (4,)),
+        (INNER - 3, (5,)),
+        (INNER - 2, (5,)),
+        (INNER - 1, (5,)),
+        (INNER, (5,)),
+        (INNER + 1, None),
+        (INNER - 4, None),
+        (INNER - 3, (4,)),
+    ]
+    assert found[8:] == [(INNER, (4,)), (INNER, (5,)), (OUTER, None)]
 
-    def hook() -> None:
-        opened.append(sys._getframe(1).f_locals["stop"])
 
-    monkeypatch.setattr(sys, "breakpointhook", hook)
-    arguments = [X, np.int64(5), np.zeros_like(X)]
-    run(kernel.ir, arguments)
-    assert not opened  # nobody is there
-    monkeypatch.setattr(sys, "stdin", Terminal())
-    run(kernel.ir, arguments)
-    assert [s.worker for s in opened] == [2, 2, 2, 2, 0]
-    mine: list[Stop] = []
-    run(kernel.ir, arguments, on_stop=mine.append)
-    assert len(mine) == len(opened) == 5  # one's own function comes instead
+def test_a_worker_goes_on_to_a_line() -> None:
+    file = str(Path(__file__))
+    lines: After = frozenset({(file, OUTER + 2), (file, 1)})
+    stops: list[tuple[int, int, tuple[int, ...] | None]] = []
+
+    def on_stop(stop: Stop) -> After:
+        stops.append((stop.location.line, stop.worker, stop.task))
+        return lines
+
+    assert not run(kernel.ir, [X, np.int64(5), np.zeros_like(X)], on_stop=on_stop).findings
+    assert stops[:4] == [(INNER, 2, (task,)) for task in (4, 5, 4, 5)]
+    assert stops[4:] == [(OUTER, 0, None), (OUTER + 2, 0, (0,)), (OUTER + 2, 0, (1,))]
+
+
+def test_warps_that_run_by_themselves_are_walked_through() -> None:
+    @tc.cuda.kernel(workers=64)
+    def room(x: f32[64], y: tc.out[f32[64]]):
+        s = tc.shared(f32[64])
+        w = tc.worker()
+        breakpoint(worker=40)
+        s[w] = x[w]
+        tc.sync()
+        y[w] = s[63 - w]
+
+    stops: list[Stop] = []
+
+    def on_stop(stop: Stop) -> After:
+        stops.append(stop)
+        return "next"
+
+    x = np.arange(64, dtype=np.float32)
+    assert not run(room.ir, [x, np.zeros_like(x)], on_stop=on_stop, seed=1).findings
+    assert [stop.location.text.strip() for stop in stops] == [
+        "breakpoint(worker=40)",
+        "s[w] = x[w]",
+        "tc.sync()",
+        "y[w] = s[63 - w]",
+    ]
+    assert {stop.worker for stop in stops} == {40}
+
+
+# --- which block, which worker ---------------------------------------------------------------
+
+
+@tc.kernel(workers=4)
+def tiled(x: f32[6, 16], y: tc.out[f32[6, 16]]):
+    for row, col in tc.tiles((6, 16), by=(2, 8), order=(1, 0)):
+        breakpoint(block=(2, 1))
+        for i, j in spatial(1, 4) * repeat(2, 2):
+            breakpoint(block=1)
+            breakpoint(block=2, worker=3)
+            breakpoint(worker=2)
+            if x[row + i, col + j] == 13:
+                breakpoint()
+            y[row + i, col + j] = x[row + i, col + j]
+
+
+@pytest.mark.parametrize("target", [None, "avx2", "sm_90a"])
+def test_a_breakpoint_names_its_block_and_its_worker(target: str | None) -> None:
+    x = np.arange(96, dtype=np.float32).reshape(6, 16)
+    program = tiled.ir if target is None else lower(replace(tiled.ir, target=target))
+    stops: list[Stop] = []
+    run(program, [x, np.zeros_like(x)], on_stop=stops.append)
+    lines = sorted({stop.location.line for stop in stops})
+    names = [{(s.block, s.worker) for s in stops if s.location.line == line} for line in lines]
+    # The tiles go column by column: that of the rows 4 and 5 and the second 8 columns is the sixth.
+    assert names == [{(5, 0)}, {(1, 0)}, {(2, 3)}, {(0, 2)}, {(3, 2)}]
+    of_all: list[Stop] = []
+    run(program, [x, np.zeros_like(x)], on_stop=of_all.append, stop="all")
+    assert {stop.block for stop in of_all if stop.location.line == lines[0]} == {5}
+    assert {stop.block for stop in of_all if stop.location.line == lines[1]} == set(range(6))
+
+
+def test_what_a_breakpoint_names_has_a_text() -> None:
+    text = to_text(tiled.ir)
+    assert "breakpoint block=2 worker=3\n" in text
+    assert "breakpoint block=1\n" in text
+    assert to_text(parse(text)) == text
 
 
 # --- the language ----------------------------------------------------------------------------
 
 
-def test_it_is_a_statement_without_arguments() -> None:
-    with pytest.raises(tc.CompileError, match="breakpoint"):
-
-        @tc.kernel(workers=4)
-        def argument(x: f32[8], y: tc.out[f32[8]]):
-            for i in OWN:
-                y[i] = x[i]
-            breakpoint(1)
-
+def test_it_is_a_statement() -> None:
     with pytest.raises(tc.CompileError) as caught:
 
         @tc.kernel(workers=4)
