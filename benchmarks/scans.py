@@ -2,7 +2,8 @@
 
     python benchmarks/scans.py [--quick] [--json FILE]
 
-2**24 numbers, as one line or as rows. Each number of threads is a process of its own; NumPy has one. A peer that isn't
+2**24 numbers, as one line or as rows: the first two by the library's kernels, the third by one that stands here, for
+numbers of which no two are equal. Each number of threads is a process of its own; NumPy has one. A peer that isn't
 installed is named.
 """
 
@@ -29,31 +30,6 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 
 Array = np.ndarray[Any, Any]
 Call = Callable[[], Any]
-
-
-def argmax(m: int, n: int) -> Any:
-    """Each lane's largest number and its place, then the lanes'."""
-    import taskc as tc
-    from taskc import f32, i32, repeat, spatial
-
-    own = repeat(8) * spatial(16)
-    (step,) = own.shape
-    first_of = runpy.run_path(str(EXAMPLES / "15_combine.py"))["first_of"]
-
-    @tc.kernel(workers=16)
-    def argmax(x: f32[m, n], y: tc.out[i32[m]]):
-        for row in tc.tiles(m, by=1):
-            best, place = tc.tile(f32, own, float("-inf")), tc.tile(i32, own, n)
-            for at in range(0, n, step):
-                for i in own:
-                    value = x[row, at + i]
-                    larger = value > best[i]
-                    place[i] = (at + i).to(i32) if larger else place[i]
-                    best[i] = value if larger else best[i]
-            _, there = tc.reduce((best, place), 0, first_of)
-            tc.store(y[row : row + 1], there)
-
-    return argmax
 
 
 def top(m: int, n: int, count: int = 8) -> Any:
@@ -118,9 +94,10 @@ def top(m: int, n: int, count: int = 8) -> Any:
 
 def cases(threads: int, quick: bool) -> Iterator[tuple[str, str, Call, dict[str, Call]]]:
     """Names, our call, and the peers'."""
+    from taskc.kernels.scans import cumsum
+
     x = np.random.default_rng(0).standard_normal(COUNT, np.float32)
-    make_cumsum = runpy.run_path(str(EXAMPLES / "16_scan.py"))["make_cumsum"]
-    cumsum, y, copied = make_cumsum(COUNT, ranges=threads), np.empty_like(x), np.empty_like(x)
+    sums, y, copied = cumsum((COUNT,), 0), np.empty_like(x), np.empty_like(x)
     peers: dict[str, Call] = {
         "numpy": lambda: np.cumsum(x, out=copied),
         "copy": lambda: np.copyto(copied, x),
@@ -130,7 +107,7 @@ def cases(threads: int, quick: bool) -> Iterator[tuple[str, str, Call, dict[str,
         given, made = torch.from_numpy(x), torch.empty(COUNT)
         peers["torch"] = lambda: torch.cumsum(given, 0, out=made)
         peers["copy"] = lambda: made.copy_(given)
-    yield "cumsum", f"{COUNT}", lambda: cumsum(x, out=y), peers
+    yield "cumsum", f"{COUNT}", lambda: sums(x, out=y), peers
     assert np.allclose(y, np.cumsum(x.astype(np.float64)), atol=0.1)
 
     for n in (1000 * 64,) if quick else (1024, 4096, 1000 * 64):
@@ -141,7 +118,9 @@ def cases(threads: int, quick: bool) -> Iterator[tuple[str, str, Call, dict[str,
 
 
 def argmax_of(rows: Array, threads: int, torch: Any) -> tuple[Call, dict[str, Call]]:
-    kernel, places = argmax(*rows.shape), np.empty(len(rows), np.int32)
+    from taskc.kernels.reductions import argmax
+
+    kernel, places = argmax(rows.shape, 1), np.empty(len(rows), np.int64)
     kernel(rows, out=places)
     assert (places == rows.argmax(1)).all()
     peers: dict[str, Call] = {"numpy": lambda: np.argmax(rows, 1)}

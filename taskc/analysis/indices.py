@@ -141,6 +141,7 @@ class Evaluator:
         # By identity: with the node itself, so that no other one takes its place in memory.
         self.indices: dict[int, tuple[Expression, Index | None]] = {}
         self.truths: dict[int, tuple[Expression, Truth]] = {}
+        self.uniforms: dict[int, tuple[Expression, bool]] = {}
 
     # Integers.
 
@@ -252,7 +253,9 @@ class Evaluator:
             case Variable() | ir.Read():
                 index = self.index(node)
                 return index is not None and index.is_uniform
-        return all(self.is_uniform(below) for below in expressions(node))
+        if id(node) not in self.uniforms:  # else a tree of n selects is walked for each of them
+            self.uniforms[id(node)] = node, all(map(self.is_uniform, expressions(node)))
+        return self.uniforms[id(node)][1]
 
     # Conditions.
 

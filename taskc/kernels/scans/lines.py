@@ -1,8 +1,8 @@
 """A scan along the innermost axis whose workers go over a line together.
 
 Each step scans as much of a line as the block's workers have, and takes in the sum of all before it (of `cumprod`
-their product, here and below). Backwards the
-line is read from its end on; exclusively each place takes the element before it.
+their product, here and below). Backwards the line is read from its end on; exclusively each place takes the element
+before it.
 """
 
 from __future__ import annotations
