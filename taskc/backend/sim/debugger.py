@@ -17,6 +17,7 @@ import ast
 import bdb
 import os
 import sys
+import time
 from contextvars import copy_context
 from functools import partial
 from operator import methodcaller
@@ -24,6 +25,8 @@ from types import CodeType
 from typing import Any
 
 from taskc.backend.sim.breakpoints import After, Stop, UnattendedError
+
+_LOOK = 0.01  # seconds
 
 # A debugger that was opened in a loop stops at its next turn, which is the same line, and shows that. The last turn
 # ends its tracing. All that is called besides the hook is compiled code, into which nobody can step.
@@ -51,9 +54,9 @@ def open_debugger(stop: Stop) -> After:
     around = _module_of(stop.location.file) | names
     around |= {"__turn__": turn, "__raised__": sys.exc_info, "__over__": over.release}
     around.setdefault("stop", stop)
-    with over:
-        _thread.start_new_thread(copy_context().run, (exec, _code(stop), around, names))
-        _wait(over)
+    over.acquire()
+    _thread.start_new_thread(copy_context().run, (exec, _code(stop), around, names))
+    _wait(over)
     outcome = turn[-1]
     if isinstance(outcome, tuple):
         raise outcome[1]
@@ -61,10 +64,14 @@ def open_debugger(stop: Stop) -> After:
 
 
 def _wait(over: Any) -> None:
-    """Until it is released. Ctrl-C is not for the run, which stands still, and the debugger's thread gets none."""
+    """Until it is released. Ctrl-C is not for the run, which stands still, and the debugger's thread gets none.
+
+    An interrupt may come when a lock was just taken, so nothing is taken here.
+    """
     while True:
         try:
-            over.acquire()
+            while over.locked():
+                time.sleep(_LOOK)
         except KeyboardInterrupt:
             continue
         return
