@@ -323,6 +323,7 @@ def inputs(library: Any, **options: Any) -> tuple[Any, Any]:
 
 
 @pytest.mark.torch
+@pytest.mark.filterwarnings("ignore:The .grad attribute:UserWarning")  # which opcheck itself meets
 @pytest.mark.parametrize("torch", ["PyTorch"], indirect=True)
 def test_pytorch_s_own_checks_of_operators(torch: Any) -> None:
     made = tc.torch.operator(swish, "taskc_tests::swish", backward=swish_gradient)
