@@ -4,6 +4,7 @@
 
     spilled    a tile has more vectors than there are registers: LLVM says how many bytes it keeps in memory
     strided    neighbouring workers, the lanes of a vector, access what lies apart: each lane on its own
+    uneven     a loop's turns are as many as data says for each lane: a vector goes on until its last lane is done
     lanes      a block's last vector has lanes without a worker
     blocks     there are fewer blocks than threads, and enough to do for all of these
 
@@ -46,7 +47,7 @@ def advice(
 ) -> Iterator[Finding]:
     """What is slow of one kernel, at stages parsed, scalar and lean, where its dimensions have these sizes."""
     yield from _spills(parsed, lean, processor)
-    yield from _strides(_sized(scalar, sizes), processor.lanes)
+    yield from _lane_findings(_sized(scalar, sizes), processor.lanes)
     vectors = -(-parsed.workers // processor.lanes)
     blocks = extent_value(1 if lean.blocks is None else lean.blocks, sizes)
     work = blocks * vectors * cost_of(_sized(lean, sizes).body)
@@ -140,10 +141,30 @@ def _that_fits(tensor: ir.Tensor, registers: int, lanes: int) -> str:
 # --- lanes -----------------------------------------------------------------------------------
 
 
-def _strides(scalar: ir.Kernel, lanes: int) -> Iterator[Finding]:
-    if scalar.workers < 2:
-        return
-    forms = LaneForms(scalar, min(lanes, 1 << (scalar.workers - 1).bit_length()))
+def _lane_findings(scalar: ir.Kernel, lanes: int) -> Iterator[Finding]:
+    if scalar.workers > 1:
+        forms = LaneForms(scalar, min(lanes, 1 << (scalar.workers - 1).bit_length()))
+        yield from _strides(scalar, forms)
+        yield from _uneven(scalar, forms)
+
+
+def _uneven(scalar: ir.Kernel, forms: LaneForms) -> Iterator[Finding]:
+    """Loops whose bounds data gives. Those that are sums of a lane's number lose few turns, as for a triangle's rows."""
+    for node in walk(scalar.body):
+        if isinstance(node, ir.For) and any(
+            form.stride is None and not form.is_uniform
+            for form in (forms.form(node.start), forms.form(node.stop))
+        ):
+            yield _finding(
+                "uneven",
+                "each lane has turns of its own: a vector goes on until its last lane is done",
+                node.loc,
+                f"let the lanes share the turns of one: a uniform range by {forms.width} around a loop over"
+                f" {spatial(forms.width)}, and tc.reduce",
+            )
+
+
+def _strides(scalar: ir.Kernel, forms: LaneForms) -> Iterator[Finding]:
     accesses = [
         (tensor, [forms.form(index) for index in indices], loc)
         for tensor, indices, loc in _accesses(scalar.body)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import taskc as tc
-from taskc import KernelDefinition, Mapping, f32, f64, repeat, spatial
+from taskc import KernelDefinition, Mapping, f32, f64, i32, repeat, spatial
 from taskc.backend.cpu.advice import advice, spilled_bytes
 from taskc.backend.cpu.processor import host, typical
 from taskc.checking import check
@@ -90,6 +90,58 @@ def test_what_lives_through_no_loop_may_be_larger() -> None:
         tc.store(y[:, :], held)
 
     assert kinds(moved) == []
+
+
+# --- uneven loops ----------------------------------------------------------------------------
+
+
+@tc.kernel(workers=16)
+def a_row_a_lane(ends: i32[101], x: f32[1000], y: tc.out[f32[100]]):
+    for r in tc.tiles(100, by=16):
+        for i in spatial(16):
+            if r + i < 100:
+                total = f32(0)
+                for q in range(max(ends[r + i], 0), min(ends[r + i + 1], 1000)):
+                    total += x[q]
+                y[r + i] = total
+
+
+@tc.kernel(workers=16)
+def lanes_share_a_row(ends: i32[101], x: f32[1000], y: tc.out[f32[100]]):
+    for r in tc.tiles(100, by=1):
+        first, last = max(ends[r], 0), min(ends[r + 1], 1000)
+        sums = tc.tile(f32, spatial(16), 0)
+        for q in range(first, last, 16):
+            for i in spatial(16):
+                if q + i < last:
+                    sums[i] += x[q + i]
+        tc.store(y[r : r + 1], tc.reduce(sums, 0, "+"))
+
+
+@tc.kernel(workers=16)
+def a_triangle(x: f32[16, 16], y: tc.out[f32[16]]):
+    for i in spatial(16):
+        total = f32(0)
+        for q in range(i + 1):
+            total += x[q, i]
+        y[i] = total
+
+
+def test_loops_of_as_many_turns_as_data_says() -> None:
+    ends = np.sort(np.random.default_rng(0).integers(0, 1001, 101)).astype(np.int32)
+    x = np.arange(1000, dtype=np.float32)
+    np.testing.assert_array_equal(a_row_a_lane(ends, x), lanes_share_a_row(ends, x))
+    (finding,) = found(a_row_a_lane)
+    assert finding.kind == "uneven"
+    assert (
+        finding.message
+        == "each lane has turns of its own: a vector goes on until its last lane is done"
+    )
+    assert finding.location.text.strip().startswith("for q in range(max(ends[r + i], 0)")
+    assert dict(finding.details)["hint"] == (
+        "let the lanes share the turns of one: a uniform range by 16 around a loop over spatial(16), and tc.reduce"
+    )
+    assert kinds(lanes_share_a_row) == kinds(a_triangle) == []
 
 
 # --- lanes -----------------------------------------------------------------------------------
