@@ -95,6 +95,7 @@ def test_all_documents_are_here() -> None:
     assert [path.stem for path in DOCUMENTS] == [
         "coming_from",
         "cuda",
+        "debugging",
         "extending",
         "glossary",
         "ir",

@@ -85,6 +85,7 @@ UP = [
     (LARGEST - 9, LARGEST - 1),
     (LARGEST, LARGEST),
     (LARGEST, SMALLEST),
+    (SMALLEST, SMALLEST + 2),
     (0, 9),
     (8, 8),
 ]
@@ -93,6 +94,7 @@ DOWN = [
     (SMALLEST + 9, SMALLEST),
     (SMALLEST, SMALLEST),
     (SMALLEST, LARGEST),
+    (LARGEST, LARGEST - 2),
     (9, 0),
 ]
 CASES = [(up, 4, *ends) for ends in UP] + [(down, -3, *ends) for ends in DOWN]
