@@ -149,7 +149,7 @@ def _lane_findings(scalar: ir.Kernel, lanes: int) -> Iterator[Finding]:
 
 
 def _uneven(scalar: ir.Kernel, forms: LaneForms) -> Iterator[Finding]:
-    """Loops whose bounds data gives. Those that are sums of a lane's number lose few turns, as for a triangle's rows."""
+    """Loops whose bounds data gives. Those that a lane's number gives lose few turns, as for a triangle's rows."""
     for node in walk(scalar.body):
         if isinstance(node, ir.For) and any(
             form.stride is None and not form.is_uniform
