@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 import taskc as tc
 from taskc import DType, f32, i4, i8, repeat, spatial, u8
+from taskc.backend import sim
 from taskc.ir import nodes as ir
 from taskc.ir.mapping import Mapping
 from taskc.ir.printer import to_text
@@ -17,7 +19,10 @@ from taskc.ir.rewrite import walk
 from taskc.passes.pipeline import lower
 from taskc.passes.unpack import unpack
 from tests.ir.test_bits import SUB_BYTE, elements
+from tests.programs.mutations.mutation import Wrong, edited
 from tests.stages import same_after_every_pass
+
+unpacking = sys.modules[unpack.__module__]  # whose name is the function's, too
 
 
 def widened(dtype: DType, m: int, n: int, layout: Mapping | None = None) -> Any:
@@ -54,6 +59,31 @@ def test_every_element_is_what_its_bits_are(dtype: DType, layout: Mapping | None
         now = replace(kernel.ir, target=target)
         same_after_every_pass(now, [x, made], expected=[x, expected], seen=seen)
     np.testing.assert_array_equal(kernel(x), expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [
+        ("_unpacked", edited("_times(_modulo(offset, 2), 4)", "_times(_modulo(offset, 1), 4)")),
+        ("_unpacked", edited("Constant(8, u16)", "Constant(7, u16)")),
+        ("_unpacked", edited("_modulo(start, 8)", "_modulo(start, 4)")),
+        ("_unpacked", edited("_like(dtype.bits - 1, start)", "_like(0, start)")),
+        ("_float", edited("16 - dtype.bits", "15 - dtype.bits")),
+        ("_float", edited("dtype.exponent_bits - 1", "dtype.exponent_bits")),
+    ],
+)
+def test_planted_mistakes_are_seen(
+    name: str, wrong: Wrong, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unpacking, name, wrong(getattr(unpacking, name)))
+    seen = []
+    for dtype in SUB_BYTE:
+        kernel, x = widened(dtype, 3, 35), elements(dtype, codes_of(dtype, 3, 35))
+        made = np.zeros((3, 35), np.float32)
+        lean = lower(replace(kernel.ir, target="generic"))
+        report = sim.run(lean, [x, made])
+        seen.append(bool(report.findings) or not np.array_equal(made, x.astype(np.float32)))
+    assert any(seen)
 
 
 @pytest.mark.parametrize("dtype", SUB_BYTE, ids=str)

@@ -66,7 +66,7 @@ MUTATIONS = (
     Mutation("vectorize", "every offset is aligned", vectorize._Check, "_is_aligned", always(True)),
     Mutation("vectorize", "offsets have no remainder",
              vectorize._Check, "_is_aligned",
-             edited("modulus % self.width or remainder % self.width", "modulus % self.width")),
+             edited("modulus % width or remainder % width", "modulus % width")),
     Mutation("vectorize", "offsets may go up by anything",
              vectorize._Check, "access", edited("step != 1 or", "")),
     Mutation("vectorize", "all lanes may store to one place", vectorize._Check, "_is_fixed", always(False)),
