@@ -106,10 +106,7 @@ def measure(threads: int, flags: list[str]) -> Iterator[Row]:
                 ours, call, probe,
                 budget=0.3 if quick else 1.0, calm=CALM if threads > 1 else 0.0,
             )  # fmt: skip
-            yield Row(
-                "w4", case, threads, found.ours, peer, found.theirs, found.ratio,
-                quartiles=found.quartiles, kept=found.kept, discarded=found.discarded,
-            )  # fmt: skip
+            yield Row.paired("w4", case, threads, peer, found)
 
 
 def main() -> None:

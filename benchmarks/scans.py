@@ -9,21 +9,15 @@ installed is named.
 
 from __future__ import annotations
 
-import json
-import os
 import runpy
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+from processes import is_measuring, rows_of, write_rows
 from report import Row, finish, parse_options
 
-THREADS = (1, 2)
 COUNT = 1 << 24
 CALM = 0.05  # seconds, in which the other side's threads stop waiting for work
 EXAMPLES = Path(__file__).parents[1] / "examples"
@@ -180,12 +174,10 @@ def torch_with(threads: int) -> Any:
     return torch
 
 
-def measure(threads: int, quick: bool) -> None:
-    """Writes the rows of one number of threads to the file that the environment names."""
+def measure(threads: int, flags: list[str]) -> Iterator[Row]:
     from taskc.tune.timing import Probe, pairs
 
-    probe = Probe(threads)
-    rows = []
+    probe, quick = Probe(threads), "--quick" in flags
     for benchmark, case, ours, peers in cases(threads, quick):
         for peer, call in peers.items():
             ours(), call()
@@ -193,30 +185,15 @@ def measure(threads: int, quick: bool) -> None:
                 ours, call, probe,
                 budget=0.3 if quick else 1.0, calm=CALM if threads > 1 else 0.0,
             )  # fmt: skip
-            row = Row(
-                benchmark, case, threads, found.ours, peer, found.theirs, found.ratio,
-                quartiles=found.quartiles, kept=found.kept, discarded=found.discarded,
-            )  # fmt: skip
-            rows.append(asdict(row))
-    Path(os.environ["ROWS"]).write_text(json.dumps(rows))
+            yield Row.paired(benchmark, case, threads, peer, found)
 
 
 def main() -> None:
-    if "--threads" in sys.argv:
-        measure(int(sys.argv[sys.argv.index("--threads") + 1]), "--quick" in sys.argv)
+    if is_measuring():
+        write_rows(measure)
         return
     options = parse_options(__doc__ or "")
-    rows: list[Row] = []
-    for threads in THREADS:
-        if threads > (os.cpu_count() or 1):
-            continue
-        with TemporaryDirectory() as folder:
-            file = Path(folder) / "rows.json"
-            environment = os.environ | {"TASKC_THREADS": str(threads), "ROWS": str(file)}
-            command = [sys.executable, __file__, "--threads", str(threads)]
-            subprocess.run(command + ["--quick"] * options.quick, env=environment, check=True)
-            rows += [Row(**row) for row in json.loads(file.read_text())]
-    finish(rows, options.json)
+    finish(rows_of(__file__, ["--quick"] * options.quick), options.json)
 
 
 if __name__ == "__main__":
