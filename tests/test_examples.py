@@ -101,7 +101,7 @@ def test_all_are_here() -> None:
     names = (
         *("vector_add", "transpose", "matmul", "softmax", "layer_norm", "convolution"),
         *("histogram", "attention", "split_k", "epilogue", "operator", "tuning"),
-        *("program", "onnx", "combine", "scan", "look_back"),
+        *("program", "onnx", "combine", "scan", "look_back", "four_bits"),
     )
     assert [path.stem for path in FILES] == [
         f"{number:02}_{name}" for number, name in enumerate(names, 1)
