@@ -14,11 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from taskc.backend.cpu.builder import Value, constant, constants
+from taskc.backend.cpu.elementwise import Elementwise
 from taskc.backend.cpu.groups import is_pure
-from taskc.backend.lanes import LaneForm
+from taskc.backend.lanes import LaneForm, LaneForms
 from taskc.ir import nodes as ir
 from taskc.ir.affine import constant_difference
 from taskc.ir.build import add, floor_divide, modulo, multiply
@@ -26,10 +27,20 @@ from taskc.ir.nodes import Expression, Variable
 from taskc.ir.rewrite import map_children, walk
 from taskc.ir.types import i64
 
-if TYPE_CHECKING:
-    from taskc.backend.cpu.values import Values
-
 _MOST_SEGMENTS = 4  # of a vector: more are no better than a gather
+
+
+class Values(Protocol):
+    """The values of a kernel's expressions, and the names that they have."""
+
+    lanes: int
+    forms: LaneForms
+    elementwise: Elementwise
+    definitions: dict[Variable, Expression]
+
+    def bind(self, variable: Variable, value: Value) -> None: ...
+
+    def scalar(self, expression: Expression) -> Value: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +97,7 @@ def _segment(
     return Segment(inside, _replaced(index, known))
 
 
-def _digit(
-    digit: ir.Binary, length: int, quotient: Variable, remainder: Variable
-) -> Expression:
+def _digit(digit: ir.Binary, length: int, quotient: Variable, remainder: Variable) -> Expression:
     """A quotient or remainder by a multiple of the length, of quotient * length + remainder."""
     times = _divisor(digit) // length
     if digit.operator == "//":
