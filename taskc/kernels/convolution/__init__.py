@@ -31,7 +31,7 @@ from taskc.kernels.convolution.plan_packs import Packs
 from taskc.kernels.convolution.problem import Problem, Slices, problem_of
 from taskc.kernels.convolution.reordered import reordered, reordered_problem
 from taskc.kernels.convolution.winograd import winograd
-from taskc.kernels.images import Extent, blocked, triple
+from taskc.kernels.images import Extent, blocked, six_sides, triple
 from taskc.kernels.matmul import Tiling
 from taskc.kernels.matmul.plan_gpu import Vectors
 from taskc.kernels.roofline import work_of_products
@@ -185,9 +185,9 @@ def convolution_3d(
              `convolution`, with the axis of depth before that of height
     """
     machine = machine or tc.machine()
-    sizes, strides, dilations = map(triple, (size, stride, dilation))
-    sides = padding if isinstance(padding, tuple) and len(padding) == 6 else triple(padding) * 2
-    front, above, left, back, below, right = sides
+    sizes, strides = triple(size, "size"), triple(stride, "stride")
+    dilations = triple(dilation, "dilation")
+    front, above, left, back, below, right = six_sides(padding)
     problem = problem_of(
         images, (height, width), channels, features,
         size=sizes[1:], stride=strides[1:], padding=(above, left, below, right), dilation=dilations[1:],

@@ -175,8 +175,8 @@ def problem_of(
     check_orders(order, results or order)
     if dtype is boolean or (operator == "average" and not dtype.is_float):
         raise CompileError(f"there is no {operator} pooling of {dtype}")
-    taps, apart, around = pair(size), pair(dilation), sides(padding)
-    steps = taps if stride is None else pair(stride)
+    taps, apart, around = pair(size, "size"), pair(dilation, "dilation"), sides(padding)
+    steps = taps if stride is None else pair(stride, "stride")
     if min(_numbers(*taps, *apart, *steps)) < 1 or min(around) < 0:
         raise CompileError("extents of windows, strides and dilations begin at 1, padding at 0")
     axes = range(2)

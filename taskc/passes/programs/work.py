@@ -35,9 +35,9 @@ def operations_of(value: Expression) -> int:
 def operations_of_node(node: Expression) -> int:
     match node:
         case ir.Unary():
-            return 1 if node.operator in _SIMPLE else 16
+            return 1 if node.operator in _SIMPLE else 24
         case ir.Binary():
-            return 4 if node.operator in _DIVISIONS else 16 if node.operator == "pow" else 1
+            return 4 if node.operator in _DIVISIONS else 24 if node.operator == "pow" else 1
         case ir.Constant() | Variable():
             return 0
     return 1
