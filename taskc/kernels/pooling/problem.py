@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import taskc as tc
-from taskc import CompileError, DType, TensorType, bf16, boolean, f16, f32
+from taskc import CompileError, DType, TensorType, boolean
 from taskc.kernels.images import (
     Extent,
     Pair,
@@ -18,6 +18,7 @@ from taskc.kernels.images import (
     pair,
     sides,
 )
+from taskc.kernels.precision import wide
 
 _SIDE = 56  # height and width, where they are known only at a call
 
@@ -96,7 +97,7 @@ class Problem:
     @property
     def wide(self) -> DType:
         """What is computed in: numbers of 16 bits are folded in f32, and the result is rounded once."""
-        return f32 if self.dtype in (f16, bf16) else self.dtype
+        return wide(self.dtype)
 
     @property
     def start(self) -> Any:
