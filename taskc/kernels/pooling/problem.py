@@ -16,6 +16,7 @@ from taskc.kernels.images import (
     images_type,
     number_at,
     pair,
+    results_inside,
     sides,
 )
 from taskc.kernels.precision import wide
@@ -133,13 +134,10 @@ class Problem:
         """The columns from the first to the last that the windows of so many pixels beside each other see."""
         return (pixels - 1) * self.stride[1] + (self.size[1] - 1) * self.dilation[1] + 1
 
-    def is_inside(self, axis: int, first: int, last: int) -> bool:
-        """Whether no tap of the windows from `first` to `last`, along an axis, lies outside of the image."""
+    def inside(self, axis: int) -> range:
+        """The windows along an axis of which no tap lies outside of the image."""
         before, taps = self.padding[axis], (self.size[axis] - 1) * self.dilation[axis]
-        return (
-            first * self.stride[axis] >= before
-            and last * self.stride[axis] - before + taps < self.extents[axis]
-        )
+        return results_inside(self.extents[axis], self.stride[axis], -before, taps - before)
 
     def _counted(self, axis: int) -> Callable[..., Any]:
         """How many taps along an axis are counted, of the window with a number."""
