@@ -31,7 +31,13 @@ def operations_of(value: Expression) -> int:
             case ir.Unary():
                 count += 1 if node.operator in _SIMPLE else 16
             case ir.Binary():
-                count += 4 if node.operator in _DIVISIONS else 16 if node.operator == "pow" else 1
+                count += (
+                    4
+                    if node.operator in _DIVISIONS
+                    else 16
+                    if node.operator in ("pow", "atan2")
+                    else 1
+                )
             case ir.Constant() | Variable():
                 pass
             case _:
