@@ -462,27 +462,24 @@ template <class T, class F> __device__ __forceinline__ T update(T* place, F comb
     }
 }
 
-//: packed words_of
-template <class T> __device__ __forceinline__ u32 packed2(const T* parts) {
-    return bits_as<u32>(parts[0]) | bits_as<u32>(parts[1]) << 16;
-}
-template <class T> __device__ __forceinline__ u32 packed4(const T* parts) {
-    return bits_as<u32>(parts[0]) | bits_as<u32>(parts[1]) << 8 | bits_as<u32>(parts[2]) << 16
-        | bits_as<u32>(parts[3]) << 24;
+//: packed
+// Registers of 4 bytes are copied whole: the compiler would not put their parts together again.
+template <class T> __device__ __forceinline__ u32 packed(const T* parts) {
+    u32 word;
+    memcpy(&word, parts, 4);
+    return word;
 }
 
-//: packed_whole words_of
+//: packed_whole packed
 template <int count> struct Packed { u32 words[count]; };
 template <class T, int count> __device__ __forceinline__ auto packed_whole(const T (&parts)[count]) {
     constexpr int together = 4 / sizeof(T);
-    Packed<count / together> packed;
+    Packed<count / together> whole;
 #pragma unroll
     for (int i = 0; i < count / together; ++i) {
-        u32 word = 0;
-#pragma unroll
-        for (int j = 0; j < together; ++j) word |= bits_as<u32>(parts[i * together + j]) << (8 * sizeof(T) * j);
+        u32 word = packed(parts + i * together);
         asm volatile("" : "+r"(word));  // it is computed here, not between products in flight
-        packed.words[i] = word;
+        whole.words[i] = word;
     }
-    return packed;
+    return whole;
 }
