@@ -284,7 +284,7 @@ def test_what_merge_cannot_use_is_a_sentence(database: Database, tmp_path: Path)
     text.write_text("no database\n" * 100)
     empty.write_bytes(b"")
     for path, said in (
-        (tmp_path / "missing", "it, or its folder, can't be written"),
+        (tmp_path / "missing", "No such file or directory"),
         (text, DAMAGED),
         (empty, "is no tuning database"),
     ):
