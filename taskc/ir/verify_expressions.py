@@ -138,7 +138,8 @@ class Expressions:
         """Check all of it; whether its value may differ between workers."""
         diverges = False
         live, divergent, rules = self.names.live, self.divergent, self.rules
-        checked: set[int] = set()  # by identity: twenty sums of a value and itself are a million in a tree
+        # By identity: twenty sums of a value and itself are a million nodes of a tree.
+        checked: set[int] = set()
         stack: list[Any] = [root]
         while stack:
             e = stack.pop()
