@@ -37,7 +37,9 @@ def operations_of_node(node: Expression) -> int:
         case ir.Unary():
             return 1 if node.operator in _SIMPLE else 24
         case ir.Binary():
-            return 4 if node.operator in _DIVISIONS else 24 if node.operator == "pow" else 1
+            if node.operator in _DIVISIONS:
+                return 4
+            return 24 if node.operator in ("pow", "atan2") else 1
         case ir.Constant() | Variable():
             return 0
     return 1
