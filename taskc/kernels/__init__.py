@@ -4,7 +4,8 @@ matmul         GEMM: products of matrices, with transposed or packed operands an
                products of 8- and 16-bit numbers
 convolution    of images, with stride, padding, dilation and groups
 pooling        of images: the largest numbers, sums or averages of windows, or of whole images
-rows           softmax, log_softmax, layer_norm, rms_norm over an axis
+rows           softmax, log_softmax, layer_norm, rms_norm over an axis; group_norm, instance_norm
+losses         mean squared and absolute errors, cross-entropies, and logsumexp
 reductions     sum, mean, max, min, prod along any axes; argmax, argmin
 quantized      products with weights of few bits, in groups that have a scale each
 scans          cumsum and cumprod along an axis

@@ -168,3 +168,13 @@ def test_sessions_have_limits(tmp_path: Path) -> None:
         assert make()(weights)[0, 0] == 1
     with pytest.raises(CompileError, match="threads is a number of at least 1, not 0"):
         tc.compile(proto, threads=0)
+
+
+def test_a_module_of_pytorch_is_told_to_be_exported() -> None:
+    class Linear:
+        def forward(self, x: object) -> object:
+            return x
+
+    message = "this is the module Linear\n.*torch.onnx.export"
+    with pytest.raises(CompileError, match=message):
+        tc.compile(Linear())
