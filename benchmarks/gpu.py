@@ -177,7 +177,7 @@ def compile_all(jobs: Iterable[Job], target: str, program: Path, end: float) -> 
 
 
 def compile_only(options: argparse.Namespace, program: Path) -> int:
-    from gpu_jobs import line_of, run_concurrently
+    from gpu_jobs import is_hazard, line_of, run_concurrently
 
     start = time.monotonic()
     if options.bring_up:
@@ -191,7 +191,7 @@ def compile_only(options: argparse.Namespace, program: Path) -> int:
         ]
     done = compile_all(jobs, options.target, program, start + 10 * LIMIT)
     done += run_concurrently(counted, program, start + 10 * LIMIT, os.cpu_count() or 1)
-    failed = [row for row in done if "error" in row or "left_out" in row]
+    failed = [row for row in done if "error" in row or "left_out" in row or is_hazard(row)]
     for row in done:
         if row in failed or "remarks" in row:
             print(line_of(row))

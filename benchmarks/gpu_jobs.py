@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -27,6 +28,7 @@ HANGS = 60.0  # of another kind
 _ENDS = 15.0  # seconds until its process has ended, once all is done
 OUT_OF_TIME = "out of time"
 OFF_DEVICE = ("compile", "simulate")  # kinds of jobs
+_HAZARD = re.compile(r"\(C75\d\d\)")
 _SHOWN = 300  # characters of what a process says at its end
 
 
@@ -217,6 +219,11 @@ def _works(device: Any) -> bool:
     except device.DeviceError:
         return False
     return True
+
+
+def is_hazard(row: Job) -> bool:
+    """Whether the assembler has put waits into a kernel's products, or ignores what it says of registers."""
+    return any(_HAZARD.search(remark) for remark in row.get("remarks", ()))
 
 
 def line_of(row: Job) -> str:

@@ -101,7 +101,7 @@ class Compiled:
     """A kernel's machine code; the head of this file says what a launch does with the rest.
 
     name     of the function in the cubin
-    arch     "sm_80", "sm_89" or "sm_90a"
+    arch     "sm_80", "sm_90a", …
     asserts  what each of the program's assertions says, and where it stands
     prints   whether it prints: what it says appears when the device is synchronized
     """

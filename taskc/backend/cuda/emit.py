@@ -56,7 +56,7 @@ def emit(kernel: ir.Kernel) -> Source:
     uses_lanes = any(entry.startswith(("shuffle", "vote")) for entry in code.prelude.used)
     return Source(
         name,
-        kernel.target,
+        code.expressions.target.architecture,
         tuple(code.prelude.used.values()),
         (f"#define WARP {_warp_mask(threads)}",) if uses_lanes else (),
         tuple(code.lines),

@@ -49,6 +49,7 @@ _ASKED = {
     (8, 7): 163 << 10,
     (8, 9): 99 << 10,
     (9, 0): 227 << 10,
+    (12, 0): 99 << 10,
 }
 _THREADS, _CLUSTER, _BLOCKS = 1024, 8, (1 << 31) - 1
 
@@ -105,13 +106,14 @@ class FakeDriver:
         shared: int | None = None,
         has_pools: bool = True,
         resident: int = 2,
+        processors: int = 132,
     ) -> None:
         self.version, self.devices = version, devices
         shared = _ASKED.get(capability, _UNASKED) if shared is None else shared
         self.attributes = {
             _ATTRIBUTES.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: capability[0],
             _ATTRIBUTES.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR: capability[1],
-            _ATTRIBUTES.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT: 132,
+            _ATTRIBUTES.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT: processors,
             _ATTRIBUTES.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN: shared,
             _ATTRIBUTES.CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE: 50 << 20,
             _ATTRIBUTES.CU_DEVICE_ATTRIBUTE_CLOCK_RATE: 1_000_000,
