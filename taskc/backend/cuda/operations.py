@@ -6,6 +6,7 @@ do cp.async(&sa[t2], &a[t5], 8, t6)      tc::cp_async<16>(&sa[t2], &a[t5], t6);
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,8 +17,9 @@ from taskc.backend.cuda.expressions import SUM, Expressions
 from taskc.backend.cuda.matrix_moves import matrix_move
 from taskc.backend.cuda.packed_registers import PackedRegisters
 from taskc.backend.cuda.prelude import Entry, library
+from taskc.backend.cuda.watchdog import Wait, limit, numbered
 from taskc.backend.operands import operands_of
-from taskc.errors import CompileError, InternalError
+from taskc.errors import CompileError, InternalError, Location
 from taskc.ir import nodes as ir
 from taskc.ir.fragments import UNIT, placement
 from taskc.ir.nodes import Expression, Tensor
@@ -50,6 +52,9 @@ class Operations:
         self.peers: dict[Tensor, tuple[Tensor, str]] = {}
         self.ordering = _ordering_mbarriers(kernel)
         self.packed = PackedRegisters(expressions)
+        self.waits: list[Wait] = []
+        if limit():
+            expressions.prelude.add(replace(library()["spins.watched"], name="spins"))
         self._has_bulk_copies = "tma" in expressions.target.transports
         # The others are calls of the function of their name.
         self.makers: dict[str, Callable[[ir.Do], Iterator[str]]] = {
@@ -135,7 +140,17 @@ class Operations:
             function = self.expressions.use(f"{call}.bulk")
         else:
             function = self.expressions.use(call)
+        if name == "mbarrier.wait":
+            slot = self._unsigned(place.indices[-1]) if place.indices else "0u"
+            values += self.watched(place.tensor.name, slot, node.loc)
         yield f"{function}({', '.join([*parts, *values])});"
+
+    def watched(self, name: str, place: str, loc: Location) -> list[str]:
+        """What a wait is told for the watchdog; nothing where nobody watches."""
+        if not limit():
+            return []
+        self.waits.append(Wait(name, f"{loc.file}:{loc.line}"))
+        return [numbered(len(self.waits) - 1, place)]
 
     def _unsigned(self, node: Expression) -> str:
         if isinstance(node, ir.Constant):

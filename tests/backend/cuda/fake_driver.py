@@ -24,6 +24,7 @@ from tests.backend.cuda.tensor_map_rules import broken_rules
 SUCCESS = real.CUresult.CUDA_SUCCESS
 INVALID_VALUE = real.CUresult.CUDA_ERROR_INVALID_VALUE
 ILLEGAL_ADDRESS = real.CUresult.CUDA_ERROR_ILLEGAL_ADDRESS
+LAUNCH_FAILED = real.CUresult.CUDA_ERROR_LAUNCH_FAILED
 NO_DEVICE = real.CUresult.CUDA_ERROR_NO_DEVICE
 NOT_READY = real.CUresult.CUDA_ERROR_NOT_READY
 ISOLATED = real.CUresult.CUDA_ERROR_STREAM_CAPTURE_ISOLATION
@@ -34,7 +35,7 @@ CLUSTER_SIZE = real.CUresult.CUDA_ERROR_INVALID_CLUSTER_SIZE
 # A kernel that has failed takes its context with it: every later call in it gives the same error.
 STICKY = (
     ILLEGAL_ADDRESS,
-    real.CUresult.CUDA_ERROR_LAUNCH_FAILED,
+    LAUNCH_FAILED,
     real.CUresult.CUDA_ERROR_LAUNCH_TIMEOUT,
     real.CUresult.CUDA_ERROR_ASSERT,
     real.CUresult.CUDA_ERROR_MISALIGNED_ADDRESS,

@@ -171,6 +171,10 @@ static void mbarrier_try_wait_parity_acquire_cluster_shared_cta_b64(bool& is_ove
 }
 static void fence_mbarrier_init_release_cluster() {}
 
+// What the device's clock says: nothing goes by before all threads wait.
+static u64 nanoseconds() { host::asked_time = true; return host::is_late ? 1ull << 50 : 1; }
+#define __globaltimer ptx::nanoseconds()
+static void mov_u64(u64& to, u64 from) { to = from; }
 static void trap() { host::refuse("a trap was met"); }
 
 // A word of global memory, of all blocks.
