@@ -270,4 +270,14 @@ def _step_text(step: Job) -> str:
             return f"{name}: {step[key]}"
     if "error_of_bound" in step:
         return f"{name} {step['error_of_bound']:.2f} of the bound"
+    if "ours_ms" in step:
+        return " ".join([name, *_times_of(step)])
     return f"{name} {step.get('said', '')}".strip()
+
+
+def _times_of(step: Job) -> list[str]:
+    """What a timing is held against."""
+    rate = [f"{step['tflops']:.1f} TFLOP/s"] if step.get("tflops") else []
+    copy = [f"{step['fraction_of_copy']:.0%} of copy"] if step.get("fraction_of_copy") else []
+    ratio = [f"{step['ratio']:.2f}x"] if step.get("ratio") else []
+    return [f"{step['ours_ms']:.4f} ms", *rate, *copy, *ratio]
