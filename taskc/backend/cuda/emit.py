@@ -45,6 +45,7 @@ def emit(kernel: ir.Kernel) -> Source:
     if code.meets_in_grid:
         listed.append("u32* arrivals")
         arguments.append(Argument("arrivals"))
+    body = [*[Line(1, f"u32 {known} = 0;") for known in code.operations.known.values()], *body]
     waits = tuple(code.operations.waits)
     if waits:
         hang = code.names.fresh("hang")

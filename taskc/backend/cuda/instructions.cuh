@@ -280,6 +280,14 @@ __device__ __forceinline__ void mbarrier_init(u64* barrier, u32 arrivals) {
     asm volatile("fence.mbarrier_init.release.cluster;\n\tfence.proxy.async.shared::cta;" ::: "memory");
 }
 
+//: mbarrier_forget shared_address
+// What is set up once more is taken back first: `known` has a bit for each place that the thread has set up.
+__device__ __forceinline__ void mbarrier_forget(u64* barrier, u32& known, u32 place) {
+    if (known >> place & 1)
+        asm volatile("mbarrier.inval.shared.b64 [%0];" :: "r"(shared_address(barrier)) : "memory");
+    known |= 1u << place;
+}
+
 //: mbarrier_arrive shared_address
 __device__ __forceinline__ void mbarrier_arrive(u64* barrier) {
     asm volatile("{ .reg .b64 state; mbarrier.arrive.shared.b64 state, [%0]; }"
