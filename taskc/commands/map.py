@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import re
-from pathlib import Path
 
 from taskc.commands.terminal import UsageError, columns, write, write_text
 from taskc.errors import CompileError, Location
 from taskc.ir.mapping import Mapping
 from taskc.ir.mapping_checks import MappingError
+from taskc.output_file import write_whole
 
 SUMMARY = "draw a mapping"
 DESCRIPTION = """\
@@ -38,7 +38,7 @@ def run(options: argparse.Namespace) -> int:
         tasks = ", ".join(map(str, mapping(options.worker)))
         write((f"worker {options.worker}", "bold"), f": {tasks or 'no tasks'}")
     if options.svg is not None:
-        Path(options.svg).write_text(f"{mapping.svg()}\n", encoding="utf-8")
+        write_whole(options.svg, f"{mapping.svg()}\n")
     return 0
 
 
