@@ -154,7 +154,9 @@ class BundleFile:
                 raise self._no_bundle()
             file.seek(0)
             memory = aligned(np.empty, os.fstat(file.fileno()).st_size, np.dtype(np.uint8))
-            return memory[: file.readinto(memory.data)].data.toreadonly()  # it may be shorter by now
+            return memory[
+                : file.readinto(memory.data)
+            ].data.toreadonly()  # it may be shorter by now
         except (OSError, MemoryError) as error:
             raise self.error(f"this bundle can't be read: {error}", None) from None
 

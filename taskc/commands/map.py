@@ -17,6 +17,9 @@ Draws a mapping as a table of who does which task: worker:slot, + where several 
 """
 
 
+_MOST_LISTED = 10_000
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "example: taskc map 'spatial(4, 8).repeat(2, 2)'"
     parser.add_argument("mapping", metavar="MAPPING", help="such as 'spatial(4, 8).repeat(2, 2)'")
@@ -29,6 +32,10 @@ def run(options: argparse.Namespace) -> int:
     if options.worker is not None and not 0 <= options.worker < mapping.workers:
         raise UsageError(
             f"there is no worker {options.worker}: they are 0 to {mapping.workers - 1}"
+        )
+    if options.worker is not None and mapping.slots > _MOST_LISTED:
+        raise UsageError(
+            f"a worker has {mapping.slots} tasks, and {_MOST_LISTED} are the most that are listed"
         )
     write_text(mapping.table())
     write()
@@ -55,8 +62,8 @@ def _parse(text: str) -> Mapping:
 
 def _facts(mapping: Mapping) -> list[tuple[str, str]]:
     iterated = " × ".join(map(str, mapping.iterated))
-    copies = mapping.multiplicity()
     if not mapping.covers(mapping.iterated):
+        copies = mapping.multiplicity()
         covered = f"{int((copies > 0).sum())} of the {copies.size} tasks"
     else:
         covered = "every task, by several workers" if mapping.is_replicated else "every task once"
