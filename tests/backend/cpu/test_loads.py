@@ -88,9 +88,8 @@ def sorted_by_insertion(a: tc.inout[f64[N]]):
             while 0 < j < N and not (a[j - 1] <= value or a[j - 1] != a[j - 1]):
                 a[j] = a[j - 1]
                 j -= 1
-            if j < N and (j == 0 or a[j - 1] <= value):
-                if j >= 0:
-                    a[j] = value
+            if 0 <= j < N and (j == 0 or a[j - 1] <= value):
+                a[j] = value
 
 
 @tc.kernel(workers=1)
