@@ -210,10 +210,17 @@ class GpuFacts:
     longest_run_bytes: int = 1 << 15
 
 
+_LEAST_FACT, _MOST_FACT = 1e-3, 1e18  # what can have been measured of any machine
+
+
 def with_measured(facts: ProcessorFacts, measured: Mapping[str, float]) -> ProcessorFacts:
     """The facts, with what was measured of a machine in their place."""
-    known = {item.name for item in fields(facts)}
-    taken: dict[str, Any] = {name: value for name, value in measured.items() if name in known}
+    known = {item.name for item in fields(facts) if item.type == "float"}
+    taken: dict[str, Any] = {
+        name: value
+        for name, value in measured.items()
+        if name in known and _LEAST_FACT <= value <= _MOST_FACT
+    }
     return replace(facts, **taken)
 
 
