@@ -44,9 +44,9 @@ _EXTREMA = {"min": "minimum", "max": "maximum"}
 _FUNCTIONS = {
     "floor": "floor", "ceil": "ceil", "round": "rint", "trunc": "trunc", "abs": "fabs", "sqrt": "sqrt",
     "pow": "pow", "rsqrt": "rsqrt", "exp": "exp", "exp2": "exp2", "expm1": "expm1", "log": "log", "log2": "log2",
-    "log1p": "log1p", "sin": "sin", "cos": "cos", "tan": "tan", "asin": "asin", "acos": "acos", "atan": "atan",
-    "sinh": "sinh", "cosh": "cosh", "tanh": "tanh", "asinh": "asinh", "acosh": "acosh", "atanh": "atanh",
-    "erf": "erf",
+    "log1p": "log1p", "sin": "sin", "cos": "cos", "tan": "tan", "asin": "asin", "acos": "acos",
+    "atan": "atan", "atan2": "atan2", "sinh": "sinh", "cosh": "cosh", "tanh": "tanh", "asinh": "asinh",
+    "acosh": "acosh", "atanh": "atanh", "erf": "erf",
 }  # fmt: skip
 _OF_BITS = ("popcount", "leading_zeros", "trailing_zeros", "reverse_bits")
 _OF_THE_PRELUDE = ("sigmoid", "gelu", "fast_exp2")
@@ -253,7 +253,7 @@ class Expressions:
             return self.call(f"{_EXTREMA[operator]}.{dtype}", left, right)
         if operator in _DIVISIONS:
             return self.call(f"{_DIVISIONS[operator]}.{dtype}", left, right)
-        if operator in ("pow", "fmod"):
+        if operator in ("pow", "fmod", "atan2"):
             return self._function(operator, dtype, left, right)
         return self._infix(operator, left, right)
 

@@ -1,8 +1,8 @@
 """Products of few rows with weights of 4 bits on GPUs: they stay packed until they are in registers.
 
 A strip is 64 columns of a warp. Rows of b go through shared memory as they lie, eight weights in a word, by
-asynchronous copies several steps ahead; behind the wait each worker takes its words apart into the registers that the
-matrix instruction reads. Of a word, the column that each weight is for is chosen so that all eight are the worker's own:
+asynchronous copies several steps ahead. Behind the wait each worker takes its words apart into the registers that the
+matrix instruction reads. A word's eight weights are for eight fragments of the same worker:
 
     fragment s of the strip, column c    ->    column 8 c + s of the strip
 
