@@ -34,6 +34,7 @@ _NOTHING = _Nothing(Path(os.devnull) / "tuning.sqlite3")
 database.database = lambda: _NOTHING  # type: ignore[assignment]
 
 from tests import guards  # noqa: E402
+from tests.each_value import mark_others  # noqa: E402
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -64,6 +65,11 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
         action="store_true",
         help="write the texts that golden tests produce into tests/golden",
     )
+
+
+@pytest.hookimpl(tryfirst=True)  # before what is deselected by its marks
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    mark_others(items)
 
 
 @pytest.fixture(scope="session", autouse=True)

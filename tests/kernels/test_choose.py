@@ -194,6 +194,7 @@ def simulated(definition: Any, arguments: list[Any], target: str, plan: str) -> 
     return result
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("target", [None, "sm_80"], ids=str)
 @pytest.mark.parametrize(("operator", "space", "problem", "shapes", "exact", "bound"), STREAMED)
 def test_no_plan_of_what_memory_bounds_changes_the_result(

@@ -195,6 +195,7 @@ def test_no_plan_changes_the_result(shape: Any, options: dict[str, Any]) -> None
     check_some(shape, options, 2)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("name", ["avx2", "sse2"])
 @pytest.mark.parametrize(
     "of",
