@@ -8,8 +8,9 @@ each decorator is in one of them, and in `times` of them with `each_value(times)
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import combinations
+from typing import Any
 
 import pytest
 
@@ -54,3 +55,11 @@ def covering(rows: Sequence[tuple[str, ...]], times: int = 1) -> set[int]:
         for value in values:
             missing[value] = max(0, missing[value] - 1)
     return chosen
+
+
+def few(cases: Iterable[Any], count: int) -> list[Any]:
+    """The cases, of which the default run takes the first so many, and the sweep the rest."""
+    return [
+        case if number < count else pytest.param(case, marks=pytest.mark.sweep)
+        for number, case in enumerate(cases)
+    ]
