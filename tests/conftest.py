@@ -101,7 +101,7 @@ def _rules() -> Iterator[None]:
 
         return run
 
-    names = {it.func.__name__ if isinstance(it, partial) else it.__name__ for it in passes(True)}
+    names = {it.func.__name__ if isinstance(it, partial) else it.__name__ for it in passes(16)}
     with pytest.MonkeyPatch.context() as patch:
         for name in (*names, "schedule"):
             patch.setattr(pipeline, name, verified(getattr(pipeline, name)))
