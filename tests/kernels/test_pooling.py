@@ -155,14 +155,17 @@ def test_on_this_processor(shape: Any, options: Any, operator: str, order: str) 
     check(operator, shape, order, **options)
 
 
+@pytest.mark.each_value(2)
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("lanes", [4, 8])
-def test_narrower_vectors(lanes: int, order: str) -> None:
+@pytest.mark.parametrize(
+    "form", ["3 by 3", "prime", "dilation", "wide windows", "wide and dilated"]
+)
+def test_narrower_vectors(form: str, lanes: int, order: str) -> None:
     """Of 16 registers: tiles are smaller, and more windows are folded by parts of their columns."""
     machine = replace(tc.machine(), lanes=lanes, registers=16)
-    for form in ("3 by 3", "prime", "dilation", "wide windows", "wide and dilated"):
-        shape, options = FORMS[form]
-        check("average", shape, order, machine=machine, **options)
+    shape, options = FORMS[form]
+    check("average", shape, order, machine=machine, **options)
 
 
 @pytest.mark.each_value
