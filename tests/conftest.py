@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import difflib
 import gc
 import os
+import shutil
+import tempfile
 from collections.abc import Callable, Iterator
 from functools import partial, wraps
 from pathlib import Path
@@ -51,6 +54,11 @@ except ImportError:  # a machine that only has a GPU may lack it
 else:
     hypothesis.settings.register_profile("taskc", deadline=None, derandomize=True)
     hypothesis.settings.load_profile("taskc")
+
+# Where Python may write no bytecode, the hundreds of processes that tests start would compile all sources each.
+if os.environ.pop("PYTHONDONTWRITEBYTECODE", None) and "PYTHONPYCACHEPREFIX" not in os.environ:
+    os.environ["PYTHONPYCACHEPREFIX"] = tempfile.mkdtemp(prefix="taskc-tests-")
+    atexit.register(shutil.rmtree, os.environ["PYTHONPYCACHEPREFIX"], ignore_errors=True)
 
 _ON_A_GPU = "pytest.mark.gpu"  # stands in a file with tests for `-m gpu`
 
