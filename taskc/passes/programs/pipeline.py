@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from taskc.ir.depth import deeply
 from taskc.ir.program import Program
 from taskc.passes.programs.blocks import Machine
 from taskc.passes.programs.bodies import map_bodies
@@ -51,11 +52,13 @@ def _nothing(point: Any, program: Program) -> Program:
     return program
 
 
+@deeply
 def fused_program(program: Program, machine: Machine, others: Between = _nothing) -> Program:
     """The program as it is fused for a machine; `others` are as in `lower_program`."""
     return others("fused", fused(others("traced", program), machine.is_processor))
 
 
+@deeply
 def lower_program(program: Program, machine: Machine, others: Between = _nothing) -> Program:
     """A program of kernels alone, for a machine.
 
