@@ -127,6 +127,7 @@ ELSEWHERE = {
     "backend/cuda/test_calls.py": "backend/cuda/target",
     "backend/cuda/test_api.py": "backend/cuda/context",
     "backend/cuda/test_grids.py": "backend/cuda/arrivals",
+    "backend/cuda/test_parking.py": "backend/cuda/libraries",
     # The simulator: what it computes, and what it reports of a corpus of mistakes.
     "backend/sim/test_phases.py": "backend/sim/accesses backend/sim/binding backend/sim/expressions"
     " backend/sim/loops backend/sim/memory backend/sim/privates backend/sim/results backend/sim/run"

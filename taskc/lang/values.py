@@ -76,6 +76,8 @@ class Pending:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
+    """One of two numbers: each use gives it the type that it would give a number."""
+
     condition: ir.Expression
     then: Untyped
     otherwise: Untyped
@@ -193,6 +195,15 @@ RUN_TIME: tuple[type, ...] = (
     *EXPRESSIONS, ir.Tensor, Cell, Pending, Choice, FloatOfSizes, View, Transposed, MappingLoop, TilesLoop,
     PipelineLoop, RangeLoop, Method, Nothing,
 )  # fmt: skip
+
+
+def has_float(value: Value) -> bool:
+    """Whether a number without a type may be a float."""
+    if isinstance(value, Choice):
+        return has_float(value.then) or has_float(value.otherwise)
+    if isinstance(value, Pending):
+        return value.cell.tensor is None and has_float(value.cell.initial)
+    return isinstance(value, (float, FloatOfSizes))
 
 
 def is_constant(value: Value) -> bool:

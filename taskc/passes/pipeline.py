@@ -16,6 +16,7 @@ from taskc.ir import nodes as ir
 from taskc.ir.depth import deep
 from taskc.ir.printer import to_text
 from taskc.passes.await_products import await_products
+from taskc.passes.common_strides import common_strides
 from taskc.passes.flatten import flatten
 from taskc.passes.hoist import hoist
 from taskc.passes.layout import layout
@@ -52,6 +53,8 @@ class Pass:
 PASSES: tuple[Pass, ...] = (
     # What the author wrote is proved before anything changes it: later errors would be ours.
     Pass(prove, until="synchronized"),
+    # Lanes that take the same turns load neighbours; simplify decides the guards.
+    Pass(common_strides, until="synchronized"),
     # Conditions that always hold would hide plain accesses from the choice of instructions.
     Pass(simplify),
     Pass(select, until="synchronized"),

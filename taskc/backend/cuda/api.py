@@ -54,6 +54,13 @@ class Api:
         setattr(self, name, checked)
         return checked
 
+    def has_passed(self, event: Any) -> bool:
+        """Whether an event has happened."""
+        (status,) = self.driver.cuEventQuery(event)[:1]
+        if status not in (0, self.driver.CUresult.CUDA_ERROR_NOT_READY):
+            raise self.failure("cuEventQuery", status)
+        return bool(status == 0)
+
     def failure(self, name: str, status: Any) -> DeviceError:
         """The error of a call, with the kernels that it may be about."""
         text = f"{name} failed: {self.described(status)}"

@@ -186,9 +186,10 @@ class PreparedLaunch:
         else:
             with context.current():
                 self._launch(values, stream)
-        if stream.recorder is not None:
+        recorder = stream.recorder
+        if recorder is not None:
             look = self.loaded.look if self.loaded.status else None
-            stream.recorder.launched(self.loaded.kernel.name, look, (self.loaded, *kept))
+            recorder.launched(self.loaded.kernel.name, look, (self.loaded, *kept))
             return
         # If it fails, CUDA says so at some later call.
         context.api.launched.append((stream.number, self.loaded.kernel.name))

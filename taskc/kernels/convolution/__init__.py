@@ -113,9 +113,9 @@ def convolution(
     groups    each has features // groups features, of channels // groups channels
     bias      a further operand, [features]; scale: another one; residual: one more, of y's shape and type
     right     w's type, on processors; x's if not said: i8 beside u8 is what machines have instructions for
-    total     the type that is summed in, and that bias and scale have: f32, or i32 of integers, if not said; scaled
-              integers have them in f32
-    result    y's; `dtype` if not said, and `total` of integers and tf32
+    total     the type that is summed in, and that bias and scale have: f32, or i32, of narrower operands, if not
+              said; scaled integers have them in f32
+    result    y's: `total` where that is said; else `dtype`, or of integers and tf32 that of the sum
     machine   what it is built for, by its mappings: `tc.machine()`, `tc.machine("avx2")`, `tc.machine("sm_80")`
     schedule  how, on a processor; `tiling`: elsewhere, of `own`, `depth` and `stages`
     """

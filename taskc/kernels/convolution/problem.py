@@ -20,6 +20,7 @@ from taskc.kernels.images import (
     pair,
     sides,
 )
+from taskc.kernels.precision import types_of_products
 
 _MANY = 1 << 17  # pixels, where they are known only at a call
 _SIDE = 56  # height and width, there
@@ -88,6 +89,11 @@ class Problem:
     axes: int = 2
     slices: Slices = Slices()
     axes_given: tuple[Extent, ...] | None = None
+
+    @property
+    def wide(self) -> DType:
+        """The type of sums, which are in registers."""
+        return self.total
 
     @property
     def is_ohwi(self) -> bool:
@@ -431,8 +437,7 @@ def problem_of(
         raise CompileError(
             f"{channels} channels and {features} features are not {groups} groups of as many"
         )
-    if total is None:
-        total = tc.i32 if dtype.is_integer else tc.f64 if dtype is tc.f64 else tc.f32
+    total, result = types_of_products(dtype, total, result)
     problem = Problem(
         images=images,
         extents=extents,
@@ -461,7 +466,7 @@ def problem_of(
         dtype=dtype,
         right=right or dtype,
         total=total,
-        result=result or (total if dtype.is_integer or dtype is tc.tf32 else dtype),
+        result=result,
     )
     if min(*problem.size, *problem.stride, *problem.dilation) < 1:
         raise CompileError(

@@ -16,7 +16,7 @@ from __future__ import annotations
 from math import prod
 
 import taskc as tc
-from taskc import DType, Machine, f32, i32, u8
+from taskc import DType, Machine, f32, u8
 from taskc.kernels.extents import require_numbers
 from taskc.kernels.matmul.few_rows import few_rows_kernel
 from taskc.kernels.matmul.gemv import gemv
@@ -69,13 +69,13 @@ def matmul(
     """A kernel: c[m, n] = activation(scale[n] * (a[m, k] @ b[k, n]) + bias[n] + residual[m, n]).
 
     right        b's type, where it isn't a's: i8 beside u8
-    total        the type that is summed in, and that c has; the operands' if not said
+    total        the type that is summed in: f32, or i32, of narrower operands, if not said
     transpose_a  a is given as [k, m]; transpose_b: b as [n, k]
     packed       b comes as `kernel.pack(b)` makes it
     bias         an operand is added to each row; scale: another one multiplies it before; residual: one of c's
                  type is added to c. Scaled integers have scale and bias in f32
     activation   a function of the sum, such as tc.gelu
-    result       c's type, where it isn't `total`
+    result       c's type: `total` where that is said; else the operands', or of integers that of the sum
     by           tf32: operands of f32 are rounded to that as they are multiplied, on a GPU
     machine      what it is built for, by its mappings: `tc.machine()`, where calls run, or another one:
                  `tc.machine("avx2")`, `tc.machine("sm_80")`. On a GPU long sums may be split; then it is a program
@@ -135,8 +135,8 @@ def product(
 
     dtype       a's type: bf16, i8, u8, or any other, for which there may be no instruction
     right       b's: a's, or i8 where that is u8
-    total       what is summed in, and the bias's type: f32, or i32 of integers
-    result      c's type, to which `activation(…)` is converted in the end; `total` if not said
+    total       what is summed in, and the bias's type; result: c's, to which `activation(…)` is converted in
+                the end: as in `matmul`
     packed      b comes as `kernel.pack(b)` makes it
     bias        an operand, and so are scale and residual: as in `matmul`
     activation  a function of the sum, such as tc.gelu
@@ -144,8 +144,8 @@ def product(
     """
     require_numbers("product", k=k)
     problem = problem_of(
-        m, n, k, dtype, right=right or (tc.i8 if dtype is u8 else dtype),
-        total=total or (f32 if dtype.is_float else i32), result=result, packed=packed, bias=bias,
+        m, n, k, dtype, right=right or (tc.i8 if dtype is u8 else dtype), total=total, result=result,
+        packed=packed, bias=bias,
         scale=scale, residual=residual, activation=activation,
     )  # fmt: skip
     return _build_product(problem, plan, machine or tc.machine())
@@ -168,6 +168,7 @@ def batch_matmul(
     *,
     dtype: DType = f32,
     total: DType | None = None,
+    result: DType | None = None,
     transpose_a: bool = False,
     transpose_b: bool = False,
     packed: bool = False,
@@ -186,7 +187,7 @@ def batch_matmul(
     All else is as in `matmul`; a packed b is the same for all products.
     """
     problem = problem_of(
-        m, n, k, dtype, total=total, packed=packed, transpose_a=transpose_a, transpose_b=transpose_b,
+        m, n, k, dtype, total=total, result=result, packed=packed, transpose_a=transpose_a, transpose_b=transpose_b,
         bias=bias, scale=scale, residual=residual, activation=activation,
         batch=(tuple(batch[0]), tuple(batch[1])),
     )  # fmt: skip

@@ -66,14 +66,15 @@ def panels(problem: Problem, plan: Panels) -> tc.KernelDefinition:
 def _part(problem: Problem, plan: Panels, depth: Any) -> Function:
     """`depth` rows of a panel of b, in the order in which they are read."""
     of_b, wide = problem.element_of(problem.batch[1]), plan.wide
-    transposed = (
-        transposed_panel(problem, plan) if problem.counted and problem.transpose_b else None
-    )
+    has_squares = problem.counted and problem.transpose_b and plan.lanes % 4 == 0
+    transposed = transposed_panel(problem, plan) if has_squares else None
 
     @tc.function
     def part(b: Any, number: Any, first: Any, col: Any) -> Any:
         if transposed is not None:
             return transposed(b, number, col)
+        elif problem.counted and problem.transpose_b:
+            return tc.load((depth, wide), lambda q, j: b[of_b(number, col + j, first + q)], fill=0)
         elif problem.counted:
             return tc.load((depth, wide), lambda q, j: b[of_b(number, first + q, col + j)], fill=0)
         elif problem.transpose_b:

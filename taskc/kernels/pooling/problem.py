@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import taskc as tc
-from taskc import CompileError, DType, TensorType, bf16, boolean, f16, f32
+from taskc import CompileError, DType, TensorType, boolean
 from taskc.kernels.images import (
     Extent,
     Pair,
@@ -16,8 +16,10 @@ from taskc.kernels.images import (
     images_type,
     number_at,
     pair,
+    results_inside,
     sides,
 )
+from taskc.kernels.precision import wide
 
 _SIDE = 56  # height and width, where they are known only at a call
 
@@ -96,7 +98,7 @@ class Problem:
     @property
     def wide(self) -> DType:
         """What is computed in: numbers of 16 bits are folded in f32, and the result is rounded once."""
-        return f32 if self.dtype in (f16, bf16) else self.dtype
+        return wide(self.dtype)
 
     @property
     def start(self) -> Any:
@@ -132,13 +134,10 @@ class Problem:
         """The columns from the first to the last that the windows of so many pixels beside each other see."""
         return (pixels - 1) * self.stride[1] + (self.size[1] - 1) * self.dilation[1] + 1
 
-    def is_inside(self, axis: int, first: int, last: int) -> bool:
-        """Whether no tap of the windows from `first` to `last`, along an axis, lies outside of the image."""
+    def inside(self, axis: int) -> range:
+        """The windows along an axis of which no tap lies outside of the image."""
         before, taps = self.padding[axis], (self.size[axis] - 1) * self.dilation[axis]
-        return (
-            first * self.stride[axis] >= before
-            and last * self.stride[axis] - before + taps < self.extents[axis]
-        )
+        return results_inside(self.extents[axis], self.stride[axis], -before, taps - before)
 
     def _counted(self, axis: int) -> Callable[..., Any]:
         """How many taps along an axis are counted, of the window with a number."""

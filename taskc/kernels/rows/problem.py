@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import taskc as tc
-from taskc import DType, Mapping, f32, f64
+from taskc import DType, Mapping
+from taskc.kernels.precision import wide
 
 Extent = Any  # an int, or a tc.dim
 
@@ -43,7 +44,7 @@ class Problem:
     @property
     def wide(self) -> DType:
         """What is computed in."""
-        return f64 if self.dtype is f64 else f32
+        return wide(self.dtype)
 
     @property
     def has_peak(self) -> bool:

@@ -12,6 +12,7 @@ import numpy as np
 import taskc as tc
 from taskc import f32
 from taskc.kernels.convolution import convolution, convolution_1d, convolution_3d
+from taskc.kernels.precision import wide
 from taskc.lang.tracing import TensorHandle
 from taskc.onnx.operators import Call, Held, Made, Tensor, handle_of, operator
 from taskc.onnx.operators.blocked import Blocked, can_be_blocked, like
@@ -25,7 +26,6 @@ from taskc.onnx.operators.operands import (
     reshaped,
     template,
     tensors,
-    wide,
     widened,
 )
 from taskc.onnx.operators.windows import Windows, halves, numbers, spatial, windows_of

@@ -49,6 +49,12 @@ static void ex2_approx_ftz_f32(f32& to, f32 a) {
     f32 power = std::exp2(std::fpclassify(a) == FP_SUBNORMAL ? 0.0f : a);
     to = std::fpclassify(power) == FP_SUBNORMAL ? 0.0f : std::isnormal(power) ? of_bits(bits_of(power) & ~1u) : power;
 }
+// The manual allows an error of one unit in the last place; subnormals are 0 before and behind.
+static void rcp_approx_ftz_f32(f32& to, f32 a) {
+    f32 inverse = 1.0f / (std::fpclassify(a) == FP_SUBNORMAL ? std::copysign(0.0f, a) : a);
+    to = std::fpclassify(inverse) == FP_SUBNORMAL ? std::copysign(0.0f, inverse)
+        : std::isnormal(inverse) ? of_bits(bits_of(inverse) ^ 1u) : inverse;
+}
 static void cvt_f32_f16(f32& to, u16 a) { to = (f32)half_of(a); }
 static void cvt_rn_f16_f32(u16& to, f32 a) { to = bits_of_half((_Float16)a); }
 static void cvt_rn_bf16_f32(u16& to, f32 a) { to = to_bf16(a); }

@@ -7,7 +7,8 @@ from collections.abc import Container
 from threading import Lock
 from typing import Any
 
-from taskc.backend.cuda.compiled import Compiled
+from taskc.backend.cuda.compiled import Argument, Compiled
+from taskc.backend.cuda.source import Source
 from taskc.ir import nodes as ir
 from tests.backend.cuda.fake_driver import FakeDriver
 from tests.backend.cuda.host import build
@@ -34,12 +35,26 @@ def compiler_of(fake: FakeDriver) -> Any:
             fake.hosted[name] = launch, sizes
             fake.clusters[name] = source.cluster
             fake.arguments_of = {**fake.arguments_of, name: len(sizes)}
+            fake.roles[name] = [role_of(source, one, kernel) for one in source.arguments]
         return Compiled(
             name, source.arch, b"cubin", source.arguments, source.threads, source.shared,
             source.blocks, source.cluster, source.maps, source.asserts,
         )  # fmt: skip
 
     return compile
+
+
+def role_of(source: Source, argument: Argument, kernel: ir.Kernel) -> str:
+    """What a kernel does with the memory that an argument leads to; "" where it leads to none."""
+    match argument.kind:
+        case "tensor":
+            return str(getattr(kernel.parameters[argument.number], "role", ""))
+        case "map":
+            parameter = source.maps[argument.number].parameter
+            return str(getattr(kernel.parameters[parameter], "role", ""))
+        case "arrivals":
+            return "inout"
+    return ""
 
 
 def unused_name(name: str, used: Container[str]) -> str:

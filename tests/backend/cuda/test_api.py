@@ -103,8 +103,10 @@ def test_a_failed_start_is_tried_again(start: Start) -> None:
 
 def test_a_failing_call_is_named(fake: FakeDriver) -> None:
     device.context()
-    fake.failing["cuMemAllocAsync"] = ILLEGAL_ADDRESS
-    assert first_use() == ("cuMemAllocAsync failed: CUDA_ERROR_ILLEGAL_ADDRESS, in CUDA's words")
+    fake.failing["cuMemAllocFromPoolAsync"] = ILLEGAL_ADDRESS
+    assert first_use() == (
+        "cuMemAllocFromPoolAsync failed: CUDA_ERROR_ILLEGAL_ADDRESS, in CUDA's words"
+    )
 
 
 def test_a_function_that_the_driver_lacks(fake: FakeDriver) -> None:
