@@ -38,7 +38,7 @@ from taskc.lang.host_arrays import host_array, is_array
 from taskc.lang.inlining import Inlining
 from taskc.lang.sizes import FloatOfSizes, OfSizes
 from taskc.lang.source import assigned_names, call_site
-from taskc.lang.tracing import Handle, ScalarHandle, TensorHandle, Trace
+from taskc.lang.tracing import ComputedScalar, Handle, ScalarHandle, TensorHandle, Trace
 from taskc.lang.values import describe
 from taskc.packed import Packed, pack
 
@@ -148,8 +148,13 @@ class _TracedCall:
                 raise self.error(parameter, f"must be a number of type {dtype}, and {what}", hint)
             expression = self.trace.expression(value)
             return expression if dtype is i64 else ir.Cast(expression, dtype)
-        if isinstance(value, TensorHandle):
-            raise self.error(parameter, f"must be a number of type {dtype}, not {value.described}")
+        if isinstance(value, (TensorHandle, ComputedScalar)):
+            hint = "a program passes on its scalars as they are; what is computed of them belongs in the kernel"
+            raise self.error(
+                parameter,
+                f"must be a number of type {dtype}, not {value.described}",
+                None if isinstance(value, TensorHandle) else hint,
+            )
         number = value.item() if isinstance(value, np.generic) else value
         problem = misfit(number, dtype)
         if problem is not None:
