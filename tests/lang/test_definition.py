@@ -41,7 +41,7 @@ def example(
 
 def test_it_looks_like_the_function() -> None:
     assert example.name == example.__name__ == "example"
-    assert example.__doc__ == "What it does."
+    assert example.__doc__ == f"{example.signature}\n\nWhat it does."
     assert example.__module__ == __name__
     assert repr(example) == (
         "<tc.kernel example(x: f32[n, 3], h: inout i32[5], z: bf16[2], flags: bool[50],"
