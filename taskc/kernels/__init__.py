@@ -15,6 +15,6 @@ attention      with an online softmax, masks, and heads that share keys; for man
 
 Each is a folder: problem.py, plan.py, and a file for each algorithm; taskc.tune takes a plan for all of them, and
 machine_facts.py has what their costs ask of a machine. What several of them share: owners (who has what of a block),
-epilogue (what is made of a sum), precision (the types of sums and results), images (where their numbers lie, and tiles of lines), padding (matrices whose rows are
-made longer), squares (turned in registers).
+epilogue (what is made of a sum), precision (the types of sums and results), images (where their numbers lie, and tiles
+of lines), padding (matrices whose rows are made longer), squares (turned in registers).
 """
