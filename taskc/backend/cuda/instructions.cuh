@@ -546,6 +546,9 @@ template <class T> __device__ __forceinline__ u32 packed(const T* parts) {
     return word;
 }
 
+//: store_word
+template <class T> __device__ __forceinline__ void store_word(T* parts, u32 word) { memcpy(parts, &word, 4); }
+
 //: packed_whole packed
 template <int count> struct Packed { u32 words[count]; };
 template <class T, int count> __device__ __forceinline__ auto packed_whole(const T (&parts)[count]) {

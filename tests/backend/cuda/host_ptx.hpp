@@ -49,6 +49,18 @@ static void ex2_approx_ftz_f32(f32& to, f32 a) {
     f32 power = std::exp2(std::fpclassify(a) == FP_SUBNORMAL ? 0.0f : a);
     to = std::fpclassify(power) == FP_SUBNORMAL ? 0.0f : std::isnormal(power) ? of_bits(bits_of(power) & ~1u) : power;
 }
+static void prmt_b32(u32& to, u32 a, u32 b, u32 selected) {
+    const u64 bytes = (u64)b << 32 | a;
+    to = 0;
+    for (int i = 0; i < 4; ++i) to |= (u32)(bytes >> 8 * (selected >> 4 * i & 7) & 0xff) << 8 * i;
+}
+static void lop3_b32(u32& to, u32 a, u32 b, u32 c, u32 table) {
+    to = 0;
+    for (int i = 0; i < 32; ++i) {
+        const u32 row = (a >> i & 1) << 2 | (b >> i & 1) << 1 | (c >> i & 1);
+        to |= (table >> row & 1) << i;
+    }
+}
 // The manual allows an error of one unit in the last place; subnormals are 0 before and behind.
 static void rcp_approx_ftz_f32(f32& to, f32 a) {
     f32 inverse = 1.0f / (std::fpclassify(a) == FP_SUBNORMAL ? std::copysign(0.0f, a) : a);
