@@ -31,6 +31,7 @@ from taskc.onnx.operators import (
     CountError,
     DataError,
     Held,
+    Loose,
     NeedsKernelError,
     SizeError,
     Tensor,
@@ -42,6 +43,7 @@ from taskc.onnx.operators import (
     rows_of,
 )
 from taskc.onnx.outputs import CountedOutput, Output, arrays_of
+from taskc.onnx.ranks import settled
 
 for _module in pkgutil.iter_modules(operators.__path__, f"{operators.__name__}."):
     importlib.import_module(_module.name)
@@ -184,13 +186,24 @@ def _built(node: Node, scope: _Scope) -> tuple[Held | None, ...]:
         inner = _Scope(dict(zip(names, given, strict=True)), scope, scope.late)
         _build(graph, inner)
         _check_counts(node, graph.outputs, inner)
-        return tuple([rows_of(inner.find(name)) for name in graph.outputs])
+        made = [inner.find(name) for name in graph.outputs]
+        if node.operator == "Loop" and isinstance(
+            made[0], Loose
+        ):  # whether it goes on is one element
+            made[0] = made[0].handle
+        return tuple(map(rows_of, made))
 
     _check_counts(node, node.reads, scope)
     # What bodies read is made now, not where a flag decides whether it is.
     for name in {name for inner in node.graphs for name in inner.captured}:
-        rows_of(scope.find(name))
-    inputs = tuple([scope.find(name) if name else None for name in node.inputs])
+        if not isinstance(scope.find(name), Loose):
+            rows_of(scope.find(name))
+    inputs, loose = settled(
+        node, builder, [scope.find(name) if name else None for name in node.inputs]
+    )
+    if loose is not None:
+        made = _made(builder, Call(node, inputs, inline, late=scope.late))
+        return tuple([None if held is None else loose.like(rows_of(held)) for held in made])
     call = Call(node, inputs, inline, late=scope.late)
     if inputs and all(map(is_few, inputs)):
         try:
