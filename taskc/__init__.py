@@ -40,6 +40,7 @@ from taskc.errors import CheckError, CompileError, Finding, InternalError, Locat
 from taskc.ir.mapping import Mapping, auto_map, mapping, repeat, replicate, spatial
 from taskc.ir.types import DType, TensorType
 from taskc.lang import cuda
+from taskc.lang.activations import hardswish, mish, relu, silu, softplus
 from taskc.lang.branches import branch, otherwise, steps_while
 from taskc.lang.definition import Definition, KernelDefinition, kernel, set_runner
 from taskc.lang.elementwise import (
@@ -48,6 +49,7 @@ from taskc.lang.elementwise import (
     asin,
     asinh,
     atan,
+    atan2,
     atanh,
     cdiv,
     ceil,
@@ -172,6 +174,7 @@ __all__ = [
     "asin",
     "asinh",
     "atan",
+    "atan2",
     "atanh",
     "atomic_add",
     "atomic_and",
@@ -215,6 +218,7 @@ __all__ = [
     "fmod",
     "function",
     "gelu",
+    "hardswish",
     "i4",
     "i8",
     "i16",
@@ -235,6 +239,7 @@ __all__ = [
     "log2",
     "machine",
     "mapping",
+    "mish",
     "mma",
     "onnx",
     "otherwise",
@@ -245,6 +250,7 @@ __all__ = [
     "program",
     "reduce",
     "register_pass",
+    "relu",
     "repeat",
     "replicate",
     "reverse_bits",
@@ -254,8 +260,10 @@ __all__ = [
     "shared",
     "sigmoid",
     "sign",
+    "silu",
     "sin",
     "sinh",
+    "softplus",
     "spatial",
     "sqrt",
     "static",

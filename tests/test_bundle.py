@@ -241,6 +241,7 @@ def test_a_manifest_that_says_something_else_is_an_error(
         Bundle.open(changed(path, tmp_path / "other", **content)).program(0)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("key", ["steps", "kernels", "constants", "tuples"])
 @pytest.mark.parametrize("value", [None, 10**6, -1e9, "a", [[1, 2, 3]], [], {"a": "b"}])
 def test_a_program_that_says_something_else_is_an_error(

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parent.parent
 BELOW: dict[str, tuple[str, ...]] = {
     "errors": ("markup",),
     "ir": ("errors",),
-    "lang": ("ir", "packed"),
+    "lang": ("ir", "dlpack", "packed"),
     "annotations": ("lang",),
     "analysis": ("ir",),
     "passes": ("analysis", "output_file"),

@@ -364,7 +364,26 @@ class Facts(Known):
             return False
         if self.nonpositive(form + 1) or self.nonpositive(-form + 1):
             return False
+        if self._is_between_multiples(form):
+            return False
         return True if self.nonpositive(form) and self.nonpositive(-form) else None
+
+    def _is_between_multiples(self, form: Affine) -> bool:
+        """Whether the form is a multiple of some n and a rest that is none: `16 * q + w - v` where 0 < w - v < 16."""
+        moduli = {
+            atom: factor * self.congruence_of(self.scope.atom_form(atom))[0]
+            for atom, factor in form.terms.items()
+        }
+        for n in {abs(modulus) for modulus in moduli.values()} - {0, 1}:
+            rest = form
+            for atom, modulus in moduli.items():
+                if modulus % n == 0:
+                    remainder = self.congruence_of(self.scope.atom_form(atom))[1]
+                    rest = rest.without(atom) + form.terms[atom] * remainder
+            for side in (rest, -rest):
+                if self.nonpositive(-side + 1) and self.nonpositive(side - (n - 1)):
+                    return True
+        return False
 
 
 def _number(value: int) -> Affine:

@@ -132,6 +132,7 @@ BINARY_OPERATORS: dict[str, Operator] = {
     "%": Operator(_NUMBERS, np.remainder),  # likewise
     "fmod": Operator(_FLOATS, np.fmod),  # of a quotient that is truncated
     "pow": Operator(_NUMBERS, _power),
+    "atan2": Operator(_FLOATS, np.arctan2),
     "min": Operator(_ALL, _minimum),  # NaN if either is; -0 < +0
     "max": Operator(_ALL, _maximum),
     "&": Operator(_BITS, np.bitwise_and),
@@ -198,7 +199,7 @@ BIT_COUNTS: frozenset[str] = frozenset({"popcount", "leading_zeros", "trailing_z
 # Computed in f64 and rounded to the type; a backend is bound to an error, not to these bits.
 MATH_FUNCTIONS: frozenset[str] = frozenset(
     {"pow", "rsqrt", "exp", "exp2", "fast_exp2", "expm1", "log", "log2", "log1p"}
-    | {"sin", "cos", "tan", "asin", "acos", "atan"}
+    | {"sin", "cos", "tan", "asin", "acos", "atan", "atan2"}
     | {"sinh", "cosh", "tanh", "asinh", "acosh", "atanh"}
     | {"sigmoid", "erf", "gelu"}
 )

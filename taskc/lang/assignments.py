@@ -13,7 +13,7 @@ from typing import Any
 from taskc.ir import nodes as ir
 from taskc.ir.types import DType
 from taskc.lang.context import UNBOUND, Context
-from taskc.lang.conversions import scalar, typed
+from taskc.lang.conversions import is_boolean, scalar, settled_choice, typed
 from taskc.lang.expressions import name as evaluate_name, place, read
 from taskc.lang.memory import require_writable, store
 from taskc.lang.operators import binary, is_untyped
@@ -21,6 +21,7 @@ from taskc.lang.sizes import FloatOfSizes
 from taskc.lang.values import (
     NOTHING,
     Cell,
+    Choice,
     LaterStore,
     MappingLoop,
     PipelineLoop,
@@ -41,10 +42,21 @@ def assignment(context: Context, node: ast.Assign) -> None:
     if len(node.targets) > 1:
         raise context.error("one assignment has one target", node.targets[1])
     target = node.targets[0]
-    context.root = node.value
-    context.target = target.id if isinstance(target, ast.Name) else None
-    value = context.evaluate(node.value)
+    value = _evaluated_for(context, target, node.value)
     assign(context, target, value, node.value, node)
+
+
+def _evaluated_for(context: Context, target: ast.expr, written: ast.expr) -> Value:
+    """The value of what is written, called as its target; of a tuple each part as its own."""
+    if isinstance(target, (ast.Tuple, ast.List)) and isinstance(written, ast.Tuple):
+        parts = (*target.elts, *written.elts)
+        is_paired = len(target.elts) == len(written.elts)
+        if is_paired and not any(isinstance(part, ast.Starred) for part in parts):
+            pairs = zip(target.elts, written.elts, strict=True)
+            return tuple([_evaluated_for(context, *pair) for pair in pairs])
+    context.root = written
+    context.target = target.id if isinstance(target, ast.Name) else None
+    return context.evaluate(written)
 
 
 def assign(
@@ -117,11 +129,18 @@ def settled(context: Context, value: Value, target: ast.expr, node: ast.expr) ->
         return type(value)([settled(context, part, target, node) for part in value])
     if is_number(value) or isinstance(value, FloatOfSizes) or not is_scalar(value):
         return value
+    if isinstance(value, Choice):
+        return settled_choice(context, value)
     name = target.id if isinstance(target, ast.Name) else "value"
     expression = scalar(context, value, node)
     if isinstance(expression, (ir.Variable, ir.Constant)):
         return expression
     return context.let(name, expression)
+
+
+def _takes_a_type(context: Context, value: Value) -> bool:
+    """Whether each use of a name for it may give it another type."""
+    return not is_boolean(value) and (isinstance(value, Choice) or is_untyped(context, value))
 
 
 _UNNAMED = (View, MappingLoop, TilesLoop, PipelineLoop, RangeLoop)
@@ -145,12 +164,13 @@ def assign_name(context: Context, target: ast.Name, value: Value, value_node: as
     if not is_scalar(value):
         names[name] = settled(context, value, target, value_node)
     elif context.will_change(name):
-        if is_untyped(context, value) and not isinstance(value, bool):
+        if _takes_a_type(context, value):
+            value = settled(context, value, target, value_node)
             names[name] = context.pending_cell(name, value, loc, context.locate(value_node))
         else:
             names[name] = context.new_cell(name, scalar(context, value, value_node), loc)
-    elif is_number(value) or isinstance(value, FloatOfSizes):
-        names[name] = value
+    elif is_number(value) or isinstance(value, (FloatOfSizes, Choice)):
+        names[name] = settled(context, value, target, value_node)
     else:
         expression = scalar(context, value, value_node)
         if isinstance(expression, ir.Variable) and expression in context.results:
@@ -192,7 +212,8 @@ def _assign_cell(
         )
     tensor = cell.tensor
     if tensor is None:
-        if is_untyped(context, value) and not isinstance(value, bool):
+        if _takes_a_type(context, value):
+            value = settled(context, value, target, value_node)
             value_loc = context.locate(value_node)
 
             def make(dtype: DType) -> ir.Expression:

@@ -33,7 +33,14 @@ from taskc.lang.context import Context
 from taskc.lang.conversions import condition, scalar, unify
 from taskc.lang.expressions import Evaluated
 from taskc.lang.intrinsics import INTRINSICS, UNARY_FUNCTIONS
-from taskc.lang.operators import boolean_operation, check_operator, compute, is_untyped, select
+from taskc.lang.operators import (
+    boolean_operation,
+    check_operator,
+    compute,
+    is_untyped,
+    on_choices,
+    select,
+)
 from taskc.lang.refusals import REFUSED_CALLS
 from taskc.lang.sizes import FloatOfSizes, as_float
 from taskc.lang.values import (
@@ -51,11 +58,12 @@ from taskc.lang.values import (
 def _unary_function(name: str, symbol: str, on_constant: Callable[..., Any]) -> Handler:
     signature = None if name.startswith("tc.") else "x"
 
-    def handler(context: Context, node: ast.Call) -> Value:
-        argument = bind(context, node, name, signature)["x"]
-        value = context.evaluate(argument)
+    def of(context: Context, value: Value, argument: ast.expr, node: ast.Call) -> Value:
         if is_constant(value):
             return compute(context, node, on_constant, value)
+        chosen = on_choices(context, (value,), lambda x: of(context, x, argument, node))
+        if chosen is not None:
+            return chosen
         if is_untyped(context, value) and UNARY_OPERATORS[symbol].kinds == {"float"}:
             whole = value.expression if isinstance(value, FloatOfSizes) else value
             made = ir.Unary(symbol, as_float(whole), loc=context.locate(node))
@@ -63,6 +71,10 @@ def _unary_function(name: str, symbol: str, on_constant: Callable[..., Any]) -> 
         operand = scalar(context, value, argument)
         check_operator(context, symbol, operand.dtype, node, unary=True)
         return ir.Unary(symbol, operand, loc=context.locate(node))
+
+    def handler(context: Context, node: ast.Call) -> Value:
+        argument = bind(context, node, name, signature)["x"]
+        return of(context, context.evaluate(argument), argument, node)
 
     return handler
 
@@ -87,9 +99,14 @@ def _extremum(name: str, on_constants: Callable[..., Any]) -> Handler:
         def pair(
             left: tuple[Value, ast.expr], right: tuple[Value, ast.expr]
         ) -> tuple[Value, ast.expr]:
-            if is_number(left[0]) and is_number(right[0]):
-                return on_constants(left[0], right[0]), left[1]
             sides, nodes = zip(left, right, strict=True)
+            if all(map(is_number, sides)):
+                return on_constants(*sides), left[1]
+            chosen = on_choices(
+                context, sides, lambda *parts: pair(*zip(parts, nodes, strict=True))[0]
+            )
+            if chosen is not None:
+                return chosen, left[1]
             a, b = unify(context, name, sides, nodes, node)
             check_operator(context, name, a.dtype, node)
             return ir.Binary(name, a, b, loc=context.locate(node)), left[1]

@@ -13,7 +13,7 @@ from taskc.ir.program import Program
 from taskc.ir.rewrite import walk
 from taskc.ir.types import DType
 from taskc.lang.context import Context, Frame, Scope
-from taskc.lang.conversions import scalar
+from taskc.lang.conversions import is_boolean, scalar, settled_choice
 from taskc.lang.expressions import convert_to, refuse_sub_byte, unstarred
 from taskc.lang.functions import FunctionDefinition, Outside
 from taskc.lang.intrinsics import INTRINSICS, Intrinsic
@@ -30,7 +30,6 @@ from taskc.lang.values import (
     did_you_mean,
     is_constant,
     is_expression,
-    is_number,
 )
 
 Handler = Callable[[Context, ast.Call], Value]
@@ -135,6 +134,9 @@ def _typed_constant(context: Context, dtype: DType, node: ast.Call) -> Value:
 # --- Python's functions ----------------------------------------------------------------------
 
 
+_OF_PROGRAMS = ("taskc.lang.program", "taskc.lang.branches")
+
+
 def _python_call(context: Context, called: Value, node: ast.Call) -> Value:
     if not is_constant(called) or not callable(called):
         raise context.error(f"only a function can be called, and this is {describe(called)}", node)
@@ -149,6 +151,8 @@ def _python_call(context: Context, called: Value, node: ast.Call) -> Value:
 
 
 def _advice(called: Value, name: str) -> str | None:
+    if getattr(called, "__module__", None) in _OF_PROGRAMS:
+        return f"tc.{name} is for the body of a @tc.program"
     if called in (int, float):
         return "convert with .to(i64) or .to(f32)"
     modules = getattr(called, "__module__", None), type(called).__module__
@@ -252,7 +256,9 @@ def _argument(
     """What a parameter of a helper is bound to."""
     if parameter in source.written:
         loc = context.locate(node)
-        if is_number(value) and not isinstance(value, bool):
+        if isinstance(value, Choice):
+            value = settled_choice(context, value)
+        if isinstance(value, (int, float, Choice)) and not is_boolean(value):
             return context.pending_cell(parameter, value, loc, loc)
         if is_expression(value) or isinstance(value, (bool, Pending, Choice)):
             return context.new_cell(parameter, scalar(context, value, node), loc)
@@ -260,13 +266,15 @@ def _argument(
     if parameter == source.rest:
         return tuple([named(context, parameter, part, node) for part in value])
     if is_expression_only and source.uses.get(parameter, 0) <= 1:
-        return scalar(context, value, node) if isinstance(value, (Pending, Choice)) else value
+        return scalar(context, value, node) if isinstance(value, Pending) else value
     return named(context, parameter, value, node)
 
 
 def named(context: Context, name: str, value: Value, node: ast.expr) -> Value:
     """An argument that may be used more than once: what is computed gets a name."""
-    if isinstance(value, (Pending, Choice)):
+    if isinstance(value, Choice):
+        return value if context.lazy else settled_choice(context, value)
+    if isinstance(value, Pending):
         value = scalar(context, value, node)
     if not is_expression(value) or isinstance(value, (ir.Variable, ir.Constant)) or context.lazy:
         return value

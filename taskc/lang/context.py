@@ -19,7 +19,17 @@ from taskc.lang.jumps import Leaving
 from taskc.lang.peers import word_for
 from taskc.lang.sizes import Dimension, FloatOfSizes, OfSizes, Size
 from taskc.lang.source import Node, Source
-from taskc.lang.values import NOTHING, Cell, Choice, TilesLoop, Untyped, Value, did_you_mean, plain
+from taskc.lang.values import (
+    NOTHING,
+    Cell,
+    Choice,
+    TilesLoop,
+    Untyped,
+    Value,
+    did_you_mean,
+    has_float,
+    plain,
+)
 
 Located: TypeAlias = "Node | Location"
 
@@ -392,20 +402,13 @@ class Context:
 
     def default_type(self, cell: Cell) -> ir.Tensor:
         assert cell.initial_loc is not None
-        if any(
-            isinstance(v, (float, FloatOfSizes))
-            for v in (cell.initial, *(s.value for s in cell.stores))
-        ):
+        if any(map(has_float, (cell.initial, *(store.value for store in cell.stores)))):
             raise self.error(
                 f"the type of '{cell.name}' isn't known",
                 cell.loc,
-                f"say it where it gets its first value: f32({cell.initial!r})",
+                f"say it where it gets its first value: {in_f32(cell.initial)}",
             )
-        initial = cell.initial
-        if isinstance(initial, (int, float)):
-            return self.decide(cell, ir.Constant(initial, i64, loc=cell.initial_loc))
-        assert not isinstance(initial, (Choice, FloatOfSizes))
-        return self.decide(cell, initial)
+        return self.decide(cell, _in_i64(cell.initial, cell.initial_loc))
 
     def _checked(self, block: list[ir.Statement]) -> list[ir.Statement]:
         """The statements behind what is asked of sizes, in a grid's body where there is one."""
@@ -445,6 +448,22 @@ class Context:
 
 
 _BUILTINS = {name for name in dir(builtins) if name.islower()}
+
+
+def in_f32(value: Untyped) -> str:
+    """A number with a type, as a hint shows it."""
+    return "f32(...)" if isinstance(value, Choice) else f"f32({value!r})"
+
+
+def _in_i64(value: Untyped, loc: Location) -> ir.Expression:
+    """An integer that nothing has given a type."""
+    if isinstance(value, Choice):
+        sides = _in_i64(value.then, loc), _in_i64(value.otherwise, loc)
+        return ir.Select(value.condition, *sides, loc=value.loc)
+    if isinstance(value, (int, float)):
+        return ir.Constant(value, i64, loc=loc)
+    assert not isinstance(value, FloatOfSizes)
+    return value
 
 
 def _fits(size: ir.Expression, dtype: DType) -> ir.Assert:

@@ -17,7 +17,7 @@ from taskc.ir import nodes as ir
 from taskc.ir.arithmetic import COMPARISONS
 from taskc.ir.rounding import convert
 from taskc.ir.types import DType, boolean, common_type, f64, i64, u64
-from taskc.lang.context import Context, Located
+from taskc.lang.context import Context, Located, in_f32
 from taskc.lang.sizes import FloatOfSizes
 from taskc.lang.values import (
     Choice,
@@ -27,6 +27,7 @@ from taskc.lang.values import (
     Value,
     View,
     describe,
+    has_float,
     is_constant,
     is_expression,
     is_number,
@@ -109,6 +110,25 @@ def _choice(context: Context, value: Choice, dtype: DType, node: Located) -> ir.
     )
 
 
+def settled_choice(context: Context, choice: Choice, guard: ir.Expression | None = None) -> Choice:
+    """A choice between the same numbers whose conditions are named now; `guard` is where they are asked."""
+    condition: ir.Expression = choice.condition
+    if guard is not None:
+        condition = ir.Binary("and", guard, condition, loc=choice.loc)
+    if not isinstance(condition, ir.Variable):
+        condition = context.let("condition", condition)
+
+    def side(value: Untyped, holds: bool) -> Untyped:
+        if not isinstance(value, Choice):
+            return value
+        asked: ir.Expression = condition if holds else ir.Unary("not", condition, loc=choice.loc)
+        if guard is not None:
+            asked = ir.Binary("and", guard, asked, loc=choice.loc)
+        return settled_choice(context, value, asked)
+
+    return Choice(condition, side(choice.then, True), side(choice.otherwise, False), choice.loc)
+
+
 def _float_of_sizes(
     context: Context, value: FloatOfSizes, dtype: DType, node: Located
 ) -> ir.Expression:
@@ -169,27 +189,19 @@ def scalar(context: Context, value: Value, node: Located) -> ir.Expression:
     if isinstance(value, bool):
         return literal(context, value, boolean, node)
     if is_scalar(value):
-        if _has_float(value):
+        if has_float(value):
             raise context.error(
                 "the type of this number isn't known", node, "say it: f32(...) or .to(f32)"
             )
-        if isinstance(value, Choice) and _is_boolean(value):
+        if isinstance(value, Choice) and is_boolean(value):
             return typed(context, value, boolean, node)
         return typed(context, value, i64, node)
     return require_expression(context, value, node)
 
 
-def _has_float(value: Value) -> bool:
+def is_boolean(value: Value) -> bool:
     if isinstance(value, Choice):
-        return _has_float(value.then) or _has_float(value.otherwise)
-    if isinstance(value, Pending):
-        return value.cell.tensor is None and isinstance(value.cell.initial, (float, FloatOfSizes))
-    return isinstance(value, (float, FloatOfSizes))
-
-
-def _is_boolean(value: Value) -> bool:
-    if isinstance(value, Choice):
-        return _is_boolean(value.then) and _is_boolean(value.otherwise)
+        return is_boolean(value.then) and is_boolean(value.otherwise)
     return isinstance(value, bool)
 
 
@@ -232,7 +244,7 @@ def unify(
         if not is_scalar(side):
             require_expression(context, side, node)
     if not is_expression(left) and not is_expression(right):
-        if isinstance(left, Pending) or _has_float(left) or _has_float(right):
+        if isinstance(left, Pending) or has_float(left) or has_float(right):
             left, right = _settle(context, left, right, left_node, right_node)
         else:
             left = scalar(context, left, left_node)
@@ -272,13 +284,13 @@ def _settle(
     context: Context, left: Value, right: Value, left_node: Located, right_node: Located
 ) -> tuple[Value, Value]:
     """Neither side has a type: an integer is i64, a float must say which."""
-    if _has_float(left) or _has_float(right):
+    if has_float(left) or has_float(right):
         for side, node in ((left, left_node), (right, right_node)):
             if isinstance(side, Pending):
                 raise context.error(
                     f"the type of '{side.cell.name}' isn't known here",
                     node,
-                    f"say it where it gets its first value: f32({side.cell.initial!r})",
+                    f"say it where it gets its first value: {in_f32(side.cell.initial)}",
                 )
         return scalar(context, left, left_node), scalar(context, right, right_node)
     return scalar(context, left, left_node), right

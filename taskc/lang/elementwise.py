@@ -214,6 +214,13 @@ def fmod(a: V, b: Any) -> V:
 
 
 @on_numbers
+def atan2(y: V, x: Any) -> V:
+    """The angle of the point (x, y) from the x axis, within -π and π."""
+    made: Any = math.atan2(y, x)  # type: ignore[arg-type]
+    return made
+
+
+@on_numbers
 def fma(a: V, b: Any, c: Any) -> V:
     """a * b + c, rounded once."""
     made: Any = float(arithmetic.fma(np.float64(a), np.float64(b), np.float64(c), f64))  # type: ignore[arg-type]

@@ -106,10 +106,21 @@ def _isinf(context: Context, node: ast.Call) -> Value:
     return ir.Binary("==", size, literal(context, inf, x.dtype, node), loc=loc)
 
 
+def _atan2(context: Context, node: ast.Call) -> Value:
+    bound = bind(context, node, "tc.atan2")
+    y, x = (context.evaluate(bound[part]) for part in "yx")
+    if is_constant(y) and is_constant(x):
+        return compute(context, node, INTRINSICS["atan2"], y, x)
+    left, right = unify(context, "tc.atan2", (y, x), (bound["y"], bound["x"]), node)
+    check_operator(context, "atan2", left.dtype, node)
+    return ir.Binary("atan2", left, right, loc=context.locate(node))
+
+
 HANDLERS: dict[str, Handler] = {
     "cdiv": _cdiv,
     "truncdiv": _truncdiv,
     "fmod": _fmod,
+    "atan2": _atan2,
     "sign": _sign,
     "isinf": _isinf,
 }

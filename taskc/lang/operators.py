@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import operator
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
 from taskc.errors import CompileError
@@ -29,6 +30,7 @@ from taskc.lang.values import (
 )
 
 _ARITHMETIC_FLOATS = (f16, bf16, f32, f64)
+_MOST_ALTERNATIVES = 64  # of what is computed of choices
 _MOST_CHAINED = 8  # terms of `and` or `or` that are joined from left to right
 
 _BINARY: dict[type, tuple[str, Callable[[Any, Any], Any]]] = {
@@ -106,6 +108,9 @@ def binary(
     left, right = sides
     if is_constant(left) and is_constant(right):
         return compute(context, at, function, left, right)
+    chosen = on_choices(context, sides, lambda a, b: binary(context, kind, (a, b), nodes, at))
+    if chosen is not None:
+        return chosen
     if kind is ast.MatMult:
         raise context.error("'@' is not a part of the language", at, "use tc.mma(acc, a, b)")
     if _is_float_of_sizes(context, symbol, sides):
@@ -125,6 +130,38 @@ def binary(
                 return ir.Fused(product.left, product.right, addend, loc=loc)
     check_operator(context, symbol, a.dtype, at)
     return ir.Binary(symbol, a, b, loc=loc)
+
+
+def on_choices(
+    context: Context, sides: tuple[Value, ...], function: Callable[..., Value]
+) -> Choice | None:
+    """What a function makes of numbers that conditions choose: computed of each, so that it has no type either.
+
+    None where a side has a type, or where the results are many.
+    """
+    choices = [side for side in sides if isinstance(side, Choice)]
+    if not choices or prod(map(_alternatives, choices)) > _MOST_ALTERNATIVES:
+        return None
+    if not all(isinstance(side, Choice) or is_untyped(context, side) for side in sides):
+        return None
+    condition = choices[0].condition
+
+    def where(holds: bool) -> Value:
+        return function(*[_decided(side, condition, holds) for side in sides])
+
+    return Choice(condition, where(True), where(False), choices[0].loc)
+
+
+def _decided(value: Value, condition: ir.Expression, holds: bool) -> Value:
+    if isinstance(value, Choice) and value.condition is condition:
+        return value.then if holds else value.otherwise
+    return value
+
+
+def _alternatives(value: Value) -> int:
+    if isinstance(value, Choice):
+        return _alternatives(value.then) + _alternatives(value.otherwise)
+    return 1
 
 
 def is_untyped(context: Context, value: Value) -> bool:
@@ -181,12 +218,18 @@ def _power(
 
 
 def unary_operation(context: Context, node: ast.UnaryOp) -> Value:
+    return _unary(context, context.evaluate(node.operand), node)
+
+
+def _unary(context: Context, value: Value, node: ast.UnaryOp) -> Value:
     symbol, function = _UNARY[type(node.op)]
-    value = context.evaluate(node.operand)
     if symbol == "~" and isinstance(value, bool):  # of which Python makes -1 or -2
         check_operator(context, symbol, boolean, node, unary=True)
     if is_constant(value) or (symbol == "not" and isinstance(value, (tuple, list))):
         return compute(context, node, function, value)
+    chosen = on_choices(context, (value,), lambda x: _unary(context, x, node))
+    if chosen is not None:
+        return scalar(context, chosen, node) if symbol == "not" else chosen
     if isinstance(value, FloatOfSizes) and symbol in "+-":
         return value if symbol == "+" else FloatOfSizes(ir.Unary("-", value.expression), {})
     operand = scalar(context, value, node.operand)
@@ -238,6 +281,9 @@ def _compare(
         raise context.error(
             f"'{symbol}' is only for constants", at, "compare with each, and join with 'or'"
         )
+    chosen = on_choices(context, sides, lambda a, b: _compare(context, kind, (a, b), nodes, at))
+    if chosen is not None:
+        return scalar(context, chosen, at)
     if _is_float_of_sizes(context, symbol, sides):
         return _computed_in_f64(symbol, sides)
     a, b = unify(context, symbol, sides, nodes, at)

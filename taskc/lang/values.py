@@ -76,6 +76,8 @@ class Pending:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
+    """One of two numbers: each use gives it the type that it would give a number."""
+
     condition: ir.Expression
     then: Untyped
     otherwise: Untyped
@@ -195,6 +197,15 @@ RUN_TIME: tuple[type, ...] = (
 )  # fmt: skip
 
 
+def has_float(value: Value) -> bool:
+    """Whether a number without a type may be a float."""
+    if isinstance(value, Choice):
+        return has_float(value.then) or has_float(value.otherwise)
+    if isinstance(value, Pending):
+        return value.cell.tensor is None and has_float(value.cell.initial)
+    return isinstance(value, (float, FloatOfSizes))
+
+
 def is_constant(value: Value) -> bool:
     """Whether nothing in it waits for run time."""
     if isinstance(value, (tuple, list)):
@@ -235,8 +246,8 @@ def layout_problem(kind: TensorType) -> str | None:
 
 
 def did_you_mean(name: str, known: Sequence[str]) -> str | None:
-    """A hint, where one of the names that are known is close."""
-    close = difflib.get_close_matches(name, known, 1)
+    """A hint, where one of the names that are known is so close that it may be meant."""
+    close = difflib.get_close_matches(name, known, 1, 0.7)
     return f"did you mean '{close[0]}'?" if close else None
 
 

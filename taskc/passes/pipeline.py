@@ -17,7 +17,9 @@ from taskc.ir.depth import deep
 from taskc.ir.printer import to_text
 from taskc.output_file import write_whole
 from taskc.passes.await_products import await_products
+from taskc.passes.common_strides import common_strides
 from taskc.passes.flatten import flatten
+from taskc.passes.gather_words import gather_words
 from taskc.passes.hoist import hoist
 from taskc.passes.layout import layout
 from taskc.passes.lower_grid import lower_grid
@@ -53,8 +55,12 @@ class Pass:
 PASSES: tuple[Pass, ...] = (
     # What the author wrote is proved before anything changes it: later errors would be ours.
     Pass(prove, until="synchronized"),
+    # Lanes that take the same turns load neighbours; simplify decides the guards.
+    Pass(common_strides, until="synchronized"),
     # Conditions that always hold would hide plain accesses from the choice of instructions.
     Pass(simplify),
+    # Words are moved as they lie: that has to be seen before an instruction is chosen for the move.
+    Pass(gather_words, until="synchronized"),
     Pass(select, until="synchronized"),
     # Rings run on from tile to tile, and roles run over tiles of their own: both have to see the loop.
     Pass(persist, until="synchronized"),

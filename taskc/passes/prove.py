@@ -12,6 +12,7 @@ from __future__ import annotations
 from taskc.errors import CompileError
 from taskc.ir.depth import deeply
 from taskc.ir.nodes import Kernel
+from taskc.passes.common_strides import common_strides
 from taskc.passes.proofs.bounds import bounds_findings
 from taskc.passes.proofs.coverage import coverage_findings
 from taskc.passes.proofs.program import collect
@@ -29,7 +30,7 @@ def prove(kernel: Kernel) -> Kernel:
 @deeply
 def findings(kernel: Kernel) -> tuple[CompileError, ...]:
     """Everything that is wrong, or can't be proved, in the order of the source."""
-    program = collect(kernel)
+    program = collect(common_strides(kernel, of_blocks=True))
     errors = [*tile_findings(program), *bounds_findings(program)]
     if kernel.stage == "parsed":
         errors += [*coverage_findings(program), *race_findings(program)]

@@ -214,6 +214,20 @@ def test_tiles_from_block_numbers() -> None:
     assert facts.prove(b("<", kernel.worker, 95)) is None
 
 
+def test_multiples_and_a_rest_that_is_none() -> None:
+    n, w, v, q, p = (Variable(name) for name in "nwvqp")
+    facts = Facts.empty(Kernel("k", (), (n,), 16, NOTHING))
+    for variable, stop in ((w, 16), (v, 16)):
+        facts = facts.enter(loop(variable, 0, stop))
+    for variable in (q, p):
+        facts = facts.enter(loop(variable, 0, n, 16))
+    facts = facts.assume(b("<", w, v))
+    assert facts.prove(b("==", b("+", q, w), b("+", p, v))) is False
+    # The rest may be a multiple as well.
+    assert facts.prove(b("==", b("+", q, w), b("+", b("+", p, v), 1))) is None
+    assert facts.prove(b("==", b("+", q, w), b("*", v, 16))) is None
+
+
 def test_roles_narrow_the_worker() -> None:
     kernel, _, _ = symbolic()
     role = ir.Role("producer", 64, 32, NOTHING)

@@ -23,6 +23,11 @@ def test_the_parts_of_a_tuple_are_indices() -> None:
     assert body_text(body) == "each (i, j) in spatial(4, 8):\n    c[i, j] = a[i, j] + a[i, j]"
 
 
+def test_what_a_tuple_makes_is_called_as_its_targets() -> None:
+    body = "here, (there, _) = tc.shared(f32[2]), (tc.shared(f32[3]), 1)"
+    assert body_text(body) == "shared here: f32[2]\nshared there: f32[3]"
+
+
 def test_any_tuple_is_a_place() -> None:
     body = """
     for i, j in spatial(4, 8):

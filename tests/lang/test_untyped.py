@@ -89,6 +89,36 @@ def test_a_dimension_is_as_good_as_a_number(row: tuple[str, str, str, str]) -> N
         assert stage[-1].stage == "lean"
 
 
+# The type of x, of y, what is computed of v, and statements before: named choices of numbers.
+CHOICES: list[tuple[str, str, str, str]] = [
+    ("f64", "i32", "s", "s = 1 if v > 3 else 0"),
+    ("f64", "f64", "s", "s = -1.0 if v > 3 else 1.0"),
+    ("f32", "f32", "v * s - s / 2", "s = 1 if v > 3 else 0.5"),
+    ("f32", "f32", "s * s + v", "s = -1 if v < 3 else 0 if v == 3 else 1"),
+    ("f32", "f32", "s", "s = 2 if v > 3 else n; s = s + v"),
+    ("f32", "f32", "s + t", "s = 2 if v > 3 else 1; v = 0.0 * v; t = 1 if v > 0 else 0.5"),
+    ("f64", "f64", "s", "s = 0 if start + i >= n - 1 else (1 if x[start + i + 1] > 3 else 2)"),
+    ("i16", "i16", "v + s", "s = 0; s = 1 if v > 3 else 2"),
+    ("i8", "i64", "s", "s = 1 if v > 3 else 0; s += 5"),
+    ("f32", "f32", "max(s, v) * tc.sqrt(s)", "s = 4 if v > 3 else 9"),
+    ("u8", "f32", "1 if flag else 0.5", "flag = True if v > 3 else False; flag = flag and v < 9"),
+]
+
+
+@pytest.mark.parametrize("row", CHOICES, ids=[f"{row[0]}: {row[3]} {row[2]}" for row in CHOICES])
+def test_a_choice_of_numbers_is_as_good_as_a_number(row: tuple[str, str, str, str]) -> None:
+    made = make(*row)(SIZE)
+    x = np.arange(SIZE).astype(made.ir.parameters[0].dtype.numpy)
+    expected = []
+    for i in range(SIZE):
+        names = {"n": SIZE, "start": 0, "i": i, "x": x, "v": x[i], "tc": tc}
+        exec(row[3], names)
+        expected.append(eval(row[2], names))
+    np.testing.assert_allclose(made(x), np.array(expected).astype(made(x).dtype), 1e-6)
+    arguments = [x, np.zeros_like(made(x))]
+    same_after_every_pass(made.ir, arguments, expected=results(made.ir, arguments))
+
+
 def test_a_size_has_to_fit_as_a_number_has() -> None:
     of = make("u8", "u8", "v + n", "")
     kernel = of(tc.dim("n"))

@@ -16,9 +16,9 @@ _KEYWORDS = """
     template this thread_local throw true try typedef typeid typename union unsigned using virtual void
     volatile wchar_t while xor xor_eq
     threadIdx blockIdx blockDim gridDim warpSize printf assert memcpy shared_memory status arrivals tc WARP
-    expf exp2f expm1f logf log2f log1pf sinf cosf tanf asinf acosf atanf sinhf coshf tanhf asinhf acoshf atanhf
+    expf exp2f expm1f logf log2f log1pf sinf cosf tanf asinf acosf atanf atan2f sinhf coshf tanhf asinhf acoshf atanhf
     erff powf sqrtf rsqrtf floorf ceilf rintf truncf fabsf fmodf
-    exp exp2 expm1 log log2 log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh
+    exp exp2 expm1 log log2 log1p sin cos tan asin acos atan atan2 sinh cosh tanh asinh acosh atanh
     erf pow sqrt rsqrt floor ceil rint trunc fabs fmod fma min max abs
     linux unix i386
 """.split()

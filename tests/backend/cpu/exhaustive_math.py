@@ -48,7 +48,7 @@ def say(text: str) -> None:
 
 
 def main() -> None:
-    names = sys.argv[1:] or sorted(MATH_FUNCTIONS - {"pow"})
+    names = sys.argv[1:] or sorted(MATH_FUNCTIONS - {"pow", "atan2"})
     failed = False
     with get_context("spawn").Pool(os.cpu_count()) as pool:
         for name in names:

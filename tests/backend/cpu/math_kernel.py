@@ -16,6 +16,7 @@ from taskc.backend.cpu.builder import Builder, Value, type_of
 from taskc.backend.cpu.elementwise import Elementwise
 from taskc.backend.cpu.math import math_function
 from taskc.backend.cpu.processor import host
+from taskc.ir import arithmetic
 from taskc.ir.types import DType
 
 Array = npt.NDArray[Any]
@@ -23,7 +24,7 @@ _numbers = count()
 
 
 def operand_count(name: str) -> int:
-    return 2 if name == "pow" else 1
+    return 2 if name in arithmetic.BINARY_OPERATORS else 1
 
 
 def text_of(name: str, dtype: DType, lanes: int) -> str:

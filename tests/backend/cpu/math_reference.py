@@ -14,6 +14,7 @@ mp.mp.prec = 160
 
 EXACT: dict[str, Callable[..., mp.mpf]] = {
     "pow": mp.power,
+    "atan2": mp.atan2,
     "rsqrt": lambda x: 1 / mp.sqrt(x),
     "exp": mp.exp,
     "exp2": lambda x: mp.power(2, x),
@@ -32,7 +33,7 @@ EXACT: dict[str, Callable[..., mp.mpf]] = {
 
 def in_double(name: str, *operands: Array) -> Array:
     """What NumPy says: the error of its f64 is nothing beside an ulp of an f32."""
-    operators = arithmetic.BINARY_OPERATORS if name == "pow" else arithmetic.UNARY_OPERATORS
+    operators = arithmetic.BINARY_OPERATORS if len(operands) == 2 else arithmetic.UNARY_OPERATORS
     with np.errstate(all="ignore"):
         return np.asarray(operators[name].evaluate(*(x.astype(np.float64) for x in operands)))
 

@@ -17,7 +17,8 @@ from taskc.ir.types import DType, bf16, f16, f32, f64
 from tests.backend.cpu.math_kernel import Array, evaluate
 from tests.backend.cpu.math_reference import double_error, in_double, single_errors
 
-ONE_OPERAND = sorted(MATH_FUNCTIONS - {"pow"})
+TWO_OPERANDS = {"pow": 4, "atan2": 2}  # and the ulps that they may be off
+ONE_OPERAND = sorted(MATH_FUNCTIONS - TWO_OPERANDS.keys())
 WIDEST = host().lanes  # wider ones have instructions that this processor lacks
 WIDTHS = (SCALAR, *(width for width in (2, 4, 8, 16) if width <= WIDEST))
 SPECIAL = (
@@ -94,7 +95,8 @@ def check_doubles(name: str, got: Array, bound: float, *operands: Array) -> None
     for result, about, *values in zip(
         got.tolist(), wanted.tolist(), *(x.tolist() for x in operands), strict=True
     ):
-        if not np.all(np.isfinite(values)) or not np.isfinite(about) or about == 0:
+        has_zero = name == "atan2" and 0 in values  # mpmath knows no -0
+        if not np.all(np.isfinite(values)) or not np.isfinite(about) or about == 0 or has_zero:
             difference = 0 if same(result, about) else None
             # A tiny result is 0 for NumPy when it isn't quite.
             if difference is None and np.all(np.isfinite(values)) and not np.isnan(about):
@@ -109,11 +111,12 @@ def same(a: float, b: float) -> bool:
     return (a != a and b != b) or (a == b and np.signbit(a) == np.signbit(b))
 
 
+@pytest.mark.each_value(2)
 @pytest.mark.parametrize("dtype", [f32, f64], ids=str)
 @pytest.mark.parametrize("name", sorted(MATH_FUNCTIONS))
 def test_every_width_has_the_same_bits(name: str, dtype: DType) -> None:
     x = sample(dtype, 800)
-    operands = (x, np.roll(x, 5)) if name == "pow" else (x,)
+    operands = (x, np.roll(x, 5)) if name in TWO_OPERANDS else (x,)
     results = [evaluate(name, dtype, lanes, *operands) for lanes in WIDTHS]
     for lanes, result in zip(WIDTHS[1:], results[1:], strict=True):
         assert np.array_equal(result, results[0], equal_nan=True), lanes
@@ -140,14 +143,15 @@ def test_every_16_bit_number(name: str, dtype: DType) -> None:
 
 
 @pytest.mark.parametrize("dtype", [f32, f64], ids=str)
-def test_pow_of_special_numbers(dtype: DType) -> None:
+@pytest.mark.parametrize(("name", "ulps"), TWO_OPERANDS.items())
+def test_two_special_numbers(name: str, ulps: int, dtype: DType) -> None:
     numbers = np.array([*SPECIAL, *THRESHOLDS, *around((), dtype)], dtype.numpy)
     x, y = (grid.ravel() for grid in np.meshgrid(numbers, numbers))
-    got = evaluate("pow", dtype, 8, x, y)
+    got = evaluate(name, dtype, 8, x, y)
     if dtype is f32:
-        assert single_errors(got, in_double("pow", x, y)).max() <= 4
+        assert single_errors(got, in_double(name, x, y)).max() <= ulps
     else:
-        check_doubles("pow", got, 4, x, y)
+        check_doubles(name, got, ulps, x, y)
 
 
 def powers(dtype: DType, count: int) -> tuple[Array, Array]:
@@ -179,12 +183,33 @@ def test_pow_f64() -> None:
     check_doubles("pow", evaluate("pow", f64, 8, x, y), 4, x, y)
 
 
+def points(dtype: DType, count: int) -> tuple[Array, Array]:
+    """Of every quadrant, most of them with sizes that differ little, beside the diagonals."""
+    random = np.random.default_rng(4)
+    y, x = (random.normal(size=count) * 2.0 ** random.integers(-20, 20, count) for _ in range(2))
+    y[::3] = x[::3] * (1 + random.normal(size=len(x[::3])) * 2.0 ** random.integers(-50, 3))
+    return y.astype(dtype.numpy), x.astype(dtype.numpy)
+
+
+def test_atan2_f32() -> None:
+    y, x = points(f32, 200_000)
+    errors = single_errors(evaluate("atan2", f32, WIDEST, y, x), in_double("atan2", y, x))
+    worst = int(np.argmax(errors))
+    assert errors[worst] <= 2, f"{errors[worst]} ulps at {y[worst]!r}, {x[worst]!r}"
+
+
+def test_atan2_f64() -> None:
+    y, x = points(f64, 2000)
+    check_doubles("atan2", evaluate("atan2", f64, 8, y, x), 2, y, x)
+
+
 @pytest.mark.parametrize("dtype", [f16, bf16], ids=str)
-def test_pow_of_16_bits(dtype: DType) -> None:
+@pytest.mark.parametrize("name", TWO_OPERANDS)
+def test_two_operands_of_16_bits(name: str, dtype: DType) -> None:
     random = np.random.default_rng(5)
     x, y = (random.normal(size=2**14).astype(dtype.numpy) for _ in range(2))
-    got = evaluate("pow", dtype, WIDEST, x, y)
-    wanted = arithmetic.binary("pow", x, y, dtype)
+    got = evaluate(name, dtype, WIDEST, x, y)
+    wanted = arithmetic.binary(name, x, y, dtype)
     is_nan = np.isnan(np.asarray(wanted, np.float32))
     assert np.array_equal(np.isnan(np.asarray(got, np.float32)), is_nan)
     distance = np.abs(got.view(np.uint16).astype(int) - wanted.view(np.uint16).astype(int))

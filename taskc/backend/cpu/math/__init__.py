@@ -11,7 +11,7 @@ from taskc.backend.cpu.builder import Value
 from taskc.backend.cpu.elementwise import Elementwise
 from taskc.backend.cpu.math.error import erf, gelu
 from taskc.backend.cpu.math.exponential import cosh, exp, exp2, expm1, sigmoid, sinh, tanh
-from taskc.backend.cpu.math.inverse import acos, acosh, asin, asinh, atan, atanh
+from taskc.backend.cpu.math.inverse import acos, acosh, asin, asinh, atan, atan2, atanh
 from taskc.backend.cpu.math.logarithm import log, log1p, log2, pow
 from taskc.backend.cpu.math.notation import Term
 from taskc.backend.cpu.math.power import integer_power
@@ -41,6 +41,7 @@ _FUNCTIONS: dict[str, Callable[..., Term]] = {
     "asin": asin,
     "acos": acos,
     "atan": atan,
+    "atan2": atan2,
     "sinh": sinh,
     "cosh": cosh,
     "tanh": tanh,

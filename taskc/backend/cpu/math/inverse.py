@@ -43,11 +43,29 @@ def atan(x: Term) -> Term:
     """pi / 2 - atan(1 / |x|) above 1."""
     size = abs(x)
     is_far = size > 1
-    t = is_far.select(1 / size, size)
-    z = t * t
-    near = (t * z).fused(z.polynomial(ATAN[x.dtype]), t)
+    near = _near_atan(is_far.select(1 / size, size))
     high, low, _ = HALF_PI[x.dtype]
     return is_far.select(low - near + high, near).signed_as(x)
+
+
+def atan2(y: Term, x: Term) -> Term:
+    """atan of the smaller size by the larger, counted from the axis beside which (x, y) lies: ±x or ±y."""
+    width, height = abs(x), abs(y)
+    is_steep, is_left = height > width, x.of(1).signed_as(x) < 0
+    small, large = is_steep.select(width, height), is_steep.select(height, width)
+    # Both may be 0, where the angle is that of the axis, or infinite.
+    t = large.equals(0).select(small, small.equals(large).select(1, small / large))
+    near = _near_atan(t)
+    high, low, _ = HALF_PI[x.dtype]
+    axis = is_steep.select(1, is_left.select(2, x.of(0)))
+    turned = (is_steep ^ is_left).select(-near, near)
+    return (axis * low + turned + axis * high).signed_as(y)
+
+
+def _near_atan(t: Term) -> Term:
+    """atan(t) for 0 <= t <= 1."""
+    z = t * t
+    return (t * z).fused(z.polynomial(ATAN[t.dtype]), t)
 
 
 def asinh(x: Term) -> Term:

@@ -1,0 +1,86 @@
+"""Strided loops that start apart get one range for all workers.
+
+    each w in spatial(16):
+        for j in range(first + w, n, step=16):
+            body
+->
+    each w in spatial(16):
+        for turn in range(first, n, step=16):
+            let j = turn + w
+            if j < n:
+                body
+
+All workers take the same turns then, so neighbours touch neighbours, and proofs see a sum of loop variables,
+whatever n is. It is done where the starts of all workers lie within one step, so that no worker gets more than
+one turn in addition, in which it does nothing. Proofs have it done of blocks that start apart, too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from taskc.analysis.facts import Facts
+from taskc.analysis.reads import reads_memory
+from taskc.ir import nodes as ir
+from taskc.ir.build import ZERO, add, index, subtract
+from taskc.ir.nodes import Constant, Expression, Statement, Variable
+from taskc.ir.rewrite import map_statements, substitute
+
+
+def common_strides(kernel: ir.Kernel, *, of_blocks: bool = False) -> ir.Kernel:
+    body = _Strides(kernel, of_blocks).changed(kernel.body)
+    return kernel if body is kernel.body else replace(kernel, body=body)
+
+
+class _Strides:
+    """workers  the variables that have other values for other workers of a block
+    blocks   those that have other values for other blocks
+    lets     the names within the loops over both
+    """
+
+    def __init__(self, kernel: ir.Kernel, of_blocks: bool) -> None:
+        self.facts = Facts.empty(kernel)
+        self.of_blocks = of_blocks
+        self.workers: dict[Variable, Expression] = {}
+        self.blocks: dict[Variable, Expression] = {}
+        self.lets: dict[Variable, Expression] = {}
+
+    def changed(self, statement: Statement) -> Statement:
+        self.facts.enter(statement)
+        match statement:
+            case ir.Each():
+                self.workers |= dict.fromkeys(statement.variables, ZERO)
+            case ir.Grid() if self.of_blocks:
+                self.blocks |= dict.fromkeys(statement.variables, ZERO)
+            case ir.Let() if self.workers or self.blocks:
+                self.lets[statement.variable] = substitute(statement.value, self.lets)
+            case _:
+                pass  # no worker has a value of its own by it
+        result = map_statements(statement, self.changed)
+        if isinstance(result, ir.For) and result.step > 1:
+            everyone = {**self.workers, **self.blocks}
+            changed = self._with_common_range(result, everyone)
+            return (
+                changed if changed is not result else self._with_common_range(result, self.workers)
+            )
+        return result
+
+    def _with_common_range(self, loop: ir.For, apart: dict[Variable, Expression]) -> Statement:
+        written = substitute(loop.start, self.lets)
+        if isinstance(written, Constant) or reads_memory(written):
+            return loop
+        common = substitute(written, apart)
+        low, high = self.facts.interval(subtract(written, common))
+        if low is None or high is None or high == low or high - low >= loop.step:
+            return loop
+        loc, stop, names = loop.loc, loop.stop, list[Statement]()
+        if reads_memory(stop):  # which the body may store to
+            stop = Variable("stop", stop.dtype, loc=loc)
+            names.append(ir.Let(stop, loop.stop, loc=loc))
+        turn = Variable("turn", loop.variable.dtype, loc=loc)
+        first = add(common, index(low))
+        value = ir.Let(loop.variable, add(turn, subtract(loop.start, first)), loc=loc)
+        guarded = ir.If(ir.Binary("<", loop.variable, stop), loop.body, loc=loc)
+        body = ir.Sequence((value, guarded), loc=loc)
+        common_loop = replace(loop, variable=turn, start=first, stop=stop, body=body)
+        return ir.Sequence((*names, common_loop), loc=loc) if names else common_loop
