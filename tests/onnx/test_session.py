@@ -185,3 +185,13 @@ def test_what_cannot_be_read_is_an_argument_error() -> None:
         compiled(Unreadable())
     with pytest.raises(ArgumentError, match="the input 'x' is an array, not MaskedArray"):
         compiled(np.ma.ones(2, np.float32))
+
+
+def test_a_module_of_pytorch_is_told_to_be_exported() -> None:
+    class Linear:
+        def forward(self, x: object) -> object:
+            return x
+
+    message = "this is the module Linear\n.*torch.onnx.export"
+    with pytest.raises(CompileError, match=message):
+        tc.compile(Linear())
