@@ -23,7 +23,8 @@ _OWN_CACHE_BYTES = 1 << 20
 class Machine:
     """What mappings depend on. Of a processor, whose blocks are vectors of workers on one core:
 
-    lanes      f32 numbers in a vector: a mapping ends in spatial(1, lanes)
+    lanes      numbers of `width` bytes in a vector: a mapping ends in spatial(1, lanes). Of `tc.machine()` these
+               are f32; `of(f64)` is the machine as plans for f64 see it
     registers  vector registers
     threads    how many blocks run at a time
     fast_memory       bytes of a core's own cache, the largest that it shares with no other
@@ -45,6 +46,19 @@ class Machine:
     products: tuple[MatrixInstruction, ...] = field(default=(), hash=False)  # long, and the same
     is_processor: bool = True
     name: str = ""
+    width: int = 4
+
+    def of(self, dtype: DType) -> Machine:
+        """The machine as plans see it whose numbers in registers are of this type: a vector has fewer lanes of wider
+        ones. Numbers of less than 4 bytes are computed in 32 bits."""
+        width = max(32, dtype.bits) // 8 if self.is_processor else self.width
+        if width == self.width:
+            return self
+        return replace(self, lanes=self.lanes * self.width // width, width=width)
+
+    @property
+    def vector_bytes(self) -> int:
+        return self.lanes * self.width
 
     def instructions(
         self, left: DType, right: DType, total: DType

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import difflib
 import gc
 import os
+import shutil
+import tempfile
 from collections.abc import Callable, Iterator
 from functools import partial, wraps
 from pathlib import Path
@@ -34,6 +37,7 @@ _NOTHING = _Nothing(Path(os.devnull) / "tuning.sqlite3")
 database.database = lambda: _NOTHING  # type: ignore[assignment]
 
 from tests import guards  # noqa: E402
+from tests.each_value import mark_others  # noqa: E402
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -51,6 +55,11 @@ else:
     hypothesis.settings.register_profile("taskc", deadline=None, derandomize=True)
     hypothesis.settings.load_profile("taskc")
 
+# Where Python may write no bytecode, the hundreds of processes that tests start would compile all sources each.
+if os.environ.pop("PYTHONDONTWRITEBYTECODE", None) and "PYTHONPYCACHEPREFIX" not in os.environ:
+    os.environ["PYTHONPYCACHEPREFIX"] = tempfile.mkdtemp(prefix="taskc-tests-")
+    atexit.register(shutil.rmtree, os.environ["PYTHONPYCACHEPREFIX"], ignore_errors=True)
+
 _ON_A_GPU = "pytest.mark.gpu"  # stands in a file with tests for `-m gpu`
 
 
@@ -66,6 +75,11 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
     )
 
 
+@pytest.hookimpl(tryfirst=True)  # before what is deselected by its marks
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    mark_others(items)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _guards() -> None:
     """Arrays that compiled code sees have canaries around them: tests/guards.py."""
@@ -74,19 +88,28 @@ def _guards() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _rules() -> Iterator[None]:
-    """Programs keep their rules before each pass over them and after."""
+    """Programs keep their rules before each pass over them and after.
+
+    One pass returns what the next one takes, and nodes are frozen: a program is verified once.
+    """
+    verified_last: list[Program] = []
+
+    def verify_once(program: Program) -> None:
+        if not (verified_last and verified_last[0] is program):
+            verify_program(program)
+            verified_last[:] = [program]
 
     def verified(make: Callable[..., Program]) -> Callable[..., Program]:
         @wraps(make)
         def run(program: Program, *more: Any, **named: Any) -> Program:
-            verify_program(program)
+            verify_once(program)
             made = make(program, *more, **named)
-            verify_program(made)
+            verify_once(made)
             return made
 
         return run
 
-    names = {it.func.__name__ if isinstance(it, partial) else it.__name__ for it in passes(True)}
+    names = {it.func.__name__ if isinstance(it, partial) else it.__name__ for it in passes(16)}
     with pytest.MonkeyPatch.context() as patch:
         for name in (*names, "schedule"):
             patch.setattr(pipeline, name, verified(getattr(pipeline, name)))

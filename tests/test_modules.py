@@ -15,6 +15,7 @@ MODULES = TESTS.parent / "taskc"
 ELSEWHERE = {
     "test_cli.py": "__main__",
     "test_driver.py": "targets",  # what calls run on
+    "kernels/test_quantized.py": "backend/cuda/word_halves",
     "backend/cuda/test_streams.py": "device",  # public names of what is there
     # The facts of a program are what is known, and what a search finds.
     "analysis/test_facts.py": "analysis/known analysis/prover",
@@ -127,6 +128,7 @@ ELSEWHERE = {
     "backend/cuda/test_calls.py": "backend/cuda/target",
     "backend/cuda/test_api.py": "backend/cuda/context",
     "backend/cuda/test_grids.py": "backend/cuda/arrivals",
+    "backend/cuda/test_parking.py": "backend/cuda/libraries",
     # The simulator: what it computes, and what it reports of a corpus of mistakes.
     "backend/sim/test_phases.py": "backend/sim/accesses backend/sim/binding backend/sim/expressions"
     " backend/sim/loops backend/sim/memory backend/sim/privates backend/sim/results backend/sim/run"

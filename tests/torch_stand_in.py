@@ -46,6 +46,7 @@ class Tensor:
         self.requires_grad = requires_grad
         self.said = said
         self.exports = 0
+        self.streams: list[int] = []  # that use it, besides its own
         self._version = 0
 
     shape = property(lambda self: tuple(self.memory.shape))
@@ -80,6 +81,10 @@ class Tensor:
         self.exports += 1  # or is about to
         return Tensor(self.memory, **self.said)
 
+    def record_stream(self, stream: Any) -> None:
+        """Its memory is given to nobody else before what that stream has then has ended."""
+        self.streams.append(stream.cuda_stream)
+
     def contiguous(self) -> Tensor:
         return Tensor(np.ascontiguousarray(self.memory), self.requires_grad)
 
@@ -107,6 +112,9 @@ class Tensor:
         if self.requires_grad:
             raise BufferError("Can't export tensors that require gradient, use tensor.detach()")
         if isinstance(self.memory, arrays.Array):
+            reader = options.get("stream", -1)
+            if reader != -1:
+                arrays.Stream.of(reader).wait(arrays.Stream.of(_current.cuda_stream))
             return self.memory.__dlpack__(**options)
         bits = self.memory.view(f"u{self.memory.dtype.itemsize}")  # NumPy doesn't export bf16
         capsule = bits.__dlpack__()
@@ -197,7 +205,9 @@ def _in_stream(stream: Any) -> Iterator[None]:
 def _empty(shape: Sequence[int], *, dtype: DType, device: str) -> Tensor:
     if device == "cpu":
         return Tensor(np.empty(shape, dtype.numpy))
-    made = Tensor(arrays.empty(tuple(shape), dtype.numpy, device=int(device.partition(":")[2])))
+    number = int(device.partition(":")[2])
+    stream = arrays.Stream.of(_current.cuda_stream, number)
+    made = Tensor(arrays.empty(tuple(shape), dtype.numpy, device=number, stream=stream))
     made.stream = _current.cuda_stream
     return made
 
@@ -221,6 +231,7 @@ def module() -> ModuleType:
         autograd=SimpleNamespace(graph=SimpleNamespace(increment_version=increment_version)),
         library=SimpleNamespace(custom_op=Operator),
         cuda=SimpleNamespace(
+            is_initialized=lambda: True,
             current_stream=lambda number: _current,
             stream=_in_stream,
             ExternalStream=lambda number, device: SimpleNamespace(cuda_stream=number),

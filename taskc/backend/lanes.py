@@ -111,6 +111,10 @@ class LaneForms:
             self._memo[id(expression)] = found
         return found[1]
 
+    def learn(self, variable: Variable, form: LaneForm) -> None:
+        """Tells the form of a name that the kernel doesn't bind."""
+        self._forms[variable] = form
+
     # Expressions.
 
     def _form(self, expression: Expression) -> LaneForm:

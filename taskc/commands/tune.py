@@ -24,6 +24,7 @@ from taskc.kernels.convolution.problem import problem_of as convolution_problem
 from taskc.kernels.matmul import MATMUL
 from taskc.kernels.matmul.problem import problem_of as matmul_problem
 from taskc.lang.definition import Definition
+from taskc.output_file import write_whole
 from taskc.tune.calibrate import measured_facts
 from taskc.tune.choose import recorded
 from taskc.tune.database import database
@@ -129,7 +130,7 @@ def run(options: argparse.Namespace) -> int:
         else:
             _report(one.title, found)
         if page is not None:
-            page.write_text(report(found, one.title), encoding="utf-8")
+            write_whole(page, report(found, one.title))
         if was_interrupted:
             break
     if options.json:
@@ -250,9 +251,8 @@ def _matmul(words: Sequence[str], here: Machine) -> Asked:
     m, n, k, dtype = (given.pop(name) for name in ("m", "n", "k", "dtype"))
     if given["packed"] and not here.is_processor:
         raise UsageError("taskc tune matmul: GPUs take b as it is: --packed is for processors")
-    total = f32 if dtype.is_float and dtype.bits < 32 else None
-    problem = matmul_problem(m, n, k, dtype, total=total, **given)
-    said = _keywords({"dtype": dtype, "total": total, **given}, {"dtype": f32})
+    problem = matmul_problem(m, n, k, dtype, **given)
+    said = _keywords({"dtype": dtype, **given}, {"dtype": f32})
     return Asked(
         f"matmul {m} x {n} x {k} in {dtype}",
         Space(MATMUL, problem, here),
@@ -284,7 +284,7 @@ def _convolution(words: Sequence[str], here: Machine) -> Asked:
     given |= {"packed": packed, "exact": not given.pop("winograd")}
     problem = convolution_problem(
         images, (height, width), channels, features, dtype=dtype,
-        lanes=here.lanes, scale=False, activation=None, total=None, result=None, **given,
+        lanes=here.of(f32).lanes, scale=False, activation=None, total=None, result=None, **given,
     )  # fmt: skip
     title = f"conv2d {channels} -> {features} at {height} x {width}, size {given['size']}"
     defaults: dict[str, Any] = {

@@ -138,6 +138,8 @@ class Expressions:
         """Check all of it; whether its value may differ between workers."""
         diverges = False
         live, divergent, rules = self.names.live, self.divergent, self.rules
+        # By identity: twenty sums of a value and itself are a million nodes of a tree.
+        checked: set[int] = set()
         stack: list[Any] = [root]
         while stack:
             e = stack.pop()
@@ -154,7 +156,10 @@ class Expressions:
                     raise rules.broken(
                         f"a constant is of its type, but {e.value!r} is no {e.dtype}"
                     )
+            elif id(e) in checked:
+                continue
             elif kind is ir.Binary:
+                checked.add(id(e))
                 left, right = e.left, e.right
                 dtype = left.dtype
                 if dtype is not right.dtype:
@@ -177,6 +182,7 @@ class Expressions:
                 if not rules.inside and self.differs(tensor):
                     diverges = True
             else:
+                checked.add(id(e))
                 rule = _RARE.get(kind)
                 if rule is None or kind not in rules.permitted:
                     raise self.no_expression(e)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import ceil
 from typing import Any
 
@@ -14,6 +14,7 @@ Extent = Any  # an int, or a tc.dim
 Pair = int | tuple[int, int]
 Sides = int | tuple[int, int] | tuple[int, int, int, int]
 ORDERS = ("NHWC", "NCHW", "NCHWc")
+_MOST_EDGE_TILES = 8
 
 
 def blocked(
@@ -72,14 +73,24 @@ def check_orders(*orders: str) -> None:
             raise CompileError(f"images are NHWC, NCHW or NCHWc, not {order}")
 
 
-def pair(value: Pair) -> tuple[int, int]:
+def along_axes(value: int | tuple[int, ...], axes: int, what: str) -> tuple[int, ...]:
+    """A number for all axes, or one for each of them, as so many numbers."""
+    if isinstance(value, int):
+        return (value,) * axes
+    if len(value) != axes:
+        raise CompileError(f"{what} is a number, or one for each of {axes} axes, and not {value}")
+    return tuple(value)
+
+
+def pair(value: Pair, what: str) -> tuple[int, int]:
     """Of both axes: of height and width."""
-    return (value, value) if isinstance(value, int) else value
+    first, second = along_axes(value, 2, what)
+    return first, second
 
 
-def triple(value: int | tuple[int, ...]) -> tuple[int, int, int]:
+def triple(value: int | tuple[int, ...], what: str) -> tuple[int, int, int]:
     """Of three axes: of depth, height and width."""
-    first, second, third = (value,) * 3 if isinstance(value, int) else value
+    first, second, third = along_axes(value, 3, what)
     return first, second, third
 
 
@@ -90,7 +101,18 @@ def sides(value: Sides) -> tuple[int, int, int, int]:
             return value, value, value, value
         case (down, right):
             return down, right, down, right
-    return value
+        case (above, left, below, right):
+            return above, left, below, right
+    raise CompileError(
+        f"padding is a number, (above and below, beside) or (above, left, below, right), and not {value}"
+    )
+
+
+def six_sides(value: int | tuple[int, ...]) -> tuple[int, ...]:
+    """In front, above, left, behind, below and right."""
+    if isinstance(value, tuple) and len(value) == 6:
+        return value
+    return triple(value, "padding, where it isn't six,") * 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,17 +131,34 @@ class Tiles:
     is_inside: bool
 
 
-def tiles_of_line(
-    length: int, wide: int, is_inside: Callable[[int, int], bool]
-) -> tuple[Tiles, ...]:
-    """Tiles of `wide` results; is_inside(first, last) says it of a tile by its first and its last one."""
+def results_inside(width: int, stride: int, low: int, high: int) -> range:
+    """The results whose taps all lie in a line of so many pixels: taps are `low` to `high` pixels from their place."""
+    return range(-(low // stride), (width - 1 - high) // stride + 1)
+
+
+def tiles_of_line(length: int, wide: int, inside: range) -> tuple[Tiles, ...]:
+    """Tiles of `wide` results of a line; `inside` are the results whose taps all lie in the image.
+
+    Tiles inside are one group, and so are many outside: a line may have more of them than can be listed.
+    """
+    count = ceil(length / wide)
+    first = min(max(0, ceil(inside.start / wide)), count)
+    last = count if inside.stop >= length else min(max(first, inside.stop // wide), count)
+    groups = [
+        *_outside(0, first), *([(first, last - first, True)] if first < last else []), *_outside(last, count)
+    ]  # fmt: skip
     found: list[Tiles] = []
-    for number, first in enumerate(range(0, length, wide)):
-        last = min(first + wide, length) - 1
-        tiles = Tiles(number, 1, first, last - first + 1, is_inside(first, last))
-        before = found[-1] if found else None
-        if before and tiles.is_inside and (before.is_inside, before.wide) == (True, tiles.wide):
-            found[-1] = replace(before, count=before.count + 1)
-        else:
-            found.append(tiles)
+    for number, tiles, is_inside in groups:
+        rest = length - (number + tiles - 1) * wide  # of the group's last tile, and what follows
+        if rest < wide and tiles > 1:
+            found.append(Tiles(number, tiles - 1, number * wide, wide, is_inside))
+            number, tiles = number + tiles - 1, 1
+        found.append(Tiles(number, tiles, number * wide, min(rest, wide), is_inside))
     return tuple(found)
+
+
+def _outside(first: int, last: int) -> list[tuple[int, int, bool]]:
+    """Tiles near the image's edge one by one, since it is known which of their taps are outside; many as a group."""
+    if last - first > _MOST_EDGE_TILES:
+        return [(first, last - first, False)]
+    return [(number, 1, False) for number in range(first, last)]

@@ -96,16 +96,16 @@ class ProcessorFacts:
     blocks_per_thread: int = 4  # so that no thread waits long for another one
     cached_panel_rows: int = 1 << 12  # of b, whose panel stays in a core's own cache
     # Of a block of few rows; wide rows matter more than the nearest cache.
-    cached_sums: int = 1 << 15
+    cached_sum_bytes: int = 1 << 17
     attention_step_keys: int = 128  # whose powers stay in the nearest caches
 
     unrolled_steps: int = (
         16  # that the compiler writes out: a row of constant length in more is a loop
     )
-    # Of a row, that the nearest caches keep; of longer rows they are computed again.
-    cached_powers: int = 1 << 14
-    # Elements of a row whose powers and the result of the row before stay there, too.
-    cached_rows: int = 1 << 13
+    # Of powers of a row, that the nearest caches keep; of longer rows they are computed again.
+    cached_power_bytes: int = 1 << 16
+    # Of a row whose powers and the result of the row before stay there, too.
+    cached_row_bytes: int = 1 << 15
     transposed_squares: int = 16  # along each side of a block, which share their cache lines
 
     def beside(self, one: float, other: float) -> float:
@@ -134,6 +134,9 @@ class GpuFacts:
     fused_per_cycle: int = 64  # multiply-adds by workers
     operand_bytes_per_cycle: int = 48  # that products load
     part_bytes_per_cycle: int = 32  # of parts of sums, stored or loaded
+    unpacked_per_cycle: int = 48  # weights of 4 bits, by whole words, in a multiprocessor
+    unpacked_before_per_cycle: int = 16  # weights that are unpacked one by one, before a barrier
+    reading_warps: int = 4  # of a multiprocessor, that have memory busy
     next_kernel_cycles: int = 3000  # until the kernel runs that adds parts up
     cache_bytes: int = 1 << 25  # that the second cache surely keeps
     line_bytes: int = 128  # by which memory is read
@@ -210,10 +213,17 @@ class GpuFacts:
     longest_run_bytes: int = 1 << 15
 
 
+_LEAST_FACT, _MOST_FACT = 1e-3, 1e18  # what can have been measured of any machine
+
+
 def with_measured(facts: ProcessorFacts, measured: Mapping[str, float]) -> ProcessorFacts:
     """The facts, with what was measured of a machine in their place."""
-    known = {item.name for item in fields(facts)}
-    taken: dict[str, Any] = {name: value for name, value in measured.items() if name in known}
+    known = {item.name for item in fields(facts) if item.type == "float"}
+    taken: dict[str, Any] = {
+        name: value
+        for name, value in measured.items()
+        if name in known and _LEAST_FACT <= value <= _MOST_FACT
+    }
     return replace(facts, **taken)
 
 

@@ -30,7 +30,7 @@ def products_per_second(multiplied: tuple[object, object, object], machine: Mach
         per_cycle = GPU.byte_products_per_cycle / width if rows else GPU.fused_per_cycle
         return per_cycle * machine.threads * GPU.cycles_per_second
     width = getattr(multiplied[2], "nbytes", 4)
-    in_vector = machine.lanes * 4 / width * PROCESSOR.fused_per_cycle
+    in_vector = machine.vector_bytes / width * PROCESSOR.fused_per_cycle
     packs = [row.pack for row in rows if isinstance(row, DotInstruction)]
     tiles = [16.0 * row.pack for row in rows if isinstance(row, TileInstruction)]
     per_cycle = in_vector * max([1.0, *packs, *tiles])

@@ -17,6 +17,7 @@ from taskc.ir.types import TensorType, from_numpy, i64
 from taskc.lang.assumptions import Assumptions
 from taskc.lang.branches import steps_while
 from taskc.lang.definition import Definition, Example, KernelDefinition, Packs
+from taskc.lang.host_arrays import host_array
 from taskc.lang.intrinsics import on_numbers
 from taskc.lang.sizes import Dimension, dim
 from taskc.lang.source import assigned_names, call_site
@@ -191,7 +192,7 @@ def constant(array: Any) -> Any:
     site, trace = call_site(), current_trace()
     if trace is None:
         raise CompileError("tc.constant is for the body of a @tc.program", site)
-    array = np.asarray(array)
+    array = host_array(array, site)
     try:
         dtype = from_numpy(array.dtype)
     except ValueError:

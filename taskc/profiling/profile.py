@@ -302,7 +302,7 @@ def _bandwidth(nbytes: int, machine: Machine) -> float:
 def _computing(counted: Traffic, machine: Machine) -> float:
     fused = PROCESSOR.fused_per_cycle * PROCESSOR.cycles_per_second * machine.threads
     vectors = sum(
-        count * dtype.nbytes / (4 * machine.lanes) for dtype, count in counted.operations.items()
+        count * dtype.nbytes / machine.vector_bytes for dtype, count in counted.operations.items()
     )
     products = sum(
         count / products_per_second(types, machine) for types, count in counted.products.items()

@@ -119,8 +119,9 @@ def prepare(
     folder: Path, space: Space[Any, Any], seed: int = 0, reference: Reference | None = None
 ) -> None:
     """Puts inputs of a problem into a folder, and what is right, which the processor at hand computes."""
-    if space.machine != machine():
-        space = Space(space.operator, space.problem, machine())
+    here = Space(space.operator, space.problem, machine())
+    if space.machine != here.machine:
+        space = here
     definition = space.definition(space.default)
     inputs = inputs_for(definition, seed)
     if reference is not None:

@@ -79,7 +79,9 @@ def _legal(space: Space[Any, AnyPlan], text: str) -> AnyPlan | None:
         plan = space.operator.plan(text)
     except TextError:
         return None
-    return plan if plan in space.plans else None
+    # 8.0 is 8 for Python, but not the same plan: what is returned is the space's own, which has this very text.
+    own = next((own for own in space.plans if own == plan), None)
+    return own if own is not None and space.text(own) == text else None
 
 
 def distance(one: str, other: str) -> float:
@@ -91,12 +93,14 @@ def distance(one: str, other: str) -> float:
 
 
 def _apart(one: Any, other: Any) -> float:
+    if _is_option(one) and _is_option(other):
+        return 0.0 if one == other else _OPTION
+    if type(one) is not type(other):  # an extent of 48.0 is none of 48
+        return inf
     if one == other:
         return 0.0
-    if _is_option(one) and _is_option(other):
-        return _OPTION
-    if isinstance(one, int | float) and isinstance(other, int | float):
-        return abs(log2((one + 1) / (other + 1))) if min(one, other) >= 0 else inf
+    if isinstance(one, int | float):
+        return abs(log2(one + 1) - log2(other + 1)) if min(one, other) >= 0 else inf
     return inf
 
 

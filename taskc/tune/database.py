@@ -20,7 +20,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import astuple, fields
 from functools import cache
-from math import inf
 from pathlib import Path
 from typing import Any
 from weakref import WeakSet
@@ -44,6 +43,7 @@ __all__ = ["Database", "DatabaseError", "Row", "database"]
 
 logger = logging.getLogger(__name__)
 
+_MOST_LINES = 1_000_000
 _KEY = ("operator", "machine", "problem", "version", "plan")
 _FIELDS = tuple(field.name for field in fields(Row))
 _PLACES = ", ".join("?" * len(_FIELDS))
@@ -54,10 +54,10 @@ _MERGE = (
     " WHERE excluded.date > date"
 )
 _MERGE_FACT = "INSERT INTO facts VALUES (?, ?, ?) ON CONFLICT (machine, fact) DO NOTHING"
-# The fastest row of the group after a given one: its index leads there past all slower rows.
+# The fastest row of the group after a given one; the index has a group's rows in order of their seconds.
 _NEXT_FASTEST = (
     f"SELECT {COLUMNS} FROM results WHERE operator = ? AND machine = ? AND outcome IN {MEASURED}"
-    " AND (problem, version, outcome, seconds) > (?, ?, ?, ?)"
+    " AND (problem, version, outcome) > (?, ?, ?)"
     " ORDER BY problem, version, outcome, seconds LIMIT 1"
 )
 
@@ -124,11 +124,16 @@ class Database:
         if known is not None and known[0] == state:
             return known[1]
         fastest: list[Row] = []
-        last: tuple[str, str, str, float] = ("", "", "", inf)
+        last = ("", "", "")
         while found := self._found(_NEXT_FASTEST, operator, machine, *last):
             row = Row(*found[0])
-            fastest.append(row)
-            last = (row.problem, row.version, row.outcome, inf)
+            last = (row.problem, row.version, row.outcome)
+            try:
+                check(row)  # another program may have put it there
+            except RowError as error:
+                _warn_once(f"a row of the tuning database {self.path} is passed over: {error}")
+            else:
+                fastest.append(row)
         tuned = _newest(fastest)
         self._tuned[operator, machine] = state, tuned
         return tuned
@@ -173,6 +178,8 @@ class Database:
         """
         items: list[Row | Fact] = []
         for number, line in enumerate(lines, 1):
+            if number > _MOST_LINES:
+                raise RowError(f"line {number}: {_MOST_LINES} lines are the most")
             try:
                 item = from_line(line) if line.strip() else None
             except RowError as error:
@@ -185,7 +192,7 @@ class Database:
         """Adds what another database has, as `import_lines` does."""
         try:
             items = content(path)
-        except (sqlite3.Error, OSError) as error:
+        except (sqlite3.Error, OSError, UnicodeDecodeError) as error:
             raise told(path, error) from error
         for item in items:
             check(item)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import stat
+import time
 from contextlib import closing, suppress
 from dataclasses import fields
 from pathlib import Path
@@ -30,7 +32,9 @@ FORMATS: tuple[tuple[str, ...], ...] = (
 )
 
 COLUMNS = ", ".join(field.name for field in fields(Row))
-_WAIT = 10.0  # seconds for another process's lock
+_WAIT = 10.0  # seconds for another process's lock, and for reading what another database has
+_LARGEST = 256 << 20  # bytes of a database that is merged
+_STEPS = 10_000  # of SQLite's machine, between two looks at the clock
 
 # SQLite's words, and what they mean to a person. Codes of errors are there from Python 3.11 on.
 _DAMAGED = "it is damaged, or no database; if it is moved away, another is begun"
@@ -42,8 +46,10 @@ _REASONS = (
     ("not a database", _DAMAGED),
     ("malformed", _DAMAGED),
     ("UTF-8", _DAMAGED),
+    ("utf-8", _DAMAGED),
     ("no such", _DAMAGED),  # table, or column
     ("locked", "another process has locked it for too long"),
+    ("interrupted", "reading it takes too long"),
 )
 
 
@@ -111,19 +117,43 @@ def _format(connection: sqlite3.Connection, path: Path) -> int:
 
 
 def content(path: Path) -> list[Row | Fact]:
-    """All that a database has, of whatever format."""
+    """All that a database has, of whatever format. It may be anybody's: nothing but tables of ours is read."""
+    status = path.stat()
+    if not stat.S_ISREG(status.st_mode):
+        raise DatabaseError(f"{path} is no regular file")
+    if status.st_size > _LARGEST:
+        raise DatabaseError(f"{path} has {status.st_size >> 20} MiB: {_LARGEST >> 20} are the most")
+    end = time.monotonic() + _WAIT
     name = f"{path.absolute().as_uri()}?mode=ro"
     with (
         closing(sqlite3.connect(name, uri=True, timeout=_WAIT)) as other,
         closing(sqlite3.connect(":memory:", isolation_level=None)) as copy,
     ):
-        if not _format(other, path):
+        for connection in (other, copy):
+            connection.execute("PRAGMA trusted_schema = OFF")
+            connection.set_progress_handler(lambda: time.monotonic() > end, _STEPS)
+        number = _format(other, path)
+        if not number or _schema(other) != _schema_of(number):
             raise DatabaseError(f"{path} is no tuning database")
         other.backup(copy)
         _migrate(copy, path)
         rows = copy.execute(f"SELECT {COLUMNS} FROM results").fetchall()
         facts = copy.execute("SELECT machine, fact, value FROM facts").fetchall()
     return [*(Row(*values) for values in rows), *(Fact(*values) for values in facts)]
+
+
+def _schema(connection: sqlite3.Connection) -> set[tuple[str, ...]]:
+    """The statements that made the tables of a database, and its views and triggers."""
+    query = "SELECT type, name, tbl_name, sql FROM sqlite_master LIMIT 100"
+    return {*connection.execute(query).fetchall()}
+
+
+def _schema_of(number: int) -> set[tuple[str, ...]]:
+    with closing(sqlite3.connect(":memory:")) as fresh:
+        for statements in FORMATS[:number]:
+            for statement in statements:
+                fresh.execute(statement)
+        return _schema(fresh)
 
 
 def told(path: Path, error: Exception) -> DatabaseError:

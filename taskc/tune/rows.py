@@ -17,6 +17,8 @@ from dataclasses import MISSING, asdict, dataclass, fields
 from datetime import datetime, timedelta, timezone
 from typing import Any, NoReturn
 
+from taskc.tune.texts import is_written
+
 FORMAT = 1  # of the lines
 MEASURED = ("measured", "chosen")
 OUTCOMES = (*MEASURED, "wrong", "crashed", "timed out", "refused")
@@ -95,14 +97,9 @@ def _is_name(value: Any) -> bool:
 
 
 def _is_json(value: Any) -> bool:
-    """On one line. What can't be printed JSON escapes."""
-    if not (isinstance(value, str) and value.isprintable() and len(value) <= _LONGEST_TEXT):
-        return False
-    try:
-        json.loads(value, parse_constant=_refuse_constant)
-    except (ValueError, RecursionError):
-        return False
-    return True
+    """On one line, as problems and plans are written. What can't be printed JSON escapes."""
+    is_line = isinstance(value, str) and value.isprintable() and len(value) <= _LONGEST_TEXT
+    return is_line and is_written(value)
 
 
 def _is_note(value: Any) -> bool:
@@ -130,7 +127,7 @@ def _is_date(value: Any) -> bool:
 
 _DURATION = (_is_duration, "a number of seconds up to a million, or nothing")
 _NAME = (_is_name, f"a name of at most {_LONGEST_NAME} characters that can be printed")
-_JSON = (_is_json, "JSON on one line")
+_JSON = (_is_json, "JSON on one line, as taskc writes it")
 _NOTE = (_is_note, "a text")
 _CHECKS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "operator": _NAME,

@@ -12,7 +12,7 @@ from functools import cached_property
 from random import Random
 from typing import Any, Generic, Protocol, TypeVar
 
-from taskc.ir.types import DType, f64
+from taskc.ir.types import DType, f32, f64
 from taskc.lang.definition import Definition
 from taskc.machine import Machine
 from taskc.tune.texts import parts, plan_of, text_of
@@ -75,8 +75,17 @@ class Operator(Generic[Problem, AnyPlan]):
         return made
 
 
+def seen_by(problem: Any, machine: Machine) -> Machine:
+    """The machine as plans of a problem see it: with the lanes of its numbers in registers.
+
+    These are of the type `problem.wide`, or f32 where a problem has none.
+    """
+    return machine.of(getattr(problem, "wide", f32))
+
+
 def least(candidates: Candidates[Problem, AnyPlan], problem: Problem, machine: Machine) -> AnyPlan:
     """The plan of least cost; of those that cost the same, the first."""
+    machine = seen_by(problem, machine)
     return min(candidates(problem, machine), key=lambda plan: plan.cost(problem, machine))
 
 
@@ -84,6 +93,7 @@ def plans(
     candidates: Candidates[Problem, AnyPlan], problem: Problem, machine: Machine
 ) -> Iterator[AnyPlan]:
     """All valid plans, each once."""
+    machine = seen_by(problem, machine)
     seen: set[AnyPlan] = set()
     for candidate in candidates(problem, machine):
         for plan in (candidate, *candidate.variations(problem, machine)):
@@ -108,6 +118,8 @@ def sample(
 class Space(Generic[Problem, AnyPlan]):
     """The plans of one problem on one machine, as strategies see them.
 
+    machine  with the lanes of the problem's numbers, whatever machine was given
+
     cost   replaces the plans' own, if it is given: seconds, of a plan
     """
 
@@ -115,6 +127,9 @@ class Space(Generic[Problem, AnyPlan]):
     problem: Problem
     machine: Machine
     cost: Callable[[AnyPlan], float] | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "machine", seen_by(self.problem, self.machine))
 
     @cached_property
     def plans(self) -> tuple[AnyPlan, ...]:

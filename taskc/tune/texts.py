@@ -20,6 +20,7 @@ from taskc.lang.sizes import Dimension
 FUNCTION = "function "  # before the name of one, among the parts of a text
 
 _KIND = "is"
+_FORM: Any = {"sort_keys": True, "separators": (",", ":")}
 
 
 def text_of(value: Any, *, whole: bool = False) -> str:
@@ -27,7 +28,7 @@ def text_of(value: Any, *, whole: bool = False) -> str:
 
     whole  fields that have their defaults are said, too: for people, not a key
     """
-    return json.dumps(_plain(value, whole), sort_keys=True, separators=(",", ":"))
+    return json.dumps(_plain(value, whole), **_FORM)
 
 
 def _plain(value: Any, whole: bool) -> Any:
@@ -69,12 +70,44 @@ class TextError(ValueError):
     """A text is no plan's."""
 
 
+_DEEPEST = 16
+_GREATEST = 1 << 63
+# The fields that tagged objects have beside their tag, each with its type.
+_TAGGED: dict[str, tuple[str, type]] = {
+    "type": ("name", str), "mapping": ("text", str), "dim": ("multiple", int), "function": ("name", str),
+}  # fmt: skip
+
+
+def is_written(text: str) -> bool:
+    """Whether `text_of` could have written a text that comes from a file: then `parts` can be asked of it."""
+    try:
+        said = json.loads(text)
+        return _is_plain(said, 0) and json.dumps(said, allow_nan=False, **_FORM) == text
+    except (ValueError, RecursionError):
+        return False
+
+
+def _is_plain(said: Any, depth: int) -> bool:
+    match said:
+        case int():  # a bool, too
+            return -_GREATEST <= said < _GREATEST
+        case list():
+            return depth < _DEEPEST and all(_is_plain(item, depth + 1) for item in said)
+        case dict():
+            kind = said.get(_KIND)
+            if isinstance(kind, str) and kind in _TAGGED:
+                name, expected = _TAGGED[kind]
+                return said.keys() == {_KIND, name} and type(said[name]) is expected
+            return depth < _DEEPEST and all(_is_plain(item, depth + 1) for item in said.values())
+    return True  # text, a float that JSON can say, or nothing
+
+
 def plan_of(text: str, types: Names[str, type]) -> Any:
     """The plan that a text says, of one of these types."""
     try:
         said = json.loads(text)
         made = _made(said, types)
-    except (TypeError, ValueError, KeyError, RecursionError) as error:
+    except Exception as error:  # what makes a plan of its fields may raise anything
         raise TextError(f"this is no plan: {text[:200]}") from error
     if type(made) not in types.values():
         raise TextError(f"this is no plan: {text[:200]}")

@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.abuse import calls, mutants, problems
+from tests.abuse import calls, files, mutants, problems
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,8 @@ PARTS = {
     "sources": Part(mutants.run_mutant_of_a_source, 20_000),
     "texts": Part(mutants.run_mutant_of_a_text, 20_000),
     "mappings": Part(mutants.run_mutant_of_a_mapping, 20_000, 2000),
+    "rows": Part(files.run_mutant_of_a_row, 10_000, 1000),
+    "databases": Part(files.run_hostile_database, 10_000, 1000),
     "commands": Part(mutants.run_mutant_of_a_command, 20_000),
 }
 SECONDS = 20  # for a case

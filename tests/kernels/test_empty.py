@@ -41,6 +41,10 @@ def sums_of_nothing(machine: tc.Machine) -> Iterator[tuple[Definition, list[Any]
         x, w = ones(images, 5, 5, channels), ones(features, 3, 3, channels)
         kernel = convolution(images, 5, 5, channels, features, dtype=f32, machine=machine)
         yield kernel, [x, w], np.full((images, 3, 3, features), 9 * channels)
+    for dtype in (i8, f32) if machine.is_processor else ():
+        x, w = ones(1, 5, 5, 4, dtype=dtype), ones(0, 3, 3, 2, dtype=dtype)
+        kernel = convolution(1, 5, 5, 4, 0, groups=2, dtype=dtype, machine=machine)
+        yield kernel, [x, w], ones(1, 3, 3, 0)
     for images, channels in ((0, 4), (2, 0)):
         x = ones(images, 5, 5, channels)
         for make in (max_pool, average_pool):
@@ -73,6 +77,7 @@ def test_on_gpus(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         np.testing.assert_array_equal(kernel(*arguments), expected)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("dtype", [f32, i8])
 @pytest.mark.parametrize("sizes", PRODUCTS)
 def test_products(sizes: tuple[int, int, int], dtype: tc.DType) -> None:

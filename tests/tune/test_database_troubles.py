@@ -14,6 +14,7 @@ import pytest
 
 from taskc.tune.database import Database, DatabaseError
 from taskc.tune.rows import to_line
+from tests.abuse.files import run_hostile_database, run_mutant_of_a_row
 from tests.tune.test_database import ROW, database, row
 
 __all__ = ["database"]  # a fixture
@@ -283,7 +284,7 @@ def test_what_merge_cannot_use_is_a_sentence(database: Database, tmp_path: Path)
     text.write_text("no database\n" * 100)
     empty.write_bytes(b"")
     for path, said in (
-        (tmp_path / "missing", "it, or its folder, can't be written"),
+        (tmp_path / "missing", "No such file or directory"),
         (text, DAMAGED),
         (empty, "is no tuning database"),
     ):
@@ -292,3 +293,32 @@ def test_what_merge_cannot_use_is_a_sentence(database: Database, tmp_path: Path)
         assert str(path) in str(caught.value)
         assert said in str(caught.value)
     assert database.rows() == [ROW]
+
+
+@pytest.mark.skipif(not Path("/dev/zero").exists(), reason="devices of POSIX")
+def test_what_is_no_file_is_not_merged(database: Database, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", Path("/dev/zero"), tmp_path):
+        with pytest.raises(DatabaseError, match="is no regular file"):
+            database.merge(path)
+    with open(tmp_path / "large", "wb") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(DatabaseError, match="has 1048576 MiB: 256 are the most"):
+        database.merge(tmp_path / "large")
+
+
+@pytest.mark.parametrize("number", range(20))
+def test_hostile_databases(number: int) -> None:
+    run_hostile_database(number)
+
+
+@pytest.mark.parametrize("number", range(40))
+def test_mutants_of_rows(number: int) -> None:
+    run_mutant_of_a_row(number)
+
+
+def test_rows_of_another_program_do_not_go_round(database: Database) -> None:
+    database.add(ROW)
+    with database._changing() as connection:
+        connection.execute("UPDATE results SET seconds = 'x'")
+    assert database.tuned(ROW.operator, ROW.machine) == {}

@@ -15,11 +15,12 @@ from taskc.backend.cpu.cost import count_text
 from taskc.backend.cpu.emit import PRINT, PRINTER, Emitter, emitted
 from taskc.backend.cpu.entry import call_of_kernel, entry_text
 from taskc.backend.cpu.function import python_function
+from taskc.backend.cpu.kept import Object, object_of
 from taskc.backend.cpu.math import math_function
-from taskc.backend.cpu.module import DUE, GO_ON, LOOK, module_text, optimized
+from taskc.backend.cpu.module import DUE, GO_ON, LOOK, head_text, module_text, optimized
 from taskc.backend.cpu.pool import pool
 from taskc.backend.cpu.printing import writer
-from taskc.backend.cpu.processor import Processor
+from taskc.backend.cpu.processor import Processor, host
 from taskc.backend.cpu.unpacking import Called, has_entry
 from taskc.backend.packing import packed
 from taskc.errors import CompileError, Location
@@ -80,8 +81,6 @@ def llvm_text(lean: ir.Kernel, processor: Processor) -> tuple[str, Emitter]:
     block, emitter = emitted(lean, processor, math_function)
     parts = [block]
     parts.append(count_text(lean, emitter.values.vectors))
-    if has_entry(lean):
-        parts.append(entry_text(lean, call_of_kernel(lean, emitter.privates.scratch)))
     return module_text(lean, processor, parts), emitter
 
 
@@ -131,13 +130,12 @@ class Loaded:
     def __init__(self, kernel: ir.Kernel, compiled: Compiled) -> None:
         self.kernel = kernel
         self.compiled = compiled
-        exported = ["job", "count", *(["entry", "context"] if compiled.has_entry else [])]
         names = {DUE: "due", LOOK: "look", GO_ON: "go_on"}
         imported = {name: pool().library[it] for name, it in names.items()}
         if compiled.prints:
             self._writer = writer(compiled.prints)  # which code calls
             imported.update({PRINT: pool().library["print"], PRINTER: id(self._writer)})
-        self.library = jit.load_object(compiled.code, kernel.name, exported, imported)
+        self.library = jit.load_object(compiled.code, kernel.name, ["job", "count"], imported)
         self._count = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(self.library["count"])
         # The threads are made when there is something to run.
         self._run: Callable[..., int] | None = None
@@ -177,7 +175,16 @@ class Loaded:
         """
         if not self.compiled.has_entry:
             return None
-        return python_function(self.kernel, self.library, [pool().run], slow, failed)
+        kernel, made = self.kernel, self.library
+        addresses = [pool().run, made["job"], made["count"], self.compiled.scratch]
+        library = jit.load_object(entry_object(kernel).code, kernel.name, ["entry", "context"])
+        return python_function(kernel, library, addresses, slow, failed, needs=made)
+
+
+def entry_object(kernel: ir.Kernel) -> Object:
+    """The compiled code by which Python calls kernels with these parameters; it is given four addresses."""
+    text = entry_text(kernel, call_of_kernel(kernel), 4)
+    return object_of("kernel", f"{head_text(host())}\n{text}\n")
 
 
 def refuse(kernel: ir.Kernel) -> None:

@@ -106,19 +106,26 @@ def context_size(called: Called) -> int:
     return known + 2 * len(viewed_of(called))
 
 
-def call_of_kernel(kernel: Kernel, scratch: int) -> str:
-    """`call` for a kernel whose blocks have so many bytes of shared memory."""
+def call_of_kernel(kernel: Kernel) -> str:
+    """`call` for any kernel with these parameters: its job, count and bytes of scratch are in the context."""
     status = len(kernel.parameters) + len(kernel.dimensions)
+    first = context_size(kernel)
+    job, count, scratch = [
+        f"getelementptr (ptr, ptr @context, i64 {place})" for place in range(first, first + 3)
+    ]
     return f"""\
 define internal i64 @call(ptr %words) {{
   %status = getelementptr i64, ptr %words, i64 {status}
   store i64 0, ptr %status
-  %signed = call i64 @count(ptr %words)
+  %count = load ptr, ptr {count}
+  %signed = call i64 %count(ptr %words)
   %share = icmp sgt i64 %signed, 0
   %blocks = call i64 @llvm.abs.i64(i64 %signed, i1 false)
   %run = load ptr, ptr @context
+  %job = load ptr, ptr {job}
+  %scratch = load i64, ptr {scratch}
   %state = call ptr @PyEval_SaveThread()
-  %result = call i32 %run(ptr @job, i64 %blocks, ptr %words, i64 {scratch}, i1 %share)
+  %result = call i32 %run(ptr %job, i64 %blocks, ptr %words, i64 %scratch, i1 %share)
   call void @PyEval_RestoreThread(ptr %state)
   %ran = icmp eq i32 %result, 0
   %number = load i64, ptr %status
@@ -151,7 +158,7 @@ missing:
 }}"""
 
 
-def entry_text(called: Called, call: str, addresses: int = 1) -> str:
+def entry_text(called: Called, call: str, addresses: int) -> str:
     """`entry`, which hands the words of all arguments to `call`.
 
     call       a function that returns 0, the number of an assertion that failed, GIVEN_UP, or less than 0 where it

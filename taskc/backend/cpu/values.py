@@ -21,6 +21,7 @@ from taskc.backend.cpu.builder import (
 from taskc.backend.cpu.elementwise import Elementwise
 from taskc.backend.cpu.groups import Groups, is_pure
 from taskc.backend.cpu.memory import LaneAddress, Memory, Private, PrivateMemory, shared_bytes
+from taskc.backend.cpu.segments import Segment, segments_of
 from taskc.backend.lanes import LaneForms
 from taskc.errors import InternalError, assert_never
 from taskc.ir import nodes as ir
@@ -220,7 +221,21 @@ class Values:
             copy = self.copy_of(tensor)
             return self.privates.load(self.stored[tensor], copy, self.private_index(indices))
         place = self.place(tensor, indices)
+        if place.offsets is None:
+            segments = segments_of(indices[0], self) if tensor.swizzle is None else None
+            if segments is not None:
+                return self._read_segments(tensor, segments)
         return self.memory.load(place, self.guard, self.active())
+
+    def _read_segments(self, tensor: Tensor, segments: list[Segment]) -> Value:
+        elementwise, active, made = self.elementwise, self.active(), None
+        for segment in segments:
+            mask = self.both(active, segment.lanes)
+            loaded = self.memory.load(self.place(tensor, (segment.index,)), self.guard, mask)
+            loaded = elementwise.splat(loaded, self.lanes)
+            made = loaded if made is None else elementwise.select(segment.lanes, loaded, made)
+        assert made is not None
+        return made
 
     def active(self) -> Value | None:
         """The lanes that take part, as a mask, or None for all."""

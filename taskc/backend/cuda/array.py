@@ -18,6 +18,7 @@ from taskc.backend.cuda import copies
 from taskc.backend.cuda.api import DeviceError
 from taskc.backend.cuda.context import context, device_of
 from taskc.backend.cuda.export import capsule_of
+from taskc.backend.cuda.libraries import library_of
 from taskc.backend.cuda.memory import Borrowed, Memory
 from taskc.backend.cuda.streams import LEGACY, Stream, current_stream, stream_of
 from taskc.ir.types import DType, TensorType
@@ -98,8 +99,9 @@ class Array:
         for memory in (self.memory, source.memory):
             memory.ready(stream)
             memory.used(stream)
-        if stream.recorder is not None:
-            stream.recorder.keep(self, source)
+        recorder = stream.recorder
+        if recorder is not None:
+            recorder.keep(self, source)
         item = source.dtype.itemsize
         copies.on_device(self.pointer, source.pointer, source.shape, source.strides, item, stream)
 
@@ -278,14 +280,14 @@ def from_dlpack(values: Any, *, stream: Stream | None = None) -> Array:
     owner = context(number)
     consumer = stream or current_stream(owner, library_of(values))
     # What is captured can't wait for what isn't: then there is nothing to be ordered.
-    number = (consumer.number or LEGACY) if consumer.recorder is None else -1
+    number = -1 if consumer.is_capturing else consumer.number or LEGACY
     given = dlpack.exported(values, stream=number)
     item = given.dtype.itemsize
     return Array(
         given.pointer,
         given.shape,
         given.dtype,
-        Borrowed(owner, consumer, given.capsule),
+        Borrowed(owner, consumer, given.capsule, values),
         tuple([stride * item for stride in given.strides]),
         is_read_only=given.is_read_only,
     )
@@ -300,9 +302,9 @@ def _from_interface(values: Any, stream: Stream | None) -> Array:
     shape, dtype = tuple(given["shape"]), np.dtype(given["typestr"])
     owner = context(ordinal_of(values))
     consumer = stream or current_stream(owner, library_of(values))
-    if given.get("stream") is not None and consumer.recorder is None:
+    if given.get("stream") is not None and not consumer.is_capturing:
         consumer.wait(stream_of(owner, given["stream"]))
-    memory = Borrowed(owner, consumer, values)
+    memory = Borrowed(owner, consumer, values, values)
     strides = given.get("strides")
     return Array(
         pointer or 0,
@@ -322,11 +324,6 @@ def ordinal_of(values: Any) -> int:
         return dlpack.device_of(values)[1]
     pointer = values.__cuda_array_interface__["data"][0]
     return device_of(pointer) if pointer else 0
-
-
-def library_of(values: Any) -> str:
-    """The library whose array this is."""
-    return type(values).__module__.partition(".")[0]
 
 
 def _is_foreign(values: Any) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import suppress
+from functools import partial
 
 from taskc.backend.cuda.context import Context
 from taskc.backend.cuda.streams import Stream
@@ -28,14 +29,16 @@ class Word:
     def __del__(self) -> None:
         if hasattr(self, "pointer") and not sys.is_finalizing():
             with suppress(Exception):  # nobody to tell
-                self.context.free(self.pointer, 0, ordered=False)
+                free = partial(self.context.free, self.pointer, 0, ordered=False)
+                self.context.parking.add(free, None)
 
 
 def arrivals_of(context: Context, stream: Stream) -> int:
     """The address of the word for a launch in a stream."""
-    if stream.recorder is not None:
+    recorder = stream.recorder
+    if recorder is not None:
         captured = Word(context, stream)
-        stream.recorder.keep(captured)
+        recorder.keep(captured)
         return captured.pointer
     word: Word | None = getattr(stream.of_thread, "arrivals", None)
     if word is None:

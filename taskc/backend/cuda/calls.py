@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 
 from taskc.backend.cuda.api import DeviceError
-from taskc.backend.cuda.array import Array, Packed, asarray, empty, library_of, ordinal_of
+from taskc.backend.cuda.array import Array, Packed, asarray, empty, ordinal_of
 from taskc.backend.cuda.context import context
 from taskc.backend.cuda.copies import from_host, to_host
 from taskc.backend.cuda.launch import Loaded
+from taskc.backend.cuda.libraries import library_of
 from taskc.backend.cuda.program import LoadedProgram
 from taskc.backend.cuda.streams import Stream, current_stream
 from taskc.backend.packing import packed

@@ -9,6 +9,7 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from taskc.backend.cuda.api import Api, DeviceError, api
+from taskc.backend.cuda.parking import Parking
 from taskc.ir.target import GPUS
 
 # The target that is lowered for, by compute capability.
@@ -40,14 +41,15 @@ class Context:
         self.shared_bytes = self._attribute("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN")
         self.cache_bytes = self._attribute("L2_CACHE_SIZE")
         self.memory_bytes = api.cuDeviceTotalMem(self.device)
-        self._has_pools = bool(self._attribute("MEMORY_POOLS_SUPPORTED"))
+        has_pools = bool(self._attribute("MEMORY_POOLS_SUPPORTED"))
         self.handle = api.cuDevicePrimaryCtxRetain(self.device)
         self.number = int(self.handle)
         # By their numbers. Those of other libraries may be met again and are kept.
         self.streams: WeakValueDictionary[int, Any] = WeakValueDictionary()
         self.foreign_streams: list[Any] = []
         self.encoders: dict[str, Any] = {}  # of tensor maps, once they have been looked up
-        self._keep_freed_memory()
+        self.parking = Parking(self)
+        self._pool = self._own_pool() if has_pools else None
 
     def _attribute(self, name: str) -> int:
         attribute = getattr(self.api.driver.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}")
@@ -66,13 +68,20 @@ class Context:
             )
         return found
 
-    def _keep_freed_memory(self) -> None:
-        """What is freed stays with the process: getting it anew from the system takes a millisecond."""
-        if self._has_pools:
-            pool = self.api.cuDeviceGetDefaultMemPool(self.device)
-            threshold = self.api.driver.CUmemPool_attribute.CU_MEMPOOL_ATTR_RELEASE_THRESHOLD
-            value = self.api.driver.cuuint64_t((1 << 64) - 1)
-            self.api.cuMemPoolSetAttribute(pool, threshold, value)
+    def _own_pool(self) -> Any:
+        """A pool whose freed memory stays with the process: getting it anew from the system takes a millisecond.
+
+        The device's default pool belongs to all libraries of the process, and stays as they have set it.
+        """
+        driver = self.api.driver
+        properties = driver.CUmemPoolProps()
+        properties.allocType = driver.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
+        properties.location.type = driver.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+        properties.location.id = self.ordinal
+        pool = self.api.cuMemPoolCreate(properties)
+        threshold = driver.CUmemPool_attribute.CU_MEMPOOL_ATTR_RELEASE_THRESHOLD
+        self.api.cuMemPoolSetAttribute(pool, threshold, driver.cuuint64_t((1 << 64) - 1))
+        return pool
 
     @contextmanager
     def current(self) -> Iterator[None]:
@@ -94,15 +103,25 @@ class Context:
 
     def allocate(self, size: int, stream: int, *, ordered: bool) -> int:
         """Memory of so many bytes. `ordered`: it is there for what comes later in the stream."""
+        self.parking.sweep()
         with self.current():
-            if ordered and self._has_pools:
-                return int(self.api.cuMemAllocAsync(size, stream))
-            return int(self.api.cuMemAlloc(size))
+            if ordered and self._pool is not None:
+                return int(self.api.cuMemAllocFromPoolAsync(size, self._pool, stream))
+            # A thread that captures may not allocate, unless it says that it knows: the graph won't do it again.
+            relaxed = self.api.driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
+            before = self.api.cuThreadExchangeStreamCaptureMode(relaxed)
+            try:
+                return int(self.api.cuMemAlloc(size))
+            finally:
+                self.api.cuThreadExchangeStreamCaptureMode(before)
 
     def free(self, pointer: int, stream: int, *, ordered: bool) -> None:
-        """Gives memory back, once what is in the stream has ended."""
+        """Give memory back once what is in the stream has ended. Nothing may be captured there.
+
+        If not `ordered`, nothing may be captured anywhere.
+        """
         with self.current():
-            if ordered and self._has_pools:
+            if ordered and self._pool is not None:
                 self.api.cuMemFreeAsync(pointer, stream)
             else:  # waits for the device
                 self.api.cuMemFree(pointer)
@@ -112,6 +131,7 @@ class Context:
         with self.current():
             self.api.cuCtxSynchronize()
         self.api.forget(None)
+        self.parking.sweep()
         for stream in list(self.streams.values()):
             stream.check_assertions()
 

@@ -13,11 +13,12 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from taskc.backend.cuda.array import Array, Packed, asarray, library_of
+from taskc.backend.cuda.array import Array, Packed, asarray
 from taskc.backend.cuda.launch import Loaded, PreparedLaunch
-from taskc.backend.cuda.memory import Memory
+from taskc.backend.cuda.libraries import library_of, note_use
+from taskc.backend.cuda.memory import Memory, is_own, keep_borrowed
 from taskc.backend.cuda.program import LoadedProgram, ProgramForm
-from taskc.backend.cuda.streams import current_stream
+from taskc.backend.cuda.streams import Stream, current_stream, is_entered, order_after
 from taskc.ir.extents import extent_value
 from taskc.ir.nodes import Tensor
 from taskc.ir.program import bind_dimensions
@@ -76,7 +77,8 @@ class _Known:
     sizes    bytes of each argument
     written  the arguments that are written
     made     shapes, types and bytes of the outputs that the call makes
-    library  whose current stream it is
+    foreign  the arguments of other libraries
+    libraries  those of them: the call goes into the current stream of the first one
     of_torch  an argument is a tensor of PyTorch's, and so is what the call makes
     """
 
@@ -85,7 +87,8 @@ class _Known:
     sizes: list[int]
     written: list[int]
     made: list[tuple[tuple[int, ...], np.dtype[Any], int]]
-    library: str
+    foreign: list[int]
+    libraries: tuple[str, ...]
     of_torch: bool
     returned: int | None
 
@@ -103,7 +106,12 @@ class _Known:
 
     def run(self, arguments: Sequence[Any], pointers: list[int]) -> Any:
         owner = self.form.loaded.context
-        stream = current_stream(owner, self.library)
+        libraries = self.libraries
+        stream = current_stream(owner, libraries[0] if libraries else "")
+        # Else the stream is the library's own, which orders what it has put there itself.
+        is_lent = len(libraries) > 1 or (len(libraries) == 1 and is_entered())
+        if is_lent:
+            order_after(owner, libraries, stream)
         for argument in arguments:
             if isinstance(argument, Array):
                 argument.memory.used(stream)
@@ -120,6 +128,8 @@ class _Known:
         unused = iter(fresh)
         passed = [pointers[k] if k is not None else next(unused) for k in self.order]
         self.form.launch(passed, stream, (*arguments, *made))
+        if is_lent:
+            self._keep_lent(arguments, stream)
         if self.of_torch:
             for number in self.written:
                 if is_tensor(arguments[number]):
@@ -127,6 +137,17 @@ class _Known:
         if self.returned is not None:
             return arguments[self.returned]
         return None if not made else made[0] if len(made) == 1 else tuple(made)
+
+    def _keep_lent(self, arguments: Sequence[Any], stream: Stream) -> None:
+        """What other libraries own stays until the stream is done with it."""
+        if stream.is_capturing:
+            return
+        lent = [arguments[number] for number in self.foreign]
+        others = [one for one in lent if not is_own(one, stream)]
+        device = stream.context.ordinal
+        borrowed = [one for one in others if not note_use(one, stream.number, device)]
+        if borrowed:
+            keep_borrowed(borrowed, (stream,))
 
 
 def _known(loaded: Loaded | LoadedProgram, arguments: Sequence[Any], given: int) -> _Known | None:
@@ -154,14 +175,16 @@ def _known(loaded: Loaded | LoadedProgram, arguments: Sequence[Any], given: int)
         else:
             shapes.append(views[number].shape)
     dimensions = {one: sizes[one] for one in loaded.dimensions}
-    libraries = [library_of(one) for one in arguments if not isinstance(one, Array)]
+    foreign = [number for number, one in enumerate(arguments) if not isinstance(one, Array)]
+    libraries = tuple(dict.fromkeys([library_of(arguments[number]) for number in foreign]))
     return _Known(
         loaded.form(tuple(shapes), dimensions),
         order,
         [view.nbytes for view in views],
         [k for item, k in zip(parameters, order, strict=True) if k is not None and _written(item)],
         made,
-        libraries[0] if libraries else "",
+        foreign,
+        libraries,
         "torch" in libraries,
         given if len(arguments) > given else None,
     )

@@ -87,7 +87,9 @@ class Expressions:
                 parts = [self(part, CHOICE + 1) for part in (condition, then, otherwise)]
                 return f"{parts[0]} ? {parts[1]} : {parts[2]}", CHOICE
             case ir.Cast(operand=operand, dtype=dtype):
-                return self.converted(self.text(operand), operand.dtype, dtype)
+                is_near = operand.dtype is f32 and dtype in COMPUTED_IN_F32
+                text = self._near(operand, dtype) if is_near else self.text(operand)
+                return self.converted(text, operand.dtype, dtype)
             case ir.Bitcast(operand=operand, dtype=dtype):
                 for named in {operand.dtype, dtype}.intersection(STRUCTURES):
                     self.use(named.name)
@@ -295,7 +297,7 @@ class Expressions:
                 bits = f"{self(operand, PRIMARY)}.bits"
                 change = "^ 0x8000" if operator == "-" else "& 0x7fff"
                 return f"{self._structure(dtype)}{{(u16)({bits} {change})}}", PRIMARY
-            text = self._of_float(operator, ir.Cast(operand, f32), f32)
+            text = self._near(ir.Unary(operator, ir.Cast(operand, f32)), dtype)
             return text if operator == "isnan" else self.converted(text, f32, dtype)
         if operator == "-":
             return f"-{self(operand, PRIMARY)}", UNARY
@@ -307,6 +309,18 @@ class Expressions:
         if operator in _FUNCTIONS:
             return self._function(_FUNCTIONS[operator], dtype, operand)
         raise InternalError(f"no CUDA code for {operator} of {dtype}")
+
+    def _near(self, node: Expression, dtype: DType) -> Text:
+        """An f32 that will be rounded to 16 bits, and nothing else: its factors needn't be nearer than that."""
+        match node:
+            case ir.Unary(operator="gelu", operand=operand):
+                return self.call(f"gelu_for_{dtype}", operand)
+            case ir.Unary(operator="sigmoid", operand=operand):
+                return self.call("fast_sigmoid", operand)
+            case ir.Binary(operator="*", left=left, right=right):
+                factors = self._near(left, dtype), self._near(right, dtype)
+                return f"{_at(factors[0], PRODUCT)} * {_at(factors[1], PRODUCT + 1)}", PRODUCT
+        return self.text(node)
 
     def _structure(self, dtype: DType) -> str:
         self.use(dtype.name)

@@ -38,18 +38,19 @@ class Graph:
         api = self.context.api
         # Other threads, and allocations, go on as ever.
         mode = api.driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
-        with self.context.current(), stream:
-            stream.recorder = self
+        with self.context.current(), stream, self.context.parking.capture():
             api.cuStreamBeginCapture(stream.number, mode)
+            stream.captured_by = self
             try:
                 self.result = function()
             except BaseException:
-                stream.recorder = None
                 with suppress(Exception):  # a capture that was cut short has its own error
                     api.cuGraphDestroy(api.cuStreamEndCapture(stream.number))
                 raise
-            stream.recorder = None
-            graph = api.cuStreamEndCapture(stream.number)
+            else:
+                graph = api.cuStreamEndCapture(stream.number)
+            finally:
+                stream.captured_by = None
             try:
                 self._executable = api.cuGraphInstantiate(graph, 0)
             finally:
@@ -59,10 +60,10 @@ class Graph:
     def replay(self, stream: Stream | None = None) -> None:
         """Runs it once more, in a stream: the current one if none is given."""
         stream = stream or current_stream(self.context)
-        with self.context.current():
-            self.context.api.cuGraphLaunch(self._executable, stream.number)
         for memory in self._memories:
             memory.used(stream)
+        with self.context.current():
+            self.context.api.cuGraphLaunch(self._executable, stream.number)
         for name in self._names:
             self.context.api.launched.append((stream.number, name))
         stream.assertions.update(self._looks)

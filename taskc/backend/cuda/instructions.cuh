@@ -27,6 +27,44 @@ __device__ __forceinline__ f32 fast_exp2(f32 x) {
     return result;
 }
 
+//: fast_sigmoid fast_exp2
+__device__ __forceinline__ f32 fast_sigmoid(f32 x) {  // within 2^-17 of its magnitude; may be 0 below 2^-122
+    f32 result;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(1.0f + fast_exp2(x * -1.44269504f)));
+    return result;
+}
+
+//: times_normal fast_exp2
+// x Phi(x), if 2^exponent is Phi(-|x|): a polynomial in |x| that falls to -inf, so that infinities come out as they are.
+__device__ __forceinline__ f32 times_normal(f32 x, f32 exponent) {
+    f32 tail = fast_exp2(exponent);
+    return x * (x > 0.0f ? 1.0f - tail : tail);
+}
+
+//: gelu_for_f16 times_normal
+// Within 2^-13.4 of its magnitude, or of 2^-14 where it is less than that, the least normal number of f16.
+__device__ __forceinline__ f32 gelu_for_f16(f32 x) {
+    f32 size = fabsf(x);
+    f32 sum = __fmaf_rn(size, -3.20521183e-4f, 5.82741713e-3f);
+    sum = __fmaf_rn(size, sum, -4.82378528e-2f);
+    sum = __fmaf_rn(size, sum, -4.64119732e-1f);
+    sum = __fmaf_rn(size, sum, -1.14917684f);
+    return times_normal(x, __fmaf_rn(size, sum, -1.00012064f));
+}
+
+//: gelu_for_bf16 times_normal
+// Within 2^-10.8 of its magnitude; it may be 0 where that is below 2^-122.
+__device__ __forceinline__ f32 gelu_for_bf16(f32 x) {
+    f32 size = fabsf(x);
+    f32 sum = __fmaf_rn(size, -3.19481103e-7f, 1.78167793e-5f);
+    sum = __fmaf_rn(size, sum, -4.18454176e-4f);
+    sum = __fmaf_rn(size, sum, 5.45583432e-3f);
+    sum = __fmaf_rn(size, sum, -4.44067046e-2f);
+    sum = __fmaf_rn(size, sum, -4.72945988e-1f);
+    sum = __fmaf_rn(size, sum, -1.14293265f);
+    return times_normal(x, __fmaf_rn(size, sum, -1.00078189f));
+}
+
 //: to_f32.f16 f16
 __device__ __forceinline__ f32 to_f32(f16 x) {
     f32 result;
@@ -194,18 +232,39 @@ __device__ __forceinline__ i32 of_first_lane(i32 x) { return __shfl_sync(0xfffff
 //: barrier_block
 __device__ __forceinline__ void barrier_block() { __syncthreads(); }
 
-//: barrier_grid
+//: spins
+// One more turn of a wait, which nobody watches.
+__device__ __forceinline__ void spins(u64& since, u32 wait, u32 parity) {}
+
+//: spins.watched
+__device__ u32* hang;  // in the CPU's memory
+__device__ u32 is_hanging;
+__device__ __forceinline__ void spins(u64& since, u32 wait, u32 parity) {
+    u64 now;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+    if (since == 0) since = now;
+    if (now - since < WATCHED_NANOSECONDS || atomicCAS(&is_hanging, 0u, 1u) != 0) return;
+    volatile u32* words = hang;
+    words[1] = blockIdx.x, words[2] = threadIdx.x / 32, words[3] = wait, words[4] = parity;
+    words[0] = 1;
+    __threadfence_system();
+    asm volatile("trap;");
+}
+
+//: barrier_grid spins
 // Each block adds 1 to the counter, block 0 so much that the highest bit changes when all have come. The other
 // bits are 0 then: so is the next barrier's counter, whether this launch or a later one comes to it.
-__device__ __forceinline__ void barrier_grid(u32* arrivals) {
+__device__ __forceinline__ void barrier_grid(u32* arrivals, u32 wait = 0) {
     const u32 highest = 1u << 31;
     __syncthreads();
     if (threadIdx.x == 0) {
         const u32 mine = blockIdx.x == 0 ? highest - (gridDim.x - 1) : 1;
         u32 before, now;
+        u64 since = 0;
         asm volatile("atom.acq_rel.gpu.add.u32 %0, [%1], %2;" : "=r"(before) : "l"(arrivals), "r"(mine) : "memory");
         do {
             asm volatile("ld.acquire.gpu.u32 %0, [%1];" : "=r"(now) : "l"(arrivals) : "memory");
+            spins(since, wait, 0);
         } while (((before ^ now) & highest) == 0);
     }
     __syncthreads();
@@ -259,6 +318,14 @@ __device__ __forceinline__ void mbarrier_init(u64* barrier, u32 arrivals) {
     asm volatile("fence.mbarrier_init.release.cluster;\n\tfence.proxy.async.shared::cta;" ::: "memory");
 }
 
+//: mbarrier_forget shared_address
+// What is set up once more is taken back first: `known` has a bit for each place that the thread has set up.
+__device__ __forceinline__ void mbarrier_forget(u64* barrier, u32& known, u32 place) {
+    if (known >> place & 1)
+        asm volatile("mbarrier.inval.shared.b64 [%0];" :: "r"(shared_address(barrier)) : "memory");
+    known |= 1u << place;
+}
+
 //: mbarrier_arrive shared_address
 __device__ __forceinline__ void mbarrier_arrive(u64* barrier) {
     asm volatile("{ .reg .b64 state; mbarrier.arrive.shared.b64 state, [%0]; }"
@@ -293,34 +360,43 @@ __device__ __forceinline__ void mbarrier_expect(u64* barrier, u32 rank, u32 byte
                  :: "r"(shared_address(barrier)), "r"(rank), "r"(bytes) : "memory");
 }
 
-//: mbarrier_wait shared_address
-__device__ __forceinline__ void mbarrier_wait(u64* barrier, u32 parity) {
+//: mbarrier_wait shared_address spins
+__device__ __forceinline__ void mbarrier_wait(u64* barrier, u32 parity, u32 wait = 0) {
     const u32 together = __activemask();
     u32 done = 0;
-    while (!done)
+    u64 since = 0;
+    while (!done) {
         asm volatile("{ .reg .pred p; mbarrier.test_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
                      : "=r"(done) : "r"(shared_address(barrier)), "r"(parity & 1) : "memory");
+        spins(since, wait, parity & 1);
+    }
     __syncwarp(together);  // a lane that ran ahead could end the next phase, unseen by the others
 }
 
-//: mbarrier_wait.bulk shared_address
-__device__ __forceinline__ void mbarrier_wait(u64* barrier, u32 parity) {
+//: mbarrier_wait.bulk shared_address spins
+__device__ __forceinline__ void mbarrier_wait(u64* barrier, u32 parity, u32 wait = 0) {
     const u32 together = __activemask();
     u32 done = 0;
-    while (!done)
+    u64 since = 0;
+    while (!done) {
         asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
                      : "=r"(done) : "r"(shared_address(barrier)), "r"(parity & 1) : "memory");
+        spins(since, wait, parity & 1);
+    }
     __syncwarp(together);  // a lane that ran ahead could end the next phase, unseen by the others
 }
 
-//: mbarrier_wait_for_cluster shared_address
-__device__ __forceinline__ void mbarrier_wait_for_cluster(u64* barrier, u32 parity) {
+//: mbarrier_wait_for_cluster shared_address spins
+__device__ __forceinline__ void mbarrier_wait_for_cluster(u64* barrier, u32 parity, u32 wait = 0) {
     const u32 together = __activemask();
     u32 done = 0;
-    while (!done)
+    u64 since = 0;
+    while (!done) {
         asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2;"
                      " selp.u32 %0, 1, 0, p; }"
                      : "=r"(done) : "r"(shared_address(barrier)), "r"(parity & 1) : "memory");
+        spins(since, wait, parity & 1);
+    }
     __syncwarp(together);  // a lane that ran ahead could end the next phase, unseen by the others
 }
 
@@ -462,27 +538,27 @@ template <class T, class F> __device__ __forceinline__ T update(T* place, F comb
     }
 }
 
-//: packed words_of
-template <class T> __device__ __forceinline__ u32 packed2(const T* parts) {
-    return bits_as<u32>(parts[0]) | bits_as<u32>(parts[1]) << 16;
-}
-template <class T> __device__ __forceinline__ u32 packed4(const T* parts) {
-    return bits_as<u32>(parts[0]) | bits_as<u32>(parts[1]) << 8 | bits_as<u32>(parts[2]) << 16
-        | bits_as<u32>(parts[3]) << 24;
+//: packed
+// Registers of 4 bytes are copied whole: the compiler would not put their parts together again.
+template <class T> __device__ __forceinline__ u32 packed(const T* parts) {
+    u32 word;
+    memcpy(&word, parts, 4);
+    return word;
 }
 
-//: packed_whole words_of
+//: store_word
+template <class T> __device__ __forceinline__ void store_word(T* parts, u32 word) { memcpy(parts, &word, 4); }
+
+//: packed_whole packed
 template <int count> struct Packed { u32 words[count]; };
 template <class T, int count> __device__ __forceinline__ auto packed_whole(const T (&parts)[count]) {
     constexpr int together = 4 / sizeof(T);
-    Packed<count / together> packed;
+    Packed<count / together> whole;
 #pragma unroll
     for (int i = 0; i < count / together; ++i) {
-        u32 word = 0;
-#pragma unroll
-        for (int j = 0; j < together; ++j) word |= bits_as<u32>(parts[i * together + j]) << (8 * sizeof(T) * j);
+        u32 word = packed(parts + i * together);
         asm volatile("" : "+r"(word));  // it is computed here, not between products in flight
-        packed.words[i] = word;
+        whole.words[i] = word;
     }
-    return packed;
+    return whole;
 }

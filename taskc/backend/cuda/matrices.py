@@ -122,10 +122,7 @@ def descriptor(placement: Placement) -> tuple[int, int, int]:
 
 def words(name: str, dtype: DType, count: int) -> list[str]:
     """The registers of a fragment of so many elements."""
-    if dtype is tf32:
-        return [f"tc::bits_of({name}[{i}])" for i in range(count)]
-    per_word = 4 // dtype.nbytes
-    return [f"tc::packed{per_word}({name} + {i})" for i in range(0, count, per_word)]
+    return [f"tc::packed({name} + {i})" for i in range(0, count, 4 // dtype.nbytes)]
 
 
 def _accumulators(row: MatrixInstruction) -> str:
@@ -143,4 +140,4 @@ def _function(row: MatrixInstruction, name: str, parameters: str, body: list[str
 def _needs(row: MatrixInstruction) -> Iterator[str]:
     if row.operand in STRUCTURES:
         yield row.operand.name
-    yield "bits32" if row.operand is tf32 else "packed"
+    yield "packed"

@@ -31,9 +31,8 @@ def matrix_move(row: MatrixMove, dtype: DType) -> Entry:
             f"u32 w[{row.count}];",
             f'asm volatile("{instruction} {{{registers}}}, [%{row.count}];"',
             f'             : {results} : "r"(shared_address(line)) : "memory");',
-            *_unpacked(dtype, row.count),
+            "memcpy(to, w, sizeof(w));",
         ]
-        needs += ["bits32"] if dtype.nbytes == 4 and dtype.is_float else []
     else:
         registers = ", ".join([f"%{i + 1}" for i in numbers])
         parts = words("from", dtype, row.count * 4 // dtype.nbytes)
@@ -43,24 +42,8 @@ def matrix_move(row: MatrixMove, dtype: DType) -> Entry:
             f'asm volatile("{instruction} [%0], {{{registers}}};"',
             f'             :: "r"(shared_address(line)), {inputs} : "memory");',
         ]
-        needs += ["bits32" if dtype.nbytes == 4 else "packed"]
+        needs += ["packed"]
     needs += [dtype.name] if dtype in STRUCTURES else []
     lines = [f"__device__ __forceinline__ void {name}({parameters}) {{"]
     lines += [f"    {line}" for line in body]
     return Entry(name, tuple(needs), "\n".join([*lines, "}"]))
-
-
-def _unpacked(dtype: DType, count: int) -> list[str]:
-    """The elements that are in 4 bytes each."""
-    size = dtype.nbytes
-    if size == 4:
-        whole = "tc::f32_of({})" if dtype.is_float else f"({dtype}){{}}"
-        return [f"to[{i}] = {whole.format(f'w[{i}]')};" for i in range(count)]
-    per_word = 4 // size
-    bits = f"u{8 * size}"
-    part = f"({bits})(w[i / {per_word}] >> i % {per_word} * {8 * size})"
-    made = f"{dtype}{{{part}}}" if dtype in STRUCTURES else f"({dtype}){part}"
-    return [
-        "#pragma unroll",
-        f"for (int i = 0; i < {count * per_word}; ++i) to[i] = {made};",
-    ]

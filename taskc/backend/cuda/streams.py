@@ -15,6 +15,7 @@ from threading import local
 from typing import Any, Protocol
 
 from taskc.backend.cuda.context import Context, context
+from taskc.backend.cuda.libraries import current_number
 
 LEGACY = 1  # how DLPack and __cuda_array_interface__ write the legacy default stream
 
@@ -59,7 +60,7 @@ class Stream:
     def _bind(self, owner: Context, number: int, *, is_ours: bool) -> None:
         self.context = owner
         self.number = number
-        self.recorder: Recorder | None = None
+        self.captured_by: Recorder | None = None
         # What looks, once the stream has been waited for, whether an assertion has failed.
         self.assertions: dict[Callable[[], None], None] = {}
         self.of_thread = local()  # what each thread has for its calls in the stream
@@ -68,18 +69,26 @@ class Stream:
     @property
     def is_capturing(self) -> bool:
         """What is put into it is captured, by a `Graph` or by another library, and doesn't run."""
-        if self._is_ours or not self.number:  # the legacy default stream can't be captured
-            return self.recorder is not None
+        if self.captured_by is not None or not self.number:  # the legacy default stream can't be
+            return self.captured_by is not None
         api = self.context.api
         with self.context.current():
             status = api.cuStreamIsCapturing(self.number)
         return bool(status != api.driver.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_NONE)
+
+    @property
+    def recorder(self) -> Recorder | None:
+        """The one that captures what is put into it: a `Graph`, or another library; None: nobody does."""
+        if self.captured_by is None and self.is_capturing:
+            return ForeignCapture(self)
+        return self.captured_by
 
     def synchronize(self) -> None:
         """Waits for all that is in the stream; says what went wrong in it."""
         with self.context.current():
             self.context.api.cuStreamSynchronize(self.number)
         self.context.api.forget(self.number)
+        self.context.parking.sweep()
         self.check_assertions()
 
     def check_assertions(self) -> None:
@@ -123,6 +132,24 @@ class Stream:
                 self.context.api.cuStreamDestroy(self.number)
 
 
+class ForeignCapture:
+    """The capture of another library, whose graph keeps what is put into the stream."""
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+
+    def keep(self, *things: object) -> None:
+        owner = self._stream.context
+        with owner.current():
+            _, _, graph, *_ = owner.api.cuStreamGetCaptureInfo(self._stream.number)
+            owner.parking.keep_with(graph, things)
+
+    def launched(self, name: str, look: Callable[[], None] | None, kept: Sequence[object]) -> None:
+        self.keep(*kept)
+        if look is not None:  # nobody tells when the graph runs
+            self._stream.assertions[look] = None
+
+
 class Event:
     """A point in a stream."""
 
@@ -164,8 +191,25 @@ def current_stream(owner: Context, library: str = "") -> Stream:
     for stream in reversed(_entered.get()):
         if stream.context is owner:
             return stream
-    number = _NUMBERS[library](owner.ordinal) if library in _NUMBERS else 0
+    number = current_number(library, owner.ordinal) or 0
     return owner.streams.get(number) or stream_of(owner, number)
+
+
+def order_after(owner: Context, libraries: Sequence[str], stream: Stream) -> None:
+    """Have a stream wait for what libraries have put into their own until now.
+
+    What is captured can't wait for anything outside: whoever captures it has waited.
+    """
+    numbers = {current_number(library, owner.ordinal) for library in libraries} - {None}
+    others = [stream_of(owner, number) for number in numbers if number is not None]
+    for other in others:
+        if other.number != stream.number and not stream.is_capturing:
+            stream.wait(other)
+
+
+def is_entered() -> bool:
+    """Whether a call's stream is that of a `with stream:`, and not that of its arrays' library."""
+    return bool(_entered.get())
 
 
 def stream_of(owner: Context, number: int) -> Stream:
@@ -179,15 +223,3 @@ def stream_of(owner: Context, number: int) -> Stream:
         owner.foreign_streams.append(made)
     assert isinstance(found, Stream)
     return found
-
-
-def _of_torch(device: int) -> int:
-    return int(sys.modules["torch"].cuda.current_stream(device).cuda_stream)
-
-
-def _of_cupy(device: int) -> int:
-    return int(sys.modules["cupy"].cuda.get_current_stream(device).ptr)
-
-
-# What is imported already is asked, and nothing is imported for it.
-_NUMBERS: dict[str, Callable[[int], int]] = {"torch": _of_torch, "cupy": _of_cupy}

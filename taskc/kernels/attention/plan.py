@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from math import ceil
 
-from taskc import CompileError, DType, Machine, Mapping, f64, repeat, spatial
+from taskc import CompileError, DType, Machine, Mapping, repeat, spatial
 from taskc.kernels.attention.problem import Problem
 from taskc.kernels.machine_facts import GPU, PROCESSOR
 from taskc.kernels.owners import VectorTile
@@ -118,25 +118,22 @@ def candidates(problem: Problem, machine: Machine) -> Iterable[FewQueries | Sche
 
 def _schedules(problem: Problem, machine: Machine) -> Iterator[Schedule]:
     """Tiles that leave registers for a row of queries and an element."""
-    lanes = _lanes(problem, machine)
+    lanes = max(4, machine.lanes)
     keys = problem.keys if isinstance(problem.keys, int) else PROCESSOR.attention_step_keys
     few = None
     if not isinstance(problem.length, int):
         few = _few_queries(replace(problem, length=1, share=1), machine)
+    vector = lanes // machine.lanes  # registers to one of the lanes, which are 4 at the least
     for rows, vectors in PROCESSOR.attention_tiles[machine.registers]:
         step = max(1, ceil(min(keys, PROCESSOR.attention_step_keys) / rows)) * rows
-        yield Schedule(rows, vectors, step, lanes, few)
+        yield Schedule(rows, max(1, vectors // vector), step, lanes, few)
 
 
 def _few_queries(problem: Problem, machine: Machine) -> FewQueries:
-    lanes, count = _lanes(problem, machine), problem.share * problem.length
+    lanes, count = max(4, machine.lanes), problem.share * problem.length
     held = machine.registers // 2
     together = max(2, held >> (count - 1).bit_length())
     return FewQueries(lanes, together, max(1, min(ceil(problem.results / lanes), held // count)))
-
-
-def _lanes(problem: Problem, machine: Machine) -> int:
-    return max(4, machine.lanes // (2 if problem.wide is f64 else 1))
 
 
 def _plans(problem: Problem, machine: Machine) -> list[Plan]:

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import taskc as tc
-from taskc import CompileError, DType, TensorType, boolean, f32, f64
+from taskc import CompileError, DType, TensorType, boolean
 from taskc.kernels.extents import require_numbers
+from taskc.kernels.precision import wide
 
 Extent = Any  # an int, or a tc.dim
 
@@ -37,7 +38,7 @@ class Problem:
     @property
     def wide(self) -> DType:
         """What is computed in."""
-        return f64 if self.dtype is f64 else f32
+        return wide(self.dtype)
 
     @property
     def heads(self) -> int:

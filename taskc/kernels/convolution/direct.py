@@ -22,7 +22,7 @@ from taskc import CompileError, TensorType, repeat, spatial
 from taskc.kernels.convolution.plan import Direct
 from taskc.kernels.convolution.problem import Problem
 from taskc.kernels.convolution.results import in_lines, store_of
-from taskc.kernels.images import Tiles, tiles_of_line
+from taskc.kernels.images import Tiles, results_inside, tiles_of_line
 
 Function = Callable[..., Any]
 _FEW = 2  # pixels of an edge, whose taps are inside together or are looked at one by one
@@ -35,7 +35,7 @@ class _Part:
     taps    columns of the filter, each with how far it moves a pixel's column in the image
     phase   of every `spread`-th result, the first
     before  tiles of other phases before these
-    is_open   where the line ends is known only at a call
+    is_open   which taps lie in the image is known only at a call, or differs from tile to tile
     """
 
     tiles: Tiles
@@ -139,14 +139,11 @@ def _parts(problem: Problem, plan: Direct) -> tuple[_Part, ...]:
         taps = tuple(problem.taps_of(phase))
         offsets = [offset for _, offset in taps] or [0]
 
-        def is_inside(
-            first: int, last: int, low: int = min(offsets), high: int = max(offsets)
-        ) -> bool:
-            return first * step + low >= 0 and last * step + high < width
-
         before = phase * ceil(columns / plan.pixels)
-        alike = tiles_of_line(columns, plan.pixels, is_inside)
-        found += [_Part(tiles, taps, phase, before) for tiles in alike]
+        inside = results_inside(width, step, min(offsets), max(offsets))
+        for tiles in tiles_of_line(columns, plan.pixels, inside):
+            are_many = tiles.count > 1 and not tiles.is_inside
+            found.append(_Part(tiles, taps, phase, before, is_open=are_many))
     return tuple(found)
 
 
@@ -158,7 +155,7 @@ def _are_rows_apart(problem: Problem, plan: Direct) -> bool:
 def _tile(problem: Problem, plan: Direct) -> Function:
     """What a block does for a tile, with the channels from c on."""
     total, channels = problem.total, plan.channels_of(problem)
-    is_open = any(part.is_open for part in _parts(problem, plan))
+    is_open = not isinstance(plan.result_lines(problem)[1], int)
     summed = _summed(problem, plan)
     store = store_of(problem, _are_rows_apart(problem, plan), overhang=is_open)
 
@@ -252,7 +249,7 @@ def _across_channels(problem: Problem, plan: Direct) -> Function:
 
 def _summed(problem: Problem, plan: Direct) -> Function:
     near, height, slices = plan.near, problem.extents[0], problem.slices
-    step, width = problem.stride[1], plan.lines_of(problem)[1]
+    step, width = 1 if problem.transposed else problem.stride[1], plan.lines_of(problem)[1]
     rows, result_rows = problem.size[0], problem.outputs[0]
     steps = ceil(min(plan.depth, problem.group_channels) / near)
     across_channels = _across_channels(problem, plan)
@@ -294,9 +291,17 @@ def _summed(problem: Problem, plan: Direct) -> Function:
             else:
                 row = image, f, i % result_rows, j
                 for d in range(slices.size):
-                    s = i // result_rows * slices.stride + d * slices.dilation - slices.front
-                    if 0 <= s < slices.extent:
-                        across_rows(x, w, acc, row, s * height, d * rows, first + q * near, part)
+                    if problem.transposed:
+                        back = i // result_rows + slices.front - d * slices.dilation
+                        s = back // slices.stride
+                        if back % slices.stride == 0 and 0 <= s < slices.extent:
+                            at = first + q * near
+                            across_rows(x, w, acc, row, s * height, d * rows, at, part)
+                    else:
+                        s = i // result_rows * slices.stride + d * slices.dilation - slices.front
+                        if 0 <= s < slices.extent:
+                            at = first + q * near
+                            across_rows(x, w, acc, row, s * height, d * rows, at, part)
 
     @tc.function
     def summed(x: Any, w: Any, acc: Any, place: Any, first: Any, part: Any) -> Any:

@@ -19,7 +19,7 @@ from taskc import CompileError, Mapping, TensorType, repeat, spatial
 from taskc.kernels.convolution.plan_packs import Packs
 from taskc.kernels.convolution.problem import Problem
 from taskc.kernels.convolution.results import in_lines, store_of
-from taskc.kernels.images import tiles_of_line
+from taskc.kernels.images import results_inside, tiles_of_line
 
 Function = Callable[..., Any]
 
@@ -39,8 +39,8 @@ def packs(problem: Problem, plan: Packs) -> tc.KernelDefinition | tc.ProgramDefi
         raise CompileError(f"this plan doesn't fit the convolution: {misfit}", hint=str(plan))
     lines, columns = plan.result_lines(problem)
     seen, copy = plan.seen(problem), _copy(problem, plan)
-    group_features, group_channels = problem.group_features, problem.group_channels
-    parts = tiles_of_line(plan.columns, plan.pixels, lambda first, last: True)
+    group_features, group_channels = max(1, problem.group_features), problem.group_channels
+    parts = tiles_of_line(plan.columns, plan.pixels, range(plan.columns))
     sum_up, down = _sum_up(problem, plan), problem.stride[0] // seen.down
     overhang = plan.is_of_tile_registers or (plan.flat and columns % plan.pixels > 0)
     store = store_of(problem, plan.flat, overhang=overhang)
@@ -193,10 +193,8 @@ def _joined_line(problem: Problem, plan: Packs) -> Function:
     stride, dilation, left = problem.stride[1], problem.dilation[1], problem.padding[1]
     own, rest = _lanes(length, plan), plan.near - runs * length
 
-    def is_inside(first: int, last: int) -> bool:
-        return first * stride >= left and last * stride + (taps - 1) * dilation - left < wide
-
-    parts = tiles_of_line(plan.seen(problem).shape[3], 1, is_inside)
+    inside = results_inside(wide, stride, -left, (taps - 1) * dilation - left)
+    parts = tiles_of_line(plan.seen(problem).shape[3], 1, inside)
 
     @tc.function
     def result(x: Any, copied: Any, place: Any, r: Any, p: Any, part: Any) -> Any:

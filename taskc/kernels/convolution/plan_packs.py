@@ -180,12 +180,12 @@ class Packs:
 
 def candidates_of_packs(problem: Problem, machine: Machine) -> Iterator[Packs]:
     """Plans by tile registers, where the machine has some, and by vectors, for heights and widths that are numbers."""
-    if not problem.is_sized:
+    if not problem.is_sized or problem.transposed or problem.axes > 2:
         return
     for own, pack, near, joined, flat in _tiles(problem, machine):
         wide = own.shape[1]
         features = max(1, ceil(problem.features / wide)) * wide
-        if problem.groups > 1:
+        if problem.groups > 1 and problem.features > 0:
             features = problem.group_features
         if features % wide:
             continue

@@ -33,6 +33,11 @@ class Problem:
         return (*(x.dtype for x in self.given), self.made.dtype)
 
     @property
+    def wide(self) -> DType:
+        """The widest type, by which registers are filled."""
+        return max(self.dtypes, key=lambda dtype: dtype.bits)
+
+    @property
     def value(self) -> Callable[..., Any]:
         """An element of y, from the inputs."""
         count, once = len(self.given), [[_is_one(extent) for extent in x.shape] for x in self.given]

@@ -14,9 +14,10 @@ padded            on GPUs: operands that lie badly, by way of copies that lie we
 from __future__ import annotations
 
 from math import prod
+from typing import Any
 
 import taskc as tc
-from taskc import DType, Machine, f32, i32, u8
+from taskc import DType, Machine, f32, u8
 from taskc.kernels.extents import require_numbers
 from taskc.kernels.matmul.few_rows import few_rows_kernel
 from taskc.kernels.matmul.gemv import gemv
@@ -69,13 +70,13 @@ def matmul(
     """A kernel: c[m, n] = activation(scale[n] * (a[m, k] @ b[k, n]) + bias[n] + residual[m, n]).
 
     right        b's type, where it isn't a's: i8 beside u8
-    total        the type that is summed in, and that c has; the operands' if not said
+    total        the type that is summed in: f32, or i32, of narrower operands, if not said
     transpose_a  a is given as [k, m]; transpose_b: b as [n, k]
     packed       b comes as `kernel.pack(b)` makes it
     bias         an operand is added to each row; scale: another one multiplies it before; residual: one of c's
                  type is added to c. Scaled integers have scale and bias in f32
     activation   a function of the sum, such as tc.gelu
-    result       c's type, where it isn't `total`
+    result       c's type: `total` where that is said; else the operands', or of integers that of the sum
     by           tf32: operands of f32 are rounded to that as they are multiplied, on a GPU
     machine      what it is built for, by its mappings: `tc.machine()`, where calls run, or another one:
                  `tc.machine("avx2")`, `tc.machine("sm_80")`. On a GPU long sums may be split; then it is a program
@@ -135,8 +136,8 @@ def product(
 
     dtype       a's type: bf16, i8, u8, or any other, for which there may be no instruction
     right       b's: a's, or i8 where that is u8
-    total       what is summed in, and the bias's type: f32, or i32 of integers
-    result      c's type, to which `activation(…)` is converted in the end; `total` if not said
+    total       what is summed in, and the bias's type; result: c's, to which `activation(…)` is converted in
+                the end: as in `matmul`
     packed      b comes as `kernel.pack(b)` makes it
     bias        an operand, and so are scale and residual: as in `matmul`
     activation  a function of the sum, such as tc.gelu
@@ -144,8 +145,8 @@ def product(
     """
     require_numbers("product", k=k)
     problem = problem_of(
-        m, n, k, dtype, right=right or (tc.i8 if dtype is u8 else dtype),
-        total=total or (f32 if dtype.is_float else i32), result=result, packed=packed, bias=bias,
+        m, n, k, dtype, right=right or (tc.i8 if dtype is u8 else dtype), total=total, result=result,
+        packed=packed, bias=bias,
         scale=scale, residual=residual, activation=activation,
     )  # fmt: skip
     return _build_product(problem, plan, machine or tc.machine())
@@ -161,13 +162,14 @@ def _build_product(problem: Problem, plan: Packs | None, machine: Machine) -> tc
 
 
 def batch_matmul(
-    batch: tuple[Extents, Extents],
+    batch: Extent | Extents | tuple[Extents, Extents],
     m: Extent,
     n: Extent,
     k: Extent,
     *,
     dtype: DType = f32,
     total: DType | None = None,
+    result: DType | None = None,
     transpose_a: bool = False,
     transpose_b: bool = False,
     packed: bool = False,
@@ -180,17 +182,24 @@ def batch_matmul(
 ) -> tc.KernelDefinition:
     """A kernel: c[..., m, n] = activation(a[..., m, k] @ b[..., k, n]), with bias, scale and residual.
 
-    batch    what stands in front of the last two axes, of a and of b
+    batch    what stands in front of the last two axes: a number or numbers of both, or numbers of a and of b
     machine  the processor that it is built for, if it isn't that at hand
 
     All else is as in `matmul`; a packed b is the same for all products.
     """
     problem = problem_of(
-        m, n, k, dtype, total=total, packed=packed, transpose_a=transpose_a, transpose_b=transpose_b,
+        m, n, k, dtype, total=total, result=result, packed=packed, transpose_a=transpose_a, transpose_b=transpose_b,
         bias=bias, scale=scale, residual=residual, activation=activation,
-        batch=(tuple(batch[0]), tuple(batch[1])),
+        batch=_batches(batch),
     )  # fmt: skip
     return _build_batches(problem, schedule, machine or tc.machine())
+
+
+def _batches(batch: Any) -> tuple[Extents, Extents]:
+    axes = batch if isinstance(batch, tuple | list) else (batch,)
+    if len(axes) == 2 and all(isinstance(part, tuple | list) for part in axes):
+        return tuple(axes[0]), tuple(axes[1])
+    return tuple(axes), tuple(axes)
 
 
 @remembered

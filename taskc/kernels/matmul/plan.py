@@ -317,7 +317,8 @@ def _tiles(measured: Iterable[tuple[int, int]], registers: int) -> list[tuple[in
 def _few_rows(problem: Problem, machine: Machine) -> FewRows:
     """Its columns: all, in as many equal parts as there are threads, or as the sums need."""
     m, n, lanes = problem.m, problem.n, machine.lanes
-    most = max(1, PROCESSOR.cached_sums // (max(1, m) if isinstance(m, int) else MOST_ROWS))
+    sums = PROCESSOR.cached_sum_bytes // problem.total.nbytes
+    most = max(1, sums // (max(1, m) if isinstance(m, int) else MOST_ROWS))
     if isinstance(n, int):
         most = ceil(n / max(machine.threads, ceil(n / most)))
     pair = 2 * lanes

@@ -14,6 +14,7 @@ import taskc as tc
 from taskc import CompileError, DType, TensorType
 from taskc.kernels.epilogue import Epilogue
 from taskc.kernels.padding import pitch
+from taskc.kernels.precision import types_of_products
 
 Extent = Any  # an int, or a tc.dim
 Extents = Sequence[Extent]
@@ -73,6 +74,11 @@ class Problem:
                 "a packed operand has an order of its own, and no batch axes: pack b.T"
             )
         _check_batch(*self.batch)
+
+    @property
+    def wide(self) -> DType:
+        """The type of sums, which are in registers."""
+        return self.total
 
     @property
     def multiplied(self) -> Types:
@@ -255,10 +261,10 @@ def problem_of(
     result: DType | None = None,
     **options: Any,
 ) -> Problem:
-    """The problem of what a user asks for: a type that isn't said is a's, or that of the sum."""
-    total = total or dtype
+    """The problem of what a user asks for: precision.py has the types that aren't said."""
+    total, result = types_of_products(dtype, total, result)
     return Problem(
-        m=m, n=n, k=k, dtype=dtype, right=right or dtype, total=total, result=result or total, **options
+        m=m, n=n, k=k, dtype=dtype, right=right or dtype, total=total, result=result, **options
     )  # fmt: skip
 
 

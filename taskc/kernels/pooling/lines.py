@@ -11,7 +11,6 @@ width is known only at a call, so are these tiles.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import taskc as tc
@@ -26,7 +25,7 @@ def lines(problem: Problem, plan: Lines) -> KernelDefinition:
     stored = channels_of(made, problem.results)
     tile = _tile(problem, plan)
     is_open = not isinstance(columns, int)  # known only at a call
-    parts = () if is_open else tiles_of_line(columns, plan.pixels, partial(problem.is_inside, 1))
+    parts = () if is_open else tiles_of_line(columns, plan.pixels, problem.inside(1))
 
     @tc.function
     def line(x: Any, y: Any, image: Any, channel: Any, i: Any) -> Any:

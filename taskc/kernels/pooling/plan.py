@@ -161,7 +161,7 @@ def _tiles(problem: Problem, machine: Machine) -> Iterator[tuple[int, int, int]]
     for registers in (machine.registers // 2, machine.registers - 4):
         for vectors in counts:
             most = registers // vectors
-            fits = [n for n in range(1, columns + 1) if problem.seen(n) <= most]
+            fits = [n for n in range(1, min(columns, most) + 1) if problem.seen(n) <= most]
             pixels = ceil(columns / ceil(columns / max(fits, default=1)))
             yield vectors, pixels, problem.size[1] if pixels > 1 else min(problem.size[1], most)
 

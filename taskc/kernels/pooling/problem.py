@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import taskc as tc
-from taskc import CompileError, DType, TensorType, bf16, boolean, f16, f32
+from taskc import CompileError, DType, TensorType, boolean
 from taskc.kernels.images import (
     Extent,
     Pair,
@@ -16,8 +16,10 @@ from taskc.kernels.images import (
     images_type,
     number_at,
     pair,
+    results_inside,
     sides,
 )
+from taskc.kernels.precision import wide
 
 _SIDE = 56  # height and width, where they are known only at a call
 
@@ -31,6 +33,7 @@ class Problem:
     order     where the numbers of images lie; results: where those of results do
     lanes     channels of a block of NCHWc
     counts_padding  an average is of padding's zeros, too
+    result    the type of results, where it isn't that of images
     """
 
     operator: str
@@ -47,6 +50,7 @@ class Problem:
     lanes: int
     dtype: DType
     counts_padding: bool = False
+    result: DType | None = None
 
     @property
     def given(self) -> TensorType:
@@ -57,7 +61,12 @@ class Problem:
     @property
     def made(self) -> TensorType:
         return images_type(
-            self.dtype, self.images, self.outputs, self.channels, self.results, self.lanes
+            self.result or self.dtype,
+            self.images,
+            self.outputs,
+            self.channels,
+            self.results,
+            self.lanes,
         )
 
     @property
@@ -96,7 +105,7 @@ class Problem:
     @property
     def wide(self) -> DType:
         """What is computed in: numbers of 16 bits are folded in f32, and the result is rounded once."""
-        return f32 if self.dtype in (f16, bf16) else self.dtype
+        return wide(self.dtype)
 
     @property
     def start(self) -> Any:
@@ -124,7 +133,7 @@ class Problem:
         def finished(value: Any, i: Any, j: Any) -> Any:
             if self.operator == "average":
                 value /= self.wide(rows(i) * columns(j))
-            return value.to(self.dtype)
+            return value.to(self.made.dtype)
 
         return finished
 
@@ -132,13 +141,10 @@ class Problem:
         """The columns from the first to the last that the windows of so many pixels beside each other see."""
         return (pixels - 1) * self.stride[1] + (self.size[1] - 1) * self.dilation[1] + 1
 
-    def is_inside(self, axis: int, first: int, last: int) -> bool:
-        """Whether no tap of the windows from `first` to `last`, along an axis, lies outside of the image."""
+    def inside(self, axis: int) -> range:
+        """The windows along an axis of which no tap lies outside of the image."""
         before, taps = self.padding[axis], (self.size[axis] - 1) * self.dilation[axis]
-        return (
-            first * self.stride[axis] >= before
-            and last * self.stride[axis] - before + taps < self.extents[axis]
-        )
+        return results_inside(self.extents[axis], self.stride[axis], -before, taps - before)
 
     def _counted(self, axis: int) -> Callable[..., Any]:
         """How many taps along an axis are counted, of the window with a number."""
@@ -175,8 +181,8 @@ def problem_of(
     check_orders(order, results or order)
     if dtype is boolean or (operator == "average" and not dtype.is_float):
         raise CompileError(f"there is no {operator} pooling of {dtype}")
-    taps, apart, around = pair(size), pair(dilation), sides(padding)
-    steps = taps if stride is None else pair(stride)
+    taps, apart, around = pair(size, "size"), pair(dilation, "dilation"), sides(padding)
+    steps = taps if stride is None else pair(stride, "stride")
     if min(_numbers(*taps, *apart, *steps)) < 1 or min(around) < 0:
         raise CompileError("extents of windows, strides and dilations begin at 1, padding at 0")
     axes = range(2)

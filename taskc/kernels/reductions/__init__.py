@@ -15,6 +15,7 @@ from typing import Any
 
 import taskc as tc
 from taskc import DType, KernelDefinition, Machine, ProgramDefinition, f32
+from taskc.kernels.precision import wide
 from taskc.kernels.reductions.fold import fold
 from taskc.kernels.reductions.parts import in_parts, in_turn
 from taskc.kernels.reductions.places import places
@@ -27,7 +28,6 @@ from taskc.kernels.reductions.problem import (
     last_two_groups,
     problem_of,
     problem_of_places,
-    wide,
 )
 from taskc.tune.choose import choose
 from taskc.tune.remembered import remembered

@@ -12,15 +12,11 @@ from math import prod
 from typing import Any
 
 import taskc as tc
-from taskc import CompileError, DType, InternalError, TensorType, bf16, boolean, f16, f32, i64
+from taskc import CompileError, DType, InternalError, TensorType, boolean, i64
+from taskc.kernels.precision import wide
 
 OPERATORS = {"sum": "+", "mean": "+", "prod": "*", "max": "max", "min": "min"}
 PLACES = {"argmax": "max", "argmin": "min"}
-
-
-def wide(dtype: DType) -> DType:
-    """What numbers of a type are folded in: those of 16 bits in f32, so that the result is rounded once."""
-    return f32 if dtype in (f16, bf16) else dtype
 
 
 View = tuple[Any, Any, Any, Any, Any]

@@ -69,7 +69,7 @@ class Strips:
     def variations(self, problem: Problem, machine: Machine) -> Iterator[Strips]:
         paired, kept = {self.rows}, {self.kept}
         if problem.function == "softmax" and machine.is_processor:
-            kept |= {0, PROCESSOR.cached_powers}
+            kept |= {0, _most_powers(problem)}
             if isinstance(problem.n, int) and problem.n <= self.kept:
                 paired |= {1, 2, 4, 8, 16}
         for own in _steps(problem, machine):
@@ -119,7 +119,7 @@ def _seconds(times: int, problem: Problem, machine: Machine) -> float:
 def _columns(problem: Problem, machine: Machine, own: Mapping) -> Columns:
     """A processor keeps the powers of as many elements as the nearest caches do."""
     n = problem.n
-    has_room = isinstance(n, int) and n * own.shape[0] <= PROCESSOR.cached_powers
+    has_room = isinstance(n, int) and n * own.shape[0] <= _most_powers(problem)
     return Columns(own, problem.function == "softmax" and machine.is_processor and has_room)
 
 
@@ -136,12 +136,17 @@ def _strips(problem: Problem, machine: Machine) -> Strips:
         plan = replace(plan, peak=_step(n, machine, 8, 1))
     if problem.function != "softmax":
         return plan
-    kept, rows = PROCESSOR.cached_powers, 1
+    kept, rows = _most_powers(problem), 1
     if isinstance(n, int):
         kept = min(n, kept)
-        if isinstance(m, int) and n <= PROCESSOR.cached_rows:
+        if isinstance(m, int) and n * problem.wide.nbytes <= PROCESSOR.cached_row_bytes:
             rows = min(_PAIRED_ROWS, max(1, m // (4 * machine.threads)))
     return replace(plan, rows=rows, kept=kept)
+
+
+def _most_powers(problem: Problem) -> int:
+    """Powers that the nearest caches keep."""
+    return PROCESSOR.cached_power_bytes // problem.wide.nbytes
 
 
 def _step(n: Extent, machine: Machine, most: int, steps: int) -> Mapping:

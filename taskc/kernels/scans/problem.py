@@ -8,7 +8,8 @@ from math import prod
 from typing import Any
 
 import taskc as tc
-from taskc import CompileError, DType, TensorType, bf16, boolean, f16, f32
+from taskc import CompileError, DType, TensorType, boolean
+from taskc.kernels.precision import wide
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,8 +26,7 @@ class Problem:
     @property
     def wide(self) -> DType:
         """What is computed in."""
-        dtype = self.given.dtype
-        return f32 if dtype in (f16, bf16) else dtype
+        return wide(self.given.dtype)
 
     @property
     def behind(self) -> int:

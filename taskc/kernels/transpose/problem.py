@@ -41,6 +41,11 @@ class Problem:
         return self.given.dtype
 
     @property
+    def wide(self) -> DType:
+        """The type of what is turned in registers."""
+        return self.dtype
+
+    @property
     def outside(self) -> Any:
         """What stands for elements behind an edge."""
         return False if self.dtype is boolean else 0

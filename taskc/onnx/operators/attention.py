@@ -11,6 +11,7 @@ import taskc as tc
 from taskc import boolean, f64, i64
 from taskc.kernels.attention import attention
 from taskc.kernels.matmul import batch_matmul
+from taskc.kernels.precision import wide
 from taskc.kernels.reductions import reduction
 from taskc.kernels.rows import softmax
 from taskc.lang.tracing import TensorHandle
@@ -27,7 +28,6 @@ from taskc.onnx.operators.operands import (
     template,
     tensors,
     wants,
-    wide,
 )
 from taskc.onnx.operators.products import multiplied
 
@@ -184,11 +184,9 @@ def _in_steps(
         return tc.where(peaks[b, h, i] == -tc.inf, 0, powers[b, h, i, j]).to(own)
 
     shares = computed(shape, share)
-    mixed = _batch_matmul(
-        (stacks, stacks), joined, value_features, keys, dtype=own, total=wide(own)
-    )
+    mixed = _batch_matmul((stacks, stacks), joined, value_features, keys, dtype=own)
     y = mixed(reshaped(shares, *stacks, joined, keys), v)
-    made = converted(reshaped(y, batches, heads, queries, value_features), own)
+    made = reshaped(y, batches, heads, queries, value_features)
     outputs = scaled, capped, scores, shares
     asked = outputs[call.attribute("qk_matmul_output_mode", 0)]
     return made, converted(asked, own) if wants(call, 3) else None

@@ -7,8 +7,9 @@ from typing import Any
 
 import taskc as tc
 from taskc import DType, KernelDefinition, boolean, spatial
+from taskc.kernels.precision import wide
 from taskc.onnx.operators import Call, Made, operator
-from taskc.onnx.operators.operands import reshaped, template, tensors, wide
+from taskc.onnx.operators.operands import reshaped, template, tensors
 from taskc.onnx.operators.windows import Windows, windows_of
 
 
@@ -39,7 +40,8 @@ def _make_columns(
     *, dtype: DType, machine: tc.Machine,
 ) -> KernelDefinition:  # fmt: skip
     """Each element is the sum of what the windows that see it have there."""
-    own, axes, total = spatial(machine.lanes), range(len(extents)), wide(dtype)
+    total, axes = wide(dtype), range(len(extents))
+    own = spatial(machine.of(total).lanes)
     taps, places, volume = prod(windows.size), prod(counts), prod(extents)
     strides = [prod(extents[axis + 1 :]) for axis in axes]
     steps = [prod(windows.size[axis + 1 :]) for axis in axes]

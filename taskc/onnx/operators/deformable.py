@@ -12,11 +12,12 @@ import numpy as np
 
 import taskc as tc
 from taskc import DType, KernelDefinition, i64, spatial
+from taskc.kernels.precision import wide
 from taskc.kernels.transpose import transpose
 from taskc.lang.tracing import TensorHandle
 from taskc.onnx.operators import Call, Made, Tensor, operator
 from taskc.onnx.operators.movement import inside
-from taskc.onnx.operators.operands import computed, reshaped, template, tensors, wide
+from taskc.onnx.operators.operands import computed, reshaped, template, tensors
 from taskc.onnx.operators.products import multiplied
 from taskc.onnx.operators.windows import Windows, windows_of
 
@@ -104,7 +105,8 @@ def _make_windows(
     images: Any, extents: tuple[Any, Any], channels: Any, parts: int, results: tuple[Any, Any],
     windows: Windows, *, dtype: DType, machine: tc.Machine,
 ) -> KernelDefinition:  # fmt: skip
-    own, total = spatial(machine.lanes), wide(dtype)
+    total = wide(dtype)
+    own = spatial(machine.of(total).lanes)
     (height, width), (rows, columns), each = extents, results, channels // parts
     (down, right), (step, apart), (above, left) = windows.stride, windows.dilation, windows.before
     pixels, taps, across = rows * columns, windows.size[0] * windows.size[1], windows.size[1]

@@ -7,9 +7,10 @@ from typing import Any
 
 import taskc as tc
 from taskc import DType, KernelDefinition, spatial
+from taskc.kernels.precision import wide
 from taskc.onnx.operators import Call, Made, operator
 from taskc.onnx.operators.common import are_equal
-from taskc.onnx.operators.operands import computed, reshaped, template, tensors, wide
+from taskc.onnx.operators.operands import computed, reshaped, template, tensors
 
 
 @operator("Det", since=11)

@@ -6,6 +6,7 @@ from typing import Any
 
 import taskc as tc
 from taskc import DType, i64, repeat, spatial
+from taskc.kernels.precision import wide
 from taskc.kernels.reductions import argmax, reduction
 from taskc.kernels.rows import layer_norm, log_softmax, rms_norm, softmax
 from taskc.lang.tracing import TensorHandle
@@ -21,7 +22,6 @@ from taskc.onnx.operators.operands import (
     template,
     tensors,
     wants,
-    wide,
 )
 
 _softmax, _log_softmax = template(softmax), template(log_softmax)
@@ -261,7 +261,8 @@ def _make_local(
     *, dtype: DType, neighbours: int, alpha: float, beta: float, bias: float, machine: tc.Machine,
 ) -> tc.KernelDefinition:  # fmt: skip
     """x / (bias + alpha / neighbours * the sum of squares of neighbouring channels) ** beta."""
-    own, total = repeat(_VECTORS) * spatial(machine.lanes), wide(dtype)
+    total = wide(dtype)
+    own = repeat(_VECTORS) * spatial(machine.of(total).lanes)
     many, before = own.shape[0], (neighbours - 1) // 2
 
     @tc.kernel(workers=own.workers)

@@ -11,10 +11,11 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 import taskc as tc
-from taskc import DType, TensorType, bf16, f16, f32
+from taskc import DType, TensorType
 from taskc.ir.build import product
 from taskc.ir.types import from_numpy
 from taskc.kernels.elementwise import elementwise
+from taskc.kernels.precision import wide
 from taskc.lang.sizes import Dimension, Size, Sizes, tracing
 from taskc.lang.source import called_from
 from taskc.lang.tracing import TensorHandle
@@ -50,11 +51,6 @@ def is_one(extent: Extent) -> bool:
 def size(extents: Any) -> Extent:
     """How many elements there are."""
     return prod(extents)
-
-
-def wide(dtype: DType) -> DType:
-    """What numbers are summed in."""
-    return f32 if dtype in (f16, bf16) else dtype
 
 
 def repeated(x: TensorHandle) -> Callable[..., Any]:

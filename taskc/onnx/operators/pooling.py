@@ -15,11 +15,12 @@ from taskc.kernels.pooling import (
     max_pool,
     sum_pool,
 )
+from taskc.kernels.precision import wide
 from taskc.kernels.reductions import reduction
 from taskc.lang.tracing import TensorHandle
 from taskc.onnx.operators import Call, Held, Made, Tensor, operator
 from taskc.onnx.operators.blocked import Blocked
-from taskc.onnx.operators.operands import computed, reshaped, size, template, tensors, wants, wide
+from taskc.onnx.operators.operands import computed, reshaped, size, template, tensors, wants
 from taskc.onnx.operators.windows import Windows, spatial, windows_of
 
 _max_pool, _sum_pool = template(max_pool), template(sum_pool)
@@ -197,7 +198,7 @@ def _make_places(
     planes: Any, extents: Any, results: Any, size: Any, stride: Any, dilation: Any, before: Any,
     *, dtype: DType, is_by_columns: bool, machine: tc.Machine,
 ) -> tc.KernelDefinition:  # fmt: skip
-    own = lanes(machine.lanes)
+    own = lanes(machine.of(wide(dtype)).lanes)
     depth, height, width = extents
     _, rows, columns = results
     count, volume = prod(results), prod(extents)

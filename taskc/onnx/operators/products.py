@@ -11,6 +11,7 @@ import taskc as tc
 from taskc import DType, f32, i32
 from taskc.ir.types import DTYPES, from_numpy
 from taskc.kernels.matmul import batch_matmul, matmul, product
+from taskc.kernels.precision import wide
 from taskc.lang.tracing import TensorHandle
 from taskc.onnx.graph import Array
 from taskc.onnx.operators import Call, Tensor, handle_of, operator
@@ -27,7 +28,6 @@ from taskc.onnx.operators.operands import (
     reshaped,
     template,
     tensors,
-    wide,
     widened,
 )
 from taskc.onnx.operators.quantization import requantized
@@ -124,9 +124,10 @@ def _stacked(a: Tensor, b: Tensor, operands: DType | None) -> TensorHandle:
         left, right = _expanded(left, batch), _expanded(right, batch)
         axes = [(prod(batch), prod(batch))]
     own, other = tuple(first for first, _ in axes), tuple(second for _, second in axes)
-    kernel = _batch_matmul((own, other), m, n, k, dtype=left.dtype, total=wide(left.dtype))
+    dtype = left.dtype
+    kernel = _batch_matmul((own, other), m, n, k, dtype=dtype, total=wide(dtype), result=dtype)
     made = kernel(reshaped(left, *own, m, k), reshaped(right, *other, k, n))
-    return reshaped(converted(made, left.dtype), *batch, m, n)
+    return reshaped(made, *batch, m, n)
 
 
 def _filled(extents: list[Extent], rank: int) -> list[Extent]:

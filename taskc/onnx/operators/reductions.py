@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import taskc as tc
 from taskc import DType, boolean, f64, i64, spatial, u8
+from taskc.kernels.precision import wide
 from taskc.kernels.reductions import argmax, argmin, reduction
 from taskc.kernels.scans import cumprod, cumsum
 from taskc.lang.tracing import TensorHandle
@@ -22,7 +23,6 @@ from taskc.onnx.operators.operands import (
     size,
     template,
     tensors,
-    wide,
 )
 
 _reduction = template(reduction)

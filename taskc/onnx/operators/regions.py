@@ -7,10 +7,11 @@ from typing import Any
 
 import taskc as tc
 from taskc import DType, KernelDefinition, i64, repeat, spatial
+from taskc.kernels.precision import wide
 from taskc.kernels.transpose import transpose
 from taskc.onnx.operators import Call, Made, operator
 from taskc.onnx.operators.movement import inside
-from taskc.onnx.operators.operands import reshaped, template, tensors, wide
+from taskc.onnx.operators.operands import reshaped, template, tensors
 
 _VECTORS = 4  # of channels, to a block
 
@@ -81,7 +82,9 @@ def _make_regions(
     *, dtype: DType, parts: Parts, problem: str, machine: tc.Machine,
 ) -> KernelDefinition:  # fmt: skip
     """Lanes have channels, so that places and weights are one number for all of them."""
-    own, lanes, total = repeat(_VECTORS) * spatial(machine.lanes), machine.lanes, wide(dtype)
+    total = wide(dtype)
+    lanes = machine.of(total).lanes
+    own = repeat(_VECTORS) * spatial(lanes)
     (height, width), (many,), pieces = extents, own.shape, parts.rows * parts.columns
 
     @tc.function

@@ -12,10 +12,11 @@ from typing import Any
 
 import taskc as tc
 from taskc import DType, KernelDefinition, boolean, f32, i32, spatial
+from taskc.kernels.precision import wide
 from taskc.onnx.operators import Call, Made, operator
 from taskc.onnx.operators.common import equals
 from taskc.onnx.operators.movement import inside
-from taskc.onnx.operators.operands import reshaped, size, template, tensors, wide
+from taskc.onnx.operators.operands import reshaped, size, template, tensors
 from taskc.onnx.operators.resizing import cubic, rounded
 
 _CHANNELS = 32  # of a block, which are read at the same places
@@ -133,7 +134,8 @@ def _make_samples(
     images: Any, channels: Any, extents: tuple[Any, ...], count: Any,
     *, dtype: DType, given: DType, result: DType, how: Sampling, machine: tc.Machine,
 ) -> KernelDefinition:  # fmt: skip
-    own, axes, real, total = spatial(machine.lanes), range(len(extents)), wide(given), wide(result)
+    axes, real, total = range(len(extents)), wide(given), wide(result)
+    own = spatial(machine.of(total).lanes)
     whole, coordinates = (
         (images, channels, *extents),
         [how.coordinate(extent, real) for extent in extents],

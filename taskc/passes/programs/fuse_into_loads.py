@@ -21,29 +21,28 @@ from taskc.ir.nodes import Expression, Kernel, Statement, Tensor, Variable
 from taskc.ir.program import Call, Program
 from taskc.ir.rewrite import map_children, replace_tensors, substitute, tensors_of, walk
 from taskc.passes.programs.calls import Calls, Joined, computation_of, is_free_computation, name_of
+from taskc.passes.programs.fusion_cost import is_worth_fusing
 from taskc.passes.programs.indices import seen_in
 from taskc.passes.programs.pairs import Pairs, UnfusedError, is_fusible_kernel
 from taskc.passes.programs.program_sizes import over_program_sizes
 from taskc.passes.programs.reads import reads_of
-from taskc.passes.programs.work import elements_of, is_worth, operations_of, size_of
-
-_MOST_PARTS = 1500  # of the text of a value that is read
+from taskc.passes.programs.work import elements_of, is_small, is_worth, operations_of
 
 
-def fuse_into_loads(program: Program, is_processor: bool = True) -> Program:
+def fuse_into_loads(program: Program, lanes: int = 16) -> Program:
     """The program with computations in the loads of the kernels that read them.
 
-    is_processor  where that costs no bulk copy
+    lanes  of a processor's vectors; 0 where a prologue may cost a bulk copy
     """
     calls = Calls(program)
     pairs = Pairs(calls)
     for position, call in calls.each():
         if is_free_computation(call):
-            _fuse(calls, pairs, position, call, is_processor)
+            _fuse(calls, pairs, position, call, lanes)
     return calls.finished()
 
 
-def _fuse(calls: Calls, pairs: Pairs, position: int, added: Call, is_processor: bool) -> None:
+def _fuse(calls: Calls, pairs: Pairs, position: int, added: Call, lanes: int) -> None:
     made = added.arguments[-1]
     assert isinstance(made, Tensor)
     readers = calls.readers.get(made, set())
@@ -61,7 +60,7 @@ def _fuse(calls: Calls, pairs: Pairs, position: int, added: Call, is_processor: 
     offsets = {item: (view.tensor.shape, view.offset) for item, view in read.items()}
 
     def fused() -> tuple[Kernel, Joined]:
-        return _Prologue(call, added, offsets, is_processor).made()
+        return _Prologue(call, added, offsets, lanes).made()
 
     found = pairs.call(call, added, "loads", fused)
     if found is not None:
@@ -81,11 +80,11 @@ class _Prologue:
         call: Call,
         added: Call,
         read: dict[Tensor, tuple[tuple[int | Expression, ...], int | Expression]],
-        is_processor: bool,
+        lanes: int,
     ) -> None:
         self.computation = computation = computation_of(added)
         self.kernel, own = over_program_sizes(call)
-        self.is_processor = is_processor
+        self.lanes = lanes
         self.read = {own[item]: given for item, given in read.items()}
         gone = frozenset(self.read), frozenset([computation.output])
         self.joined = Joined(call, self.kernel.parameters, added, gone)
@@ -104,6 +103,10 @@ class _Prologue:
             body=self._put_into(kernel.body),
             notes=(*kernel.notes, (text, computation.loc)),
         )
+        if self.lanes and not is_worth_fusing(
+            kernel, made, computation, computation.output, self.lanes
+        ):
+            raise UnfusedError("its reads cost more than the memory between the two")
         return made, self.joined
 
     def _check_cost(self) -> None:
@@ -111,8 +114,11 @@ class _Prologue:
         for node in walk(self.kernel.body):
             if not isinstance(node, ir.Read) and not wanted.isdisjoint(tensors_of(node)):
                 raise UnfusedError("an instruction reads it from memory")
-        if not self.is_processor:
+        if not self.lanes:
             self._check_copies(wanted)
+            self._check_repeated(wanted)
+
+    def _check_repeated(self, wanted: frozenset[Tensor]) -> None:
         made = self.computation.output
         evaluations = reads_of(self.kernel, wanted)
         repeated = max(0, evaluations - elements_of(made.shape))
@@ -151,6 +157,6 @@ class _Prologue:
         if at is None:
             raise UnfusedError("its shape is another one, by more than constants")
         value = substitute(self.value, dict(zip(self.computation.variables, at, strict=True)))
-        if size_of(value) > _MOST_PARTS:
+        if not is_small(value):
             raise UnfusedError("what would be read has too many parts")
         return value

@@ -33,24 +33,27 @@ from taskc.ir.rewrite import (
     walk,
 )
 from taskc.passes.programs.calls import Calls, Joined, computation_of, is_free_computation, name_of
+from taskc.passes.programs.fusion_cost import is_worth_fusing
 from taskc.passes.programs.indices import Indices, bijection, is_same_number, seen_in
 from taskc.passes.programs.pairs import Pairs, UnfusedError, is_fusible_kernel
 from taskc.passes.programs.program_sizes import over_program_sizes
-from taskc.passes.programs.work import size_of
-
-_MOST_PARTS = 1500  # of the text of what is stored
+from taskc.passes.programs.work import is_small
 
 
-def fuse_into_stores(program: Program) -> Program:
+def fuse_into_stores(program: Program, lanes: int = 16) -> Program:
+    """The program with computations in the stores of the kernels whose results they read.
+
+    lanes  of a processor's vectors; 0 elsewhere, where it isn't weighed what that costs
+    """
     calls = Calls(program)
     pairs = Pairs(calls)
     for position, _ in calls.each():
-        while _fuse_one(calls, pairs, position):
+        while _fuse_one(calls, pairs, position, lanes):
             pass
     return calls.finished()
 
 
-def _fuse_one(calls: Calls, pairs: Pairs, position: int) -> bool:
+def _fuse_one(calls: Calls, pairs: Pairs, position: int, lanes: int) -> bool:
     """Whether a computation has become a part of the kernel that is called here."""
     call = calls.call(position)
     if call is None or not is_fusible_kernel(call):
@@ -61,13 +64,19 @@ def _fuse_one(calls: Calls, pairs: Pairs, position: int) -> bool:
         assert isinstance(given, Tensor)
         if calls.written_once(given):
             for reader in sorted(calls.readers.get(given, ())):
-                if _fused(calls, pairs, position, parameter, given, reader):
+                if _fused(calls, pairs, position, parameter, given, reader, lanes):
                     return True
     return False
 
 
 def _fused(
-    calls: Calls, pairs: Pairs, position: int, stored: Tensor, given: Tensor, reader: int
+    calls: Calls,
+    pairs: Pairs,
+    position: int,
+    stored: Tensor,
+    given: Tensor,
+    reader: int,
+    lanes: int,
 ) -> bool:
     """Puts one reader into the stores of a kernel, at the place of one of the two."""
     call, added = calls.call(position), calls.call(reader)
@@ -90,7 +99,7 @@ def _fused(
     is_kept = given not in calls.temporaries or calls.readers[given] != {reader}
 
     def make() -> tuple[Kernel, Joined]:
-        return _Epilogue(call, stored, added, seen, is_kept).made()
+        return _Epilogue(call, stored, added, seen, is_kept, lanes).made()
 
     made = pairs.call(call, added, (id(stored), is_kept), make)
     if made is None:
@@ -111,12 +120,12 @@ class _Epilogue:
     """
 
     def __init__(
-        self, call: Call, stored: Tensor, added: Call, read: Tensor, is_kept: bool
+        self, call: Call, stored: Tensor, added: Call, read: Tensor, is_kept: bool, lanes: int
     ) -> None:
         self.computation = computation = computation_of(added)
         self.kernel, tensors = over_program_sizes(call)
         self.stored = own = tensors[stored]
-        self.read, self.is_kept = read, is_kept
+        self.read, self.is_kept, self.lanes = read, is_kept, lanes
         gone = frozenset(() if is_kept else (own,)), frozenset([read])
         self.joined = Joined(call, self.kernel.parameters, added, gone)
         value = replace_tensors(computation.value, self.joined.tensors_of_added)
@@ -148,6 +157,8 @@ class _Epilogue:
             body=self.statement(kernel.body),
             notes=(*kernel.notes, (text, computation.loc)),
         )
+        if self.lanes and not is_worth_fusing(kernel, made, computation, self.stored, self.lanes):
+            raise UnfusedError("where it is stored it costs more than the memory between the two")
         return made, self.joined
 
     # Which element of the output is made of which that is stored.
@@ -209,7 +220,7 @@ class _Epilogue:
         is_stored_alike = self.output in self.as_stored
         if not places and (not is_stored_alike or any(node in variables for node in walk(made))):
             raise UnfusedError("its shape is another one, by more than constants")
-        if size_of(made) > _MOST_PARTS:
+        if not is_small(made):
             raise UnfusedError("what would be stored has too many parts")
         if is_stored_alike:
             return self.as_stored[self.output], at, made

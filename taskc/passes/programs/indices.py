@@ -41,7 +41,7 @@ def _regrouped(
 ) -> Indices | None:
     found: list[Expression] = []
     for own, other in groups:
-        digits = _digits(_flat(at[own], shape[own]), whole[other])
+        digits = _digits(flat_index(at[own], shape[own]), whole[other])
         if digits is None:
             return None
         found += digits
@@ -86,12 +86,12 @@ def _part(
         first = floor_divide(index(offset), stride) if offset else ZERO
         if are_as_many([multiply(first, stride)], [offset]):
             own, other = len(shape) - axes, len(whole) - axes
-            digits = _digits(add(_flat(at[:own], shape[:own]), first), whole[:other])
+            digits = _digits(add(flat_index(at[:own], shape[:own]), first), whole[:other])
             return None if digits is None else (*digits, *at[own:])
     return None
 
 
-def _flat(at: Sequence[Expression], shape: Sequence[Extent]) -> Expression:
+def flat_index(at: Sequence[Expression], shape: Sequence[Extent]) -> Expression:
     return total([multiply(place, product(shape[axis + 1 :])) for axis, place in enumerate(at)])
 
 
@@ -112,7 +112,7 @@ def is_same_number(
     other_shape: Sequence[Extent],
 ) -> bool:
     """Two elements have surely as many elements before them, row by row."""
-    return constant_difference(_flat(at, shape), _flat(other, other_shape)) == 0
+    return constant_difference(flat_index(at, shape), flat_index(other, other_shape)) == 0
 
 
 def bijection(

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from taskc.ir.depth import deeply
 from taskc.ir.program import Program
 from taskc.passes.programs.blocks import Machine
 from taskc.passes.programs.bodies import map_bodies
@@ -20,7 +21,7 @@ Pass = Callable[[Program], Program]
 Between = Callable[[Any, Program], Program]
 
 
-def passes(is_processor: bool) -> tuple[Pass, ...]:
+def passes(lanes: int) -> tuple[Pass, ...]:
     return (
         # A reader that nobody reads would keep a value in memory, or have it computed twice.
         drop_dead,
@@ -31,18 +32,21 @@ def passes(is_processor: bool) -> tuple[Pass, ...]:
         # Chains that were equal are equal still, and new.
         share_computations,
         # An element is stored once and may be read often: what stands between two kernels is better the first one's.
-        fuse_into_stores,
-        partial(fuse_into_loads, is_processor=is_processor),
+        partial(fuse_into_stores, lanes=lanes),
+        partial(fuse_into_loads, lanes=lanes),
         # Nobody names the temporaries that values went through.
         drop_dead,
     )
 
 
-def fused(program: Program, is_processor: bool = True) -> Program:
-    """The program with calls that became one; computations that are left over have no schedule yet."""
+def fused(program: Program, lanes: int = 16) -> Program:
+    """The program with calls that became one; computations that are left over have no schedule yet.
+
+    lanes  of a processor's vectors, by which what a fusion costs is weighed; 0 elsewhere
+    """
     # First, so that what only bodies read is gone where they are seen as a whole.
-    program = map_bodies(program, partial(fused, is_processor=is_processor))
-    for run in passes(is_processor):
+    program = map_bodies(program, partial(fused, lanes=lanes))
+    for run in passes(lanes):
         program = run(program)
     return program
 
@@ -51,11 +55,14 @@ def _nothing(point: Any, program: Program) -> Program:
     return program
 
 
+@deeply
 def fused_program(program: Program, machine: Machine, others: Between = _nothing) -> Program:
     """The program as it is fused for a machine; `others` are as in `lower_program`."""
-    return others("fused", fused(others("traced", program), machine.is_processor))
+    lanes = machine.lanes if machine.is_processor else 0
+    return others("fused", fused(others("traced", program), lanes))
 
 
+@deeply
 def lower_program(program: Program, machine: Machine, others: Between = _nothing) -> Program:
     """A program of kernels alone, for a machine.
 

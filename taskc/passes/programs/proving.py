@@ -8,6 +8,7 @@ from taskc.errors import CompileError
 from taskc.ir.depth import deeply
 from taskc.ir.nodes import Kernel
 from taskc.ir.program import Computation
+from taskc.ir.types import DType
 from taskc.passes.programs.schedule import boxes
 from taskc.passes.proofs.bounds import bounds_findings
 from taskc.passes.proofs.program import collect
@@ -21,6 +22,9 @@ class _AnyMachine:
     lanes: int = 16
     threads: int = 1
     is_processor: bool = True
+
+    def of(self, dtype: DType) -> _AnyMachine:
+        return self
 
 
 def kernel_problem(kernel: Kernel) -> CompileError | None:

@@ -42,6 +42,7 @@ def schedule(program: Program, machine: Machine) -> Program:
 
 def kernel_of(computation: Computation, machine: Machine) -> ir.Kernel:
     """A kernel whose blocks are boxes of the output, or squares, or runs of short rows."""
+    machine = machine.of(computation.output.dtype)
     with deep(computation.loc):
         computation = fewest_axes(computation)
         kernel = _fast(computation, machine)

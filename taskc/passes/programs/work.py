@@ -18,39 +18,50 @@ from taskc.ir.rewrite import expressions, operands_first, walk
 # Operations in the time that a byte takes to memory and back: those of a core and a vector, about, with what else a
 # fused kernel then does worse.
 _OPERATIONS_PER_BYTE = 4
+_CACHED = (
+    1 << 20
+)  # bytes that stay in a core's caches between two kernels, where a byte takes an operation
+_CALL = 5_000  # operations in the time that a call more takes
 TYPICAL_SIZE = 512
+# Of a fused expression. A step of fusion goes over all of it: a chain takes time for its length times the levels.
+_MOST_PARTS = 1500
+_MOST_LEVELS = 128
 _SIMPLE = frozenset({"-", "not", "~", "abs", "floor", "ceil", "trunc", "isnan"}) | BIT_COUNTS
 _DIVISIONS = frozenset({"/", "//", "%"})
 
 
 def operations_of(value: Expression) -> int:
     """The operations of one evaluation, each distinct part once; an index that is a sum is not worth counting."""
-    count = 0
-    for node in operands_first(value):
-        match node:
-            case ir.Unary():
-                count += 1 if node.operator in _SIMPLE else 16
-            case ir.Binary():
-                count += (
-                    4
-                    if node.operator in _DIVISIONS
-                    else 16
-                    if node.operator in ("pow", "atan2")
-                    else 1
-                )
-            case ir.Constant() | Variable():
-                pass
-            case _:
-                count += 1
-    return count
+    return sum([operations_of_node(node) for node in operands_first(value)])
 
 
-def size_of(value: Expression) -> int:
-    """The parts of an expression, those that it has several times as often: the size of its text."""
-    sizes: dict[int, int] = {}
+def operations_of_node(node: Expression) -> int:
+    match node:
+        case ir.Unary():
+            return 1 if node.operator in _SIMPLE else 24
+        case ir.Binary():
+            if node.operator in _DIVISIONS:
+                return 4
+            return 24 if node.operator in ("pow", "atan2") else 1
+        case ir.Constant() | Variable():
+            return 0
+    return 1
+
+
+def is_small(value: Expression) -> bool:
+    """Whether an expression is no larger than a fused one may be: what would be larger stays several kernels.
+
+    Parts that it has several times count as often: it is the size of its text.
+    """
+    sizes: dict[int, tuple[int, int]] = {}
     for node in operands_first(value):
-        sizes[id(node)] = 1 + sum([sizes[id(part)] for part in expressions(node)])
-    return sizes[id(value)]
+        parts, levels = 1, 0
+        for part in expressions(node):
+            more, below = sizes[id(part)]
+            parts, levels = parts + more, max(levels, below)
+        sizes[id(node)] = parts, levels + 1
+    parts, levels = sizes[id(value)]
+    return parts <= _MOST_PARTS and levels <= _MOST_LEVELS
 
 
 def elements_of(shape: Sequence[int | Expression]) -> int:
@@ -66,5 +77,10 @@ def size_at_a_call(extent: int | Expression) -> int:
 
 def is_worth(repeated: int, operations: int, memory: Tensor, passes: int) -> bool:
     """Whether to evaluate a value `repeated` times more, so that the memory need not be gone over `passes` times."""
-    moved = memory.dtype.bytes_of(elements_of(memory.shape)) * passes
-    return repeated * operations <= moved * _OPERATIONS_PER_BYTE
+    return repeated * operations <= bytes_weighed(memory, passes)
+
+
+def bytes_weighed(memory: Tensor, passes: int) -> int:
+    """The operations in the time that it takes to go over some memory so often, for a call more."""
+    size = memory.dtype.bytes_of(elements_of(memory.shape))
+    return _CALL + size * passes * (1 if size <= _CACHED else _OPERATIONS_PER_BYTE)

@@ -69,6 +69,7 @@ def compiled(
             name = unused_name(lean.name, fake.kernels)
             fake.kernels[name] = lambda words: run(lean, words)
             fake.arguments_of = {**fake.arguments_of, name: len(arguments)}
+            fake.roles[name] = [getattr(item, "role", "") for item in lean.parameters]
         made[name] = Compiled(name, kernel.target, b"cubin", arguments, lean.workers, 0, blocks)
         return made[name]
 

@@ -2,27 +2,32 @@
 
 It has the functions of cuda-python that are used, with their ways to be called, and notes every call. Its types
 and enumerations are cuda-python's own, which can be imported without a driver. Streams are those of fake_streams.py,
-and graphs those of fake_graphs.py.
+and graphs those of fake_graphs.py. Which accesses of memory nobody has ordered is found by fake_order.py.
 """
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 from cuda.bindings import driver as real
 
 from tests.backend.cuda.fake_graphs import FakeGraphs
+from tests.backend.cuda.fake_order import Order, Touch
 from tests.backend.cuda.fake_streams import FakeStreams, Point
 from tests.backend.cuda.tensor_map_rules import broken_rules
 
 SUCCESS = real.CUresult.CUDA_SUCCESS
 INVALID_VALUE = real.CUresult.CUDA_ERROR_INVALID_VALUE
 ILLEGAL_ADDRESS = real.CUresult.CUDA_ERROR_ILLEGAL_ADDRESS
+LAUNCH_FAILED = real.CUresult.CUDA_ERROR_LAUNCH_FAILED
 NO_DEVICE = real.CUresult.CUDA_ERROR_NO_DEVICE
+NOT_READY = real.CUresult.CUDA_ERROR_NOT_READY
+ISOLATED = real.CUresult.CUDA_ERROR_STREAM_CAPTURE_ISOLATION
 NOT_IN_CAPTURE = real.CUresult.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
 TOO_LARGE = real.CUresult.CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE
 CLUSTER_SIZE = real.CUresult.CUDA_ERROR_INVALID_CLUSTER_SIZE
@@ -30,7 +35,7 @@ CLUSTER_SIZE = real.CUresult.CUDA_ERROR_INVALID_CLUSTER_SIZE
 # A kernel that has failed takes its context with it: every later call in it gives the same error.
 STICKY = (
     ILLEGAL_ADDRESS,
-    real.CUresult.CUDA_ERROR_LAUNCH_FAILED,
+    LAUNCH_FAILED,
     real.CUresult.CUDA_ERROR_LAUNCH_TIMEOUT,
     real.CUresult.CUDA_ERROR_ASSERT,
     real.CUresult.CUDA_ERROR_MISALIGNED_ADDRESS,
@@ -45,6 +50,7 @@ _ASKED = {
     (8, 7): 163 << 10,
     (8, 9): 99 << 10,
     (9, 0): 227 << 10,
+    (12, 0): 99 << 10,
 }
 _THREADS, _CLUSTER, _BLOCKS = 1024, 8, (1 << 31) - 1
 
@@ -67,6 +73,17 @@ class Refused(Exception):  # noqa: N818 (it is a status)
         self.status = status
 
 
+@dataclass
+class Capture:
+    """What a stream captures; users: of the graph, a pointer and a destructor each."""
+
+    mode: Any
+    graph: int
+    actions: list[Callable[[], None]] = field(default_factory=list)
+    touches: list[Touch] = field(default_factory=list)
+    users: list[tuple[int, int]] = field(default_factory=list)
+
+
 class FakeDriver:
     """failing  what a function returns in place of its result, by its name
     kernels  what a function of a module does: it is given the words that a launch passes
@@ -76,6 +93,8 @@ class FakeDriver:
     calls    the name and the arguments of every call
     lost     the error after which every other call fails
     streams  what was put into streams; graphs: what was made of nodes, or captured
+    order    which work comes after which
+    roles    of each argument of a kernel, by its name: what the kernel does with the memory
     resident  blocks that a processor holds at one time; of clusters the device has as many
     """
 
@@ -88,13 +107,14 @@ class FakeDriver:
         shared: int | None = None,
         has_pools: bool = True,
         resident: int = 2,
+        processors: int = 132,
     ) -> None:
         self.version, self.devices = version, devices
         shared = _ASKED.get(capability, _UNASKED) if shared is None else shared
         self.attributes = {
             _ATTRIBUTES.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: capability[0],
             _ATTRIBUTES.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR: capability[1],
-            _ATTRIBUTES.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT: 132,
+            _ATTRIBUTES.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT: processors,
             _ATTRIBUTES.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN: shared,
             _ATTRIBUTES.CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE: 50 << 20,
             _ATTRIBUTES.CU_DEVICE_ATTRIBUTE_CLOCK_RATE: 1_000_000,
@@ -116,8 +136,12 @@ class FakeDriver:
         self._contexts = [0]
         self._functions: dict[int, str] = {}
         self._next = 0x1000
-        self._capturing: dict[int, list[Callable[[], None]]] = {}
-        self._events: dict[int, Point] = {}
+        self._capturing: dict[int, Capture] = {}
+        self._mode = real.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL  # of the thread
+        self._events: dict[int, list[Point] | None] = {}  # None: it is captured
+        self._users: dict[int, tuple[int, int]] = {}  # user objects: a pointer, a destructor
+        self.order = Order()
+        self.roles: dict[str, list[str]] = {}
         self._freed: list[Any] = []  # so that what is used too late is found, and ends no process
         self.streams = FakeStreams()
         self.graphs = FakeGraphs()
@@ -162,13 +186,29 @@ class FakeDriver:
         self._next += 0x10
         return self._next
 
-    def _do(self, stream: Any, action: Callable[[], None]) -> None:
+    def _do(
+        self, stream: Any, name: str, action: Callable[[], None], touches: Iterable[Touch] = ()
+    ) -> None:
         """In its turn in the stream, or noted by one that is being captured."""
         captured = self._capturing.get(int(stream))
         if captured is None:
+            self.order.put(int(stream), name, touches)
             self.streams.put(int(stream), [action])
         else:
-            captured.append(action)
+            captured.actions.append(action)
+            captured.touches += touches
+
+    def _not_in_capture(self, *, is_relaxed_enough: bool = False) -> None:
+        """Refuses a call that would break what is captured."""
+        relaxed = real.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
+        strict = [one for one in self._capturing.values() if one.mode != relaxed]
+        if self._capturing and not (is_relaxed_enough and (self._mode == relaxed or not strict)):
+            self.order.races.append("a call has broken a capture")
+            raise Refused(NOT_IN_CAPTURE)
+
+    def touch(self, stream: int, pointer: int, *, is_write: bool = False) -> None:
+        """Another library's work in a stream of its own."""
+        self.order.put(stream, "another library's work", [(pointer, is_write)])
 
     # --- the driver and its devices ---
 
@@ -216,35 +256,61 @@ class FakeDriver:
         return (real.CUcontext(self._contexts.pop()),)
 
     def _cuCtxSynchronize(self) -> None:
+        self._not_in_capture()
         self.streams.drain()
+        self.order.waited()
+
+    def _cuCtxRecordEvent(self, context: Any, event: Any) -> None:
+        self._not_in_capture()
+        self._events[int(event)] = self.streams.ends()
+        self.order.record(int(event), None)
+
+    def _cuThreadExchangeStreamCaptureMode(self, mode: Any) -> Any:
+        before, self._mode = self._mode, mode
+        return (before,)
 
     def _cuPointerGetAttribute(self, attribute: Any, pointer: int) -> Any:
         return (self.device_of.get(pointer, 0),)
 
     # --- memory ---
 
-    def _cuDeviceGetDefaultMemPool(self, device: Any) -> Any:
-        return (real.CUmemoryPool(0xB0),)
+    def _cuMemPoolCreate(self, properties: Any) -> Any:
+        kinds = real.CUmemLocationType
+        assert properties.location.type == kinds.CU_MEM_LOCATION_TYPE_DEVICE
+        return (real.CUmemoryPool(0xB0 + properties.location.id),)
 
     def _cuMemPoolSetAttribute(self, pool: Any, attribute: Any, value: Any) -> None:
         assert isinstance(value, real.cuuint64_t)
 
     def _cuMemAlloc(self, size: int) -> Any:
+        self._not_in_capture(is_relaxed_enough=True)
+        return self._allocated(size, None)
+
+    def _allocated(self, size: int, stream: int | None) -> Any:
         buffer = ctypes.create_string_buffer(size + 256)
         ctypes.memset(buffer, 0xFF, len(buffer))  # NaN, so that what reads it shows
         address = -(-ctypes.addressof(buffer) // 256) * 256
         self.memory[address] = buffer
+        self.order.allocated(address, size, stream)
         return (real.CUdeviceptr(address),)
 
-    def _cuMemAllocAsync(self, size: int, stream: int) -> Any:
-        return self._cuMemAlloc(size)
+    def _cuMemAllocFromPoolAsync(self, size: int, pool: Any, stream: int) -> Any:
+        assert int(stream) not in self._capturing, "the graph would own it"
+        return self._allocated(size, int(stream))
 
     def _cuMemFree(self, pointer: int) -> None:
+        self._not_in_capture()
         self.streams.drain()
+        self.order.waited()
+        self.order.freed(pointer, None)
         self._free(pointer)
 
     def _cuMemFreeAsync(self, pointer: int, stream: int) -> None:
-        self._do(stream, lambda: self._free(pointer))
+        if int(stream) in self._capturing:
+            self.order.races.append("memory is freed in a stream that is captured")
+            raise Refused(INVALID_VALUE)
+        self.order.freed(pointer, int(stream))
+        self.streams.put(int(stream), [lambda: self._free(pointer)])
 
     def _free(self, pointer: int) -> None:
         self.freed.append(pointer)
@@ -257,21 +323,30 @@ class FakeDriver:
         self.streams.drain()
         for buffer in self._freed:
             assert set(buffer.raw) <= {0xA5}, "freed memory was written"
+        assert not self.order.races, self.order.races
 
     def _cuMemHostAlloc(self, size: int, flags: int) -> Any:
-        return (int(self._cuMemAlloc(size)[0]),)
+        return (int(self._allocated(size, None)[0]),)
 
     def _cuMemHostGetDevicePointer(self, pointer: int, flags: int) -> Any:
         return (real.CUdeviceptr(pointer),)
 
     def _cuMemcpyHtoDAsync(self, to: int, start: int, size: int, stream: int) -> None:
-        self._do(stream, lambda: ctypes.memmove(to, start, size) and None)
+        self._copied(stream, to, start, size, [(to, True)])
+
+    def _copied(self, stream: Any, to: int, start: int, size: int, touches: list[Touch]) -> None:
+        self._do(stream, "a copy", lambda: ctypes.memmove(to, start, size) and None, touches)
+
+    def _cuMemcpyDtoHAsync(self, to: int, start: int, size: int, stream: int) -> None:
+        self._copied(stream, to, start, size, [(start, False)])
+
+    def _cuMemcpyDtoDAsync(self, to: int, start: int, size: int, stream: int) -> None:
+        self._copied(stream, to, start, size, [(start, False), (to, True)])
 
     def _cuMemsetD32Async(self, to: int, word: int, count: int, stream: int) -> None:
         words = (ctypes.c_uint32 * count).from_address(to)
-        self._do(stream, lambda: words.__setitem__(slice(None), [word] * count))
-
-    _cuMemcpyDtoHAsync = _cuMemcpyDtoDAsync = _cuMemcpyHtoDAsync
+        fill = partial(words.__setitem__, slice(None), [word] * count)
+        self._do(stream, "zeroing", fill, [(to, True)])
 
     def _cuMemcpy2DAsync(self, copy: Any, stream: int) -> None:
         assert copy.srcPitch >= copy.WidthInBytes
@@ -283,7 +358,7 @@ class FakeDriver:
             ctypes.memmove(to + number * steps[0], start + number * steps[1], size)
 
         for number in range(copy.Height):
-            self._do(stream, partial(line, number))
+            self._do(stream, "a copy", partial(line, number), [(start, False), (to, True)])
 
     # --- modules and launches ---
 
@@ -347,7 +422,7 @@ class FakeDriver:
         noted, action = self._launch(config, function, places, is_cooperative=any(together))
         noted |= {"stream": int(config.hStream), "cooperative": together}
         self.launches.append(noted)
-        self._do(config.hStream, action)
+        self._do(config.hStream, noted["name"], action, self._touches(noted))
 
     def _launch(
         self, config: Any, function: Any, places: int, *, is_cooperative: bool = False
@@ -373,6 +448,11 @@ class FakeDriver:
             blocks, threads = config.gridDimX, config.blockDimX
             return noted, lambda: _run(code, copy, kept, blocks, threads)
         return noted, lambda: self.kernels.get(name, lambda words: None)([*words])
+
+    def _touches(self, noted: dict[str, Any]) -> list[Touch]:
+        """What a launch reads and writes."""
+        pairs = zip(noted["words"], self.roles.get(noted["name"], ()), strict=False)
+        return [(word, role != "in") for word, role in pairs if role]
 
     arguments_of: dict[str, int] = {}  # noqa: RUF012
 
@@ -435,6 +515,28 @@ class FakeDriver:
     def _cuStreamSynchronize(self, stream: int) -> None:
         assert int(stream) not in self._capturing
         self.streams.drain(int(stream))
+        self.order.waited(int(stream))
+
+    def _cuStreamGetCaptureInfo(self, stream: int) -> Any:
+        captured = self._capturing[int(stream)]
+        (status,) = self._cuStreamIsCapturing(stream)
+        return status, 1, real.CUgraph(captured.graph), [], [], 0
+
+    def _cuUserObjectCreate(self, pointer: int, destroy: Any, count: int, flags: int) -> Any:
+        assert (count, flags) == (1, 1)
+        handle = self._handle()
+        self._users[handle] = pointer, int(destroy)
+        return (real.CUuserObject(handle),)
+
+    def _cuGraphRetainUserObject(self, graph: Any, user: Any, count: int, flags: int) -> None:
+        assert (count, flags) == (1, 1)
+        (captured,) = [one for one in self._capturing.values() if one.graph == int(graph)]
+        captured.users.append(self._users[int(user)])
+
+    def graph_is_gone(self, users: list[tuple[int, int]]) -> None:
+        """The last of another library's graph and its executables is destroyed."""
+        for pointer, destroy in users:
+            ctypes.CFUNCTYPE(None, ctypes.c_void_p)(destroy)(pointer)
 
     def _cuStreamIsCapturing(self, stream: int) -> Any:
         kinds = real.CUstreamCaptureStatus
@@ -447,17 +549,32 @@ class FakeDriver:
 
     def _cuStreamWaitEvent(self, stream: int, event: Any, flags: int) -> None:
         assert int(stream) not in self._capturing, "the event is no part of what is captured"
-        if int(event) in self._events:
-            self.streams.put(int(stream), [], [self._events[int(event)]])
+        points = self._events.get(int(event), [])
+        if points is None:
+            self.order.races.append("a stream waits for what is captured in another")
+            raise Refused(ISOLATED)
+        self.order.wait(int(stream), int(event))
+        if points:
+            self.streams.put(int(stream), [], points)
 
     def _cuEventCreate(self, flags: Any) -> Any:
         return (real.CUevent(self._handle()),)
 
     def _cuEventRecord(self, event: Any, stream: int) -> None:
-        self._events[int(event)] = self.streams.end(int(stream))
+        is_captured = int(stream) in self._capturing
+        self._events[int(event)] = None if is_captured else [self.streams.end(int(stream))]
+        self.order.record(int(event), int(stream))
 
     def _cuEventSynchronize(self, event: Any) -> None:
-        self.streams.drain(self._events[int(event)][0])
+        for stream, _ in self._events[int(event)] or ():
+            self.streams.drain(stream)
+        self.order.waited_for_event(int(event))
+
+    def _cuEventQuery(self, event: Any) -> None:
+        self._not_in_capture(is_relaxed_enough=True)
+        if not self.streams.has_ended(self._events[int(event)] or ()):
+            raise Refused(NOT_READY)
+        self.order.waited_for_event(int(event))
 
     def _cuEventElapsedTime(self, start: Any, end: Any) -> Any:
         return (1.5,)
@@ -466,12 +583,12 @@ class FakeDriver:
         pass
 
     def _cuStreamBeginCapture(self, stream: int, mode: Any) -> None:
-        self._capturing[int(stream)] = []
+        self._capturing[int(stream)] = Capture(mode, self._handle())
 
     def _cuStreamEndCapture(self, stream: int) -> Any:
-        handle = self._handle()
-        self.graphs.captured(handle, self._capturing.pop(int(stream)))
-        return (real.CUgraph(handle),)
+        captured = self._capturing.pop(int(stream))
+        self.graphs.captured(captured.graph, captured.actions, captured.touches)
+        return (real.CUgraph(captured.graph),)
 
     def _cuGraphCreate(self, flags: int) -> Any:
         handle = self._handle()
@@ -509,6 +626,12 @@ class FakeDriver:
             raise Refused(NOT_IN_CAPTURE)
         if int(executable) not in self.graphs.executables:
             raise Refused(INVALID_VALUE)
+        touches = []
+        for node in self.graphs.executables[int(executable)].nodes.values():
+            touches += self._touches(node.noted) if isinstance(node.noted, dict) else node.noted
+        self.order.wait(int(stream), int(executable))  # it runs once at a time
+        self.order.put(int(stream), "a graph", dict.fromkeys(sorted(touches)))
+        self.order.record(int(executable), int(stream))
         self.graphs.launch(int(executable), self.streams, int(stream))
 
     def _cuGraphExecDestroy(self, executable: Any) -> None:

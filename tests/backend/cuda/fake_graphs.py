@@ -50,11 +50,12 @@ class FakeGraphs:
             raise ValueError
         nodes[handle] = Node(action, list(dependencies), noted)
 
-    def captured(self, graph: int, actions: Sequence[Action]) -> None:
-        """A graph of what one stream has done: one after another."""
+    def captured(self, graph: int, actions: Sequence[Action], touches: Sequence[Any]) -> None:
+        """A graph of what one stream has done: one after another. `touches`: what all that reads and writes."""
         self.graphs[graph] = {}
         for number, action in enumerate(actions):
-            self.add(graph, number, [number - 1] if number else [], action, None)
+            noted = [] if number else [*touches]
+            self.add(graph, number, [number - 1] if number else [], action, noted)
 
     def instantiate(self, graph: int, handle: int) -> None:
         nodes = self.graphs[graph].items()

@@ -43,6 +43,14 @@ class FakeStreams:
     def end(self, stream: int) -> Point:
         return stream, self._ended.get(stream, 0) + len(self._queues.get(stream, ()))
 
+    def ends(self) -> list[Point]:
+        """Of all streams."""
+        with self._lock:
+            return [self.end(stream) for stream in [*self._queues]]
+
+    def has_ended(self, points: Iterable[Point]) -> bool:
+        return all(self._ended.get(stream, 0) >= count for stream, count in points)
+
     def drain(self, stream: int | None = None) -> None:
         """Waits for a stream, or for all."""
         with self._lock:

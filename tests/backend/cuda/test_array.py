@@ -75,7 +75,8 @@ class Foreign:
 
 def test_torch_s_current_stream_is_ours(fake: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:
     current = SimpleNamespace(cuda_stream=0x77)
-    torch = SimpleNamespace(cuda=SimpleNamespace(current_stream=lambda number: current))
+    cuda = SimpleNamespace(current_stream=lambda number: current, is_initialized=lambda: True)
+    torch = SimpleNamespace(cuda=cuda)
     monkeypatch.setitem(sys.modules, "torch", torch)
 
     class Tensor(Foreign):

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from math import erfc, exp, inf, nan, sqrt
 
 import numpy as np
 import pytest
 
+import taskc as tc
 from taskc.ir import arithmetic, nodes as ir
 from taskc.ir.arithmetic import BINARY_OPERATORS, COMPARISONS, MATH_FUNCTIONS, UNARY_OPERATORS
 from taskc.ir.types import DTYPES, DType, bf16, boolean, f16, f32, f64, i32
+from taskc.passes.pipeline import lower
 from tests.backend.cuda import host
 
 pytestmark = pytest.mark.skipif(
@@ -74,6 +78,14 @@ def samples(dtype: DType, seed: int) -> np.ndarray:
             random.integers(0, len(corners), some.size)
         ]
     return values
+
+
+def gelu(x: float) -> float:
+    return nan if x == -inf else 0.5 * x * erfc(-x * sqrt(0.5))
+
+
+def sigmoid(x: float) -> float:
+    return 0.0 if x < -700 else 1 / (1 + exp(-x))
 
 
 def at_worker(tensor: ir.Tensor) -> ir.Read:
@@ -160,6 +172,48 @@ def test_operators(dtype: DType, runnables: dict[DType, host.Runnable]) -> None:
             x, y, z = (samples(dtype, seed)[at] for seed in (1, 2, 3))
             wrong.append(f"{name}: {result[at]!r} and not {expected[at]!r} for {x!r}, {y!r}, {z!r}")
     assert not wrong, "\n".join(wrong)
+
+
+# Of the exact result: relative, down to which magnitude, and the function.
+NEAR = {
+    ("gelu", f16): (2.0**-13.4, 2.0**-14, gelu),
+    ("gelu", bf16): (2.0**-10.8, 2.0**-122, gelu),
+    ("sigmoid", f16): (2.0**-17, 2.0**-122, sigmoid),
+    ("sigmoid", bf16): (2.0**-17, 2.0**-122, sigmoid),
+}
+
+
+def test_functions_that_are_rounded_to_16_bits() -> None:
+    """Of every number of the type, they are off by their own error and one rounding."""
+    n = 1 << 16
+
+    def of(name: str, dtype: DType) -> ir.Kernel:
+        function = getattr(tc, name)
+
+        @tc.kernel(workers=32)
+        def rounded(x: f32[n], y: tc.out[dtype[n]], z: tc.out[dtype[n]]) -> None:
+            for start in tc.tiles(n, by=4096):
+                for i in tc.spatial(32).repeat(128):
+                    y[start + i] = (2 * function(x[start + i])).to(dtype)
+                    z[start + i] = function(x[start + i].to(dtype))
+
+        return lower(replace(rounded.ir, target="sm_80"))
+
+    for key, runnable in zip(NEAR, host.build([of(*key) for key in NEAR]), strict=True):
+        (relative, least, function), dtype = NEAR[key], key[1]
+        x = np.arange(n).astype(np.uint16).view(dtype.numpy).astype(np.float32)
+        y, z = (np.zeros(n, dtype.numpy) for _ in range(2))
+        assert runnable.run([x, y, z]) == 0
+        for found, factor in ((y, 2), (z, 1)):
+            exact = np.array([factor * function(value) for value in x.tolist()])
+            np.testing.assert_array_equal(np.isnan(found), np.isnan(exact))
+            is_number = np.abs(exact) < 0.99 * float(dtype.maximum)
+            exact, off = exact[is_number], found[is_number].astype(np.float64) - exact[is_number]
+            step = 2.0 ** np.floor(np.log2(np.maximum(np.abs(exact), dtype.smallest_normal)))
+            rounding = step * 2.0 ** -(dtype.mantissa_bits + 1)
+            own = relative * np.maximum(np.abs(exact), factor * least)
+            may_be_zero = (np.abs(exact) < factor * least) & (dtype is bf16)
+            assert ((np.abs(off) <= own + rounding) | may_be_zero & (off == -exact)).all()
 
 
 def unequal(result: np.ndarray, expected: np.ndarray, dtype: DType, is_close: bool) -> np.ndarray:

@@ -216,7 +216,7 @@ def test_streams_run_when_they_are_waited_for(fake: FakeDriver) -> None:
     streams.drain()
     assert sorted(ran) == ["a", "b", "c", "d"]
     fake.cuCtxSetCurrent(1)
-    _, pointer = fake.cuMemAllocAsync(4, 1)
+    _, pointer = fake.cuMemAllocFromPoolAsync(4, 0xB0, 1)
     fake.cuMemFreeAsync(int(pointer), 1)
     assert fake.freed == []
     fake.cuStreamSynchronize(1)

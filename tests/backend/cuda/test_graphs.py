@@ -37,7 +37,7 @@ def test_a_graph_keeps_the_memory_between_its_calls(fake: FakeDriver, compiled: 
     captured = fake.names().index("cuStreamBeginCapture")
     ended = fake.names().index("cuStreamEndCapture")
     assert fake.names()[captured + 1 : ended].count("cuMemAlloc") == 3
-    assert "cuMemAllocAsync" not in fake.names()[captured + 1 : ended]
+    assert "cuMemAllocFromPoolAsync" not in fake.names()[captured + 1 : ended]
     del graph
     assert len(kept - set(fake.memory)) == 3
     assert "cuGraphExecDestroy" in fake.names()

@@ -143,8 +143,9 @@ def test_a_stream_has_one_counter(emitted: FakeDriver) -> None:
 @needs_compiler
 def test_streams_and_threads_have_their_own(emitted: FakeDriver) -> None:
     total, x, parts = make_total(5, 48), device.array(X), device.empty(5, i64)
-    with device.Stream():
+    with device.Stream() as stream:
         total(x, parts)
+    device.current_stream().wait(stream)
     total(x, parts)
     thread = Thread(target=total, args=(x, parts))
     thread.start()

@@ -163,19 +163,22 @@ def test_temporaries_lie_in_one_arena(fake: FakeDriver, compiled: Any) -> None:
     x, y = device.array(numbers(16)), device.empty(16, f32)
     fake.calls.clear()
     long(x, out=y)
-    (size, _), *others = [given for name, given in fake.calls if name == "cuMemAllocAsync"]
+    (size, _, _), *others = [
+        given for name, given in fake.calls if name == "cuMemAllocFromPoolAsync"
+    ]
     assert (size, others) == (2 * 64, [])
     for _ in range(20):
         long(x, out=y)
         np.testing.assert_array_equal(y.numpy(), numbers(16)[::-1] * 2**9)
-    assert fake.names().count("cuMemAllocAsync") == 1
+    assert fake.names().count("cuMemAllocFromPoolAsync") == 1
 
 
 # --- what goes wrong -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    "name", ["cuGraphCreate", "cuGraphAddKernelNode", "cuGraphInstantiate", "cuMemAllocAsync"]
+    "name",
+    ["cuGraphCreate", "cuGraphAddKernelNode", "cuGraphInstantiate", "cuMemAllocFromPoolAsync"],
 )
 def test_a_graph_that_can_not_be_made(fake: FakeDriver, compiled: Any, name: str) -> None:
     chains, arrays = make_chains(), chained(range(5))

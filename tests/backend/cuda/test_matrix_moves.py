@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -96,3 +97,16 @@ def test_compiled(start: Callable[[], ir.Kernel], instructions: list[str]) -> No
     assert all(instruction in text for instruction in instructions)
     resources = compile_kernel(lean).resources
     assert (resources.spill_stores, resources.spill_loads) == (0, 0)
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name != "f32 by tf32"])
+def test_registers_are_moved_whole(name: str) -> None:
+    """No instruction stands between a load of matrices and the products of what it loads."""
+    lines = ptx_of(emit(product(CASES[name]))).splitlines()
+    loads = [line for line in lines if "ldmatrix" in line]
+    products = [line for line in lines if "mma.sync" in line]
+    loaded = {register for line in loads for register in re.findall(r"%r\d+", line.split("}")[0])}
+    taken = [re.findall(r"%\w+", part) for line in products for part in line.split("}")[1:3]]
+    by_matrices = [group for group in taken if loaded.intersection(group)]
+    assert by_matrices
+    assert all(loaded.issuperset(group) for group in by_matrices)

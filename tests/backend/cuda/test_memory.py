@@ -29,7 +29,8 @@ def test_memory_waits_for_other_streams_that_use_it(fake: FakeDriver) -> None:
     fake.calls.clear()
     del x
     assert fake.names() == [
-        "cuEventCreate", "cuEventRecord", "cuStreamWaitEvent", "cuEventDestroy", "cuMemFreeAsync",
+        "cuStreamIsCapturing", "cuEventCreate", "cuEventRecord", "cuStreamWaitEvent", "cuEventDestroy",
+        "cuMemFreeAsync",
     ]  # fmt: skip
     (record,) = [arguments for name, arguments in fake.calls if name == "cuEventRecord"]
     assert record[1] == y.number
@@ -41,4 +42,4 @@ def test_memory_of_a_device_without_pools(start: Start) -> None:
     assert x.numpy().tolist() == [0, 1, 2]
     del x
     assert {"cuMemAlloc", "cuMemFree"} <= set(fake.names())
-    assert not {"cuMemAllocAsync", "cuMemFreeAsync"} & set(fake.names())
+    assert not {"cuMemAllocFromPoolAsync", "cuMemFreeAsync"} & set(fake.names())

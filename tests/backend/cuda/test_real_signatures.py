@@ -32,7 +32,7 @@ CALLS: list[tuple[str, tuple[Any, ...]]] = [
         "cuDeviceGetAttribute",
         (driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE, driver.CUdevice(0)),
     ),
-    ("cuDeviceGetDefaultMemPool", (driver.CUdevice(0),)),
+    ("cuMemPoolCreate", (driver.CUmemPoolProps(),)),
     (
         "cuMemPoolSetAttribute",
         (
@@ -52,7 +52,16 @@ CALLS: list[tuple[str, tuple[Any, ...]]] = [
         (driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, _ADDRESS),
     ),
     ("cuMemAlloc", (64,)),
-    ("cuMemAllocAsync", (64, 0)),
+    ("cuMemAllocFromPoolAsync", (64, driver.CUmemoryPool(1), 0)),
+    (
+        "cuThreadExchangeStreamCaptureMode",
+        (driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED,),
+    ),
+    ("cuCtxRecordEvent", (driver.CUcontext(1), driver.CUevent(1))),
+    ("cuEventQuery", (driver.CUevent(1),)),
+    ("cuStreamGetCaptureInfo", (1 << 8,)),
+    ("cuUserObjectCreate", (_ADDRESS, driver.CUhostFn(_ADDRESS), 1, 1)),
+    ("cuGraphRetainUserObject", (driver.CUgraph(1), driver.CUuserObject(1), 1, 1)),
     ("cuMemFree", (_ADDRESS,)),
     ("cuMemFreeAsync", (_ADDRESS, 0)),
     ("cuMemHostAlloc", (4, driver.CU_MEMHOSTALLOC_PORTABLE | driver.CU_MEMHOSTALLOC_DEVICEMAP)),

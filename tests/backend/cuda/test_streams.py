@@ -138,7 +138,7 @@ def test_what_has_ended_is_not_blamed(fake: FakeDriver, compiled: Any, how: str)
         device.current_stream().synchronize()
     else:
         device.synchronize()
-    fake.failing["cuMemAllocAsync"] = ILLEGAL_ADDRESS
+    fake.failing["cuMemAllocFromPoolAsync"] = ILLEGAL_ADDRESS
     with pytest.raises(device.DeviceError) as caught:
         device.empty(3, f32)
     assert "scale" not in str(caught.value)

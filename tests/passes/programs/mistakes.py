@@ -75,7 +75,7 @@ MISTAKES = [
     ),
     Mutation("fuse_computations", "all is cheap", _PRODUCER, "is_cheap", always(True)),
     Mutation("indices", "a part starts at the whole", indices, "_part",
-        edited("_digits(add(_flat(at[:own], shape[:own]), first)", "_digits(_flat(at[:own], shape[:own])"),
+        edited("_digits(add(flat_index(at[:own], shape[:own]), first)", "_digits(flat_index(at[:own], shape[:own])"),
     ),
     Mutation("indices", "all is at the first element", indices, "_regrouped",
         edited("found += digits", "found += [ZERO] * len(digits)"),
@@ -105,7 +105,7 @@ MISTAKES = [
         "fuse_into_loads", "parts start at the first element", _PROLOGUE, "_element",
         edited("self.computation.output.shape, offset)", "self.computation.output.shape, 0)"),
     ),
-    Mutation("fuse_into_loads", "all is cheap", _PROLOGUE, "_check_cost", always(None)),
+    Mutation("fuse_into_loads", "all is cheap", fuse_into_loads, "is_worth_fusing", always(True)),
     Mutation("pairs", "pairs are alike by their callees", pairs, "_pattern", always(())),
     Mutation(
         "bodies", "what lasts longer is the body's own", bodies, "_own",

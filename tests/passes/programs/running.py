@@ -73,7 +73,7 @@ def check(
 ) -> Program:
     """The fused program, if it gives what the program does."""
     program = definition.ir
-    made = fused(program, is_processor)
+    made = fused(program, 16 if is_processor else 0)
     for kernel in kernels_of(schedule(made, _machine(target))).values():
         verify(kernel)
     values = arguments(definition, seed)
