@@ -12,7 +12,8 @@
 
 All workers take the same turns then, so neighbours touch neighbours, and proofs see a sum of loop variables,
 whatever n is. It is done where the starts of all workers lie within one step, so that no worker gets more than
-one turn in addition, in which it does nothing. Proofs have it done of blocks that start apart, too.
+one turn in addition, in which it does nothing. A GPU's workers count their own turns, without conditions.
+`proving`: for any target, and for blocks that start apart, too.
 """
 
 from __future__ import annotations
@@ -25,10 +26,13 @@ from taskc.ir import nodes as ir
 from taskc.ir.build import ZERO, add, index, subtract
 from taskc.ir.nodes import Constant, Expression, Statement, Variable
 from taskc.ir.rewrite import map_statements, substitute, walk
+from taskc.ir.target import TARGETS
 
 
-def common_strides(kernel: ir.Kernel, *, of_blocks: bool = False) -> ir.Kernel:
-    body = _Strides(kernel, of_blocks).changed(kernel.body)
+def common_strides(kernel: ir.Kernel, *, proving: bool = False) -> ir.Kernel:
+    if TARGETS[kernel.target].capabilities and not proving:
+        return kernel
+    body = _Strides(kernel, proving).changed(kernel.body)
     return kernel if body is kernel.body else replace(kernel, body=body)
 
 

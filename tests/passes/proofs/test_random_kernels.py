@@ -56,13 +56,13 @@ def check(seed: int, sizes: tuple[tuple[int, int], ...], *, simulate: bool) -> s
         stored, updated = (kernel.case(role).kernel() for role in ("out", "inout"))
     except CompileError:
         return set()  # a name that isn't bound, and the like
-    found = collect(common_strides(stored, of_blocks=True))
+    found = collect(common_strides(stored, proving=True))
     proved = {
         what
         for what, errors in (
             ("covered", coverage_findings(found)),
             ("inside", bounds_findings(found)),
-            ("apart", race_findings(collect(common_strides(updated, of_blocks=True)))),
+            ("apart", race_findings(collect(common_strides(updated, proving=True)))),
         )
         if not list(errors)
     }
