@@ -88,7 +88,7 @@ def test_every_pass(target: str, plan: Plan, stages: Any) -> None:
 def test_three_warpgroups_where_registers_and_queries_are_enough(causal: bool) -> None:
     """Tiles of 192 queries read keys less often; those of 256 queries would be filled by two thirds."""
     machine = tc.machine("sm_90a")
-    warps = {}
+    found = {}
     for length, features in ((4096, 64), (256, 64), (4096, 128)):
         problem = problem_of(
             1, 1, length, length, features, kv_heads=None, value_features=None, causal=causal,
@@ -96,8 +96,9 @@ def test_three_warpgroups_where_registers_and_queries_are_enough(causal: bool) -
         )  # fmt: skip
         plan = least(candidates, problem, machine)
         assert isinstance(plan, Plan)
-        warps[length, features] = plan.warps
-    assert warps == {(4096, 64): 12, (256, 64): 8, (4096, 128): 8}
+        found[length, features] = plan.warps, plan.keys
+    # With 128 keys the assembler would move a wait in front of the powers, for want of registers.
+    assert found == {(4096, 64): (12, 112), (256, 64): (8, 64), (4096, 128): (8, 128)}
 
 
 @pytest.mark.parametrize(
@@ -263,7 +264,7 @@ def test_a_step_does_what_it_must() -> None:
         if text:
             count = Counter(name.split(".")[0] for name in main_loop(text))
             features = int(kernel.parameters[0].shape[-1])
-            assert count["MUFU"] == 66
+            assert count["MUFU"] == {64: 112, 128: 128}[features] // 2 + 2
             assert count["FMUL"] <= features // 2 + 8
             assert count["FSETP"] <= 2
             assert count["SHFL"] == 4

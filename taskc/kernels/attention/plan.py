@@ -150,7 +150,7 @@ def _plans(problem: Problem, machine: Machine) -> list[Plan]:
     if _runs_asynchronously(problem, machine):
         specialized = [
             Plan(warps, 1, step, 2, specialize=True)
-            for warps, step in ((12, 128), (8, 128), (8, 64))
+            for warps, step in ((12, 128), (12, 112), (8, 128), (8, 64))
             if warps == 8 or _fill_three(problem, tall)
         ]
         plans = [plan for plan in specialized if _pays(problem, plan)] + plans
