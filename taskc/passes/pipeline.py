@@ -15,6 +15,7 @@ from pathlib import Path
 from taskc.ir import nodes as ir
 from taskc.ir.depth import deep
 from taskc.ir.printer import to_text
+from taskc.output_file import write_whole
 from taskc.passes.await_products import await_products
 from taskc.passes.common_strides import common_strides
 from taskc.passes.flatten import flatten
@@ -153,5 +154,5 @@ def _dump(
     text = to_text(kernel)
     shown = "(unchanged)\n" if text == before else text
     path = folder / f"{kernel.name}.{number:02}_{name}.txt"
-    path.write_text(f"# {name}: {seconds * 1e3:.2f} ms\n{shown}")
+    write_whole(path, f"# {name}: {seconds * 1e3:.2f} ms\n{shown}")
     return text

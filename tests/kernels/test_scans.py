@@ -38,6 +38,7 @@ def planned(shape: tuple[int, ...], plan: Plan, dtype: tc.DType = tc.f32, **opti
     return build(problem, plan, tc.machine())
 
 
+@pytest.mark.each_value(2)
 @pytest.mark.parametrize("n", [1, 15, 17, 129])
 @pytest.mark.parametrize("exclusive", [False, True])
 @pytest.mark.parametrize("reverse", [False, True])
@@ -80,6 +81,7 @@ def test_one_worker_adds_up_in_order(same_bits: Any) -> None:
     assert np.array_equal(y, np.cumsum(x, 1))
 
 
+@pytest.mark.each_value(2)
 @pytest.mark.parametrize("exclusive", [False, True])
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("n", [192, 193, 257, 383])

@@ -137,8 +137,14 @@ class Statements:
                 self._if(node)
             case ir.While(condition=condition, body=body):
                 self.facts.enter(node)
+                watched = self.operations.watched("the end of a loop", "0u", node.loc)
+                since = self.names.fresh("since") if watched else ""
+                if watched:
+                    self.line(f"u64 {since} = 0;")
                 with self.braces(f"while ({self.expressions(condition)})"):
                     self.statements(body)
+                    for number in watched:
+                        self.line(f"tc::spins({since}, {number}, 0);")
             case ir.For(kind="vector"):
                 self._vector(node)
             case ir.For():
@@ -319,7 +325,8 @@ class Statements:
         use = self.expressions.use
         role = self.role
         if node.scope == "grid":
-            self.line(f"{use('barrier_grid')}(arrivals);")
+            watched = self.operations.watched("the blocks of the grid", "0u", node.loc)
+            self.line(f"{use('barrier_grid')}({', '.join(['arrivals', *watched])});")
             return
         about = f"  // {node.orders}" if node.orders else ""
         if node.scope == "warp" or (
