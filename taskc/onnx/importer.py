@@ -88,7 +88,7 @@ def import_graph(
     unrolled: set[int] = set()
 
     def body(*handles: TensorHandle) -> dict[str, TensorHandle]:
-        values = {**dict(zip(inputs, handles, strict=True)), **(known or {})}
+        values: dict[str, Held] = {**dict(zip(inputs, handles, strict=True)), **(known or {})}
         scope = _Scope(values, None, late, 1, unrolled)
         made: dict[str, TensorHandle] = {}
         outputs.clear()
@@ -190,7 +190,7 @@ def _built(node: Node, scope: _Scope) -> tuple[Held | None, ...]:
 
     def inline(graph: Graph, given: Sequence[Tensor], turns: int = 1) -> tuple[Tensor, ...]:
         names = [value.name for value in graph.inputs]
-        values = dict(zip(names, given, strict=True))
+        values: dict[str, Held] = dict(zip(names, given, strict=True))
         inner = _Scope(values, scope, scope.late, scope.turns * turns, scope.unrolled)
         _build(graph, inner)
         _check_counts(node, graph.outputs, inner)
