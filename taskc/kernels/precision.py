@@ -12,7 +12,18 @@ A call that says `total` and no `result` gets what was summed.
 
 from __future__ import annotations
 
+from typing import Any
+
 from taskc import DType, f32, i32, tf32
+
+# Numbers that are summed one after the other, at most; of more there are partial sums, which are added up. A long sum
+# grows until what is added to it is little more than its last place, and of that always the same side is lost.
+LONG_SUM = 1 << 12
+
+
+def is_long(count: Any) -> bool:
+    """Whether so many numbers, an int or a tc.dim, may be more than are summed one after the other."""
+    return not isinstance(count, int) or count > LONG_SUM
 
 
 def wide(dtype: DType) -> DType:

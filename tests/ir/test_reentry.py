@@ -36,9 +36,13 @@ def _locks(text: str) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module in MODULES:
             yield from NAMES.intersection(name.name for name in node.names)
-        elif isinstance(node, ast.Attribute) and node.attr in NAMES:
-            if isinstance(node.value, ast.Name) and node.value.id in MODULES:
-                yield node.attr
+        elif (
+            isinstance(node, ast.Attribute)
+            and node.attr in NAMES
+            and isinstance(node.value, ast.Name)
+            and node.value.id in MODULES
+        ):
+            yield node.attr
 
 
 def test_there_are_no_other_locks() -> None:

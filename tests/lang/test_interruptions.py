@@ -76,5 +76,8 @@ def test_what_interrupts_is_no_call_of_the_program(
 
 
 def test_what_a_body_calls_without_handles_is_its_own() -> None:
-    program = traced(lambda: added(X) and None)
+    def call() -> None:
+        added(X)
+
+    program = traced(call)
     assert len(program.ir.calls) == 3

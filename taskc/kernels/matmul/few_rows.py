@@ -17,6 +17,7 @@ import taskc as tc
 from taskc import repeat, spatial
 from taskc.kernels.matmul.plan import MOST_ROWS, FewRows
 from taskc.kernels.matmul.problem import Problem
+from taskc.kernels.precision import LONG_SUM, is_long
 
 Function = Callable[..., Any]
 
@@ -43,7 +44,7 @@ def _down_columns(problem: Problem, plan: FewRows) -> Function:
     columns, depth, lanes = plan.columns, plan.depth, plan.lanes
     rows = m if isinstance(m, int) else MOST_ROWS
     whole = k // depth * depth
-    is_constant = isinstance(k, int)
+    is_constant, part = isinstance(k, int), LONG_SUM // depth * depth
     line = spatial(lanes)
 
     @tc.function
@@ -66,8 +67,24 @@ def _down_columns(problem: Problem, plan: FewRows) -> Function:
         for i in range(m):
             for j in repeat(columns // lanes) * line:
                 sums[i, j] = 0
-        for q in range(0, whole, depth):
-            add(a, b, sums, col, q, depth)
+        if is_long(k):
+            wholes = tc.shared(total[rows, columns + lanes])
+            for i in range(m):
+                for j in repeat(columns // lanes) * line:
+                    wholes[i, j] = 0
+            for first in range(0, whole, part):
+                for q in range(first, min(first + part, whole), depth):
+                    add(a, b, sums, col, q, depth)
+                for i in range(m):
+                    for j in repeat(columns // lanes) * line:
+                        wholes[i, j] += sums[i, j]
+                        sums[i, j] = 0
+            for i in range(m):
+                for j in repeat(columns // lanes) * line:
+                    sums[i, j] = wholes[i, j]
+        else:
+            for q in range(0, whole, depth):
+                add(a, b, sums, col, q, depth)
         if is_constant:
             add(a, b, sums, col, whole, k - whole)
         else:

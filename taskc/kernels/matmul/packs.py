@@ -14,6 +14,7 @@ import taskc as tc
 from taskc import TensorType, repeat
 from taskc.kernels.matmul.plan import Packs
 from taskc.kernels.matmul.problem import Problem
+from taskc.kernels.precision import LONG_SUM, is_long
 
 
 def packed_type(problem: Problem, plan: Packs) -> TensorType:
@@ -26,29 +27,52 @@ def packed_type(problem: Problem, plan: Packs) -> TensorType:
 
 
 def packs(problem: Problem, plan: Packs) -> tc.KernelDefinition:
-    m, n, k, epilogue = problem.m, problem.n, problem.k, problem.epilogue
+    m, n, k, total, epilogue = problem.m, problem.n, problem.k, problem.total, problem.epilogue
     own, tall, (rows, wide) = plan.own, plan.tall, plan.own.shape
     depth = ceil(k / plan.step) * plan.step
+    whole = depth // LONG_SUM * LONG_SUM if total.is_float and is_long(depth) else 0
+
+    @tc.function
+    def part_of(a: Any, panel: Any, row: Any, first: Any, q: Any, steps: Any) -> Any:
+        """The sums of some steps of k; their columns begin at column `first` of the panel."""
+        acc = tc.tile(total, own, 0)
+        if depth == k and row + rows <= m:
+            tc.mma(
+                acc, a[row : row + rows, q : q + steps], panel[q : q + steps, first : first + wide]
+            )
+        else:
+            edge = tc.load((rows, steps), lambda i, p: a[row + i, q + p], fill=0)
+            tc.mma(acc, edge, panel[q : q + steps, first : first + wide])
+        return acc
+
+    @tc.function
+    def summed(a: Any, panel: Any, row: Any, first: Any) -> Any:
+        if whole:
+            sums = tc.shared(total[own.shape])
+            for i, j in own:
+                sums[i, j] = 0
+            for q in range(0, whole, LONG_SUM):
+                acc = part_of(a, panel, row, first, q, LONG_SUM)
+                for i, j in own:
+                    sums[i, j] += acc[i, j]
+            if whole < depth:
+                acc = part_of(a, panel, row, first, whole, depth - whole)
+                for i, j in own:
+                    sums[i, j] += acc[i, j]
+            return sums
+        else:
+            return part_of(a, panel, row, first, 0, depth)
 
     @tc.function
     def tiles(a: Any, panel: Any, further: Any, c: Any, row: Any, col: Any, first: Any) -> Any:
         """The tiles of a block; its columns begin at column `first` of the panel."""
         for r in range(0, tall, rows):
             if row + r < m:
-                acc = tc.tile(problem.total, own, 0)
-                if depth == k and row + r + rows <= m:
-                    tc.mma(
-                        acc,
-                        a[row + r : row + r + rows, 0:k],
-                        panel[0:depth, first : first + wide],
-                    )
-                else:
-                    edge = tc.load((rows, depth), lambda i, q: a[row + r + i, q], fill=0)
-                    tc.mma(acc, edge, panel[0:depth, first : first + wide])
+                sums = summed(a, panel, row + r, first)
                 for i, j in own:
                     if row + r + i < m and col + j < n:
                         c[row + r + i, col + j] = epilogue(
-                            acc[i, j], further, col + j, (row + r + i, col + j)
+                            sums[i, j], further, col + j, (row + r + i, col + j)
                         )
 
     @tc.function

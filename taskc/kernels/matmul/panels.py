@@ -22,6 +22,7 @@ from taskc.kernels.matmul.batches import transposed_panel
 from taskc.kernels.matmul.few_rows import few_rows
 from taskc.kernels.matmul.plan import MOST_ROWS, Panels
 from taskc.kernels.matmul.problem import Problem
+from taskc.kernels.precision import LONG_SUM, is_long
 
 Function = Callable[..., Any]
 
@@ -115,14 +116,29 @@ def _whole(problem: Problem, plan: Panels) -> Function:
     heights = sorted({rows * eighth // 8 for eighth in eighths})
 
     @tc.function
-    def summed(a: Any, panel: Any, own: Any, number: Any, row: Any, first: Any) -> Any:
-        """A tile in registers; its columns begin at column `first` of the panel."""
+    def part_of(a: Any, panel: Any, own: Any, number: Any, row: Any, first: Any, steps: Any) -> Any:
+        """The sums of some steps of k, in registers; their columns begin at column `first` of the panel."""
         acc = tc.tile(total, own, 0)
-        for q in range(k):
+        for q in range(*steps):
             for i, j in own:
                 value = element(panel, number, q, first + j).to(total)
                 acc[i, j] += operand(a, number, row + i, q) * value
         return acc
+
+    @tc.function
+    def summed(a: Any, panel: Any, own: Any, number: Any, row: Any, first: Any) -> Any:
+        """A tile, in registers or in the nearest cache."""
+        if is_long(k):
+            sums = tc.shared(total[own.shape])
+            for i, j in own:
+                sums[i, j] = 0
+            for q in range(0, k, LONG_SUM):
+                acc = part_of(a, panel, own, number, row, first, (q, min(q + LONG_SUM, k)))
+                for i, j in own:
+                    sums[i, j] += acc[i, j]
+            return sums
+        else:
+            return part_of(a, panel, own, number, row, first, (0, k))
 
     @tc.function
     def last(a: Any, panel: Any, sums: Any, row: Any, first: Any) -> Any:
@@ -176,15 +192,13 @@ def _deep(problem: Problem, plan: Panels) -> Function:
     @tc.function
     def add(a: Any, panel: Any, sums: Any, row: Any, first: Any, p: Any, r: Any, at: Any) -> Any:
         """What some rows of a panel, from those `at` on, add to the sums of a tile."""
-        acc = tc.tile(total, own)
-        for i, j in own:
-            acc[i, j] = sums[p, r + i, j]
+        acc = tc.tile(total, own, 0)
         for q in range(min(depth, k - first)):
             for i, j in own:
                 value = element(panel, (), at[0] + q, at[1] + j).to(total)
                 acc[i, j] += operand(a, (), row + r + i, first + q) * value
         for i, j in own:
-            sums[p, r + i, j] = acc[i, j]
+            sums[p, r + i, j] += acc[i, j]
 
     @tc.function
     def tiles(a: Any, panel: Any, sums: Any, row: Any, first: Any, p: Any, at: Any) -> Any:

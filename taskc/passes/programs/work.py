@@ -38,11 +38,11 @@ def operations_of(value: Expression) -> int:
 def operations_of_node(node: Expression) -> int:
     match node:
         case ir.Unary():
-            return 1 if node.operator in _SIMPLE else 16
+            return 1 if node.operator in _SIMPLE else 24
         case ir.Binary():
             if node.operator in _DIVISIONS:
                 return 4
-            return 16 if node.operator in ("pow", "atan2") else 1
+            return 24 if node.operator in ("pow", "atan2") else 1
         case ir.Constant() | Variable():
             return 0
     return 1
