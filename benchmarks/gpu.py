@@ -8,7 +8,7 @@
     --checks    every kernel against NumPy; --times: against torch. These two if no part is named
     --variants  several plans of a large product, and which of them `choose` takes
     --counters  what the simulator says of bank conflicts and sectors, and what ncu counts
-    --sanitize  a check of each kernel under memcheck and racecheck
+    --sanitize  a check of each kernel under memcheck, racecheck, synccheck and initcheck
     --bring-up  the first thing on a new GPU: its features one after another (gpu_rungs.py), each in a process of its
                 own. `--list` says what uses which, and needs no GPU; `--rungs 15`: the largest under compute-sanitizer
 
@@ -118,11 +118,12 @@ def child(file: Path) -> int:
     from gpu_counters import simulate
     from gpu_first import WORKS
     from gpu_jobs import work_on
+    from gpu_rungs import TOOLS
     from gpu_work import check, compile_ahead, measure, prepare
 
     if sys.platform == "linux":  # whoever cuts off the parent wants no kernel left on the device
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
-    tools = dict.fromkeys(("check", "memcheck", "racecheck", "counters"), check)
+    tools = dict.fromkeys(("check", *TOOLS, "counters"), check)
     works = {"compile": compile_ahead, "simulate": simulate, "measure": measure, **tools, **WORKS}
     return work_on(file, works, prepare)
 
@@ -177,7 +178,7 @@ def compile_all(jobs: Iterable[Job], target: str, program: Path, end: float) -> 
 
 
 def compile_only(options: argparse.Namespace, program: Path) -> int:
-    from gpu_jobs import line_of, run_concurrently
+    from gpu_jobs import is_hazard, line_of, run_concurrently
 
     start = time.monotonic()
     if options.bring_up:
@@ -191,7 +192,7 @@ def compile_only(options: argparse.Namespace, program: Path) -> int:
         ]
     done = compile_all(jobs, options.target, program, start + 10 * LIMIT)
     done += run_concurrently(counted, program, start + 10 * LIMIT, os.cpu_count() or 1)
-    failed = [row for row in done if "error" in row or "left_out" in row]
+    failed = [row for row in done if "error" in row or "left_out" in row or is_hazard(row)]
     for row in done:
         if row in failed or "remarks" in row:
             print(line_of(row))
@@ -219,7 +220,10 @@ def bring_up(options: argparse.Namespace, program: Path) -> int:
         options.json or HERE / "results" / "bring_up.json", "see the first rung", options.log
     )
     compile_and_say(rung_jobs(options), options.target, program, end, record)
-    climb(chosen(options.rungs), program, end, record.note, shutil.which("compute-sanitizer"))
+    climb(
+        chosen(options.rungs), program, end, record.note, shutil.which("compute-sanitizer"),
+        folder=record.file.parent / "failures", target=options.target,
+    )  # fmt: skip
     record.say(f"the ladder took {time.monotonic() - start:.0f} s")
     return 0 if record.finish() else 1
 
@@ -330,15 +334,16 @@ def counters(
 def sanitize(
     jobs: list[Job], target: str, program: Path, end: float, record: Record, broken: Broken
 ) -> None:
-    """Each under memcheck and racecheck, several at a time: nothing is timed.
+    """Each under each tool, several at a time: nothing is timed.
 
     What has hung would hang again; what has failed otherwise may be explained here.
     """
     from gpu_jobs import run_process
+    from gpu_rungs import TOOLS
 
     tool = shutil.which("compute-sanitizer")
     if tool is None:
-        record.say("compute-sanitizer isn't installed: neither memcheck nor racecheck was run")
+        record.say("compute-sanitizer isn't installed: none of its tools was run")
         return
 
     def run(job: Job) -> None:
@@ -352,7 +357,7 @@ def sanitize(
             broken[job["family"]] = f"{job['family']} {job['case']} hung before"
         record.note(row)
 
-    todo = [{**job, "kind": kind} for kind in ("memcheck", "racecheck") for job in jobs]
+    todo = [{**job, "kind": kind} for kind in TOOLS for job in jobs]
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         list(pool.map(run, todo))
 

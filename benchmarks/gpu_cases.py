@@ -8,7 +8,9 @@ from functools import partial
 from typing import Any
 
 import gpu_kernels as kernels
+import gpu_library
 import gpu_parts
+import gpu_single
 import numpy as np
 from gpu_kernels import Size
 
@@ -29,6 +31,7 @@ class Family:
     is_bound_by_memory  whether it is held against a copy of as many bytes
     counted    sizes whose accesses are held against a profiler's counters
     target     the only machine that it is for
+    inputs     makes a kernel's inputs, where random numbers won't do
     """
 
     name: str
@@ -45,6 +48,7 @@ class Family:
     counted: tuple[Size, ...] = ()
     ladder: tuple[Size, ...] = ()
     target: str = ""
+    inputs: Callable[[Any], list[Any]] | None = None
 
 
 def name_of(size: Size) -> str:
@@ -221,4 +225,41 @@ FAMILIES: tuple[Family, ...] = (
     _convolutions(2),
 )  # fmt: skip
 
-__all__ = ["FAMILIES", "Family", "Size", "name_of"]
+# One instruction each: only the ladder looks at them.
+SINGLES: tuple[Family, ...] = tuple(
+    [
+        Family(
+            one.name, one.build, one.reference, kernels.exact, checks=((1,),), sizes=(), quick=(), target="sm_90a",
+            inputs=gpu_single.one_hot if one.reference is gpu_single.product else gpu_single.numbered,
+        )
+        for one in gpu_single.SINGLES
+    ]
+)  # fmt: skip
+
+
+def _of_library(
+    name: str, build: Any, reference: Any, bound: Any, size: Size, inputs: Any = None
+) -> Family:
+    return Family(name, build, reference, bound, (size,), (), (), inputs=inputs)
+
+
+# What else there is in the library: so does it.
+LIBRARY: tuple[Family, ...] = (
+    _of_library("scan", gpu_library.scan, lambda x: np.cumsum(x, axis=1), gpu_library.of_sums, (5, 3001)),
+    _of_library("reduction", gpu_library.reduction, lambda x: x.sum(axis=1), gpu_library.of_sums, (7, 1001, 33)),
+    _of_library("max_pool", gpu_library.pooling, gpu_library.pooled, kernels.exact, (2, 29, 31, 24)),
+    _of_library(
+        "depthwise conv2d", gpu_library.depthwise, gpu_library.depthwise_reference,
+        lambda size: (2.0**-9, 2.0**-9), (2, 15, 17, 40),
+    ),
+    _of_library(
+        "quantized matmul", gpu_library.quantized, gpu_library.quantized_reference, gpu_library.of_quantized,
+        (33, 96, 256),
+    ),
+    _of_library(
+        "look-back", gpu_library.look_back, gpu_library.look_back_reference, kernels.exact, (12_800_000 - 37,),
+        gpu_library.look_back_inputs,
+    ),
+)  # fmt: skip
+
+__all__ = ["FAMILIES", "LIBRARY", "SINGLES", "Family", "Size", "name_of"]

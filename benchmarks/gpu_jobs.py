@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -27,6 +28,7 @@ HANGS = 60.0  # of another kind
 _ENDS = 15.0  # seconds until its process has ended, once all is done
 OUT_OF_TIME = "out of time"
 OFF_DEVICE = ("compile", "simulate")  # kinds of jobs
+_HAZARD = re.compile(r"\(C75\d\d\)")
 _SHOWN = 300  # characters of what a process says at its end
 
 
@@ -219,6 +221,11 @@ def _works(device: Any) -> bool:
     return True
 
 
+def is_hazard(row: Job) -> bool:
+    """Whether the assembler has put waits into a kernel's products, or ignores what it says of registers."""
+    return any(_HAZARD.search(remark) for remark in row.get("remarks", ()))
+
+
 def line_of(row: Job) -> str:
     head = f"{row['kind']:9} {row['family']:28} {row['case']:26}"
     if row["kind"] == "rung":
@@ -263,4 +270,14 @@ def _step_text(step: Job) -> str:
             return f"{name}: {step[key]}"
     if "error_of_bound" in step:
         return f"{name} {step['error_of_bound']:.2f} of the bound"
+    if "ours_ms" in step:
+        return " ".join([name, *_times_of(step)])
     return f"{name} {step.get('said', '')}".strip()
+
+
+def _times_of(step: Job) -> list[str]:
+    """What a timing is held against."""
+    rate = [f"{step['tflops']:.1f} TFLOP/s"] if step.get("tflops") else []
+    copy = [f"{step['fraction_of_copy']:.0%} of copy"] if step.get("fraction_of_copy") else []
+    ratio = [f"{step['ratio']:.2f}x"] if step.get("ratio") else []
+    return [f"{step['ours_ms']:.4f} ms", *rate, *copy, *ratio]

@@ -14,18 +14,21 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from gpu_cases import FAMILIES, MATMUL_LADDER, Family, Size, name_of
+from gpu_cases import FAMILIES, LIBRARY, MATMUL_LADDER, SINGLES, Family, Size, name_of
+from gpu_failures import bisected
 from gpu_jobs import run_process
 
 Job = dict[str, Any]
 
 SECONDS = 40.0  # that a rung may take once its process is ready
 LIMIT = 540.0  # all of them
+_TIMES = ("ours_ms", "peer_ms", "ratio", "tflops", "fraction_of_copy")
 REPEATS = 20  # calls that have to give the same bits
 
 # What a kernel uses, by the text that it is lowered to.
 FEATURES = {
     "shuffle": r"\bshuffle\.",
+    "ldmatrix": r"\bldmatrix\.",
     "cp.async": r"\bcp\.async\(",
     "mma.sync": r"\bmma\.sync\.m\d+n\d+k\d+\.(\w+)",
     "barrier of the grid": r"\bbarrier grid\b",
@@ -85,6 +88,25 @@ def _ladder(name: str, number: int = 0) -> Step:
     return Step(name, sizes[number])
 
 
+def _singles(group: str) -> tuple[Step, ...]:
+    """The kernels of one instruction each whose names begin so."""
+    return tuple([Step(one.name, one.checks[0]) for one in SINGLES if one.name.split()[0] == group])
+
+
+def _library(*names: str) -> tuple[Step, ...]:
+    sizes = {family.name: family.checks[0] for family in LIBRARY}
+    return tuple([Step(name, sizes[name]) for name in names])
+
+
+def _kinds(*kinds: str) -> tuple[Step, ...]:
+    return tuple([Step(kind, kind=kind) for kind in kinds])
+
+
+def _timed(*names: str) -> tuple[Step, ...]:
+    sizes = {family.name: family.sizes[0] for family in FAMILIES if family.name in names}
+    return tuple([Step(name, sizes[name], "timing") for name in names])
+
+
 def _types(instruction: str) -> tuple[str, ...]:
     """Families of an instruction, one for each type; they are its features, too."""
     return tuple([family.name for family in FAMILIES if family.name.startswith(f"{instruction} ")])
@@ -98,26 +120,44 @@ LADDER = (
     Rung("2", "a vector add, carried here", ("1",), (*_checks("vector add"), Step("its code", kind="carried"))),
     Rung(
         "3", "streams, assertions, torch's memory, graphs, programs", ("2",),
-        tuple([Step(kind, kind=kind) for kind in ("streams", "assertions", "DLPack", "graphs", "programs")]),
+        _kinds("streams", "assertions", "DLPack", "graphs", "programs"),
     ),
+    Rung("3a", "side streams, another library's capture", ("3",), _kinds("side streams", "foreign capture")),
     Rung(
         "4", "ordinary kernels, cp.async", ("2",),
         _checks("transpose", "softmax f32", "layer_norm f32", "matmul f32"),
         ("shuffle", "cp.async"), ("wgmma", "mma.sync", "TMA load", "mbarrier"),
     ),
     Rung(
+        "4a", "scans, reductions, pooling, depthwise, 8 bits", ("4",),
+        _library("scan", "reduction", "max_pool", "depthwise conv2d", "quantized matmul"),
+    ),
+    Rung("4b", "look-back over 100,000 blocks", ("4",), _library("look-back"), ("shuffle",)),
+    Rung("4c", "four bits, a small ONNX model", ("4",), _kinds("four bits", "ONNX")),
+    Rung(
         "5", "mma.sync", ("4",), _checks(*_types("mma.sync")),
         ("cp.async", *_types("mma.sync")), ("wgmma", "mbarrier"),
     ),
+    Rung("5a", "each move of matrices", ("5",), _singles("move"), ("ldmatrix", "stmatrix"), ("mbarrier",)),
     Rung("6", "a cooperative launch", ("2",), _checks("sum in one launch"), ("barrier of the grid",)),
     Rung(
         "7", "wgmma, by ordinary copies", ("4",), _checks(*_types("wgmma")),
         ("cp.async", "128-byte swizzle", *_types("wgmma")), ("TMA load", "TMA store", "mbarrier", "setmaxnreg"),
     ),
+    Rung("7a", "each descriptor of wgmma", ("7",), _singles("descriptor"), ("wgmma bf16", "wgmma i8"), ("TMA load",)),
     Rung(
         "8", "bulk copies, both ways", ("2",), _checks("bulk copies"),
         ("TMA load", "TMA store", "mbarrier", "128-byte swizzle", RAGGED), ("wgmma", "producer"),
     ),
+    Rung(
+        "8a", "each box of a bulk copy", ("8",), _singles("TMA"),
+        ("TMA load", "TMA store", "128-byte swizzle", RAGGED), ("wgmma", "multicast"),
+    ),
+    Rung(
+        "8b", "clusters, multicast, setmaxnreg alone", ("8",), _singles("cluster"),
+        ("cluster", "multicast", "setmaxnreg"), ("wgmma",),
+    ),
+    Rung("8c", "tensor maps in graphs, on other arrays", ("3", "8"), _kinds("maps in graphs")),
     Rung(
         "9", "a product by TMA and wgmma, split-k", ("7", "8"), (_ladder("matmul bf16", _SPLIT),),
         (*_BY_TMA, "split-k"), ("setmaxnreg", "stmatrix", "persistent", "cluster"), REPEATS,
@@ -126,6 +166,7 @@ LADDER = (
         "10", "setmaxnreg and stmatrix", ("9",), (_ladder("matmul bf16", _REGISTERS),),
         (*_BY_TMA, "setmaxnreg", "stmatrix", RAGGED), ("persistent", "cluster"), REPEATS,
     ),
+    Rung("10a", "three timings", ("10",), _timed("matmul bf16", "softmax f32", "vector add"), (), (), REPEATS),
     Rung(
         "11", "persistent, over ragged edges", ("10",), (_ladder("matmul bf16", _PERSISTENT),),
         (*_BY_TMA, "setmaxnreg", "stmatrix", "persistent", RAGGED), ("cluster",), REPEATS,
@@ -152,7 +193,7 @@ LADDER = (
     ),
 )  # fmt: skip
 WATCHED = ("9", "10", "11", "12a", "12b", "12c", "13", "14")
-TOOLS = ("memcheck", "racecheck")
+TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")
 SANITIZED = tuple(
     [
         Rung(f"15-{rung.number}", f"{tool}: {rung.name}", (), rung.steps, tools=(tool,))
@@ -185,7 +226,7 @@ def used_by(step: Step, target: str) -> set[str]:
     from taskc.passes.pipeline import lower
 
     found: set[str] = set()
-    if step.kind != "check":
+    if step.kind not in ("check", "timing"):
         return found
     family = family_named(step.family)
     for kernel in family.build(tc.machine(target), *step.size).kernels:
@@ -199,7 +240,7 @@ def used_by(step: Step, target: str) -> set[str]:
 
 
 def family_named(name: str) -> Family:
-    (family,) = [family for family in FAMILIES if family.name == name]
+    (family,) = [family for family in (*FAMILIES, *SINGLES, *LIBRARY) if family.name == name]
     return family
 
 
@@ -246,10 +287,14 @@ def climb(
     end: float,
     note: Callable[[Job], None],
     tool: str | None = None,
+    folder: Path | None = None,
+    target: str = "",
 ) -> list[Job]:
     """A row for each rung, in order. What isn't among them is taken to be right.
 
-    tool  compute-sanitizer
+    tool    compute-sanitizer
+    folder  where a wrong result leaves what is known of it
+    target  for which a wrong product's plan is taken apart; none if it is empty
     """
     rows: list[Job] = []
     wrong: dict[str, str] = {}  # rungs, and how they ended
@@ -265,7 +310,7 @@ def climb(
         elif rung.tools and tool is None:
             row["left_out"] = "compute-sanitizer isn't installed"
         else:
-            row |= _climbed(rung, program, end, tool)
+            row |= _climbed(rung, program, end, tool, folder, target)
         if "error" in row or "left_out" in row:
             wrong[rung.number] = row.pop("ended", "was left out")
         note(row)
@@ -273,12 +318,22 @@ def climb(
     return rows
 
 
-def _climbed(rung: Rung, program: Path, end: float, tool: str | None) -> Job:
-    """What became of a rung, step by step."""
+def _climbed(
+    rung: Rung, program: Path, end: float, tool: str | None, folder: Path | None, target: str
+) -> Job:
+    """What became of a rung, step by step. One that breaks the device costs the others only their process."""
     start = time.monotonic()
     under = [str(tool), f"--tool={rung.tools[0]}", "--error-exitcode=9"] if rung.tools else ()
-    steps = list(run_process(jobs_of_rung(rung), program, end, under, together=SECONDS))
-    kept = ("family", "case", "error", "left_out", "error_of_bound", "said", "broken")
+    extra = {} if folder is None else {"folder": str(folder)}
+    jobs = [{**job, **extra} for job in jobs_of_rung(rung)]
+    steps: list[Job] = []
+    while len(steps) < len(jobs):
+        steps += run_process(jobs[len(steps) :], program, end, under, together=SECONDS)
+        if steps[-1].get("broken") == "hung":
+            break
+    if target and not rung.tools:
+        _take_apart(steps, program, end, target)
+    kept = ("family", "case", "error", "left_out", "error_of_bound", "said", "broken", *_TIMES)
     row: Job = {"seconds": time.monotonic() - start}
     row["steps"] = [{key: step[key] for key in kept if key in step} for step in steps]
     for step in steps:
@@ -287,3 +342,21 @@ def _climbed(rung: Rung, program: Path, end: float, tool: str | None) -> Job:
         elif "left_out" in step:
             row |= {"left_out": step["left_out"], "ended": "was left out"}
     return row
+
+
+def _take_apart(steps: Sequence[Job], program: Path, end: float, target: str) -> None:
+    """Says of a wrong product which switches of its plan, turned off, make it right."""
+    for step in steps:
+        if "error" not in step or step["kind"] != "check":
+            continue
+        said = []
+        for job in bisected(step, target):
+            plain = {
+                key: job[key]
+                for key in ("kind", "family", "size", "case", "repeats", "rung", "switch")
+            }
+            (found, *_) = run_process([plain], program, end, together=SECONDS)
+            how = "wrong" if "error" in found else "left out" if "left_out" in found else "right"
+            said.append(f"{job['switch']}: {how}")
+        if said:
+            step["error"] += f"; with {', '.join(said)}"

@@ -6,27 +6,33 @@ import time
 from collections.abc import Callable
 from functools import cache
 from math import ceil, prod
+from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
 
+import gpu_failures
+import gpu_variants
 import numpy as np
-from gpu_cases import FAMILIES, Family
+from gpu_cases import FAMILIES, LIBRARY, SINGLES, Family
 from gpu_jobs import OFF_DEVICE
 from gpu_variants import VARIANTS
 
 import taskc as tc
 from taskc import DType, device, driver
+from taskc.backend.cuda import watchdog
 from taskc.ir.rounding import convert
 from taskc.ir.signature import inputs_of, outputs_of
 from taskc.ir.types import f32, tf32
 
-PREPARES_TORCH = ("measure", "device", "DLPack")  # kinds of jobs that use it
+PREPARES_TORCH = ("measure", "timing", "device", "DLPack")  # kinds of jobs that use it
 took: dict[str, float] = {}  # seconds
-FAMILY = {family.name: family for family in (*FAMILIES, *VARIANTS)}
+FAMILY = {family.name: family for family in (*FAMILIES, *VARIANTS, *SINGLES, *LIBRARY)}
 PAIRS = 15
 _FILLED = 2  # times the L2 that buffers rotate through
 _LONG = 2e-3  # seconds that a sample takes at least
 _GUARD = 4096  # bytes
+FILLERS = {True: 0x6B, False: 0xFF}  # of integers, of floats: what a result begins as
+WATCHED = 10.0  # seconds after which a rung's kernel waits in vain
 _DIFFERENT = 4_194_301  # random numbers, a prime: larger arrays repeat them
 
 # Floating-point operations of a multiprocessor in a clock, in dense products of these types, by NVIDIA's papers
@@ -41,6 +47,8 @@ _RATES = {
 def prepare(jobs: list[dict[str, Any]]) -> None:
     """What counts against no job: imports, and the device's start."""
     kinds = {job["kind"] for job in jobs}
+    if any("rung" in job for job in jobs):
+        watchdog.watch(WATCHED)
     if not kinds <= set(OFF_DEVICE):
         device.context()
     if kinds & set(PREPARES_TORCH):
@@ -73,7 +81,7 @@ def check(job: dict[str, Any]) -> dict[str, Any]:
     `repeats` gets the same bits each time.
     """
     family, kernel, size = _built(job)
-    arrays = inputs(kernel)
+    arrays = (family.inputs or inputs)(kernel)
     given = [device.array(array) for array in arrays]
     out = Guarded(kernel)
     first = found = out.called(kernel, given)
@@ -84,7 +92,33 @@ def check(job: dict[str, Any]) -> dict[str, Any]:
             return {"error": f"call {number + 1} gives other bits than the first, in {count} bytes"}
     expected = family.reference(*[array.astype(np.float64) for array in arrays])
     row = compared(found.astype(np.float64), np.asarray(expected), family.bound(size))
+    if "error" in row:
+        row["error"] += _explained(
+            job, kernel, arrays, found, np.asarray(expected), family.bound(size)
+        )
     return {"error": "it writes before or behind its result"} if not out.is_whole() else row
+
+
+def _explained(
+    job: dict[str, Any], kernel: Any, arrays: Any, found: Any, expected: Any, bound: Any
+) -> str:
+    """What kind of wrong a result is, and the folder with all that is known of it."""
+    if found.shape != expected.shape:
+        return ""
+    wide, (relative, absolute) = found.astype(np.float64), bound
+    wrong = ~(np.abs(wide - expected) <= relative * np.abs(expected) + absolute)
+    filler = np.full(1, FILLERS[np.issubdtype(found.dtype, np.integer)], np.uint8)
+    filler = np.resize(filler, found.dtype.itemsize).view(found.dtype).astype(np.float64)[0]
+    inputs = [array.astype(np.float64) for array in arrays]
+    kind = gpu_failures.classified(wide, expected, wrong, filler, inputs)
+    if not job.get("folder"):
+        return f"; {kind}"
+    given = {f"input_{number}": array for number, array in enumerate(inputs)}
+    place = gpu_failures.left_behind(
+        Path(job["folder"]), job, kernel, device.context().target, kind, wrong,
+        {**given, "found": wide, "expected": expected},
+    )  # fmt: skip
+    return f"; {kind}; {place}"
 
 
 class Guarded:
@@ -95,7 +129,7 @@ class Guarded:
         shape = tuple([int(extent) for extent in output.argument_shape])
         dtype = output.dtype.numpy
         # No number at all, or one that isn't met by chance.
-        self.filler = np.uint8(0x6B if np.issubdtype(dtype, np.integer) else 0xFF)
+        self.filler = np.uint8(FILLERS[np.issubdtype(dtype, np.integer)])
         self.fresh = np.full(prod(shape) * dtype.itemsize + 2 * _GUARD, self.filler)
         self.memory = device.array(self.fresh)
         start = self.memory.pointer + _GUARD
@@ -172,12 +206,15 @@ def measure(job: dict[str, Any]) -> dict[str, Any]:
 def _built(job: dict[str, Any]) -> tuple[Any, Any, tuple[Any, ...]]:
     family, size = family_of(job), tuple(job["size"])
     machine = tc.machine(device.context().target)
+    if "switch" in job:
+        plan = gpu_failures.planned(job, device.context().target)
+        return family, gpu_variants.build(plan, machine, *size), size
     return family, family.build(machine, *size), size
 
 
 def inputs(kernel: Any) -> list[np.ndarray]:
     """Random numbers: zeros would take less power, and so less time."""
-    random = np.random.default_rng(0)
+    random = np.random.default_rng(gpu_failures.SEED)
     made = []
     for item in inputs_of(kernel.ir.parameters):
         shape = tuple([int(extent) for extent in item.argument_shape])

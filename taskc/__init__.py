@@ -40,6 +40,7 @@ from taskc.errors import CheckError, CompileError, Finding, InternalError, Locat
 from taskc.ir.mapping import Mapping, auto_map, mapping, repeat, replicate, spatial
 from taskc.ir.types import DType, TensorType
 from taskc.lang import cuda
+from taskc.lang.activations import hardswish, mish, relu, silu, softplus
 from taskc.lang.branches import branch, otherwise, steps_while
 from taskc.lang.definition import Definition, KernelDefinition, kernel, set_runner
 from taskc.lang.elementwise import (
@@ -217,6 +218,7 @@ __all__ = [
     "fmod",
     "function",
     "gelu",
+    "hardswish",
     "i4",
     "i8",
     "i16",
@@ -237,6 +239,7 @@ __all__ = [
     "log2",
     "machine",
     "mapping",
+    "mish",
     "mma",
     "onnx",
     "otherwise",
@@ -247,6 +250,7 @@ __all__ = [
     "program",
     "reduce",
     "register_pass",
+    "relu",
     "repeat",
     "replicate",
     "reverse_bits",
@@ -256,8 +260,10 @@ __all__ = [
     "shared",
     "sigmoid",
     "sign",
+    "silu",
     "sin",
     "sinh",
+    "softplus",
     "spatial",
     "sqrt",
     "static",

@@ -388,7 +388,11 @@ class _Call:
 
     def _misfit(self, parameter: ir.Tensor, array: _Known, reason: str = "") -> ArgumentError:
         expected = f"{_expected(parameter)}{reason and ' '}{reason}"
-        return self.fail(parameter, f"must be {expected}, not {_shown(array.dtype, array.shape)}")
+        packed = ""
+        if parameter.layout is not None:
+            packed = f"; it has a layout: pass kernel.pack({parameter.name})"
+        shown = _shown(array.dtype, array.shape)
+        return self.fail(parameter, f"must be {expected}, not {shown}{packed}")
 
     def _scalar(self, parameter: ir.Variable, value: Any) -> Any:
         dtype = parameter.dtype

@@ -7,8 +7,8 @@ What is kept of a program is as much as plans are made of: its kernels have lost
 sizes that it had them for, and none needs a parser.
 
 A bundle holds machine code, so it is loaded only where somebody names its file. Code, steps and whatever else could
-lead a kernel astray is held to its hash first; large arrays of floats are mapped, and held to theirs where that is
-asked.
+lead a kernel astray is held to its hash first; large arrays of floats to a checksum, which is as quick as memory, and
+to their hashes where that is asked.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from taskc.passes.programs.lifetimes import Block, blocks_of
 from taskc.settings import VERSION
 from taskc.targets import find_target, loaded_program
 
-_LARGE = 1 << 20  # bytes of floats that are looked at only when that is asked
+_LARGE = 1 << 20  # bytes of floats, for which SHA-256 would take longer than all else
 
 
 @dataclass(slots=True)
@@ -68,7 +68,7 @@ class Writer:
                 "tuples": {name: [*parts] for name, parts in definition.tuples.items()},
                 "kernels": [add(it.compiled.to_bytes()) for it in runner.code.kernels],
                 "constants": [
-                    [add(_bytes_of(memory)), _is_weights(tensor, memory)]
+                    [add(_bytes_of(memory)), _checksum_of(tensor, memory)]
                     for tensor, memory in program.constants
                 ],
             }
@@ -109,9 +109,12 @@ def _bytes_of(memory: Array) -> memoryview:
     return np.ascontiguousarray(np.asarray(memory)).reshape(-1).view(np.uint8).data
 
 
-def _is_weights(tensor: Tensor, memory: Array) -> bool:
-    """Whether a constant is large, and no element of it can be an index."""
-    return memory.nbytes >= _LARGE and tensor.dtype.is_float
+def _checksum_of(tensor: Tensor, memory: Array) -> str | None:
+    """What a constant is checked by in place of its hash, if it is large and no element of it can be an index."""
+    from taskc.backend.cpu.pool import pool
+
+    is_weights = memory.nbytes >= _LARGE and tensor.dtype.is_float
+    return pool().checksum(_bytes_of(memory)) if is_weights else None
 
 
 class Bundle:
@@ -140,10 +143,19 @@ class Bundle:
 
     @staticmethod
     def open(path: str | os.PathLike[str], *, verify: bool = False) -> Bundle:
+        """The file is read whole: what becomes of it later is nothing to the bundle."""
         return Bundle(BundleFile.open(path), verify=verify)
 
     def _bytes(self, number: int) -> bytes:
         return bytes(self.file.section(number))
+
+    def _constant(self, number: int, checksum: str | None) -> memoryview:
+        from taskc.backend.cpu.pool import pool
+
+        found = self.file.section(number, verify=checksum is None)
+        if checksum is not None and pool().checksum(found) != checksum:
+            raise self.file.damaged(number)
+        return found
 
     def program(self, number: int) -> BundledProgram:
         """A program, whose machine code is in this process from then on."""
@@ -154,8 +166,7 @@ class Bundle:
             steps = json.loads(self._bytes(content["steps"]))
             program, tensors, *blocks = from_record(steps, also=[Block])
             memories = [
-                np.frombuffer(self.file.section(n, verify=not is_weights), np.uint8)
-                for n, is_weights in content["constants"]
+                np.frombuffer(self._constant(*found), np.uint8) for found in content["constants"]
             ]
             program = replace(program, constants=tuple(zip(tensors, memories, strict=True)))
             compiled = [Compiled.from_bytes(self._bytes(n)) for n in content["kernels"]]

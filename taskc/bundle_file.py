@@ -8,7 +8,8 @@
     ...  the sections in that order, each at the next multiple of 64 bytes
 
 Whatever else lies in the file, what is read has the hash that the manifest says, which has the one that the head says.
-A section is looked at when it is asked for: large ones are mapped, and cost nothing until then.
+A file that anybody may write is read whole. One that only taskc writes, which replaces files and changes none, is
+mapped: a section costs nothing until it is asked for.
 """
 
 from __future__ import annotations
@@ -17,17 +18,21 @@ import hashlib
 import json
 import mmap
 import os
-import secrets
+import stat
 import struct
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field
+from io import BufferedReader
 from pathlib import Path
-from typing import Any, BinaryIO, TypeAlias
+from typing import Any, TypeAlias
+
+import numpy as np
 
 from taskc.errors import NOWHERE, CompileError, Location
+from taskc.output_file import replacing
+from taskc.packed import aligned
 
-VERSION = 1  # another one where anything that is written or meant by it changes
+VERSION = 2  # another one where anything that is written or meant by it changes
 _MAGIC = b"taskc bundle".ljust(16, b"\0")
 _HEAD = struct.Struct("<16sIIQ32s")
 _ALIGNMENT = 64
@@ -83,16 +88,8 @@ class Sections:
             end = offset + size
 
     def write(self, path: Path, content: object) -> None:
-        """Writes beside the file first: who has an older one open keeps that."""
-        beside = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-        try:
-            with open(beside, "xb") as file:
-                file.writelines(self.pieces(content))
-            os.replace(beside, path)
-        except BaseException:
-            with suppress(OSError):
-                beside.unlink()
-            raise
+        with replacing(path, only_files=True) as file:
+            file.writelines(self.pieces(content))
 
 
 def _offsets(start: int, sizes: list[int]) -> list[int]:
@@ -105,17 +102,27 @@ def _offsets(start: int, sizes: list[int]) -> list[int]:
 
 
 class BundleFile:
-    """A bundle that lies in a file. What is taken from it keeps its memory, which nobody may write."""
+    """A bundle that lies in a file. What is taken from it keeps its memory, which nobody may write.
 
-    def __init__(self, file: BinaryIO, name: str) -> None:
+    is_ours  nobody but taskc writes the file, so that it may be mapped
+    """
+
+    def __init__(self, file: BufferedReader, name: str, *, is_ours: bool = False) -> None:
         self.where = Location(name, 0, 0, 0, 0) if name else NOWHERE
-        self._memory = self._mapped(file)
+        self._memory = self._mapped(file) if is_ours else self._read(file)
         self.content, self._sections = self._manifest()
 
     @staticmethod
     def open(path: str | os.PathLike[str]) -> BundleFile:
+        name = os.fspath(path)
+        if not stat.S_ISREG(
+            os.stat(path).st_mode
+        ):  # opening a pipe would wait for somebody to write to it
+            raise BundleError(
+                "this is no bundle: it is no regular file", Location(name, 0, 0, 0, 0)
+            )
         with open(path, "rb") as file:
-            return BundleFile(file, os.fspath(path))
+            return BundleFile(file, name)
 
     def error(self, message: str, hint: str | None = _AGAIN) -> BundleError:
         return BundleError(message, self.where, hint)
@@ -129,23 +136,40 @@ class BundleFile:
         offset, size, wanted = self._sections[number]
         found = self._memory[offset : offset + size]
         if verify and hashlib.sha256(found).hexdigest() != wanted:
-            raise self.error(f"section {number} of the bundle is damaged")
+            raise self.damaged(number)
         return found
 
-    def _mapped(self, file: BinaryIO) -> memoryview:
+    def damaged(self, number: int) -> BundleError:
+        return self.error(f"section {number} of the bundle is damaged")
+
+    def _mapped(self, file: BufferedReader) -> memoryview:
         try:
-            size = os.fstat(file.fileno()).st_size
-            if size < _HEAD.size:
-                raise self.error("this is no bundle: it is too short", None)
-            return memoryview(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ))
-        except (OSError, ValueError) as error:  # a pipe, say
+            return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+        except (OSError, ValueError) as error:
             raise self.error(f"this is no bundle: {error}", None) from None
+
+    def _read(self, file: BufferedReader) -> memoryview:
+        try:
+            if file.read(len(_MAGIC)) != _MAGIC:
+                raise self._no_bundle()
+            file.seek(0)
+            memory = aligned(np.empty, os.fstat(file.fileno()).st_size, np.dtype(np.uint8))
+            return memory[
+                : file.readinto(memory.data)
+            ].data.toreadonly()  # it may be shorter by now
+        except (OSError, MemoryError) as error:
+            raise self.error(f"this bundle can't be read: {error}", None) from None
+
+    def _no_bundle(self) -> BundleError:
+        return self.error("this is no bundle: it doesn't begin as one", None)
 
     def _manifest(self) -> tuple[Any, list[tuple[int, int, str]]]:
         memory = self._memory
+        if len(memory) < _HEAD.size:
+            raise self.error("this is no bundle: it is too short", None)
         magic, version, zero, length, digest = _HEAD.unpack(memory[: _HEAD.size])
         if magic != _MAGIC:
-            raise self.error("this is no bundle: it doesn't begin as one", None)
+            raise self._no_bundle()
         if (version, zero) != (VERSION, 0):
             raise self.error(f"the bundle has the format {version}, and this taskc reads {VERSION}")
         if length > len(memory) - _HEAD.size:

@@ -9,15 +9,21 @@ from __future__ import annotations
 import argparse
 import importlib
 import io
+import logging
 import os
 import sys
+import traceback
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from taskc import __version__
 from taskc.arguments import ArgumentError
-from taskc.commands.terminal import OutputError, UsageError, put, write_error
+from taskc.commands.terminal import LogLines, OutputError, UsageError, put, write_error
 from taskc.errors import CheckError, CompileError, InternalError
+from taskc.ir.mapping_checks import MappingError
+from taskc.markup import visible
+from taskc.output_file import write_whole
 
 COMMANDS = (
     *("demo", "show", "run", "profile", "check", "map", "mutate", "tune", "best", "db", "doctor"),
@@ -25,6 +31,7 @@ COMMANDS = (
 )
 
 _EXIT_NO_OUTPUT = 3
+_LONGEST_ERROR = 2000  # characters
 _EXIT_BROKEN_PIPE = 141  # as a shell reports a program that SIGPIPE ended
 
 
@@ -38,6 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without Unicode still gets the rest
+    logging.lastResort = LogLines(logging.WARNING)
     try:
         try:
             return _run(arguments)
@@ -78,19 +86,39 @@ def _run(arguments: Sequence[str] | None) -> int:
     except (CompileError, InternalError, CheckError) as error:
         write_error(str(error))
         return 1
-    except (ArgumentError, OSError) as error:
+    except (ArgumentError, MappingError, OSError) as error:
         write_error(f"error: {error}")
         return 1
-    except RuntimeError as error:
-        from taskc.device import DeviceError
-
-        if not isinstance(error, DeviceError):
-            raise
-        write_error(f"error: {error}")
+    except MemoryError:
+        write_error("error: there isn't enough memory")
         return 1
     except KeyboardInterrupt:
         write_error("interrupted")
         return 130
+    except OutputError:
+        raise
+    except Exception as error:
+        from taskc.device import DeviceError
+
+        write_error(f"error: {error}" if isinstance(error, DeviceError) else _unexpected(error))
+        return 1
+
+
+def _unexpected(error: Exception) -> str:
+    """A mistake of ours, in few lines; all of it goes where programs are dumped."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    said = f"{type(error).__name__}: {error}"[:_LONGEST_ERROR]
+    shown = str(InternalError(f"{said}, at {frame.filename}:{frame.lineno}"))
+    folder = os.environ.get("TASKC_DUMP")
+    if not folder:
+        return f"{shown}\n  hint: with TASKC_DUMP=FOLDER, a folder, the traceback is written there"
+    place = Path(folder, "traceback.txt")
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(place, "".join(traceback.format_exception(error)))
+    except OSError as problem:
+        return f"{shown}\n  the traceback can't be written to {place}: {problem}"
+    return f"{shown}\n  the traceback is in {place}"
 
 
 class _Parser(argparse.ArgumentParser):
@@ -100,7 +128,7 @@ class _Parser(argparse.ArgumentParser):
         if file is sys.stdout:
             put(message)
         else:
-            super()._print_message(message, file)
+            super()._print_message(visible(message), file)
 
 
 def _parser(names: Sequence[str]) -> argparse.ArgumentParser:

@@ -206,8 +206,9 @@ def scheduled(
 ) -> tuple[Program, dict[int, KernelDefinition]]:
     """A program as it runs, fused and of kernels alone, and their definitions by the identity of their IR.
 
-    machine_name  what it is fused and scheduled for, if not the processor at hand
+    machine_name  what it is fused and scheduled for, if not the processor at hand, which "cpu" names, too
     """
+    machine_name = None if machine_name == "cpu" else machine_name
     made, passes = _entry(definition).scheduled, registered()
     key = machine_name, passes
     if key not in made:

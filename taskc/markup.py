@@ -6,9 +6,21 @@ part of a page of others, such as a notebook, has no scripts at all, and leaves 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from html import escape
 from typing import Any
+
+# All that a terminal, or who reads a line, takes for something else than a character: control characters, marks of
+# direction, halves of characters. Lines and tabulators stay.
+_UNSEEN = re.compile(
+    "[\0-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+
+
+def visible(text: str) -> str:
+    """A text without a character that does something: each such one is written as its escape."""
+    return _UNSEEN.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
 class Markup(str):
@@ -20,14 +32,16 @@ class Markup(str):
 def tag(name: str, *inside: str, **attributes: object) -> Markup:
     """An element. What is no Markup is text, and is escaped; `class_` is the attribute class, `data_key` data-key."""
     given = "".join(
-        f' {key.rstrip("_").replace("_", "-")}="{escape(str(value))}"'
+        f' {key.rstrip("_").replace("_", "-")}="{escape(visible(str(value)))}"'
         for key, value in attributes.items()
     )
     return Markup(f"<{name}{given}>{joined(inside)}</{name}>")
 
 
 def joined(parts: Iterable[str]) -> Markup:
-    return Markup("".join(part if isinstance(part, Markup) else escape(part) for part in parts))
+    return Markup(
+        "".join(part if isinstance(part, Markup) else escape(visible(part)) for part in parts)
+    )
 
 
 def section(title: str, *inside: str) -> Markup:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import difflib
 import gc
 import os
+import shutil
+import tempfile
 from collections.abc import Callable, Iterator
 from functools import partial, wraps
 from pathlib import Path
@@ -34,6 +37,7 @@ _NOTHING = _Nothing(Path(os.devnull) / "tuning.sqlite3")
 database.database = lambda: _NOTHING  # type: ignore[assignment]
 
 from tests import guards  # noqa: E402
+from tests.each_value import mark_others  # noqa: E402
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -51,6 +55,11 @@ else:
     hypothesis.settings.register_profile("taskc", deadline=None, derandomize=True)
     hypothesis.settings.load_profile("taskc")
 
+# Where Python may write no bytecode, the hundreds of processes that tests start would compile all sources each.
+if os.environ.pop("PYTHONDONTWRITEBYTECODE", None) and "PYTHONPYCACHEPREFIX" not in os.environ:
+    os.environ["PYTHONPYCACHEPREFIX"] = tempfile.mkdtemp(prefix="taskc-tests-")
+    atexit.register(shutil.rmtree, os.environ["PYTHONPYCACHEPREFIX"], ignore_errors=True)
+
 _ON_A_GPU = "pytest.mark.gpu"  # stands in a file with tests for `-m gpu`
 
 
@@ -64,6 +73,11 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
         action="store_true",
         help="write the texts that golden tests produce into tests/golden",
     )
+
+
+@pytest.hookimpl(tryfirst=True)  # before what is deselected by its marks
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    mark_others(items)
 
 
 @pytest.fixture(scope="session", autouse=True)

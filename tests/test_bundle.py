@@ -16,6 +16,7 @@ import pytest
 import taskc as tc
 from taskc import boolean, bundle as bundles, f32, i64
 from taskc.arguments import ArgumentError, CopyWarning
+from taskc.backend.cpu.pool import pool
 from taskc.bundle import Bundle
 from taskc.bundle_file import BundleError, BundleFile, Sections
 from taskc.driver import scheduled, whole_program
@@ -240,6 +241,7 @@ def test_a_manifest_that_says_something_else_is_an_error(
         Bundle.open(changed(path, tmp_path / "other", **content)).program(0)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("key", ["steps", "kernels", "constants", "tuples"])
 @pytest.mark.parametrize("value", [None, 10**6, -1e9, "a", [[1, 2, 3]], [], {"a": "b"}])
 def test_a_program_that_says_something_else_is_an_error(
@@ -254,7 +256,8 @@ def test_a_program_that_says_something_else_is_an_error(
         Bundle.open(other).program(0)
 
 
-def test_large_weights_are_held_to_their_hash_where_that_is_asked(tmp_path: Path) -> None:
+@pytest.mark.parametrize("seed", range(8))
+def test_a_flipped_bit_of_large_weights_is_found(tmp_path: Path, seed: int) -> None:
     weights = np.arange(1 << 19, dtype=np.float32)
 
     @tc.program
@@ -265,12 +268,47 @@ def test_large_weights_are_held_to_their_hash_where_that_is_asked(tmp_path: Path
     path = tmp_path / "added.taskc"
     bundles.write(added, path)
     whole = path.read_bytes()
-    place = whole.index(weights[1000:1010].tobytes())
-    path.write_bytes(whole[:place] + b"\xff" + whole[place + 1 :])
-    zeros = np.zeros(1 << 19, np.float32)
-    assert (Bundle.open(path).program(0)(zeros) != weights).sum() == 1
+    assert equal(Bundle.open(path).program(0)(weights * 0), weights)
+    place = whole.index(weights.tobytes()) + random.Random(seed).randrange(weights.nbytes)
+    flipped = whole[place] ^ 1 << seed
+    path.write_bytes(whole[:place] + bytes([flipped]) + whole[place + 1 :])
+    with pytest.raises(BundleError, match="is damaged"):
+        Bundle.open(path).program(0)
     with pytest.raises(BundleError, match="is damaged"):
         Bundle.open(path, verify=True)
+
+
+def test_checksums_depend_on_every_bit_on_order_and_on_length() -> None:
+    draw = random.Random(0)
+    sums = set()
+    for size in [*range(0, 1030, 103), 4096]:
+        content = bytearray(draw.randbytes(size))
+        others = [bytes(content), bytes(content) + b"\0", bytes(content[256:] + content[:256])]
+        for _ in range(200 if size else 0):
+            place, bit = draw.randrange(size), 1 << draw.randrange(8)
+            # The same bit of two words that go into one sum, too: neither hides the other.
+            for places in ((place,), (place, place - 256) if place >= 256 else ()):
+                for at in places:
+                    content[at] ^= bit
+                others.append(bytes(content))
+                for at in places:
+                    content[at] ^= bit
+        unlike = {*others}
+        sums |= {pool().checksum(memoryview(one)) for one in unlike}
+        assert len({pool().checksum(memoryview(one)) for one in unlike}) == len(unlike)
+    assert len(sums) > 1000
+
+
+@pytest.mark.parametrize("how", ["cut", "other"])
+def test_what_becomes_of_a_loaded_file_is_nothing_to_the_bundle(
+    path: Path, tmp_path: Path, how: str
+) -> None:
+    copy = tmp_path / "copy.taskc"
+    copy.write_bytes(path.read_bytes())
+    found = Bundle.open(copy)
+    with open(copy, "r+b") as file:
+        file.truncate(100) if how == "cut" else file.write(bytes(path.stat().st_size))
+    assert equal(found.program(0)(x(2), 1.0, 0), layer(x(2), 1.0, 0))
 
 
 def test_tuples_and_scalars_are_parameters_as_before(tmp_path: Path) -> None:

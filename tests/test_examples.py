@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -60,12 +60,12 @@ def on(target: str, definition: KernelDefinition) -> ir.Kernel:
     return replace(definition.ir, target=target)
 
 
-def check_every_stage(definition: KernelDefinition) -> None:
-    """Holds the kernel after each pass, on all targets, to the result that it has as written."""
+def check_every_stage(definition: KernelDefinition, targets: Sequence[str] = TARGETS) -> None:
+    """The kernel after each pass, on each target, computes what it computes as it is written."""
     arguments = arguments_of(definition)
     expected = results(definition.ir, arguments)
     seen: set[str] = set()
-    for target in TARGETS:
+    for target in targets:
         kernel = on(target, definition)
         kernels = same_after_every_pass(kernel, arguments, expected=expected, seen=seen)
         assert kernels[-1].stage == "lean"
@@ -251,13 +251,30 @@ SHAPES: list[tuple[str, str, list[tuple[tuple[int, ...], dict[str, Any]]]]] = [
 CASES = list(_cases())
 
 
-@pytest.mark.parametrize("make", [make for _, make in CASES], ids=[name for name, _ in CASES])
-def test_every_stage_means_the_same(make: Callable[[], Definition]) -> None:
+@pytest.mark.parametrize(
+    ("make", "targets"),
+    [
+        # Another shape takes one of the targets, in turn, and the others in the sweep.
+        *(pytest.param(make, TARGETS, id=name) for name, make in CASES if "(" not in name),
+        *(
+            pytest.param(
+                make,
+                [target],
+                id=f"{name}-{target}",
+                marks=[] if (place + turn) % len(TARGETS) == 0 else pytest.mark.sweep,
+            )
+            for place, (name, make) in enumerate(CASES)
+            for turn, target in enumerate(TARGETS)
+            if "(" in name
+        ),
+    ],
+)
+def test_every_stage_means_the_same(make: Callable[[], Definition], targets: Sequence[str]) -> None:
     made = make()
     for kernel in made.kernels:
-        check_every_stage(kernel)
+        check_every_stage(kernel, targets)
     if isinstance(made, tc.ProgramDefinition):  # its kernels on what they get from each other
-        for target in TARGETS:
+        for target in targets:
             findings = tc.check(made, target=target)
             assert [finding for finding in findings if finding.severity == "error"] == []
 

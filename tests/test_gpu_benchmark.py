@@ -120,6 +120,8 @@ def test_what_the_assembler_finds_bad_is_said(parts: Any, monkeypatch: pytest.Mo
     monkeypatch.setattr(driver, "compile_ahead", lambda kernel, target: made[:2])
     found = parts["work"].compile_ahead(ahead)
     assert found["remarks"] == ["12 bytes are spilled", *remarks]
+    assert parts["jobs"].is_hazard(found)
+    assert not parts["jobs"].is_hazard({"remarks": ["12 bytes are spilled", "(C4510) deprecated"]})
     assert parts["jobs"].line_of({**ahead, **found}).endswith("; ".join(found["remarks"]))
     monkeypatch.setattr(driver, "compile_ahead", lambda kernel, target: made[2:])
     assert parts["work"].compile_ahead(ahead) == {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -20,7 +21,9 @@ from tests.test_gpu_benchmark import ROOT, child, parts, record, said
 
 __all__ = ["parts", "record"]  # fixtures
 
-NUMBERS = [*map(str, range(1, 12)), "12a", "12b", "12c", "13", "14"]
+NUMBERS = "1 2 3 3a 4 4a 4b 4c 5 5a 6 7 7a 8 8a 8b 8c 9 10 10a 11 12a 12b 12c 13 14".split()
+FROM_9 = NUMBERS[NUMBERS.index("9") :]
+USES = [one for one in NUMBERS if one not in ("1", "2", "3", "3a", "4a", "4c", "8c", "10a")]
 
 
 def rung(parts: Any, number: str) -> Any:
@@ -42,10 +45,11 @@ def test_the_rungs_are_in_order(parts: Any) -> None:
     assert parts["rungs"].SECONDS == 40
     assert parts["rungs"].LIMIT < 10 * 60
     watched = [one.number for one in parts["rungs"].chosen("15")]
-    assert len(watched) == 2 * len(NUMBERS[NUMBERS.index("9") :])
+    assert len(watched) == 4 * (len(FROM_9) - 1)  # all but the timings, under each tool
     assert [one.number for one in parts["rungs"].chosen("9-12")] == [
         "9",
         "10",
+        "10a",
         "11",
         "12a",
         "12b",
@@ -53,7 +57,7 @@ def test_the_rungs_are_in_order(parts: Any) -> None:
     ]
 
 
-@pytest.mark.parametrize("number", NUMBERS[3:])
+@pytest.mark.parametrize("number", USES)
 def test_a_rung_uses_what_it_is_named_for(parts: Any, number: str) -> None:
     """By the text that its kernels are lowered to."""
     rungs, one = parts["rungs"], rung(parts, number)
@@ -86,8 +90,12 @@ def test_a_step_stands_for_its_instruction(parts: Any) -> None:
 def test_sizes_that_ask_for_more_are_checked_everywhere(parts: Any) -> None:
     gpu = parts["gpu"]
     options = gpu.argparse.Namespace(only="", quick=False, rungs="")
+    families = {family.name for family in parts["cases"].FAMILIES}
     named = {
-        (step.family, step.size) for one in parts["rungs"].LADDER for step in one.steps if step.size
+        (step.family, step.size)
+        for one in parts["rungs"].LADDER
+        for step in one.steps
+        if step.kind == "check" and step.family in families
     }
     checked = {(job["family"], job["size"]) for job in gpu.jobs_of("checks", options, "sm_90a")}
     assert named <= checked
@@ -161,7 +169,7 @@ def test_other_branches_are_climbed(parts: Any, record: Any, tmp_path: Path) -> 
     """Bulk copies don't work: neither does what loads by them, and all the rest is tried."""
     rows = climbed(parts, record, tmp_path, {"8": WRONG})
     assert [row["case"] for row in rows if "error" in row] == ["8"]
-    assert list(left_out(rows)) == NUMBERS[NUMBERS.index("9") :]
+    assert list(left_out(rows)) == ["8a", "8b", "8c", *FROM_9]
     assert left_out(rows)["9"] == "rung 8 failed"
     assert left_out(rows)["14"] == "rung 10 was left out"
 
@@ -185,6 +193,7 @@ def test_what_hung_is_not_watched_by_the_sanitizer(
     watched = [
         one for one in parts["rungs"].SANITIZED if one.number in ("15-10", "15-13", "15-14")
     ][:3]
+    assert {one.tools for one in watched} == {("memcheck",)}
     breaks = {"13": HANGS, "14": WRONG}
     rows = climbed(parts, record, tmp_path, breaks, rungs=[*ladder, *watched], tool=str(tool))
     assert left_out(rows) == {"15-13": "rung 13 hung"}
@@ -196,7 +205,24 @@ def test_what_hung_is_not_watched_by_the_sanitizer(
 def test_without_the_sanitizer_that_is_said(parts: Any, record: Any, tmp_path: Path) -> None:
     rows = climbed(parts, record, tmp_path, {}, rungs=parts["rungs"].SANITIZED)
     assert set(left_out(rows).values()) == {"compute-sanitizer isn't installed"}
-    assert len(rows) == 16
+    assert len(rows) == 4 * (len(FROM_9) - 1)
+
+
+def test_a_step_that_breaks_the_device_costs_itself(
+    parts: Any, record: Any, tmp_path: Path
+) -> None:
+    """The others of its rung have another process."""
+    broken = "descriptor i8 n=48 k=128 swizzle 128 along k"
+    breaks = (
+        "    say(error='it waited in vain', fatal=True, broken='broke')\n    raise SystemExit(1)\n"
+    )
+    body = f"if job['family'] == {broken!r}:\n{breaks}"
+    program = child(tmp_path, f"{body}say(error_of_bound=0.0)")
+    (row,) = parts["rungs"].climb(
+        [replace(rung(parts, "7a"), needs=())], program, time.monotonic() + 100, record.note
+    )
+    assert [step["family"] for step in row["steps"] if "error" in step] == [broken]
+    assert len(row["steps"]) == len(rung(parts, "7a").steps)
 
 
 # --- the whole command -----------------------------------------------------------------------
@@ -235,7 +261,16 @@ def test_the_ladder_on_a_fake_device(tmp_path: Path, breaks: str) -> None:
         assert (code, wrong, left_out(rows)) == (0, [], {}), text
     else:
         assert wrong == ["6", "8"], text
-        assert list(left_out(rows)) == NUMBERS[NUMBERS.index("9") :]
+        assert list(left_out(rows)) == ["8a", "8b", "8c", *FROM_9]
+
+
+@pytest.mark.sweep
+def test_a_planted_hang_is_named_by_its_barrier(tmp_path: Path) -> None:
+    """And the switches of the product's plan are tried: all of them have that barrier."""
+    code, text, rows = rehearsed(tmp_path, "--rungs", "9", breaks="wait:9")
+    assert code == 1, text
+    (row,) = rows
+    assert re.search(r"waited in vain for \w+\[\d+\], parity [01]", row["error"]), text
 
 
 # --- bounds ----------------------------------------------------------------------------------

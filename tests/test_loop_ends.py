@@ -100,6 +100,7 @@ DOWN = [
 CASES = [(up, 4, *ends) for ends in UP] + [(down, -3, *ends) for ends in DOWN]
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("target", ["cpu", "sim"])
 @pytest.mark.parametrize(("kernel", "step", "first", "stop"), CASES)
 def test_a_loop_ends_where_pythons_does(

@@ -15,6 +15,7 @@ MODULES = TESTS.parent / "taskc"
 ELSEWHERE = {
     "test_cli.py": "__main__",
     "test_driver.py": "targets",  # what calls run on
+    "kernels/test_quantized.py": "backend/cuda/word_halves",
     "backend/cuda/test_streams.py": "device",  # public names of what is there
     # The facts of a program are what is known, and what a search finds.
     "analysis/test_facts.py": "analysis/known analysis/prover",

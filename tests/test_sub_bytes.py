@@ -24,6 +24,7 @@ def given(dtype: DType, m: int = M, n: int = N) -> tuple[np.ndarray, np.ndarray]
     return x, into_bytes(x, dtype).reshape(m, n * dtype.bits // 8)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("target", ["cpu", "sim"])
 @pytest.mark.parametrize("dtype", SUB_BYTE, ids=str)
 def test_all_forms_are_taken(dtype: DType, target: str, monkeypatch: pytest.MonkeyPatch) -> None:

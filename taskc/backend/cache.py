@@ -21,8 +21,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
+from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO
 
 LIMIT = 256 << 20  # bytes; the entries that were used longest ago go first
 _PRUNED_EVERY = 32  # writes
@@ -102,7 +102,7 @@ class Cache:
         logger.warning("the cache entry %s is damaged and is made again", self.folder / key)
         return None
 
-    def open(self, key: str) -> BinaryIO | None:
+    def open(self, key: str) -> BufferedReader | None:
         """The file of an entry, which is ours alone; whether it is whole is for the caller to see."""
         try:
             with _opened(self.folder) as folder:
@@ -110,7 +110,7 @@ class Cache:
         except OSError:
             return None
 
-    def _open(self, folder: _Opened, key: str) -> BinaryIO | None:
+    def _open(self, folder: _Opened, key: str) -> BufferedReader | None:
         file = open(folder.open(key, _ENTRY), "rb")  # noqa: SIM115 (the caller's)
         problem = _problem(os.fstat(file.fileno()), stat.S_ISREG)
         if problem:

@@ -7,7 +7,6 @@ import json
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import taskc as tc
@@ -27,6 +26,7 @@ from taskc.driver import scheduled, whole_program
 from taskc.ir.program import bind_dimensions, calls_of, kernels_of
 from taskc.ir.signature import inputs_of
 from taskc.lang.program import ProgramDefinition
+from taskc.output_file import write_whole
 from taskc.passes.programs.lifetimes import blocks_of
 from taskc.planning import plan
 
@@ -92,7 +92,7 @@ def run(options: argparse.Namespace) -> int:
         if options.inputs or options.outputs or (to is not None and is_model(to)):
             part = tc.onnx.extract_model(options.model, options.inputs, options.outputs)
             if to is not None and is_model(to):
-                Path(to).write_bytes(part.SerializeToString())
+                write_whole(to, part.SerializeToString())
         model = tc.compile(part, precision=options.precision)
         progress(f"compiling {options.model}")
         is_saved = to is not None and is_bundle(to)

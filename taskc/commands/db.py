@@ -12,6 +12,7 @@ from typing import TextIO
 from taskc.commands.options import add_json
 from taskc.commands.readable import duration, printable, words
 from taskc.commands.terminal import UsageError, columns, many, put, write, write_error, write_text
+from taskc.output_file import replacing
 from taskc.settings import VERSION
 from taskc.tune.database import Database, database
 from taskc.tune.rows import LONGEST, Row, RowError, days_ago
@@ -182,8 +183,8 @@ def _export(options: argparse.Namespace, kept: Database) -> int:
         for line in kept.export_lines():
             put(f"{line}\n")
         return 0
-    with open(options.file, "w", encoding="utf-8") as file:
-        file.writelines(f"{line}\n" for line in kept.export_lines())
+    with replacing(options.file) as file:
+        file.writelines(f"{line}\n".encode() for line in kept.export_lines())
     return 0
 
 

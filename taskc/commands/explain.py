@@ -21,6 +21,7 @@ from taskc.ir.program import Call, calls_of
 from taskc.lang.program import ProgramDefinition
 from taskc.onnx.graph import Graph
 from taskc.onnx.passes.pipeline import steps
+from taskc.output_file import write_whole
 from taskc.packed import slots_of
 
 SUMMARY = "show what a model becomes: kernels, the nodes in each, and bytes moved"
@@ -111,7 +112,7 @@ def run(options: argparse.Namespace) -> int:
         named = [(rewrite.name, str(rewrite)) for rewrite in rewrites]
         text = page_of(model.graph, scheduled(program)[0], rows, named, facts)
         try:
-            options.html.write_text(text, encoding="utf-8")
+            write_whole(options.html, text)
         except OSError as error:
             raise UsageError(f"{options.html} can't be written: {error}") from None
     operators = Counter(node.operator for node in model.graph.nodes).most_common()

@@ -91,7 +91,7 @@ def _blaming(file: str) -> Iterator[None]:
             (error.text or "").rstrip("\r\n"),
         )
         raise CompileError(f"this is not Python: {error.msg}", place) from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         raise CompileError(said, _last_line(error, file)) from error
 

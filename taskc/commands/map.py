@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import argparse
 import re
-from pathlib import Path
 
 from taskc.commands.terminal import UsageError, columns, write, write_text
 from taskc.errors import CompileError, Location
 from taskc.ir.mapping import Mapping
 from taskc.ir.mapping_checks import MappingError
+from taskc.output_file import write_whole
 
 SUMMARY = "draw a mapping"
 DESCRIPTION = """\
 Draws a mapping as a table of who does which task: worker:slot, + where several do.
 """
+
+
+_MOST_LISTED = 10_000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,6 +33,10 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError(
             f"there is no worker {options.worker}: they are 0 to {mapping.workers - 1}"
         )
+    if options.worker is not None and mapping.slots > _MOST_LISTED:
+        raise UsageError(
+            f"a worker has {mapping.slots} tasks, and {_MOST_LISTED} are the most that are listed"
+        )
     write_text(mapping.table())
     write()
     write_text(columns(_facts(mapping)))
@@ -38,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
         tasks = ", ".join(map(str, mapping(options.worker)))
         write((f"worker {options.worker}", "bold"), f": {tasks or 'no tasks'}")
     if options.svg is not None:
-        Path(options.svg).write_text(f"{mapping.svg()}\n", encoding="utf-8")
+        write_whole(options.svg, f"{mapping.svg()}\n")
     return 0
 
 
@@ -55,8 +62,8 @@ def _parse(text: str) -> Mapping:
 
 def _facts(mapping: Mapping) -> list[tuple[str, str]]:
     iterated = " × ".join(map(str, mapping.iterated))
-    copies = mapping.multiplicity()
     if not mapping.covers(mapping.iterated):
+        copies = mapping.multiplicity()
         covered = f"{int((copies > 0).sum())} of the {copies.size} tasks"
     else:
         covered = "every task, by several workers" if mapping.is_replicated else "every task once"

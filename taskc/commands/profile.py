@@ -14,6 +14,7 @@ from taskc.commands.models import add_feeds, feeds_of, is_model
 from taskc.commands.options import add_json, add_kernel, page_at, positive
 from taskc.commands.terminal import Progress, UsageError, columns, many, write, write_text
 from taskc.kernels.machine_facts import PROCESSOR, ProcessorFacts
+from taskc.output_file import write_whole
 from taskc.profiling.page import page_of
 from taskc.profiling.profile import Memory, Profile, ProfiledCall, Work, profile
 from taskc.quantities import bytes_text, factor_text, share_text, time_text
@@ -58,7 +59,7 @@ def run(options: argparse.Namespace) -> int:
         found = _profiled(options)
     notes = () if ProcessorFacts() != PROCESSOR else (_UNCALIBRATED,)
     if page is not None:
-        page.write_text(page_of(found, options.kernel, notes), encoding="utf-8")
+        write_whole(page, page_of(found, options.kernel, notes))
     if options.json:
         write_text(json.dumps(_answer(options.kernel, found), indent=2))
         return 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import sys
@@ -9,6 +10,8 @@ import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any, TextIO, TypeAlias
+
+from taskc.markup import visible
 
 Part: TypeAlias = "str | tuple[str, str]"  # a text, or a text and its style
 
@@ -41,8 +44,9 @@ def write_text(text: str) -> None:
 
 
 def put(text: str) -> None:
+    """All that commands write on the standard output ends here, or in `_emit`."""
     try:
-        sys.stdout.write(text)
+        sys.stdout.write(visible(text))
     except OSError as error:
         raise OutputError from error
 
@@ -87,6 +91,13 @@ def many(count: int, noun: str) -> str:
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
+class LogLines(logging.Handler):
+    """Warnings of the library, where nobody has said what becomes of them."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        write_error(f"warning: {record.getMessage()}")
+
+
 class Progress:
     """A line that says what is being done, on a terminal only; it is gone when the work is.
 
@@ -105,7 +116,7 @@ class Progress:
         now = time.monotonic()
         if share is None or now - self._begin < _PATIENCE:
             self.clear()
-            sys.stderr.write(f"{text} …")
+            sys.stderr.write(f"{visible(text)} …")
             sys.stderr.flush()
         elif self._bar is None or now - self._latest > _REFRESH:
             self._latest = now
@@ -124,9 +135,9 @@ class Progress:
             )
             console = Console(file=sys.stderr, highlight=False, emoji=False)
             self._bar = Bar(*shown, console=console, transient=True, auto_refresh=False)
-            self._bar.add_task(text, total=1.0)
+            self._bar.add_task(visible(text), total=1.0)
             self._bar.start()
-        self._bar.update(0, description=text, completed=share, refresh=True)
+        self._bar.update(0, description=visible(text), completed=share, refresh=True)
 
     def clear(self) -> None:
         """Nothing is shown until the next call."""
@@ -169,11 +180,14 @@ def _emit(stream: TextIO, parts: Iterable[Part], end: str) -> None:
         if stream is sys.stdout:
             put(text + end)
         else:
-            stream.write(text + end)
+            stream.write(visible(text) + end)
         return
     # Only a terminal is worth the time that loading it takes.
     from rich.console import Console
     from rich.text import Text
 
     console = Console(file=stream, highlight=False, markup=False, emoji=False, soft_wrap=True)
-    console.print(Text.assemble(*parts), end=end)
+    shown = [
+        visible(part) if isinstance(part, str) else (visible(part[0]), part[1]) for part in parts
+    ]
+    console.print(Text.assemble(*shown), end=end)

@@ -24,6 +24,7 @@ from taskc.kernels.convolution.problem import problem_of as convolution_problem
 from taskc.kernels.matmul import MATMUL
 from taskc.kernels.matmul.problem import problem_of as matmul_problem
 from taskc.lang.definition import Definition
+from taskc.output_file import write_whole
 from taskc.tune.calibrate import measured_facts
 from taskc.tune.choose import recorded
 from taskc.tune.database import database
@@ -129,7 +130,7 @@ def run(options: argparse.Namespace) -> int:
         else:
             _report(one.title, found)
         if page is not None:
-            page.write_text(report(found, one.title), encoding="utf-8")
+            write_whole(page, report(found, one.title))
         if was_interrupted:
             break
     if options.json:

@@ -14,7 +14,7 @@ import numpy as np
 
 from taskc.ir import build
 from taskc.ir.nodes import Constant, Expression, Tensor
-from taskc.ir.types import DType, u8
+from taskc.ir.types import DType, u8, u32
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 
@@ -30,6 +30,13 @@ def bytes_of(tensor: Tensor) -> Tensor:
     size = build.ceiling_divide(build.multiply(count, tensor.dtype.bits), 8)
     shape = (int(size.value) if isinstance(size, Constant) else size,)
     return replace(tensor, dtype=u8, shape=shape, layout=None, given=None, held=tensor)
+
+
+def words_of(tensor: Tensor) -> Tensor:
+    """The same in words of 32 bits, of a parameter whose rows take whole ones: `i4[k, n].words()`."""
+    *outer, last = tensor.shape
+    assert isinstance(last, int)
+    return replace(tensor, dtype=u32, shape=(*outer, last * tensor.dtype.bits // 32), held=tensor)
 
 
 def has_whole_rows(tensor: Tensor) -> bool:

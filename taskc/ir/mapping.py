@@ -68,6 +68,10 @@ __all__ = [
     "spatial",
 ]
 
+_MOST = 1 << 62  # tasks, so that each has a number
+_MOST_LISTED = 1 << 28  # one by one
+_MOST_RANK = 32
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Mapping:
@@ -76,6 +80,11 @@ class Mapping:
     form: Composed | Enumerated
     limit: Shape | None = None  # tasks outside are masked; never equal to the shape
     factors: tuple[Factor, ...] = ()  # only how to print it; empty for a mapping that was derived
+
+    def __post_init__(self) -> None:
+        pairs, tasks = self.form.workers * self.form.slots, prod(self.shape)
+        if max(pairs, tasks) > (_MOST if self.is_composed else _MOST_LISTED):
+            raise MappingError(f"a mapping of {max(pairs, tasks)} tasks is too large")
 
     # Who has which tasks.
 
@@ -118,13 +127,19 @@ class Mapping:
     @cached_property
     def tasks(self) -> Integers:
         """All tasks, [worker, slot, rank]; zeros in empty slots."""
+        self._check_listed(self.workers * self.slots)
         tasks = self.form.tasks(np.arange(self.workers))
         return read_only(tasks if self.valid.all() else tasks * self.valid[..., None])
 
     @cached_property
     def valid(self) -> Booleans:
         """Which slots hold a task, [worker, slot]."""
+        self._check_listed(self.workers * self.slots)
         return read_only(self._valid_of(np.arange(self.workers)))
+
+    def _check_listed(self, count: int) -> None:
+        if count > _MOST_LISTED:
+            raise MappingError(f"{self.name} has {count} tasks, which are too many to be listed")
 
     def _valid_of(self, workers: Integers) -> Booleans:
         valid = self.form.valid(workers)
@@ -152,6 +167,7 @@ class Mapping:
         worker = checked_integer(worker, "a worker")
         if not 0 <= worker < self.workers:
             raise MappingError(f"worker {worker} is outside 0..{self.workers - 1} of {self.name}")
+        self._check_listed(self.slots)
         which = np.array([worker])
         return [tuple(task) for task in self.form.tasks(which)[self._valid_of(which)].tolist()]
 
@@ -169,6 +185,7 @@ class Mapping:
 
     @cached_property
     def _owners(self) -> tuple[Integers, Integers]:
+        self._check_listed(prod(self.shape))
         coordinates = np.indices(self.shape, sparse=True)
         inside = self._inside_limit(coordinates)
         worker, slot = (
@@ -201,6 +218,7 @@ class Mapping:
 
     def multiplicity(self) -> Integers:
         """How many (worker, slot) pairs hold each task, an array of the full shape."""
+        self._check_listed(prod(self.shape))
         inside = self._inside_limit(np.indices(self.shape, sparse=True))
         return np.asarray(np.where(inside, self.form.multiplicity(), 0))
 
@@ -416,8 +434,8 @@ def replicate(n: int, rank: int | None = None) -> Mapping:
     """n workers that each have the single task (0, …); without a rank, it takes its partner's."""
     sizes = checked_sizes("replicate", (n,))
     rank = 1 if rank is None else checked_integer(rank, "a rank")
-    if rank < 0:
-        raise MappingError(f"replicate({n}, rank={rank}) needs a rank of at least 0")
+    if not 0 <= rank <= _MOST_RANK:
+        raise MappingError(f"replicate({n}, rank={rank}) needs a rank of 0 to {_MOST_RANK}")
     form = Composed((1,) * rank, merged([Mode(None, sizes[0], 0)]), ())
     return Mapping(form, factors=(Factor("replicate", sizes),))
 

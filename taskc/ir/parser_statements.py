@@ -13,7 +13,7 @@ from lark import Token, Tree
 
 from taskc.errors import Location
 from taskc.ir import nodes as ir
-from taskc.ir.bits import bytes_of
+from taskc.ir.bits import bytes_of, words_of
 from taskc.ir.depth import too_deep
 from taskc.ir.fields import STATEMENT_TYPES
 from taskc.ir.mapping import Mapping, MappingError
@@ -314,7 +314,7 @@ class Statements:
     def tensor(self, name: Token, tree: Node, scope: str, **more: Any) -> ir.Tensor:
         dtype = self.names.dtype(tree.children[0])
         shape: tuple[int | Expression, ...] = ()
-        is_bytes = False
+        held_in: Callable[[ir.Tensor], ir.Tensor] | None = None
         if tree.data == "type":
             shape = self.extents(tree.children[1].children)
             for modifier in tree.children[2:]:
@@ -328,11 +328,13 @@ class Statements:
                     case "swizzled":
                         more["swizzle"] = ir.Swizzle(*map(int, values))
                     case "as_bytes":
-                        is_bytes = True
+                        held_in = bytes_of
+                    case "as_words":
+                        held_in = words_of
                     case _:
                         more["offset"] = int(values[0])
         made = ir.Tensor(str(name), dtype, shape, scope, **more, loc=self.names.location(name))
-        return bytes_of(made) if is_bytes else made
+        return made if held_in is None else held_in(made)
 
     def extents(self, trees: List[Node]) -> tuple[int | Expression, ...]:
         found = []

@@ -24,7 +24,7 @@ from taskc.ir.text_rules import (
     operand_type,
     surroundings,
 )
-from taskc.ir.types import DType, boolean, i64
+from taskc.ir.types import DType, boolean, i64, u8
 
 Named = ir.Variable | ir.Tensor | ir.Ring | ir.Table | ir.Snippet | ir.Combine
 
@@ -57,7 +57,7 @@ class Expressions:
 
     def type(self, tensor: ir.Tensor) -> str:
         if tensor.held is not None:
-            return f"{self.type(tensor.held)}.bytes()"
+            return f"{self.type(tensor.held)}.{'bytes' if tensor.dtype is u8 else 'words'}()"
         extents = self.extents(tensor.argument_shape) or "()"
         text = f"{tensor.dtype}[{extents}]"
         if tensor.given is not None:

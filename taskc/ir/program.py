@@ -293,14 +293,14 @@ def callees_of(program: Program) -> dict[str, Callee]:
     The names are their own; the second one that is called `copy` is `copy_1`. No name is a word of the text.
     """
     named: dict[str, Callee] = {}
+    numbers: dict[str, int] = {}
     seen: set[int] = set()
     for call in calls_of(program.calls):
         if id(call.callee) not in seen:
             seen.add(id(call.callee))
             base = name = identifier(call.callee.name)
-            number = 0
             while name in named or name in PROGRAM_WORDS:
-                number += 1
+                numbers[base] = number = numbers.get(base, 0) + 1
                 name = f"{base}_{number}"
             named[name] = call.callee
     return named

@@ -235,8 +235,23 @@ def replace_tensors(node: Node, tensors: Dictionary[Tensor, Tensor]) -> Node:
     def swap(tensor: Tensor) -> Tensor:
         return tensors.get(tensor, tensor)
 
-    def visit(current: Node) -> Node:
-        return _map_fields(map_children(current, visit), swap, TENSOR_FIELDS)
+    def changed(current: Node) -> Node:
+        return _map_fields(current, swap, TENSOR_FIELDS)
+
+    return rewritten(node, changed)
+
+
+def rewritten(node: Any, change: Callable[[Any], Any]) -> Any:
+    """`node` with `change` applied to all below it and then to itself: parts come first, each distinct one once."""
+    made: dict[int, tuple[Any, Any]] = {}  # with what is keyed, whose identity stays its own
+
+    def visit(current: Any) -> Any:
+        if type(current) is Variable or type(current) is ir.Constant:
+            return change(current)
+        found = made.get(id(current))
+        if found is None:
+            found = made[id(current)] = current, change(map_children(current, visit))
+        return found[1]
 
     return visit(node)
 
@@ -269,16 +284,26 @@ def copy(node: Node, values: Dictionary[Variable, Expression] | None = None) -> 
     variables: dict[Variable, Expression] = dict(values or {})
     tensors: dict[Tensor, Tensor] = {}
 
+    made: dict[
+        int, tuple[Node, Node]
+    ] = {}  # of expressions, as long as variables stay what they are
+
     def fresh(name: Variable | Tensor) -> Variable | Tensor:
         if isinstance(name, Tensor):
             return tensors.setdefault(name, replace(name))
+        made.clear()
         new = variables[name] = replace(name)
         return new
 
     def visit(current: Node) -> Node:
         if type(current) is Variable:
             return variables.get(current, current)
-        return map_children(_map_fields(current, fresh, EFFECT_FIELDS[Effect.BINDS]), visit)
+        if type(current) in STATEMENT_TYPES:
+            return map_children(_map_fields(current, fresh, EFFECT_FIELDS[Effect.BINDS]), visit)
+        found = made.get(id(current))
+        if found is None:
+            found = made[id(current)] = current, map_children(current, visit)
+        return found[1]
 
     return replace_tensors(visit(node), tensors)
 
@@ -294,8 +319,7 @@ def index_leading(
 def index_leading(node: Node, rings: Dictionary[Tensor, Tensor], slot: Expression) -> Node:
     """Accesses to the keys of `rings` become accesses to one slot of their rings."""
 
-    def visit(current: Node) -> Node:
-        current = map_children(current, visit)
+    def changed(current: Node) -> Node:
         match current:
             case ir.Read(tensor=tensor) | ir.Address(tensor=tensor) if tensor in rings:
                 return replace(current, tensor=rings[tensor], indices=(slot, *current.indices))
@@ -314,4 +338,4 @@ def index_leading(node: Node, rings: Dictionary[Tensor, Tensor], slot: Expressio
                 return replace(current, **changes) if changes else current
         return current
 
-    return visit(node)
+    return rewritten(node, changed)

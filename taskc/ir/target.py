@@ -13,7 +13,7 @@ of the left operand; of the right one it is repeat(k // pack, n) * repeat(pack, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import ClassVar
 
@@ -157,7 +157,7 @@ class Target:
     vector_bytes  the widest single access of one worker
     shared_bytes  what a block may have
     banks         4-byte banks of shared memory, 0 where it has none
-    processors    how many blocks a persistent grid launches
+    processors    how many blocks a persistent grid launches; see `counted_target`
     shuffles      whether the workers of a warp can exchange registers
     cluster       how many blocks may be scheduled together
     transports    how block values may travel in a pipeline, best first; none: loads don't overlap work
@@ -200,6 +200,20 @@ class Target:
     def is_processor(self) -> bool:
         """Whether a worker is a lane of a CPU's vectors."""
         return self.banks == 0
+
+    @property
+    def architecture(self) -> str:
+        """The name that the assembler knows it by."""
+        return self.name.partition(_COUNTED)[0]
+
+    def runs(self, other: Target) -> bool:
+        """Whether it can do all that code for another one may use, but for the size of shared memory."""
+        return (
+            {*other.matrix} <= {*self.matrix}
+            and {*other.moves} <= {*self.moves}
+            and {*other.transports} <= {*self.transports}
+            and (other.cluster, other.registers) <= (self.cluster, self.registers)
+        )
 
     @property
     def products(self) -> tuple[MatrixInstruction, ...]:
@@ -311,10 +325,13 @@ SM_80 = Target(
     shuffles=True,
     transports=("cp.async", "registers"),
     converts=16,
-    capabilities=((8, 0), (8, 6), (8, 7)),  # code for 8.0 runs on all of 8.x
+    capabilities=((8, 0),),
     matrix=_MMA_SYNC,
     moves=_LDMATRIX,
 )
+
+SM_86 = replace(SM_80, name="sm_86", processors=84, shared_bytes=99 * 1024, capabilities=((8, 6),))
+SM_87 = replace(SM_80, name="sm_87", processors=16, capabilities=((8, 7),))
 
 SM_89 = Target(
     name="sm_89",
@@ -347,6 +364,11 @@ SM_90A = Target(
     registers=REGISTERS,
     group=WARPGROUP,
     capabilities=((9, 0),),
+)
+
+# No wgmma. It has bulk copies and mbarriers, which nobody has tried there yet: cp.async does without.
+SM_120A = replace(
+    SM_89, name="sm_120a", processors=170, moves=_LDMATRIX + _STMATRIX, capabilities=((12, 0),)
 )
 
 
@@ -440,11 +462,29 @@ NEON = _processor("neon", 4, 32)
 SSE2 = _processor("sse2", 4, 16, converts=32)
 
 _PROCESSORS = (AVX512, AVX512_VNNI, AVX512_BF16, AVX512_AMX, AVX2, AVX2_VNNI, NEON, SSE2)
-TARGETS: dict[str, Target] = {
-    target.name: target for target in (GENERIC, SM_80, SM_89, SM_90A, *_PROCESSORS)
-}
+_COUNTED = ":"  # between a target's name and a number of processors
 
-# Each can do what those before it can.
+
+class _Targets(dict[str, Target]):
+    """Targets by name; `sm_90a:114` is sm_90a with 114 processors, and is listed nowhere."""
+
+    def __missing__(self, name: str) -> Target:
+        known, _, count = name.partition(_COUNTED)
+        if not count:
+            raise KeyError(name)
+        return replace(self[known], name=name, processors=int(count))
+
+
+def counted_target(name: str, processors: int) -> str:
+    """The name of a target for a device with so many processors, for code that depends on the number."""
+    return name if TARGETS[name].processors == processors else f"{name}{_COUNTED}{processors}"
+
+
+_GPUS = (SM_80, SM_86, SM_87, SM_89, SM_90A, SM_120A)
+TARGETS: dict[str, Target] = _Targets(
+    {target.name: target for target in (GENERIC, *_GPUS, *_PROCESSORS)}
+)
+
 GPUS: tuple[Target, ...] = tuple(
     sorted((t for t in TARGETS.values() if t.capabilities), key=lambda t: t.capabilities[0])
 )

@@ -73,14 +73,24 @@ def check_orders(*orders: str) -> None:
             raise CompileError(f"images are NHWC, NCHW or NCHWc, not {order}")
 
 
-def pair(value: Pair) -> tuple[int, int]:
+def along_axes(value: int | tuple[int, ...], axes: int, what: str) -> tuple[int, ...]:
+    """A number for all axes, or one for each of them, as so many numbers."""
+    if isinstance(value, int):
+        return (value,) * axes
+    if len(value) != axes:
+        raise CompileError(f"{what} is a number, or one for each of {axes} axes, and not {value}")
+    return tuple(value)
+
+
+def pair(value: Pair, what: str) -> tuple[int, int]:
     """Of both axes: of height and width."""
-    return (value, value) if isinstance(value, int) else value
+    first, second = along_axes(value, 2, what)
+    return first, second
 
 
-def triple(value: int | tuple[int, ...]) -> tuple[int, int, int]:
+def triple(value: int | tuple[int, ...], what: str) -> tuple[int, int, int]:
     """Of three axes: of depth, height and width."""
-    first, second, third = (value,) * 3 if isinstance(value, int) else value
+    first, second, third = along_axes(value, 3, what)
     return first, second, third
 
 
@@ -91,7 +101,18 @@ def sides(value: Sides) -> tuple[int, int, int, int]:
             return value, value, value, value
         case (down, right):
             return down, right, down, right
-    return value
+        case (above, left, below, right):
+            return above, left, below, right
+    raise CompileError(
+        f"padding is a number, (above and below, beside) or (above, left, below, right), and not {value}"
+    )
+
+
+def six_sides(value: int | tuple[int, ...]) -> tuple[int, ...]:
+    """In front, above, left, behind, below and right."""
+    if isinstance(value, tuple) and len(value) == 6:
+        return value
+    return triple(value, "padding, where it isn't six,") * 2
 
 
 @dataclass(frozen=True, slots=True)

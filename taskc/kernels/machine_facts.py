@@ -134,6 +134,9 @@ class GpuFacts:
     fused_per_cycle: int = 64  # multiply-adds by workers
     operand_bytes_per_cycle: int = 48  # that products load
     part_bytes_per_cycle: int = 32  # of parts of sums, stored or loaded
+    unpacked_per_cycle: int = 48  # weights of 4 bits, by whole words, in a multiprocessor
+    unpacked_before_per_cycle: int = 16  # weights that are unpacked one by one, before a barrier
+    reading_warps: int = 4  # of a multiprocessor, that have memory busy
     next_kernel_cycles: int = 3000  # until the kernel runs that adds parts up
     cache_bytes: int = 1 << 25  # that the second cache surely keeps
     line_bytes: int = 128  # by which memory is read

@@ -134,6 +134,9 @@ def _typed_constant(context: Context, dtype: DType, node: ast.Call) -> Value:
 # --- Python's functions ----------------------------------------------------------------------
 
 
+_OF_PROGRAMS = ("taskc.lang.program", "taskc.lang.branches")
+
+
 def _python_call(context: Context, called: Value, node: ast.Call) -> Value:
     if not is_constant(called) or not callable(called):
         raise context.error(f"only a function can be called, and this is {describe(called)}", node)
@@ -148,6 +151,8 @@ def _python_call(context: Context, called: Value, node: ast.Call) -> Value:
 
 
 def _advice(called: Value, name: str) -> str | None:
+    if getattr(called, "__module__", None) in _OF_PROGRAMS:
+        return f"tc.{name} is for the body of a @tc.program"
     if called in (int, float):
         return "convert with .to(i64) or .to(f32)"
     modules = getattr(called, "__module__", None), type(called).__module__

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from types import FunctionType
 from typing import Any
 
@@ -17,14 +18,17 @@ from taskc.ir.depth import deep
 from taskc.ir.mapping import Mapping
 from taskc.ir.program import Computation
 from taskc.ir.rewrite import substitute, walk
+from taskc.ir.types import DType
 from taskc.lang.context import Context, Frame, Scope
 from taskc.lang.conversions import scalar
+from taskc.lang.expressions import convert_to
 from taskc.lang.functions import FunctionDefinition, Outside
+from taskc.lang.operators import binary
 from taskc.lang.parser import EVALUATORS, EXECUTORS
 from taskc.lang.sizes import OfSizes
 from taskc.lang.source import call_site
 from taskc.lang.traced_call import traced_call
-from taskc.lang.tracing import Handle, ScalarHandle, TensorHandle, Trace
+from taskc.lang.tracing import ComputedScalar, Handle, ScalarHandle, TensorHandle, Trace
 from taskc.lang.values import Value, counted, describe
 
 _WHAT = "a computation"
@@ -34,8 +38,9 @@ _OUTPUT = "out"
 class Captured:
     """What a computation takes from the program around it, and as which of its parameters."""
 
-    def __init__(self, trace: Trace) -> None:
+    def __init__(self, trace: Trace, context: Context) -> None:
         self.trace = trace
+        self.context = context
         self.parameters: dict[ir.Tensor | ir.Variable, ir.Tensor | ir.Variable] = {}
 
     def value(self, value: Value) -> Value:
@@ -53,6 +58,8 @@ class Captured:
                 call_site(),
                 "pass it as a parameter",
             )
+        if isinstance(value, ComputedScalar):
+            return self._computed(value)
         assert isinstance(value, ScalarHandle | TensorHandle)
         given = value.variable if isinstance(value, ScalarHandle) else value.tensor
         if given not in self.parameters:
@@ -66,6 +73,16 @@ class Captured:
             self.parameters[given] = own
         return self.parameters[given]
 
+    def _computed(self, value: ComputedScalar) -> Value:
+        sides = [self.context.symbolic(side) for side in value.sides]
+        if isinstance(value.kind, DType):
+            number: Any = value.site
+            return convert_to(self.context, value.kind, sides[0], number, number)
+        if len(sides) == 1:
+            return ir.Unary("-", scalar(self.context, sides[0], value.site), loc=value.site)
+        places: Any = (value.site, value.site)
+        return binary(self.context, value.kind, (sides[0], sides[1]), places, value.site)
+
 
 def traced_computation(
     trace: Trace,
@@ -75,12 +92,34 @@ def traced_computation(
     site: Location,
     out: Any = None,
 ) -> Handle:
-    """Notes a computation, which writes `out`, where its elements lie, or a temporary."""
+    """Notes a computation, which writes `out`, where its elements lie, or a temporary.
+
+    What reads the memory that it writes reads what was there before all of it: it writes a temporary, which is copied.
+    """
     layout = out.tensor.layout if isinstance(out, TensorHandle) else None
     made, given = computation_of(trace, shape, function, name, site, layout)
     keywords = {} if out is None else {"out": out}
+    if isinstance(out, TensorHandle) and out.tensor.role != "out" and _reads(trace, out, given):
+        temporary = traced_call(trace, made, {}, given, {}, site)
+        made, given = _copy(temporary.tensor, made), [temporary]
     returned: Handle = traced_call(trace, made, {}, given, keywords, site)
     return returned
+
+
+def _reads(trace: Trace, out: TensorHandle, given: Sequence[Handle]) -> bool:
+    memory = trace.memory_of(out.tensor)
+    return any(
+        isinstance(it, TensorHandle) and trace.memory_of(it.tensor) is memory for it in given
+    )
+
+
+def _copy(tensor: ir.Tensor, made: Computation) -> Computation:
+    """The computation that writes a tensor's elements where `made` would have written them."""
+    own = ir.Tensor("x", tensor.dtype, tensor.shape, ir.GLOBAL, tensor.layout)
+    value = ir.Read(own, made.variables, loc=made.loc)
+    dimensions = [size for size in made.dimensions if size in _extents([own], ())]
+    output = made.parameters[-1]
+    return replace(made, parameters=(own, output), dimensions=tuple(dimensions), value=value)
 
 
 def computation_of(
@@ -100,8 +139,8 @@ def computation_of(
                 site,
             )
         definition = FunctionDefinition(function)
-    captured = Captured(trace)
     context = Context(name, 1, False, "generic", EVALUATORS, EXECUTORS)
+    captured = Captured(trace, context)
     context.capture = captured.value
     context.place = None if site.line else site
     context.dimensions = dict(trace.variables)

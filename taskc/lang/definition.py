@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from functools import update_wrapper
+from keyword import iskeyword
 from pickle import PicklingError
 from types import FunctionType
 from typing import Any, NoReturn, TypeAlias
@@ -18,7 +20,7 @@ from taskc.ir.extents import extent_value
 from taskc.ir.nodes import Kernel, Tensor, Variable
 from taskc.ir.program import Program
 from taskc.ir.rounding import convert
-from taskc.ir.signature import inputs_of, named_type, outputs_of
+from taskc.ir.signature import Parameter, inputs_of, named_type, outputs_of
 from taskc.ir.types import DType, TensorType, boolean, f64
 from taskc.lang.sizes import Dimension, dim, tracing
 from taskc.lang.tracing import current_trace, refuse_handles
@@ -76,6 +78,10 @@ class Definition(Described, ABC):
         if function is not None:
             names = ("__name__", "__qualname__", "__module__", "__doc__")
             update_wrapper(self, function, names, ())
+        text = self.__dict__.get("__doc__")
+        self.__doc__ = f"{self.signature}\n\n{text}" if text else self.signature
+        if all(item.name.isidentifier() and not iskeyword(item.name) for item in made.parameters):
+            self.__signature__ = self._python_signature()
 
     @property
     @abstractmethod
@@ -119,16 +125,23 @@ class Definition(Described, ABC):
             )
         return _named, where
 
+    def _python_signature(self) -> inspect.Signature:
+        """The inputs in order, and the outputs by name, each with its type as text."""
+        inputs, outputs = inputs_of(self.ir.parameters), outputs_of(self.ir.parameters)
+        kind = inspect.Parameter
+        by_place = [
+            kind(item.name, kind.POSITIONAL_OR_KEYWORD, annotation=_typed(item)) for item in inputs
+        ]
+        by_name = [
+            kind(item.name, kind.KEYWORD_ONLY, default=None, annotation=_typed(item))
+            for item in outputs
+        ]
+        return inspect.Signature([*by_place, *by_name])
+
     @property
     def signature(self) -> str:
         """Its name and parameters, as in `add(a: f32[64], y: out f32[64])`."""
-        parts = []
-        for item in self.ir.parameters:
-            if isinstance(item, Tensor):
-                kind = named_type(item.dtype, item.argument_shape)
-                parts.append(f"{item.name}: {kind if item.role == 'in' else f'{item.role} {kind}'}")
-            else:
-                parts.append(f"{item.name}: {item.dtype}")
+        parts = [f"{item.name}: {_typed(item)}" for item in self.ir.parameters]
         return f"{self.name}({', '.join(parts)})"
 
     @property
@@ -208,6 +221,14 @@ class Definition(Described, ABC):
             array = _random(random, item.dtype, shape)
             arrays.append(array if isinstance(item, Tensor) else array[()])
         return tuple(arrays)
+
+
+def _typed(item: Parameter) -> str:
+    """Its role, where that isn't "in", and its type."""
+    if not isinstance(item, Tensor):
+        return str(item.dtype)
+    kind = named_type(item.dtype, item.argument_shape)
+    return kind if item.role == "in" else f"{item.role} {kind}"
 
 
 def _named(module: str, name: str) -> Any:

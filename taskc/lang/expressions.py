@@ -167,7 +167,10 @@ def _check_rank(context: Context, tensor: ir.Tensor, given: int, node: ast.Subsc
     if given != rank:
         dimensions = counted(rank, "dimension")
         plural = "index is" if given == 1 else "indices are"
-        raise context.error(f"'{tensor.name}' has {dimensions}, and {given} {plural} given", node)
+        hint = None if rank else f"it is one number: {tensor.name}[()]"
+        raise context.error(
+            f"'{tensor.name}' has {dimensions}, and {given} {plural} given", node, hint
+        )
 
 
 def _constant_subscript(context: Context, owner: Value, node: ast.Subscript) -> Value:

@@ -191,6 +191,12 @@ def _tiles(context: Context, value: Value, node: ast.expr, what: str) -> tuple[i
 
 def _reduce(context: Context, node: ast.Call) -> Value:
     """`tc.reduce(tile, axis, op)`: a tile without the axis; of several tiles, as many."""
+    if context.in_move:
+        raise context.error(
+            "what one element is can't be a reduction: tc.reduce folds a whole tile",
+            node,
+            "fold before, in a program by taskc.kernels.reductions.reduction(...), and read what that gives",
+        )
     bound = bind(context, node, "tc.reduce")
     sources, axis, operator, is_tuple = _fold_arguments(context, bound, "tc.reduce", node)
     owners = sources[0].owners

@@ -260,6 +260,9 @@ def comprehension(context: Context, node: ast.ListComp | ast.GeneratorExp) -> li
         raise context.error(
             f"a list is made from a constant sequence or a tuple, and this is {describe(items)}",
             loop.iter,
+            "a sum over what is known only at run time is a loop of a kernel, or in a program a reduction"
+            if isinstance(node, ast.GeneratorExp)
+            else None,
         )
     made = []
     for item in items:

@@ -38,11 +38,21 @@ store tile_store stg | y[i] = value stores an element, tc.store(y[row : row + 32
 make_block_ptr make_tensor_descriptor BlockSpec memcpy_async | tc.load(x[row : row + 32, 0:k]) takes a slice
 boundary_check | edges are masked by tc.load and tc.store; elsewhere write if i < n
 dot matmul gemm mma_sync wmma tile_matmul dot_scaled einsum inner | use tc.mma(acc, a, b)
-max amax maximum fmax reduce_max tile_max | of two it is max(a, b), along an axis tc.reduce(tile, axis, "max")
-min amin minimum fmin reduce_min tile_min | of two it is min(a, b), along an axis tc.reduce(tile, axis, "min")
-sum reduce_sum add_reduce tile_sum | use tc.reduce(tile, axis, "+")
-prod | use tc.reduce(tile, axis, "*")
-mean average | use tc.reduce(tile, axis, "+"), divided by the extent
+max amax maximum fmax reduce_max tile_max | of two max(a, b); of a tile tc.reduce(tile, axis, "max")
+min amin minimum fmin reduce_min tile_min | of two min(a, b); of a tile tc.reduce(tile, axis, "min")
+sum reduce_sum add_reduce tile_sum | of a tile tc.reduce(tile, axis, "+"); of a tensor taskc.kernels.reductions
+prod | of a tile tc.reduce(tile, axis, "*"); of a tensor taskc.kernels.reductions
+mean average | of a tile tc.reduce(tile, axis, "+") / n; of a tensor taskc.kernels.reductions
+softmax log_softmax logsumexp layer_norm rms_norm group_norm instance_norm | a template makes it: taskc.kernels.rows
+cross_entropy mse_loss l1_loss smooth_l1_loss huber_loss kl_div nll_loss | a template makes it: taskc.kernels.losses
+conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d | a template makes it: taskc.kernels.convolution
+max_pool1d max_pool2d max_pool3d avg_pool1d avg_pool2d avg_pool3d | a template makes it: taskc.kernels.pooling
+linear Linear | matmul(m, n, k, transpose_b=True, bias=True) of taskc.kernels.matmul makes it
+leaky_relu | use x if x > 0 else 0.01 * x
+elu | use x if x > 0 else tc.expm1(x)
+relu6 | use min(max(x, 0), 6)
+hardsigmoid | use min(max(x + 3, 0), 6) / 6
+swish | use tc.silu(x)
 cumsum associative_scan inclusive_scan | use tc.scan(tile, axis, "+")
 exclusive_scan | use tc.scan(tile, axis, "+", exclusive=True)
 cumprod | use tc.scan(tile, axis, "*")

@@ -15,11 +15,20 @@ from taskc.ir.nodes import Expression, Variable
 from taskc.ir.program import Program, calls_of, kernels_of
 from taskc.ir.types import TensorType, from_numpy, i64
 from taskc.lang.assumptions import Assumptions
+from taskc.lang.branches import steps_while
 from taskc.lang.definition import Definition, Example, KernelDefinition, Packs
+from taskc.lang.host_arrays import host_array
 from taskc.lang.intrinsics import on_numbers
 from taskc.lang.sizes import Dimension, dim
 from taskc.lang.source import assigned_names, call_site
-from taskc.lang.tracing import Handle, Trace, current_trace, tensor_type
+from taskc.lang.tracing import (
+    ComputedScalar,
+    Handle,
+    ScalarHandle,
+    Trace,
+    current_trace,
+    tensor_type,
+)
 from taskc.lang.values import describe
 from taskc.packed import empty as allocated
 
@@ -146,13 +155,29 @@ def steps(count: Any) -> Iterator[Any]:
 
     The number is a size: it may say which part of a tensor is meant, `x[t]`, be a scalar's value, and stand in
     computations. The body may read what was written before the loop, earlier in the body, or by the steps before.
+
+    count  a size; or a scalar of the program, and then the number is a tensor without dimensions, `t[()]`
     """
     site, trace = call_site(), current_trace()
     if trace is None:
         raise CompileError("tc.steps is for the body of a @tc.program", site)
+    if isinstance(count, ScalarHandle) and not count.dtype.is_integer:
+        raise CompileError(f"steps are counted by an integer, and this is {count.described}", site)
+    if isinstance(count, (ScalarHandle, ComputedScalar)):
+        return _counted(count)
     (times,) = trace.extents((count,), site)
     named = re.search(r"for\s+([^\W\d]\w*)\s+in\s*$", site.text[: max(site.column - 1, 0)])
     return _loop(trace, Variable(named[1] if named else "step", i64), times, site)
+
+
+def _counted(count: Any) -> Iterator[Any]:
+    """A loop of as many steps as a scalar says when the program is called."""
+    number: Any = compute((), lambda: 0)
+    goes_on = compute((), lambda: number[()] < count.to(i64))
+    for _ in steps_while(goes_on):
+        yield number
+        compute((), lambda: number[()] + 1, out=number)
+        compute((), lambda: number[()] < count.to(i64), out=goes_on)
 
 
 def _loop(
@@ -167,7 +192,7 @@ def constant(array: Any) -> Any:
     site, trace = call_site(), current_trace()
     if trace is None:
         raise CompileError("tc.constant is for the body of a @tc.program", site)
-    array = np.asarray(array)
+    array = host_array(array, site)
     try:
         dtype = from_numpy(array.dtype)
     except ValueError:

@@ -34,10 +34,11 @@ from taskc.ir.signature import (
     outputs_of,
 )
 from taskc.ir.types import TensorType, i64
+from taskc.lang.host_arrays import host_array, is_array
 from taskc.lang.inlining import Inlining
 from taskc.lang.sizes import FloatOfSizes, OfSizes
 from taskc.lang.source import assigned_names, call_site
-from taskc.lang.tracing import Handle, ScalarHandle, TensorHandle, Trace
+from taskc.lang.tracing import ComputedScalar, Handle, ScalarHandle, TensorHandle, Trace
 from taskc.lang.values import describe
 from taskc.packed import Packed, pack
 
@@ -147,8 +148,13 @@ class _TracedCall:
                 raise self.error(parameter, f"must be a number of type {dtype}, and {what}", hint)
             expression = self.trace.expression(value)
             return expression if dtype is i64 else ir.Cast(expression, dtype)
-        if isinstance(value, TensorHandle):
-            raise self.error(parameter, f"must be a number of type {dtype}, not {value.described}")
+        if isinstance(value, (TensorHandle, ComputedScalar)):
+            hint = "a program passes on its scalars as they are; what is computed of them belongs in the kernel"
+            raise self.error(
+                parameter,
+                f"must be a number of type {dtype}, not {value.described}",
+                None if isinstance(value, TensorHandle) else hint,
+            )
         number = value.item() if isinstance(value, np.generic) else value
         problem = misfit(number, dtype)
         if problem is not None:
@@ -158,8 +164,8 @@ class _TracedCall:
 
     def _tensor(self, parameter: ir.Tensor, value: Any) -> ir.Tensor:
         expected = _expected(parameter)
-        if isinstance(value, np.ndarray) and parameter.role == "in":
-            value = self._constant(parameter, value)
+        if parameter.role == "in" and is_array(value):
+            value = self._constant(parameter, host_array(value, self.site))
         if not isinstance(value, TensorHandle):
             hint = "its parts are passed one by one: *name" if isinstance(value, tuple) else None
             what = "an array" if hasattr(value, "__dlpack__") else describe(value)
@@ -172,7 +178,7 @@ class _TracedCall:
         if tensor.dtype is not parameter.dtype or len(tensor.shape) != len(
             parameter.argument_shape
         ):
-            raise self.error(parameter, f"{expected}, not {_typed(tensor)}")
+            raise self.error(parameter, f"{expected}, not {_typed(tensor)}", _pack_hint(parameter))
         for wanted, extent in zip(parameter.argument_shape, tensor.shape, strict=True):
             self._extent(parameter, wanted, extent, tensor)
         self._check_layout(parameter, tensor)
@@ -224,7 +230,9 @@ class _TracedCall:
         expected = _expected(parameter)
         if isinstance(wanted, int):
             if not trace.are_equal(wanted, extent):
-                raise self.error(parameter, f"{expected}, not {_typed(tensor)}")
+                raise self.error(
+                    parameter, f"{expected}, not {_typed(tensor)}", _pack_hint(parameter)
+                )
             return
         if not isinstance(wanted, ir.Variable):
             self.computed.append((parameter, wanted, extent, tensor))
@@ -417,6 +425,12 @@ class _TracedCall:
 
 def _expected(parameter: ir.Tensor) -> str:
     return f"must be {named_type(parameter.dtype, parameter.argument_shape)}"
+
+
+def _pack_hint(parameter: ir.Tensor) -> str | None:
+    if parameter.layout is None:
+        return None
+    return f"it has a layout: pass a constant, or what kernel.pack({parameter.name}) makes"
 
 
 def _typed(tensor: ir.Tensor) -> str:

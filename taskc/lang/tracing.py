@@ -5,7 +5,8 @@ Handles have no values. All that can be wrong with a call is found at its line, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import ast
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from math import gcd
 from typing import Any, NoReturn
@@ -21,9 +22,9 @@ from taskc.ir.rewrite import walk
 from taskc.ir.signature import Parameter, named_type, outputs_of
 from taskc.ir.types import DType, TensorType
 from taskc.lang.names import ParameterType
-from taskc.lang.sizes import Size, Sizes, is_size, tracing
+from taskc.lang.sizes import OfSizes, Size, Sizes, is_size, tracing
 from taskc.lang.source import assigned_names, call_site
-from taskc.lang.values import Described, describe, layout_of, layout_problem
+from taskc.lang.values import Described, describe, is_number, layout_of, layout_problem
 from taskc.lang.written import Span, Written
 
 
@@ -59,10 +60,11 @@ class Handle(Described):
 
 
 def _needs_value(self: Handle, *rest: object) -> NoReturn:
+    hint = "what a program does is decided while it is traced; a choice by data belongs in a kernel"
+    if isinstance(self, (ScalarHandle, ComputedScalar)):
+        hint = "for _ in tc.steps(count): runs as often as a scalar says, and with tc.branch(flag): chooses"
     raise CompileError(
-        f"the value of '{self.name}' is known only when the program is called",
-        call_site(),
-        "what a program does is decided while it is traced; a choice by data belongs in a kernel",
+        f"the value of '{self.name}' is known only when the program is called", call_site(), hint
     )
 
 
@@ -78,7 +80,7 @@ def _takes_part(self: Handle, *rest: object) -> NoReturn:
     raise CompileError(
         f"'{self.name}' is no memory to write to, and has no parts that can be asked for",
         call_site(),
-        "x[t] and x[a:b] are parts of a tensor, which kernels read",
+        "a call writes: tc.compute(shape, lambda i: ..., out=x); x[t] and x[a:b] are parts of a tensor",
     )
 
 
@@ -125,6 +127,50 @@ class TensorHandle(Handle):
         )
 
 
+def _other_axes(name: str, rank: int) -> str:
+    """How parts of other axes are read and written."""
+    indices = ", ".join("ijklmnop"[:rank])
+    return (
+        f"read elements in tc.compute: {name}[{indices}]; to write some, compute all: lambda {indices}:"
+        f" ... if 1 <= {indices[-1]} < n else {name}[{indices}], out={name}"
+    )
+
+
+class ComputedScalar(Handle):
+    """What operators make of scalars of a program: a part of computations.
+
+    kind  the operator's node in Python's syntax, or the type that it is converted to
+    """
+
+    __slots__ = ("kind", "sides", "site")
+
+    def __init__(
+        self, kind: type | DType, sides: tuple[Any, ...], trace: Trace, site: Location
+    ) -> None:
+        super().__init__("a computed scalar", "a number computed of scalars", trace)
+        self.kind = kind
+        self.sides = sides
+        self.site = site
+
+
+def _is_scalar(value: object) -> bool:
+    return isinstance(value, (ScalarHandle, ComputedScalar, OfSizes)) or is_number(value)
+
+
+def _converted(self: Handle, dtype: DType) -> ComputedScalar:
+    return ComputedScalar(dtype, (self,), self.trace, call_site())
+
+
+def _with_scalars(kind: type, turned: bool) -> Callable[..., Any]:
+    def method(self: Handle, *others: object) -> ComputedScalar:
+        if not all(map(_is_scalar, others)):
+            _computes(self)
+        sides = (self, *others)
+        return ComputedScalar(kind, sides[::-1] if turned else sides, self.trace, call_site())
+
+    return method
+
+
 class ScalarHandle(Handle):
     """A scalar parameter, to be passed on."""
 
@@ -140,6 +186,22 @@ class ScalarHandle(Handle):
         return self.variable.dtype
 
     __getitem__ = _takes_part
+
+
+_OPERATORS: dict[str, type] = {
+    "add": ast.Add, "sub": ast.Sub, "mul": ast.Mult, "truediv": ast.Div, "floordiv": ast.FloorDiv,
+    "mod": ast.Mod, "pow": ast.Pow,
+}  # fmt: skip
+_METHODS: dict[str, Callable[..., Any]] = {
+    "to": _converted,
+    "__neg__": _with_scalars(ast.USub, False),
+}
+for _name, _kind in _OPERATORS.items():
+    _METHODS[f"__{_name}__"] = _with_scalars(_kind, False)
+    _METHODS[f"__r{_name}__"] = _with_scalars(_kind, True)
+for _class in (ScalarHandle, ComputedScalar):
+    for _name, _method in _METHODS.items():
+        setattr(_class, _name, _method)
 
 
 class Trace(Sizes):
@@ -223,6 +285,7 @@ class Trace(Sizes):
                 f"'{handle.name}' has {rank} axes, and a part of it is indices of the leading ones and then"
                 " perhaps a range",
                 site,
+                _other_axes(handle.name, rank) if taken <= rank else None,
             )
         offset: Any = 0
         for axis, part in enumerate(first):
@@ -264,7 +327,9 @@ class Trace(Sizes):
             at = extent + at
         if not (_surely(self, at) and _surely(self, extent - at - size)):
             raise CompileError(
-                f"{at} isn't surely a place on axis {axis} of '{handle.name}', of {extent}", site
+                f"{at} isn't surely a place on axis {axis} of '{handle.name}', of {extent}",
+                site,
+                "let the extent say that it is long enough: tc.dim(...) + 2, say",
             )
         return at
 

@@ -246,8 +246,8 @@ def layout_problem(kind: TensorType) -> str | None:
 
 
 def did_you_mean(name: str, known: Sequence[str]) -> str | None:
-    """A hint, where one of the names that are known is close."""
-    close = difflib.get_close_matches(name, known, 1)
+    """A hint, where one of the names that are known is so close that it may be meant."""
+    close = difflib.get_close_matches(name, known, 1, 0.7)
     return f"did you mean '{close[0]}'?" if close else None
 
 

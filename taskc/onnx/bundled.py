@@ -67,7 +67,8 @@ def load_bundle(
 
     A bundle holds machine code: it is as trustworthy as where it comes from.
 
-    verify  holds large weights to their hashes, too, as all else is; it takes a second for two gigabytes
+    verify  holds large weights to their SHA-256, too, as all else is, and not only to a checksum; it takes a second for
+            two gigabytes
     threads, memory  what calls may take, as for `tc.compile`
     """
     limits, bundle = Limits(threads, memory), Bundle.open(path, verify=verify)

@@ -10,6 +10,7 @@ import importlib
 import keyword
 import pkgutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -34,6 +35,7 @@ from taskc.onnx.operators import (
     NeedsKernelError,
     SizeError,
     Tensor,
+    UnrolledError,
     builder_of,
     dtype_of,
     handle_of,
@@ -83,10 +85,13 @@ def import_graph(
     counts = [f"{name}_count" for name in graph.outputs]
     names = _identifiers([*inputs, *graph.outputs, *counts])
     outputs: list[Output] = []
+    unrolled: set[int] = set()
 
     def body(*handles: TensorHandle) -> dict[str, TensorHandle]:
-        scope = _Scope({**dict(zip(inputs, handles, strict=True)), **(known or {})}, None, late)
+        values = {**dict(zip(inputs, handles, strict=True)), **(known or {})}
+        scope = _Scope(values, None, late, 1, unrolled)
         made: dict[str, TensorHandle] = {}
+        outputs.clear()
         _build(graph, scope)
         own = names[len(inputs) :]
         for output, name, count in zip(graph.outputs, own, own[len(counts) :], strict=False):
@@ -96,8 +101,10 @@ def import_graph(
     kinds = dict(zip(names, inputs.values(), strict=False))
     with called_from(NOWHERE):
         name = identifier(graph.name or "model")
-        program = tc.trace(name, kinds, body, assumptions=assumptions)
-    return Imported(program, tuple(inputs), tuple(outputs))
+        while True:
+            with suppress(UnrolledError):
+                program = tc.trace(name, kinds, body, assumptions=assumptions)
+                return Imported(program, tuple(inputs), tuple(outputs))
 
 
 def _returned(held: Held, name: str, count: str, made: dict[str, TensorHandle]) -> Output:
@@ -146,11 +153,13 @@ def _identifiers(names: Sequence[str]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class _Scope:
-    """What names stand for in a graph, and in those around it."""
+    """What names stand for in a graph, and in those around it; the rest is as in `Call`."""
 
     values: dict[str, Held]
     outer: _Scope | None
     late: frozenset[str]
+    turns: int
+    unrolled: set[int]
 
     def find(self, name: str) -> Held:
         scope: _Scope | None = self
@@ -179,9 +188,10 @@ def _built(node: Node, scope: _Scope) -> tuple[Held | None, ...]:
     if builder is None:
         raise node.error("taskc doesn't have this operator")
 
-    def inline(graph: Graph, given: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    def inline(graph: Graph, given: Sequence[Tensor], turns: int = 1) -> tuple[Tensor, ...]:
         names = [value.name for value in graph.inputs]
-        inner = _Scope(dict(zip(names, given, strict=True)), scope, scope.late)
+        values = dict(zip(names, given, strict=True))
+        inner = _Scope(values, scope, scope.late, scope.turns * turns, scope.unrolled)
         _build(graph, inner)
         _check_counts(node, graph.outputs, inner)
         return tuple([rows_of(inner.find(name)) for name in graph.outputs])
@@ -191,7 +201,7 @@ def _built(node: Node, scope: _Scope) -> tuple[Held | None, ...]:
     for name in {name for inner in node.graphs for name in inner.captured}:
         rows_of(scope.find(name))
     inputs = tuple([scope.find(name) if name else None for name in node.inputs])
-    call = Call(node, inputs, inline, late=scope.late)
+    call = Call(node, inputs, inline, False, scope.late, scope.turns, scope.unrolled)
     if inputs and all(map(is_few, inputs)):
         try:
             return _made(builder, replace(call, by_python=True))

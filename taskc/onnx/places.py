@@ -12,7 +12,7 @@ import numpy as np
 
 from taskc import driver
 from taskc.arguments import ArgumentError
-from taskc.dlpack import is_on_cuda
+from taskc.dlpack import as_array, is_on_cuda
 from taskc.errors import CompileError
 from taskc.places import AnyArray
 
@@ -40,11 +40,18 @@ class Processor:
     name, machine = "cpu", None
 
     def view(self, given: Any) -> AnyArray | None:
+        if isinstance(given, np.ma.MaskedArray):
+            return None
         if isinstance(given, (np.ndarray, np.generic)):
             return np.asarray(given)
         if is_on_cuda(given):
             raise ArgumentError("it lies on a device, and the model runs on the processor")
-        return np.from_dlpack(given) if hasattr(given, "__dlpack__") else None
+        if not hasattr(given, "__dlpack__"):
+            return None
+        try:
+            return as_array(given)
+        except (BufferError, RuntimeError, ValueError) as error:
+            raise ArgumentError(f"it can't be read through DLPack: {error}") from error
 
     def call(self, program: Any, arguments: Sequence[AnyArray]) -> Any:
         return program(*arguments)

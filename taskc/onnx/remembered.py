@@ -15,6 +15,7 @@ import hashlib
 import json
 import logging
 import os
+import re
 import sys
 import threading
 import time
@@ -51,7 +52,9 @@ _MOST_SOUGHT = 64  # sets of shapes that it looks for
 _PACKAGE = Path(taskc.__file__).parent
 _SETTLED = 2 * 10**9  # nanoseconds: no clock of a file system is coarser
 _ELSEWHERE = "elsewhere"  # a tensor is in another file
-_LOCATION = b"\x08location"  # in the tensor's protobuf, what says in which
+# In the tensor's protobuf, what says in which: a key and its length, of which protobuf allows longer forms.
+_LOCATION = re.compile(rb"(?:\x08|\x88\x80{0,8}\x00)location")
+_LONGEST_LOCATION = 18
 
 logger = logging.getLogger(__name__)
 
@@ -110,10 +113,11 @@ def _hashed(path: Path) -> str:
     digest, end = hashlib.sha256(), b""
     with open(path, "rb") as file:
         while piece := file.read(1 << 20):
-            if _LOCATION in end + piece:
+            seen = end + piece
+            if _LOCATION.search(seen):
                 return _ELSEWHERE
             digest.update(piece)
-            end = piece[1 - len(_LOCATION) :]
+            end = seen[-_LONGEST_LOCATION:]
     return digest.hexdigest()
 
 
@@ -235,7 +239,7 @@ class _Remembered:
             return None
         try:
             with file:
-                bundle = Bundle(BundleFile(file, str(self._kept.folder / key)))
+                bundle = Bundle(BundleFile(file, str(self._kept.folder / key), is_ours=True))
             with bundle.file.reading():
                 if bundle.model["key"] != key:
                     raise ValueError("it is another one's")

@@ -15,9 +15,11 @@ from pathlib import Path
 from taskc.ir import nodes as ir
 from taskc.ir.depth import deep
 from taskc.ir.printer import to_text
+from taskc.output_file import write_whole
 from taskc.passes.await_products import await_products
 from taskc.passes.common_strides import common_strides
 from taskc.passes.flatten import flatten
+from taskc.passes.gather_words import gather_words
 from taskc.passes.hoist import hoist
 from taskc.passes.layout import layout
 from taskc.passes.lower_grid import lower_grid
@@ -57,6 +59,8 @@ PASSES: tuple[Pass, ...] = (
     Pass(common_strides, until="synchronized"),
     # Conditions that always hold would hide plain accesses from the choice of instructions.
     Pass(simplify),
+    # Words are moved as they lie: that has to be seen before an instruction is chosen for the move.
+    Pass(gather_words, until="synchronized"),
     Pass(select, until="synchronized"),
     # Rings run on from tile to tile, and roles run over tiles of their own: both have to see the loop.
     Pass(persist, until="synchronized"),
@@ -150,5 +154,5 @@ def _dump(
     text = to_text(kernel)
     shown = "(unchanged)\n" if text == before else text
     path = folder / f"{kernel.name}.{number:02}_{name}.txt"
-    path.write_text(f"# {name}: {seconds * 1e3:.2f} ms\n{shown}")
+    write_whole(path, f"# {name}: {seconds * 1e3:.2f} ms\n{shown}")
     return text

@@ -79,7 +79,7 @@ def run_mutant_of_a_row(number: int) -> int:
         else:
             with contextlib.suppress(RowError):
                 database.import_lines([to_line(row)])
-        with mock.patch("taskc.tune.choose.database", lambda: database):
+        with mock.patch("taskc.tune.choose.database", return_value=database):
             found = choose(space.operator, space.problem, space.machine)
         database.close()
     kinds = [type(value) for value in vars_of(found)]

@@ -6,6 +6,7 @@ is accepted keeps its promises: a kernel gives the same on the processor as in t
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import io
 import os
@@ -18,6 +19,7 @@ from functools import cache
 from math import prod
 from pathlib import Path
 from random import Random
+from unittest import mock
 
 import numpy as np
 
@@ -32,6 +34,7 @@ from taskc.ir.mapping_checks import MappingError
 from taskc.ir.parser import parse
 from taskc.ir.printer import to_text
 from taskc.ir.rewrite import walk
+from taskc.markup import visible
 from taskc.passes.pipeline import lower
 from taskc.passes.prove import prove
 from tests.abuse.calls import run_source, same
@@ -334,7 +337,25 @@ COMMANDS = (
     "doctor",
     "--version",
     "show --help",
+    "map spatial(2000000000) --worker 7",
+    "explain tiny.onnx --json",
+    "compile tiny.onnx -o tiny.taskc --shape x=2,4",
+    "run tiny.onnx --repeat 1",
+    "verify tiny.onnx --tolerance 1e-3",
+    "profile tiny.onnx --json",
+    "bench tiny.onnx --shape x=1,4",
+    "run tiny.taskc --repeat 1",
+    "db import rows.jsonl",
+    "db merge rows.sqlite3",
+    "db list matmul --json",
+    "db best matmul m=48",
+    "db show --machine x",
+    "db export out.jsonl",
+    "db prune --older-than 3",
+    "best matmul --m 8 --n 8 --k 8",
+    "tune matmul --m 8 --n 8 --k 8 --dry-run --most 2",
 )
+_EVIL = "x\x1b]0;pwned\x07\x1b[31m\u202e[red]"
 _FILE = f"""{_HEADER}
 {SOURCES[0]}
 def make(size):
@@ -362,7 +383,54 @@ _WORDS = (
     "/",
     "\u00e9",
     "\x00",
+    "\x1b[2J",
+    "\udc80",
+    "\u202eevil",
+    "[red]x[/red]",
+    "tiny.onnx",
+    "1e999",
+    "9" * 5000,
+    "/dev/zero",
+    "/dev/full",
+    ".",
 )
+
+
+@cache
+def _model() -> bytes:
+    """A model whose names would move a terminal's cursor."""
+    from onnx import TensorProto, helper
+
+    x, y = (
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, [rows, 4])
+        for name, rows in (("x", "n" + _EVIL), ("y" + _EVIL, "n" + _EVIL))
+    )
+    node = helper.make_node("Relu", ["x"], ["y" + _EVIL], name="node" + _EVIL)
+    graph = helper.make_graph([node], "graph" + _EVIL, [x], [y])
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+    content: bytes = made.SerializeToString()
+    return content
+
+
+_ROW = (
+    '{"operator": "matmul", "problem": "{\\"k\\":48,\\"m\\":48}", "plan": "{}", "machine": "m", "version": "0.1.0",'
+    ' "outcome": "chosen", "seconds": 1e-6, "spread": 0.1, "samples": 3, "predicted": 1e-6,'
+    ' "date": "2026-01-01T00:00:00+00:00", "note": "\\u001b[2J", "digest": ""}\n'
+)
+
+
+def _write_files(folder: Path, random: Random) -> None:
+    """What the commands name, half of it damaged."""
+    rows = mutated(_ROW, random, (_ROW,), _HUGE) if random.random() < 0.5 else _ROW
+    files = {"add.py": _FILE.encode(), "tiny.onnx": _model(), "rows.jsonl": rows.encode()}
+    files["rows.sqlite3"] = random.randbytes(500)
+    files["tiny.taskc"] = b"taskc bundle".ljust(16, b"\0") + random.randbytes(100)
+    for name, content in files.items():
+        damaged = bytearray(content)
+        if name != "add.py" and random.random() < 0.5:
+            for _ in range(random.randint(1, 3)):
+                damaged[random.randrange(len(damaged))] = random.randrange(256)
+        (folder / name).write_bytes(damaged)
 
 
 def run_mutant_of_a_command(number: int) -> int:
@@ -385,7 +453,7 @@ def run_mutant_of_a_command(number: int) -> int:
     # Hundreds of repetitions or elements of a simulation would take as long as they say.
     words = [re.sub(r"(?<!\d)\d{3,9}(?!\d)", lambda digits: digits[0][-2:], word) for word in words]
     out, err = io.StringIO(), io.StringIO()
-    with _folder(), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+    with _folder(random), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         try:
             code: object = main(words)
         except SystemExit as error:
@@ -394,20 +462,33 @@ def run_mutant_of_a_command(number: int) -> int:
     assert code == 0 or err.getvalue() or out.getvalue(), f"{words} fails in silence"
     assert "Traceback" not in err.getvalue(), f"{words}: {err.getvalue()}"
     assert "internal error" not in err.getvalue(), f"{words}: {err.getvalue()}"
+    written = out.getvalue() + err.getvalue()
+    assert visible(written) == written, f"{words}: {written!r}"
     return 1
 
 
+@cache
+def _cache() -> str:
+    """The cache folder of all cases of a process."""
+    made = tempfile.TemporaryDirectory()
+    atexit.register(made.cleanup)
+    return made.name
+
+
 @contextlib.contextmanager
-def _folder():  # type: ignore[no-untyped-def]
-    """A folder of its own, with the file that the commands name."""
+def _folder(random: Random):  # type: ignore[no-untyped-def]
+    """A folder of its own, with the files that the commands name."""
     before, modules = os.getcwd(), set(sys.modules)
-    with tempfile.TemporaryDirectory() as folder:
-        Path(folder, "add.py").write_text(_FILE, encoding="utf-8")
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        mock.patch.dict(os.environ, {"TASKC_CACHE": _cache()}),
+    ):
+        _write_files(Path(folder), random)
         os.chdir(folder)
         try:
             yield
         finally:
             os.chdir(before)
             for name in set(sys.modules) - modules:
-                if not name.startswith(("taskc", "tests", "numpy")):
+                if name.startswith("taskc_file_"):
                     sys.modules.pop(name, None)

@@ -17,6 +17,7 @@ from tests.evaluator import Generator, Machine
 TRIPS = {i64: range(-2, 6), i32: range(-2, 6), i8: range(-128, 128, 34), u8: range(0, 256, 36)}
 
 
+@pytest.mark.each_value(2)
 @pytest.mark.parametrize("dtype", TRIPS, ids=str)
 @pytest.mark.parametrize("seed", range(10))
 def test_random_expressions(seed: int, dtype: DType) -> None:

@@ -100,6 +100,7 @@ def check(form: LaneForm, values: np.ndarray, dtype: Any, width: int) -> None:
             assert len(set(lanes)) == 1
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("width", [2, 4, 8, 16])
 @pytest.mark.parametrize("workers", [16, 48, 240])
 def test_forms_say_what_lanes_have(width: int, workers: int) -> None:

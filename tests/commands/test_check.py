@@ -88,3 +88,13 @@ def test_a_warning_is_no_failure(run: Any, monkeypatch: pytest.MonkeyPatch) -> N
     assert ended.code == 0
     assert ended.out.startswith("k.py:3:5: bank-conflict: 2-way\n")
     assert "03_kernels.py:add: 1 warning, " in ended.out
+
+
+def test_a_program_is_checked_for_the_processor_at_hand(run: Any) -> None:
+    for_this, usual = (
+        run("check", "programs.py:moved", "--target", "cpu"),
+        run("check", "programs.py:moved"),
+    )
+    assert for_this.err == usual.err == ""
+    assert for_this.code == usual.code
+    assert "call" in for_this.out

@@ -102,7 +102,10 @@ def test_show_what_is_made_for_a_gpu(run: Any) -> None:
     assert re.search(r"^spill loads   0$", lines, re.M)
     ended = run("show", "03_kernels.py:add", "--stage", "cuda", "--target", "avx2")
     assert (ended.code, ended.out) == (2, "")
-    assert ended.err == "error: --stage cuda is for GPUs: sm_80, sm_89, sm_90a\n"
+    assert (
+        ended.err
+        == "error: --stage cuda is for GPUs: sm_80, sm_86, sm_87, sm_89, sm_90a, sm_120a\n"
+    )
     assert run("show", "03_kernels.py:add", "--stage", "sass", "--diff").code == 2
 
 

@@ -26,7 +26,7 @@ from taskc.ir.mapping import (
         (lambda: spatial(2.0), "spatial(2.0) needs integers of at least 1; got 2.0"),
         (lambda: spatial(True), "spatial(True) needs integers of at least 1; got True"),
         (lambda: replicate(0), "replicate(0) needs integers of at least 1; got 0"),
-        (lambda: replicate(2, rank=-1), "replicate(2, rank=-1) needs a rank of at least 0"),
+        (lambda: replicate(2, rank=-1), "replicate(2, rank=-1) needs a rank of 0 to 32"),
         (
             lambda: spatial(2, 3, order=(0, 0)),
             "spatial(2, 3) needs each dimension of 0..1 once in its order; got (0, 0)",

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from taskc.ir.target import GPUS, TARGETS
+from taskc.ir.target import GPUS, TARGETS, counted_target
 
 ROOT = Path(__file__).parent.parent.parent
 FILES = [p for p in sorted((ROOT / "taskc").rglob("*.py")) if p.name != "target.py"]
@@ -59,12 +59,35 @@ def test_a_planted_comparison_is_caught(source: str) -> None:
     assert [*compared(source)]
 
 
-def test_a_gpu_can_do_what_older_ones_can() -> None:
-    for older, newer in pairwise(GPUS):
-        assert {*older.matrix} <= {*newer.matrix}
-        assert {*older.moves} <= {*newer.moves}
-        assert {*older.transports} <= {*newer.transports}
+def test_a_gpu_runs_what_older_ones_do() -> None:
+    """But for wgmma, bulk copies and clusters, which one generation has alone."""
+    before_hopper = [gpu for gpu in GPUS if gpu.capabilities[0] < (9, 0)]
+    for older, newer in pairwise([*before_hopper, TARGETS["sm_90a"]]):
+        assert newer.runs(older)
         assert older.converts >= newer.converts
+    for older in before_hopper:
+        assert TARGETS["sm_120a"].runs(older)
+    assert not TARGETS["sm_120a"].runs(TARGETS["sm_90a"])
+    assert not TARGETS["sm_80"].runs(TARGETS["sm_89"])
+
+
+def test_each_capability_has_what_nvidia_says_of_it() -> None:
+    """Bytes of shared memory that a block may have, by the programming guide's table."""
+    allowed = {gpu.capabilities[0]: gpu.shared_bytes >> 10 for gpu in GPUS}
+    assert allowed == {
+        (8, 0): 163, (8, 6): 99, (8, 7): 163, (8, 9): 99, (9, 0): 227, (12, 0): 99,
+    }  # fmt: skip
+
+
+def test_a_target_of_a_number_of_processors() -> None:
+    assert counted_target("sm_90a", 132) == "sm_90a"
+    name = counted_target("sm_90a", 114)
+    target = TARGETS[name]
+    assert (target.processors, target.architecture) == (114, "sm_90a")
+    assert target.runs(TARGETS["sm_90a"])
+    assert name not in TARGETS
+    with pytest.raises(KeyError):
+        TARGETS["sm_91"]
 
 
 def test_no_two_targets_are_for_one_gpu() -> None:

@@ -152,7 +152,7 @@ def holding(expression: ir.Expression, how: int) -> ir.Kernel:
     return kernel(*allocations, uses[how], parameters=variables)
 
 
-@settings(max_examples=400)
+@settings(max_examples=150)
 @given(st.sampled_from(TYPES).flatmap(lambda d: expressions(d, 4)), st.integers(0, 2))
 def test_random_expressions_parse_back(expression: ir.Expression, how: int) -> None:
     program = holding(expression, how)
@@ -285,7 +285,7 @@ def test_python_reads_the_same_tree_for_each_pair_of_operators() -> None:
             check_python_reads_the_same(Binary(inner, one, ir.Unary(prefix, two)))
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(untyped(4))
 def test_python_reads_the_same_tree(expression: ir.Expression) -> None:
     check_python_reads_the_same(expression)

@@ -97,6 +97,7 @@ def test_causal(length: int, keys: int, offset: int | None) -> None:
     assert not made[:, :, : max(0, length - keys) if offset is None else 0].any()
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("length", [FEW, MANY])
 @pytest.mark.parametrize("shape", [(33,), (2, 1, None, 33)], ids=str)
 def test_added_masks(shape: Any, length: int) -> None:

@@ -31,6 +31,7 @@ def decoding(batches: Any, keys: Any, *, groups: int = 8, length: int = 1) -> Pr
     )  # fmt: skip
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
 @pytest.mark.parametrize(
     ("shape", "dtype", "options"),
@@ -52,6 +53,7 @@ def test_forms(target: str, shape: Any, dtype: tc.DType, options: Any) -> None:
     check(shape, dtype, target, **{"plan": STEPS, **options})
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("shape", [(2, 4, 3, 100), (1, 100)], ids=str)
 @pytest.mark.parametrize("flags", [False, True])
 def test_masks(shape: tuple[int, ...], flags: bool) -> None:

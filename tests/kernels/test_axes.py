@@ -76,6 +76,7 @@ def check(
     assert (np.abs(made - expected) <= 2.0**-24 * (w[0].size + 1) * sizes).all()
 
 
+@pytest.mark.each_value(2)
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("order", ["NHWC", "NCHW"])
 @pytest.mark.parametrize(
@@ -91,6 +92,7 @@ def test_one_axis(width: int, size: int, options: Any, order: str, packed: bool)
     check(convolution_1d, (width,), (size,), order, packed, **options)
 
 
+@pytest.mark.each_value(2)
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("order", ["NHWC", "NCHW"])
 @pytest.mark.parametrize(
@@ -118,6 +120,7 @@ def test_what_is_refused() -> None:
         convolution_3d(1, 2, 8, 8, 4, 4)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("order", ["NHWC", "NCHW"])
 @pytest.mark.parametrize("size", [1, 3])
 def test_heights_and_widths_of_a_call(order: str, size: int) -> None:
@@ -131,6 +134,7 @@ def test_heights_and_widths_of_a_call(order: str, size: int) -> None:
         check(convolution_3d, extents, (size,) * 3, order, asked=asked, **options)
 
 
+@pytest.mark.each_value(2)
 @pytest.mark.parametrize("machine", ["sm_80", "sm_90a"])
 @pytest.mark.parametrize(
     ("order", "filters"), [("NCHW", "OIHW"), ("NHWC", "OHWI"), ("NHWC", "OIHW")]

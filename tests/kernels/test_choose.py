@@ -172,7 +172,7 @@ def test_no_plan_changes_the_result(space: Any, problem: Any, machine: Machine) 
     a, b, *rest = (x.astype(np.float64) for x in arguments)
     exact = a @ (b.T if problem.transpose_b else b) + (rest[0] if rest else 0)
     makes = {candidates_of_packs: packs, candidates_of_batches: panels}
-    for plan in sample(space, problem, machine, 4):
+    for plan in sample(space, problem, machine, 2):
         if machine.is_processor:
             make = makes.get(space)
             made = make(problem, plan) if make else build(problem, plan, machine)
@@ -194,6 +194,7 @@ def simulated(definition: Any, arguments: list[Any], target: str, plan: str) -> 
     return result
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("target", [None, "sm_80"], ids=str)
 @pytest.mark.parametrize(("operator", "space", "problem", "shapes", "exact", "bound"), STREAMED)
 def test_no_plan_of_what_memory_bounds_changes_the_result(

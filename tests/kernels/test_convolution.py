@@ -117,6 +117,7 @@ def test_on_this_processor(shape: Any, options: Any) -> None:
     check(None, tc.dim("images"), *shape, **{"dtype": tc.f32, **options})
 
 
+@pytest.mark.each_value(2)
 @pytest.mark.parametrize("target", [None, "sm_80"])
 @pytest.mark.parametrize("groups", [1, 2, 8])
 @pytest.mark.parametrize("shape", [(1, 17, 8, 8), (17, 1, 8, 16), (1, 1, 16, 8)], ids=str)
@@ -305,6 +306,7 @@ def test_groups_are_convolved_as_nhwc(target: str) -> None:
     assert {copy.operands[2].value for copy in copies} == {8}
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("dtype", [tc.f16, tc.f32, tc.tf32, tc.i8])
 @pytest.mark.parametrize("target", ["sm_80", "sm_89", "sm_90a"])
 def test_tilings_fit_the_machine(dtype: tc.DType, target: str) -> None:

@@ -77,6 +77,7 @@ def test_on_gpus(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         np.testing.assert_array_equal(kernel(*arguments), expected)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("dtype", [f32, i8])
 @pytest.mark.parametrize("sizes", PRODUCTS)
 def test_products(sizes: tuple[int, int, int], dtype: tc.DType) -> None:

@@ -78,6 +78,7 @@ def one_of_each(space: Any, problem: Problem, machine: tc.Machine) -> list[Any]:
     return list(found.values())
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("options", [WHOLE, RESIDUAL], ids=str)
 @pytest.mark.parametrize(
     ("space", "make", "problem"),
@@ -141,6 +142,7 @@ IMAGES = [
 ]
 
 
+@pytest.mark.each_value(2)
 @pytest.mark.parametrize("target", [None, "sm_80", "sm_90a"], ids=str)
 @pytest.mark.parametrize("order", ["NHWC", "NCHW"])
 @pytest.mark.parametrize("sizes", IMAGES, ids=str)

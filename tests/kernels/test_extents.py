@@ -31,6 +31,7 @@ from taskc.kernels.rows import layer_norm, log_softmax, rms_norm, softmax
 from taskc.kernels.scans import cumsum
 from taskc.kernels.transpose import transpose
 from taskc.lang.definition import Definition
+from tests.each_value import few
 from tests.example_files import example
 from tests.kernels import random_problems
 from tests.kernels.test_random_problems import check
@@ -128,10 +129,19 @@ def with_dimensions(extents: dict[str, int], chosen: tuple[str, ...]) -> dict[st
 
 
 def _cases() -> Iterator[Any]:
-    for name, make, extents in TEMPLATES:
+    """All extents at once, and each alone, of which the default run takes one for each template."""
+    for place, (name, make, extents) in enumerate(TEMPLATES):
         free = tuple(extent for extent in extents if (name, extent) not in CONSTANT)
-        for chosen in (*[(extent,) for extent in free], *([free] if len(free) > 1 else [])):
-            yield pytest.param(make, extents, chosen, id=f"{name}: {', '.join(chosen)}")
+        alone = [(extent,) for extent in free]
+        for chosen in (*alone, *([free] if len(free) > 1 else [])):
+            runs = chosen not in alone or chosen == alone[place % len(alone)]
+            yield pytest.param(
+                make,
+                extents,
+                chosen,
+                id=f"{name}: {', '.join(chosen)}",
+                marks=[] if runs else pytest.mark.sweep,
+            )
 
 
 @pytest.mark.parametrize(("make", "extents", "chosen"), list(_cases()))
@@ -178,7 +188,7 @@ def _opened(size: Any, name: str) -> Any:
 _DIMENSIONS: dict[str, Any] = {}
 
 
-@pytest.mark.parametrize("number", range(60))
+@pytest.mark.parametrize("number", few(range(60), 20))
 def test_random_problems_of_dimensions(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     called = random_problems._called
 

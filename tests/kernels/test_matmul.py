@@ -58,6 +58,7 @@ def test_ragged_shapes(shape: tuple[int, int, int]) -> None:
     np.testing.assert_array_equal(simulated(kernel, a, b), expected)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize(("dtype", "total"), TYPES, ids=lambda t: str(t))
 @pytest.mark.parametrize("shape", [(5, 7, 9), (33, 50, 17)], ids=str)
 def test_types(shape: tuple[int, int, int], dtype: tc.DType, total: tc.DType | None) -> None:
@@ -67,6 +68,7 @@ def test_types(shape: tuple[int, int, int], dtype: tc.DType, total: tc.DType | N
     np.testing.assert_array_equal(kernel(a, b), in_order(a, b, total or dtype))
 
 
+@pytest.mark.each_value(2)
 @pytest.mark.parametrize("transpose_a", [False, True])
 @pytest.mark.parametrize("transpose_b", [False, True])
 @pytest.mark.parametrize("m", [2, 50])
@@ -89,6 +91,7 @@ def rounding(a: Any, b: Any) -> Any:
     return 2 * a.shape[1] * np.finfo(a.dtype).eps * magnitude
 
 
+@pytest.mark.each_value(2)
 @pytest.mark.parametrize("transpose_b", [False, True])
 @pytest.mark.parametrize(("n", "k"), [(1, 1), (1, 129), (17, 3), (127, 0), (769, 33)])
 @pytest.mark.parametrize("m", [1, 3, 8])
@@ -172,6 +175,7 @@ def test_all_extents_unknown(rows: int, transpose_b: bool) -> None:
             assert np.all(np.abs(made - a @ b) <= rounding(a, b))
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize(
     "sizes", [(0, 5, 3), (4, 0, 3), (3, 5, 0), (0, 0, 0), (130, 0, 64), (0, 600, 700)]
 )
@@ -223,6 +227,7 @@ def test_schedules_fit_the_machine() -> None:
                     assert plan.tall % plan.rows == 0
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize(
     "choices",

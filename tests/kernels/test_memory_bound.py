@@ -382,6 +382,7 @@ ALIGNED: dict[str, Callable[[Machine], Definition]] = {
 }
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
 @pytest.mark.parametrize("name", ALIGNED)
 def test_requests_touch_no_sector_too_many(target: str, name: str) -> None:
@@ -455,6 +456,7 @@ def test_compiled_without_spills(target: str) -> None:
         assert (resources.spill_stores, resources.spill_loads, resources.stack) == (0, 0, 0)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("dtype", [i8, f16, f32, f64], ids=str)
 @pytest.mark.parametrize(
     "shape", [(4, 100), (4, 128), (8, 136), (16, 136), (128, 4), (64, 40), (40, 63)]

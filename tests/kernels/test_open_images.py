@@ -68,7 +68,14 @@ def check_sizes(of: Problem, sizes: Any, count: int, name: str = "host") -> None
 @pytest.mark.parametrize("of", CASES)
 def test_one_kernel_takes_all_sizes(of: str) -> None:
     shape, options = CASES[of]
-    check_sizes(problem(shape, options, MACHINES["host"]), SIZES, 1)
+    check_sizes(problem(shape, options, MACHINES["host"]), SIZES, 0)
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("of", CASES)
+def test_kernels_of_other_plans_take_all_sizes(of: str) -> None:
+    shape, options = CASES[of]
+    check_sizes(problem(shape, options, MACHINES["host"]), SIZES, 2)
 
 
 @pytest.mark.parametrize("name", ["avx2", "sse2"])

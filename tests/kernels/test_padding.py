@@ -20,6 +20,7 @@ from tests.kernels.simulated import simulated
 HOPPER = tc.machine("sm_90a")
 
 
+@pytest.mark.each_value(2)
 @pytest.mark.parametrize("dtype", [f16, f32, i8, boolean], ids=str)
 @pytest.mark.parametrize(
     ("shape", "wide"), [((70, 3), 4), ((33, 5), None), ((9, 20), None), ((2, 270), None), ((0, 3), 4)]

@@ -147,6 +147,7 @@ FORMS: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
 }  # fmt: skip
 
 
+@pytest.mark.each_value(2)
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("operator", ["max", "average"])
 @pytest.mark.parametrize(("shape", "options"), FORMS.values(), ids=list(FORMS))
@@ -154,16 +155,20 @@ def test_on_this_processor(shape: Any, options: Any, operator: str, order: str) 
     check(operator, shape, order, **options)
 
 
+@pytest.mark.each_value(2)
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("lanes", [4, 8])
-def test_narrower_vectors(lanes: int, order: str) -> None:
+@pytest.mark.parametrize(
+    "form", ["3 by 3", "prime", "dilation", "wide windows", "wide and dilated"]
+)
+def test_narrower_vectors(form: str, lanes: int, order: str) -> None:
     """Of 16 registers: tiles are smaller, and more windows are folded by parts of their columns."""
     machine = replace(tc.machine(), lanes=lanes, registers=16)
-    for form in ("3 by 3", "prime", "dilation", "wide windows", "wide and dilated"):
-        shape, options = FORMS[form]
-        check("average", shape, order, machine=machine, **options)
+    shape, options = FORMS[form]
+    check("average", shape, order, machine=machine, **options)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("form", ["3 by 3", "one side", "ceil", "ceil far", "padding alone"])
 def test_averages_that_count_padding(form: str, order: str) -> None:
@@ -171,6 +176,7 @@ def test_averages_that_count_padding(form: str, order: str) -> None:
     check("average", shape, order, count_include_pad=True, **options)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("form", ["prime", "ceil", "padding alone", "whole", "no images"])
 def test_sums(form: str, order: str) -> None:
@@ -181,6 +187,7 @@ def test_sums(form: str, order: str) -> None:
         check("sum", shape, order, "sm_80", **options)
 
 
+@pytest.mark.each_value(2)
 @pytest.mark.parametrize("order", ["NHWC", "NCHW"])
 @pytest.mark.parametrize("operator", ["max", "average"])
 @pytest.mark.parametrize("form", FORMS)
@@ -195,6 +202,7 @@ def test_every_pass(order: str) -> None:
     check("average", shape, order, "sm_80", stages="all", count_include_pad=True, **options)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("dtype", [f16, bf16, f64, i8, u8], ids=str)
 def test_types(dtype: tc.DType, order: str) -> None:
@@ -324,6 +332,7 @@ def test_cubins(target: str) -> None:
 HEIGHT, WIDTH = tc.dim("height"), tc.dim("width")
 
 
+@pytest.mark.each_value(2)
 @pytest.mark.parametrize("order", ["NHWC", "NCHW"])
 @pytest.mark.parametrize("operator", ["max", "average"])
 @pytest.mark.parametrize(

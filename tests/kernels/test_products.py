@@ -46,6 +46,7 @@ def check(found: Any, a: Any, b: Any, bias: Any = 0) -> None:
         np.testing.assert_array_equal(found, expected.astype(np.int32))
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("shape", RAGGED, ids=str)
 def test_ragged_shapes(shape: tuple[int, int, int], packed: bool) -> None:

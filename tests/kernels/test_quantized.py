@@ -9,8 +9,13 @@ import numpy as np
 import pytest
 
 import taskc as tc
-from taskc import DType, f4e2m1, f6e3m2, f16, f32, i4, i8, u4, u8
-from taskc.kernels.quantized import QUANTIZED, Panels, Problem, build, quantized_matmul
+from taskc import DType, bf16, f4e2m1, f6e3m2, f16, f32, i4, i8, u4, u8
+from taskc.backend.cuda.emit import emit
+from taskc.checking import for_target
+from taskc.ir.printer import to_text
+from taskc.kernels.quantized import QUANTIZED, Panels, Problem, Strips, build, quantized_matmul
+from taskc.passes.pipeline import lower
+from taskc.tune.choose import choose
 from taskc.tune.space import Space
 from tests.backend.cuda.host import COMPILER
 from tests.ir.test_bits import elements
@@ -28,7 +33,7 @@ def numbers(dtype: DType, shape: tuple[int, ...], seed: int) -> Array:
 
 def operands(
     m: int, n: int, k: int, *, dtype: DType = f32, right: DType = u4, group: int = 32,
-    scales: DType = f32, zeros: bool = False, zero: int = 0, **_: Any,
+    scales: DType = f32, zeros: bool = False, zero: int = 0, bias: bool = False, **_: Any,
 ) -> tuple[list[Array], Array]:  # fmt: skip
     """Small whole numbers, but for weights, and the exact product."""
     random = np.random.default_rng([m, n, k])
@@ -39,7 +44,8 @@ def operands(
     each = np.repeat(points.astype(np.float64), group, axis=0)[:k]
     w = (b.astype(np.float64) - each) * np.repeat(scale, group, axis=0)[:k]
     given = [a, b, scale.astype(scales.numpy), *([points] if zeros else [])]
-    return given, a.astype(np.float64) @ w
+    offsets = random.integers(-9, 10, n).astype(np.float32)
+    return [*given, *([offsets] if bias else [])], a.astype(np.float64) @ w + bias * offsets
 
 
 def called(kernel: Any, arguments: list[Array]) -> Any:
@@ -113,6 +119,9 @@ GPU_CASES = [
     ((5, 21, 40), {"right": i4, "group": 8}),
     ((16, 64, 64), {"right": f4e2m1, "group": 64}),
     ((16, 32, 64), {"right": i8}),
+    ((5, 128, 128), {"right": i4, "group": 32, "plan": Strips(1, 2, 32, 3, 2), "bias": True}),
+    ((33, 64, 96), {"zeros": True, "dtype": bf16, "plan": Strips(2, 1, 32, 3, 1)}),
+    ((3, 64, 128), {"zero": 8, "group": 128, "plan": Strips(1, 1, 64, 4, 2)}),
 ]
 
 
@@ -124,7 +133,8 @@ def test_in_the_simulator(
     options = {"dtype": f16, "scales": f16, **options}
     kernel = quantized_matmul(*shape, **options, result=f32, machine=tc.machine(target))
     arguments, expected = operands(*shape, **options)
-    made, _ = simulated(kernel, arguments, target)
+    is_followed = "plan" in options and target == "sm_90a"  # after every pass
+    made, _ = simulated(kernel, arguments, target, "all" if is_followed else ("parsed", "lean"))
     np.testing.assert_array_equal(made, expected)
 
 
@@ -150,6 +160,28 @@ def test_emitted_for_a_gpu() -> None:
 def test_what_there_is_not(options: dict[str, Any], message: str) -> None:
     with pytest.raises(tc.CompileError, match=message):
         quantized_matmul(4, 16, 32, **options)
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize("m", [1, 64])
+def test_weights_stay_packed_where_rows_are_few(m: int, target: str) -> None:
+    """Nearly all multiprocessors have a block, and what is copied ahead are words of eight weights."""
+    machine = tc.machine(target)
+    problem = Problem(m=m, n=4096, k=4096, dtype=f16, right=u4, result=f16, group=128)
+    plan = choose(QUANTIZED, problem, machine)
+    assert isinstance(plan, Strips)
+    blocks = -(-m // (16 * plan.tall)) * 4096 // (64 * plan.warps) * plan.parts
+    assert blocks >= 0.9 * machine.threads
+    small = replace(problem, m=m, n=128, k=512)
+    made = build(small, replace(plan, warps=2, parts=1), machine)
+    assert isinstance(made, tc.KernelDefinition)
+    kernel = lower(for_target(made.ir, target))
+    assert "tc::store_word(&right" in emit(kernel).text()  # two floats at once
+    lean = to_text(kernel)
+    assert "b: u4[512, 128].words()" in lean
+    copies = [line for line in lean.splitlines() if "cp.async(&packed" in line]
+    assert copies
+    assert all(line.endswith(", 4, True)") for line in copies)
 
 
 def test_costs_grow_with_the_work() -> None:

@@ -33,6 +33,7 @@ def check(operator: str, shape: tuple[int, ...], axes: tuple[int, ...], same_bit
     assert (np.abs(y - exact) <= bound).all()
 
 
+@pytest.mark.each_value(2)
 @pytest.mark.parametrize("n", SIZES)
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_sizes(operator: str, n: int, same_bits: Any) -> None:

@@ -28,6 +28,7 @@ def exact_layer_norm(x: np.ndarray, epsilon: float = 1e-5) -> np.ndarray:
     return result
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("n", SIZES)
 @pytest.mark.parametrize("scale", [1.0, 30.0])
 def test_softmax(n: int, scale: float) -> None:
@@ -48,6 +49,7 @@ def test_softmax_of_rows_too_long_to_keep() -> None:
         assert (np.abs(kernel(x) - exact) <= 16 * ULP * exact).all()
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("m", [1, 2, 15, 16, 17, 129, 300])
 @pytest.mark.parametrize("n", [17, 1024, 2049])
 def test_softmax_of_several_rows_a_block(m: int, n: int) -> None:

@@ -8,9 +8,13 @@ import pytest
 
 import taskc as tc
 from taskc import repeat, spatial
-from taskc.kernels.scans import Lines, Ranges, build, cumprod, cumsum
+from taskc.kernels.scans import SCAN, Lines, LookBack, Ranges, build, cumprod, cumsum
 from taskc.kernels.scans.plan import Plan, candidates
 from taskc.kernels.scans.problem import Problem, problem_of
+from taskc.tune.choose import choose
+from tests.backend.cuda.host import COMPILER
+from tests.kernels import hosted
+from tests.kernels.simulated import simulated
 
 
 def expected(
@@ -34,6 +38,7 @@ def planned(shape: tuple[int, ...], plan: Plan, dtype: tc.DType = tc.f32, **opti
     return build(problem, plan, tc.machine())
 
 
+@pytest.mark.each_value(2)
 @pytest.mark.parametrize("n", [1, 15, 17, 129])
 @pytest.mark.parametrize("exclusive", [False, True])
 @pytest.mark.parametrize("reverse", [False, True])
@@ -76,6 +81,7 @@ def test_one_worker_adds_up_in_order(same_bits: Any) -> None:
     assert np.array_equal(y, np.cumsum(x, 1))
 
 
+@pytest.mark.each_value(2)
 @pytest.mark.parametrize("exclusive", [False, True])
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("n", [192, 193, 257, 383])
@@ -180,3 +186,55 @@ def test_refusals() -> None:
         cumsum((3,), 0, dtype=tc.boolean)
     with pytest.raises(tc.CompileError, match="there is no prod of bool"):
         cumprod((3,), 0, dtype=tc.boolean)
+
+
+LOOKING_BACK: list[tuple[tuple[int, int], LookBack, tc.DType, str, dict[str, bool]]] = [
+    ((1, 5000), LookBack(1, 1), tc.f32, "sum", {}),  # 40 blocks: a group and a part of one
+    ((2, 1001), LookBack(2, 1), tc.i32, "prod", {"exclusive": True}),
+    ((3, 513), LookBack(1, 2), tc.f16, "sum", {"reverse": True}),
+    ((1, 1), LookBack(1, 1), tc.f32, "sum", {"exclusive": True, "reverse": True}),
+]
+
+
+def looking_back(number: int) -> tuple[Any, np.ndarray, np.ndarray]:
+    shape, plan, dtype, operator, given = LOOKING_BACK[number]
+    options = {"exclusive": False, "reverse": False, **given}
+    problem = problem_of(operator, shape, 1, dtype, **options)
+    random = np.random.default_rng(number)
+    x = random.integers(-2, 3, shape) if operator == "sum" else random.choice([-1, 1, 3], shape)
+    x = x.astype(dtype.numpy)
+    fold = np.add if operator == "sum" else np.multiply
+    return build(problem, plan, tc.machine("sm_80")), x, expected(x, 1, fold=fold, **options)
+
+
+@pytest.mark.parametrize("number", range(len(LOOKING_BACK)))
+def test_blocks_look_back_in_the_simulator(number: int) -> None:
+    definition, x, wanted = looking_back(number)
+    made, _ = simulated(definition, [x], "sm_80", "all" if number == 2 else ("parsed", "lean"))
+    np.testing.assert_array_equal(made, wanted.astype(np.float64))
+
+
+@pytest.mark.skipif(COMPILER is None, reason="there is no g++ to compile for the host")
+def test_blocks_look_back_as_emitted() -> None:
+    hosted.check(
+        [
+            hosted.Problem(definition, "sm_80", [x], wanted.astype(np.float64))
+            for definition, x, wanted in map(looking_back, range(len(LOOKING_BACK)))
+        ]
+    )
+
+
+def test_few_long_lines_are_read_once_on_a_gpu() -> None:
+    machine = tc.machine("sm_90a")
+    options = {"exclusive": False, "reverse": False}
+    for shape in ((1, 1 << 24), (8, 1 << 20), (1, 100_000)):
+        assert isinstance(
+            choose(SCAN, problem_of("sum", shape, 1, tc.f32, **options), machine), LookBack
+        )
+    assert isinstance(
+        choose(SCAN, problem_of("sum", (4096, 4096), 1, tc.f32, **options), machine), Lines
+    )
+    # Sums of 64 bits don't fit in a word beside what says that they are there.
+    assert isinstance(
+        choose(SCAN, problem_of("sum", (1, 1 << 24), 1, tc.f64, **options), machine), Ranges
+    )

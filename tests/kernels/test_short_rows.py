@@ -27,6 +27,7 @@ def turned(shape: Any, dtype: tc.DType) -> tc.KernelDefinition:
     return transpose(shape, (0, 2, 1), dtype=dtype, machine=HOPPER)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("dtype", [f16, f32, boolean], ids=str)
 @pytest.mark.parametrize(
     "shape", [(2, 80, 49), (2, 49, 80), (1, 64, 7), (3, 9, 144), (2, 16, 1), (0, 32, 49)], ids=str

@@ -17,6 +17,7 @@ from tests.kernels.problems import gemm
 TYPES = {"sm_80": (f16, f16, f32), "sm_89": (f32, f32, f32), "sm_90a": (bf16, bf16, f32)}
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("target", TYPES)
 @pytest.mark.parametrize(
     "extents", [(4096, 4096, 4096), (2000, 1000, 4104), (2, 5000, 5000), (600, 4, 70_000)]

@@ -338,6 +338,7 @@ def test_what_is_chosen() -> None:
                 assert plan.bytes(dtypes[0].nbytes) <= machine.fast_memory
 
 
+@pytest.mark.each_value(2)
 @pytest.mark.parametrize("dtype", [f16, tf32, f32], ids=str)
 @pytest.mark.parametrize("transpose_a", [False, True])
 @pytest.mark.parametrize("transpose_b", [False, True])
@@ -366,6 +367,7 @@ def test_the_machine_has_to_be_known() -> None:
         matmul(8, 8, 8, packed=True, machine=SM_80)
 
 
+@pytest.mark.each_value(2)
 @pytest.mark.parametrize("transpose_b", [False, True])
 @pytest.mark.parametrize("transpose_a", [False, True])
 @pytest.mark.parametrize("dtype", [f16, tf32, i8, f32], ids=str)

@@ -43,6 +43,7 @@ def exact(
     return whole[:, :, above : whole.shape[2] - below, before : whole.shape[3] - behind]
 
 
+@pytest.mark.each_value(2)
 @pytest.mark.parametrize("order", ["NHWC", "NCHW", "NCHWc"])
 @pytest.mark.parametrize(
     ("shape", "size", "options"),

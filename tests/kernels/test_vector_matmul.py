@@ -50,6 +50,7 @@ def examined(
     return calls
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize(("transpose_a", "transpose_b"), LAYOUTS)
 @pytest.mark.parametrize(
     "shape", [(1, 40, 72), (1, 37, 131), (3, 66, 90), (40, 1, 72), (37, 2, 131), (1, 1, 5)], ids=str
@@ -60,6 +61,7 @@ def test_layouts(shape: tuple[int, int, int], transpose_a: bool, transpose_b: bo
     assert call.steps[-1].kernel.workers == 256
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("transpose_b", [False, True])
 @pytest.mark.parametrize(
     "types",

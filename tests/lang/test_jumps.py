@@ -135,6 +135,7 @@ def _passed(lines: list[str]) -> list[str]:
 PHASE = ["for i in spatial(8):", "    if i == 0:", "        held[0] = t"]
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("template", [KERNEL, AROUND], ids=["inside", "around"])
 @pytest.mark.parametrize("seed", range(12))
 def test_random_loops(seed: int, template: str) -> None:

@@ -65,6 +65,7 @@ def wrapped(number: int, dtype: DType) -> int:
     return (number - int(dtype.minimum)) % 2**dtype.bits + int(dtype.minimum)
 
 
+@pytest.mark.each_value(2)
 @pytest.mark.parametrize("workers", [1, 16])
 @pytest.mark.parametrize("dtype", INTEGERS, ids=str)
 def test_division_that_truncates(dtype: DType, workers: int) -> None:
@@ -156,6 +157,7 @@ OF_BITS: dict[str, Callable[[str], int]] = {
 }
 
 
+@pytest.mark.each_value(2)
 @pytest.mark.parametrize("workers", [1, 16])
 @pytest.mark.parametrize("dtype", INTEGERS, ids=str)
 @pytest.mark.parametrize("name", OF_BITS)

@@ -437,7 +437,7 @@ def test_examples_are_as_those_of_kernels() -> None:
         copy(x, out=y)
 
     assert program.example()[0].tolist() == [7, 7, 7]
-    assert program.__doc__ == "Says what it does."
+    assert program.__doc__ == "program(x: f32[m], s: f32, y: out f32[m])\n\nSays what it does."
 
     @tc.program(example=lambda random: ())
     def wrong(x: f32[m]):

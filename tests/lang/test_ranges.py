@@ -52,6 +52,7 @@ def expected(ends: tuple[int, ...]) -> list[int]:
     return [(one + 2**63) % 2**64 - 2**63 for one in found]
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("target", ["sim", "cpu"])
 @pytest.mark.parametrize("ends", RANGES, ids=str)
 def test_turns_are_those_of_range(

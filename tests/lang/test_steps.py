@@ -292,7 +292,7 @@ FILLED = "doubled(x[t], out=y[t])\n"
         ),
         ("for t in tc.steps(n - 1): pass", 4, "tc.steps(n - 1)", "n - 1 steps aren't surely 0 or more"),
         ("for t in tc.steps(-1): pass", 4, "tc.steps(-1)", "-1 steps aren't surely 0 or more"),
-        ("for t in tc.steps(s): pass", 4, "tc.steps(s)", "an extent is an integer, a tc.dim or computed from some"),
+        ("for t in tc.steps(x): pass", 4, "tc.steps(x)", "an extent is an integer, a tc.dim or computed from some"),
     ],
 )  # fmt: skip
 def test_refused(body: str, line: int, part: str | None, message: str) -> None:
@@ -309,3 +309,46 @@ def test_refused(body: str, line: int, part: str | None, message: str) -> None:
 def test_steps_outside_a_program() -> None:
     with pytest.raises(CompileError, match=r"tc\.steps is for the body of a @tc\.program"):
         tc.steps(3)
+
+
+def test_as_many_steps_as_a_scalar_says() -> None:
+    n = tc.dim("n")
+
+    @tc.program
+    def summed(count: tc.i32, scale: tc.f64, a: tc.f64[n], y: tc.inout[tc.f64[n]]) -> None:
+        half = scale / 2
+        for t in tc.steps(2 * count - 1):
+            tc.compute(n, lambda i: y[i] + half * t[()].to(tc.f64) * a[i], out=y)
+
+    a = np.arange(3.0)
+    for count in (0, 1, 2, 5, -3):
+        y = np.ones(3)
+        summed(np.int32(count), 3.0, a, y)
+        np.testing.assert_array_equal(y, 1 + 1.5 * sum(range(2 * count - 1)) * a)
+
+    with pytest.raises(
+        CompileError, match="steps are counted by an integer, and this is the scalar 'x'"
+    ):
+
+        @tc.program
+        def by_a_float(x: tc.f64, y: tc.inout[tc.f64[n]]) -> None:
+            for _ in tc.steps(x):
+                pass
+
+
+def test_a_computation_reads_what_was_there_before_it_wrote() -> None:
+    n = tc.dim("n")
+
+    @tc.program
+    def turned(a: tc.inout[tc.f64[n + 1, 3]]) -> None:
+        tc.compute((n + 1, 3), lambda i, j: a[n - i, j] + 10 * a[i, 2 - j], out=a)
+        tc.compute((n + 1, 3), lambda i, j: 7.0 if j == 1 else a[i, j], out=a)
+        row = a[0]
+        tc.compute(3, lambda j: row[2 - j] + a[0, j], out=row)
+
+    a = np.random.default_rng(0).random((4, 3))
+    expected = a[::-1] + 10 * a[:, ::-1]
+    expected[:, 1] = 7
+    expected[0] += expected[0, ::-1]
+    turned(a)
+    np.testing.assert_allclose(a, expected, 1e-15)

@@ -114,6 +114,7 @@ STORES_OF_TILES = (
 )
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("target", ["generic", "sm_80", "sm_90a"])
 @pytest.mark.parametrize("store", STORES_OF_TILES)
 def test_a_tiles_owners_store_its_transpose(store: str, target: str) -> None:
@@ -275,6 +276,7 @@ GROUP = spatial(4, 1) * repeat(1, 16) * repeat(2, 1) * spatial(8, 4) * repeat(1,
 SQUARES = repeat(2, 2) * spatial(4, 8) * repeat(2, 2)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("ways", [(x, y) for x in (False, True) for y in (False, True)])
 @pytest.mark.parametrize(
     ("target", "own", "dtype", "depth", "pipeline"),

@@ -45,6 +45,7 @@ def expected(a: Array, b: Array, zeros: dict[str, Array]) -> Array:
     return np.asarray((a - (p[:, None] if p.ndim else p)) @ (b.astype(np.int64) - q))
 
 
+@pytest.mark.each_value(2)
 @pytest.mark.parametrize("is_constant", [True, False], ids=["constant", "given"])
 @pytest.mark.parametrize("right", [np.uint8, np.int8])
 @pytest.mark.parametrize("left", [np.uint8, np.int8])
@@ -60,6 +61,7 @@ def test_zero_points(left: Any, right: Any, is_constant: bool) -> None:
             np.testing.assert_array_equal(made, expected(a, b, zeros))
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("has_instruction", [True, False])
 @pytest.mark.parametrize(
     "shapes", [((1, 1), (1, 1)), ((0, 3), (3, 4)), ((3, 0), (0, 4)), ((3, 4), (4, 0)), ((5,), (5, 3)),

@@ -80,6 +80,7 @@ def test_norms_of_whole_images(p: int) -> None:
     np.testing.assert_allclose(made("GlobalLpPool", x, p=p), wanted, rtol=1e-5)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
 @pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
 def test_places_that_are_no_numbers_or_infinite(mode: str, padding: str) -> None:

@@ -38,6 +38,7 @@ CASES: list[tuple[tuple[int, ...], int, int, Any]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("is_largest", [True, False])
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_the_best_few(case: tuple[tuple[int, ...], int, int, Any], is_largest: bool) -> None:

@@ -39,6 +39,7 @@ def test_products_are_rounded_once(dtype: Any) -> None:
         assert (np.abs(found.astype(np.float64) - expected) <= half_a_step + 1e-5).all()
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("dtype", KINDS)
 @pytest.mark.parametrize("is_constant", [True, False])
 def test_convolutions_are_rounded_once(dtype: Any, is_constant: bool) -> None:

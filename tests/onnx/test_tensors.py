@@ -85,6 +85,7 @@ def constant(tensor: TensorProto) -> np.ndarray[Any, Any]:
     return read(model([], [], ["w"], initializer=[tensor])).constants["w"]
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("write", [written_raw, written_in_a_field])
 @pytest.mark.parametrize("number", ARRAYS, ids=TensorProto.DataType.Name)
 def test_an_initializer_is_the_array(number: int, write: Callable[[int], TensorProto]) -> None:

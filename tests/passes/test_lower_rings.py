@@ -69,6 +69,7 @@ def is_order(node: object) -> bool:
     return is_fence or isinstance(node, ir.Barrier)
 
 
+@pytest.mark.each_value(2)
 @pytest.mark.parametrize("addend", ["none", "before", "after"])
 @pytest.mark.parametrize("specialize", [False, True])
 @pytest.mark.parametrize("persistent", [False, True])

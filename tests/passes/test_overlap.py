@@ -151,6 +151,7 @@ def test_the_protocol(transport: str, stages: int, count: int) -> None:
     )
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize(
     "how", ["", " transport=registers", " transport=tma", " transport=cp.async"]
 )

@@ -157,6 +157,7 @@ def test_golden_rings(way: str, golden: Golden) -> None:
     golden(f"passes/persist_{way}", before_and_after(start, through(start, specialize, overlap)))
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize(
     ("sizes", "stages"),
@@ -177,6 +178,7 @@ def test_results_stay(way: str, sizes: tuple[int, int, int], stages: int) -> Non
     holds(product(*sizes, stages=stages, **WAYS[way]), plain, sizes, range(5))
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("k", [0, 4, 12])
 def test_symbolic_sizes(way: str, k: int) -> None:
@@ -194,6 +196,7 @@ def test_ragged_steps(way: str) -> None:
         holds(product(*shape, stages=3, **WAYS[way]), product(*shape, stages=1), sizes, (None, 0))
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("order", [("grouped", 2), (1, 0)])
 def test_orders_of_tiles(way: str, order: Any) -> None:
@@ -202,6 +205,7 @@ def test_orders_of_tiles(way: str, order: Any) -> None:
     holds(product(*sizes, stages=3, order=order, **WAYS[way]), plain, sizes, (None, 0, 1))
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize(("sizes", "stages"), [((32, 16, 16), 3), ((64, 8, 8), 4)], ids=str)
 def test_every_barrier_is_needed(way: str, sizes: tuple[int, int, int], stages: int) -> None:
@@ -354,6 +358,7 @@ def test_a_pipeline_within_something() -> None:
     keeps_its_result(start)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("first", HOWS)
 @pytest.mark.parametrize("second", HOWS[:3])
 def test_two_pipelines_in_a_tile(first: str, second: str) -> None:

@@ -62,7 +62,7 @@ def born(stage: str) -> ir.Kernel:
                 "specialize", "overlap", "await_products", "layout", "synchronize", "lower_rings",
             }),
         ("scalar", {
-            "prove", "select", "specialize", "overlap", "await_products", "layout", "overlay",
+            "prove", "gather_words", "select", "specialize", "overlap", "await_products", "layout", "overlay",
             "synchronize", "lower_rings", "lower_grid", "lower_mappings", "persist", "common_strides",
         }),
     ],
@@ -101,8 +101,8 @@ def test_a_file_for_each_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert shown.workers == final.workers
     assert unchanged >= 1
     unchanged_files = {f.name for f in files if "(unchanged)" in f.read_text(encoding="utf-8")}
-    assert "k.05_specialize.txt" in unchanged_files
-    assert "k.10_synchronize.txt" not in unchanged_files
+    assert "k.06_specialize.txt" in unchanged_files
+    assert "k.11_synchronize.txt" not in unchanged_files
 
 
 def test_without_the_variable_nothing_is_written(

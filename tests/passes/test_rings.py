@@ -151,6 +151,7 @@ def test_registers_need_no_operations() -> None:
     assert not nodes(made, ir.RingStep)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize(
     "how",
     [" transport=tma", " specialize", " transport=registers specialize", " transport=cp.async"],

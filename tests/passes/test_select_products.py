@@ -198,6 +198,7 @@ def test_types(dtype: DType, into: DType, bk: int, row: str) -> None:
     assert "tma.load(" in text
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("out", [f32, bf16])
 @pytest.mark.parametrize("bn", [8, 64, 128, 256])
 def test_panels(bn: int, out: DType) -> None:

@@ -61,6 +61,7 @@ def summed(values: np.ndarray, own: Mapping) -> np.ndarray:
     return np.array(sums, np.float32)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("target", ["generic", "sm_80"])
 @pytest.mark.parametrize(
     ("own", "shuffles"),

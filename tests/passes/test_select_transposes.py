@@ -47,6 +47,7 @@ def turns(kernel: ir.Kernel, target: str) -> int:
     return sum(isinstance(node, ir.Do) and node.operation == TURN for node in walk(lean.body))
 
 
+@pytest.mark.each_value(2)
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("dtype", [f32, f64, bf16, i8, i32], ids=str)
 @pytest.mark.parametrize("rows", [1, 3, 4, 7, 16, 17, 33])

@@ -18,6 +18,7 @@ from taskc.ir.rewrite import walk
 from taskc.passes import open_accesses, synchronize as module
 from taskc.passes.lower_rings import lower_rings
 from taskc.passes.synchronize import is_synchronized, synchronize
+from tests.each_value import few
 from tests.passes.kernels import (
     after,
     arguments_for,
@@ -520,7 +521,7 @@ def test_elements_of_other_rows_are_told_apart_by_their_rows(
     assert 0 < looked <= rows
 
 
-@pytest.mark.parametrize("first", range(0, 100, 25))
+@pytest.mark.parametrize("first", few(range(0, 100, 25), 2))
 def test_random_programs_have_no_barrier_too_many(first: int) -> None:
     seen = 0
     for number in range(first, first + 25):

@@ -47,6 +47,7 @@ def codes_of(dtype: DType, m: int, n: int) -> np.ndarray:
 LAYOUTS = [None, repeat(1, 5) * repeat(4, 16), repeat(4, 40) * repeat(1, 2), repeat(5, 81)]
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("dtype", SUB_BYTE, ids=str)
 @pytest.mark.parametrize("layout", LAYOUTS, ids=["rows", "panels", "pairs", "padded"])
 def test_every_element_is_what_its_bits_are(dtype: DType, layout: Mapping | None) -> None:

@@ -13,7 +13,7 @@ import pytest
 from tests.programs.runner import run_many
 
 SEED = 7
-COUNT = 200
+COUNT = 100
 CHUNK = 25
 
 

@@ -17,10 +17,9 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from taskc.backend.cpu.compile import llvm_text
+from taskc.backend.cpu.compile import assembly_of
 from taskc.backend.cpu.cost import WORTH, cost_of
 from taskc.backend.cpu.memory import WINDOW
-from taskc.backend.cpu.module import optimized
 from taskc.backend.cpu.processor import Processor
 from taskc.backend.lanes import LaneForm, LaneForms
 from taskc.errors import Finding, Location
@@ -87,7 +86,7 @@ def spilled_bytes(lean: ir.Kernel, processor: Processor) -> int:
     """What LLVM keeps of vectors in memory, for want of registers."""
     machine = processor.machine
     machine.set_asm_verbosity(True)
-    text = machine.emit_assembly(optimized(llvm_text(lean, processor)[0], processor))
+    text = assembly_of(lean, processor)
     machine.set_asm_verbosity(False)
     return sum(map(int, _SPILL.findall(text)))
 

@@ -93,6 +93,9 @@ class TooLongError(Exception):
     """More lines than are wanted."""
 
 
+WHOLE_LOOPS = '!0 = !{!"llvm.loop.unroll.disable"}'
+
+
 @dataclass(slots=True)
 class Builder:
     """The body of one function. Private memory is allocated in its entry block.
@@ -101,6 +104,7 @@ class Builder:
     bits      that the widest one has
     pieces    what LLVM makes of an access to scattered elements
     most      lines, None for any number
+    loops     that LLVM doesn't unroll, a line for each
     """
 
     register: str = "x"
@@ -110,6 +114,7 @@ class Builder:
     lines: list[str] = field(default_factory=list)
     allocations: list[str] = field(default_factory=list)
     declared: dict[str, str] = field(default_factory=dict)
+    loops: list[str] = field(default_factory=list)
     block: str = "entry"
     _names: int = 0
     _known: list[dict[str, str]] = field(default_factory=lambda: [{}])
@@ -194,6 +199,12 @@ class Builder:
 
     def jump(self, label: str) -> None:
         self.emit(f"br label %{label}")
+
+    def kept_whole(self) -> str:
+        """Ends the last jump of a loop of which LLVM doesn't write several turns out."""
+        number = len(self.loops) + 1
+        self.loops.append(f"!{number} = distinct !{{!{number}, !0}}")
+        return f", !llvm.loop !{number}"
 
     def branch(self, condition: Value, then: str, otherwise: str) -> None:
         self.emit(f"br i1 {condition.text}, label %{then}, label %{otherwise}")

@@ -67,7 +67,7 @@ class Compiled:
 
 def compile_kernel(lean: ir.Kernel, processor: Processor) -> Compiled:
     text, emitter = llvm_text(lean, processor)
-    code = processor.machine.emit_object(optimized(text, processor))
+    code = processor.machine.emit_object(optimized(text, processor, unrolls=emitter.unrolls))
     asserts = tuple([(node.text, node.loc) for node in emitter.asserts])
     prints = tuple([(p.text, tuple([v.dtype.name for v in p.values])) for p in emitter.prints])
     scratch, spilled = emitter.privates.scratch, emitter.spilled
@@ -118,8 +118,10 @@ def in_plain_words(kernel: ir.Kernel) -> ir.Kernel:
 
 
 def assembly_of(lean: ir.Kernel, processor: Processor) -> str:
-    text: str = processor.machine.emit_assembly(optimized(llvm_text(lean, processor)[0], processor))
-    return text
+    text, emitter = llvm_text(lean, processor)
+    module = optimized(text, processor, unrolls=emitter.unrolls)
+    assembly: str = processor.machine.emit_assembly(module)
+    return assembly
 
 
 class Loaded:

@@ -12,6 +12,7 @@ nothing; a wider one ends a loop over the block's vectors, and the next begins a
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from itertools import islice
 
 from taskc.analysis.early_exit import exit_condition
@@ -36,7 +37,7 @@ from taskc.errors import InternalError, assert_never
 from taskc.ir import nodes as ir
 from taskc.ir.extents import size_in_elements
 from taskc.ir.nodes import SHARED, Expression, Statement, Tensor, Variable
-from taskc.ir.rewrite import tensors_of, walk
+from taskc.ir.rewrite import tensors_of, walk, walk_statements
 from taskc.ir.types import boolean, i32, i64
 
 # LLVM's time grows with the square of straight-line code: so many instructions of a loop are written out,
@@ -50,6 +51,8 @@ _SCATTERED_BITS, _PIECES = 512, 32
 
 # Takes what writes lines, a function of Python's, the number of a `tc.print`, and its values.
 PRINT, PRINTER = "taskc_print", "taskc_printer"
+
+_MOST_OF_A_FOLD = 40  # nodes
 
 _MOST_REGISTERS = 128  # of each lane: a larger array is memory
 
@@ -95,6 +98,8 @@ class Emitter:
         self.forms = self.values.forms
         self.flow = Flow(self.values)
         self.operations = Operations(self.values)
+        # Vectors are unrolled by their authors, as registers allow; scalar sums by LLVM.
+        self.unrolls = not self.values.lanes
         self.turns_between_looks = turns_between_looks(kernel, self.values.vectors)
         self.spilled = 0  # bytes a worker keeps across barriers
         self.asserts: list[ir.Assert] = []
@@ -140,6 +145,7 @@ class Emitter:
                 *self.builder.allocations,
                 *self.builder.lines,
                 "}",
+                *self.builder.loops,
             ]
         )
 
@@ -175,7 +181,7 @@ class Emitter:
                 self._loop(statement, self._at_barriers)
             case ir.While(condition=condition, body=body):
                 self.flow.repeat(
-                    lambda: self.values.scalar(condition), lambda: self._at_barriers(body)
+                    partial(self.flow.decide, condition), lambda: self._at_barriers(body)
                 )
             case _:
                 raise InternalError(f"a barrier inside {type(statement).__name__}")
@@ -237,7 +243,7 @@ class Emitter:
             case ir.While(condition=condition, body=body):
                 if self.forms.is_uniform(condition):
                     self.flow.repeat(
-                        lambda: self.values.scalar(condition), lambda: self._statement(body)
+                        partial(self.flow.decide, condition), lambda: self._statement(body)
                     )
                 else:
                     self.flow.masked_while(
@@ -391,8 +397,8 @@ class Emitter:
             self._if_statement(ir.If(condition.left, inner, loc=node.loc))
             return
         if self.forms.is_uniform(condition):
-            self.flow.branch(
-                self.values.scalar(condition),
+            self.flow.branch_by(
+                condition,
                 lambda: self._statement(then),
                 None if otherwise is None else lambda: self._statement(otherwise),
             )
@@ -501,10 +507,11 @@ class Emitter:
         goes_on: Callable[[], Value] | None = None,
     ) -> None:
         turns = self.turns_between_looks.get(loop.variable)
+        is_whole = self.unrolls and not _is_fold(loop.body)
         if turns is None:
-            self.flow.count(start, stop, loop.step, run, goes_on)
+            self.flow.count(start, stop, loop.step, run, goes_on, is_whole=is_whole)
         else:
-            self.flow.count_in_parts(start, stop, loop.step, run, goes_on, turns)
+            self.flow.count_in_parts(start, stop, loop.step, run, goes_on, turns, is_whole=is_whole)
 
     def _anywhere(self, condition: Expression, is_same: bool) -> Value:
         """Whether a condition holds on any lane that takes part."""
@@ -565,6 +572,16 @@ def _picks_registers(body: Statement) -> bool:
 
 def _is_small(tensor: Tensor) -> bool:
     return size_in_elements(tensor) <= _MOST_REGISTERS
+
+
+def _is_fold(body: Statement) -> bool:
+    """Whether a body changes nothing but private numbers, in a few steps that counting and jumping would double."""
+    nodes = list(islice(walk(body), _MOST_OF_A_FOLD))
+    kinds = (ir.Let, ir.Store, ir.Sequence)
+    return len(nodes) < _MOST_OF_A_FOLD and all(
+        isinstance(node, kinds) and (type(node) is not ir.Store or node.tensor.scope == ir.LOCAL)
+        for node in walk_statements(body)
+    )
 
 
 def _is_short(body: Statement) -> bool:

@@ -8,12 +8,13 @@ if worker < n: ...         %a = icmp slt <16 x i32> %workers, %n
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from taskc.backend.cpu.builder import Value, constant
 from taskc.backend.cpu.module import look_text
 from taskc.backend.cpu.values import Values
 from taskc.ir import nodes as ir
-from taskc.ir.nodes import Tensor
+from taskc.ir.nodes import Expression, Tensor
 from taskc.ir.operations import TILED
 from taskc.ir.rewrite import walk
 from taskc.ir.types import boolean, i64
@@ -35,15 +36,53 @@ class Flow:
         self, holds: Value, then: Callable[[], None], otherwise: Callable[[], None] | None
     ) -> None:
         """Writes two arms, of which one runs."""
-        builder = self.builder
         if holds.number is not None:
             if holds.number:
                 then()
             elif otherwise is not None:
                 otherwise()
             return
+        self._arms(partial(self.builder.branch, holds), then, otherwise)
+
+    def branch_by(
+        self, condition: Expression, then: Callable[[], None], otherwise: Callable[[], None] | None
+    ) -> None:
+        """Writes two arms for a condition that is the same on all lanes."""
+        if _reads_arrays(condition):
+            self._arms(partial(self.decide, condition), then, otherwise)
+        else:
+            self.branch(self.values.scalar(condition), then, otherwise)
+
+    def decide(self, condition: Expression, yes: str, no: str) -> None:
+        """Jumps by a condition that is the same on all lanes; what needn't be read is jumped over.
+
+        A read under a condition is one of another place where that doesn't hold, which costs each of a loop's turns
+        more than a jump that goes the same way as before.
+        """
+        builder = self.builder
+        match condition:
+            case ir.Binary(operator="and" | "or") if _reads_arrays(condition.right):
+                more = builder.label("more")
+                self.decide(
+                    condition.left, *((more, no) if condition.operator == "and" else (yes, more))
+                )
+                builder.start(more)
+                with self.values.nested():
+                    self.decide(condition.right, yes, no)
+            case ir.Unary(operator="not") if _reads_arrays(condition):
+                self.decide(condition.operand, no, yes)
+            case _:
+                builder.branch(self.values.scalar(condition), yes, no)
+
+    def _arms(
+        self,
+        decide: Callable[[str, str], None],
+        then: Callable[[], None],
+        otherwise: Callable[[], None] | None,
+    ) -> None:
+        builder = self.builder
         labels = builder.label("then"), builder.label("else"), builder.label("end")
-        builder.branch(holds, labels[0], labels[1] if otherwise is not None else labels[2])
+        decide(labels[0], labels[1] if otherwise is not None else labels[2])
         for label, arm in zip(labels, (then, otherwise), strict=False):
             if arm is not None:
                 builder.start(label)
@@ -59,6 +98,8 @@ class Flow:
         step: int,
         body: Callable[[Value], None],
         goes_on: Callable[[], Value] | None = None,
+        *,
+        is_whole: bool = False,
     ) -> None:
         """Writes a loop over a scalar, which doesn't wrap however near its end is to its type's.
 
@@ -90,16 +131,17 @@ class Flow:
                 builder.start(label)
             body(Value(variable, start.dtype))
         builder.emit(f"{following} = add {kind} {variable}, {step}")
+        how = builder.kept_whole() if is_whole else ""
         builder.lines[phi] = (
             f"  {variable} = phi {kind} [ {start.text}, %{before} ], [ {following}, %{builder.block} ]"
         )
         if is_exact:
-            builder.jump(head)
+            builder.emit(f"br label %{head}{how}")
         else:
             ends = (stop.text, variable) if step > 0 else (variable, stop.text)
             left = builder.impure(f"sub {kind} {ends[0]}, {ends[1]}")
             test = builder.impure(f"icmp ugt {kind} {left}, {abs(step)}")
-            builder.emit(f"br i1 {test}, label %{head}, label %{end}")
+            builder.emit(f"br i1 {test}, label %{head}, label %{end}{how}")
         builder.start(end)
 
     def count_in_parts(
@@ -110,13 +152,15 @@ class Flow:
         body: Callable[[Value], None],
         goes_on: Callable[[], Value] | None,
         turns: int,
+        *,
+        is_whole: bool = False,
     ) -> None:
         """Writes a loop that looks for signals after so many turns: a loop around one over a part of the range.
 
         Whether more than a part is left is told by how far its beginning is from the end, so that nothing wraps.
         """
         if not self.looks:
-            self.count(start, stop, step, body, goes_on)
+            self.count(start, stop, step, body, goes_on, is_whole=is_whole)
             return
         builder = self.builder
         part, again, end = builder.label("part"), builder.label("again"), builder.label("end")
@@ -133,7 +177,8 @@ class Flow:
         far = builder.impure(f"add {kind} {first}, {reach}")
         last = builder.impure(f"select i1 {more}, {kind} {far}, {stop.typed}")
         with self.values.nested():
-            self.count(Value(first, start.dtype), Value(last, stop.dtype), step, body, goes_on)
+            ends = Value(first, start.dtype), Value(last, stop.dtype)
+            self.count(*ends, step, body, goes_on, is_whole=is_whole)
         look = builder.label("look")
         builder.emit(f"br i1 {more}, label %{look}.if, label %{end}")
         builder.start(f"{look}.if")
@@ -149,8 +194,8 @@ class Flow:
         )
         builder.start(end)
 
-    def repeat(self, condition: Callable[[], Value], body: Callable[[], None]) -> None:
-        """Writes a loop that goes on as long as a condition holds, the same on all lanes.
+    def repeat(self, decide: Callable[[str, str], None], body: Callable[[], None]) -> None:
+        """Writes a loop that goes on as long as `decide` jumps to its first label, the same on all lanes.
 
         It may never end, so signals are looked for at each turn.
         """
@@ -159,7 +204,7 @@ class Flow:
         builder.jump(head)
         builder.start(head)
         with self.values.nested(), self.values.under(None, self.values.mask):
-            builder.branch(condition(), inside, end)
+            decide(inside, end)
             builder.start(inside)
             with self.values.nested():
                 body()
@@ -179,18 +224,25 @@ class Flow:
             mask = constant(True, boolean, self.values.lanes)
         self.privates.store(going, zero, zero, mask, None)
 
-        def goes_on() -> Value:
+        def goes_on(yes: str, no: str) -> None:
             now = self.privates.load(going, zero, zero)
             with self.values.under(None, now):
                 now = self.elementwise.binary("and", now, condition())
             self.privates.store(going, zero, zero, now, None)
-            return self.elementwise.any(now)
+            self.builder.branch(self.elementwise.any(now), yes, no)
 
         def run() -> None:
             with self.values.under(None, self.privates.load(going, zero, zero)):
                 body()
 
         self.repeat(goes_on, run)
+
+
+def _reads_arrays(condition: Expression) -> bool:
+    return any(
+        isinstance(node, ir.Read) and node.tensor.scope in (ir.GLOBAL, ir.SHARED)
+        for node in walk(condition)
+    )
 
 
 def _stays_within(stop: Value, step: int) -> bool:

@@ -14,7 +14,7 @@ from importlib.resources import files
 
 import llvmlite.binding as llvm
 
-from taskc.backend.cpu.builder import type_of
+from taskc.backend.cpu.builder import WHOLE_LOOPS, type_of
 from taskc.backend.cpu.processor import Processor
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import Tensor
@@ -67,6 +67,7 @@ def module_text(kernel: ir.Kernel, processor: Processor, parts: Sequence[str]) -
             _job(kernel),
             f"attributes #0 = {{ alwaysinline {attributes} }}",
             f"attributes #1 = {{ {attributes} }}",
+            WHOLE_LOOPS,
             "",
         ]
     )
@@ -124,13 +125,13 @@ def _job(kernel: ir.Kernel) -> str:
     )
 
 
-def optimized(text: str, processor: Processor) -> llvm.ModuleRef:
+def optimized(text: str, processor: Processor, *, unrolls: bool = False) -> llvm.ModuleRef:
     parsed = llvm.parse_assembly(text)
     parsed.verify()
     options = llvm.newpassmanagers.create_pipeline_tuning_options(speed_level=2)
     options.loop_vectorization = False
     options.slp_vectorization = False
-    options.loop_unrolling = False
+    options.loop_unrolling = unrolls
     options.loop_interleaving = False
     builder = llvm.newpassmanagers.create_pass_builder(processor.machine, options)
     passes = builder.getModulePassManager()

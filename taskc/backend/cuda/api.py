@@ -36,6 +36,8 @@ class Api:
         # (stream, kernel) of what was launched and not waited for, the last ones only
         self.launched: deque[tuple[int, str]] = deque(maxlen=_REMEMBERED)
         self.contexts: dict[int, Any] = {}
+        # What is known of a kernel that has failed, in words; "" for nothing.
+        self.looks: list[Callable[[], str]] = []
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         if not name.startswith("cu"):
@@ -68,6 +70,8 @@ class Api:
         if int(status) in _OF_KERNELS and names:
             which = " or ".join([f"{kernel}()" for kernel in names])
             text += f"; it happened in {which}, launched since the last synchronization"
+        if int(status) in _OF_KERNELS:
+            text += "".join([f"; {said}" for said in [look() for look in self.looks] if said])
         return DeviceError(text)
 
     def described(self, status: Any) -> str:

@@ -18,6 +18,7 @@ from taskc.backend.code_text import code_text
 from taskc.backend.cuda.compiled import Compiled, Resources
 from taskc.backend.cuda.emit import emit
 from taskc.backend.cuda.source import Source
+from taskc.backend.cuda.watchdog import limit
 from taskc.errors import NOWHERE, CompileError, InternalError, Location
 from taskc.ir import nodes as ir
 
@@ -50,6 +51,7 @@ def compile_source(source: Source) -> Compiled:
         maps=source.maps,
         asserts=source.asserts,
         prints=source.prints,
+        waits=source.waits,
         resources=resources_of(log),
     )
 
@@ -73,7 +75,8 @@ def compiled(
     lower    takes it to stage lean
     version  of everything that compiles
     """
-    key = key_of(code_text(kernel), kernel.target, nvrtc_version(), version)
+    watched = f"watched for {limit()} s" if limit() else ""
+    key = key_of(code_text(kernel), kernel.target, nvrtc_version(), version + watched)
     kept = cache.get(key)
     if kept is not None:
         return Compiled.from_bytes(kept)

@@ -10,6 +10,7 @@ A launch of a kernel
   - where an argument is "arrivals", is cooperative: all its blocks run at one time, so it is refused if the
     device can't hold them. The word counts who has come to a barrier; it is 0 before the first launch that is
     given it, and a launch leaves it ready for the next;
+  - where there are `waits`, passes the address of `watchdog.WORDS` words of the CPU's memory that are 0;
   - where there are `asserts`, passes a word of 4 bytes that is 0. What is there afterwards is the number,
     from 1 on, of an assertion that didn't hold.
 """
@@ -21,6 +22,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, TypeAlias
 
+from taskc.backend.cuda.watchdog import Wait
 from taskc.errors import InternalError, Location
 from taskc.ir import nodes as ir
 
@@ -35,11 +37,12 @@ class Argument:
 
     kind    "tensor": the address of a parameter's memory; "scalar": a parameter's value, of `dtype`;
             "dimension": the value of a dimension, i64; "map": 128 bytes, a tensor map;
-            "arrivals": the address of a word for barriers of the grid; "status": of one for assertions
+            "arrivals": the address of a word for barriers of the grid; "status": of one for assertions;
+            "hang": of words for the watchdog
     number  of the parameter, the dimension or the map, from 0 on
     """
 
-    kind: Literal["tensor", "scalar", "dimension", "map", "arrivals", "status"]
+    kind: Literal["tensor", "scalar", "dimension", "map", "arrivals", "status", "hang"]
     number: int = 0
     dtype: str = "i64"
 
@@ -101,9 +104,10 @@ class Compiled:
     """A kernel's machine code; the head of this file says what a launch does with the rest.
 
     name     of the function in the cubin
-    arch     "sm_80", "sm_89" or "sm_90a"
+    arch     "sm_80", "sm_90a", …
     asserts  what each of the program's assertions says, and where it stands
     prints   whether it prints: what it says appears when the device is synchronized
+    waits    each wait of a kernel that is watched
     """
 
     name: str
@@ -118,6 +122,7 @@ class Compiled:
     asserts: tuple[tuple[str, Location], ...] = ()
     prints: bool = False
     resources: Resources = Resources()
+    waits: tuple[Wait, ...] = ()
 
     @property
     def is_cooperative(self) -> bool:
@@ -138,6 +143,7 @@ class Compiled:
             [TensorMap(**{name: _tuples(value) for name, value in m.items()}) for m in read["maps"]]
         )
         read["asserts"] = tuple([(said, Location(**loc)) for said, loc in read["asserts"]])
+        read["waits"] = tuple([Wait(**one) for one in read["waits"]])
         resources = read["resources"]
         read["resources"] = Resources(**{**resources, "remarks": tuple(resources["remarks"])})
         return Compiled(cubin=cubin, **read)

@@ -15,6 +15,7 @@ from taskc.backend.cuda.compiled import Argument, form_of
 from taskc.backend.cuda.names import function_name
 from taskc.backend.cuda.source import Line, Source
 from taskc.backend.cuda.statements import Statements
+from taskc.backend.cuda.watchdog import limit
 from taskc.ir import nodes as ir
 from taskc.ir.depth import deeply
 from taskc.ir.nodes import Tensor
@@ -44,6 +45,13 @@ def emit(kernel: ir.Kernel) -> Source:
     if code.meets_in_grid:
         listed.append("u32* arrivals")
         arguments.append(Argument("arrivals"))
+    body = [*[Line(1, f"u32 {known} = 0;") for known in code.operations.known.values()], *body]
+    waits = tuple(code.operations.waits)
+    if waits:
+        hang = code.names.fresh("hang")
+        listed.append(f"u32* {hang}")
+        arguments.append(Argument("hang"))
+        body = [Line(1, f"tc::hang = {hang};"), *body]
     if code.asserts:
         listed.append("u32* status")
         arguments.append(Argument("status"))
@@ -54,11 +62,13 @@ def emit(kernel: ir.Kernel) -> Source:
     code.line("}")
     blocks = 1 if kernel.blocks is None else form_of(kernel.blocks, kernel)
     uses_lanes = any(entry.startswith(("shuffle", "vote")) for entry in code.prelude.used)
+    macros = [f"#define WARP {_warp_mask(threads)}"] if uses_lanes else []
+    macros += [f"#define WATCHED_NANOSECONDS {int(limit() * 1e9)}ull"] if limit() else []
     return Source(
         name,
-        kernel.target,
+        code.expressions.target.architecture,
         tuple(code.prelude.used.values()),
-        (f"#define WARP {_warp_mask(threads)}",) if uses_lanes else (),
+        tuple(macros),
         tuple(code.lines),
         tuple(arguments),
         threads,
@@ -68,6 +78,7 @@ def emit(kernel: ir.Kernel) -> Source:
         tuple(maps),
         tuple([(node.text, node.loc) for node in code.asserts]),
         any(isinstance(node, ir.Print) for node in walk(kernel.body)),
+        waits,
     )
 
 

@@ -232,18 +232,39 @@ __device__ __forceinline__ i32 of_first_lane(i32 x) { return __shfl_sync(0xfffff
 //: barrier_block
 __device__ __forceinline__ void barrier_block() { __syncthreads(); }
 
-//: barrier_grid
+//: spins
+// One more turn of a wait, which nobody watches.
+__device__ __forceinline__ void spins(u64& since, u32 wait, u32 parity) {}
+
+//: spins.watched
+__device__ u32* hang;  // in the CPU's memory
+__device__ u32 is_hanging;
+__device__ __forceinline__ void spins(u64& since, u32 wait, u32 parity) {
+    u64 now;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+    if (since == 0) since = now;
+    if (now - since < WATCHED_NANOSECONDS || atomicCAS(&is_hanging, 0u, 1u) != 0) return;
+    volatile u32* words = hang;
+    words[1] = blockIdx.x, words[2] = threadIdx.x / 32, words[3] = wait, words[4] = parity;
+    words[0] = 1;
+    __threadfence_system();
+    asm volatile("trap;");
+}
+
+//: barrier_grid spins
 // Each block adds 1 to the counter, block 0 so much that the highest bit changes when all have come. The other
 // bits are 0 then: so is the next barrier's counter, whether this launch or a later one comes to it.
-__device__ __forceinline__ void barrier_grid(u32* arrivals) {
+__device__ __forceinline__ void barrier_grid(u32* arrivals, u32 wait = 0) {
     const u32 highest = 1u << 31;
     __syncthreads();
     if (threadIdx.x == 0) {
         const u32 mine = blockIdx.x == 0 ? highest - (gridDim.x - 1) : 1;
         u32 before, now;
+        u64 since = 0;
         asm volatile("atom.acq_rel.gpu.add.u32 %0, [%1], %2;" : "=r"(before) : "l"(arrivals), "r"(mine) : "memory");
         do {
             asm volatile("ld.acquire.gpu.u32 %0, [%1];" : "=r"(now) : "l"(arrivals) : "memory");
+            spins(since, wait, 0);
         } while (((before ^ now) & highest) == 0);
     }
     __syncthreads();
@@ -297,6 +318,14 @@ __device__ __forceinline__ void mbarrier_init(u64* barrier, u32 arrivals) {
     asm volatile("fence.mbarrier_init.release.cluster;\n\tfence.proxy.async.shared::cta;" ::: "memory");
 }
 
+//: mbarrier_forget shared_address
+// What is set up once more is taken back first: `known` has a bit for each place that the thread has set up.
+__device__ __forceinline__ void mbarrier_forget(u64* barrier, u32& known, u32 place) {
+    if (known >> place & 1)
+        asm volatile("mbarrier.inval.shared.b64 [%0];" :: "r"(shared_address(barrier)) : "memory");
+    known |= 1u << place;
+}
+
 //: mbarrier_arrive shared_address
 __device__ __forceinline__ void mbarrier_arrive(u64* barrier) {
     asm volatile("{ .reg .b64 state; mbarrier.arrive.shared.b64 state, [%0]; }"
@@ -331,34 +360,43 @@ __device__ __forceinline__ void mbarrier_expect(u64* barrier, u32 rank, u32 byte
                  :: "r"(shared_address(barrier)), "r"(rank), "r"(bytes) : "memory");
 }
 
-//: mbarrier_wait shared_address
-__device__ __forceinline__ void mbarrier_wait(u64* barrier, u32 parity) {
+//: mbarrier_wait shared_address spins
+__device__ __forceinline__ void mbarrier_wait(u64* barrier, u32 parity, u32 wait = 0) {
     const u32 together = __activemask();
     u32 done = 0;
-    while (!done)
+    u64 since = 0;
+    while (!done) {
         asm volatile("{ .reg .pred p; mbarrier.test_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
                      : "=r"(done) : "r"(shared_address(barrier)), "r"(parity & 1) : "memory");
+        spins(since, wait, parity & 1);
+    }
     __syncwarp(together);  // a lane that ran ahead could end the next phase, unseen by the others
 }
 
-//: mbarrier_wait.bulk shared_address
-__device__ __forceinline__ void mbarrier_wait(u64* barrier, u32 parity) {
+//: mbarrier_wait.bulk shared_address spins
+__device__ __forceinline__ void mbarrier_wait(u64* barrier, u32 parity, u32 wait = 0) {
     const u32 together = __activemask();
     u32 done = 0;
-    while (!done)
+    u64 since = 0;
+    while (!done) {
         asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
                      : "=r"(done) : "r"(shared_address(barrier)), "r"(parity & 1) : "memory");
+        spins(since, wait, parity & 1);
+    }
     __syncwarp(together);  // a lane that ran ahead could end the next phase, unseen by the others
 }
 
-//: mbarrier_wait_for_cluster shared_address
-__device__ __forceinline__ void mbarrier_wait_for_cluster(u64* barrier, u32 parity) {
+//: mbarrier_wait_for_cluster shared_address spins
+__device__ __forceinline__ void mbarrier_wait_for_cluster(u64* barrier, u32 parity, u32 wait = 0) {
     const u32 together = __activemask();
     u32 done = 0;
-    while (!done)
+    u64 since = 0;
+    while (!done) {
         asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2;"
                      " selp.u32 %0, 1, 0, p; }"
                      : "=r"(done) : "r"(shared_address(barrier)), "r"(parity & 1) : "memory");
+        spins(since, wait, parity & 1);
+    }
     __syncwarp(together);  // a lane that ran ahead could end the next phase, unseen by the others
 }
 
@@ -507,6 +545,9 @@ template <class T> __device__ __forceinline__ u32 packed(const T* parts) {
     memcpy(&word, parts, 4);
     return word;
 }
+
+//: store_word
+template <class T> __device__ __forceinline__ void store_word(T* parts, u32 word) { memcpy(parts, &word, 4); }
 
 //: packed_whole packed
 template <int count> struct Packed { u32 words[count]; };

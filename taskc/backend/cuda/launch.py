@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from taskc.backend.cuda import watchdog
 from taskc.backend.cuda.api import DeviceError
 from taskc.backend.cuda.arrivals import arrivals_of
 from taskc.backend.cuda.compiled import Compiled, count, is_decided_by_scalars
@@ -52,7 +53,10 @@ class Loaded:
             self.module = api.cuModuleLoadData(compiled.cubin)
             self.function = api.cuModuleGetFunction(self.module, compiled.name.encode())
             self._allow_shared()
-            self.status = self._status_word() if compiled.asserts else 0
+            self.status = self._host_words(1) if compiled.asserts else 0
+            self.hang = self._host_words(watchdog.WORDS) if compiled.waits else 0
+            if self.hang:
+                api.looks.append(self.said_of_hang)
 
     def _allow_shared(self) -> None:
         """More than every kernel may have has to be asked for."""
@@ -68,12 +72,16 @@ class Loaded:
             attribute = attributes.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             self.context.api.cuFuncSetAttribute(self.function, attribute, dynamic)
 
-    def _status_word(self) -> int:
-        """It lies in the CPU's memory, where it can be read without a copy, and also after a kernel has failed."""
+    def said_of_hang(self) -> str:
+        """What the watchdog says of a launch that has failed."""
+        return watchdog.said_at(self.hang, self.kernel.name, self.compiled.waits)
+
+    def _host_words(self, count: int) -> int:
+        """They lie in the CPU's memory, where they can be read without a copy, and also after a kernel has failed."""
         api = self.context.api
         flags = api.driver.CU_MEMHOSTALLOC_PORTABLE | api.driver.CU_MEMHOSTALLOC_DEVICEMAP
-        address = int(api.cuMemHostAlloc(4, flags))
-        ctypes.c_uint32.from_address(address).value = 0
+        address = int(api.cuMemHostAlloc(4 * count, flags))
+        ctypes.memset(address, 0, 4 * count)
         return address
 
     def look(self) -> None:
@@ -155,6 +163,8 @@ class PreparedLaunch:
                     self._arrivals = place
                 case "status":
                     self._words[place] = self._on_device(loaded.status)
+                case "hang":
+                    self._words[place] = self._on_device(loaded.hang)
         self._address = ctypes.addressof(self._places)
         self._stream = 0
         is_open = is_decided_by_scalars(compiled.blocks)

@@ -6,6 +6,7 @@ do cp.async(&sa[t2], &a[t5], 8, t6)      tc::cp_async<16>(&sa[t2], &a[t5], t6);
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,9 +17,11 @@ from taskc.backend.cuda.expressions import SUM, Expressions
 from taskc.backend.cuda.matrix_moves import matrix_move
 from taskc.backend.cuda.packed_registers import PackedRegisters
 from taskc.backend.cuda.prelude import Entry, library
+from taskc.backend.cuda.watchdog import Wait, limit, numbered
 from taskc.backend.operands import operands_of
-from taskc.errors import CompileError, InternalError
+from taskc.errors import CompileError, InternalError, Location
 from taskc.ir import nodes as ir
+from taskc.ir.extents import size_in_bytes
 from taskc.ir.fragments import UNIT, placement
 from taskc.ir.nodes import Expression, Tensor
 from taskc.ir.operations import OPERATIONS
@@ -50,6 +53,14 @@ class Operations:
         self.peers: dict[Tensor, tuple[Tensor, str]] = {}
         self.ordering = _ordering_mbarriers(kernel)
         self.packed = PackedRegisters(expressions)
+        self.waits: list[Wait] = []
+        # Of mbarriers that are set up more than once: a word of each thread, see `mbarrier_forget`.
+        self.known = {
+            tensor: expressions.names.fresh(f"{tensor.name}_known")
+            for tensor in _set_up_again(kernel)
+        }
+        if limit():
+            expressions.prelude.add(replace(library()["spins.watched"], name="spins"))
         self._has_bulk_copies = "tma" in expressions.target.transports
         # The others are calls of the function of their name.
         self.makers: dict[str, Callable[[ir.Do], Iterator[str]]] = {
@@ -135,7 +146,21 @@ class Operations:
             function = self.expressions.use(f"{call}.bulk")
         else:
             function = self.expressions.use(call)
+        if name == "mbarrier.init" and place.tensor in self.known:
+            slot = self._unsigned(place.indices[-1]) if place.indices else "0u"
+            forget = self.expressions.use("mbarrier_forget")
+            yield f"{forget}({parts[0]}, {self.known[place.tensor]}, {slot});"
+        if name == "mbarrier.wait":
+            slot = self._unsigned(place.indices[-1]) if place.indices else "0u"
+            values += self.watched(place.tensor.name, slot, node.loc)
         yield f"{function}({', '.join([*parts, *values])});"
+
+    def watched(self, name: str, place: str, loc: Location) -> list[str]:
+        """What a wait is told for the watchdog; nothing where nobody watches."""
+        if not limit():
+            return []
+        self.waits.append(Wait(name, f"{loc.file}:{loc.line}"))
+        return [numbered(len(self.waits) - 1, place)]
 
     def _unsigned(self, node: Expression) -> str:
         if isinstance(node, ir.Constant):
@@ -279,6 +304,23 @@ def _ordering_mbarriers(kernel: ir.Kernel) -> set[Tensor]:
         for place in places
         if isinstance(place, ir.Address) and place.tensor in peers
     }
+
+
+def _set_up_again(kernel: ir.Kernel) -> Iterator[Tensor]:
+    """The mbarriers that are set up in a loop, as those of a ring in a loop are; each once."""
+    loops = [
+        node
+        for node in walk(kernel.body)
+        if isinstance(node, ir.While) or (isinstance(node, ir.For) and node.kind == "serial")
+    ]
+    places = [
+        node.operands[0]
+        for loop in loops
+        for node in walk(loop.body)
+        if isinstance(node, ir.Do) and node.operation == "mbarrier.init"
+    ]
+    tensors = [place.tensor for place in places if isinstance(place, ir.Address)]
+    yield from [one for one in dict.fromkeys(tensors) if size_in_bytes(one) <= 8 * 32]
 
 
 def _copy(rank: int, *, is_store: bool, is_multicast: bool) -> Entry:

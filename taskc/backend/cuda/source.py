@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from taskc.backend.cuda.compiled import Argument, LaunchExtent, TensorMap
 from taskc.backend.cuda.prelude import Entry, prelude_text
+from taskc.backend.cuda.watchdog import Wait
 from taskc.errors import NOWHERE, Location
 
 
@@ -37,6 +38,7 @@ class Source:
     maps: tuple[TensorMap, ...]
     asserts: tuple[tuple[str, Location], ...]
     prints: bool
+    waits: tuple[Wait, ...] = ()
 
     def text(self, *, with_places: bool = True) -> str:
         """The whole translation unit; with places, the compiler takes its lines for those of Python."""

@@ -25,6 +25,7 @@ from taskc.backend.cuda.shared_memory import shared_memory
 from taskc.backend.cuda.source import Line
 from taskc.backend.cuda.types import STRUCTURES
 from taskc.backend.cuda.vectors import Windows
+from taskc.backend.cuda.word_halves import word_of_halves
 from taskc.backend.operands import operands_of
 from taskc.errors import NOWHERE, InternalError, Location, assert_never
 from taskc.ir import nodes as ir
@@ -96,10 +97,22 @@ class Statements:
         parts = node.statements if isinstance(node, ir.Sequence) else (node,)
         packed = self.operations.packed
         known = dict(packed.names)
+        is_stored = False
         for at, statement in enumerate(parts):
+            if is_stored:  # with the half before
+                is_stored = False
+                continue
             for line in packed.before(parts[at:]):
                 self.line(line)
-            if isinstance(statement, ir.Sequence):
+            word = word_of_halves(parts[at : at + 2], self.expressions.scope)
+            if word is not None:
+                is_stored = True
+                assert isinstance(statement, ir.Store)
+                place = self.expressions.element(statement.tensor, statement.indices)
+                self.line(
+                    f"{self.expressions.use('store_word')}(&{place}, {self.expressions(word)});"
+                )
+            elif isinstance(statement, ir.Sequence):
                 with self.braces(""):
                     self.statements(statement)
             else:
@@ -124,8 +137,14 @@ class Statements:
                 self._if(node)
             case ir.While(condition=condition, body=body):
                 self.facts.enter(node)
+                watched = self.operations.watched("the end of a loop", "0u", node.loc)
+                since = self.names.fresh("since") if watched else ""
+                if watched:
+                    self.line(f"u64 {since} = 0;")
                 with self.braces(f"while ({self.expressions(condition)})"):
                     self.statements(body)
+                    for number in watched:
+                        self.line(f"tc::spins({since}, {number}, 0);")
             case ir.For(kind="vector"):
                 self._vector(node)
             case ir.For():
@@ -306,7 +325,8 @@ class Statements:
         use = self.expressions.use
         role = self.role
         if node.scope == "grid":
-            self.line(f"{use('barrier_grid')}(arrivals);")
+            watched = self.operations.watched("the blocks of the grid", "0u", node.loc)
+            self.line(f"{use('barrier_grid')}({', '.join(['arrivals', *watched])});")
             return
         about = f"  // {node.orders}" if node.orders else ""
         if node.scope == "warp" or (

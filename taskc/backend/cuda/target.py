@@ -16,7 +16,8 @@ from taskc.backend.cuda.direct import direct
 from taskc.backend.cuda.launch import Loaded
 from taskc.backend.cuda.program import LoadedProgram
 from taskc.ir import nodes as ir
-from taskc.ir.target import GPUS
+from taskc.ir.rewrite import walk
+from taskc.ir.target import TARGETS, counted_target
 
 __all__ = ["DeviceStream", "LoadedProgram", "device_of", "direct", "load", "machine_of", "run"]
 
@@ -36,19 +37,27 @@ def load(
     failed   raises the error of an assertion that didn't hold, by its number
     """
     owner = context(device)
-    if kernel.stage != "parsed" and _order(kernel.target) > _order(owner.target):
+    if kernel.stage != "parsed" and not _runs(owner.target, kernel.target):
         raise DeviceError(
             f"{kernel.name}() is written for {kernel.target}, and CUDA device {device}, {owner.name},"
             f" runs code for {owner.target}"
         )
-    lowered_for = replace(kernel, target=owner.target)
+    target = owner.target
+    if _is_persistent(
+        kernel
+    ):  # as many blocks as this device has processors, and tiles so far apart
+        target = counted_target(target, owner.processors)
+    lowered_for = replace(kernel, target=target)
     return Loaded(kernel, compiled(lowered_for, lower, cache, version), owner, failed)
 
 
-def _order(target: str) -> int:
-    """Targets that are no device's come first: what is written for them runs on any."""
-    names = [gpu.name for gpu in GPUS]
-    return names.index(target) if target in names else -1
+def _runs(device: str, written_for: str) -> bool:
+    """What is written for a target that is no device's runs on any."""
+    return not TARGETS[written_for].capabilities or TARGETS[device].runs(TARGETS[written_for])
+
+
+def _is_persistent(kernel: ir.Kernel) -> bool:
+    return any(isinstance(node, ir.Grid) and node.persistent for node in walk(kernel.body))
 
 
 def device_of(values: Sequence[Any]) -> int:

@@ -78,7 +78,7 @@ def _bind_tensor(
             f"{tensor.name} has the shape {wanted}; the argument has {array.shape}", tensor.loc
         )
     if tensor.held is not None:
-        array = _as_bytes(array, tensor.held)
+        array = _as_bytes(array, tensor.held).view(tensor.dtype.numpy)
     shape = known_shape(tensor, tensor.shape, bound)
     run.shapes[tensor] = shape
     data = np.ascontiguousarray(array).reshape(-1)

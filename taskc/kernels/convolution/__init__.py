@@ -31,7 +31,7 @@ from taskc.kernels.convolution.plan_packs import Packs
 from taskc.kernels.convolution.problem import Problem, Slices, problem_of
 from taskc.kernels.convolution.reordered import reordered, reordered_problem
 from taskc.kernels.convolution.winograd import winograd
-from taskc.kernels.images import Extent, blocked, triple
+from taskc.kernels.images import Extent, blocked, six_sides, triple
 from taskc.kernels.matmul import Tiling
 from taskc.kernels.matmul.plan_gpu import Vectors
 from taskc.kernels.roofline import work_of_products
@@ -142,6 +142,7 @@ def convolution_1d(
     dilation: int = 1,
     order: str = "NHWC",
     filters: str = "OHWI",
+    output_padding: int = 0,
     machine: Machine | None = None,
     schedule: Direct | Packs | None = None,
     **options: Any,
@@ -155,7 +156,7 @@ def convolution_1d(
     problem = problem_of(
         images, (1, width), channels, features,
         size=(1, size), stride=(1, stride), padding=(0, left, 0, right), dilation=(1, dilation),
-        order=order, filters=filters, axes=1, **_whole(options, machine),
+        order=order, filters=filters, axes=1, output_padding=(0, output_padding), **_whole(options, machine),
     )  # fmt: skip
     return build(problem, schedule, machine)
 
@@ -174,6 +175,8 @@ def convolution_3d(
     dilation: int | tuple[int, int, int] = 1,
     order: str = "NHWC",
     filters: str = "OHWI",
+    transposed: bool = False,
+    output_padding: int | tuple[int, int, int] = 0,
     machine: Machine | None = None,
     schedule: Direct | Packs | None = None,
     **options: Any,
@@ -185,14 +188,16 @@ def convolution_3d(
              `convolution`, with the axis of depth before that of height
     """
     machine = machine or tc.machine()
-    sizes, strides, dilations = map(triple, (size, stride, dilation))
-    sides = padding if isinstance(padding, tuple) and len(padding) == 6 else triple(padding) * 2
-    front, above, left, back, below, right = sides
+    sizes, strides = triple(size, "size"), triple(stride, "stride")
+    dilations = triple(dilation, "dilation")
+    front, above, left, back, below, right = six_sides(padding)
+    more = triple(output_padding, "output_padding")
+    depths = sizes[0], strides[0], dilations[0], front, back, more[0] if transposed else None
     problem = problem_of(
         images, (height, width), channels, features,
         size=sizes[1:], stride=strides[1:], padding=(above, left, below, right), dilation=dilations[1:],
-        order=order, filters=filters, axes=3,
-        slices=Slices(depth, sizes[0], strides[0], dilations[0], front, back), **_whole(options, machine),
+        order=order, filters=filters, axes=3, transposed=transposed, output_padding=more[1:],
+        slices=Slices(depth, *depths), **_whole(options, machine),
     )  # fmt: skip
     return build(problem, schedule, machine)
 

@@ -291,9 +291,17 @@ def _summed(problem: Problem, plan: Direct) -> Function:
             else:
                 row = image, f, i % result_rows, j
                 for d in range(slices.size):
-                    s = i // result_rows * slices.stride + d * slices.dilation - slices.front
-                    if 0 <= s < slices.extent:
-                        across_rows(x, w, acc, row, s * height, d * rows, first + q * near, part)
+                    if problem.transposed:
+                        back = i // result_rows + slices.front - d * slices.dilation
+                        s = back // slices.stride
+                        if back % slices.stride == 0 and 0 <= s < slices.extent:
+                            at = first + q * near
+                            across_rows(x, w, acc, row, s * height, d * rows, at, part)
+                    else:
+                        s = i // result_rows * slices.stride + d * slices.dilation - slices.front
+                        if 0 <= s < slices.extent:
+                            at = first + q * near
+                            across_rows(x, w, acc, row, s * height, d * rows, at, part)
 
     @tc.function
     def summed(x: Any, w: Any, acc: Any, place: Any, first: Any, part: Any) -> Any:

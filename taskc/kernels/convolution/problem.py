@@ -29,7 +29,10 @@ _STEPS = 16  # of the filter along them, at the least: it may be long
 
 @dataclass(frozen=True, slots=True)
 class Slices:
-    """The depth of images and filters: slices that lie one below the other, as the rows of one image do."""
+    """The depth of images and filters: slices that lie one below the other, as the rows of one image do.
+
+    more  slices at the end of the results of a transposed convolution; None of others
+    """
 
     extent: int = 1
     size: int = 1
@@ -37,10 +40,13 @@ class Slices:
     dilation: int = 1
     front: int = 0
     back: int = 0
+    more: int | None = None
 
     @property
     def outputs(self) -> int:
         covered = (self.size - 1) * self.dilation + 1
+        if self.more is not None:
+            return (self.extent - 1) * self.stride + covered - self.front - self.back + self.more
         return (self.extent + self.front + self.back - covered) // self.stride + 1
 
 
@@ -428,8 +434,6 @@ def problem_of(
             raise CompileError("heights and widths of blocked images are numbers")
         if transposed:
             raise CompileError("heights and widths of transposed convolutions are numbers")
-    if axes == 3 and transposed:
-        raise CompileError("convolutions of three axes are not transposed yet")
     known = ("OHWI", "OIHW", "IOHW") if transposed else ("OHWI", "OIHW")
     if filters not in known:
         raise CompileError(f"filters are {' or '.join(known)}, not {filters}")
@@ -443,16 +447,16 @@ def problem_of(
         extents=extents,
         channels=channels,
         features=features,
-        size=pair(size),
-        stride=pair(stride),
+        size=pair(size, "size"),
+        stride=pair(stride, "stride"),
         padding=sides(padding),
-        dilation=pair(dilation),
+        dilation=pair(dilation, "dilation"),
         groups=groups,
         order=order,
         results=results or order,
         filters=filters,
         transposed=transposed,
-        output_padding=pair(output_padding),
+        output_padding=pair(output_padding, "output_padding"),
         activation=activation,
         bias=bias,
         scale=scale,
@@ -468,7 +472,8 @@ def problem_of(
         total=total,
         result=result,
     )
-    if min(*problem.size, *problem.stride, *problem.dilation) < 1:
+    depths = slices.size, slices.stride, slices.dilation
+    if min(*problem.size, *problem.stride, *problem.dilation, *depths) < 1:
         raise CompileError(
             f"a filter of {problem.size}, strides of {problem.stride} and dilations of {problem.dilation}:"
             " all are 1 or more"

@@ -14,6 +14,7 @@ padded            on GPUs: operands that lie badly, by way of copies that lie we
 from __future__ import annotations
 
 from math import prod
+from typing import Any
 
 import taskc as tc
 from taskc import DType, Machine, f32, u8
@@ -161,7 +162,7 @@ def _build_product(problem: Problem, plan: Packs | None, machine: Machine) -> tc
 
 
 def batch_matmul(
-    batch: tuple[Extents, Extents],
+    batch: Extent | Extents | tuple[Extents, Extents],
     m: Extent,
     n: Extent,
     k: Extent,
@@ -181,7 +182,7 @@ def batch_matmul(
 ) -> tc.KernelDefinition:
     """A kernel: c[..., m, n] = activation(a[..., m, k] @ b[..., k, n]), with bias, scale and residual.
 
-    batch    what stands in front of the last two axes, of a and of b
+    batch    what stands in front of the last two axes: a number or numbers of both, or numbers of a and of b
     machine  the processor that it is built for, if it isn't that at hand
 
     All else is as in `matmul`; a packed b is the same for all products.
@@ -189,9 +190,16 @@ def batch_matmul(
     problem = problem_of(
         m, n, k, dtype, total=total, result=result, packed=packed, transpose_a=transpose_a, transpose_b=transpose_b,
         bias=bias, scale=scale, residual=residual, activation=activation,
-        batch=(tuple(batch[0]), tuple(batch[1])),
+        batch=_batches(batch),
     )  # fmt: skip
     return _build_batches(problem, schedule, machine or tc.machine())
+
+
+def _batches(batch: Any) -> tuple[Extents, Extents]:
+    axes = batch if isinstance(batch, tuple | list) else (batch,)
+    if len(axes) == 2 and all(isinstance(part, tuple | list) for part in axes):
+        return tuple(axes[0]), tuple(axes[1])
+    return tuple(axes), tuple(axes)
 
 
 @remembered

@@ -10,6 +10,7 @@ from typing import Any
 
 import taskc as tc
 from taskc import Machine
+from taskc.kernels.epilogue import Epilogue
 from taskc.kernels.matmul.problem import Problem
 from taskc.kernels.owners import owners_of_boxes, width
 
@@ -25,7 +26,7 @@ def in_parts(
     def partial(a: tc.typed[left], b: tc.typed[right], sums: tc.out[all_sums]) -> None:
         blocks(a, b, sums)
 
-    added = _added(problem, parts, machine)
+    added = adding_up(problem.of_sums, problem.m, parts, machine)
 
     def steps(a: Any, b: Any, further: tuple[Any, ...], c: Any) -> None:
         added(partial(a, b), *further, out=c)
@@ -33,12 +34,12 @@ def in_parts(
     return problem.program(steps)
 
 
-def _added(problem: Problem, parts: int, machine: Machine) -> tc.KernelDefinition:
-    m, n, epilogue = problem.m, problem.n, problem.epilogue
-    all_sums = problem.total[parts, m, n]
-    offset, scale, residue = problem.of_sums.operands
-    made = problem.of_sums.made
-    wide = width(n, problem.total, problem.result)
+def adding_up(of_sums: Epilogue, m: Any, parts: int, machine: Machine) -> tc.KernelDefinition:
+    """The kernel that makes c of sums[part, m, n], and of what further operands there are."""
+    n, epilogue, made = of_sums.features, of_sums.function, of_sums.made
+    all_sums = of_sums.total[parts, m, n]
+    offset, scale, residue = of_sums.operands
+    wide = width(n, of_sums.total, made.dtype)
     lines = owners_of_boxes((m, n), wide, machine, accesses=1)
 
     @tc.kernel(workers=lines.workers)

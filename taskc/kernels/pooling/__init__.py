@@ -6,6 +6,7 @@ lines   on processors, of NHWC and NCHWc: tiles of pixels by channels in vector 
 planes  of NCHW: vectors along the lines of a channel
 boxes   on GPUs: boxes of results
 whole   where a window is a whole image: a reduction
+axes    images of one axis, and of three, by those of two
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import taskc as tc
 from taskc import CompileError, DType, KernelDefinition, Machine, ProgramDefinition, f32
 from taskc.kernels.extents import require_numbers
 from taskc.kernels.images import Extent, Pair, Sides
+from taskc.kernels.pooling.axes import of_one_axis, of_three_axes
 from taskc.kernels.pooling.boxes import boxes
 from taskc.kernels.pooling.lines import lines
 from taskc.kernels.pooling.plan import Boxes, Lines, Planes, candidates
@@ -30,11 +32,17 @@ __all__ = [
     "Planes",
     "Problem",
     "average_pool",
+    "average_pool_1d",
+    "average_pool_3d",
     "build",
     "global_average_pool",
     "global_max_pool",
     "max_pool",
+    "max_pool_1d",
+    "max_pool_3d",
     "sum_pool",
+    "sum_pool_1d",
+    "sum_pool_3d",
 ]
 
 Plan = Lines | Planes | Boxes
@@ -142,6 +150,149 @@ def sum_pool(
         order=order, lanes=machine.lanes,
     )  # fmt: skip
     return build(problem, schedule, machine)
+
+
+def max_pool_1d(
+    images: Extent,
+    width: Extent,
+    channels: int,
+    *,
+    size: int,
+    stride: int | None = None,
+    padding: int | tuple[int, int] = 0,
+    dilation: int = 1,
+    ceil_mode: bool = False,
+    order: str = "NHWC",
+    dtype: DType = f32,
+    machine: Machine | None = None,
+) -> ProgramDefinition:
+    """`max_pool` of x[images, width, channels], or [images, channels, width]; padding is a number or (left, right)."""
+    return of_one_axis(
+        build, "max", images, width, channels,
+        size=size, stride=stride, padding=padding, dilation=dilation, ceil_mode=ceil_mode,
+        counts_padding=False, order=order, dtype=dtype, machine=machine or tc.machine(),
+    )  # fmt: skip
+
+
+def max_pool_3d(
+    images: Extent,
+    depth: int,
+    height: int,
+    width: int,
+    channels: int,
+    *,
+    size: int | tuple[int, int, int],
+    stride: int | tuple[int, int, int] | None = None,
+    padding: int | tuple[int, int, int] | tuple[int, int, int, int, int, int] = 0,
+    dilation: int | tuple[int, int, int] = 1,
+    ceil_mode: bool = False,
+    order: str = "NHWC",
+    dtype: DType = f32,
+    machine: Machine | None = None,
+) -> ProgramDefinition:
+    """`max_pool` of x[images, depth, height, width, channels], or [images, channels, depth, height, width].
+
+    padding  for all sides, for each axis, or (front, above, left, back, below, right)
+    """
+    return of_three_axes(
+        build, "max", images, (depth, height, width), channels,
+        size=size, stride=stride, padding=padding, dilation=dilation, ceil_mode=ceil_mode,
+        counts_padding=False, order=order, dtype=dtype, machine=machine or tc.machine(),
+    )  # fmt: skip
+
+
+def average_pool_1d(
+    images: Extent,
+    width: Extent,
+    channels: int,
+    *,
+    size: int,
+    stride: int | None = None,
+    padding: int | tuple[int, int] = 0,
+    dilation: int = 1,
+    ceil_mode: bool = False,
+    count_include_pad: bool = False,
+    order: str = "NHWC",
+    dtype: DType = f32,
+    machine: Machine | None = None,
+) -> ProgramDefinition:
+    """`average_pool` of images of one axis, as `max_pool_1d` has them."""
+    return of_one_axis(
+        build, "average", images, width, channels,
+        size=size, stride=stride, padding=padding, dilation=dilation, ceil_mode=ceil_mode,
+        counts_padding=count_include_pad, order=order, dtype=dtype, machine=machine or tc.machine(),
+    )  # fmt: skip
+
+
+def average_pool_3d(
+    images: Extent,
+    depth: int,
+    height: int,
+    width: int,
+    channels: int,
+    *,
+    size: int | tuple[int, int, int],
+    stride: int | tuple[int, int, int] | None = None,
+    padding: int | tuple[int, int, int] | tuple[int, int, int, int, int, int] = 0,
+    dilation: int | tuple[int, int, int] = 1,
+    ceil_mode: bool = False,
+    count_include_pad: bool = False,
+    order: str = "NHWC",
+    dtype: DType = f32,
+    machine: Machine | None = None,
+) -> ProgramDefinition:
+    """`average_pool` of images of three axes, as `max_pool_3d` has them."""
+    return of_three_axes(
+        build, "average", images, (depth, height, width), channels,
+        size=size, stride=stride, padding=padding, dilation=dilation, ceil_mode=ceil_mode,
+        counts_padding=count_include_pad, order=order, dtype=dtype, machine=machine or tc.machine(),
+    )  # fmt: skip
+
+
+def sum_pool_1d(
+    images: Extent,
+    width: Extent,
+    channels: int,
+    *,
+    size: int,
+    stride: int | None = None,
+    padding: int | tuple[int, int] = 0,
+    dilation: int = 1,
+    ceil_mode: bool = False,
+    order: str = "NHWC",
+    dtype: DType = f32,
+    machine: Machine | None = None,
+) -> ProgramDefinition:
+    """`sum_pool` of images of one axis, as `max_pool_1d` has them."""
+    return of_one_axis(
+        build, "sum", images, width, channels,
+        size=size, stride=stride, padding=padding, dilation=dilation, ceil_mode=ceil_mode,
+        counts_padding=False, order=order, dtype=dtype, machine=machine or tc.machine(),
+    )  # fmt: skip
+
+
+def sum_pool_3d(
+    images: Extent,
+    depth: int,
+    height: int,
+    width: int,
+    channels: int,
+    *,
+    size: int | tuple[int, int, int],
+    stride: int | tuple[int, int, int] | None = None,
+    padding: int | tuple[int, int, int] | tuple[int, int, int, int, int, int] = 0,
+    dilation: int | tuple[int, int, int] = 1,
+    ceil_mode: bool = False,
+    order: str = "NHWC",
+    dtype: DType = f32,
+    machine: Machine | None = None,
+) -> ProgramDefinition:
+    """`sum_pool` of images of three axes, as `max_pool_3d` has them."""
+    return of_three_axes(
+        build, "sum", images, (depth, height, width), channels,
+        size=size, stride=stride, padding=padding, dilation=dilation, ceil_mode=ceil_mode,
+        counts_padding=False, order=order, dtype=dtype, machine=machine or tc.machine(),
+    )  # fmt: skip
 
 
 def global_max_pool(

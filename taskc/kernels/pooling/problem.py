@@ -33,6 +33,7 @@ class Problem:
     order     where the numbers of images lie; results: where those of results do
     lanes     channels of a block of NCHWc
     counts_padding  an average is of padding's zeros, too
+    result    the type of results, where it isn't that of images
     """
 
     operator: str
@@ -49,6 +50,7 @@ class Problem:
     lanes: int
     dtype: DType
     counts_padding: bool = False
+    result: DType | None = None
 
     @property
     def given(self) -> TensorType:
@@ -59,7 +61,12 @@ class Problem:
     @property
     def made(self) -> TensorType:
         return images_type(
-            self.dtype, self.images, self.outputs, self.channels, self.results, self.lanes
+            self.result or self.dtype,
+            self.images,
+            self.outputs,
+            self.channels,
+            self.results,
+            self.lanes,
         )
 
     @property
@@ -126,7 +133,7 @@ class Problem:
         def finished(value: Any, i: Any, j: Any) -> Any:
             if self.operator == "average":
                 value /= self.wide(rows(i) * columns(j))
-            return value.to(self.dtype)
+            return value.to(self.made.dtype)
 
         return finished
 
@@ -174,8 +181,8 @@ def problem_of(
     check_orders(order, results or order)
     if dtype is boolean or (operator == "average" and not dtype.is_float):
         raise CompileError(f"there is no {operator} pooling of {dtype}")
-    taps, apart, around = pair(size), pair(dilation), sides(padding)
-    steps = taps if stride is None else pair(stride)
+    taps, apart, around = pair(size, "size"), pair(dilation, "dilation"), sides(padding)
+    steps = taps if stride is None else pair(stride, "stride")
     if min(_numbers(*taps, *apart, *steps)) < 1 or min(around) < 0:
         raise CompileError("extents of windows, strides and dilations begin at 1, padding at 0")
     axes = range(2)

@@ -3,6 +3,7 @@
 problem.py is what is computed, plan.py how. Each other file is an algorithm:
 
 panels  on processors: packed panels of weights, which become floats in registers
+strips  on GPUs, of few rows: weights of 4 bits go packed through shared memory, and become floats in registers
 tiles   on GPUs: blocks of warps; weights become floats on their way to shared memory
 """
 
@@ -12,14 +13,15 @@ import taskc as tc
 from taskc import DType, Machine, f32, u4
 from taskc.kernels.extents import require_numbers
 from taskc.kernels.quantized.panels import panels
-from taskc.kernels.quantized.plan import Panels, Tiles, candidates
+from taskc.kernels.quantized.plan import Panels, Strips, Tiles, candidates
 from taskc.kernels.quantized.problem import Activation, Extent, Problem, wide_of
+from taskc.kernels.quantized.strips import strips
 from taskc.kernels.quantized.tiles import tiles
 from taskc.tune.choose import choose
 from taskc.tune.remembered import remembered
 from taskc.tune.space import Operator
 
-__all__ = ["Panels", "Problem", "Tiles", "build", "quantized_matmul"]
+__all__ = ["Panels", "Problem", "Strips", "Tiles", "build", "quantized_matmul"]
 
 
 def quantized_matmul(
@@ -38,9 +40,11 @@ def quantized_matmul(
     residual: bool = False,
     activation: Activation | None = None,
     machine: Machine | None = None,
-    plan: Panels | Tiles | None = None,
-) -> tc.KernelDefinition:
-    """A kernel: c[m, n] = activation(a[m, k] @ w[k, n] + bias[n] + residual[m, n]), of quantized weights
+    plan: Panels | Strips | Tiles | None = None,
+) -> tc.KernelDefinition | tc.ProgramDefinition:
+    """A kernel, or a program of two for parts of k: with quantized weights
+
+        c[m, n] = activation(a[m, k] @ w[k, n] + bias[n] + residual[m, n])
 
         w[q, j] = (b[q, j] - zeros[q // group, j]) * scales[q // group, j]
 
@@ -60,10 +64,18 @@ def quantized_matmul(
 
 
 @remembered
-def build(problem: Problem, plan: Panels | Tiles | None, machine: Machine) -> tc.KernelDefinition:
+def build(
+    problem: Problem, plan: Panels | Strips | Tiles | None, machine: Machine
+) -> tc.KernelDefinition | tc.ProgramDefinition:
     """By this plan, or by the one of least cost."""
     plan = plan or choose(QUANTIZED, problem, machine)
-    return panels(problem, plan) if isinstance(plan, Panels) else tiles(problem, plan)
+    match plan:
+        case Panels():
+            return panels(problem, plan)
+        case Strips():
+            return strips(problem, plan, machine)
+        case Tiles():
+            return tiles(problem, plan)
 
 
-QUANTIZED = Operator("quantized_matmul", candidates, build, (Panels, Tiles))
+QUANTIZED = Operator("quantized_matmul", candidates, build, (Panels, Strips, Tiles))

@@ -1,12 +1,13 @@
 """How products with quantized weights are computed, as data.
 
-A plan's type is its algorithm: `Panels` of processors, `Tiles` of GPUs.
+A plan's type is its algorithm: `Panels` of processors, `Strips` and `Tiles` of GPUs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import product
 from math import ceil, gcd, lcm
 
 from taskc import Machine, Mapping, f32, repeat, spatial
@@ -81,7 +82,8 @@ class Tiles:
         step = max(
             tall * wide / GPU.byte_products_per_cycle, (tall + wide) / GPU.operand_bytes_per_cycle
         )
-        cycles = ceil(blocks / machine.threads) * problem.k * problem.dtype.nbytes * step
+        step = step * problem.dtype.nbytes + wide / GPU.unpacked_before_per_cycle
+        cycles = ceil(blocks / machine.threads) * problem.k * step
         return cycles / GPU.cycles_per_second
 
     def variations(self, problem: Problem, machine: Machine) -> Iterator[Tiles]:
@@ -89,8 +91,73 @@ class Tiles:
             yield replace(self, stages=stages)
 
 
-def candidates(problem: Problem, machine: Machine) -> Iterable[Panels | Tiles]:
-    return _panels(problem, machine) if machine.is_processor else _tiles(problem, machine)
+COLUMNS = 64  # of a warp's strip: eight weights of a word are for eight fragments
+_TALLEST = 2  # fragments of rows, beside as many sums of a group
+_STRIP_STAGES, _STRIP_WARPS = 4, (2, 4, 1)
+_STRIP_DEPTHS = (128, 64, 32)
+
+
+@dataclass(frozen=True, slots=True)
+class Strips:
+    """A block has `tall` fragments of rows, and 64 columns for each of its warps.
+
+    depth   steps of k that go through shared memory at a time, of one group
+    stages  how many of these it holds
+    parts   of k, each summed by blocks of its own (split-k)
+    """
+
+    tall: int
+    warps: int
+    depth: int
+    stages: int
+    parts: int
+
+    def cost(self, problem: Problem, machine: Machine) -> float:
+        """As long as memory or the busiest multiprocessor takes: each row of blocks unpacks all weights."""
+        tall, wide = 16 * self.tall, COLUMNS * self.warps
+        blocks = ceil(_size(problem.m) / tall) * (problem.n // wide) * self.parts
+        steps = ceil(blocks / machine.threads) * problem.k / self.parts
+        products = tall * wide * problem.dtype.nbytes / GPU.byte_products_per_cycle
+        cycles = steps * (products + wide / GPU.unpacked_per_cycle)
+        busy = min(1.0, blocks * self.warps / (GPU.reading_warps * machine.threads))
+        read = problem.k * problem.n * problem.right.bits / 8 / GPU.bytes_per_second / busy
+        further = 0.0
+        if self.parts > 1:
+            moved = 2 * self.parts * _size(problem.m) * problem.n * f32.nbytes
+            further = moved / (machine.threads * GPU.part_bytes_per_cycle) + GPU.next_kernel_cycles
+        return max(read, cycles / GPU.cycles_per_second) + further / GPU.cycles_per_second
+
+    def variations(self, problem: Problem, machine: Machine) -> Iterator[Strips]:
+        for stages in (3, 4, 6):
+            yield replace(self, stages=stages)
+
+
+def instruction(problem: Problem, machine: Machine) -> WarpInstruction | None:
+    """The one that `Strips` multiplies by."""
+    dtype = problem.dtype
+    rows = machine.instructions(dtype, dtype, f32) if dtype.bits == 16 else ()
+    fitting = [row for row in rows if isinstance(row, WarpInstruction) and row.shape == (16, 8, 16)]
+    return fitting[0] if fitting else None
+
+
+def _strips(problem: Problem, machine: Machine) -> Iterator[Strips]:
+    """Where all columns, groups and steps are whole."""
+    n, k, group, right = problem.n, problem.k, problem.group, problem.right
+    if right.bits != 4 or right.is_float or instruction(problem, machine) is None or not n or not k:
+        return
+    depths = [size for size in _STRIP_DEPTHS if k % size == 0 and group % size == 0]
+    for warps, depth in product(_STRIP_WARPS, depths):
+        if n % (COLUMNS * warps) == 0:
+            for tall in range(1, _TALLEST + 1):
+                for parts in range(1, min(GPU.most_parts, k // depth) + 1):
+                    if k // depth % parts == 0 and (tall == 1 or _size(problem.m) > 16):
+                        yield Strips(tall, warps, depth, _STRIP_STAGES, parts)
+
+
+def candidates(problem: Problem, machine: Machine) -> Iterable[Panels | Tiles | Strips]:
+    if machine.is_processor:
+        return _panels(problem, machine)
+    return [*_strips(problem, machine), *_tiles(problem, machine)]
 
 
 def _panels(problem: Problem, machine: Machine) -> Iterator[Panels]:

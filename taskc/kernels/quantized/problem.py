@@ -113,6 +113,27 @@ class Problem:
 
         return quantized_matmul
 
+    def program(self, steps: Callable[..., Any]) -> tc.ProgramDefinition:
+        """steps(a, b, scales, zeros, further, c) as a program, with the same parameters."""
+        left, right = self.dtype[self.m, self.k], self.right[self.k, self.n]
+        scale, made = self.scales[self.groups, self.n], self.of_sums.made
+        offset, _, residue = self.of_sums.operands
+        zero = (self.right[self.groups, self.n],) if self.zeros else ()
+
+        @tc.program
+        def quantized_matmul(
+            a: tc.typed[left],
+            b: tc.typed[right],
+            scales: tc.typed[scale],
+            zeros: tc.typed[zero],
+            offsets: tc.typed[offset],
+            residual: tc.typed[residue],
+            c: tc.out[made],
+        ) -> None:
+            steps(a, b, scales, zeros, (*offsets, *residual), c)
+
+        return quantized_matmul
+
 
 def wide_of(dtype: DType) -> DType:
     """What c is of, where that isn't said."""

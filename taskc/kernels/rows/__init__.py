@@ -12,11 +12,14 @@ middle axis. Numbers of 16 bits are converted as they are read, and rounded when
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import taskc as tc
-from taskc import DType, KernelDefinition, Machine, f32
+from taskc import CompileError, DType, KernelDefinition, Machine, f32
+from taskc.kernels.extents import require_numbers
 from taskc.kernels.rows.columns import columns
 from taskc.kernels.rows.plan import Columns, Strips, Whole, candidates
-from taskc.kernels.rows.problem import Extent, Problem
+from taskc.kernels.rows.problem import Extent, Groups, Problem
 from taskc.kernels.rows.strips import strips
 from taskc.kernels.rows.whole import whole
 from taskc.tune.choose import choose
@@ -24,7 +27,8 @@ from taskc.tune.remembered import remembered
 from taskc.tune.space import Operator
 
 __all__ = [
-    "Columns", "Problem", "Strips", "Whole", "build", "layer_norm", "log_softmax", "rms_norm", "softmax",
+    "Columns", "Groups", "Problem", "Strips", "Whole", "build", "group_norm", "instance_norm", "layer_norm",
+    "log_softmax", "rms_norm", "softmax",
 ]  # fmt: skip
 
 
@@ -82,6 +86,55 @@ def rms_norm(
         function="rms_norm", m=m, n=n, dtype=dtype, scaled=scaled, epsilon=epsilon, inner=inner
     )
     return build(problem, None, machine or tc.machine())
+
+
+def group_norm(
+    shape: Sequence[Extent],
+    groups: int,
+    *,
+    dtype: DType = f32,
+    scaled: bool = True,
+    shifted: bool = True,
+    epsilon: float = 1e-5,
+    machine: Machine | None = None,
+) -> KernelDefinition:
+    """`layer_norm` of each group of neighbouring channels of x[images, channels, ...], whose images may be a `tc.dim`.
+
+    scaled, shifted  whether there are such parameters, of a number for each channel
+    """
+    images, channels, *extents = shape
+    require_numbers(
+        "group_norm", channels=channels, **{f"axis {n + 2}": x for n, x in enumerate(extents)}
+    )
+    if groups < 1 or channels % groups:
+        raise CompileError(f"{channels} channels are not {groups} groups of as many")
+    of_groups = Groups((images, channels, *extents), groups)
+    problem = Problem(
+        function="layer_norm", m=images * groups, n=channels // groups * of_groups.pixels, dtype=dtype,
+        scaled=scaled, shifted=shifted, epsilon=epsilon, groups=of_groups,
+    )  # fmt: skip
+    return build(problem, None, machine or tc.machine())
+
+
+def instance_norm(
+    shape: Sequence[Extent],
+    *,
+    dtype: DType = f32,
+    scaled: bool = True,
+    shifted: bool = True,
+    epsilon: float = 1e-5,
+    machine: Machine | None = None,
+) -> KernelDefinition:
+    """`group_norm` with a group for each channel."""
+    return group_norm(
+        shape,
+        shape[1],
+        dtype=dtype,
+        scaled=scaled,
+        shifted=shifted,
+        epsilon=epsilon,
+        machine=machine,
+    )
 
 
 @remembered

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import taskc as tc
@@ -14,6 +15,25 @@ from taskc import DType, Mapping
 from taskc.kernels.precision import wide
 
 Extent = Any  # an int, or a tc.dim
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """Images [images, channels, ...] whose rows are groups of neighbouring channels.
+
+    A normalization's parameters are those of channels, and not of a row's elements.
+    """
+
+    shape: tuple[Extent, ...]
+    count: int
+
+    @property
+    def channels(self) -> int:
+        return int(self.shape[1])
+
+    @property
+    def pixels(self) -> int:
+        return prod(self.shape[2:])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +45,7 @@ class Problem:
     function         softmax, log_softmax, layer_norm or rms_norm
     scaled, shifted  whether a normalization has such an operand, of n elements
     epsilon          what a normalization adds to the variance
+    groups           what rows are, where they are groups of an image's channels
     """
 
     function: str
@@ -35,6 +56,7 @@ class Problem:
     shifted: bool = False
     epsilon: float = 1e-5
     inner: Extent = 1
+    groups: Groups | None = None
 
     @property
     def is_contiguous(self) -> bool:
@@ -56,11 +78,28 @@ class Problem:
         """Whether a row's mean is taken away before its variance is taken."""
         return self.function == "layer_norm"
 
+    @property
+    def parameter_of(self) -> Callable[..., Any]:
+        """The parameter of a row's element."""
+        groups = self.groups
+
+        @tc.function
+        def parameter_of(row: Any, j: Any) -> Any:
+            if groups is None:
+                return j
+            else:
+                return row % groups.count * (groups.channels // groups.count) + j // groups.pixels
+
+        return parameter_of
+
     def kernel(self, own: Mapping, rows: int, block: Callable[..., Any]) -> tc.KernelDefinition:
         """block(x, scale, shift, y, *first) for so many rows at a time, as a kernel of the problem's parameters."""
         inner, by = ((), (rows,)) if self.is_contiguous else ((self.inner,), (1, rows))
         shape, tiled = (self.m, self.n, *inner), (self.m, *inner)
         array, vector = self.dtype[shape], (self.dtype[self.n],)
+        if self.groups is not None:
+            array = self.dtype[self.groups.shape].reshape(*shape)
+            vector = (self.dtype[self.groups.channels],)
 
         def kernel(
             x: tc.typed[array],

@@ -114,7 +114,7 @@ def _log_softmax(problem: Problem, plan: Strips) -> Function:
 
 def _normalization(problem: Problem, plan: Strips) -> Function:
     n, dtype, wide, own = problem.n, problem.dtype, problem.wide, plan.own
-    step, is_centred = own.shape[1], problem.is_centred
+    step, is_centred, parameter_of = own.shape[1], problem.is_centred, problem.parameter_of
 
     @tc.function
     def mean_of(x: Any, row: Any) -> Any:
@@ -150,9 +150,9 @@ def _normalization(problem: Problem, plan: Strips) -> Function:
                 if col + j < n:
                     value = about(mean, x, row, i, col, j) * factor[i]
                     if scale:
-                        value *= scale[0][col + j].to(wide)
+                        value *= scale[0][parameter_of(row + i, col + j)].to(wide)
                     if shift:
-                        value += shift[0][col + j].to(wide)
+                        value += shift[0][parameter_of(row + i, col + j)].to(wide)
                     y[row + i, col + j] = value.to(dtype)
 
     return block

@@ -74,6 +74,7 @@ def _log_softmax(problem: Problem, own: Mapping) -> Function:
 
 def _normalization(problem: Problem, own: Mapping) -> Function:
     m, n, dtype, wide = problem.m, problem.n, problem.dtype, problem.wide
+    parameter_of = problem.parameter_of
 
     @tc.function
     def block(x: Any, scale: Any, shift: Any, y: Any, row: Any) -> Any:
@@ -95,9 +96,9 @@ def _normalization(problem: Problem, own: Mapping) -> Function:
             if row + i < m and j < n:
                 value = held[i, j] * factor[i]
                 if scale:
-                    value *= scale[0][j].to(wide)
+                    value *= scale[0][parameter_of(row + i, j)].to(wide)
                 if shift:
-                    value += shift[0][j].to(wide)
+                    value += shift[0][parameter_of(row + i, j)].to(wide)
                 y[row + i, j] = value.to(dtype)
 
     return block

@@ -4,6 +4,7 @@ problem.py is what is computed, plan.py how. Each other file is an algorithm:
 
 lines    along the innermost axis, by a block's workers together
 ranges   of few long lines, which are cut, by a program
+look_back  of few long lines on a GPU, in one pass
 serial   each worker by itself, along any axis
 """
 
@@ -15,7 +16,8 @@ from typing import Any
 import taskc as tc
 from taskc import DType, KernelDefinition, Machine, ProgramDefinition, f32
 from taskc.kernels.scans.lines import lines
-from taskc.kernels.scans.plan import Lines, Plan, Ranges, Serial, candidates
+from taskc.kernels.scans.look_back import look_back
+from taskc.kernels.scans.plan import Lines, LookBack, Plan, Ranges, Serial, candidates
 from taskc.kernels.scans.problem import Problem, problem_of
 from taskc.kernels.scans.ranges import ranges
 from taskc.kernels.scans.serial import serial
@@ -23,7 +25,7 @@ from taskc.tune.choose import choose
 from taskc.tune.remembered import remembered
 from taskc.tune.space import Operator
 
-__all__ = ["Lines", "Problem", "Ranges", "Serial", "build", "cumprod", "cumsum"]
+__all__ = ["Lines", "LookBack", "Problem", "Ranges", "Serial", "build", "cumprod", "cumsum"]
 
 
 def cumsum(
@@ -74,6 +76,8 @@ def build(
             return lines(problem, plan.own)
         case Ranges():
             return ranges(problem, plan)
+        case LookBack():
+            return look_back(problem, plan)
 
 
-SCAN = Operator("scan", candidates, build, (Serial, Lines, Ranges))
+SCAN = Operator("scan", candidates, build, (Serial, Lines, Ranges, LookBack))

@@ -25,6 +25,8 @@ class Serial:
         """As long as memory takes for each element twice, and where lines lie along vectors each lane for itself."""
         outer, along, inner = map(_size, problem.given.shape)
         seconds = _seconds(problem, machine)
+        if not machine.is_processor:  # few lines are few workers
+            seconds /= min(1, max(1, outer * inner) / (GPU.block_workers * _fewest(machine)))
         if inner > 1 or along == 1:
             return seconds
         if not machine.is_processor:
@@ -92,7 +94,34 @@ class Ranges:
                     yield replace(self, ranges=ranges, chunks=chunks)
 
 
-Plan = Serial | Lines | Ranges
+WARP = 32
+ROW = 4 * WARP  # elements of a warp, four of each lane
+
+
+@dataclass(frozen=True, slots=True)
+class LookBack:
+    """A block of `warps`, each with so many `rows` of four elements a lane, of a GPU."""
+
+    warps: int
+    rows: int
+
+    @property
+    def size(self) -> int:
+        return self.warps * self.rows * ROW
+
+    def cost(self, problem: Problem, machine: Machine) -> float:
+        """As long as memory takes for each element twice, behind a kernel that clears the words."""
+        outer, along = map(_size, problem.given.shape[:2])
+        busy = min(1, max(1, outer) * along / self.size / _fewest(machine))
+        return _seconds(problem, machine) / busy + GPU.next_kernel_cycles / GPU.cycles_per_second
+
+    def variations(self, problem: Problem, machine: Machine) -> Iterator[LookBack]:
+        for warps in (4, 8, 16):
+            for rows in (2, 4, 8):
+                yield LookBack(warps, rows)
+
+
+Plan = Serial | Lines | Ranges | LookBack
 
 
 def candidates(problem: Problem, machine: Machine) -> Iterator[Plan]:
@@ -102,6 +131,7 @@ def candidates(problem: Problem, machine: Machine) -> Iterator[Plan]:
         own = _walkers(problem, machine, 8 if machine.is_processor else GPU.block_workers)
         yield Lines(own)
         yield from _ranges(problem, own, machine)
+        yield from _look_back(problem, machine)
     yield Serial(owners_of_boxes((outer, inner), wide, machine, accesses=1))
 
 
@@ -128,6 +158,16 @@ def _ranges(problem: Problem, own: Mapping, machine: Machine) -> Iterator[Ranges
     most = min(ceil(wanted / outer), along // (4 * step))
     if most > 1:
         yield Ranges(own, most)
+
+
+def _look_back(problem: Problem, machine: Machine) -> Iterator[LookBack]:
+    """Of lines so long that each has several groups of blocks, in sums that fit in half a word."""
+    outer, along, _ = problem.given.shape
+    if machine.is_processor or not isinstance(outer, int) or not isinstance(along, int):
+        return
+    plan = LookBack(8, 4)
+    if problem.wide.nbytes == 4 and 0 < outer <= _fewest(machine) and along > 8 * plan.size:
+        yield plan
 
 
 def _seconds(problem: Problem, machine: Machine) -> float:

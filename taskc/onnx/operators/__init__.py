@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextvars import Context
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from typing import Any, TypeAlias, cast
 
@@ -31,7 +31,7 @@ from taskc.ir.text_rules import identifier
 from taskc.ir.types import from_numpy
 from taskc.lang.sizes import Dimension, Size
 from taskc.lang.tracing import TensorHandle
-from taskc.onnx.graph import Array, Graph, Node
+from taskc.onnx.graph import Array, Node
 from taskc.onnx.operators.blocked import Blocked
 
 # Elements that are known are integers of Python or sizes (`tc.dim` and what is computed from them) where an array is of
@@ -60,7 +60,7 @@ class Counted:
 Held: TypeAlias = "Tensor | Blocked | Counted"
 Made: TypeAlias = "Held | tuple[Held | None, ...]"
 Builder: TypeAlias = "Callable[[Call], Made]"
-Inline: TypeAlias = "Callable[[Graph, Sequence[Tensor]], tuple[Tensor, ...]]"
+Inline: TypeAlias = "Callable[..., tuple[Tensor, ...]]"
 
 FEW = 1 << 14  # elements that Python computes
 
@@ -72,6 +72,10 @@ _OBJECTS = {
 
 class NeedsKernelError(Exception):
     """What was to be computed by Python is more than shape arithmetic."""
+
+
+class UnrolledError(Exception):
+    """A loop can't be one of the program: the model is traced again, with each of its turns built for itself."""
 
 
 class DataError(CompileError):
@@ -101,9 +105,11 @@ class CountError(CompileError):
 class Call:
     """A node with its inputs.
 
-    inline     builds the nodes of a graph in one of its attributes, given that graph's inputs
+    inline     builds the nodes of a graph in one of its attributes, given that graph's inputs, for one of so many turns
     by_python  all inputs are few known integers, and Python computes with them
     late       the names of what isn't decided while the model is traced, though it might be
+    turns      how often loops around it have it done
+    unrolled   the loops, by the identity of their nodes, whose turns are each built for itself
     """
 
     node: Node
@@ -111,6 +117,8 @@ class Call:
     inline: Inline
     by_python: bool = False
     late: frozenset[str] = frozenset()
+    turns: int = 1
+    unrolled: set[int] = field(default_factory=set)
 
     def attribute(self, name: str, default: Any = None) -> Any:
         """What the model says, or ONNX's default, or this one."""

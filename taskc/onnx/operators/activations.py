@@ -19,7 +19,7 @@ _FUNCTIONS: dict[str, tuple[Function, float | None, float | None]] = {
     "relu": (lambda x, alpha, beta: max(x, 0), None, None),
     "scaledtanh": (lambda x, alpha, beta: alpha * tc.tanh(beta * x), 1.0, 1.0),
     "sigmoid": (lambda x, alpha, beta: tc.sigmoid(x), None, None),
-    "softplus": (lambda x, alpha, beta: max(x, 0) + tc.log1p(tc.exp(-abs(x))), None, None),
+    "softplus": (lambda x, alpha, beta: tc.softplus(x), None, None),
     "softsign": (lambda x, alpha, beta: x / (1 + abs(x)), None, None),
     "tanh": (lambda x, alpha, beta: tc.tanh(x), None, None),
     "thresholdedrelu": (lambda x, alpha, beta: x if x >= alpha else 0, 1.0, None),

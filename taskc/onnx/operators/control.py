@@ -8,6 +8,7 @@ tensors of the same types whatever happens. How many parts a loop stacks up has 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -15,12 +16,22 @@ import numpy as np
 import taskc as tc
 from taskc import CompileError, TensorType, boolean
 from taskc.lang.tracing import TensorHandle
-from taskc.onnx.operators import Call, DataError, Made, Tensor, dtype_of, handle_of, operator
+from taskc.onnx.operators import (
+    Call,
+    DataError,
+    Made,
+    Tensor,
+    UnrolledError,
+    dtype_of,
+    handle_of,
+    operator,
+)
 from taskc.onnx.operators.common import are_equal, axis_of, spliced
 from taskc.onnx.operators.movement import joined
 from taskc.onnx.operators.shapes import with_shape
 
 _MOST_STEPS = 4096
+_MOST_NESTED = 16  # turns of loops within each other that are each built for itself
 
 
 @operator("If")
@@ -61,6 +72,13 @@ def loop(call: Call) -> Made:
             )
     kept: list[list[Tensor]] = [[] for _ in body.outputs[1 + len(state) :]]
     limit = None if most is None else call.number(call.integers(0)[0], "the number of its steps")
+    turns = 1 if limit is None else max(1, limit)
+    if call.turns > 1 and call.turns * turns > _MOST_NESTED and id(call.node) not in call.unrolled:
+        try:
+            return _turns(call, body, most, goes_on, state, np.array(0), turns)
+        except CompileError as error:  # a turn needs its number, or makes another type, or parts
+            call.unrolled.add(id(call.node))
+            raise UnrolledError from error
     step = 0
     while limit is None or step < limit:
         if isinstance(goes_on, TensorHandle):
@@ -69,7 +87,7 @@ def loop(call: Call) -> Made:
             break
         if step == _MOST_STEPS:
             raise call.node.error(f"it has more than {_MOST_STEPS} steps")
-        made = call.inline(body, (np.array(step, np.int64), goes_on, *state))
+        made = call.inline(body, (np.array(step, np.int64), goes_on, *state), turns)
         goes_on, state, parts = made[0], [*made[1 : 1 + len(state)]], made[1 + len(state) :]
         for tensors, part in zip(kept, parts, strict=True):
             tensors.append(part)
@@ -78,9 +96,15 @@ def loop(call: Call) -> Made:
 
 
 def _turns(
-    call: Call, body: Any, most: Tensor | None, goes_on: Tensor, given: Sequence[Tensor], first: Any
+    call: Call,
+    body: Any,
+    most: Tensor | None,
+    goes_on: Tensor,
+    given: Sequence[Tensor],
+    first: Any,
+    turns: int = 1,
 ) -> Made:
-    """The turns from the first one on, as many as are seen when it runs."""
+    """The turns from the first one on, as many as are seen when it runs; `turns` where that is known."""
     stacked = call.node.outputs[len(given) :]
     if any(stacked):
         raise call.node.error(
@@ -92,7 +116,8 @@ def _turns(
     flag = cast("TensorHandle", tc.empty(TensorType(boolean, ())))
     _set_flag(flag, _scalar(goes_on), count, limit)
     for _ in tc.steps_while(flag):
-        goes_on, *made = call.inline(body, (count, flag, *state))
+        # There is no turn where the condition doesn't hold.
+        goes_on, *made = call.inline(body, (count, np.array(True), *state), turns)
         goes_on = _carried(_scalar(goes_on))
         _change(call, state, made[: len(state)])
         following = tc.compute((), lambda: count[()] + 1, name="count")
@@ -267,9 +292,7 @@ def _stacked(call: Call, parts: Sequence[Tensor], axis: int) -> Tensor:
         if not all(are_equal(one, other) for one, other in zip(part.shape, first, strict=True)):
             raise call.node.error("its steps make tensors of different shapes")
     shape = (*first[:place], 1, *first[place:])
-    value = joined([with_shape(handle_of(part), shape) for part in parts], place, 0)
-    made = tc.compute(
-        (*first[:place], len(parts), *first[place:]), lambda *at: value(at), name="steps"
-    )
+    single = [with_shape(handle_of(part), shape) for part in parts]
+    made = joined(single, place, partial(tc.compute, name="steps"))
     assert isinstance(made, TensorHandle)
     return made

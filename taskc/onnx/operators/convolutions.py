@@ -199,7 +199,7 @@ def conv_transpose(call: Call) -> Tensor:
     images, w, b = call.tensor(0), call.given(1), _bias(call)
     extents = spatial(call, images.shape)
     windows, results = _transposed_windows(call, extents, taps_of(call, w))
-    if len(extents) == 3 or not tc.machine().is_processor:
+    if not tc.machine().is_processor:
         return _spread_out(call, images, handle_of(w), b, windows, results)
     axes = zip(
         results,
@@ -214,7 +214,7 @@ def conv_transpose(call: Call) -> Tensor:
         result - ((extent - 1) * stride + covered - before - behind)
         for result, extent, stride, covered, before, behind in axes
     ]
-    padding = (0, *more)[-2:]
+    padding = more[0] if len(more) == 1 else tuple(more)
     return convolved(call, images, w, b, windows, transposed=True, output_padding=padding)
 
 

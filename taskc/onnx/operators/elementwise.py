@@ -59,11 +59,6 @@ def _of_all(call: Call, expression: Callable[..., Any], dtype: DType | None = No
     return elementwise(call, expression, inputs, dtype)
 
 
-@tc.function
-def softplus(x):
-    return max(x, 0) + tc.log1p(tc.exp(-abs(x)))
-
-
 _PLAIN: dict[str, Callable[..., Any]] = {
     "Abs": lambda x: abs(x),
     "Acos": lambda x: tc.acos(x),
@@ -85,7 +80,7 @@ _PLAIN: dict[str, Callable[..., Any]] = {
     "Floor": lambda x: tc.floor(x),
     "HardSwish": lambda x: x * max(0, min(1, x / 6 + 0.5)),
     "Log": lambda x: tc.log(x),
-    "Mish": lambda x: x * tc.tanh(softplus(x)),
+    "Mish": lambda x: tc.mish(x),
     "Mul": lambda a, b: a * b,
     "Neg": lambda x: -x,
     "PRelu": lambda x, slope: x if x >= 0 else x * slope,
@@ -96,7 +91,7 @@ _PLAIN: dict[str, Callable[..., Any]] = {
     "Sign": lambda x: tc.sign(x),
     "Sin": lambda x: tc.sin(x),
     "Sinh": lambda x: tc.sinh(x),
-    "Softplus": lambda x: softplus(x),
+    "Softplus": lambda x: tc.softplus(x),
     "Softsign": lambda x: x / (1 + abs(x)),
     "Sqrt": lambda x: tc.sqrt(x),
     "Sub": lambda a, b: a - b,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import taskc as tc
@@ -51,6 +51,8 @@ def tile(call: Call) -> Made:
 
 # Parts and wholes.
 
+_MOST_JOINED = 16  # tensors that one computation reads
+
 
 @operator("Concat")
 def concat(call: Call) -> Made:
@@ -64,22 +66,32 @@ def concat(call: Call) -> Made:
             raise call.node.error(f"{shape} and {[*part.shape]} can't be joined along axis {axis}")
         shape[axis] = shape[axis] + part.shape[axis]
     kept = [part for part in parts if not are_equal(part.shape[axis], 0)] or parts[:1]
-    value = joined(kept, axis, 0)
-    return call.compute(shape, lambda *at: value(at))
+    return joined(kept, axis, call.compute)
 
 
 def _without(shape: Sequence[Any], axis: int) -> list[Any]:
     return [*shape[:axis], *shape[axis + 1 :]]
 
 
-def joined(parts: Sequence[Any], axis: int, start: Any) -> Any:
+def joined(parts: Sequence[Any], axis: int, compute: Callable[..., Any]) -> Any:
+    """Tensors one after another along an axis; where they are many, groups of them first."""
+    while len(parts) > _MOST_JOINED:
+        groups = [parts[n : n + _MOST_JOINED] for n in range(0, len(parts), _MOST_JOINED)]
+        parts = [joined(group, axis, compute) for group in groups]
+    extent = sum(part.shape[axis] for part in parts)
+    value = _one_of(parts, axis, 0)
+    shape = (*parts[0].shape[:axis], extent, *parts[0].shape[axis + 1 :])
+    return compute(shape, lambda *at: value(at))
+
+
+def _one_of(parts: Sequence[Any], axis: int, start: Any) -> Any:
     """The element of some tensors one after another, of which the first starts there."""
     if len(parts) == 1:
         (part,) = parts
         return tc.function(lambda at: part[spliced(at, axis, axis + 1, (at[axis] - start,))])
     middle = len(parts) // 2
     bound = start + sum(part.shape[axis] for part in parts[:middle])
-    before, behind = joined(parts[:middle], axis, start), joined(parts[middle:], axis, bound)
+    before, behind = _one_of(parts[:middle], axis, start), _one_of(parts[middle:], axis, bound)
     return tc.function(lambda at: before(at) if at[axis] < bound else behind(at))
 
 

@@ -12,6 +12,7 @@ then nobody reads what a step before has left there.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeAlias
@@ -35,17 +36,18 @@ def map_bodies(program: Program, change: Callable[[Program], Program]) -> Progra
     """The program with the bodies of its steps, but not of those in them, as `change` makes them."""
     steps: list[Step] = []
     calls = Calls(program)
+    naming = _naming(calls, program.calls)
     for step in program.calls:
-        bodies = [change(_as_program(calls, step, body)).calls for body in bodies_of(step)]
+        bodies = [change(_as_program(calls, naming, step, body)).calls for body in bodies_of(step)]
         steps.append(with_bodies(step, bodies))
     if all(made is before for made, before in zip(steps, program.calls, strict=True)):
         return program
     return replace(program, calls=tuple(steps))
 
 
-def _as_program(calls: Calls, step: Step, body: Body) -> Program:
+def _as_program(calls: Calls, naming: Counter[Tensor], step: Step, body: Body) -> Program:
     program = calls.program
-    own = _own(calls, program.calls, step, body)
+    own = _own(calls, naming, step, body)
     kept = [tensor for tensor in program.temporaries if tensor not in own]
     named = tensors_named(body)
     number = (step.variable,) if isinstance(step, Loop) else ()
@@ -59,19 +61,25 @@ def _as_program(calls: Calls, step: Step, body: Body) -> Program:
     )
 
 
-def _own(calls: Calls, steps: Sequence[Step], step: Step, body: Body) -> set[Tensor]:
-    """The temporaries of a body of a step, which is one of these steps."""
+def _naming(calls: Calls, steps: Sequence[Step]) -> Counter[Tensor]:
+    """How many of these steps name each memory."""
+    return Counter(tensor for step in steps for tensor in calls.reads(step) | calls.writes(step))
+
+
+def _own(calls: Calls, naming: Counter[Tensor], step: Step, body: Body) -> set[Tensor]:
+    """The temporaries of a body of a step; `naming` is of the steps that it is one of."""
     found: set[Tensor] = set()
     touched: set[Tensor] = set()
+    inside = _naming(calls, body) if any(map(bodies_of, body)) else Counter()
     for inner in body:
         if isinstance(inner, Call):
             found |= _written_whole(calls, inner) - touched
         for deeper in bodies_of(inner):
-            found |= _own(calls, body, inner, deeper)
+            found |= _own(calls, inside, inner, deeper)
         touched |= calls.reads(inner) | calls.writes(inner)
     # What a condition says was written before the step, and so is none of these.
-    others = [other for other in steps if other is not step]
-    return found.difference(*map(calls.reads, others), *map(calls.writes, others))
+    named = calls.reads(step) | calls.writes(step)
+    return {tensor for tensor in found if naming[tensor] == (tensor in named)}
 
 
 def _written_whole(calls: Calls, call: Call) -> set[Tensor]:

@@ -23,9 +23,8 @@ from taskc.ir.rewrite import map_children, replace_tensors, substitute, walk
 from taskc.passes.programs.calls import Calls, Joined, computation_of, is_free_computation, name_of
 from taskc.passes.programs.indices import seen_in
 from taskc.passes.programs.proving import computation_problem
-from taskc.passes.programs.work import elements_of, is_worth, operations_of, size_of
+from taskc.passes.programs.work import elements_of, is_small, is_worth, operations_of
 
-_MOST_PARTS = 1500  # of an expression's text
 _MOST_INPUTS = 24
 
 
@@ -67,9 +66,12 @@ class _Producer:
         self.calls.put(self.position, None)
 
     def reaches(self, reader: int, made: Tensor) -> bool:
-        """Its inputs still are what they were where it would be computed."""
+        """Its inputs still are what they were where it would be computed, and are few."""
+        call = self.calls.call(reader)
         return (
-            is_free_computation(self.calls.call(reader))
+            call is not None
+            and is_free_computation(call)
+            and len(call.arguments) <= 2 * _MOST_INPUTS
             and reader > self.position
             and self.calls.may_move(self.position, reader, made)
             and not self.calls.disturbs(reader, self.position, made)
@@ -107,7 +109,7 @@ class _Producer:
                     return None
         offsets = {item: self.calls.view(given).offset for item, given in read.items()}
         merged = elements.put_into(consumer.value, offsets, made)
-        if size_of(merged) > _MOST_PARTS or len(joined.parameters()) > _MOST_INPUTS:
+        if not is_small(merged) or len(joined.parameters()) > _MOST_INPUTS:
             return None
         fused = replace(
             consumer,

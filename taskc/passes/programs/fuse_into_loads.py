@@ -26,9 +26,7 @@ from taskc.passes.programs.indices import seen_in
 from taskc.passes.programs.pairs import Pairs, UnfusedError, is_fusible_kernel
 from taskc.passes.programs.program_sizes import over_program_sizes
 from taskc.passes.programs.reads import reads_of
-from taskc.passes.programs.work import elements_of, is_worth, operations_of, size_of
-
-_MOST_PARTS = 1500  # of the text of a value that is read
+from taskc.passes.programs.work import elements_of, is_small, is_worth, operations_of
 
 
 def fuse_into_loads(program: Program, lanes: int = 16) -> Program:
@@ -159,6 +157,6 @@ class _Prologue:
         if at is None:
             raise UnfusedError("its shape is another one, by more than constants")
         value = substitute(self.value, dict(zip(self.computation.variables, at, strict=True)))
-        if size_of(value) > _MOST_PARTS:
+        if not is_small(value):
             raise UnfusedError("what would be read has too many parts")
         return value

@@ -37,9 +37,7 @@ from taskc.passes.programs.fusion_cost import is_worth_fusing
 from taskc.passes.programs.indices import Indices, bijection, is_same_number, seen_in
 from taskc.passes.programs.pairs import Pairs, UnfusedError, is_fusible_kernel
 from taskc.passes.programs.program_sizes import over_program_sizes
-from taskc.passes.programs.work import size_of
-
-_MOST_PARTS = 1500  # of the text of what is stored
+from taskc.passes.programs.work import is_small
 
 
 def fuse_into_stores(program: Program, lanes: int = 16) -> Program:
@@ -222,7 +220,7 @@ class _Epilogue:
         is_stored_alike = self.output in self.as_stored
         if not places and (not is_stored_alike or any(node in variables for node in walk(made))):
             raise UnfusedError("its shape is another one, by more than constants")
-        if size_of(made) > _MOST_PARTS:
+        if not is_small(made):
             raise UnfusedError("what would be stored has too many parts")
         if is_stored_alike:
             return self.as_stored[self.output], at, made

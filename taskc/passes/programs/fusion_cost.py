@@ -61,8 +61,9 @@ def _cost(kernel: Kernel, lanes: int) -> float:
 
 def _of_element(computation: Computation, lanes: int) -> float:
     """One element of a computation by itself, whose lanes go along its last axis."""
-    last = computation.variables[-1]
-    weigh = _Weigh({last: tuple(range(lanes))}, {last}, lanes, Facts.empty())
+    last = computation.variables[-1:]  # none of a single number
+    offsets = dict.fromkeys(last, tuple(range(lanes)))
+    weigh = _Weigh(offsets, set(last), lanes, Facts.empty())
     # Reads along other axes are turned in squares, or shared by neighbours.
     return 1 + weigh.value(computation.value, most=2 * _SHUFFLED)
 

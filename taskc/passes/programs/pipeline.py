@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from taskc.ir.depth import deeply
 from taskc.ir.program import Program
 from taskc.passes.programs.blocks import Machine
 from taskc.passes.programs.bodies import map_bodies
@@ -54,12 +55,14 @@ def _nothing(point: Any, program: Program) -> Program:
     return program
 
 
+@deeply
 def fused_program(program: Program, machine: Machine, others: Between = _nothing) -> Program:
     """The program as it is fused for a machine; `others` are as in `lower_program`."""
     lanes = machine.lanes if machine.is_processor else 0
     return others("fused", fused(others("traced", program), lanes))
 
 
+@deeply
 def lower_program(program: Program, machine: Machine, others: Between = _nothing) -> Program:
     """A program of kernels alone, for a machine.
 

@@ -23,6 +23,9 @@ _CACHED = (
 )  # bytes that stay in a core's caches between two kernels, where a byte takes an operation
 _CALL = 5_000  # operations in the time that a call more takes
 TYPICAL_SIZE = 512
+# Of a fused expression. A step of fusion goes over all of it: a chain takes time for its length times the levels.
+_MOST_PARTS = 1500
+_MOST_LEVELS = 128
 _SIMPLE = frozenset({"-", "not", "~", "abs", "floor", "ceil", "trunc", "isnan"}) | BIT_COUNTS
 _DIVISIONS = frozenset({"/", "//", "%"})
 
@@ -35,22 +38,30 @@ def operations_of(value: Expression) -> int:
 def operations_of_node(node: Expression) -> int:
     match node:
         case ir.Unary():
-            return 1 if node.operator in _SIMPLE else 16
+            return 1 if node.operator in _SIMPLE else 24
         case ir.Binary():
             if node.operator in _DIVISIONS:
                 return 4
-            return 16 if node.operator in ("pow", "atan2") else 1
+            return 24 if node.operator in ("pow", "atan2") else 1
         case ir.Constant() | Variable():
             return 0
     return 1
 
 
-def size_of(value: Expression) -> int:
-    """The parts of an expression, those that it has several times as often: the size of its text."""
-    sizes: dict[int, int] = {}
+def is_small(value: Expression) -> bool:
+    """Whether an expression is no larger than a fused one may be: what would be larger stays several kernels.
+
+    Parts that it has several times count as often: it is the size of its text.
+    """
+    sizes: dict[int, tuple[int, int]] = {}
     for node in operands_first(value):
-        sizes[id(node)] = 1 + sum([sizes[id(part)] for part in expressions(node)])
-    return sizes[id(value)]
+        parts, levels = 1, 0
+        for part in expressions(node):
+            more, below = sizes[id(part)]
+            parts, levels = parts + more, max(levels, below)
+        sizes[id(node)] = parts, levels + 1
+    parts, levels = sizes[id(value)]
+    return parts <= _MOST_PARTS and levels <= _MOST_LEVELS
 
 
 def elements_of(shape: Sequence[int | Expression]) -> int:

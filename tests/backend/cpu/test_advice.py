@@ -58,6 +58,7 @@ def make_product(m: Any, n: Any, k: Any, own: Mapping, dtype: Any = f32) -> Kern
     return product
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("target", ["avx512", "avx2", "neon"])
 @pytest.mark.parametrize("dtype", [f32, f64])
 def test_a_tile_that_does_not_fit(target: str, dtype: Any) -> None:

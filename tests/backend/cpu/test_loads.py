@@ -9,7 +9,7 @@ import pytest
 
 import taskc as tc
 from taskc import DType, f32, f64, i8, spatial
-from taskc.backend.cpu.compile import llvm_text
+from taskc.backend.cpu.compile import assembly_of, llvm_text
 from taskc.passes.pipeline import lower
 from tests.backend.cpu.processors import NAMES, loaded_for, processor
 
@@ -75,3 +75,45 @@ def test_a_condition_of_all_lanes_guards_loads_of_any_stride(
     np.testing.assert_array_equal(y[:30, :40], x[..., 0])
     assert not y[30:].any()
     assert not y[:, 40:].any()
+
+
+N = tc.dim("n")
+
+
+@tc.kernel(workers=1)
+def sorted_by_insertion(a: tc.inout[f64[N]]):
+    for _ in spatial(1):
+        for i in range(1, N):
+            value, j = a[i], i
+            while 0 < j < N and not (a[j - 1] <= value or a[j - 1] != a[j - 1]):
+                a[j] = a[j - 1]
+                j -= 1
+            if 0 <= j < N and (j == 0 or a[j - 1] <= value):
+                a[j] = value
+
+
+@tc.kernel(workers=1)
+def folded(a: f64[N], b: f64[N], y: tc.out[f64[1]]):
+    for _ in spatial(1):
+        total = f64(0)
+        for i in range(N):
+            total += a[i] * b[i]
+        y[0] = total
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_conditions_of_one_worker_jump_over_what_they_need_not_read(name: str) -> None:
+    a = np.random.default_rng(0).random(40)
+    expected = np.sort(a)
+    loaded_for(sorted_by_insertion.ir, name).run([a], {sorted_by_insertion.ir.dimensions[0]: 40})
+    np.testing.assert_array_equal(a, expected)
+    which = processor(name)
+    text, _ = llvm_text(lower(replace(sorted_by_insertion.ir, target=which.target)), which)
+    assert "ptr @nowhere" not in text
+
+
+def test_sums_of_one_worker_are_unrolled() -> None:
+    """As many turns as LLVM likes, and what is left; a vector's are its author's."""
+    which = processor(NAMES[0])
+    text = assembly_of(lower(replace(folded.ir, target=which.target)), which)
+    assert text.count("fmadd") > 3

@@ -105,6 +105,7 @@ def in_parts(monkeypatch: pytest.MonkeyPatch, kernel: tc.Kernel, turns: int) -> 
     return Loaded(lean, compile_kernel(lean, host()))
 
 
+@pytest.mark.each_value(2)
 @pytest.mark.parametrize("turns", [1, 2, 3, 1 << 62])
 @pytest.mark.parametrize("number", range(len(CASES)))
 def test_a_loop_in_parts_ends_where_pythons_does(

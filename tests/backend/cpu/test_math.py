@@ -111,6 +111,7 @@ def same(a: float, b: float) -> bool:
     return (a != a and b != b) or (a == b and np.signbit(a) == np.signbit(b))
 
 
+@pytest.mark.each_value(2)
 @pytest.mark.parametrize("dtype", [f32, f64], ids=str)
 @pytest.mark.parametrize("name", sorted(MATH_FUNCTIONS))
 def test_every_width_has_the_same_bits(name: str, dtype: DType) -> None:

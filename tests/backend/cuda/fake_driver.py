@@ -24,6 +24,7 @@ from tests.backend.cuda.tensor_map_rules import broken_rules
 SUCCESS = real.CUresult.CUDA_SUCCESS
 INVALID_VALUE = real.CUresult.CUDA_ERROR_INVALID_VALUE
 ILLEGAL_ADDRESS = real.CUresult.CUDA_ERROR_ILLEGAL_ADDRESS
+LAUNCH_FAILED = real.CUresult.CUDA_ERROR_LAUNCH_FAILED
 NO_DEVICE = real.CUresult.CUDA_ERROR_NO_DEVICE
 NOT_READY = real.CUresult.CUDA_ERROR_NOT_READY
 ISOLATED = real.CUresult.CUDA_ERROR_STREAM_CAPTURE_ISOLATION
@@ -34,7 +35,7 @@ CLUSTER_SIZE = real.CUresult.CUDA_ERROR_INVALID_CLUSTER_SIZE
 # A kernel that has failed takes its context with it: every later call in it gives the same error.
 STICKY = (
     ILLEGAL_ADDRESS,
-    real.CUresult.CUDA_ERROR_LAUNCH_FAILED,
+    LAUNCH_FAILED,
     real.CUresult.CUDA_ERROR_LAUNCH_TIMEOUT,
     real.CUresult.CUDA_ERROR_ASSERT,
     real.CUresult.CUDA_ERROR_MISALIGNED_ADDRESS,
@@ -49,6 +50,7 @@ _ASKED = {
     (8, 7): 163 << 10,
     (8, 9): 99 << 10,
     (9, 0): 227 << 10,
+    (12, 0): 99 << 10,
 }
 _THREADS, _CLUSTER, _BLOCKS = 1024, 8, (1 << 31) - 1
 
@@ -105,13 +107,14 @@ class FakeDriver:
         shared: int | None = None,
         has_pools: bool = True,
         resident: int = 2,
+        processors: int = 132,
     ) -> None:
         self.version, self.devices = version, devices
         shared = _ASKED.get(capability, _UNASKED) if shared is None else shared
         self.attributes = {
             _ATTRIBUTES.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: capability[0],
             _ATTRIBUTES.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR: capability[1],
-            _ATTRIBUTES.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT: 132,
+            _ATTRIBUTES.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT: processors,
             _ATTRIBUTES.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN: shared,
             _ATTRIBUTES.CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE: 50 << 20,
             _ATTRIBUTES.CU_DEVICE_ATTRIBUTE_CLOCK_RATE: 1_000_000,

@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from taskc.backend.cuda import watchdog
 from taskc.backend.cuda.compiled import TensorMap, count
 from taskc.backend.cuda.emit import emit
 from taskc.backend.cuda.prelude import prelude_text
@@ -67,7 +68,7 @@ class Runnable:
         source = self.source
         sizes = dimensions_of(self.kernel, given)
         kept: list[Any] = []
-        status = np.zeros(1, np.uint32)
+        status, hang = np.zeros(1, np.uint32), np.zeros(watchdog.WORDS, np.uint32)
         for argument in source.arguments:
             value = values[argument.number] if argument.kind in ("tensor", "scalar") else None
             match argument.kind:
@@ -87,11 +88,18 @@ class Runnable:
                     kept.append(np.array(self.arrivals.ctypes.data, np.uint64))
                 case "status":
                     kept.append(np.array(status.ctypes.data, np.uint64))
+                case "hang":
+                    kept.append(np.array(hang.ctypes.data, np.uint64))
         pointers = (ctypes.c_void_p * max(len(kept), 1))(*(one.ctypes.data for one in kept))
         blocks = count(source.blocks, sizes, values)
         code = self.function(pointers, ctypes.c_longlong(blocks), source.threads, number)
         if code:
             said = _FAILURES.get(code) or self.wrong().decode()
+            said += (
+                "; " + watchdog.said_at(hang.ctypes.data, source.name, source.waits)
+                if hang[0]
+                else ""
+            )
             raise AssertionError(f"{source.name}: {said}")
         return int(status[0])
 
@@ -140,8 +148,9 @@ def build(kernels: Sequence[ir.Kernel]) -> list[Runnable]:
         together = "(int)blocks" if is_cooperative else str(source.cluster)
         types = [_argument_type(kernels[number], source, one) for one in source.arguments]
         passed = ", ".join(f"*({t}*)given[{i}]" for i, t in enumerate(types))
+        macros = "\n".join(one for one in source.macros if "WATCHED" in one)
         parts += [
-            f"namespace kernel_{number} {{\n{prelude_text(entries)}",
+            f"#undef WATCHED_NANOSECONDS\n{macros}\nnamespace kernel_{number} {{\n{prelude_text(entries)}",
             "\n".join(lines),
             f"\nstatic void with(void** given) {{ {source.name}({passed}); }}\n}}\n",
             f'extern "C" int launch_{number}(void** given, i64 blocks, int threads, u32 number) {{\n'
@@ -189,7 +198,7 @@ def _argument_type(kernel: ir.Kernel, source: Source, argument: Any) -> str:
             return f"{constant}{parameter.dtype}*"
         case "map":
             return "tc::TensorMap"
-        case "arrivals" | "status":
+        case "arrivals" | "status" | "hang":
             return "u32*"
     return str(argument.dtype)
 

@@ -10,7 +10,7 @@ from typing import Any
 from taskc.backend.cuda.compiled import Argument, Compiled
 from taskc.backend.cuda.source import Source
 from taskc.ir import nodes as ir
-from tests.backend.cuda.fake_driver import FakeDriver
+from tests.backend.cuda.fake_driver import LAUNCH_FAILED, FakeDriver, Refused
 from tests.backend.cuda.host import build
 
 _MAP_BYTES = 128
@@ -27,7 +27,11 @@ def compiler_of(fake: FakeDriver) -> Any:
 
         def launch(places: int, blocks: int, threads: int) -> None:
             given, count = ctypes.c_void_p(places), ctypes.c_longlong(blocks)
-            assert runnable.function(given, count, threads, 0) == 0
+            code = runnable.function(given, count, threads, 0)
+            if code and runnable.wrong() == b"a trap was met":
+                fake.lost = LAUNCH_FAILED
+                raise Refused(LAUNCH_FAILED)
+            assert code == 0
 
         sizes = [_MAP_BYTES if one.kind == "map" else 8 for one in source.arguments]
         with naming:
@@ -38,7 +42,7 @@ def compiler_of(fake: FakeDriver) -> Any:
             fake.roles[name] = [role_of(source, one, kernel) for one in source.arguments]
         return Compiled(
             name, source.arch, b"cubin", source.arguments, source.threads, source.shared,
-            source.blocks, source.cluster, source.maps, source.asserts,
+            source.blocks, source.cluster, source.maps, source.asserts, waits=source.waits,
         )  # fmt: skip
 
     return compile

@@ -2,7 +2,8 @@
 
     python -m tests.backend.cuda.rehearsal [what benchmarks/gpu.py takes]
 
-    REHEARSAL_BREAKS="hang:7 crash:12a"   rungs of --bring-up that hang, or kill their process
+    REHEARSAL_BREAKS="hang:7 crash:12a wait:9"
+        rungs of --bring-up that hang, that kill their process, or whose kernels wait for an arrival that never comes
 
 The driver is the fake one, and kernels are the emitted code, compiled for this machine's processor. torch, where it is
 installed, computes on the CPU, and is told that this is a GPU.
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import signal
 import sys
 import time
@@ -31,11 +33,13 @@ SMALL: dict[Any, Any] = {
     (2040, 2040, 136): (1784, 1784, 40),
     (4056, 4088, 136): (2040, 3192, 40),
     (16, 64, 57, 57, 128, 3, 2): (2, 64, 57, 57, 128, 3, 2),  # but for setmaxnreg
+    (12_800_000 - 37,): (128 * 40 - 37,),
 }
 ROOT = Path(__file__).parents[3]
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks"), str(ROOT / "examples")]
 
 from taskc.backend.cuda import api, target  # noqa: E402
+from tests.backend.cuda import host  # noqa: E402
 from tests.backend.cuda.fake_driver import FakeDriver  # noqa: E402
 from tests.backend.cuda.hosting import compiler_of  # noqa: E402
 
@@ -50,6 +54,12 @@ def main() -> int:
     api.load_driver = lambda: fake
     target.compiled = compiler_of(fake)
     gpu_cases.FAMILIES = tuple(map(small, gpu_cases.FAMILIES))
+    gpu_cases.LIBRARY = tuple(
+        [
+            replace(one, checks=tuple([SMALL.get(n, n) for n in one.checks]))
+            for one in gpu_cases.LIBRARY
+        ]
+    )
     import gpu_rungs  # which takes its sizes from the families
 
     if "--bring-up" not in sys.argv:  # they would take longer than all others
@@ -88,9 +98,28 @@ def broken_check(gpu_work: Any) -> None:
                 time.sleep(1000)
             case "crash":
                 os.kill(os.getpid(), signal.SIGSEGV)
+            case "wait":
+                wait_in_vain()
         return check({**job, "repeats": 1})
 
     gpu_work.check = breaking
+
+
+def wait_in_vain() -> None:
+    """The last mbarrier that a kernel sets up waits for one arrival more than come."""
+    plain = host.emit
+
+    def emit(kernel: Any) -> Any:
+        source = plain(kernel)
+        lines = list(source.lines)
+        for number, line in reversed([*enumerate(lines)]):
+            if "mbarrier_init(" in line.text:
+                text = re.sub(r", (\d+)u\)", lambda count: f", {int(count[1]) + 1}u)", line.text)
+                lines[number] = replace(line, text=text)
+                break
+        return replace(source, lines=tuple(lines))
+
+    host.emit = emit
 
 
 # --- torch -----------------------------------------------------------------------------------

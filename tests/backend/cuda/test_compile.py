@@ -352,3 +352,18 @@ def test_lines_are_those_of_python() -> None:
     assert found is not None
     source = (examples.FOLDER / "01_vector_add.py").read_text().splitlines()
     assert "x[start + i] + y[start + i]" in source[int(found[1]) - 1]
+
+
+@pytest.mark.parametrize("arch", ["sm_86", "sm_87", "sm_120a"])
+def test_newer_rows_compile_without_spills(arch: str) -> None:
+    """A product by mma.sync, and rows of reductions."""
+    machine = tc.machine(arch)
+    for kernel in (
+        library_matmul(300, 200, 130, dtype=bf16, total=f32, result=bf16, machine=machine),
+        softmax(33, 1000, dtype=f32, machine=machine),
+    ):
+        (made,) = compile_ahead(kernel, arch)
+        assert made.arch == arch
+        assert made.shared <= TARGETS[arch].shared_bytes
+        taken = made.resources
+        assert (taken.spill_stores, taken.spill_loads, taken.remarks) == (0, 0, ())

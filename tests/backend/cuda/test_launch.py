@@ -16,6 +16,8 @@ from taskc.backend.cuda.compiled import Argument, Compiled, Resources, TensorMap
 from taskc.errors import NOWHERE, Location
 from tests.backend.cuda.conftest import Start, array_at
 from tests.backend.cuda.fake_driver import INVALID_VALUE, FakeDriver
+from tests.backend.cuda.host import COMPILER
+from tests.backend.cuda.hosting import compiler_of
 from tests.backend.cuda.test_calls import make_add, numbers
 
 LOCATION = Location("a.py", 9, 4, 9, 12)
@@ -198,3 +200,28 @@ def test_a_kernel_for_a_newer_device_is_refused(
     assert str(caught.value) == (
         "fill() is written for sm_90a, and CUDA device 0, Fake GPU, runs code for sm_80"
     )
+
+
+@pytest.mark.parametrize("processors", [3, 132])
+def test_a_persistent_grid_has_as_many_blocks_as_the_device_has_processors(
+    start: Start, monkeypatch: pytest.MonkeyPatch, tmp_path: Any, processors: int
+) -> None:
+    """And its blocks take tiles that are as far apart: none is left out, none is computed twice."""
+    if COMPILER is None:
+        pytest.skip("there is no C++ compiler")
+    fake = start(processors=processors)
+    monkeypatch.setattr(target, "compiled", compiler_of(fake))
+    monkeypatch.setenv("TASKC_CACHE", str(tmp_path))
+    n = tc.dim("n")
+
+    @tc.kernel(workers=32)
+    def more(x: f32[n], y: tc.inout[f32[n]]):
+        for start in tc.tiles(n, by=32, persistent=True):
+            for i in spatial(32):
+                if start + i < n:
+                    y[start + i] = y[start + i] + x[start + i]
+
+    x, y = device.array(np.arange(330, dtype=np.float32)), device.array(np.ones(330, np.float32))
+    more(x, y)
+    np.testing.assert_array_equal(y.numpy(), 1 + np.arange(330))
+    assert fake.launches[-1]["grid"][0] == min(processors, 11)

@@ -189,3 +189,32 @@ def test_random_programs(first: int) -> None:
 @pytest.mark.parametrize("first", range(24, 1024, 50))
 def test_more_random_programs(first: int) -> None:
     check_programs(range(first, first + 50))
+
+
+def test_mbarriers_are_invalidated_before_they_are_set_up_again() -> None:
+    """Those of a ring that a loop around it allocates again, turn after turn."""
+    own = spatial(4, 8).repeat(2, 2)
+
+    @tc.kernel(workers=32)
+    def summed(a: f32[3, 8, 24], b: f32[3, 24, 16], c: tc.out[f32[8, 16]]):
+        for row, col in tc.tiles((8, 16), by=(8, 16)):
+            acc = tc.tile(f32, own, 0)
+            for part in range(3):
+                for p in tc.pipeline(24, by=8, stages=2, transport="tma"):
+                    sa = tc.load(a[part, row : row + 8, p : p + 8])
+                    sb = tc.load(b[part, p : p + 8, col : col + 16])
+                    for q in range(8):
+                        for i, j in own:
+                            acc[i, j] += sa[i, q] * sb[q, j]
+            tc.store(c[row : row + 8, col : col + 16], acc)
+
+    (runnable,) = host.build([lower(replace(summed.ir, target="sm_90a"))])
+    text = runnable.source.text()
+    assert "tc::mbarrier_forget(" in text
+    random = np.random.default_rng(0)
+    a = random.integers(-4, 5, (3, 8, 24)).astype(np.float32)
+    b = random.integers(-4, 5, (3, 24, 16)).astype(np.float32)
+    for number in range(3):
+        c = np.zeros((8, 16), np.float32)
+        assert runnable.run([a, b, c], number) == 0
+        np.testing.assert_array_equal(c, np.einsum("pik,pkj->ij", a, b))

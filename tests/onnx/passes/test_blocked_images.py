@@ -87,6 +87,7 @@ def test_a_residual_block_has_one_kernel_a_convolution(channels: int) -> None:
 
 
 # What fills up a block must stay zeros for the convolution behind: of 0 these make one half, and minus infinity.
+@pytest.mark.each_value
 @pytest.mark.parametrize("operator", ["Sigmoid", "Log"])
 @pytest.mark.parametrize("channels", [16, 20])
 def test_elements_are_computed_in_blocks(operator: str, channels: int) -> None:

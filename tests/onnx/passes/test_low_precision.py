@@ -41,6 +41,7 @@ def of_one_node(
     )
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("has_instruction", [False, True])
 @pytest.mark.parametrize(
     "shapes", [((5, 33), (33, 47)), ((2, 3, 64), (64, 16)), ((7,), (7, 1)), ((1, 1), (1, 1)), ((0, 3), (3, 5)),

@@ -130,6 +130,7 @@ def test_a_gemm_of_bytes(turned: int) -> None:
     assert "Gemm" not in network.check()
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("group", [1, 3])
 @pytest.mark.parametrize("zero", [0, 100])
 def test_a_convolution_of_bytes(zero: int, group: int) -> None:
@@ -204,6 +205,7 @@ def test_lookalikes_stay_as_they_are(name: str) -> None:
     assert not {"MatMulInteger", "ConvInteger"} & {*found}
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("channels", [16, 20])
 @pytest.mark.parametrize("zero", [0, 100])
 def test_images_stay_in_blocks_between_convolutions(channels: int, zero: int) -> None:

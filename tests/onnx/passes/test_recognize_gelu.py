@@ -75,6 +75,7 @@ def tanh_of_products(net: Net) -> str:
 WAYS = [usual, half_first, halves_inside, by_two, tanh, tanh_of_products]
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
 @pytest.mark.parametrize("axes", [(), (1,)])
 def test_a_way_to_write_gelu(way: Callable[[Net], str], axes: tuple[int, ...]) -> None:

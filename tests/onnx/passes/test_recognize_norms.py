@@ -76,6 +76,7 @@ def rms_scaled(net: Net) -> str:
 WAYS = [affine, scaled, affine_of_two_axes, of_products, by_a_power, of_differences_twice]
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
 @pytest.mark.parametrize("axes", [(), (1,)])
 def test_a_way_to_write_a_layer_norm(way: Callable[[Net], str], axes: tuple[int, ...]) -> None:

@@ -83,3 +83,14 @@ def test_what_a_transpose_stores_is_weighed() -> None:
         tc.compute((500, 256), lambda i, j: z[i, j] + b[10 * j], out=y)
 
     assert len(fused(program.ir).calls) == 2
+
+
+def test_a_single_number_is_weighed_too() -> None:
+    sums = reduction("sum", (100,), [0])
+
+    @tc.program
+    def program(x: f32[100], y: tc.out[f32[()]]) -> None:
+        z = sums(x)
+        tc.compute((), lambda: tc.sqrt(z[()]), out=y)
+
+    assert len(fused(program.ir).calls) == 1

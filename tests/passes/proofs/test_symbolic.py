@@ -95,7 +95,7 @@ def errors_of(program: Program, prover: Prover) -> list[CompileError]:
 
 
 @pytest.mark.parametrize(
-    "seeds", [range(75), pytest.param(range(75, 240), marks=pytest.mark.sweep)], ids=["few", "more"]
+    "seeds", [range(40), pytest.param(range(40, 240), marks=pytest.mark.sweep)], ids=["few", "more"]
 )
 def test_what_is_proved_for_all_sizes_holds_for_small_ones(seeds: range) -> None:
     proved = Counter[str]()
@@ -121,7 +121,7 @@ def test_what_is_proved_for_all_sizes_holds_for_small_ones(seeds: range) -> None
                 assert all(
                     len(each) == 1 for place, each in owners.items() if 0 <= place < extent
                 ), where
-    assert min(proved.values()) > 10, proved
+    assert min(proved.values()) > len(seeds) // 8, proved
 
 
 FLAT = """

@@ -1,0 +1,295 @@
+"""Losses of neural networks, by expressions that a reduction reads: mean squared and absolute errors, smooth ones,
+Kullback-Leibler divergence, binary and other cross-entropies; and logsumexp.
+
+Each is a program; where it pays, its expression becomes a part of the reduction's loads. Numbers of 16 bits are
+computed on as f32. `reduction` is "mean", "sum" or "none", as PyTorch's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from math import prod
+from typing import Any
+
+import taskc as tc
+from taskc import CompileError, DType, Machine, ProgramDefinition, f32, i64
+from taskc.kernels.extents import require_numbers
+from taskc.kernels.precision import wide
+from taskc.kernels.reductions import reduction as folded
+from taskc.kernels.reductions.problem import folded_axes
+
+Extent = Any  # an int, or a tc.dim
+Expression = Callable[..., Any]
+
+__all__ = [
+    "bce_with_logits", "cross_entropy", "huber_loss", "kl_div", "l1_loss", "logsumexp", "mse_loss", "nll_loss",
+    "smooth_l1_loss",
+]  # fmt: skip
+
+
+def mse_loss(
+    shape: Sequence[Extent],
+    *,
+    reduction: str = "mean",
+    dtype: DType = f32,
+    machine: Machine | None = None,
+) -> ProgramDefinition:
+    """(x - target)**2 of arrays of this shape."""
+
+    @tc.function
+    def squared(x: Any, target: Any) -> Any:
+        return (x - target) ** 2
+
+    return _of_pairs(squared, shape, reduction, dtype, machine)
+
+
+def l1_loss(
+    shape: Sequence[Extent],
+    *,
+    reduction: str = "mean",
+    dtype: DType = f32,
+    machine: Machine | None = None,
+) -> ProgramDefinition:
+    """abs(x - target)."""
+
+    @tc.function
+    def far(x: Any, target: Any) -> Any:
+        return abs(x - target)
+
+    return _of_pairs(far, shape, reduction, dtype, machine)
+
+
+def smooth_l1_loss(
+    shape: Sequence[Extent],
+    *,
+    beta: float = 1.0,
+    reduction: str = "mean",
+    dtype: DType = f32,
+    machine: Machine | None = None,
+) -> ProgramDefinition:
+    """With d = abs(x - target): d**2 / (2 * beta) where d < beta, and else d - beta / 2."""
+    if beta <= 0:
+        return l1_loss(shape, reduction=reduction, dtype=dtype, machine=machine)
+
+    @tc.function
+    def smooth(x: Any, target: Any) -> Any:
+        far = abs(x - target)
+        return far * far * (0.5 / beta) if far < beta else far - 0.5 * beta
+
+    return _of_pairs(smooth, shape, reduction, dtype, machine)
+
+
+def huber_loss(
+    shape: Sequence[Extent],
+    *,
+    delta: float = 1.0,
+    reduction: str = "mean",
+    dtype: DType = f32,
+    machine: Machine | None = None,
+) -> ProgramDefinition:
+    """With d = abs(x - target): d**2 / 2 where d < delta, and else delta * (d - delta / 2)."""
+
+    @tc.function
+    def huber(x: Any, target: Any) -> Any:
+        far = abs(x - target)
+        return far * far * 0.5 if far < delta else delta * (far - 0.5 * delta)
+
+    return _of_pairs(huber, shape, reduction, dtype, machine)
+
+
+def kl_div(
+    shape: Sequence[Extent],
+    *,
+    log_target: bool = False,
+    reduction: str = "mean",
+    dtype: DType = f32,
+    machine: Machine | None = None,
+) -> ProgramDefinition:
+    """target * (log(target) - x), 0 where target is, of logarithms x; with log_target, targets are logarithms, too."""
+
+    @tc.function
+    def divergence(x: Any, target: Any) -> Any:
+        return target * (tc.log(target) - x) if target > 0 else 0
+
+    @tc.function
+    def of_logarithms(x: Any, target: Any) -> Any:
+        return tc.exp(target) * (target - x)
+
+    expression = of_logarithms if log_target else divergence
+    return _of_pairs(expression, shape, reduction, dtype, machine)
+
+
+def bce_with_logits(
+    shape: Sequence[Extent],
+    *,
+    reduction: str = "mean",
+    dtype: DType = f32,
+    machine: Machine | None = None,
+) -> ProgramDefinition:
+    """The cross-entropy of probabilities sigmoid(x) with targets between 0 and 1, for any x."""
+
+    @tc.function
+    def entropy(x: Any, target: Any) -> Any:
+        return max(x, 0) - x * target + tc.log1p(tc.exp(-abs(x)))
+
+    return _of_pairs(entropy, shape, reduction, dtype, machine)
+
+
+def logsumexp(
+    shape: Sequence[Extent],
+    axes: Iterable[int],
+    *,
+    keepdims: bool = False,
+    dtype: DType = f32,
+    machine: Machine | None = None,
+) -> ProgramDefinition:
+    """log(sum(exp(x))) along some axes, relative to the largest x of each sum."""
+    shape = tuple(shape)
+    gone = set(folded_axes(len(shape), axes))
+    kept = tuple(1 if axis in gone else extent for axis, extent in enumerate(shape))
+    made = kept if keepdims else tuple(n for axis, n in enumerate(shape) if axis not in gone)
+    total = wide(dtype)
+    peaks = folded("max", shape, gone, dtype=dtype, keepdims=True, machine=machine)
+    sums = folded("sum", shape, gone, dtype=total, keepdims=True, machine=machine)
+
+    @tc.function
+    def first(*at: Any) -> Any:
+        return tuple(0 if axis in gone else at[axis] for axis in range(len(shape)))
+
+    @tc.function
+    def finite(peak: Any) -> Any:
+        return peak if -tc.inf < peak and peak < tc.inf else 0
+
+    @tc.program
+    def logsumexp(x: tc.typed[dtype[shape]], y: tc.typed[tc.out[dtype[made]]]) -> None:
+        peak = peaks(x)
+
+        @tc.function
+        def power(*at: Any) -> Any:
+            return tc.exp(x[at].to(total) - finite(peak[first(*at)].to(total)))
+
+        power_sums = sums(tc.compute(shape, power, name="power"))
+
+        @tc.function
+        def logarithm(*at: Any) -> Any:
+            return (tc.log(power_sums[at]) + finite(peak[at].to(total))).to(dtype)
+
+        whole = y if keepdims else y.reshape(*kept)
+        tc.compute(kept, logarithm, name="logarithm", out=whole)
+
+    return logsumexp
+
+
+def nll_loss(
+    rows: Extent,
+    classes: int,
+    *,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    dtype: DType = f32,
+    machine: Machine | None = None,
+) -> ProgramDefinition:
+    """-x[i, label[i]] of logarithms x[rows, classes] and labels i64[rows], but for rows labelled `ignore_index`."""
+    return _of_labels(rows, classes, False, ignore_index, reduction, dtype, machine)
+
+
+def cross_entropy(
+    rows: Extent,
+    classes: int,
+    *,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    dtype: DType = f32,
+    machine: Machine | None = None,
+) -> ProgramDefinition:
+    """logsumexp(x[i]) - x[i, label[i]] of logits x[rows, classes], as `nll_loss` has it of their log_softmax."""
+    return _of_labels(rows, classes, True, ignore_index, reduction, dtype, machine)
+
+
+def _of_labels(
+    rows: Extent,
+    classes: int,
+    are_logits: bool,
+    ignored: int,
+    reduction: str,
+    dtype: DType,
+    machine: Machine | None,
+) -> ProgramDefinition:
+    require_numbers("a loss by labels", classes=classes)
+    _check(reduction)
+    total = wide(dtype)
+    logarithms = logsumexp((rows, classes), [1], dtype=total, machine=machine)
+    sums = folded("sum", (rows,), [0], dtype=total, machine=machine)
+    made = dtype[rows] if reduction == "none" else dtype[()]
+
+    @tc.program
+    def loss(x: dtype[rows, classes], labels: i64[rows], y: tc.typed[tc.out[made]]) -> None:
+        scores = x
+        if total is not dtype:
+            scores = tc.compute((rows, classes), lambda i, j: x[i, j].to(total), name="widened")
+        if are_logits:
+            whole = logarithms(scores)
+            each = tc.compute(
+                rows,
+                lambda i: whole[i] - scores[i, labels[i]] if labels[i] != ignored else total(0),
+            )
+        else:
+            each = tc.compute(
+                rows, lambda i: -scores[i, labels[i]] if labels[i] != ignored else total(0)
+            )
+        if reduction == "none":
+            tc.compute(rows, lambda i: each[i].to(dtype), out=y)
+            return
+        summed = sums(each)
+        if reduction == "sum":
+            tc.compute((), lambda: summed[()].to(dtype), out=y)
+            return
+        counted = sums(tc.compute(rows, lambda i: total(1) if labels[i] != ignored else total(0)))
+        tc.compute((), lambda: (summed[()] / counted[()]).to(dtype), out=y)
+
+    return loss
+
+
+def _of_pairs(
+    expression: Expression,
+    shape: Sequence[Extent],
+    reduction: str,
+    dtype: DType,
+    machine: Machine | None,
+) -> ProgramDefinition:
+    """expression(x, target) of each pair, and the mean or the sum of all."""
+    _check(reduction)
+    shape, total = tuple(shape), wide(dtype)
+    elements = prod(shape)
+    if reduction != "none":
+        sums = folded(reduction, (elements,), [0], dtype=total, result=dtype, machine=machine)
+    made = dtype[shape] if reduction == "none" else dtype[()]
+
+    @tc.program
+    def loss(
+        x: tc.typed[dtype[shape]],
+        target: tc.typed[dtype[shape]],
+        y: tc.typed[tc.out[made]],
+    ) -> None:
+        given, wanted = x.reshape(elements), target.reshape(elements)
+        if reduction == "none":
+            tc.compute(
+                elements,
+                lambda i: expression(given[i].to(total), wanted[i].to(total)).to(dtype),
+                out=y.reshape(elements),
+            )
+        else:
+            sums(
+                tc.compute(elements, lambda i: expression(given[i].to(total), wanted[i].to(total))),
+                out=y,
+            )
+
+    return loss
+
+
+def _check(reduction: str) -> None:
+    if reduction not in ("mean", "sum", "none"):
+        raise CompileError(
+            f"there is no reduction {reduction!r} of a loss",
+            hint="there is 'mean', 'sum' or 'none'",
+        )
