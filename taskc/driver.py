@@ -10,8 +10,6 @@ all of its checks; `cuda` copies NumPy's arrays to the first device, and the out
 from __future__ import annotations
 
 import logging
-import os
-import threading
 import weakref
 from collections.abc import Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
@@ -28,6 +26,7 @@ from taskc.ir import nodes as ir
 from taskc.ir.depth import deep
 from taskc.ir.nodes import Kernel
 from taskc.ir.program import Program, kernels_of
+from taskc.ir.reentry import Turn, door, for_another_thread, may_wait
 from taskc.ir.rewrite import walk
 from taskc.lang.definition import Definition, KernelDefinition
 from taskc.lang.program import ProgramDefinition
@@ -69,7 +68,7 @@ def call(
     bound = signature(definition).bind(args, keywords, alignment, place)
     runner: Runner | None = None
     passes = registered()
-    with place or nullcontext():
+    with door(), place or nullcontext():
         if isinstance(definition, ProgramDefinition):
             runner = whole_program(definition, wanted, bound)
             if runner is not None:
@@ -195,9 +194,16 @@ def _compile_all(kernels: list[KernelDefinition], target: str, facts: Hashable) 
     first: dict[str, KernelDefinition] = {}
     for text, kernel in zip(texts, kernels, strict=True):
         first.setdefault(text, kernel)
-    with ThreadPoolExecutor(machine().threads) as executor:
-        runners = executor.map(lambda it: compile(it, target, facts), first.values())
-        made = dict(zip(first, runners, strict=True))
+
+    def compiled(kernel: KernelDefinition) -> Runner:
+        return compile(kernel, target, facts)
+
+    if may_wait():
+        with ThreadPoolExecutor(machine().threads) as executor:
+            runners = [*executor.map(for_another_thread(compiled), first.values())]
+    else:
+        runners = [*map(compiled, first.values())]
+    made = dict(zip(first, runners, strict=True))
     return [made[text] for text in texts]
 
 
@@ -222,7 +228,7 @@ def scheduled(
             id(kernel): known.get(id(kernel)) or KernelDefinition.of(kernel)
             for kernel in kernels_of(program).values()
         }
-        made[key] = program, kernels
+        return made.setdefault(key, (program, kernels))
     return made[key]
 
 
@@ -256,15 +262,15 @@ def compile_ahead(definition: Definition, target: str) -> tuple[Compiled, ...]:
 class _Once:
     """One compilation: the first thread to ask makes it, the others wait. A failure isn't kept."""
 
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    made: Runner | None = None
+    turn: Turn = field(default_factory=Turn)
+    made: list[Runner] = field(default_factory=list)  # the first one is everyone's
 
     def runner(self, make: Callable[[], Runner]) -> Runner:
-        if self.made is None:
-            with self.lock:
-                if self.made is None:
-                    self.made = make()
-        return self.made
+        if not self.made:
+            with self.turn.taken():  # or not: then it is made twice
+                if not self.made:
+                    self.made.append(make())
+        return self.made[0]
 
 
 @dataclass(slots=True)
@@ -289,29 +295,15 @@ class _Entry:
 
 
 _entries: weakref.WeakKeyDictionary[Definition, _Entry] = weakref.WeakKeyDictionary()
-_lock = threading.Lock()
-
-
-def _forget_locks() -> None:
-    """Gives a fork's child new locks: whoever has one in the parent isn't in the child."""
-    global _lock
-    _lock = threading.Lock()
-    for entry in _entries.values():
-        for once in entry.compiled.values():
-            once.lock = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_locks)
 
 
 def _forget_programs() -> None:
     """Users' passes are others: programs look which they are at their next calls, and what gone ones made goes."""
     there = {*registered()}
-    with _lock:
-        entries = [*_entries.items()]
-    for definition, entry in entries:
-        if isinstance(definition, ProgramDefinition):
+    for reference in _entries.keyrefs():
+        definition = reference()
+        entry = None if definition is None else _entries.get(definition)
+        if isinstance(definition, ProgramDefinition) and entry is not None:
             definition.direct = None
             entry.shortened.clear()
             _drop_others(entry.scheduled, there)
@@ -330,10 +322,8 @@ on_change(_forget_programs)
 def _entry(definition: Definition) -> _Entry:
     entry = _entries.get(definition)
     if entry is None:
-        with _lock:
-            kernel = definition.ir
-            target = default_target(kernel) if isinstance(kernel, Kernel) else ""
-            entry = _entries.setdefault(
-                definition, _Entry(Signature(kernel, definition.tuples), target)
-            )
+        kernel = definition.ir
+        target = default_target(kernel) if isinstance(kernel, Kernel) else ""
+        made = _Entry(Signature(kernel, definition.tuples), target)
+        entry = _entries.setdefault(definition, made)
     return entry

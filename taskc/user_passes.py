@@ -13,9 +13,8 @@ what nobody wrote, or writes beside an array.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -42,8 +41,8 @@ class UserPass:
         return str(getattr(self.function, "__name__", type(self.function).__name__))
 
     def remove(self) -> None:
-        with _lock:
-            _registered[:] = [other for other in _registered if other is not self]
+        with suppress(ValueError):
+            _registered.remove(self)
         for tell in _listeners:
             tell()
 
@@ -59,7 +58,6 @@ class UserPass:
 
 _registered: list[UserPass] = []
 _listeners: list[Callable[[], None]] = []
-_lock = threading.Lock()
 
 
 def register_pass(function: Callable[..., Any], *, at: Point) -> UserPass:
@@ -76,8 +74,7 @@ def register_pass(function: Callable[..., Any], *, at: Point) -> UserPass:
     if not callable(function):
         raise CompileError(f"a pass is a function, and this is {type(function).__name__}")
     made = UserPass(function, at)
-    with _lock:
-        _registered.append(made)
+    _registered.append(made)
     for tell in _listeners:
         tell()
     return made

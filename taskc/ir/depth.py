@@ -8,13 +8,13 @@ the compiler make room for more, and tell what is nested deeper yet.
 from __future__ import annotations
 
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
 from typing import Concatenate, ParamSpec, TypeVar
 
 from taskc.errors import NOWHERE, CompileError, Location
+from taskc.ir.reentry import Turn
 
 # The calls that there is room for. Before Python 3.11 each takes up to 800 bytes of the thread's stack in C,
 # which has 8 MiB, so that twice as many would still fit.
@@ -24,9 +24,11 @@ P = ParamSpec("P")
 K = TypeVar("K")
 T = TypeVar("T")
 
-_lock = threading.Lock()
-_inside = 0  # how often it is entered, by all threads: Python has one limit for them together
-_before = 0  # the limit outside them
+_turn = Turn()
+_inside: list[
+    None
+] = []  # one for each time that it is entered, by all threads: Python has one limit for them together
+_before = 0  # the limit outside them, once it was raised
 
 
 @contextmanager
@@ -58,17 +60,21 @@ def deeply(function: Callable[Concatenate[K, P], T]) -> Callable[Concatenate[K, 
 
 
 def _enter() -> None:
-    global _inside, _before
-    with _lock:
-        if _inside == 0:
-            _before = sys.getrecursionlimit()
-            sys.setrecursionlimit(max(_before, CALLS))
-        _inside += 1
+    global _before
+    with _turn.taken():
+        _inside.append(None)
+        limit = sys.getrecursionlimit()
+        if limit < CALLS:
+            _before = limit
+            sys.setrecursionlimit(CALLS)
 
 
 def _leave() -> None:
-    global _inside
-    with _lock:
-        _inside -= 1
-        if _inside == 0:
-            sys.setrecursionlimit(_before)
+    global _before
+    with _turn.taken() as is_alone:
+        _inside.pop()
+        if is_alone and not _inside and _before:
+            limit, _before = _before, 0
+            sys.setrecursionlimit(limit)
+            if _inside:  # by a call that doesn't wait for its turn
+                sys.setrecursionlimit(CALLS)

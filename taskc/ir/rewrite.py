@@ -241,7 +241,7 @@ def replace_tensors(node: Node, tensors: Dictionary[Tensor, Tensor]) -> Node:
     return rewritten(node, changed)
 
 
-def rewritten(node: Any, change: Callable[[Any], Any]) -> Any:
+def rewritten(node: T, change: Callable[[Any], Any]) -> T:
     """`node` with `change` applied to all below it and then to itself: parts come first, each distinct one once."""
     made: dict[int, tuple[Any, Any]] = {}  # with what is keyed, whose identity stays its own
 
@@ -253,7 +253,8 @@ def rewritten(node: Any, change: Callable[[Any], Any]) -> Any:
             found = made[id(current)] = current, change(map_children(current, visit))
         return found[1]
 
-    return visit(node)
+    changed: T = visit(node)
+    return changed
 
 
 def sequence(*parts: Statement | None) -> Statement:

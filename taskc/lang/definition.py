@@ -22,8 +22,9 @@ from taskc.ir.program import Program
 from taskc.ir.rounding import convert
 from taskc.ir.signature import Parameter, inputs_of, named_type, outputs_of
 from taskc.ir.types import DType, TensorType, boolean, f64
+from taskc.lang.interruptions import is_interruption, outside
 from taskc.lang.sizes import Dimension, dim, tracing
-from taskc.lang.tracing import current_trace, refuse_handles
+from taskc.lang.tracing import current_trace, has_handles, refuse_handles
 from taskc.lang.values import Described, describe
 from taskc.packed import Packed, elements_of, empty, pack, pack_rows
 
@@ -99,6 +100,9 @@ class Definition(Described, ABC):
     def call(self, /, *args: Any, **keywords: Any) -> Any:
         """A call whose arguments are looked at here, and not by compiled code."""
         trace = current_trace()
+        if trace is not None and not has_handles((args, keywords.values())) and is_interruption():
+            with outside():
+                return _runner[0](self, args, keywords)
         if trace is not None:
             from taskc.lang.traced_call import traced_call  # only programs need it
 

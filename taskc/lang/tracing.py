@@ -520,6 +520,16 @@ def current_trace() -> Trace | None:
     return trace if isinstance(trace, Trace) else None
 
 
+def has_handles(values: Iterable[Any]) -> bool:
+    """Whether there is one among values, or in a tuple or list of them."""
+    return any(
+        has_handles(value)
+        if isinstance(value, (tuple, list, type({}.values())))
+        else isinstance(value, Handle)
+        for value in values
+    )
+
+
 def refuse_handles(values: Iterable[Any]) -> None:
     """Raises an error for a handle: outside of a trace there are only arrays."""
     for value in values:

@@ -9,7 +9,6 @@ What is compiled may depend on the elements of small inputs, too: then it is for
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -22,6 +21,7 @@ from taskc import CompileError, ProgramDefinition
 from taskc.arguments import ArgumentError
 from taskc.bundle import Bundle, BundledProgram, Writer, write
 from taskc.ir.record import Json
+from taskc.ir.reentry import Turn
 from taskc.ir.signature import named_type
 from taskc.ir.types import DTYPES, from_numpy
 from taskc.limits import NO_LIMITS, Limits, limited
@@ -198,7 +198,7 @@ class Bundled:
 
     def __init__(self, bundle: Bundle) -> None:
         self._bundle = bundle
-        self._lock = threading.Lock()
+        self._turn = Turn()
         self._loaded: dict[int, BundledProgram] = {}
         with bundle.file.reading():
             self.name, self.inputs, self.outputs = ends_of(bundle.model)
@@ -219,8 +219,7 @@ class Bundled:
         self._found(arrays)
 
     def kept(self) -> tuple[Entry, ...]:
-        with self._lock:
-            return tuple([entry for entry in self._entries if isinstance(entry, Entry)])
+        return tuple([entry for entry in self._entries if isinstance(entry, Entry)])
 
     def _found(self, arrays: Mapping[str, Array]) -> Entry:
         found = self.entry(arrays)
@@ -234,8 +233,7 @@ class Bundled:
         for number, own in enumerate(self._types):
             if own != types:
                 continue
-            with self._lock:
-                entry = self._entry(number)
+            entry = self._entry(number)
             if all(_is_same(arrays[name], value) for name, value in entry.values.items()):
                 return entry
         return None
@@ -252,7 +250,7 @@ class Bundled:
         content = self._entries[number]
         if isinstance(content, Entry):
             return content
-        with self._bundle.file.reading():
+        with self._turn.taken(), self._bundle.file.reading():
             program = content["program"]
             if program is not None and program not in self._loaded:
                 self._loaded[program] = self._bundle.program(program)

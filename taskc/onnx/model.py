@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from taskc.arguments import ArgumentError
+from taskc.ir.reentry import door
 from taskc.ir.types import from_numpy
 from taskc.lang.values import did_you_mean
 from taskc.limits import NO_LIMITS, Limits, limited
@@ -87,7 +88,7 @@ class Model:
             if name not in all_names:
                 raise ArgumentError(_unknown("output", name, all_names))
         arrays = self.checked(feeds)
-        with limited(self._limits):
+        with door(), limited(self._limits):
             made = self._place.returned(self._programs.run(arrays), arrays.values())
         return [made[all_names.index(name)] for name in wanted]
 
@@ -107,7 +108,7 @@ class Model:
         What is compiled for what another part of the model has made is left to calls.
         """
         arrays = self.checked(feeds)
-        with limited(self._limits):
+        with door(), limited(self._limits):
             self._programs.prepare(arrays)
 
     @property

@@ -31,6 +31,7 @@ from taskc.backend.cache import Cache, key_of, sources_version
 from taskc.bundle import Bundle, Writer
 from taskc.bundle_file import BundleError, BundleFile
 from taskc.ir.record import Json
+from taskc.ir.reentry import Turn
 from taskc.limits import Limits
 from taskc.machine import machine
 from taskc.onnx.bundled import Bundled, Types, ends_of, entries_json, head_json, types_of
@@ -165,8 +166,8 @@ class _Remembered:
         self._key = key
         self._kept = kept
         self._trace = trace
-        self._lock = threading.Lock()
-        self._traced: Traced | None = None
+        self._turn = Turn()
+        self._made: list[Traced] = []  # the first one is everyone's
         self._opened: dict[Types, Bundled | None] = {}
         self._room = _MOST_KEPT
         self._is_plain = True
@@ -190,10 +191,9 @@ class _Remembered:
         self._source().prepare(arrays)
 
     def kept(self) -> tuple[Runnable, ...]:
-        with self._lock:
-            opened, traced = [*self._opened.values()], self._traced
+        opened = [*self._opened.values()]
         found = [one for bundled in opened if bundled is not None for one in bundled.kept()]
-        return (*found, *(traced.kept() if traced is not None else ()))
+        return (*found, *[one for traced in self._made[:1] for one in traced.kept()])
 
     def _whole(self, arrays: Mapping[str, Array]) -> Runnable | None:
         """What runs for arrays like these; None where the graph runs in parts, which aren't kept."""
@@ -201,11 +201,13 @@ class _Remembered:
         if user_passes.registered():
             return self._source().whole(arrays)
         types = types_of(arrays)
-        with self._lock:
-            is_new = types not in self._opened and len(self._opened) < _MOST_SOUGHT
-            if is_new:
-                self._opened[types] = self._open(self._key_of(types), arrays)
-            bundled = self._opened.get(types)
+        is_new = types not in self._opened and len(self._opened) < _MOST_SOUGHT
+        if is_new:
+            with self._turn.taken():
+                is_new = types not in self._opened
+                if is_new:
+                    self._opened.setdefault(types, self._open(self._key_of(types), arrays))
+        bundled = self._opened.get(types)
         found = None if bundled is None else bundled.entry(arrays)
         if found is not None:
             return found
@@ -215,19 +217,23 @@ class _Remembered:
         return made
 
     def _source(self) -> Traced:
-        with self._lock:
-            if self._traced is None:
-                self._is_plain = _is_plain()  # as what users register now changes its graph
-                self._traced = self._trace()
-                self._is_plain &= _is_plain()
-                if _state(self._path) != self._state:
-                    self._traced = None
-                    raise CompileError(
-                        f"{self._path} has changed since the model was compiled, which is read again"
-                        " for shapes that are new",
-                        hint="compile it anew",
-                    )
-            return self._traced
+        if not self._made:
+            with self._turn.taken():  # or not: then it is read twice
+                if not self._made:
+                    self._trace_anew()
+        return self._made[0]
+
+    def _trace_anew(self) -> None:
+        is_plain = _is_plain()  # as what users register now changes its graph
+        traced = self._trace()
+        if _state(self._path) != self._state:
+            raise CompileError(
+                f"{self._path} has changed since the model was compiled, which is read again"
+                " for shapes that are new",
+                hint="compile it anew",
+            )
+        self._is_plain = is_plain and _is_plain()
+        self._made.append(traced)
 
     def _key_of(self, types: Types) -> str:
         return key_of(self._key, repr(types))
@@ -251,10 +257,9 @@ class _Remembered:
         return found
 
     def _keep(self, key: str, arrays: Mapping[str, Array], made: Imported) -> None:
-        with self._lock:
-            if self._room < 1 or not self._is_plain or not _is_plain():
-                return
-            self._room -= 1
+        if self._room < 1 or not self._is_plain or not _is_plain():
+            return
+        self._room -= 1
         self._source().prepare(arrays)  # here, and with the limits that calls have
         # The elements of those that the program doesn't take decide what is compiled: their owner may change them.
         own = {name: it if name in made.inputs else it.copy() for name, it in arrays.items()}

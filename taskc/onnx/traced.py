@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -32,10 +30,9 @@ class _Programs:
     when the program runs.
     """
 
-    lock: threading.Lock = field(default_factory=threading.Lock)
     decisive: tuple[str, ...] = ()
     late: frozenset[str] = frozenset()
-    made: OrderedDict[tuple[object, ...], Versions] = field(default_factory=OrderedDict)
+    made: dict[tuple[object, ...], Versions] = field(default_factory=dict)
 
     def program(self, graph: Graph, feeds: Mapping[str, Array]) -> Imported:
         while True:
@@ -43,8 +40,7 @@ class _Programs:
             try:
                 return versions.program(shapes)
             except DataError as error:
-                with self.lock:
-                    self._decide(error, graph, feeds, decisive)
+                self._decide(error, graph, feeds, decisive)
 
     def _decide(
         self, error: DataError, graph: Graph, feeds: Mapping[str, Array], decisive: tuple[str, ...]
@@ -60,32 +56,31 @@ class _Programs:
             few = [one for one in sorted(behind) if feeds[one].size <= _MOST_DECISIVE]
             if few:
                 found = [one for one in few if one not in self.decisive]
-                self.decisive += tuple(found)
+                self.decisive = tuple(dict.fromkeys((*self.decisive, *found)))
                 if found:
                     self.made.clear()
                 return
         raise error
 
     def programs(self) -> list[Imported]:
-        with self.lock:
-            made = [*self.made.values()]
-        return [one for versions in made for one in versions.programs()]
+        return [one for versions in [*self.made.values()] for one in versions.programs()]
 
     def _versions(
         self, graph: Graph, feeds: Mapping[str, Array]
     ) -> tuple[tuple[str, ...], Versions, Shapes]:
         """The decisive inputs, the programs for these values of them, and the shapes of the others."""
-        with self.lock:
-            decisive = tuple([it for it in self.decisive if feeds[it].size <= _MOST_DECISIVE])
-            rest = {name: array for name, array in feeds.items() if name not in decisive}
-            known = {name: on_host(feeds[name]) for name in decisive}
-            key = tuple([(array.shape, array.tobytes()) for array in known.values()])
-            versions = self.made.get(key)
-            if versions is None:
-                known = {name: array.copy() for name, array in known.items()}
-                dtypes = {name: from_numpy(array.dtype) for name, array in rest.items()}
-                versions = Versions(graph, dtypes, known, self.late)
-            keep(self.made, key, versions, _MOST_KEPT)
+        decisive = tuple([it for it in self.decisive if feeds[it].size <= _MOST_DECISIVE])
+        late = self.late
+        rest = {name: array for name, array in feeds.items() if name not in decisive}
+        known = {name: on_host(feeds[name]) for name in decisive}
+        values = [(array.shape, array.tobytes()) for array in known.values()]
+        key = decisive, late, *values
+        versions = self.made.get(key)
+        if versions is None:
+            known = {name: array.copy() for name, array in known.items()}
+            dtypes = {name: from_numpy(array.dtype) for name, array in rest.items()}
+            versions = Versions(graph, dtypes, known, late)
+        versions = keep(self.made, key, versions, _MOST_KEPT)
         return decisive, versions, tuple([array.shape for array in rest.values()])
 
 
@@ -122,8 +117,7 @@ class Traced:
             with built_for(place.machine):
                 self._rewritten = rewritten(graph, exact=exact, operands=operands)
         self._parts: tuple[Traced, ...] = ()
-        self._lock = threading.Lock()
-        self._programs: OrderedDict[tuple[object, ...], _Programs] = OrderedDict()
+        self._programs: dict[tuple[object, ...], _Programs] = {}
 
     def run(self, arrays: Mapping[str, Array]) -> list[Array]:
         """All outputs, by a program or by those of two parts."""
@@ -155,14 +149,11 @@ class Traced:
             return None
 
     def traced(self, arrays: Mapping[str, Array]) -> Imported:
-        with self._lock:
-            key = tuple([(array.dtype, array.ndim) for array in arrays.values()])
-            programs = keep(self._programs, key, self._programs.get(key) or _Programs(), _MOST_KEPT)
+        key = tuple([(array.dtype, array.ndim) for array in arrays.values()])
+        programs = keep(self._programs, key, self._programs.get(key) or _Programs(), _MOST_KEPT)
         with built_for(self._place.machine):
             return programs.program(self._rewritten, arrays)
 
     def kept(self) -> tuple[Imported, ...]:
-        with self._lock:
-            kinds = [*self._programs.values()]
-        own = [one for kind in kinds for one in kind.programs()]
+        own = [one for kind in [*self._programs.values()] for one in kind.programs()]
         return (*own, *[one for part in self._parts for one in part.kept()])

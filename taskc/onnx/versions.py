@@ -26,8 +26,7 @@ without elements, each set of shapes has a program of its own; the latest `_MOST
 from __future__ import annotations
 
 import logging
-import threading
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias, TypeVar
@@ -35,6 +34,7 @@ from typing import TypeAlias, TypeVar
 from taskc import CompileError, DType, TensorType, dim
 from taskc.driver import whole_program
 from taskc.errors import InternalError
+from taskc.ir.reentry import Turn
 from taskc.ir.text_rules import identifier
 from taskc.lang.assumptions import Assumptions
 from taskc.lang.sizes import Dimension
@@ -56,12 +56,12 @@ _Key = TypeVar("_Key")
 _Item = TypeVar("_Item")
 
 
-def keep(kept: OrderedDict[_Key, _Item], key: _Key, item: _Item, most: int) -> _Item:
+def keep(kept: dict[_Key, _Item], key: _Key, item: _Item, most: int) -> _Item:
     """Puts an item last, and drops the first of too many."""
-    kept[key] = item
-    kept.move_to_end(key)
-    while len(kept) > most:
-        kept.popitem(last=False)
+    kept.pop(key, None)
+    item = kept.setdefault(key, item)
+    for old in [*kept][:-most]:
+        kept.pop(old, None)
     return item
 
 
@@ -142,13 +142,12 @@ class Versions:
     dtypes: Mapping[str, DType]
     known: Mapping[str, Array]
     late: frozenset[str] = frozenset()
-    exact: OrderedDict[Shapes, Imported] = field(default_factory=OrderedDict)
+    exact: dict[Shapes, Imported] = field(default_factory=dict)
     open: list[_Open] = field(default_factory=list)
-    served: OrderedDict[Shapes, Imported] = field(default_factory=OrderedDict)
+    served: dict[Shapes, Imported] = field(default_factory=dict)
     seen: deque[Shapes] = field(default_factory=lambda: deque(maxlen=_EXACT + _MOST_OPEN))
     numbers: set[Axis] = field(default_factory=set)
-    lock: threading.Lock = field(default_factory=threading.Lock)  # of what is made
-    making: threading.Lock = field(default_factory=threading.Lock)
+    making: Turn = field(default_factory=Turn)
 
     def program(self, shapes: Shapes) -> Imported:
         """What runs for arrays of these shapes. Where it isn't there one thread makes it, and those that need one that
@@ -156,35 +155,32 @@ class Versions:
         found = self._found(shapes)
         if found is not None:
             return found
-        with self.making:
-            return self._found(shapes) or self._made(shapes)
+        with self.making.taken() as is_alone:
+            return self._found(shapes) or self._made(shapes, is_alone)
 
     def programs(self) -> list[Imported]:
-        with self.lock:
-            return [*self.exact.values(), *(one.imported for one in self.open)]
+        return [*self.exact.values(), *(one.imported for one in [*self.open])]
 
     def _found(self, shapes: Shapes) -> Imported | None:
-        with self.lock:
-            if shapes in self.exact:
-                return keep(self.exact, shapes, self.exact[shapes], _MOST_EXACT)
-            found = self.served.get(shapes)
-            if found is None:
-                found = next((one.imported for one in self.open if one.serves(shapes)), None)
-            return found and keep(self.served, shapes, found, _MOST_SERVED)
+        found = self.exact.get(shapes)
+        if found is not None:
+            return keep(self.exact, shapes, found, _MOST_EXACT)
+        found = self.served.get(shapes)
+        if found is None:
+            found = next((one.imported for one in [*self.open] if one.serves(shapes)), None)
+        return found and keep(self.served, shapes, found, _MOST_SERVED)
 
-    def _made(self, shapes: Shapes) -> Imported:
-        opened = self._opened(shapes)
+    def _made(self, shapes: Shapes, is_alone: bool) -> Imported:
+        opened = self._opened(shapes) if is_alone else None
         if opened is not None:
-            with self.lock:
-                self.open.append(opened)
+            self.open.append(opened)
             return opened.imported
         kinds = {
             name: dtype[shape]
             for (name, dtype), shape in zip(self.dtypes.items(), shapes, strict=True)
         }
         made = import_graph(self.graph, kinds, self.known, late=self.late)
-        with self.lock:
-            return keep(self.exact, shapes, made, _MOST_EXACT)
+        return keep(self.exact, shapes, made, _MOST_EXACT)
 
     def _opened(self, shapes: Shapes) -> _Open | None:
         """A program with dimensions for shapes that no other serves; None where they are to have one of their own."""

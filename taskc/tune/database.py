@@ -25,6 +25,7 @@ from typing import Any
 from weakref import WeakSet
 
 from taskc.backend.cache import private_folder_problem, problem_of
+from taskc.ir.reentry import door
 from taskc.settings import cache_folder
 from taskc.tune.database_file import COLUMNS, DatabaseError, connect, content, new_file, told
 from taskc.tune.rows import (
@@ -282,7 +283,7 @@ class Database:
 
     @contextmanager
     def _using(self, *, create: bool) -> Iterator[sqlite3.Connection | None]:
-        with self._lock:
+        with self._lock, door():
             try:
                 yield self._connected(create=create)
             except (sqlite3.Error, OSError) as error:

@@ -10,9 +10,6 @@ close over anything, and programs, whose calls come from the lines that they wer
 
 from __future__ import annotations
 
-import os
-import threading
-from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from functools import wraps
 from typing import Any, TypeVar, cast
@@ -27,18 +24,7 @@ from taskc.tune.choose import is_recording, state
 
 _MOST = 256
 
-_kept: OrderedDict[Hashable, KernelDefinition] = OrderedDict()
-_lock = threading.Lock()
-
-
-def _forget_lock() -> None:
-    """Whoever has it in the parent of a fork isn't in the child."""
-    global _lock
-    _lock = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_lock)
+_kept: dict[Hashable, KernelDefinition] = {}  # the latest ones are last
 
 Build = TypeVar("Build", bound=Callable[..., Definition])
 
@@ -52,11 +38,9 @@ def remembered(build: Build) -> Build:
             return build(problem, plan, machine)
         # 0.0 and -0.0 are equal, and so are 1 and True, but for their texts.
         key = build, problem, repr(problem), plan, machine, None if plan else state()
-        with _lock:
-            known = _kept.get(key)
-            if known is not None:
-                _kept.move_to_end(key)
-                return known
+        known = _kept.pop(key, None)
+        if known is not None:
+            return _kept.setdefault(key, known)
         made = build(problem, plan, machine)
         return _keep(key, made) if isinstance(made, KernelDefinition) else made
 
@@ -65,10 +49,9 @@ def remembered(build: Build) -> Build:
 
 def _keep(key: Hashable, made: KernelDefinition) -> KernelDefinition:
     """Whoever comes second takes what the first has put there."""
-    with _lock:
-        made = _kept.setdefault(key, made)
-        while len(_kept) > _MOST:
-            _kept.popitem(last=False)
+    made = _kept.setdefault(key, made)
+    for old in [*_kept][:-_MOST]:
+        _kept.pop(old, None)
     return made
 
 

@@ -9,19 +9,18 @@ from __future__ import annotations
 
 import itertools
 import os
-import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import llvmlite.binding as llvm
 
 from taskc.backend.cpu.processor import host
+from taskc.ir.reentry import door
 
 # An LLJIT costs 2 ms, and keeps 10 KB of each library that it ever had.
 _LIBRARIES = 64
 
 _numbers = itertools.count()
-_lock = threading.Lock()
 _newest: tuple[Any, int] = (None, 0)  # an LLJIT, and how many libraries it may still take
 
 
@@ -39,7 +38,8 @@ class Library:
         return address
 
     def __del__(self) -> None:
-        del self._tracker  # whose end is the code's, before that of what linked it
+        with door():  # LLVM has a lock of its own
+            del self._tracker  # whose end is the code's, before that of what linked it
 
 
 def load_object(
@@ -52,12 +52,11 @@ def load_object(
         builder.export_symbol(symbol)
     for symbol, address in (imported or {}).items():
         builder.import_symbol(symbol, address)
-    with _lock:
-        linker, left = _newest
-        if not left:
-            linker, left = llvm.create_lljit_compiler(host().machine, use_jit_link=True), _LIBRARIES
-        _newest = linker, left - 1
-        return Library(builder.link(linker, f"{name}.{next(_numbers)}"), linker)
+    linker, left = _newest
+    if not left:
+        linker, left = llvm.create_lljit_compiler(host().machine, use_jit_link=True), _LIBRARIES
+    _newest = linker, left - 1  # two calls at once count as one
+    return Library(builder.link(linker, f"{name}.{next(_numbers)}"), linker)
 
 
 # LLVM is in the midst of nothing when a process forks: whoever is waits for no thread that isn't in the child.
@@ -72,11 +71,4 @@ def _after_fork() -> None:
     _of_llvm.__exit__(None, None, None)
 
 
-def _in_child() -> None:
-    """Whoever has our lock in the parent isn't in the child."""
-    global _lock
-    _lock = threading.Lock()
-    _after_fork()
-
-
-os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_in_child)
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)

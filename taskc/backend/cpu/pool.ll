@@ -380,7 +380,7 @@ slept:
 }
 
 ; Takes the pool, or returns false.
-define internal i1 @try() {
+define i1 @try() {
   %pair = cmpxchg ptr getelementptr (%pool, ptr @pool, i32 0, i32 4), i32 0, i32 1 acquire monotonic
   %mine = extractvalue { i32, i1 } %pair, 1
   ret i1 %mine

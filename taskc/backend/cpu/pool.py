@@ -24,6 +24,7 @@ import numpy as np
 
 from taskc.backend.cpu import jit
 from taskc.backend.cpu.kept import Object, object_of
+from taskc.ir.reentry import Turn
 
 _FUTEX = {"x86_64": 202, "aarch64": 98}  # the system call
 _PAUSE = {"x86_64": "pause", "aarch64": "yield", "arm64": "yield"}
@@ -168,7 +169,7 @@ def pool_object() -> Object:
 
 class Pool:
     def __init__(self) -> None:
-        names: tuple[str, ...] = ("pool", "run", "helper", "claim", "release")
+        names: tuple[str, ...] = ("pool", "run", "helper", "try", "claim", "release")
         names += (
             "step",
             "begin",
@@ -191,13 +192,14 @@ class Pool:
         self.step = self.library["step"]
         self._memory = _Pool.from_address(self.library["pool"])
         self._claim = ctypes.CFUNCTYPE(None)(self.library["claim"])
+        self._try = ctypes.CFUNCTYPE(ctypes.c_bool)(self.library["try"])
         self._release = ctypes.CFUNCTYPE(None)(self.library["release"])
         self._raise = ctypes.PYFUNCTYPE(None)(self.library["raise"])
         arguments = ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p
         self._checksum = ctypes.CFUNCTYPE(None, *arguments)(self.library["checksum"])
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.library))  # threads run it to the end
         self._set("main", ctypes.c_int64, threading.main_thread().ident or 0)
-        self._lock = threading.Lock()
+        self._turn = Turn()
         self._scratch: list[np.ndarray[Any, Any]] = []
         self._table: ctypes.Array[ctypes.c_void_p] | None = None
         self._parts: np.ndarray[Any, Any] | None = None
@@ -210,7 +212,6 @@ class Pool:
 
     def _forget(self) -> None:
         """A child of a fork has none of its parent's threads, and perhaps their half-done work."""
-        self._lock = threading.Lock()
         self._started = 1
         self._handles = []
         self._scratch = []  # which may have been about to be replaced
@@ -237,8 +238,13 @@ class Pool:
 
     def prepare(self, scratch: int) -> None:
         """Threads run, and each has so many bytes. Asked again with more, it grows."""
-        with self._lock:
-            self._claim()
+        with self._turn.taken() as is_alone:
+            if is_alone:
+                self._claim()
+            elif (
+                not self._try()
+            ):  # perhaps what this call interrupts has it: blocks are run by this thread
+                return
             try:
                 self._grow(scratch)
             finally:
@@ -320,20 +326,12 @@ def _no_signals() -> Iterator[None]:
 
 
 _pool: list[Pool] = []
-_making = threading.Lock()
+_making = Turn()
 
 
 def pool() -> Pool:
     if not _pool:
-        with _making:
+        with _making.taken():  # or not: then the first one that is there is everyone's
             if not _pool:
                 _pool.append(Pool())
     return _pool[0]
-
-
-def _forget_lock() -> None:
-    global _making
-    _making = threading.Lock()
-
-
-os.register_at_fork(after_in_child=_forget_lock)

@@ -7,8 +7,6 @@ calls as are made at the same time. All of it goes with the program.
 from __future__ import annotations
 
 import ctypes
-import os
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -38,6 +36,7 @@ from taskc.ir.plan import (
     deciding,
 )
 from taskc.ir.program import Program
+from taskc.ir.reentry import Turn
 from taskc.limits import LimitError, current_limits
 
 Busy: TypeAlias = Callable[[int, Sequence[int]], int]
@@ -47,17 +46,7 @@ _PAGE = 4096
 _NOT_READY, _NO_MEMORY = -1, -2  # what run_program returns
 _ALL = 1 << 31  # threads: as many as there are
 
-_lock = threading.Lock()
-
-
-def _forget_lock() -> None:
-    """Whoever has it in the parent of a fork isn't in the child."""
-    global _lock
-    _lock = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_lock)
+_turn = Turn()  # of changing what a program keeps
 
 
 class _Memory(ctypes.Structure):
@@ -245,7 +234,9 @@ class LoadedProgram:
         with packed(self.program.parameters, values) as passed:
             words = words_of(self.program, passed, dimensions)
             while True:
-                code = self._run_frame(self._ready(words))
+                frame, kept = self._ready(words)
+                code = self._run_frame(frame)
+                del kept
                 if code == _NO_MEMORY:
                     raise MemoryError("no scratch memory")
                 if code == GIVEN_UP:
@@ -261,16 +252,23 @@ class LoadedProgram:
             self._run = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(address)
         return self._run(frame)
 
-    def _ready(self, words: np.ndarray) -> int:
-        """A frame for these words. Who has one free sooner may be another thread: then there is one more."""
+    def _ready(self, words: np.ndarray) -> tuple[int, LoadedProgram]:
+        """A frame for these words, and whose it is. Who has one free sooner may be another thread: then there is one
+        more. Where this call interrupts one that changes what is kept, it has a program of its own.
+        """
         if self._begin is None:
             kind = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
             self._begin = kind(pool().library["begin"])
         while True:
-            with _lock:
-                frame = self._begin(self._node.address, words.ctypes.data)
-                if frame:
-                    return frame
+            frame = self._begin(self._node.address, words.ctypes.data)
+            if frame:
+                return frame, self
+            with _turn.taken() as is_alone:
+                if not is_alone:
+                    own = LoadedProgram(self.program, self.kernels, self._planned)
+                    own._limits = self._limits
+                    own._make_room(words)
+                    return own._ready(words)
                 self._make_room(words)
 
     def _make_room(self, words: np.ndarray) -> None:

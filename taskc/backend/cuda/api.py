@@ -13,8 +13,9 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable
-from threading import Lock
 from typing import Any
+
+from taskc.ir.reentry import Turn
 
 # What `cuda-python` and NVRTC, which pyproject.toml pins, make: an older driver refuses their cubins.
 NEEDED = 13000
@@ -91,7 +92,7 @@ class Api:
 
 _started: Api | None = None
 _forked = False
-_lock = Lock()
+_turn = Turn()
 
 
 def api() -> Api:
@@ -103,7 +104,7 @@ def api() -> Api:
 
 def _start() -> Api:
     global _started
-    with _lock:
+    with _turn.taken():  # or not: then it is started twice, which does nothing
         if _started is None:
             if _forked:
                 raise DeviceError(
@@ -157,10 +158,9 @@ def shown_version(number: int) -> str:
 
 def _forget_in_child() -> None:
     """A context can't be used in the child of a fork."""
-    global _started, _forked, _lock
+    global _started, _forked
     _forked = _forked or _started is not None
     _started = None
-    _lock = Lock()
 
 
 if hasattr(os, "register_at_fork"):

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from threading import Lock
 from typing import Any
 from weakref import WeakValueDictionary
 
 from taskc.backend.cuda.api import Api, DeviceError, api
 from taskc.backend.cuda.parking import Parking
+from taskc.ir.reentry import Turn
 from taskc.ir.target import GPUS
 
 # The target that is lowered for, by compute capability.
 _TARGETS = {capability: gpu.name for gpu in GPUS for capability in gpu.capabilities}
-_lock = Lock()
+_turn = Turn()
 
 
 class Context:
@@ -141,13 +141,13 @@ def context(ordinal: int = 0) -> Context:
     started = api()
     found = started.contexts.get(ordinal)
     if found is None:
-        with _lock:
+        with _turn.taken():  # or not: the first one that is there is everyone's
             found = started.contexts.get(ordinal)
             if found is None:
                 count = started.cuDeviceGetCount()
                 if not 0 <= ordinal < count:
                     raise DeviceError(f"there is no CUDA device {ordinal}; there are {count}")
-                found = started.contexts[ordinal] = Context(started, ordinal)
+                found = started.contexts.setdefault(ordinal, Context(started, ordinal))
     assert isinstance(found, Context)
     return found
 

@@ -10,7 +10,6 @@ import ctypes
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -24,6 +23,7 @@ from taskc.backend.cuda.streams import Stream
 from taskc.backend.cuda.tensor_maps import Encoded, encode
 from taskc.ir import nodes as ir
 from taskc.ir.extents import extent_value
+from taskc.ir.reentry import NOBODYS, Turn
 
 _FREE_SHARED = 48 << 10  # bytes of shared memory that every kernel may have
 _REMEMBERED = 256  # forms of arguments, and maps of a form
@@ -136,7 +136,7 @@ class PreparedLaunch:
         self.shapes = shapes
         self.dimensions = dimensions
         compiled, context = loaded.compiled, loaded.context
-        self._lock = Lock()
+        self._turn = Turn()
         self._maps: dict[tuple[int, int], Encoded] = {}
         # Those whose addresses stand in `_places`: of what is remembered they may be forgotten in between.
         self._passed: dict[int, Encoded] = {}
@@ -192,10 +192,10 @@ class PreparedLaunch:
         if self._blocks == 0:
             return
         if context.is_current():
-            self._launch(values, stream)
+            self.fill_and_launch(values, stream)
         else:
             with context.current():
-                self._launch(values, stream)
+                self.fill_and_launch(values, stream)
         recorder = stream.recorder
         if recorder is not None:
             look = self.loaded.look if self.loaded.status else None
@@ -206,9 +206,12 @@ class PreparedLaunch:
         if self.loaded.status:
             stream.assertions[self.loaded.look] = None
 
-    def _launch(self, values: Sequence[Any], stream: Stream) -> None:
+    def fill_and_launch(self, values: Sequence[Any], stream: Stream) -> None:
         loaded = self.loaded
-        with self._lock:
+        with self._turn.taken() as is_alone:
+            if not is_alone:
+                self._again().fill_and_launch(values, stream)
+                return
             blocks = self._blocks
             if blocks is None:
                 blocks = count(loaded.compiled.blocks, self.dimensions, values)
@@ -224,6 +227,12 @@ class PreparedLaunch:
                 self._config.hStream = self._stream = stream.number
             with self._naming():
                 loaded.context.api.cuLaunchKernelEx(self._config, loaded.function, self._address, 0)
+
+    def _again(self) -> PreparedLaunch:
+        """Another one, of this call alone, which interrupts one that fills this one's words."""
+        made = PreparedLaunch(self.loaded, self.shapes, self.dimensions)
+        made._turn = NOBODYS
+        return made
 
     @contextmanager
     def _naming(self) -> Iterator[None]:
@@ -248,13 +257,18 @@ class PreparedLaunch:
     def add_node(self, graph: Any, dependencies: list[Any], values: Sequence[Any]) -> Any:
         """Adds the launch to a graph, behind others. The driver copies the arguments."""
         api = self.loaded.context.api
-        with self._lock, self._naming():
+        with self._turn.taken() as is_alone, self._naming():
+            if not is_alone:
+                return self._again().add_node(graph, dependencies, values)
             self._fill(values)
             return api.cuGraphAddKernelNode(graph, dependencies, len(dependencies), self._node)
 
     def set_node(self, executable: Any, node: Any, values: Sequence[Any]) -> None:
         """Gives a node other arguments, for later launches of its graph."""
-        with self._lock, self._naming():
+        with self._turn.taken() as is_alone, self._naming():
+            if not is_alone:
+                self._again().set_node(executable, node, values)
+                return
             self._fill(values)
             self.loaded.context.api.cuGraphExecKernelNodeSetParams(executable, node, self._node)
 

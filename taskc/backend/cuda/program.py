@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from threading import Lock
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -21,6 +20,7 @@ from taskc.ir.extents import extent_value
 from taskc.ir.nodes import Tensor, Variable
 from taskc.ir.plan import Jump, Plan, PlannedCall, deciding
 from taskc.ir.program import Program
+from taskc.ir.reentry import Turn
 
 Busy: TypeAlias = Callable[[int, Sequence[int]], int]
 Waits: TypeAlias = Callable[[Plan], list[set[int]]]
@@ -54,7 +54,7 @@ class LoadedProgram:
         scalars = [item for item in deciding(program) if item in program.parameters]
         self._scalars = [(item, program.parameters.index(item)) for item in scalars]
         self._plans: dict[tuple[int, ...], PreparedPlan] = {}
-        self._lock = Lock()
+        self._turn = Turn()
 
     def form(self, shapes: tuple[Any, ...], dimensions: dict[Variable, int]) -> ProgramForm:
         """What launches the program at sizes; the shapes follow from them."""
@@ -70,9 +70,9 @@ class LoadedProgram:
         sizes = {item: dimensions[item] for item in self.dimensions}
         sizes |= {item: int(given[number]) for item, number in self._scalars}
         # What a graph's nodes are passed is changed and launched by one thread at a time.
-        with self._lock:
+        with self._turn.taken() as is_alone:
             plan = self._plan(sizes)
-            if plan.has_graphs and not stream.is_capturing:
+            if is_alone and plan.has_graphs and not stream.is_capturing:
                 plan.graph(given, stream).replay(given, stream)
                 return
         plan.launch(given, stream, kept)
@@ -83,9 +83,9 @@ class LoadedProgram:
         if found is None:
             made = self._planned(sizes, self.context.processors, self._busy)
             found = PreparedPlan(self._kernels, made, self._constants, self._waits)
-            if len(self._plans) >= _MOST_PLANS:
-                del self._plans[next(iter(self._plans))]
         self._plans[key] = found
+        for old in [*self._plans][:-_MOST_PLANS]:
+            self._plans.pop(old, None)
         return found
 
     def _busy(self, kernel: int, words: Sequence[int]) -> int:

@@ -211,7 +211,7 @@ def test_a_call_within_a_call() -> None:
     y = np.zeros(5000, np.float32)
 
     def begun() -> int:
-        return code._ready(programs.words_of(program.ir, [x, 5.0, y], {size: 5000}))
+        return code._ready(programs.words_of(program.ir, [x, 5.0, y], {size: 5000}))[0]
 
     def called(count: int) -> list[int]:
         """What calls it now, and how large arenas are then."""
