@@ -6,7 +6,7 @@ that isn't installed is named. `--quick` takes fewer shapes and pairs.
 Convolutions are a section of their own (convolution_cases.py, and of bf16 and bytes convolution_types.py):
 `--convolutions` measures them alone, with the processor time that each takes to compile; `--networks` those
 of two networks. `--untuned` measures, instead of anything else, their plans as they are chosen against random ones,
-which takes long. `--tune` tunes each problem before.
+which takes long. `--tune` tunes each problem before. `--f64` measures what is asked of f64, against half of the peak.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 PEERS = ("onnx", "onnxruntime", "torch")
 FLAGS = {
     "convolutions": "these alone",
+    "f64": "products, norms, softmax, reductions and convolutions of f64 alone",
     "networks": "those of ResNet-50 and MobileNetV2 alone, in f32 and in a chain",
     "products": "these alone",
     "tune": "first tunes each problem on the CPU, and says what that gained",
@@ -37,6 +38,13 @@ MATMULS = (
     (128, 768, 768), (128, 3072, 768), (128, 768, 3072), (1, 768, 768), (1, 3072, 768),
 )  # fmt: skip
 QUICK = ((512, 512, 512), (128, 768, 768), (1, 768, 768))
+# Square, ragged, of primes, tall and wide, of a vector, and small.
+MATMULS_F64 = (
+    (512, 512, 512), (1024, 1024, 1024), (2048, 2048, 2048), (1021, 1021, 1021), (500, 700, 900),
+    (4096, 64, 256), (64, 4096, 256), (128, 3072, 768), (1, 768, 768), (1, 3072, 768), (1, 4096, 4096),
+    (8, 768, 768), (97, 101, 103), (64, 64, 64), (31, 37, 41),
+)  # fmt: skip
+QUICK_F64 = ((512, 512, 512), (499, 503, 509), (1, 768, 768), (64, 64, 64))
 
 
 def main() -> None:
@@ -70,6 +78,7 @@ def measure(threads: int, flags: list[str]) -> Iterator[Row]:
         for peer, call in case.peers.items():
             found = pairs(case.ours, call, probe, **settings)
             of_peak = case.operations and case.operations / (found.ours * 1e-3) / 1e9 / peak
+            of_peak = of_peak and of_peak * case.slower
             row = Row.paired(case.benchmark, case.case, threads, peer, found)
             yield replace(row, fraction_of_peak=of_peak, fraction_of_copy=of_copy)
             print(f"  {case.benchmark} {case.case} {peer}: {found.ratio:.2f}", flush=True)
@@ -102,8 +111,11 @@ def tune(threads: int, quick: bool, flags: list[str]) -> None:
 def sections(threads: int, quick: bool, flags: list[str]) -> Iterator[Case]:
     from convolution_cases import convolution_cases, network_cases, untuned_cases
     from convolution_types import typed_cases
-    from cpu_cases import attention_cases, memory_cases
+    from cpu_cases import attention_cases, f64_cases, memory_cases
 
+    if "--f64" in flags:
+        shapes = QUICK_F64 if quick else MATMULS_F64
+        return chain(products(threads, shapes, "float64"), f64_cases(threads, quick))
     if "--untuned" in flags:
         return untuned_cases(threads, quick)
     if "--networks" in flags:
@@ -111,9 +123,9 @@ def sections(threads: int, quick: bool, flags: list[str]) -> Iterator[Case]:
     if "--convolutions" in flags:
         return chain(convolution_cases(threads, quick), typed_cases(threads, quick))
     if "--products" in flags:
-        return products(threads, quick)
+        return products(threads, QUICK if quick else MATMULS)
     return chain(
-        products(threads, quick),
+        products(threads, QUICK if quick else MATMULS),
         heights(threads, quick),
         memory_cases(threads, quick),
         attention_cases(threads, quick),
@@ -122,36 +134,42 @@ def sections(threads: int, quick: bool, flags: list[str]) -> Iterator[Case]:
     )
 
 
-def products(threads: int, quick: bool) -> Iterator[Case]:
+def products(
+    threads: int, shapes: tuple[tuple[int, int, int], ...], name: str = "float32"
+) -> Iterator[Case]:
     import numpy as np
     from cpu_cases import Case, session_of, torch_on
 
+    from taskc.ir.types import from_numpy
     from taskc.kernels.matmul import matmul
 
-    for m, n, k in QUICK if quick else MATMULS:
-        a = np.random.default_rng(0).standard_normal((m, k)).astype(np.float32)
-        b = np.random.default_rng(1).standard_normal((k, n)).astype(np.float32)
-        c, d = np.empty((m, n), np.float32), np.empty((m, n), np.float32)
+    numbers = np.dtype(name)
+    options, of_type = {"dtype": from_numpy(numbers)}, "" if name == "float32" else " f64"
+    tolerance = 1e-3 if name == "float32" else 1e-11
+    for m, n, k in shapes:
+        a = np.random.default_rng(0).standard_normal((m, k)).astype(numbers)
+        b = np.random.default_rng(1).standard_normal((k, n)).astype(numbers)
+        c, d = np.empty((m, n), numbers), np.empty((m, n), numbers)
         case, work = f"{m}x{n}x{k}", 2.0 * m * n * k
-        plain = matmul(m, n, k)
-        constant = matmul(m, n, k, packed=True)
+        plain = matmul(m, n, k, **options)
+        constant = matmul(m, n, k, packed=True, **options)
         panels = constant.pack(b)
-        np.testing.assert_allclose(constant(a, panels), a @ b, rtol=1e-3, atol=1e-3)
-        np.testing.assert_allclose(plain(a, b), a @ b, rtol=1e-3, atol=1e-3)
+        np.testing.assert_allclose(constant(a, panels), a @ b, rtol=tolerance, atol=tolerance)
+        np.testing.assert_allclose(plain(a, b), a @ b, rtol=tolerance, atol=tolerance)
         per_call = {"numpy": lambda a=a, b=b, d=d: np.matmul(a, b, out=d)}
         ahead = dict(per_call)
         if torch := torch_on(threads):
-            x, y, z = torch.from_numpy(a), torch.from_numpy(b), torch.empty(m, n)
+            x, y, z = (torch.from_numpy(array) for array in (a, b, np.empty_like(c)))
             per_call["torch"] = lambda x=x, y=y, z=z: torch.matmul(x, y, out=z)
             ahead["torch"] = per_call["torch"]
-        if run := session_of("MatMul", [a, b], (m, n), threads):
+        if run := session_of("MatMul", [a, b], (m, n), threads, result=numbers):
             ahead["onnxruntime"] = run
         ours = {
-            "matmul": lambda a=a, b=b, c=c, f=plain: f(a, b, out=c),
-            "matmul, constant b": lambda a=a, b=panels, c=c, f=constant: f(a, b, out=c),
+            f"matmul{of_type}": lambda a=a, b=b, c=c, f=plain: f(a, b, out=c),
+            f"matmul{of_type}, constant b": lambda a=a, b=panels, c=c, f=constant: f(a, b, out=c),
         }
         for (benchmark, call), peers in zip(ours.items(), (per_call, ahead), strict=True):
-            yield Case(benchmark, case, call, peers, operations=work)
+            yield Case(benchmark, case, call, peers, operations=work, slower=numbers.itemsize / 4)
 
 
 def heights(threads: int, quick: bool) -> Iterator[Case]:

@@ -15,8 +15,12 @@ from typing import Any
 import numpy as np
 
 import taskc as tc
+from taskc import DType, f32, f64
+from taskc.ir.types import from_numpy
 from taskc.kernels.attention import attention
+from taskc.kernels.convolution import convolution
 from taskc.kernels.elementwise import elementwise
+from taskc.kernels.reductions import reduction
 from taskc.kernels.rows import layer_norm, softmax
 from taskc.kernels.transpose import transpose
 
@@ -26,7 +30,7 @@ Call = Callable[[], object]
 @dataclass(frozen=True)
 class Case:
     """operations: of floats, where their rate is the limit; copy: moves as many bytes, where memory is;
-    compiled_ms: of processor time that our kernel took to compile."""
+    compiled_ms: of processor time that our kernel took to compile; slower: the peak of f32 over that of its type."""
 
     benchmark: str
     case: str
@@ -35,6 +39,7 @@ class Case:
     operations: float | None = None
     copy: Call | None = None
     compiled_ms: float | None = None
+    slower: float = 1.0
 
 
 def memory_cases(threads: int, quick: bool) -> Iterator[Case]:
@@ -47,25 +52,25 @@ def memory_cases(threads: int, quick: bool) -> Iterator[Case]:
         yield transpose_case(threads, m, n)
 
 
-def softmax_case(threads: int, m: int, n: int) -> Case:
-    x, y = _arrays(m, n)
-    kernel = softmax(m, n)
+def softmax_case(threads: int, m: int, n: int, dtype: DType = f32) -> Case:
+    x, y = _arrays(m, n, dtype=dtype)
+    kernel = softmax(m, n, dtype=dtype)
     kernel(x, out=y)
     powers = np.exp(x - x.max(axis=1, keepdims=True))
     np.testing.assert_allclose(y, powers / powers.sum(axis=1, keepdims=True), rtol=1e-5)
     peers: dict[str, Call] = {}
     if torch := torch_on(threads):
-        a, b = torch.from_numpy(x), torch.empty(m, n)
+        a, b = torch.from_numpy(x), torch.from_numpy(np.empty_like(x))
         peers["torch"] = lambda: torch.softmax(a, 1, out=b)
-    if run := session_of("Softmax", [x], x.shape, threads, axis=-1):
+    if run := session_of("Softmax", [x], x.shape, threads, result=x.dtype, axis=-1):
         peers["onnxruntime"] = run
-    return _case("softmax", f"{m}x{n}", lambda: kernel(x, out=y), peers, x)
+    return _case(f"softmax{_of(dtype)}", f"{m}x{n}", lambda: kernel(x, out=y), peers, x)
 
 
-def layer_norm_case(threads: int, m: int, n: int) -> Case:
-    x, y = _arrays(m, n)
-    scale, shift = _arrays(2, n)[0]
-    kernel = layer_norm(m, n)
+def layer_norm_case(threads: int, m: int, n: int, dtype: DType = f32) -> Case:
+    x, y = _arrays(m, n, dtype=dtype)
+    scale, shift = _arrays(2, n, dtype=dtype)[0]
+    kernel = layer_norm(m, n, dtype=dtype)
     kernel(x, scale, shift, out=y)
     normal = (x - x.mean(1, keepdims=True)) / np.sqrt(x.var(1, keepdims=True) + 1e-5)
     np.testing.assert_allclose(y, normal * scale + shift, rtol=1e-4, atol=1e-4)
@@ -73,12 +78,17 @@ def layer_norm_case(threads: int, m: int, n: int) -> Case:
     if torch := torch_on(threads):
         a, w, b = (torch.from_numpy(array) for array in (x, scale, shift))
         run_torch = torch.ops.aten.native_layer_norm.out
-        results = {"out0": torch.empty(m, n), "out1": torch.empty(m, 1), "out2": torch.empty(m, 1)}
+        made = zip(("out0", "out1", "out2"), ((m, n), (m, 1), (m, 1)), strict=True)
+        results = {name: torch.empty(shape, dtype=a.dtype) for name, shape in made}
         peers["torch"] = lambda: run_torch(a, (n,), w, b, 1e-5, **results)
     operands, settings = [x, scale, shift], {"axis": -1, "epsilon": 1e-5}
-    if run := session_of("LayerNormalization", operands, x.shape, threads, **settings):
+    if run := session_of(
+        "LayerNormalization", operands, x.shape, threads, result=x.dtype, **settings
+    ):
         peers["onnxruntime"] = run
-    return _case("layer_norm", f"{m}x{n}", lambda: kernel(x, scale, shift, out=y), peers, x)
+    return _case(
+        f"layer_norm{_of(dtype)}", f"{m}x{n}", lambda: kernel(x, scale, shift, out=y), peers, x
+    )
 
 
 def gelu_case(threads: int, size: int) -> Case:
@@ -163,15 +173,80 @@ def attention_case(
     )
 
 
-def _arrays(*shape: int) -> tuple[np.ndarray, np.ndarray]:
-    x = np.random.default_rng(0).standard_normal(shape, np.float32)
+def f64_cases(threads: int, quick: bool) -> Iterator[Case]:
+    """What is asked of f64 besides products."""
+    for m, n in ((1024, 1024),) if quick else ((4096, 1024), (1024, 768), (512, 4099), (1000, 37)):
+        yield softmax_case(threads, m, n, f64)
+        yield layer_norm_case(threads, m, n, f64)
+        for axis in (0, 1):
+            yield sum_case(threads, m, n, axis)
+    few = ((1, 28, 64, 64, 3, 1), (1, 28, 128, 256, 1, 1))
+    more = (
+        (1, 56, 64, 64, 3, 1),
+        (1, 14, 256, 256, 3, 1),
+        (1, 57, 3, 32, 7, 2),
+        (4, 7, 512, 512, 1, 1),
+    )
+    for shape in few if quick else few + more:
+        yield convolution_case(threads, *shape)
+
+
+def sum_case(threads: int, m: int, n: int, axis: int) -> Case:
+    """Of f64; NumPy's is the peer, too."""
+    x, _ = _arrays(m, n, dtype=f64)
+    y, z = np.empty(x.sum(axis).shape), np.empty(x.sum(axis).shape)
+    kernel = reduction("sum", (m, n), (axis,), dtype=f64)
+    kernel(x, out=y)
+    np.testing.assert_allclose(y, x.sum(axis), rtol=1e-11, atol=1e-10)
+    peers: dict[str, Call] = {"numpy": lambda: x.sum(axis, out=z)}
+    if torch := torch_on(threads):
+        a, b = torch.from_numpy(x), torch.from_numpy(np.empty_like(y))
+        peers["torch"] = lambda: torch.sum(a, axis, out=b)
+    axes = np.array([axis], np.int64)
+    if run := session_of("ReduceSum", [x, axes], y.shape, threads, result=x.dtype, keepdims=0):
+        peers["onnxruntime"] = run
+    return _case(f"sum over axis {axis} f64", f"{m}x{n}", lambda: kernel(x, out=y), peers, x)
+
+
+def convolution_case(
+    threads: int, images: int, side: int, channels: int, features: int, size: int, stride: int
+) -> Case:
+    """Of f64, NCHW, with constant filters on both sides. ONNX Runtime has none."""
+    pad, random = size // 2, np.random.default_rng(0)
+    x = random.standard_normal((images, channels, side, side))
+    w = random.standard_normal((features, channels, size, size))
+    options = {"size": size, "stride": stride, "padding": pad, "order": "NCHW", "filters": "OIHW"}
+    kernel = convolution(images, side, side, channels, features, dtype=f64, packed=True, **options)
+    filters = kernel.pack(w)
+    y = kernel(x, filters)
+    peers: dict[str, Call] = {}
+    if torch := torch_on(threads):
+        a, b, run_torch = torch.from_numpy(x), torch.from_numpy(w), torch.nn.functional.conv2d
+        peers["torch"] = lambda: run_torch(a, b, stride=stride, padding=pad)
+        np.testing.assert_allclose(y, peers["torch"](), rtol=1e-9, atol=1e-9)
+    return Case(
+        "convolution f64",
+        "x".join(map(str, (images, side, channels, features, size, stride))),
+        lambda: kernel(x, filters, out=y),
+        peers,
+        operations=2.0 * y.size * channels * size * size,
+        slower=2.0,
+    )
+
+
+def _of(dtype: DType) -> str:
+    return "" if dtype is f32 else f" {dtype}"
+
+
+def _arrays(*shape: int, dtype: DType = f32) -> tuple[np.ndarray, np.ndarray]:
+    x = np.random.default_rng(0).standard_normal(shape, dtype.numpy)
     return x, np.empty_like(x)
 
 
 def _case(benchmark: str, case: str, ours: Call, peers: dict[str, Call], x: np.ndarray) -> Case:
     """One that moves as much as a copy of x. That is our own: it is on as many threads."""
-    kernel = elementwise(_same, ((x.size,),))
-    a, b = x.reshape(-1), np.empty(x.size, np.float32)
+    a, b = x.reshape(-1), np.empty(x.size, x.dtype)
+    kernel = elementwise(_same, ((x.size,),), dtypes=(from_numpy(x.dtype),))
     return Case(benchmark, case, ours, peers, copy=lambda: kernel(a, out=b))
 
 

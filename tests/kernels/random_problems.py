@@ -23,6 +23,7 @@ from taskc.kernels.elementwise import elementwise
 from taskc.kernels.images import ORDERS
 from taskc.kernels.matmul import matmul
 from taskc.kernels.pooling import average_pool, max_pool, sum_pool
+from taskc.kernels.precision import types_of_products
 from taskc.kernels.reductions import argmax, argmin, reduction
 from taskc.kernels.rows import layer_norm, log_softmax, rms_norm, softmax
 from taskc.kernels.scans import cumsum
@@ -168,6 +169,9 @@ def _product(random: Random, numbers: np.random.Generator, machine: Machine) -> 
         options["activation"] = random.choice((relu, quarter))
     if total is f32 and dtype in (f16, bf16) and random.random() < 0.5:
         options["result"] = dtype
+    if random.random() < 0.3:  # the types that a call doesn't say
+        del options["total"]
+        total, options["result"] = types_of_products(dtype, None, options.get("result"))
     m, n, k = sizes
     a = _whole(numbers, (k, m) if options.get("transpose_a") else (m, k), dtype)
     b = _whole(numbers, (n, k) if options.get("transpose_b") else (k, n), dtype)
@@ -308,7 +312,7 @@ def _transpose(random: Random, numbers: np.random.Generator, machine: Machine) -
 
 def some_images(random: Random, machine: Machine) -> tuple[list[int], dict[str, Any]]:
     """What `convolution` is called with."""
-    dtype = random.choice((f16, bf16, f32, i8, *(() if machine.is_processor else (tf32,))))
+    dtype = random.choice((f16, bf16, f32, i8, f64 if machine.is_processor else tf32))
     images, height, width = random.choice((1, 1, 2, 3)), random.choice(FEW), random.choice(FEW)
     groups = random.choice((1, 1, 1, 2, 4))
     channels = groups * random.choice((1, 2, 3, 8, 16, 24, 32, 64))

@@ -44,7 +44,7 @@ def _down_columns(problem: Problem, plan: FewRows) -> Function:
     columns, depth, lanes = plan.columns, plan.depth, plan.lanes
     rows = m if isinstance(m, int) else MOST_ROWS
     whole = k // depth * depth
-    is_constant, part = isinstance(k, int), LONG_SUM // depth * depth
+    is_constant, is_split, part = isinstance(k, int), is_long(k), LONG_SUM // depth * depth
     line = spatial(lanes)
 
     @tc.function
@@ -67,7 +67,7 @@ def _down_columns(problem: Problem, plan: FewRows) -> Function:
         for i in range(m):
             for j in repeat(columns // lanes) * line:
                 sums[i, j] = 0
-        if is_long(k):
+        if is_split:
             wholes = tc.shared(total[rows, columns + lanes])
             for i in range(m):
                 for j in repeat(columns // lanes) * line:

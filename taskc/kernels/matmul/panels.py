@@ -110,7 +110,7 @@ def _whole(problem: Problem, plan: Panels) -> Function:
         problem.element_of(problem.batches),
     )
     operand, part, element = problem.operand, _part(problem, plan, k), _element(problem, plan)
-    is_widened = plan.widens(problem)
+    is_widened, is_split = plan.widens(problem), is_long(k)
     # Heights of the last tile, where there are several; of a b that isn't packed `few_rows` takes the smallest m.
     eighths = (0, 2, 3, 4, 5, 6, 8) if problem.packed else (0, 4, 8)
     heights = sorted({rows * eighth // 8 for eighth in eighths})
@@ -128,7 +128,7 @@ def _whole(problem: Problem, plan: Panels) -> Function:
     @tc.function
     def summed(a: Any, panel: Any, own: Any, number: Any, row: Any, first: Any) -> Any:
         """A tile, in registers or in the nearest cache."""
-        if is_long(k):
+        if is_split:
             sums = tc.shared(total[own.shape])
             for i, j in own:
                 sums[i, j] = 0

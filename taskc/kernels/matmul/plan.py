@@ -46,10 +46,10 @@ class FewRows:
 
     def cost(self, problem: Problem, machine: Machine) -> float:
         """It takes as long as reading b, or as the products."""
-        nbytes = _elements_of_b(problem) * problem.right.nbytes
-        cycles = nbytes / PROCESSOR.rate(nbytes, machine) / machine.threads
-        read = cycles / PROCESSOR.cycles_per_second
-        return max(read, _seconds(_size(problem.m) * _size(problem.n), problem, machine))
+        return max(
+            _reading(problem, machine),
+            _seconds(_size(problem.m) * _size(problem.n), problem, machine),
+        )
 
     def variations(self, problem: Problem, machine: Machine) -> Iterator[FewRows]:
         pair = 2 * self.lanes
@@ -106,7 +106,7 @@ class Panels(VectorTile):
 
     def cost(self, problem: Problem, machine: Machine) -> float:
         """It takes as long as the tiles of all blocks, and the copies of b, in waves of as many blocks as threads: of
-        blocks as they are on average, and at last of a whole one."""
+        blocks as they are on average, and at last of a whole one. At the same time b is read."""
         height, n, k = _size(problem.height), _size(problem.n), max(1, _size(problem.k))
         across, below = max(1, ceil(n / self.wide)), max(1, ceil(height / self.tall))
         tiles, depth = max(1, ceil(height / self.rows)), min(self.depth or k, k)
@@ -125,7 +125,8 @@ class Panels(VectorTile):
         beside, count = ceil(across / self.panels), _size(problem.products)
         waves = ceil(below * beside * count / machine.threads)
         largest = min(1, self.tall / self.rows / tiles) * min(1, self.panels / across)
-        return cycles * ((waves - 1) / (below * beside) + largest) / PROCESSOR.cycles_per_second
+        cycles *= (waves - 1) / (below * beside) + largest
+        return PROCESSOR.beside(cycles / PROCESSOR.cycles_per_second, _reading(problem, machine))
 
     def _products(self, problem: Problem, machine: Machine, k: int) -> float:
         """Cycles of a step's products. Rows of a in the same sets of the nearest cache put each other out of it, and
@@ -362,6 +363,13 @@ def _share_of_packs(own: Mapping, machine: Machine) -> float:
 def _rounded(problem: Problem, rows: int, wide: int) -> int:
     """Elements of c, with those behind its edges."""
     return ceil(_size(problem.height) / rows) * rows * ceil(_size(problem.n) / wide) * wide
+
+
+def _reading(problem: Problem, machine: Machine) -> float:
+    """The time in which all threads read b once."""
+    nbytes = _elements_of_b(problem) * problem.right.nbytes
+    cycles = nbytes / PROCESSOR.rate(nbytes, machine) / machine.threads
+    return cycles / PROCESSOR.cycles_per_second
 
 
 def _elements_of_b(problem: Problem) -> int:
