@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from taskc.tune.timing import Pairs
 
 PACKAGES = (
-    *("numpy", "ml_dtypes", "lark", "llvmlite", "onnxruntime", "torch", "jax"),
+    *("numpy", "ml_dtypes", "lark", "llvmlite", "onnxruntime", "torch", "jax", "numba"),
     "cuda-bindings",
     "nvidia-cuda-nvrtc",
 )

@@ -241,18 +241,19 @@ class _Call:
     def _check_written(self, parameter: ir.Tensor, array: AnyArray) -> None:
         if is_read_only(array):
             raise self.fail(parameter, "is written in place, and this array is read-only")
+        unit = max(self.alignment, parameter.dtype.nbytes)
+        behind = start_of(array) % unit if array.size else 0
+        if behind:
+            raise self.fail(
+                parameter,
+                f"is written in place, so it must start at a multiple of {unit} bytes;"
+                f" this array starts {behind} behind one",
+            )
         if not is_placed(array):
             raise self.fail(
                 parameter,
                 "is written in place, so it must be contiguous and row-major; this array has"
                 f" the shape {array.shape} and strides of {array.strides} bytes",
-            )
-        if self._is_shifted(array):
-            behind = start_of(array) % self.alignment
-            raise self.fail(
-                parameter,
-                f"is written in place, so it must start at a multiple of {self.alignment} bytes;"
-                f" this array starts {behind} behind one",
             )
 
     def _is_shifted(self, array: AnyArray) -> bool:

@@ -206,6 +206,21 @@ def test_a_parameter_starts_at_a_multiple_of_16_bytes(monkeypatch: pytest.Monkey
     copied(memory[:0], out=memory[3:3])  # nothing is anywhere
 
 
+def test_elements_begin_at_multiples_of_their_size() -> None:
+    @tc.kernel(workers=1)
+    def counted(a: tc.inout[tc.f32[m]]):
+        for _ in tc.spatial(1):
+            for i in range(m):
+                a[i] += 1
+
+    memory = np.zeros(40, np.uint8)
+    counted(memory[4:36].view(np.float32))  # as it does for the CPU
+    with pytest.raises(
+        tc.ArgumentError, match="start at a multiple of 4 bytes; this array starts 1 behind"
+    ):
+        counted(memory[1:33].view(np.float32))
+
+
 def test_a_transposed_matrix_is_copied() -> None:
     a = np.arange(12, dtype=np.float32).reshape(3, 4)
     with pytest.warns(tc.CopyWarning):

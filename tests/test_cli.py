@@ -12,6 +12,7 @@ import pytest
 
 import taskc as tc
 from taskc.commands import show as show_command
+from tests.abuse.mutants import run_mutant_of_a_command
 from tests.commands.conftest import folder, in_the_folder, run
 
 __all__ = ["folder", "in_the_folder", "run"]  # fixtures
@@ -130,3 +131,36 @@ def test_a_command_is_loaded_without_the_others() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     assert ended.stdout.splitlines()[-1] == "['map']"
+
+
+def test_what_nobody_thought_of_is_an_internal_error_without_a_traceback(
+    run: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def wrong(options: object) -> int:
+        raise ValueError("math domain\x1b[2J error")
+
+    monkeypatch.setattr(show_command, "run", wrong)
+    ended = run("show", "03_kernels.py:add")
+    assert ended.code == 1
+    assert ended.err.startswith(r"internal error: ValueError: math domain\x1b[2J error, at ")
+    assert "please report it" in ended.err
+    assert "with TASKC_DUMP=FOLDER" in ended.err
+    assert "Traceback" not in ended.err
+    monkeypatch.setenv("TASKC_DUMP", str(tmp_path / "dump"))
+    assert "the traceback is in " in run("show", "03_kernels.py:add").err
+    written = (tmp_path / "dump" / "traceback.txt").read_text(encoding="utf-8")
+    assert written.startswith("Traceback (most recent call last)")
+
+
+def test_too_little_memory_is_a_sentence(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def wrong(options: object) -> int:
+        raise MemoryError
+
+    monkeypatch.setattr(show_command, "run", wrong)
+    ended = run("show", "03_kernels.py:add")
+    assert (ended.code, ended.err) == (1, "error: there isn't enough memory\n")
+
+
+@pytest.mark.parametrize("number", range(6))
+def test_mutants_of_commands(number: int) -> None:
+    run_mutant_of_a_command(number)

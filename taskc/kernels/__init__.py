@@ -4,7 +4,8 @@ matmul         GEMM: products of matrices, with transposed or packed operands an
                products of 8- and 16-bit numbers
 convolution    of images, with stride, padding, dilation and groups
 pooling        of images: the largest numbers, sums or averages of windows, or of whole images
-rows           softmax, log_softmax, layer_norm, rms_norm over an axis
+rows           softmax, log_softmax, layer_norm, rms_norm over an axis; group_norm, instance_norm
+losses         mean squared and absolute errors, cross-entropies, and logsumexp
 reductions     sum, mean, max, min, prod along any axes; argmax, argmin
 quantized      products with weights of few bits, in groups that have a scale each
 scans          cumsum and cumprod along an axis
@@ -14,6 +15,6 @@ attention      with an online softmax, masks, and heads that share keys; for man
 
 Each is a folder: problem.py, plan.py, and a file for each algorithm; taskc.tune takes a plan for all of them, and
 machine_facts.py has what their costs ask of a machine. What several of them share: owners (who has what of a block),
-epilogue (what is made of a sum), images (where their numbers lie, and tiles of lines), padding (matrices whose rows are
-made longer), squares (turned in registers).
+epilogue (what is made of a sum), precision (the types of sums and results), images (where their numbers lie, and tiles
+of lines), padding (matrices whose rows are made longer), squares (turned in registers).
 """

@@ -221,9 +221,10 @@ def _of_labels(
     logarithms = logsumexp((rows, classes), [1], dtype=total, machine=machine)
     sums = folded("sum", (rows,), [0], dtype=total, machine=machine)
     made = dtype[rows] if reduction == "none" else dtype[()]
+    given, of_rows = dtype[rows, classes], i64[rows]
 
     @tc.program
-    def loss(x: dtype[rows, classes], labels: i64[rows], y: tc.typed[tc.out[made]]) -> None:
+    def loss(x: tc.typed[given], labels: tc.typed[of_rows], y: tc.typed[tc.out[made]]) -> None:
         scores = x
         if total is not dtype:
             scores = tc.compute((rows, classes), lambda i, j: x[i, j].to(total), name="widened")

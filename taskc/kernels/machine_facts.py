@@ -193,6 +193,7 @@ class GpuFacts:
     # For sums, scores and powers, where a producer gives up its own; the same beside a mask.
     attention_registers: int = 176
     attention_registers_beside_mask: int = 128
+    attention_registers_for_third: int = 56  # of these, where three warpgroups multiply and not two
 
     block_workers: int = 256  # eight such blocks fill a multiprocessor
     bytes_in_flight: int = 128  # of a worker that streams, and accesses where they are narrow

@@ -32,6 +32,7 @@ from taskc.onnx.operators import (
     CountError,
     DataError,
     Held,
+    Loose,
     NeedsKernelError,
     SizeError,
     Tensor,
@@ -44,6 +45,7 @@ from taskc.onnx.operators import (
     rows_of,
 )
 from taskc.onnx.outputs import CountedOutput, Output, arrays_of
+from taskc.onnx.ranks import settled
 
 for _module in pkgutil.iter_modules(operators.__path__, f"{operators.__name__}."):
     importlib.import_module(_module.name)
@@ -194,14 +196,24 @@ def _built(node: Node, scope: _Scope) -> tuple[Held | None, ...]:
         inner = _Scope(values, scope, scope.late, scope.turns * turns, scope.unrolled)
         _build(graph, inner)
         _check_counts(node, graph.outputs, inner)
-        return tuple([rows_of(inner.find(name)) for name in graph.outputs])
+        made = [inner.find(name) for name in graph.outputs]
+        goes_on = made[0]
+        if node.operator == "Loop" and isinstance(goes_on, Loose):  # one element is read of it
+            made[0] = goes_on.handle
+        return tuple(map(rows_of, made))
 
     _check_counts(node, node.reads, scope)
     # What bodies read is made now, not where a flag decides whether it is.
     for name in {name for inner in node.graphs for name in inner.captured}:
-        rows_of(scope.find(name))
-    inputs = tuple([scope.find(name) if name else None for name in node.inputs])
+        if not isinstance(scope.find(name), Loose):
+            rows_of(scope.find(name))
+    inputs, loose = settled(
+        node, builder, [scope.find(name) if name else None for name in node.inputs]
+    )
     call = Call(node, inputs, inline, False, scope.late, scope.turns, scope.unrolled)
+    if loose is not None:
+        made = _made(builder, call)
+        return tuple([None if held is None else loose.like(rows_of(held)) for held in made])
     if inputs and all(map(is_few, inputs)):
         try:
             return _made(builder, replace(call, by_python=True))

@@ -44,6 +44,12 @@ def compile(
             an error
     """
     limits = Limits(threads, memory)
+    if hasattr(model, "forward") or hasattr(model, "parameters"):
+        raise CompileError(
+            f"a model is a file, its bytes or a ModelProto, and this is the module {type(model).__name__}",
+            hint="torch.onnx.export(module, inputs, path, dynamo=True) writes a file; docs/torch.md has kernels for"
+            " PyTorch",
+        )
     if precision not in PRECISIONS:
         raise CompileError(
             f"there is no precision {precision!r}",

@@ -5,14 +5,15 @@
             body
 ->
     each w in spatial(16):
-        for turn in range(first, n, step=16):
-            let j = turn + w
+        for turn in range(0, n - first, step=16):
+            let j = turn + (first + w)
             if j < n:
                 body
 
 All workers take the same turns then, so neighbours touch neighbours, and proofs see a sum of loop variables,
 whatever n is. It is done where the starts of all workers lie within one step, so that no worker gets more than
-one turn in addition, in which it does nothing. Proofs have it done of blocks that start apart, too.
+one turn in addition, in which it does nothing. A GPU's workers count their own turns, without conditions.
+`proving`: for any target, and for blocks that start apart, too.
 """
 
 from __future__ import annotations
@@ -24,17 +25,21 @@ from taskc.analysis.reads import reads_memory
 from taskc.ir import nodes as ir
 from taskc.ir.build import ZERO, add, index, subtract
 from taskc.ir.nodes import Constant, Expression, Statement, Variable
-from taskc.ir.rewrite import map_statements, substitute
+from taskc.ir.rewrite import map_statements, substitute, walk
+from taskc.ir.target import TARGETS
 
 
-def common_strides(kernel: ir.Kernel, *, of_blocks: bool = False) -> ir.Kernel:
-    body = _Strides(kernel, of_blocks).changed(kernel.body)
+def common_strides(kernel: ir.Kernel, *, proving: bool = False) -> ir.Kernel:
+    if TARGETS[kernel.target].capabilities and not proving:
+        return kernel
+    body = _Strides(kernel, proving).changed(kernel.body)
     return kernel if body is kernel.body else replace(kernel, body=body)
 
 
 class _Strides:
     """workers  the variables that have other values for other workers of a block
     blocks   those that have other values for other blocks
+    tiles    where tiles begin
     lets     the names within the loops over both
     """
 
@@ -43,6 +48,7 @@ class _Strides:
         self.of_blocks = of_blocks
         self.workers: dict[Variable, Expression] = {}
         self.blocks: dict[Variable, Expression] = {}
+        self.tiles: set[Variable] = set()
         self.lets: dict[Variable, Expression] = {}
 
     def changed(self, statement: Statement) -> Statement:
@@ -50,8 +56,10 @@ class _Strides:
         match statement:
             case ir.Each():
                 self.workers |= dict.fromkeys(statement.variables, ZERO)
-            case ir.Grid() if self.of_blocks:
-                self.blocks |= dict.fromkeys(statement.variables, ZERO)
+            case ir.Grid():
+                self.tiles.update(statement.variables)
+                if self.of_blocks:
+                    self.blocks |= dict.fromkeys(statement.variables, ZERO)
             case ir.Let() if self.workers or self.blocks:
                 self.lets[statement.variable] = substitute(statement.value, self.lets)
             case _:
@@ -78,9 +86,18 @@ class _Strides:
             stop = Variable("stop", stop.dtype, loc=loc)
             names.append(ir.Let(stop, loop.stop, loc=loc))
         turn = Variable("turn", loop.variable.dtype, loc=loc)
+        # Turns are counted from 0, so that they are multiples of the step; those of a tile from where it begins.
         first = add(common, index(low))
-        value = ir.Let(loop.variable, add(turn, subtract(loop.start, first)), loc=loc)
+        shift = ZERO if self.tiles.intersection(walk(common)) else first
+        beyond = loop.start if shift is first else subtract(loop.start, first)
+        value = ir.Let(loop.variable, add(turn, beyond), loc=loc)
         guarded = ir.If(ir.Binary("<", loop.variable, stop), loop.body, loc=loc)
         body = ir.Sequence((value, guarded), loc=loc)
-        common_loop = replace(loop, variable=turn, start=first, stop=stop, body=body)
+        common_loop = replace(
+            loop,
+            variable=turn,
+            start=ZERO if shift is first else first,
+            stop=subtract(stop, shift),
+            body=body,
+        )
         return ir.Sequence((*names, common_loop), loc=loc) if names else common_loop

@@ -30,7 +30,7 @@ def prove(kernel: Kernel) -> Kernel:
 @deeply
 def findings(kernel: Kernel) -> tuple[CompileError, ...]:
     """Everything that is wrong, or can't be proved, in the order of the source."""
-    program = collect(common_strides(kernel, of_blocks=True))
+    program = collect(common_strides(kernel, proving=True))
     errors = [*tile_findings(program), *bounds_findings(program)]
     if kernel.stage == "parsed":
         errors += [*coverage_findings(program), *race_findings(program)]

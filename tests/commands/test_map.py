@@ -45,3 +45,23 @@ def test_map_points_at_a_mistake(run: Any, text: str, column: int) -> None:
 def test_map_refuses_a_worker_that_is_not_there(run: Any) -> None:
     ended = run("map", "spatial(4)", "--worker", "4")
     assert (ended.code, ended.err) == (2, "error: there is no worker 4: they are 0 to 3\n")
+
+
+def test_large_mappings_are_told_at_once_or_refused(run: Any) -> None:
+    ran = run("map", "spatial(2000000000)")
+    assert ran.code == 0
+    assert "every task once" in ran.out
+    for text, said in (
+        ("spatial(4611686018427387905)", "is too large"),
+        ("replicate(4, rank=99999999999999999999999).repeat(2, 1)", "needs a rank of 0 to 32"),
+        (
+            "mapping((2, 9223372036854775808), 2, [[(0, 0), (1, 1)], [(0, 1), None]])",
+            "is too large",
+        ),
+    ):
+        ran = run("map", text)
+        assert ran.code == 1
+        assert said in ran.err
+    ran = run("map", "repeat(2000000000)", "--worker", "0")
+    assert ran.code == 2
+    assert "10000 are the most that are listed" in ran.err

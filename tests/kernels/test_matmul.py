@@ -10,7 +10,7 @@ import pytest
 
 import taskc as tc
 from taskc import CompileError, driver
-from taskc.kernels.matmul import Panels, batch_matmul, build, matmul
+from taskc.kernels.matmul import Panels, batch_matmul, build, matmul, product
 from taskc.kernels.matmul.plan import candidates
 from taskc.machine import Machine
 from taskc.tune.space import plans
@@ -290,3 +290,32 @@ def test_operands_of_two_types(same_bits: Same) -> None:
             lambda m=m: matmul(m, 35, 30, dtype=tc.u8, right=tc.i8, total=tc.i32), a, b
         )
         assert np.array_equal(made, a.astype(np.int32) @ b.astype(np.int32))
+
+
+@pytest.mark.parametrize("dtype", [tc.bf16, tc.f32], ids=str)
+@pytest.mark.parametrize(("m", "n", "k"), [(5, 7, 9), (1, 100, 33), (8, 16, 1), (17, 130, 70)])
+def test_weights_of_linear_layers_are_packed_as_they_lie(
+    m: int, n: int, k: int, dtype: Any
+) -> None:
+    rng = np.random.default_rng(n)
+    a, b = (rng.standard_normal(shape).astype(dtype.numpy) for shape in ((m, k), (n, k)))
+    turned = matmul(m, n, k, dtype=dtype, packed=True, transpose_b=True)
+    plain = matmul(m, n, k, dtype=dtype, packed=True)
+    expected = plain(a, plain.pack(np.ascontiguousarray(b.T)))
+    np.testing.assert_array_equal(turned(a, turned.pack(b)), expected)
+    if n % 16:
+        with pytest.raises(tc.ArgumentError, match=r"it has a layout: pass kernel\.pack\(b\)"):
+            turned(a, b)
+
+
+def test_packs_of_instructions_are_made_of_rows_too() -> None:
+    a, b = (
+        np.arange(99, dtype=np.int8).reshape(3, 33) % 7,
+        np.arange(660, dtype=np.int8).reshape(20, 33) % 5,
+    )
+    kernel = product(3, 20, 33, dtype=tc.i8, packed=True, transpose_b=True)
+    np.testing.assert_array_equal(
+        kernel(a, kernel.pack(b)), a.astype(np.int32) @ b.astype(np.int32).T
+    )
+    with pytest.raises(tc.CompileError, match=r"b is \[k, n\] here, or packed from \[n, k\]"):
+        product(3, 20, 33, dtype=tc.i8, transpose_b=True)

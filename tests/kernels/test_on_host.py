@@ -230,6 +230,12 @@ def test_attentions() -> None:
                 plan=Plan(8, 1, 32, 2, specialize=True),
             ),
             attended(
+                "sm_90a",
+                (1, 1, 1, 200, 100, 16, 16),
+                f16,
+                plan=Plan(12, 1, 32, 2, specialize=True),
+            ),
+            attended(
                 "sm_80", (2, 4, 2, 3, 60, 16, 24), f16, causal=True, plan=Plan(1, 1, 16, 3, part=32)
             ),
         ]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import taskc as tc
-from taskc.kernels.rows import layer_norm, log_softmax, rms_norm, softmax
+from taskc.kernels.rows import group_norm, instance_norm, layer_norm, log_softmax, rms_norm, softmax
 
 SIZES = (1, 2, 3, 15, 16, 17, 127, 129, 1009)
 ULP = 2.0**-23
@@ -168,3 +168,36 @@ def test_types(dtype: tc.DType, bits: int) -> None:
         )
         # Half an ulp for the last rounding, and what the arithmetic before it has lost.
         assert (np.abs(y - expected) <= (bound + 16 * ULP) * np.abs(expected) + 1e-7).all()
+
+
+@pytest.mark.parametrize("dtype", [tc.bf16, tc.f32], ids=str)
+@pytest.mark.parametrize(
+    ("shape", "groups"), [((2, 6, 5, 7), 3), ((1, 8, 62, 31), 4), ((3, 4), 2), ((2, 5, 3), 5)]
+)
+def test_group_norm(shape: tuple[int, ...], groups: int, dtype: tc.DType) -> None:
+    rng = np.random.default_rng(7)
+    x, scale, shift = (
+        rng.standard_normal(own).astype(dtype.numpy) for own in (shape, shape[1], shape[1])
+    )
+    rows = x.astype(np.float64).reshape(shape[0] * groups, -1)
+    off = rows - rows.mean(1, keepdims=True)
+    exact = (off / np.sqrt((off**2).mean(1, keepdims=True) + 1e-5)).reshape(shape)
+    at = slice(None), *[None] * (len(shape) - 2)
+    exact = exact * scale.astype(np.float64)[at] + shift.astype(np.float64)[at]
+    bound = {tc.f16: 4e-3, tc.bf16: 3e-2, tc.f32: 4e-6, tc.f64: 1e-13}[dtype]
+    for images in (shape[0], tc.dim("images")):
+        y = group_norm((images, *shape[1:]), groups, dtype=dtype)(x, scale, shift)
+        np.testing.assert_allclose(y.astype(np.float64), exact, bound, bound)
+    if groups == shape[1]:
+        alike = instance_norm(shape, dtype=dtype)(x, scale, shift)
+        np.testing.assert_array_equal(alike.view(np.uint8), y.view(np.uint8))
+
+
+def test_group_norm_is_that_of_gpus_too() -> None:
+    from taskc.checking import check
+
+    kernel = group_norm((2, 6, 5, 7), 3, machine=tc.machine("sm_80"))
+    found = check(kernel, stages=("parsed", "lean"), target="sm_80")
+    assert not [finding for finding in found if finding.severity == "error"]
+    with pytest.raises(tc.CompileError, match="6 channels are not 4 groups of as many"):
+        group_norm((2, 6, 5), 4)

@@ -9,7 +9,7 @@ import pytest
 
 import taskc as tc
 from taskc import f32
-from taskc.kernels.convolution import blocked, convolution
+from taskc.kernels.convolution import blocked, convolution, convolution_1d, convolution_3d
 from taskc.kernels.convolution.plan import candidates
 from taskc.kernels.convolution.problem import problem_of
 from taskc.tune.space import plans
@@ -125,3 +125,65 @@ def test_what_is_refused() -> None:
         convolution(1, 4, 4, 8, 8, filters="IOHW", dtype=f32)
     with pytest.raises(tc.CompileError, match="this machine takes"):
         convolution(1, 4, 4, 8, 8, transposed=True, dtype=f32, machine=tc.machine("sm_80"))
+
+
+def exact_3d(
+    x: Array, w: Array, stride: Any, around: Any, dilation: Any, groups: int, more: Any
+) -> Array:
+    """Of NCHW and IOHW, with three axes, or with one."""
+    images, channels, *extents = x.shape
+    of_group, size = w.shape[1], w.shape[2:]
+    whole = [
+        (n - 1) * step + (taps - 1) * apart + 1 + end
+        for n, step, taps, apart, end in zip(extents, stride, size, dilation, more, strict=True)
+    ]
+    y = np.zeros((images, groups, of_group, *whole))
+    parts = x.astype(np.float64).reshape(images, groups, channels // groups, *extents)
+    filters = w.astype(np.float64).reshape(groups, channels // groups, of_group, *size)
+    for tap in np.ndindex(*size):
+        at = tuple(
+            slice(t * apart, t * apart + (n - 1) * step + 1, step)
+            for t, apart, n, step in zip(tap, dilation, extents, stride, strict=True)
+        )
+        added = np.einsum("ngc...,gck->ngk...", parts, filters[(..., *tap)])
+        y[(slice(None), slice(None), slice(None), *at)] += added
+    cut = tuple(slice(first, n - last) for (first, last), n in zip(around, whole, strict=True))
+    return y.reshape(images, groups * of_group, *whole)[(slice(None), slice(None), *cut)]
+
+
+@pytest.mark.parametrize(("order", "dtype"), [("NCHW", f32), ("NHWC", tc.f16)], ids=str)
+@pytest.mark.parametrize(
+    ("extents", "channels", "features", "size", "stride", "dilation", "around", "more", "groups"),
+    [
+        ((3, 4, 5), 4, 6, (3, 3, 3), (2, 2, 2), (1, 1, 1), ((1, 1),) * 3, (1, 1, 1), 1),
+        ((2, 5, 3), 3, 17, (2, 3, 1), (1, 2, 3), (2, 1, 1), ((0, 1), (1, 0), (0, 0)), (0, 1, 0), 1),
+        ((4, 3, 6), 4, 8, (3, 2, 2), (3, 1, 2), (1, 2, 1), ((2, 0), (0, 1), (1, 1)), (2, 0, 1), 2),
+        ((7,), 4, 6, (3,), (2,), (1,), ((1, 1),), (1,), 1),
+    ],
+)
+def test_three_axes_and_one(
+    extents: Any, channels: int, features: int, size: Any, stride: Any, dilation: Any, around: Any,
+    more: Any, groups: int, dtype: tc.DType, order: str,
+) -> None:  # fmt: skip
+    rng = np.random.default_rng(features)
+    x = rng.standard_normal((2, channels, *extents)).astype(dtype.numpy)
+    w = rng.standard_normal((channels, features // groups, *size)).astype(dtype.numpy)
+    padding = (*[first for first, _ in around], *[last for _, last in around])
+    rank = len(extents)
+    parts = (
+        (size, stride, dilation, more) if rank == 3 else (size[0], stride[0], dilation[0], more[0])
+    )
+    options: dict[str, Any] = dict(
+        zip(("size", "stride", "dilation", "output_padding"), parts, strict=True)
+    )
+    make = convolution_3d if rank == 3 else convolution_1d
+    kernel = make(
+        2, *extents, channels, features, padding=padding, transposed=True, filters="IOHW",
+        groups=groups, order=order, dtype=dtype, **options,
+    )  # fmt: skip
+    given = x if order == "NCHW" else np.ascontiguousarray(np.moveaxis(x, 1, -1))
+    found = kernel(given, w).astype(np.float64)
+    found = found if order == "NCHW" else np.moveaxis(found, -1, 1)
+    bound = {tc.f16: 1e-2, f32: 1e-5}[dtype]
+    expected = exact_3d(x, w, stride, around, dilation, groups, more)
+    np.testing.assert_allclose(found, expected, bound, bound)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import pickle
+import pydoc
 import subprocess
 import sys
 from pathlib import Path
@@ -39,7 +41,7 @@ def example(
 
 def test_it_looks_like_the_function() -> None:
     assert example.name == example.__name__ == "example"
-    assert example.__doc__ == "What it does."
+    assert example.__doc__ == f"{example.signature}\n\nWhat it does."
     assert example.__module__ == __name__
     assert repr(example) == (
         "<tc.kernel example(x: f32[n, 3], h: inout i32[5], z: bf16[2], flags: bool[50],"
@@ -244,3 +246,17 @@ def test_what_a_function_makes_is_not_pickled() -> None:
     read = KernelDefinition.of(made.ir)
     with pytest.raises(pickle.PicklingError, match="it isn't found as"):
         pickle.dumps(read)
+
+
+def test_help_and_signatures_name_the_operands() -> None:
+    @tc.kernel(workers=4)
+    def added(a: f32[4], b: f32[4], scale: f32, c: tc.out[f32[4]]):
+        """a + scale * b."""
+        for i in spatial(4):
+            c[i] = a[i] + scale * b[i]
+
+    text = "(a: 'f32[4]', b: 'f32[4]', scale: 'f32', *, c: 'out f32[4]' = None)"
+    assert str(inspect.signature(added)) == text
+    shown = pydoc.render_doc(added, renderer=pydoc.plaintext)
+    assert "added(a: f32[4], b: f32[4], scale: f32, c: out f32[4])" in shown
+    assert "a + scale * b." in shown

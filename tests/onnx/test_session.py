@@ -168,3 +168,30 @@ def test_sessions_have_limits(tmp_path: Path) -> None:
         assert make()(weights)[0, 0] == 1
     with pytest.raises(CompileError, match="threads is a number of at least 1, not 0"):
         tc.compile(proto, threads=0)
+
+
+def test_what_cannot_be_read_is_an_argument_error() -> None:
+    class Unreadable:
+        def __dlpack__(self, **_: Any) -> Any:
+            raise BufferError("it is elsewhere")
+
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return 1, 0
+
+    compiled = tc.compile(model([node("Relu", ["x"], ["y"])], [tensor("x", 2)], ["y"]))
+    with pytest.raises(
+        ArgumentError, match="the input 'x': it can't be read through DLPack: it is elsewhere"
+    ):
+        compiled(Unreadable())
+    with pytest.raises(ArgumentError, match="the input 'x' is an array, not MaskedArray"):
+        compiled(np.ma.ones(2, np.float32))
+
+
+def test_a_module_of_pytorch_is_told_to_be_exported() -> None:
+    class Linear:
+        def forward(self, x: object) -> object:
+            return x
+
+    message = "this is the module Linear\n.*torch.onnx.export"
+    with pytest.raises(CompileError, match=message):
+        tc.compile(Linear())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from textwrap import dedent
 from typing import Any
 
@@ -82,6 +83,14 @@ def test_what_becomes_of_a_loop() -> None:
                     c[j] = x[j]
         """
     )
+
+
+def test_each_worker_of_a_gpu_counts_its_own_turns() -> None:
+    doubled = strided(N, out=False).ir
+    for target in ("sm_80", "sm_90a"):
+        kernel = replace(doubled, target=target)
+        assert common_strides(kernel) is kernel
+        assert findings(kernel) == ()
 
 
 @pytest.mark.parametrize("seed", range(6))

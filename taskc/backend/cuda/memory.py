@@ -63,16 +63,21 @@ class Memory:
     def __del__(self) -> None:
         if not getattr(self, "pointer", 0) or sys.is_finalizing():
             return
+        free = partial(_free, self.context, self.pointer, self.stream, self._is_ordered)
+        streams = self.stream, *self.others
         with suppress(DeviceError):  # the device has failed: there is nothing to give back to
-            streams = self.stream, *self.others
-            free = partial(_free, self.context, self.pointer, self.stream, self._is_ordered)
-            if self.is_exported or not self._is_ordered:
-                self.context.parking.add(free, None)
-            elif any(one.is_capturing for one in streams):
-                self.context.parking.add(free, streams)
-            else:
-                for other in self.others:
+            try:
+                is_later = self.is_exported or not self._is_ordered
+                if not is_later and any(one.is_capturing for one in streams):
+                    self.context.parking.add(free, streams)
+                    return
+                for other in () if is_later else self.others:
                     self.stream.wait(other)
+            except DeviceError:  # a stream of another library's is gone
+                is_later = True
+            if is_later:
+                self.context.parking.add(free, None)
+            else:
                 free()
 
 

@@ -86,9 +86,15 @@ class _Parked:
 
     def is_over(self) -> bool:
         if self._events is None:
-            if self._parking.is_capturing(self._streams or ()):
+            try:
+                if self._parking.is_capturing(self._streams or ()):
+                    return False
+                self._events = self._recorded()
+            except DeviceError:
+                if self._streams is None:
+                    raise
+                self._streams = None  # one of them is gone, and what it did may not be over
                 return False
-            self._events = self._recorded()
         api = self._context.api
         with self._context.current():
             while self._events:
@@ -127,6 +133,9 @@ class _WithGraph:
             return
         initialize, post, _ = found
         initialize(self._word, 0, 0)
+        ctypes.pythonapi.Py_IncRef(
+            ctypes.py_object(self._word)
+        )  # the driver may post after all else is gone
         driver = context.api.driver
         made = context.api.cuUserObjectCreate(
             ctypes.addressof(self._word),
@@ -139,7 +148,10 @@ class _WithGraph:
 
     def is_over(self) -> bool:
         found = _semaphores()
-        return found is not None and found[2](self._word) == 0
+        if found is None or found[2](self._word) != 0:
+            return False
+        ctypes.pythonapi.Py_DecRef(ctypes.py_object(self._word))
+        return True
 
 
 @cache

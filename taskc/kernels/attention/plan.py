@@ -140,7 +140,7 @@ def _plans(problem: Problem, machine: Machine) -> list[Plan]:
     """The tallest tiles that queries fill by half first, as far as they fit into the memory of a block."""
     tall = fragment_of(problem, machine).shape[0]
     # Two rows of fragments would read keys once for both, but take more registers than there are.
-    filled = next(w for w in (8, 4, 2, 1) if w == 1 or w * tall < 2 * _tile_rows(problem))
+    filled = next(w for w in (12, 8, 4, 2, 1) if w == 1 or w * tall < 2 * _tile_rows(problem))
     plans = [
         Plan(warps, 1, step, stages)
         for warps in (8, 4, 2, 1)
@@ -148,7 +148,11 @@ def _plans(problem: Problem, machine: Machine) -> list[Plan]:
         if step == 32 or filled > 1  # of a single warp several blocks share a processor
     ]
     if _runs_asynchronously(problem, machine):
-        specialized = [Plan(8, 1, step, 2, specialize=True) for step in (128, 64)]
+        specialized = [
+            Plan(warps, 1, step, 2, specialize=True)
+            for warps, step in ((12, 128), (12, 112), (8, 128), (8, 64))
+            if warps == 8 or _fill_three(problem, tall)
+        ]
         plans = [plan for plan in specialized if _pays(problem, plan)] + plans
     fitting = []
     for plan in plans:
@@ -222,11 +226,20 @@ def _runs_asynchronously(problem: Problem, machine: Machine) -> bool:
     return is_asynchronous and not any(nbytes % 16 for nbytes in rows)
 
 
+def _fill_three(problem: Problem, tall: int) -> bool:
+    """Whether tiles of three warpgroups have hardly more rows without a query than those of two."""
+    rows = _tile_rows(problem)
+    three, two = (ceil(rows / (warps * tall)) * warps for warps in (12, 8))
+    return isinstance(problem.length, int) and 16 * three <= 17 * two
+
+
 def _pays(problem: Problem, plan: Plan) -> bool:
     """A step more than there are keys for is worth what it hides, and registers suffice."""
     _, deep = padded(problem)
     is_long = not isinstance(problem.keys, int) or problem.keys >= 4 * plan.keys
     most = GPU.attention_registers if problem.mask is None else GPU.attention_registers_beside_mask
+    if plan.warps > 8:  # a third warpgroup leaves each fewer
+        most -= GPU.attention_registers_for_third
     return is_long and deep // 2 + plan.keys * 3 // 4 <= most
 
 

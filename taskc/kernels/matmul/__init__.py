@@ -72,7 +72,7 @@ def matmul(
     right        b's type, where it isn't a's: i8 beside u8
     total        the type that is summed in: f32, or i32, of narrower operands, if not said
     transpose_a  a is given as [k, m]; transpose_b: b as [n, k]
-    packed       b comes as `kernel.pack(b)` makes it
+    packed       b comes as `kernel.pack(b)` makes it: of [k, n], or with transpose_b of [n, k], as nn.Linear has it
     bias         an operand is added to each row; scale: another one multiplies it before; residual: one of c's
                  type is added to c. Scaled integers have scale and bias in f32
     activation   a function of the sum, such as tc.gelu
@@ -87,8 +87,6 @@ def matmul(
         raise ValueError("this machine takes b as it is: pack it for processors")
     if by is not None and machine.is_processor:
         raise ValueError(f"a processor multiplies {dtype} as it is, not by {by}")
-    if packed and transpose_b:
-        raise ValueError("a packed operand has an order of its own: pack b.T")
     problem = problem_of(
         m, n, k, dtype, right=right, total=total, result=result, transpose_a=transpose_a,
         transpose_b=transpose_b, packed=packed, bias=bias, scale=scale, residual=residual,
@@ -124,6 +122,7 @@ def product(
     right: DType | None = None,
     total: DType | None = None,
     result: DType | None = None,
+    transpose_b: bool = False,
     packed: bool = False,
     bias: bool = False,
     scale: bool = False,
@@ -138,15 +137,19 @@ def product(
     right       b's: a's, or i8 where that is u8
     total       what is summed in, and the bias's type; result: c's, to which `activation(…)` is converted in
                 the end: as in `matmul`
-    packed      b comes as `kernel.pack(b)` makes it
+    packed      b comes as `kernel.pack(b)` makes it, with transpose_b of [n, k]
     bias        an operand, and so are scale and residual: as in `matmul`
     activation  a function of the sum, such as tc.gelu
     machine     the processor that it is built for, if it isn't that at hand
     """
     require_numbers("product", k=k)
+    if transpose_b and not packed:
+        raise tc.CompileError(
+            "b is [k, n] here, or packed from [n, k]", hint="packed=True, and pass kernel.pack(b)"
+        )
     problem = problem_of(
         m, n, k, dtype, right=right or (tc.i8 if dtype is u8 else dtype), total=total, result=result,
-        packed=packed, bias=bias,
+        packed=packed, transpose_b=transpose_b, bias=bias,
         scale=scale, residual=residual, activation=activation,
     )  # fmt: skip
     return _build_product(problem, plan, machine or tc.machine())

@@ -11,7 +11,7 @@ from math import prod
 from typing import Any
 
 import taskc as tc
-from taskc import CompileError, DType, TensorType
+from taskc import CompileError, DType, TensorType, repeat, spatial
 from taskc.kernels.epilogue import Epilogue
 from taskc.kernels.padding import pitch
 from taskc.kernels.precision import types_of_products
@@ -43,6 +43,7 @@ class Problem:
     """right, total, result  the types of b, of sums and offsets, and of c
     transpose_a, transpose_b  a is given as [k, m], b as [n, k]
     packed      b comes in the order in which the kernel reads it
+    turned      it is packed from [n, k]
     by          what operands are rounded to as they are multiplied
     batch       what stands in front of the last two axes, of a and of b; they broadcast
     pitched     the rows of a and b have zeros behind them, up to their `pitch`
@@ -67,12 +68,11 @@ class Problem:
     batch: tuple[tuple[Extent, ...], tuple[Extent, ...]] = ((), ())
     pitched: bool = False
     gathered: Gathered | None = None
+    turned: bool = False
 
     def __post_init__(self) -> None:
         if self.packed and (self.transpose_b or self.batch[1]):
-            raise CompileError(
-                "a packed operand has an order of its own, and no batch axes: pack b.T"
-            )
+            raise CompileError("a packed operand has an order of its own, and no batch axes")
         _check_batch(*self.batch)
 
     @property
@@ -216,7 +216,9 @@ class Problem:
         left, right, _, made = self.types
         offset, scale, residue = self.of_sums.operands
         right = packed or right
-        packs = {"b": (self.k, self.n)} if self.packed else None
+        packs: dict[str, Any] | None = {"b": (self.k, self.n)} if self.packed else None
+        if packed is not None and self.turned:
+            packs = {"b": self._turning(workers, packed)}
 
         @tc.kernel(workers=workers, packs=packs)
         def matmul(
@@ -230,6 +232,24 @@ class Problem:
             blocks(a, b, (*offsets, *scales, *residual), c)
 
         return matmul
+
+    def _turning(self, workers: int, packed: TensorType) -> tc.KernelDefinition:
+        """Puts b, given as [n, k], into the order of a type, with zeros behind its ends."""
+        given, n, k = self.right[self.n, self.k], self.n, self.k
+        depth, columns = packed.shape
+        own = repeat(16, 1) * spatial(1, workers)
+
+        @tc.kernel(workers=workers)
+        def pack_rows(b: tc.typed[given], panels: tc.typed[tc.out[packed]]) -> None:
+            for q, col in tc.tiles((depth, columns), by=own.shape):
+                for i, j in own:
+                    if q + i < depth and col + j < columns:
+                        value = self.right(0)
+                        if q + i < k and col + j < n:
+                            value = b[col + j, q + i]
+                        panels[q + i, col + j] = value
+
+        return pack_rows
 
     def program(self, steps: Callable[..., Any]) -> tc.ProgramDefinition:
         """steps(a, b, further, c) as a program, with the parameters that the problem has."""
@@ -263,6 +283,8 @@ def problem_of(
 ) -> Problem:
     """The problem of what a user asks for: precision.py has the types that aren't said."""
     total, result = types_of_products(dtype, total, result)
+    if options.get("packed") and options.get("transpose_b"):
+        options |= {"transpose_b": False, "turned": True}
     return Problem(
         m=m, n=n, k=k, dtype=dtype, right=right or dtype, total=total, result=result, **options
     )  # fmt: skip

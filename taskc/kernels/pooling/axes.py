@@ -46,7 +46,7 @@ def of_one_axis(
 
 def _without_height(kind: TensorType, order: str) -> TensorType:
     place = 1 if order == "NHWC" else 2
-    return kind.dtype[(*kind.shape[:place], *kind.shape[place + 1 :])]
+    return TensorType(kind.dtype, (*kind.shape[:place], *kind.shape[place + 1 :]))
 
 
 def of_three_axes(
@@ -60,6 +60,7 @@ def of_three_axes(
     require_numbers("pooling", depth=depth, height=height, width=width, channels=channels)
     taps, apart = triple(size, "size"), triple(dilation, "dilation")
     steps = taps if stride is None else triple(stride, "stride")
+    windows: tuple[tuple[int, ...], ...] = taps, steps, apart
     front, above, left, back, below, right = six_sides(padding)
     is_nhwc = order == "NHWC"
     lines, rest = (images, channels) if is_nhwc else (images * channels, 1)
@@ -70,8 +71,7 @@ def of_three_axes(
     def problem(
         count: Extent, pixels: tuple[int, int], features: int, axes: slice, around: Any, kind: str
     ) -> Problem:
-        first = (1,) * (2 - len(taps[axes]))
-        own = [(*values[axes], *first) for values in (taps, steps, apart)]
+        own: list[Any] = [(*values[axes], 1)[:2] for values in windows]
         return problem_of(
             operator, count, pixels, features, dtype,
             size=own[0], stride=own[1], dilation=own[2], padding=around, order=kind, **options,
@@ -91,7 +91,7 @@ def of_three_axes(
     by_slices, by_depth = (build(part, None, machine) for part in (of_slices, of_depth))
     results = int(of_depth.outputs[0]), rows, columns
     given, made = (
-        dtype[(images, *axes, channels) if is_nhwc else (images, channels, *axes)]
+        TensorType(dtype, (images, *axes, channels) if is_nhwc else (images, channels, *axes))
         for axes in (extents, results)
     )
 

@@ -2,8 +2,8 @@
 
 A block publishes the sum of its own elements as soon as it has it. As many blocks as a warp has lanes are a group. A
 block needs the sums of those before it in its group, a word for each lane, and the prefix of the group before, which
-that group's last block publishes. So blocks wait in a chain with a step for each group, and not for each block; and what
-is folded in which order doesn't depend on who came first: the same bits each time. Blocks wait only for those of lower
+that group's last block publishes. So blocks wait in a chain with a step for each group, and not for each block. What is
+folded in which order doesn't depend on who came first: the same bits each time. Blocks wait only for those of lower
 numbers, which a GPU starts first.
 
 A word holds 32 bits of a sum above a lowest bit that says it is there. Another kernel sets all words to zero before.

@@ -55,9 +55,30 @@ class Counted:
         return self.handle.shape
 
 
+@dataclass(frozen=True, slots=True)
+class Loose:
+    """A tensor that may have more leading axes, each of one element: whether it has is known when the model runs.
+
+    rank   with all of them
+    error  for readers that tell the two apart
+    """
+
+    handle: TensorHandle
+    rank: int
+    error: DataError
+
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        return self.handle.shape
+
+    def like(self, tensor: Tensor) -> Loose:
+        """A tensor that is made of this one element by element."""
+        return Loose(handle_of(tensor), self.rank, self.error)
+
+
 # What a name of a graph stands for; operators that know nothing of blocks are given rows, and none is given what is
-# counted: that ends a program.
-Held: TypeAlias = "Tensor | Blocked | Counted"
+# counted, which ends a program, or loose.
+Held: TypeAlias = "Tensor | Blocked | Counted | Loose"
 Made: TypeAlias = "Held | tuple[Held | None, ...]"
 Builder: TypeAlias = "Callable[[Call], Made]"
 Inline: TypeAlias = "Callable[..., tuple[Tensor, ...]]"
@@ -233,11 +254,13 @@ def rows_of(held: Held) -> Tensor:
             return held.rows
         case Counted():
             raise CompileError("how many elements it has is known only when the model runs")
+        case Loose():
+            raise held.error
     return held
 
 
 def dtype_of(tensor: Held) -> DType:
-    if isinstance(tensor, Counted):
+    if isinstance(tensor, Counted | Loose):
         return tensor.handle.dtype
     if isinstance(tensor, TensorHandle | Blocked):
         return tensor.dtype

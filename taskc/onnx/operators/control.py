@@ -19,6 +19,8 @@ from taskc.lang.tracing import TensorHandle
 from taskc.onnx.operators import (
     Call,
     DataError,
+    Held,
+    Loose,
     Made,
     Tensor,
     UnrolledError,
@@ -50,13 +52,35 @@ def _branch(call: Call, condition: TensorHandle, then: Any, otherwise: Any) -> M
     with tc.otherwise():
         others = call.inline(otherwise, ())
         for name, output, other in zip(call.node.outputs, outputs, others, strict=True):
-            if not _is_alike(output, other):
-                raise call.node.error(
-                    f"its output '{name}' is {_kind(output)} or {_kind(other)}, and which one is known only"
-                    " when it runs"
-                )
-            _carried(handle_of(other), output)
-    return tuple(outputs)
+            is_alike = dtype_of(output) is dtype_of(other) and _are_equal(
+                *map(_bare, (output.shape, other.shape))
+            )
+            if not is_alike:
+                raise call.node.error(_either(name, output, other))
+            _carried(handle_of(with_shape(other, output.shape)), output)
+    return tuple(map(partial(_loosely, call), call.node.outputs, outputs, others))
+
+
+def _loosely(call: Call, name: str, output: TensorHandle, other: Tensor) -> Held:
+    """An output of which the branches have made other ranks."""
+    if len(output.shape) == len(other.shape):
+        return output
+    error = DataError(f"{call.node.title}: {_either(name, output, other)}", call.node.where)
+    error.names = (call.node.inputs[0],)
+    bare = cast("TensorHandle", with_shape(output, _bare(output.shape)))
+    return Loose(bare, max(len(output.shape), len(other.shape)), error)
+
+
+def _either(name: str, output: Tensor, other: Tensor) -> str:
+    both = f"{_kind(output)} or {_kind(other)}"
+    return f"its output '{name}' is {both}, and which one is known only when it runs"
+
+
+def _bare(shape: tuple[Any, ...]) -> tuple[Any, ...]:
+    """A shape without leading axes of one element."""
+    while shape and are_equal(shape[0], 1):
+        shape = shape[1:]
+    return shape
 
 
 @operator("Loop")
@@ -176,11 +200,11 @@ def _scalar(tensor: Tensor) -> TensorHandle:
 
 
 def _is_alike(one: Tensor, other: Tensor) -> bool:
-    return (
-        dtype_of(one) is dtype_of(other)
-        and len(one.shape) == len(other.shape)
-        and all(map(are_equal, one.shape, other.shape))
-    )
+    return dtype_of(one) is dtype_of(other) and _are_equal(one.shape, other.shape)
+
+
+def _are_equal(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
+    return len(one) == len(other) and all(map(are_equal, one, other))
 
 
 def _kind(tensor: Tensor) -> str:

@@ -106,13 +106,13 @@ def broken_check(gpu_work: Any) -> None:
 
 
 def wait_in_vain() -> None:
-    """The last mbarrier that a kernel sets up waits for one arrival more than come."""
+    """The first mbarrier that a kernel sets up waits for one arrival more than come."""
     plain = host.emit
 
     def emit(kernel: Any) -> Any:
         source = plain(kernel)
         lines = list(source.lines)
-        for number, line in reversed([*enumerate(lines)]):
+        for number, line in enumerate(lines):
             if "mbarrier_init(" in line.text:
                 text = re.sub(r", (\d+)u\)", lambda count: f", {int(count[1]) + 1}u)", line.text)
                 lines[number] = replace(line, text=text)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from taskc import device, f32
-from tests.backend.cuda.fake_driver import FakeDriver
+from tests.backend.cuda.fake_driver import INVALID_VALUE, FakeDriver
 from tests.backend.cuda.test_array import Foreign
 from tests.backend.cuda.test_calls import make_add, numbers
 from tests.backend.cuda.test_streams import make_scale
@@ -273,3 +273,15 @@ def test_what_is_parked_waits_for_captures_that_nobody_was_told_of(fake: FakeDri
         device.empty(1, f32)
         assert "cuEventQuery" not in fake.names()
     device.synchronize()
+
+
+def test_a_stream_that_is_gone_keeps_no_memory(fake: FakeDriver) -> None:
+    """Another library has destroyed it: the memory goes back once all that the device has is over."""
+    x = device.array(A)
+    x.memory.used(device.Stream.of(0x99))
+    pointer = x.pointer
+    fake.failing["cuStreamIsCapturing"] = INVALID_VALUE
+    del x
+    gc.collect()
+    assert pointer in fake.freed
+    del fake.failing["cuStreamIsCapturing"]

@@ -21,6 +21,8 @@ RIGHT = (
     ("n", "grid row in n by 4:\n  each i in spatial(4):\n    if row + i < n:\n      c[row + i] = 1.0"),
     ("n", "each i in spatial(4):\n  for q in range(0, n, 4):\n    if q + i < n:\n      c[q + i] = 1.0"),
     ("n", "each i in spatial(4):\n  for q in range(i, n, 4):\n    c[q] = 1.0"),
+    ("n", "grid b in 2 by 1:\n  each i in spatial(4):\n    for q in range(b * 4 + i, n, 8):\n      c[q] = 1.0"),
+    ("m, n", "each i in spatial(4):\n  for q in range(i, m, 4):\n    for p in range(0, n, 1):\n      c[q, p] = 1.0"),
     ("n", "for q in range(0, n, 1):\n  each i in spatial(4):\n    if i == 0:\n      c[q] = 1.0"),
     ("n", "grid row in n by 4:\n  each i in spatial(4):\n    let at = row + i\n    let mask = at < n\n"
           "    if mask:\n      c[at] = 1.0"),

@@ -14,6 +14,7 @@ from taskc.backend.sim import run
 from taskc.errors import CompileError, InternalError
 from taskc.ir import nodes as ir
 from taskc.ir.verify import verify
+from taskc.passes.common_strides import common_strides
 from taskc.passes.proofs.bounds import bounds_findings
 from taskc.passes.proofs.coverage import coverage_findings
 from taskc.passes.proofs.program import collect
@@ -55,13 +56,13 @@ def check(seed: int, sizes: tuple[tuple[int, int], ...], *, simulate: bool) -> s
         stored, updated = (kernel.case(role).kernel() for role in ("out", "inout"))
     except CompileError:
         return set()  # a name that isn't bound, and the like
-    found = collect(stored)
+    found = collect(common_strides(stored, proving=True))
     proved = {
         what
         for what, errors in (
             ("covered", coverage_findings(found)),
             ("inside", bounds_findings(found)),
-            ("apart", race_findings(collect(updated))),
+            ("apart", race_findings(collect(common_strides(updated, proving=True)))),
         )
         if not list(errors)
     }
