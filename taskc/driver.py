@@ -14,6 +14,7 @@ import weakref
 from collections.abc import Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
+from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -61,6 +62,13 @@ def call(
     `taskc.device.Array`s. All of it is checked before anything runs; the array of a parameter with
     a layout (`.laid`) is the logical one, and the target packs it, or one that is packed already.
     """
+    # In a context of its own: a finalizer's call may interrupt the setting of a variable of this one.
+    return copy_context().run(_call, definition, args, keywords, target)
+
+
+def _call(
+    definition: Definition, args: tuple[Any, ...], keywords: dict[str, Any], target: str | None
+) -> Any:
     arrays = _on_cuda(args, keywords)
     wanted = target or (target_name("cuda") if arrays else None)
     place = find_target(wanted).place(arrays) if wanted and arrays else None

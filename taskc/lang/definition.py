@@ -101,8 +101,7 @@ class Definition(Described, ABC):
         """A call whose arguments are looked at here, and not by compiled code."""
         trace = current_trace()
         if trace is not None and not has_handles((args, keywords.values())) and is_interruption():
-            with outside():
-                return _runner[0](self, args, keywords)
+            return outside(lambda: _runner[0](self, args, keywords))
         if trace is not None:
             from taskc.lang.traced_call import traced_call  # only programs need it
 

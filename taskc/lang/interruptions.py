@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextvars import copy_context
 from types import FrameType
+from typing import TypeVar
 
 from taskc.lang.sizes import tracing
+
+T = TypeVar("T")
 
 _FINALIZE = weakref.finalize.__call__.__code__
 
@@ -46,11 +49,14 @@ def _is_pythons(frame: FrameType) -> bool:
     )
 
 
-@contextmanager
-def outside() -> Iterator[None]:
-    """What runs in here belongs to no program that is traced."""
-    token = tracing.set(None)
-    try:
-        yield
-    finally:
-        tracing.reset(token)
+def outside(call: Callable[[], T]) -> T:
+    """Makes a call that belongs to no program that is traced.
+
+    Its context is its own: it may interrupt the setting of a variable of the other one.
+    """
+
+    def made() -> T:
+        tracing.set(None)
+        return call()
+
+    return copy_context().run(made)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, Protocol
 
 from taskc.arguments import ArgumentError
@@ -88,9 +89,12 @@ class Model:
             if name not in all_names:
                 raise ArgumentError(_unknown("output", name, all_names))
         arrays = self.checked(feeds)
-        with door(), limited(self._limits):
-            made = self._place.returned(self._programs.run(arrays), arrays.values())
+        made = copy_context().run(self._made, arrays)  # as calls of kernels have one of their own
         return [made[all_names.index(name)] for name in wanted]
+
+    def _made(self, arrays: Mapping[str, Any]) -> list[Any]:
+        with door(), limited(self._limits):
+            return self._place.returned(self._programs.run(arrays), arrays.values())
 
     @property
     def graph(self) -> Graph:
