@@ -83,7 +83,10 @@ class Problem:
     def is_global(self) -> bool:
         """Each result is of a whole image."""
         # What is known only at a call compares with nothing but itself.
-        is_whole = self.size == self.extents if self.is_sized else self.size is self.extents
+        is_whole = all(
+            taps is extent or (isinstance(extent, int) and isinstance(taps, int) and taps == extent)
+            for taps, extent in zip(self.size, self.extents, strict=True)
+        )
         return is_whole and not any(self.padding)
 
     @property
