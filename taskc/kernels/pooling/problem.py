@@ -83,9 +83,10 @@ class Problem:
     def is_global(self) -> bool:
         """Each result is of a whole image."""
         # What is known only at a call compares with nothing but itself.
+        both = zip(self.size, self.extents, strict=True)
         is_whole = all(
-            taps is extent or (isinstance(extent, int) and isinstance(taps, int) and taps == extent)
-            for taps, extent in zip(self.size, self.extents, strict=True)
+            taps == extent if isinstance(extent, int) and isinstance(taps, int) else taps is extent
+            for taps, extent in both
         )
         return is_whole and not any(self.padding)
 
