@@ -25,6 +25,7 @@ from tests.backend.cuda.conftest import compiled, fake, start
 from tests.backend.cuda.fake_driver import ILLEGAL_ADDRESS, FakeDriver
 
 ROOT = Path(__file__).parents[1]
+SANITIZERS = ["initcheck", "memcheck", "racecheck", "synccheck"]
 
 __all__ = ["compiled", "fake", "start"]  # fixtures
 
@@ -328,9 +329,9 @@ def test_what_the_sanitizer_finds_is_an_error(
     program, end = child(tmp_path, "say(error_of_bound=0.5)"), time.monotonic() + 100
     parts["gpu"].sanitize(numbered(1), "sm_90a", program, end, record, {})
     rows = sorted(record.rows, key=lambda row: row["kind"])
-    assert [(row["kind"], row["case"]) for row in rows] == [("memcheck", "1"), ("racecheck", "1")]
+    assert [(row["kind"], row["case"]) for row in rows] == [(kind, "1") for kind in SANITIZERS]
     expected = "the process ended with 9: a race" if code else None
-    assert [row.get("error") for row in rows] == [expected] * 2
+    assert [row.get("error") for row in rows] == [expected] * len(SANITIZERS)
 
 
 def test_without_the_tools_that_is_said(
@@ -342,7 +343,7 @@ def test_without_the_tools_that_is_said(
     parts["gpu"].counters([], "sm_90a", tmp_path, end, record, {})
     assert record.rows == []
     assert said(record) == [
-        "compute-sanitizer isn't installed: neither memcheck nor racecheck was run",
+        "compute-sanitizer isn't installed: none of its tools was run",
         "ncu isn't installed: nothing is held against its counters",
     ]
 
@@ -472,7 +473,7 @@ def test_a_short_rehearsal(tmp_path: Path) -> None:
     rows = json.loads(file.read_text())["rows"]
     kinds = [row["kind"] for row in rows]
     assert kinds[:4] == ["check", "check", "measure", "counters"]
-    assert sorted(kinds[4:]) == ["memcheck", "racecheck"]  # at one time
+    assert sorted(kinds[4:]) == SANITIZERS  # at one time
     assert rows[2]["fraction_of_copy"] > 0
     assert rows[3]["simulated"]["sectors of stores"] == 625
     assert rows[3]["counted"]["sectors of stores"] == 7

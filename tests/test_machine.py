@@ -40,5 +40,5 @@ def test_its_threads_may_be_said() -> None:
 
 
 def test_a_machine_that_nobody_knows() -> None:
-    with pytest.raises(ValueError, match=r"there is no machine 'avx3' .* sm_90a, avx512, .*sse2$"):
+    with pytest.raises(ValueError, match=r"there is no machine 'avx3' .* sm_90a, sm_120a, avx512, .*sse2$"):
         tc.machine("avx3")

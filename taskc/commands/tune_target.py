@@ -7,7 +7,7 @@ import argparse
 from taskc import Machine, machine
 from taskc.commands.terminal import UsageError, columns, many, write, write_text
 from taskc.device import DeviceError, context
-from taskc.ir.target import GPUS
+from taskc.ir.target import GPUS, SM_90A
 from taskc.tune.texts import said
 from taskc.tune.tuner import Trial, Tuned
 
@@ -32,7 +32,7 @@ def machine_of(target: str, *, is_dry: bool) -> Machine:
     name = target.partition(":")[2]
     if is_dry:
         if not name:
-            raise UsageError(f"say which GPU a dry run is for: --target cuda:{GPUS[-1].name}")
+            raise UsageError(f"say which GPU a dry run is for: --target cuda:{SM_90A.name}")
         return machine(name)
     if target == "cpu":
         return machine()

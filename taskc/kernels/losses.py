@@ -262,6 +262,7 @@ def _of_pairs(
     _check(reduction)
     shape, total = tuple(shape), wide(dtype)
     elements = prod(shape)
+    sums: Any = None
     if reduction != "none":
         sums = folded(reduction, (elements,), [0], dtype=total, result=dtype, machine=machine)
     made = dtype[shape] if reduction == "none" else dtype[()]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 from dataclasses import replace
 from textwrap import dedent
 from typing import Any
@@ -12,14 +13,17 @@ import pytest
 
 import taskc as tc
 from taskc import f64, repeat, spatial
+from taskc.backend import sim
 from taskc.ir import nodes as ir
 from taskc.ir.printer import to_text
 from taskc.ir.rewrite import walk
 from taskc.passes.common_strides import common_strides
 from taskc.passes.prove import findings
 from tests.passes.kernels import kernel
+from tests.programs.mutations.mutation import Wrong, edited
 from tests.stages import same_after_every_pass
 
+common = sys.modules[common_strides.__module__]  # whose name is the function's, too
 N = tc.dim("n")
 
 
@@ -114,3 +118,25 @@ def test_random_strides_keep_their_results(seed: int) -> None:
     assert any(isinstance(node, ir.If) for node in walk(common_strides(summed.ir).body))
     arguments = [np.random.default_rng(seed).normal(size=size), np.zeros(workers * rows)]
     same_after_every_pass(summed.ir, arguments)
+
+
+PLANTED = [
+    edited('ir.If(ir.Binary("<", loop.variable, stop), loop.body, loc=loc)', "loop.body"),
+    edited("add(common, index(low))", "add(common, index(high))"),
+    edited("loop.start if shift is first else subtract", "subtract"),
+    edited("start=ZERO if shift is first else first", "start=first"),
+]
+
+
+@pytest.mark.parametrize("wrong", [None, *PLANTED])
+def test_planted_mistakes_are_seen(wrong: Wrong | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    if wrong is not None:
+        found = wrong(common._Strides._with_common_range)
+        monkeypatch.setattr(common._Strides, "_with_common_range", found)
+    before = strided(61, workers=8, step=8, shift=3, out=False).ir
+    after, a, y = common_strides(before), np.arange(61) * 1.0, np.zeros(61)
+    assert after is not before
+    report = sim.run(after, [a, y])
+    expected = np.where(np.arange(61) < 3, 0, 2 * a + 1)
+    is_seen = bool(report.findings) or not np.array_equal(y, expected)
+    assert is_seen == (wrong is not None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 import taskc as tc
 from taskc import DType, i4, repeat, spatial, u4, u32
+from taskc.backend import sim
 from taskc.ir.bits import into_bytes
 from taskc.ir.parser import parse
 from taskc.ir.printer import to_text
@@ -17,9 +19,12 @@ from taskc.kernels.quantized.strips import byte, words
 from taskc.passes.gather_words import gather_words
 from taskc.passes.simplify import simplify
 from tests.ir.test_bits import elements
+from tests.programs.mutations.mutation import Wrong, edited
 from tests.stages import same_after_every_pass
 
 K, N = 8, 64
+
+gathering = sys.modules[gather_words.__module__]  # whose name is the function's, too
 
 
 def copied(dtype: DType, word: Any, k: int = K, n: int = N, target: str = "sm_80") -> Any:
@@ -88,8 +93,35 @@ def swapped(b: Any, q: Any, w: Any) -> Any:
     )
 
 
+@tc.function
+def second(b: Any, q: Any, w: Any) -> Any:
+    return words(b, q, 1)
+
+
+@tc.function
+def exchanged(b: Any, q: Any, w: Any) -> Any:
+    return (
+        byte(b, q, 8 * w)
+        | byte(b, q, 8 * w + 4) << 8
+        | byte(b, q, 8 * w + 2) << 16
+        | byte(b, q, 8 * w + 6) << 24
+    )
+
+
+@tc.function
+def of_two_rows(b: Any, q: Any, w: Any) -> Any:
+    return (
+        byte(b, q, 8 * w)
+        | byte(b, 0, 8 * w + 2) << 8
+        | byte(b, q, 8 * w + 4) << 16
+        | byte(b, q, 8 * w + 6) << 24
+    )
+
+
 @pytest.mark.parametrize(
-    "word", [xored, turned, one_on, signed, swapped], ids=lambda word: word.__name__
+    "word",
+    [xored, turned, one_on, signed, swapped, exchanged, of_two_rows],
+    ids=lambda word: word.__name__,
 )
 def test_what_is_not_such_words_stays_as_it_is(word: Any) -> None:
     start = copied(i4, word)
@@ -102,3 +134,25 @@ def test_rows_are_whole_words_and_the_target_is_no_processor() -> None:
     assert ".words()" in gathered(copied(u4, words))
     assert ".words()" not in gathered(copied(u4, words, target="avx2"))
     assert ".words()" not in gathered(copied(u4, words, n=60))
+
+
+PLANTED = [
+    (edited("read.indices[-1] != _behind(last, number)", "False"), exchanged),
+    (edited("list(read.indices[:-1]) != leading", "False"), of_two_rows),
+    (edited("int(value) // TOGETHER", "int(value)"), second),
+]
+
+
+@pytest.mark.parametrize(("wrong", "word"), PLANTED)
+@pytest.mark.parametrize("is_planted", [True, False])
+def test_planted_mistakes_are_seen(
+    wrong: Wrong, word: Any, is_planted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = simplify(copied(u4, word))
+    x = elements(u4, np.arange(K * N).reshape(K, N) * 7 // 5 % 16)
+    made, expected = (np.zeros((K, N // 8), np.uint32) for _ in range(2))
+    assert not sim.run(before, [x, expected]).findings
+    if is_planted:
+        monkeypatch.setattr(gathering, "_word", wrong(gathering._word))
+    findings = sim.run(gather_words(before), [x, made]).findings
+    assert (bool(findings) or not np.array_equal(made, expected)) == is_planted

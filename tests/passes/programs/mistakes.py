@@ -109,7 +109,7 @@ MISTAKES = [
     Mutation("pairs", "pairs are alike by their callees", pairs, "_pattern", always(())),
     Mutation(
         "bodies", "what lasts longer is the body's own", bodies, "_own",
-        edited("return found.difference(*map(calls.reads, others), *map(calls.writes, others))", "return found"),
+        edited("if naming[tensor] == (tensor in named)", ""),
     ),
     Mutation(
         "calls", "rows are apart if they start apart", calls, "_ends_before",
