@@ -7,6 +7,8 @@ Convolutions are a section of their own (convolution_cases.py, and of bf16 and b
 `--convolutions` measures them alone, with the processor time that each takes to compile; `--networks` those
 of two networks. `--untuned` measures, instead of anything else, their plans as they are chosen against random ones,
 which takes long. `--tune` tunes each problem before. `--f64` measures what is asked of f64, against half of the peak.
+`--avx2` and `--sse2` run our code for these targets on this processor, and keep the peers to the same instructions,
+except ONNX Runtime, which nothing limits. With `--f64 --products` there are no others.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from importlib.util import find_spec
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from processes import is_measuring, rows_of, write_rows
+from processes import LESSER, is_measuring, rows_of, stand_in, write_rows
 from report import Row, finish, parse_options, summary
 
 if TYPE_CHECKING:
@@ -26,10 +28,12 @@ if TYPE_CHECKING:
 
 PEERS = ("onnx", "onnxruntime", "torch")
 FLAGS = {
+    "avx2": "on code for AVX2, and with peers that use no more",
     "convolutions": "these alone",
     "f64": "products, norms, softmax, reductions and convolutions of f64 alone",
     "networks": "those of ResNet-50 and MobileNetV2 alone, in f32 and in a chain",
     "products": "these alone",
+    "sse2": "on code for SSE2, and with peers that use no more",
     "tune": "first tunes each problem on the CPU, and says what that gained",
     "untuned": "the plans of convolutions alone, against random ones: takes long",
 }
@@ -62,6 +66,10 @@ def main() -> None:
 
 
 def measure(threads: int, flags: list[str]) -> Iterator[Row]:
+    for target in LESSER:
+        if f"--{target}" in flags:
+            stand_in(target)
+
     from taskc.tune.timing import Probe, pairs
 
     quick = "--quick" in flags
@@ -115,7 +123,8 @@ def sections(threads: int, quick: bool, flags: list[str]) -> Iterator[Case]:
 
     if "--f64" in flags:
         shapes = QUICK_F64 if quick else MATMULS_F64
-        return chain(products(threads, shapes, "float64"), f64_cases(threads, quick))
+        others = () if "--products" in flags else f64_cases(threads, quick)
+        return chain(products(threads, shapes, "float64"), others)
     if "--untuned" in flags:
         return untuned_cases(threads, quick)
     if "--networks" in flags:

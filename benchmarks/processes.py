@@ -18,6 +18,25 @@ THREADS = (1, 2)
 POOLS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "TASKC_THREADS")
 _HERE, _ROWS = "TASKC_BENCHMARK_THREADS", "TASKC_BENCHMARK_ROWS"
 
+# What limits the peers to a lesser processor: NumPy, its OpenBLAS, and PyTorch with its libraries. Nothing limits
+# ONNX Runtime.
+LESSER = {
+    "avx2": {
+        "NPY_DISABLE_CPU_FEATURES": "X86_V4 AVX512_ICL AVX512_SPR",
+        "OPENBLAS_CORETYPE": "Haswell",
+        "ATEN_CPU_CAPABILITY": "avx2",
+        "ONEDNN_MAX_CPU_ISA": "AVX2",
+        "MKL_ENABLE_INSTRUCTIONS": "AVX2",
+    },
+    "sse2": {
+        "NPY_DISABLE_CPU_FEATURES": "X86_V3 X86_V4 AVX512_ICL AVX512_SPR",
+        "OPENBLAS_CORETYPE": "Nehalem",
+        "ATEN_CPU_CAPABILITY": "default",
+        "ONEDNN_MAX_CPU_ISA": "SSE41",
+        "MKL_ENABLE_INSTRUCTIONS": "SSE4_2",
+    },
+}
+
 # What is measured on so many threads, with the flags of the command line.
 Measure = Callable[[int, list[str]], Iterable[Row]]
 
@@ -33,6 +52,20 @@ def write_rows(measure: Measure) -> None:
     Path(os.environ[_ROWS]).write_text(json.dumps(rows), encoding="utf-8")
 
 
+def stand_in(target: str) -> None:
+    """From here on this processor is one of a lesser target, to us."""
+    import llvmlite.binding as llvm
+
+    from taskc.backend.cpu.processor import host, typical
+
+    lesser = typical(target)
+    has = dict.fromkeys((name[1:] for name in lesser.features.split(",") if name), True)
+    llvm.get_host_cpu_features, llvm.get_host_cpu_name = lambda: has, lambda: lesser.name
+    host.cache_clear()
+    if host().target != target:
+        raise RuntimeError(f"this stands in for {host().target}, not for {target}")
+
+
 def rows_of(script: str, flags: list[str]) -> list[Row]:
     """What a script measures on each number of threads that there are processors for."""
     rows: list[Row] = []
@@ -43,6 +76,9 @@ def rows_of(script: str, flags: list[str]) -> list[Row]:
             file = Path(folder) / "rows.json"
             environment = os.environ | dict.fromkeys((*POOLS, _HERE), str(threads))
             environment[_ROWS] = str(file)
+            for target, limits in LESSER.items():
+                if f"--{target}" in flags:
+                    environment |= limits
             subprocess.run([sys.executable, script, *flags], env=environment, check=True)
             rows += [Row(**row) for row in json.loads(file.read_text(encoding="utf-8"))]
     return rows

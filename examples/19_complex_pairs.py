@@ -43,7 +43,7 @@ def make_stage(half: int, stride: int, *, lanes: int = 16) -> Any:
     across = min(lanes, stride)
     by = lanes // across, across
 
-    @tc.kernel(workers=lanes)
+    @tc.kernel(workers=by[0] * across)
     def stage(x: f64[2, half, stride, 2], y: tc.out[f64[half, 2, stride, 2]]) -> None:
         for first, start in tc.tiles((half, stride), by=by):
             for i, j in spatial(*by):

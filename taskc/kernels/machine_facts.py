@@ -31,6 +31,8 @@ class ProcessorFacts:
     cycles_per_second: float = 3e9
     bytes_per_second: float = 2e10  # that all threads read
     fused_per_cycle: float = 1  # multiply-adds of vectors
+    # Of vectors, and of single numbers for all lanes: fitted to tiles of 6 to 30 rows, on one that could do two.
+    loads_per_cycle: float = 1.5
     fused_latency: float = 4  # cycles until a multiply-add's sum may be added to
     registers_to_pick: int = 3  # to a sum, whose lanes are of several groups
     tile_cycles: float = 40  # for beginning and ending a tile of registers

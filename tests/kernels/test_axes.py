@@ -114,8 +114,18 @@ def test_three_axes(extents: Any, size: Any, options: Any, order: str, packed: b
 def test_what_is_refused() -> None:
     with pytest.raises(tc.CompileError, match="only images of two axes are blocked"):
         convolution_1d(1, 8, 4, 4, order="NCHWc")
-    with pytest.raises(tc.CompileError, match="three axes are not transposed"):
-        convolution_3d(1, 8, 8, 8, 4, 4, transposed=True)
+    with pytest.raises(tc.CompileError, match="only images of two axes are blocked"):
+        convolution_3d(1, 8, 8, 8, 4, 4, order="NCHWc", transposed=True)
+    with pytest.raises(
+        tc.CompileError, match="depth of convolution is known when a kernel is made"
+    ):
+        convolution_3d(1, tc.dim("depth"), 8, 8, 4, 4, transposed=True)
+    with pytest.raises(
+        tc.CompileError, match="this machine takes filters and residuals as they are"
+    ):
+        convolution_3d(1, 8, 8, 8, 4, 4, transposed=True, machine=tc.machine("sm_80"))
+    with pytest.raises(tc.CompileError, match="does not fit"):  # all results are cut off
+        convolution_3d(1, 1, 8, 8, 4, 4, size=3, transposed=True, padding=2)
     with pytest.raises(tc.CompileError, match="does not fit"):
         convolution_3d(1, 2, 8, 8, 4, 4)
 

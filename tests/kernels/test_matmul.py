@@ -41,6 +41,15 @@ def in_order(a: Any, b: Any, total: tc.DType) -> Any:
     return result
 
 
+def in_parts(a: Any, b: Any, total: tc.DType, steps: int) -> Any:
+    """The sum of sums in order, of so many steps of k each, which are added up in the order of k."""
+    result = np.zeros((a.shape[0], b.shape[1]), total.numpy)
+    for first in range(0, a.shape[1], steps):
+        part = slice(first, first + steps)
+        result += in_order(a[:, part], b[part], total)
+    return result
+
+
 def simulated(kernel: tc.KernelDefinition, *arguments: Any) -> Any:
     bound = driver.signature(kernel).bind(arguments, {})
     driver.compile(kernel, "sim").run(bound)
@@ -147,20 +156,22 @@ def test_one_kernel_for_all_heights(form: str) -> None:
 
 @pytest.mark.parametrize("transpose_b", [False, True])
 def test_a_long_sum_is_taken_in_parts(transpose_b: bool) -> None:
-    a, b = operands(17, 50, 4099, tc.f32)
-    right = np.ascontiguousarray(b.T) if transpose_b else b
-    made = matmul(17, 50, 4099, transpose_b=transpose_b)(a, right)
-    np.testing.assert_array_equal(made, in_order(a, b, tc.f32))
+    """Up to 4,096 steps are summed in order, and of more there are sums of so many."""
+    for k in (4096, 4099, 8200):
+        a, b = operands(17, 50, k, tc.f32)
+        right = np.ascontiguousarray(b.T) if transpose_b else b
+        made = matmul(17, 50, k, transpose_b=transpose_b)(a, right)
+        np.testing.assert_array_equal(made, in_parts(a, b, tc.f32, 4096))
 
 
 @pytest.mark.parametrize("in_place", [False, True])
 @pytest.mark.parametrize("n", [1100, 1031])
 def test_panels_beside_each_other_are_summed_in_order(n: int, in_place: bool) -> None:
-    """Sums go by parts of k, in its order: the bits are those of one panel after the other."""
+    """Sums go by the plan's parts of k, in its order: each is a sum of its own, which is added to those before."""
     a, b = operands(19, n, 1301, tc.f32)
     plan = Panels(8, 2, 24, tc.machine().lanes, 512, 8, in_place=in_place)
     beside = matmul(19, n, 1301, schedule=plan)
-    np.testing.assert_array_equal(beside(a, b), in_order(a, b, tc.f32))
+    np.testing.assert_array_equal(beside(a, b), in_parts(a, b, tc.f32, 512))
 
 
 @pytest.mark.parametrize("transpose_b", [False, True])
@@ -195,8 +206,18 @@ def test_empty_operands(sizes: tuple[int, int, int], how: str) -> None:
 
 
 def test_a_packed_operand_has_its_own_order() -> None:
-    with pytest.raises(ValueError, match=r"pack b\.T"):
-        matmul(4, 4, 4, packed=True, transpose_b=True)
+    """It is packed from [k, n] or from [n, k], and neither is taken for the other or unpacked."""
+    a, b = operands(4, 4, 4, tc.f32)
+    plain, turned = (
+        matmul(4, 4, 4, packed=True, transpose_b=is_turned) for is_turned in (False, True)
+    )
+    np.testing.assert_array_equal(plain(a, plain.pack(b)), in_order(a, b, tc.f32))
+    np.testing.assert_array_equal(turned(a, turned.pack(b)), in_order(a, b.T, tc.f32))
+    for kernel in (plain, turned):
+        with pytest.raises(tc.ArgumentError, match=r"it has a layout: pass kernel\.pack\(b\)"):
+            kernel(a, b)
+    with pytest.raises(tc.CompileError, match="a packed operand has an order of its own"):
+        gemm(4, 4, 4, (tc.f32,) * 3, packed=True, transpose_b=True)
 
 
 def test_the_mapping_decides_the_registers() -> None:

@@ -158,6 +158,17 @@ def _tile(problem: Problem, plan: Direct) -> Function:
     is_open = not isinstance(plan.result_lines(problem)[1], int)
     summed = _summed(problem, plan)
     store = store_of(problem, _are_rows_apart(problem, plan), overhang=is_open)
+    # Blocks of NCHWc may be wider than a tile, and whole tiles of the last one have no feature: only zeros are stored.
+    features = ceil(problem.features / plan.wide) * plan.wide
+    has_empty = problem.stored_features > features
+
+    @tc.function
+    def sum_up(x: Any, w: Any, acc: Any, place: Any, c: Any, part: Any) -> Any:
+        if has_empty:
+            if place[1] < features:
+                summed(x, w, acc, place, c, part)
+        else:
+            summed(x, w, acc, place, c, part)
 
     @tc.function
     def tile(operands: Any, sums: Any, place: Any, slot: Any, c: Any, part: Any) -> Any:
@@ -165,13 +176,13 @@ def _tile(problem: Problem, plan: Direct) -> Function:
         own = plan.tile(part.tiles.wide)
         acc = tc.tile(total, own, 0)
         if sums is None:
-            summed(x, w, acc, place, c, part)
+            sum_up(x, w, acc, place, c, part)
             store(y, acc, own, further, place, part.phase)
         else:
             if c > 0:
                 for p, o in own:
                     acc[p, o] = sums[slot, p, o]
-            summed(x, w, acc, place, c, part)
+            sum_up(x, w, acc, place, c, part)
             if c + plan.depth < channels:
                 for p, o in own:
                     sums[slot, p, o] = acc[p, o]

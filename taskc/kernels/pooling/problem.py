@@ -83,7 +83,11 @@ class Problem:
     def is_global(self) -> bool:
         """Each result is of a whole image."""
         # What is known only at a call compares with nothing but itself.
-        is_whole = self.size == self.extents if self.is_sized else self.size is self.extents
+        both = zip(self.size, self.extents, strict=True)
+        is_whole = all(
+            taps == extent if isinstance(extent, int) and isinstance(taps, int) else taps is extent
+            for taps, extent in both
+        )
         return is_whole and not any(self.padding)
 
     @property

@@ -14,7 +14,7 @@ from taskc.passes.pipeline import lower
 # An x86 processor runs what was compiled for lesser ones.
 _OF_AVX512, _OF_AVX2 = ("avx2", "sse2"), ("sse2",)
 _LESSER = {
-    **dict.fromkeys(("avx512", "avx512_vnni", "avx512_bf16"), _OF_AVX512),
+    **dict.fromkeys(("avx512", "avx512_vnni", "avx512_bf16", "avx512_amx"), _OF_AVX512),
     **dict.fromkeys(("avx2", "avx2_vnni"), _OF_AVX2),
 }
 NAMES = ("host", *_LESSER.get(host().target, ()))
