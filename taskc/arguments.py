@@ -390,7 +390,7 @@ class _Call:
     def _misfit(self, parameter: ir.Tensor, array: _Known, reason: str = "") -> ArgumentError:
         expected = f"{_expected(parameter)}{reason and ' '}{reason}"
         packed = ""
-        if parameter.layout is not None:
+        if parameter.layout is not None and not isinstance(array, TensorType):
             packed = f"; it has a layout: pass kernel.pack({parameter.name})"
         shown = _shown(array.dtype, array.shape)
         return self.fail(parameter, f"must be {expected}, not {shown}{packed}")

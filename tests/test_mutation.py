@@ -26,15 +26,22 @@ from tests.test_examples import FILES, arguments_of, definitions_of, example, ke
 # Each of these is of a kind with another that runs by default, with the same mutants; top_two's many run for seconds.
 SWEPT = {"top_two", "unbiased", "segmented_sums", "steady.matmul", "steady.differ"}
 
-KERNELS = [
-    pytest.param(
-        definition,
-        id=f"{path.stem}-{name}",
-        marks=[pytest.mark.sweep] if name in SWEPT else [],
-    )
-    for path in FILES
-    for name, definition in kernels_of(example(path.stem.partition("_")[2])).items()
-]
+# Half a minute each; `softmax` and the scan of blocks have the same kinds of mutants, 03's products the same barriers.
+LONG_TO_BREAK = {"05_layer_norm-layer_norm", "16_scan-cumsum.range_prefixes"}
+LONG_TO_RUN = {"12_tuning-kernel"}
+
+
+def kernels(long: set[str]) -> list[Any]:
+    """The kernels of all examples; those of SWEPT, and those that take `long` here, are the sweep's."""
+    return [
+        pytest.param(
+            definition,
+            id=(identifier := f"{path.stem}-{name}"),
+            marks=[pytest.mark.sweep] if name in SWEPT or identifier in long else [],
+        )
+        for path in FILES
+        for name, definition in kernels_of(example(path.stem.partition("_")[2])).items()
+    ]
 
 
 def _is_unused_total(mutant: Mutant) -> bool:
@@ -43,7 +50,7 @@ def _is_unused_total(mutant: Mutant) -> bool:
     return "tc.scan(" in line and mutant.description.startswith("each limited to")
 
 
-OF_PHASES = [item for item in KERNELS if item.values[0].ir.stage == "parsed"]
+OF_PHASES = [item for item in kernels(LONG_TO_RUN) if item.values[0].ir.stage == "parsed"]
 
 
 def mutants_of(definition: KernelDefinition, target: str | None = None) -> list[Mutant]:
@@ -51,7 +58,7 @@ def mutants_of(definition: KernelDefinition, target: str | None = None) -> list[
     return list(mutate(kernel, inputs_of(definition)))
 
 
-@pytest.mark.parametrize("definition", KERNELS)
+@pytest.mark.parametrize("definition", kernels(LONG_TO_BREAK))
 def test_every_break_is_reported_or_is_none(definition: KernelDefinition) -> None:
     mutants = mutants_of(definition)
     assert mutants
@@ -219,7 +226,7 @@ def test_a_barrier_may_move_where_workers_are_by_themselves() -> None:
 @pytest.mark.sweep
 def test_of_all_mutants_on_all_targets_95_in_100_are_reported() -> None:
     counts: Counter[bool] = Counter()
-    for parameter in KERNELS:
+    for parameter in kernels(set()):
         definition: Any = parameter.values[0]
         for target in ("generic", "sm_80", "sm_90a"):
             counts.update(mutant.reported for mutant in mutants_of(definition, target))

@@ -165,7 +165,10 @@ def test_a_parameter_with_a_layout_takes_the_logical_tensor(torch: Any) -> None:
         same(sums(tensor_of(torch, table)), table.sum(0))
         np.testing.assert_array_equal(sums(packed), table.sum(0))
     text = refused(sums, tensor_of(torch, np.asarray(packed)))  # as long as what is packed
-    assert text == "sums(): argument 'x' must be f32[8, 4], not f32[32]"
+    assert (
+        text
+        == "sums(): argument 'x' must be f32[8, 4], not f32[32]; it has a layout: pass kernel.pack(x)"
+    )
 
 
 def test_the_simulator_makes_tensors_too(torch: Any) -> None:

@@ -133,24 +133,27 @@ def _run(text: str, source: Source, kind: str) -> tuple[bytes, str]:
         arch = source.arch if kind == "CUBIN" else source.arch.replace("sm_", "compute_")
         options = [option.encode() for option in (f"--gpu-architecture={arch}", *_OPTIONS)]
         (status,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
-        log = _text(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog, program)
+        said = _content(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog, program)
+        log = said.rstrip(b"\0").decode(errors="replace")
         if status != success:
             raise _error(log, source)
         size = getattr(nvrtc, f"nvrtcGet{kind}Size")
         get = getattr(nvrtc, f"nvrtcGet{kind}")
-        _, length = size(program)
-        code = b" " * length
-        get(program, code)
-        return code, log
+        return _content(size, get, program), log
     finally:
         nvrtc.nvrtcDestroyProgram(program)
 
 
-def _text(size: Any, get: Any, program: Any) -> str:
+def _content(size: Any, get: Any, program: Any) -> bytes:
+    """A log or a module of NVRTC, which writes into a `bytes` in place.
+
+    An empty log is one zero byte. Python has one object for all `bytes` of one equal byte, so the memory is longer
+    than that: a zero written into `b" "` would be in every text of the process.
+    """
     _, length = size(program)
-    content: bytes = b" " * length
-    get(program, content)  # writes it in place
-    return content.rstrip(b"\0").decode(errors="replace")
+    content = bytes(length + 1)
+    get(program, content)
+    return content[:length]
 
 
 _OF_THE_COMPILER = re.compile(
