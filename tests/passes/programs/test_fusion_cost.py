@@ -8,8 +8,8 @@ import pytest
 
 import taskc as tc
 from taskc import f32
-from taskc.kernels.reductions import reduction
 from taskc.kernels.matmul import matmul
+from taskc.kernels.reductions import reduction
 from taskc.kernels.rows import layer_norm, rms_norm
 from taskc.kernels.transpose import transpose
 from taskc.passes.programs.pipeline import fused
