@@ -7,12 +7,17 @@
 The unit is an operation on one element of a vector. Counted is each evaluation of all workers, so a value that every
 lane computes alike counts as often as there are lanes. A read counts by its index along the lanes: one that is
 uniform or contiguous is one load, quotients and remainders are some segments of a vector, all else is a gather.
+Quotients that all lanes share are computed as often as their names change: once a row, or once a vector.
+
+A long operation, as tanh, fills a core's window of instructions with few vectors of work. What the window overlapped
+before is waited for then: a row's fold, whose next row lies too far ahead, and arrays that a tile reads by columns,
+which no prefetch follows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from math import gcd
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import ceil, gcd
 
 from taskc.analysis.facts import Facts
 from taskc.analysis.widths import facts_of_names, unit_stride
@@ -23,12 +28,23 @@ from taskc.ir.program import Computation
 from taskc.ir.rewrite import expressions, operands_first, statements, walk, walk_statements
 from taskc.passes.programs.indices import flat_index
 from taskc.passes.programs.reads import Estimate
-from taskc.passes.programs.work import bytes_weighed, elements_of, operations_of_node
+from taskc.passes.programs.work import (
+    bytes_weighed,
+    elements_of,
+    is_cached,
+    operations_of_node,
+    size_at_a_call,
+)
 
 _GATHER = 24  # of a vector whose elements lie apart
 _SHUFFLED = 4  # of one whose elements lie in few vectors
 _DIGIT = 4  # of a quotient or remainder of a vector's first lane
-_SEGMENT, _MOST_SEGMENTS = 3, 4  # of the lanes with one quotient; of more, a gather
+_SEGMENT, _MOST_SEGMENTS = 4, 4  # of the lanes with one quotient; of more, a gather
+_LONG = 24  # operations of one that fills the window
+_FOLD = 128  # of a vector, in the time that a fold of lanes takes
+_FAR = 18  # of a vector of a large array's tile, which no prefetch follows
+_FAR_ALONE = 48  # of one that long operations keep from being read together with others
+_MOST_NEIGHBOURS = 8  # vectors of a row of a tile
 
 _Lanes = dict[Variable, tuple[int, ...]]
 
@@ -37,35 +53,46 @@ def is_worth_fusing(
     before: Kernel, made: Kernel, added: Computation, memory: Tensor, lanes: int
 ) -> bool:
     """Whether a kernel with a computation in it costs no more than the two, and the memory between them."""
-    apart = _cost(before, lanes) + elements_of(added.output.shape) * _of_element(added, lanes)
+    apart = _cost(before, lanes) + _of_computation(added, lanes)
     return _cost(made, lanes) <= apart + bytes_weighed(memory, 2)
 
 
 def _cost(kernel: Kernel, lanes: int) -> float:
     """Operations of all workers on the values of a kernel, and its accesses."""
     estimate, known = Estimate(kernel), facts_of_names(kernel.body)
-    total = 0.0
-    alike = _Weigh({}, set(), lanes, known)
+    changes = _Changes(estimate.names)
+    total = waits = 0.0
+    alike = _Weigh({}, set(), lanes, known, changes)
+    weighed = [alike]
     pending: list[tuple[Statement, int, _Weigh]] = [(kernel.body, 1, alike)]
     while pending:
         node, times, weigh = pending.pop()
         inside = times * estimate.times(node)
+        changes.enter(node, times, inside, lanes)
         if isinstance(node, ir.Each | ir.Move):
             offsets = _lane_offsets(node, lanes)
-            weigh = _Weigh(offsets, _varying(node, offsets), lanes, known)
+            weigh = _Weigh(offsets, _varying(node, offsets), lanes, known, changes, _span(node))
+            weighed.append(weigh)
+        if isinstance(node, ir.Reduce):
+            waits += times * lanes * _FOLD
         own = inside if isinstance(node, ir.Move | ir.While) else times
         total += own * weigh.statement(node)
         pending += [(below, inside, weigh) for below in statements(node)]
-    return total
+    is_long = any(weigh.has_long for weigh in weighed)
+    return total + sum([weigh.shared for weigh in weighed]) + is_long * waits
 
 
-def _of_element(computation: Computation, lanes: int) -> float:
-    """One element of a computation by itself, whose lanes go along its last axis."""
+def _of_computation(computation: Computation, lanes: int) -> float:
+    """A computation by itself, whose lanes go along its last axis."""
     last = computation.variables[-1:]  # none of a single number
     offsets = dict.fromkeys(last, tuple(range(lanes)))
-    weigh = _Weigh(offsets, set(last), lanes, Facts.empty())
+    shape, changes = computation.output.shape, _Changes({})
+    for place, variable in enumerate(computation.variables):
+        changes.often[variable] = lanes * elements_of(shape[: place + 1])
+    weigh = _Weigh(offsets, set(last), lanes, Facts.empty(), changes)
     # Reads along other axes are turned in squares, or shared by neighbours.
-    return 1 + weigh.value(computation.value, most=2 * _SHUFFLED)
+    element = 1 + weigh.value(computation.value, most=2 * _SHUFFLED)
+    return elements_of(shape) * element + weigh.shared
 
 
 def _lane_offsets(each: ir.Each | ir.Move, lanes: int) -> _Lanes:
@@ -81,19 +108,78 @@ def _lane_offsets(each: ir.Each | ir.Move, lanes: int) -> _Lanes:
     }
 
 
+def _span(each: ir.Each | ir.Move) -> dict[Variable, int]:
+    """How far a worker's last task is from its first one, for each variable."""
+    if isinstance(each, ir.Move):
+        return {}
+    tasks = each.mapping.tasks[0]
+    return dict(zip(each.variables, (tasks[-1] - tasks[0]).tolist(), strict=True))
+
+
+def _extents(each: ir.Each | ir.Move) -> tuple[int, ...]:
+    return each.shape if isinstance(each, ir.Move) else each.mapping.shape
+
+
+class _Changes:
+    """How often variables get another value, counted for each lane."""
+
+    def __init__(self, names: Mapping[Variable, Expression]) -> None:
+        self.names = names
+        self.often: dict[Variable, int] = {}
+
+    def enter(self, node: Statement, times: int, inside: int, lanes: int) -> None:
+        """A statement that is executed so many times, and its body for all workers."""
+        match node:
+            case ir.Grid():
+                for variable, extent, by in zip(node.variables, node.shape, node.by, strict=True):
+                    times *= ceil(size_at_a_call(extent) / by)
+                    self.often[variable] = times * lanes
+            case ir.For():
+                self.often[node.variable] = inside * lanes
+            case ir.Each() | ir.Move():
+                changing = [
+                    variable
+                    for variable, extent in zip(node.variables, _extents(node), strict=True)
+                    if extent > 1
+                ]
+                self.often.update(dict.fromkeys(changing, inside))
+
+    def of(self, value: Expression) -> int:
+        often = 0
+        for node in walk(value):
+            if isinstance(node, Variable):
+                if node not in self.often and node in self.names:
+                    self.often[node] = self.of(self.names[node])
+                often = max(often, self.often.get(node, 0))
+        return often
+
+
 class _Weigh:
     """The costs of a vector's values.
 
     offsets  of each lane from the first one, for the variables in which they differ
     varying  these, and the names that are made of them
+    span     how far a worker's last vector is from its first one, for each variable
     """
 
-    def __init__(self, offsets: _Lanes, varying: set[Variable], lanes: int, known: Facts) -> None:
+    def __init__(
+        self,
+        offsets: _Lanes,
+        varying: set[Variable],
+        lanes: int,
+        known: Facts,
+        changes: _Changes,
+        span: Mapping[Variable, int] | None = None,
+    ) -> None:
         self.offsets = offsets
         self.varying = varying
         self.lanes = lanes
         self.known = known
+        self.changes = changes
+        self.span = span or {}
         self.digits: set[ir.Binary] = set()  # computed once, whatever reads by them
+        self.shared = 0  # the cost of those that all lanes share, however often they change
+        self.has_long = False
 
     def statement(self, node: Statement) -> float:
         cost = sum([self.value(part) for part in expressions(node)])
@@ -107,31 +193,49 @@ class _Weigh:
         def parts(node: Expression) -> Sequence[Expression]:
             return () if isinstance(node, ir.Read) else list(expressions(node))
 
-        return sum(
-            [
-                min(most, self.access(node.tensor, node.indices))
-                if isinstance(node, ir.Read)
-                else operations_of_node(node)
-                for node in operands_first(value, parts)
-            ]
-        )
+        nodes = list(operands_first(value, parts))
+        reads = [node for node in nodes if isinstance(node, ir.Read)]
+        operations = [operations_of_node(node) for node in nodes if not isinstance(node, ir.Read)]
+        cost = sum([min(most, self.access(read.tensor, read.indices)) for read in reads])
+        if self.offsets and max(operations, default=0) >= _LONG:
+            self.has_long = True
+        far = sum([self._is_far(read) for read in reads])
+        return cost + far * (_FAR_ALONE if self.has_long else _FAR) + sum(operations)
 
     def access(self, tensor: Tensor, indices: tuple[Expression, ...]) -> int:
         """A vector's elements by how they lie; of private memory, and of no lanes, one load."""
         if tensor.scope not in (ir.GLOBAL, ir.SHARED) or tensor.layout is not None:
             return 1
+        form = self.known.affine(flat_index(indices, tensor.shape))
+        opaque = [atom.expression for atom in form.terms if isinstance(atom, Opaque)]
+        self._share([part for part in _digits(opaque) if not self._varies(part)])
         if not self._varies(*indices):
             return 1
-        form = self.known.affine(flat_index(indices, tensor.shape))
         places = [0] * len(next(iter(self.offsets.values())))
         for variable, offsets in self.offsets.items():
             step = form.coefficient(variable)
             places = [place + step * moved for place, moved in zip(places, offsets, strict=True)]
         known = self._of_places(places)
-        opaque = [atom.expression for atom in form.terms if isinstance(atom, Opaque)]
         if not self._varies(*opaque):
             return known
         return _GATHER if known > 1 else self._by_digits(opaque)
+
+    def _share(self, digits: list[ir.Binary]) -> None:
+        for digit in digits:
+            if digit not in self.digits:
+                self.digits.add(digit)
+                self.shared += _DIGIT * self.changes.of(digit)
+
+    def _is_far(self, read: ir.Read) -> bool:
+        """Whether a worker's vectors of a large array are of several rows."""
+        tensor = read.tensor
+        if tensor.scope != ir.GLOBAL or is_cached(tensor, parts=2):
+            return False
+        if not self._varies(*read.indices):
+            return False
+        form = self.known.affine(flat_index(read.indices, tensor.shape))
+        span = sum([form.coefficient(variable) * moved for variable, moved in self.span.items()])
+        return abs(span) > _MOST_NEIGHBOURS * self.lanes
 
     def _of_places(self, places: list[int]) -> int:
         if not any(places) or places == list(range(len(places))):
@@ -140,12 +244,7 @@ class _Weigh:
 
     def _by_digits(self, opaque: list[Expression]) -> int:
         """By quotients and remainders of a number that counts up from lane to lane."""
-        digits = {
-            part
-            for whole in opaque
-            for part in walk(whole)
-            if isinstance(part, ir.Binary) and part.operator in ("//", "%") and self._varies(part)
-        }
+        digits = {part for part in _digits(opaque) if self._varies(part)}
         lengths = [n for digit in digits if (n := self._length(digit)) is not None]
         if not lengths or any(
             isinstance(part, ir.Read) for whole in opaque for part in walk(whole)
@@ -174,6 +273,13 @@ class _Weigh:
 
     def _varies(self, *values: Expression) -> bool:
         return _uses(self.varying, values)
+
+
+def _digits(values: Iterable[Expression]) -> Iterator[ir.Binary]:
+    for value in values:
+        for part in walk(value):
+            if isinstance(part, ir.Binary) and part.operator in ("//", "%"):
+                yield part
 
 
 def _uses(names: set[Variable], values: Iterable[Expression]) -> bool:

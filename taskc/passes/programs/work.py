@@ -82,5 +82,14 @@ def is_worth(repeated: int, operations: int, memory: Tensor, passes: int) -> boo
 
 def bytes_weighed(memory: Tensor, passes: int) -> int:
     """The operations in the time that it takes to go over some memory so often, for a call more."""
-    size = memory.dtype.bytes_of(elements_of(memory.shape))
-    return _CALL + size * passes * (1 if size <= _CACHED else _OPERATIONS_PER_BYTE)
+    rate = 1 if is_cached(memory) else _OPERATIONS_PER_BYTE
+    return _CALL + _bytes(memory) * passes * rate
+
+
+def is_cached(memory: Tensor, parts: int = 1) -> bool:
+    """Whether a core's caches keep, between two kernels, so many arrays as large as this one."""
+    return _bytes(memory) * parts <= _CACHED
+
+
+def _bytes(memory: Tensor) -> int:
+    return memory.dtype.bytes_of(elements_of(memory.shape))

@@ -8,8 +8,9 @@ import pytest
 
 import taskc as tc
 from taskc import f32
+from taskc.kernels.matmul import matmul
 from taskc.kernels.reductions import reduction
-from taskc.kernels.rows import layer_norm
+from taskc.kernels.rows import layer_norm, rms_norm
 from taskc.kernels.transpose import transpose
 from taskc.passes.programs.pipeline import fused
 
@@ -94,3 +95,53 @@ def test_a_single_number_is_weighed_too() -> None:
         tc.compute((), lambda: tc.sqrt(z[()]), out=y)
 
     assert len(fused(program.ir).calls) == 1
+
+
+@pytest.mark.parametrize(("last", "calls"), [(16, 2), (128, 1)])
+def test_quotients_that_lanes_share_cost_as_often_as_they_change(last: int, calls: int) -> None:
+    turned = transpose((102, 19, last), (1, 0, 2))
+
+    @tc.program
+    def program(x: f32[19, 17, 6, last], y: tc.out[f32[19, 102, last]]) -> None:
+        z = tc.compute((17, 19, 6, last), lambda i, j, k, m: x[j, i, k, m])
+        turned(z.reshape(102, 19, last), out=y)
+
+    assert len(fused(program.ir).calls) == calls
+
+
+@pytest.mark.parametrize(
+    ("columns", "work", "calls"), [(147, "tanh", 2), (147, "double", 1), (1024, "tanh", 1)]
+)
+def test_folds_of_short_rows_are_waited_for_by_long_operations(
+    columns: int, work: str, calls: int
+) -> None:
+    kernel, shape = rms_norm(432, columns, scaled=False), (432, columns)
+
+    @tc.program
+    def program(x: f32[shape], y: tc.out[f32[shape]]) -> None:
+        z = kernel(x)
+        if work == "tanh":
+            tc.compute(shape, lambda i, j: tc.tanh(z[i, j]), out=y)
+        else:
+            tc.compute(shape, lambda i, j: z[i, j] * 2.0, out=y)
+
+    assert len(fused(program.ir).calls) == calls
+
+
+@pytest.mark.parametrize(
+    ("rows", "work", "calls"), [(640, "tanh", 2), (640, "double", 1), (96, "tanh", 1)]
+)
+def test_far_reads_of_a_tile_are_waited_for_by_long_operations(
+    rows: int, work: str, calls: int
+) -> None:
+    kernel, shape = matmul(rows, 824, 31), (rows, 824)
+
+    @tc.program
+    def program(a: f32[rows, 31], b: f32[31, 824], r: f32[shape], y: tc.out[f32[shape]]) -> None:
+        z = kernel(a, b)
+        if work == "tanh":
+            tc.compute(shape, lambda i, j: tc.tanh(z[i, j] + r[i, j]), out=y)
+        else:
+            tc.compute(shape, lambda i, j: z[i, j] * 2.0 + r[i, j], out=y)
+
+    assert len(fused(program.ir).calls) == calls
