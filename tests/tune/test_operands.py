@@ -16,7 +16,7 @@ from taskc.tune.results import tolerance, worst_error
 
 
 def test_operands_lie_as_the_parameters_want_them(tmp_path: Path) -> None:
-    kernel = product(24, 40, 24, packed=True)
+    kernel = product(24, 40, 24, packed=True, result=f32)
     a = np.arange(24 * 24).reshape(24, 24).astype(ml_dtypes.bfloat16)
     b = np.ones((24, 40), ml_dtypes.bfloat16)
     write_operands(tmp_path, [a, b], [a.astype(np.float64) @ b.astype(np.float64)])

@@ -143,6 +143,8 @@ class _Changes:
                     if extent > 1
                 ]
                 self.often.update(dict.fromkeys(changing, inside))
+            case _:
+                pass
 
     def of(self, value: Expression) -> int:
         often = 0
