@@ -143,7 +143,7 @@ class _Changes:
                     if extent > 1
                 ]
                 self.often.update(dict.fromkeys(changing, inside))
-            case _:
+            case _:  # others bind no variable that changes
                 pass
 
     def of(self, value: Expression) -> int:
