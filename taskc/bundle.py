@@ -110,7 +110,7 @@ def _bytes_of(memory: Array) -> memoryview:
 
 
 def _checksum_of(tensor: Tensor, memory: Array) -> str | None:
-    """What a constant is checked by in place of its hash, if it is large and no element of it can be an index."""
+    """The checksum that replaces the hash of a large constant, none of whose elements can be an index."""
     from taskc.backend.cpu.pool import pool
 
     is_weights = memory.nbytes >= _LARGE and tensor.dtype.is_float

@@ -71,7 +71,7 @@ def for_another_thread(function: Callable[P, T]) -> Callable[P, T]:
 
 
 class Turn:
-    """What one call at a time may do."""
+    """A right that one call at a time holds."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -106,7 +106,7 @@ class ProcessorFacts:
     )
     # Of powers of a row, that the nearest caches keep; of longer rows they are computed again.
     cached_power_bytes: int = 1 << 16
-    # Of a row whose powers and the result of the row before stay there, too.
+    # For a row whose powers, and the result of the row before, stay in the cache too.
     cached_row_bytes: int = 1 << 15
     transposed_squares: int = 16  # along each side of a block, which share their cache lines
 

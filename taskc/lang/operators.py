@@ -135,7 +135,7 @@ def binary(
 def on_choices(
     context: Context, sides: tuple[Value, ...], function: Callable[..., Value]
 ) -> Choice | None:
-    """What a function makes of numbers that conditions choose: computed of each, so that it has no type either.
+    """A function applied to each number that conditions choose, so that its result has no type either.
 
     None where a side has a type, or where the results are many.
     """

@@ -37,7 +37,7 @@ class Api:
         # (stream, kernel) of what was launched and not waited for, the last ones only
         self.launched: deque[tuple[int, str]] = deque(maxlen=_REMEMBERED)
         self.contexts: dict[int, Any] = {}
-        # What is known of a kernel that has failed, in words; "" for nothing.
+        # They add in words why a kernel failed, or "".
         self.looks: list[Callable[[], str]] = []
 
     def __getattr__(self, name: str) -> Callable[..., Any]:

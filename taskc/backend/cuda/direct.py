@@ -139,7 +139,7 @@ class _Known:
         return None if not made else made[0] if len(made) == 1 else tuple(made)
 
     def _keep_lent(self, arguments: Sequence[Any], stream: Stream) -> None:
-        """What other libraries own stays until the stream is done with it."""
+        """Keep memory of other libraries until the stream is done with it."""
         if stream.is_capturing:
             return
         lent = [arguments[number] for number in self.foreign]

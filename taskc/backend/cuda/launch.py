@@ -73,7 +73,7 @@ class Loaded:
             self.context.api.cuFuncSetAttribute(self.function, attribute, dynamic)
 
     def said_of_hang(self) -> str:
-        """What the watchdog says of a launch that has failed."""
+        """The watchdog's report on a failed launch."""
         return watchdog.said_at(self.hang, self.kernel.name, self.compiled.waits)
 
     def _host_words(self, count: int) -> int:

@@ -156,7 +156,7 @@ class Operations:
         yield f"{function}({', '.join([*parts, *values])});"
 
     def watched(self, name: str, place: str, loc: Location) -> list[str]:
-        """What a wait is told for the watchdog; nothing where nobody watches."""
+        """The watchdog's arguments of a wait; nothing without a watchdog."""
         if not limit():
             return []
         self.waits.append(Wait(name, f"{loc.file}:{loc.line}"))

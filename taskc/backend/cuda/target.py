@@ -52,7 +52,7 @@ def load(
 
 
 def _runs(device: str, written_for: str) -> bool:
-    """What is written for a target that is no device's runs on any."""
+    """A kernel written for a target that is not a device's runs on any device."""
     return not TARGETS[written_for].capabilities or TARGETS[device].runs(TARGETS[written_for])
 
 

@@ -43,7 +43,7 @@ def numbered(wait: int, place: str) -> str:
 
 
 def said_at(address: int, kernel: str, waits: tuple[Wait, ...]) -> str:
-    """What the watchdog has written, in words; "" for nothing."""
+    """The watchdog's record in words, or ""."""
     words = (ctypes.c_uint32 * WORDS).from_address(address)
     if not words[0]:
         return ""

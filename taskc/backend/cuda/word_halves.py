@@ -46,6 +46,6 @@ def _upper(value: Expression) -> Expression | None:
 
 
 def _bits(value: Expression) -> Expression | None:
-    """What is cut off to 16 bits, and perhaps taken for a float."""
+    """The value that is cut off to 16 bits and perhaps reinterpreted as a float."""
     value = value.operand if isinstance(value, Bitcast) else value
     return value.operand if isinstance(value, Cast) and value.dtype is u16 else None

@@ -85,7 +85,7 @@ def column(j: Any) -> Any:
 
 
 def _summed(problem: Problem, plan: Strips, row: WarpInstruction) -> Function:
-    """What a block sums from a step of k on, for `length` of them."""
+    """The sums of a block over `length` steps of k, from a given one."""
     group, dtype, depth = problem.group, problem.dtype, plan.depth
     fragment, length = row.accumulator_fragment, problem.k // plan.parts
     own = spatial(1, plan.warps) * repeat(plan.tall, COLUMNS // 8) * fragment

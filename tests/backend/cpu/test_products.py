@@ -16,9 +16,11 @@ from taskc.backend.cpu.compile import Loaded, assembly_of, compile_kernel, llvm_
 from taskc.backend.cpu.processor import Processor, host, typical
 from taskc.passes.pipeline import lower
 
-VNNI, BF16 = ("avx512_vnni", "avx512_bf16"), ("avx512_bf16",)
+VNNI, BF16 = ("avx512_vnni", "avx512_bf16", "avx512_amx"), ("avx512_bf16",)
 needs_vnni = pytest.mark.skipif(host().target not in VNNI, reason="needs AVX-512 VNNI")
-needs_bf16 = pytest.mark.skipif(host().target not in BF16, reason="needs AVX-512 BF16")
+needs_bf16 = pytest.mark.skipif(
+    host().target not in BF16, reason="vdpbf16ps is for processors with BF16 and without AMX"
+)
 
 WIDE = repeat(8, 3) * spatial(1, 16)
 OWNS = [
