@@ -31,6 +31,7 @@ from taskc.lang.values import (
     counted,
     describe,
     did_you_mean,
+    has_float,
     is_constant,
     is_expression,
     is_number,
@@ -308,7 +309,7 @@ def convert_to(
             value = int(value)
         made = literal(context, value, dtype, node)
         return ir.Constant(made.value, dtype, loc=loc)
-    if isinstance(value, Choice):
+    if isinstance(value, Choice) and has_float(value):
         return ir.Select(
             value.condition,
             convert_to(context, dtype, value.then, node, at),

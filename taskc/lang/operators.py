@@ -17,7 +17,7 @@ from taskc.ir import nodes as ir
 from taskc.ir.arithmetic import BINARY_OPERATORS, UNARY_OPERATORS
 from taskc.ir.types import DType, bf16, boolean, f16, f32, f64
 from taskc.lang.context import Context, Located
-from taskc.lang.conversions import condition, literal, scalar, unify
+from taskc.lang.conversions import condition, literal, scalar, typed, unify
 from taskc.lang.sizes import FloatOfSizes, float_of, is_float_power
 from taskc.lang.values import (
     Choice,
@@ -229,7 +229,7 @@ def _unary(context: Context, value: Value, node: ast.UnaryOp) -> Value:
         return compute(context, node, function, value)
     chosen = on_choices(context, (value,), lambda x: _unary(context, x, node))
     if chosen is not None:
-        return scalar(context, chosen, node) if symbol == "not" else chosen
+        return typed(context, chosen, boolean, node) if symbol == "not" else chosen
     if isinstance(value, FloatOfSizes) and symbol in "+-":
         return value if symbol == "+" else FloatOfSizes(ir.Unary("-", value.expression), {})
     operand = scalar(context, value, node.operand)
@@ -283,7 +283,7 @@ def _compare(
         )
     chosen = on_choices(context, sides, lambda a, b: _compare(context, kind, (a, b), nodes, at))
     if chosen is not None:
-        return scalar(context, chosen, at)
+        return typed(context, chosen, boolean, at)
     if _is_float_of_sizes(context, symbol, sides):
         return _computed_in_f64(symbol, sides)
     a, b = unify(context, symbol, sides, nodes, at)

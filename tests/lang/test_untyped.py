@@ -101,6 +101,8 @@ CHOICES: list[tuple[str, str, str, str]] = [
     ("i16", "i16", "v + s", "s = 0; s = 1 if v > 3 else 2"),
     ("i8", "i64", "s", "s = 1 if v > 3 else 0; s += 5"),
     ("f32", "f32", "max(s, v) * tc.sqrt(s)", "s = 4 if v > 3 else 9"),
+    ("i32", "i32", "5 if s != t else 7", "s = 1 if v > 3 else 0; t = 1 if v < 9 else 0"),
+    ("i32", "i32", "5 if not (s > t) else 7", "s = 1 if v > 3 else 0; t = s if v < 9 else 2"),
     ("u8", "f32", "1 if flag else 0.5", "flag = True if v > 3 else False; flag = flag and v < 9"),
 ]
 
