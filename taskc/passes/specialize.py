@@ -38,6 +38,7 @@ from taskc.ir.mapping import auto_map
 from taskc.ir.nodes import Ring, Statement, Variable
 from taskc.ir.rewrite import copy, index_leading, map_statements, walk
 from taskc.ir.target import LEAST_REGISTERS, TARGETS, WARPGROUP, Target, is_asynchronous
+from taskc.passes.arriving_operands import arriving
 from taskc.passes.loads import Loads, Work, needed_scalars, split_loads
 from taskc.passes.overlap import fetch_step, make_ring
 from taskc.passes.tile_loops import (
@@ -126,7 +127,18 @@ class _Cutter:
         given, taken = self.registers(transport)
         self.helpers = WARPGROUP if given else self.target.warp
         ring, produce, consume = self.loops(loads, steps, transport)
-        producer: Statement = ir.Sequence((*needed_scalars(before, produce), *produce), loc=loc)
+        rings = [ring]
+        operand = transport == "tma" and arriving(
+            before, after, steps.loop, self.kernel, self.target, self.by_producer, self.notes
+        )
+        if operand:
+            rings.append(operand.ring)
+            *at_run, loop = consume
+            consume = (*operand.setup, *at_run, *operand.freed, loop)
+            produce = (*operand.setup, *produce, *operand.fill)
+            after = operand.after
+        scalars = needed_scalars((*before, *after), produce)
+        producer: Statement = ir.Sequence((*scalars, *produce), loc=loc)
         consumer: Statement = ir.Sequence((*before, *consume, *after), loc=loc)
         if steps.loop is not None:
             producer = ir.Sequence((replace(steps.loop, body=producer),), loc=loc)
@@ -139,7 +151,7 @@ class _Cutter:
             ),
             loc=loc,
         )
-        allocations = [ir.Allocate(tensor, loc=tensor.loc) for tensor in ring.tensors]
+        allocations = [ir.Allocate(t, loc=t.loc) for ring in rings for t in ring.tensors]
         cut = ir.Sequence((*steps.setup, *allocations, roles), loc=statement.loc)
         return cut if around is None else replace(around, body=cut)
 
