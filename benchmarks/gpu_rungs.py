@@ -45,6 +45,7 @@ FEATURES = {
     "cluster": r"\bcluster=[2-8]\b",
     "multicast": r"\btma\.load\.multicast\(",
     "residual by TMA": r"\btma\.load\(&\w+_out\[",
+    "turns": r"\brole consumer_1\b",
     "im2col": r"\btma\.load\.pixels\(",
 }
 RAGGED = "ragged"  # a box of a bulk copy reaches over an edge
@@ -114,7 +115,7 @@ def _types(instruction: str) -> tuple[str, ...]:
 
 
 _BY_TMA = ("TMA load", "TMA store", "mbarrier", "128-byte swizzle", "producer", "wgmma bf16")
-_SPLIT, _REGISTERS, _PERSISTENT, _CLUSTER, _ALL = range(len(MATMUL_LADDER))
+_SPLIT, _REGISTERS, _PERSISTENT, _CLUSTER, _ALL, _TURNS = range(len(MATMUL_LADDER))
 
 LADDER = (
     Rung("1", "the device, its driver, torch", (), (Step("the device", kind="device"),)),
@@ -190,6 +191,10 @@ LADDER = (
         ("cluster",), REPEATS,
     ),
     Rung(
+        "12e", "two consumers in turn", ("12b",), (_ladder("matmul bf16", _TURNS),),
+        (*_BY_TMA, "setmaxnreg", "stmatrix", "persistent", "cluster", "multicast", "turns", RAGGED), (), REPEATS,
+    ),
+    Rung(
         "13", "im2col", ("10",), (_ladder("conv2d f16, stride 1"), _ladder("conv2d f16, stride 2")),
         ("im2col", "TMA load", "TMA store", "wgmma f16", "producer", "setmaxnreg"), (), REPEATS,
     ),
@@ -198,7 +203,7 @@ LADDER = (
         (*_BY_TMA, "setmaxnreg", "stmatrix", "shuffle", RAGGED), (), REPEATS,
     ),
 )  # fmt: skip
-WATCHED = ("9", "10", "11", "12a", "12b", "12c", "12d", "13", "14")
+WATCHED = ("9", "10", "11", "12a", "12b", "12c", "12d", "12e", "13", "14")
 TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")
 SANITIZED = tuple(
     [

@@ -23,6 +23,18 @@ warpgroup that gives up its own (`setmaxnreg`), and one of its workers issues bu
 
 Where a block has several tiles, both roles run over them, and the producer is ahead across their ends, too
 (taskc/passes/tile_loops.py); where steps can't be counted across tiles, the roles are those of one tile.
+
+Two consumers take these tiles in turn (ping-pong): while one multiplies, the other one stores. They read one ring:
+
+        role consumer:                                      role consumer_1:
+            for tile in range(first_tile, 512, 264):             for tile in range(first_tile + 132, 512, 264):
+                enter r[(tile - first_tile) // 132]                 ...
+                for k in range(64): wait, work, release
+                leave r[(tile - first_tile) // 132]
+                move c ... = acc
+
+`enter` waits until the consumer of the tile before has seen all of its steps. A mbarrier tells a step from the one
+before it in the slot only, and each consumer skips the other's. So main loops follow one another.
 """
 
 from __future__ import annotations
@@ -33,7 +45,7 @@ from dataclasses import replace
 from taskc.analysis.widths import facts_of_names, move_width
 from taskc.errors import CompileError, Location
 from taskc.ir import nodes as ir
-from taskc.ir.build import index, modulo, multiply
+from taskc.ir.build import add, floor_divide, index, modulo, multiply, subtract
 from taskc.ir.mapping import auto_map
 from taskc.ir.nodes import Ring, Statement, Variable
 from taskc.ir.rewrite import copy, index_leading, map_statements, walk
@@ -124,35 +136,45 @@ class _Cutter:
                 text = f"this pipeline does not run on across tiles: {refusal}"
                 self.notes.append((text, loc))
         transport = self.transport(loads)
-        given, taken = self.registers(transport)
+        consumers = self.consumers(steps, transport)
+        workers = self.kernel.workers * consumers
+        given, taken = self.registers(transport, workers)
         self.helpers = WARPGROUP if given else self.target.warp
         ring, produce, consume = self.loops(loads, steps, transport)
         rings = [ring]
         operand = transport == "tma" and arriving(
-            before, after, steps.loop, self.kernel, self.target, self.by_producer, self.notes
-        )
+            before, after, steps.loop, self.kernel, self.target, self.by_producer, self.notes,
+            alone=consumers == 1,
+        )  # fmt: skip
         if operand:
             rings.append(operand.ring)
             *at_run, loop = consume
             consume = (*operand.setup, *at_run, *operand.freed, loop)
             produce = (*operand.setup, *produce, *operand.fill)
             after = operand.after
-        scalars = needed_scalars((*before, *after), produce)
-        producer: Statement = ir.Sequence((*scalars, *produce), loc=loc)
-        consumer: Statement = ir.Sequence((*before, *consume, *after), loc=loc)
-        if steps.loop is not None:
-            producer = ir.Sequence((replace(steps.loop, body=producer),), loc=loc)
-            consumer = ir.Sequence((replace(steps.loop, body=consumer),), loc=loc)
-        workers = self.kernel.workers
-        roles = ir.Roles(
-            (
-                ir.Role("producer", workers, self.helpers, _with_registers(copy(producer), given)),
-                ir.Role("consumer", 0, workers, _with_registers(consumer, taken)),
-            ),
-            loc=loc,
+        if steps.loop is not None and consumers > 1:
+            turn = floor_divide(subtract(steps.loop.variable, steps.loop.start), steps.loop.step)
+            *at_run, loop = consume
+            enter, leave = (ir.RingStep(op, ring, turn, loc=loc) for op in ("enter", "leave"))
+            consume = (*at_run, enter, loop, leave)
+        producer: Statement = ir.Sequence(
+            (*needed_scalars((*before, *after), produce), *produce), loc=loc
         )
+        consumer: Statement = ir.Sequence((*before, *consume, *after), loc=loc)
+        bodies: list[Statement] = [producer] + [consumer] * consumers
+        if steps.loop is not None:
+            bodies = _over_tiles(steps.loop, bodies)
+        loads_of_all, *works = map(copy, bodies)
+        roles = [ir.Role("producer", workers, self.helpers, _with_registers(loads_of_all, given))]
+        for number, work in enumerate(works):
+            name = f"consumer_{number}" if number else "consumer"
+            first, body = number * self.kernel.workers, _with_registers(work, taken)
+            roles.append(ir.Role(name, first, self.kernel.workers, body))
+        self.helpers += workers - self.kernel.workers
         allocations = [ir.Allocate(t, loc=t.loc) for ring in rings for t in ring.tensors]
-        cut = ir.Sequence((*steps.setup, *allocations, roles), loc=statement.loc)
+        cut = ir.Sequence(
+            (*steps.setup, *allocations, ir.Roles(tuple(roles), loc=loc)), loc=statement.loc
+        )
         return cut if around is None else replace(around, body=cut)
 
     def loops(
@@ -192,12 +214,12 @@ class _Cutter:
         )
         return ring, produce, consume
 
-    def registers(self, transport: str) -> tuple[int, int]:
+    def registers(self, transport: str, workers: int) -> tuple[int, int]:
         """What each worker of the producer keeps, and one of the consumers gets; 0: all stays as it is.
 
         Registers are dealt out evenly at first, in steps of 8, and by warpgroups.
         """
-        workers, group = self.kernel.workers, WARPGROUP
+        group = WARPGROUP
         multiplies = any(
             isinstance(node, ir.Mma) and is_asynchronous(node.how)
             for node in walk(self.kernel.body)
@@ -211,6 +233,25 @@ class _Cutter:
             return 0, 0
         more = (even - LEAST_REGISTERS) * group // workers // 8 * 8
         return LEAST_REGISTERS, even + more
+
+    def consumers(self, steps: Steps, transport: str) -> int:
+        """How many there are: more than one where tiles follow one another, and mbarriers count."""
+        count = self.pipeline.consumers
+        if count == 1:
+            return 1
+        reason = None
+        if steps.loop is None:
+            reason = "its blocks have one tile each, or don't count their steps"
+        elif transport != "tma" or self.kernel.workers % WARPGROUP:
+            reason = "they are warpgroups, and their loads bulk copies"
+        elif count > 2:
+            reason = "two take turns"
+        elif self.kernel.workers * count + WARPGROUP > self.target.max_workers:
+            reason = f"{self.target.name} has not so many workers in a block"
+        if reason is not None:
+            text = f"one consumer instead of {count}: {reason}"
+            self.notes.append((text, self.pipeline.loc))
+        return count if reason is None else 1
 
     def refusal(self, before: Sequence[Statement]) -> str | None:
         """Why there is no producer, or it can't count the steps by itself; None where it can."""
@@ -236,6 +277,17 @@ class _Cutter:
     def by_producer(self, move: ir.Move) -> ir.Move:
         width = move_width(move, self.target, facts_of_names(self.kernel.body))
         return replace(move, by=auto_map(move.shape, workers=self.helpers, vector=width))
+
+
+def _over_tiles(loop: ir.For, bodies: list[Statement]) -> list[Statement]:
+    """The loops of the producer, over all tiles of a block, and of consumers, which take them in turn."""
+    producer, *consumers = bodies
+    step = len(consumers) * loop.step
+    loops = [replace(loop, body=producer)] + [
+        replace(loop, start=add(loop.start, number * loop.step), step=step, body=body)
+        for number, body in enumerate(consumers)
+    ]
+    return [ir.Sequence((one,), loc=one.loc) for one in loops]
 
 
 def _with_registers(body: Statement, count: int) -> Statement:
