@@ -164,12 +164,12 @@ class _Cutter:
         bodies: list[Statement] = [producer] + [consumer] * consumers
         if steps.loop is not None:
             bodies = _over_tiles(steps.loop, bodies)
-        loads_of_all, *works = map(copy, bodies)
+        loads_of_all, *works = [copy(body) for body in bodies]
         roles = [ir.Role("producer", workers, self.helpers, _with_registers(loads_of_all, given))]
         for number, work in enumerate(works):
             name = f"consumer_{number}" if number else "consumer"
-            first, body = number * self.kernel.workers, _with_registers(work, taken)
-            roles.append(ir.Role(name, first, self.kernel.workers, body))
+            first, task = number * self.kernel.workers, _with_registers(work, taken)
+            roles.append(ir.Role(name, first, self.kernel.workers, task))
         self.helpers += workers - self.kernel.workers
         allocations = [ir.Allocate(t, loc=t.loc) for ring in rings for t in ring.tensors]
         cut = ir.Sequence(
