@@ -18,6 +18,9 @@
 The producer gets the loads with the uniform arithmetic that they need; the consumer is all the rest. Loads
 that depend on what the kernel computes or writes elsewhere stay with it, and a note says so.
 
+Loads by bulk copies that different asynchronous products read have a ring each: the first product waits for
+its own alone, and its slot is filled again while the second one still reads.
+
 Where the consumers multiply asynchronously, their accumulators take most of the registers: the producer is a
 warpgroup that gives up its own (`setmaxnreg`), and one of its workers issues bulk copies as before.
 
@@ -35,8 +38,8 @@ from taskc.errors import CompileError, Location
 from taskc.ir import nodes as ir
 from taskc.ir.build import index, modulo, multiply
 from taskc.ir.mapping import auto_map
-from taskc.ir.nodes import Ring, Statement, Variable
-from taskc.ir.rewrite import copy, index_leading, map_statements, walk
+from taskc.ir.nodes import Ring, Statement, Tensor, Variable
+from taskc.ir.rewrite import copy, index_leading, map_statements, tensors_of, walk
 from taskc.ir.target import LEAST_REGISTERS, TARGETS, WARPGROUP, Target, is_asynchronous
 from taskc.passes.loads import Loads, Work, needed_scalars, split_loads
 from taskc.passes.overlap import fetch_step, make_ring
@@ -125,7 +128,7 @@ class _Cutter:
         transport = self.transport(loads)
         given, taken = self.registers(transport)
         self.helpers = WARPGROUP if given else self.target.warp
-        ring, produce, consume = self.loops(loads, steps, transport)
+        rings, produce, consume = self.loops(loads, steps, transport)
         producer: Statement = ir.Sequence((*needed_scalars(before, produce), *produce), loc=loc)
         consumer: Statement = ir.Sequence((*before, *consume, *after), loc=loc)
         if steps.loop is not None:
@@ -139,17 +142,18 @@ class _Cutter:
             ),
             loc=loc,
         )
-        allocations = [ir.Allocate(tensor, loc=tensor.loc) for tensor in ring.tensors]
+        allocations = [ir.Allocate(t, loc=t.loc) for ring in rings for t in ring.tensors]
         cut = ir.Sequence((*steps.setup, *allocations, roles), loc=statement.loc)
         return cut if around is None else replace(around, body=cut)
 
     def loops(
         self, loads: Loads, steps: Steps, transport: str
-    ) -> tuple[Ring, tuple[Statement, ...], tuple[Statement, ...]]:
-        """The ring, the loop that fills it and the one that uses it."""
-        pipeline, loc = self.pipeline, self.pipeline.loc
+    ) -> tuple[list[Ring], tuple[Statement, ...], tuple[Statement, ...]]:
+        """The rings, the loop that fills them and the one that uses them."""
+        pipeline, loc, stages = self.pipeline, self.pipeline.loc, self.pipeline.stages
         loads = replace(loads, moves=tuple(self.by_producer(move) for move in loads.moves))
-        ring, slots = make_ring(loads, pipeline.stages, transport)
+        parts = _by_product(loads) if transport == "tma" else [loads]
+        rings = [make_ring(part, stages, transport) for part in parts]
 
         def loop(k: Variable, body: Sequence[Statement]) -> tuple[Statement, ...]:
             whole = ir.For(k, index(0), steps.count, 1, ir.Sequence(tuple(body)), loc=loc)
@@ -157,28 +161,31 @@ class _Cutter:
 
         k = Variable("k", loc=loc)
         number, place = steps.number(k), steps.place(k)
-        produce = loop(
-            k,
-            [
+        fill: list[Statement] = []
+        for part, (ring, slots) in zip(parts, rings, strict=True):
+            fill += [
                 ir.RingStep("acquire", ring, number, loc=loc),
-                *fetch_step(loads, slots, number, place, pipeline.stages, transport),
+                *fetch_step(part, slots, number, place, stages, transport),
                 ir.RingStep("commit", ring, number, loc=loc),
-            ],
-        )
+            ]
+        produce = loop(k, fill)
         k = Variable("k", loc=loc)
         number = steps.number(k)
-        work = ir.Sequence(
-            (ir.Let(pipeline.variable, multiply(k, pipeline.by), loc=loc), *loads.work), loc=loc
+        position = ir.Let(pipeline.variable, multiply(k, pipeline.by), loc=loc)
+        slots = {tensor: slot for _, own in rings for tensor, slot in own.items()}
+        work = index_leading(
+            ir.Sequence((position, *loads.work), loc=loc), slots, modulo(number, stages)
         )
-        consume = loop(
-            k,
-            [
-                ir.RingStep("wait", ring, number, loc=loc),
-                index_leading(work, slots, modulo(number, pipeline.stages)),
-                ir.RingStep("release", ring, number, loc=loc),
-            ],
-        )
-        return ring, produce, consume
+        use: list[Statement] = [work]
+        if len(rings) > 1:
+            assert isinstance(work, ir.Sequence)
+            use = list(work.statements)
+        for ring, _ in rings:
+            users = [at for at, s in enumerate(use) if _names(s, ring.tensors)] or [0]
+            use.insert(users[-1] + 1, ir.RingStep("release", ring, number, loc=loc))
+            use.insert(users[0], ir.RingStep("wait", ring, number, loc=loc))
+        consume = loop(k, use)
+        return [ring for ring, _ in rings], produce, consume
 
     def registers(self, transport: str) -> tuple[int, int]:
         """What each worker of the producer keeps, and one of the consumers gets; 0: all stays as it is.
@@ -230,3 +237,28 @@ def _with_registers(body: Statement, count: int) -> Statement:
     if not count:
         return body
     return ir.Sequence((ir.Do("setmaxnreg", (index(count),), loc=body.loc), body), loc=body.loc)
+
+
+def _names(statement: Statement, tensors: Sequence[Tensor]) -> bool:
+    return any(tensor in tensors for node in walk(statement) for tensor in tensors_of(node))
+
+
+def _by_product(loads: Loads) -> list[Loads]:
+    """The loads by which asynchronous product is the first to read them, where there is work beside products.
+
+    Where there is none, products are all under way at one time (taskc/passes/await_products.py).
+    """
+    products = [s for s in loads.work if isinstance(s, ir.Mma) and is_asynchronous(s.how)]
+    if all(isinstance(s, ir.Let) or s in products for s in loads.work):
+        return [loads]
+    readers = [next(s for s in loads.work if _names(s, (t,))) for t in loads.tensors]
+    if not all(reader in products for reader in readers):
+        return [loads]
+    parts = []
+    for product in products:
+        tensors = tuple(t for t, s in zip(loads.tensors, readers, strict=True) if s is product)
+        if tensors:
+            moves = tuple(move for move in loads.moves if move.tensor in tensors)
+            scalars = needed_scalars(loads.scalars, moves)
+            parts.append(replace(loads, tensors=tensors, moves=moves, scalars=scalars))
+    return parts
