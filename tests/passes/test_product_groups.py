@@ -206,7 +206,7 @@ def test_each_slot_is_released_when_its_own_product_has_ended() -> None:
     )
     made = [re.sub(r"_\d+", "", one) for one in re.findall(words, to_text(kernel))]
     assert made == [
-        "wait sb[", "mma scores", "wait sc[", "mma total", "wgmma.wait(1)", "release sb[",
+        "wait sa[", "wait sb[", "mma scores", "wait sc[", "mma total", "wgmma.wait(1)", "release sb[",
         "highest[i, j % 16] = ", "wgmma.wait(0)", "release sc[", "powers[i, j] = ",
     ]  # fmt: skip
     assert _found(two_rings()) == set()
