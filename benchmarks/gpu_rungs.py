@@ -186,8 +186,12 @@ LADDER = (
         "14", "attention with a producer", ("10",), (_ladder("attention bf16"), _ladder("attention bf16, causal")),
         (*_BY_TMA, "setmaxnreg", "stmatrix", "shuffle", RAGGED), (), REPEATS,
     ),
+    Rung(
+        "14a", "tiles of different lengths in turn", ("11", "14"), (_ladder("attention bf16, causal, persistent"),),
+        (*_BY_TMA, "setmaxnreg", "stmatrix", "shuffle", "persistent", RAGGED), ("cluster",), REPEATS,
+    ),
 )  # fmt: skip
-WATCHED = ("9", "10", "11", "12a", "12b", "12c", "13", "14")
+WATCHED = ("9", "10", "11", "12a", "12b", "12c", "13", "14", "14a")
 TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")
 SANITIZED = tuple(
     [

@@ -34,6 +34,7 @@ SMALL: dict[Any, Any] = {
     (4056, 4088, 136): (2040, 3192, 40),
     (16, 64, 57, 57, 128, 3, 2): (2, 64, 57, 57, 128, 3, 2),  # but for setmaxnreg
     (12_800_000 - 37,): (128 * 40 - 37,),
+    (1, 67, 67, 520, 520, 64): (1, 67, 67, 130, 256, 64),
 }
 ROOT = Path(__file__).parents[3]
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks"), str(ROOT / "examples")]
