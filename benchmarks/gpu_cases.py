@@ -185,6 +185,12 @@ FAMILIES: tuple[Family, ...] = (
         counted=((128, 128),),
     ),
     _matmuls("matmul bf16", bf16, bf16, kernels.of_bf16, MATMUL_LADDER),
+    Family(
+        "matmul bf16 and a residual", kernels.with_residual, kernels.residual_reference, kernels.of_bf16,
+        checks=((256, 512, 320), (129, 257, 67)), sizes=((8192, 8192, 1024), (4096, 4096, 4096)), quick=(),
+        peer=lambda torch, a, b, residual: torch.addmm(residual, a, b), work=kernels.product_work, dtype=bf16,
+        ladder=MATMUL_LADDER[2:3],
+    ),
     _matmuls("matmul tf32", tf32, f32, kernels.of_tf32, ((1000, 1032, 520),)),
     _matmuls("matmul f32", f32, f32, kernels.of_f32, counted=((128, 128, 64),)),
     Family(
