@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from gpu_cases import FAMILIES, LIBRARY, MATMUL_LADDER, SINGLES, Family, Size, name_of
+from gpu_cases import FAMILIES, MATMUL_LADDER, SINGLES, Family, Size, name_of
 from gpu_failures import bisected
 from gpu_jobs import run_process
 
@@ -95,11 +95,6 @@ def _singles(group: str) -> tuple[Step, ...]:
     return tuple([Step(one.name, one.checks[0]) for one in SINGLES if one.name.split()[0] == group])
 
 
-def _library(*names: str) -> tuple[Step, ...]:
-    sizes = {family.name: family.checks[0] for family in LIBRARY}
-    return tuple([Step(name, sizes[name]) for name in names])
-
-
 def _kinds(*kinds: str) -> tuple[Step, ...]:
     return tuple([Step(kind, kind=kind) for kind in kinds])
 
@@ -132,9 +127,9 @@ LADDER = (
     ),
     Rung(
         "4a", "scans, reductions, pooling, depthwise, 8 bits", ("4",),
-        _library("scan", "reduction", "max_pool", "depthwise conv2d", "quantized matmul"),
+        _checks("scan", "reduction", "max_pool", "depthwise conv2d", "quantized matmul"),
     ),
-    Rung("4b", "look-back over 100,000 blocks", ("4",), _library("look-back"), ("shuffle",)),
+    Rung("4b", "look-back over 100,000 blocks", ("4",), _checks("look-back"), ("shuffle",)),
     Rung("4c", "four bits, a small ONNX model", ("4",), _kinds("four bits", "ONNX")),
     Rung(
         "5", "mma.sync", ("4",), _checks(*_types("mma.sync")),
@@ -202,8 +197,12 @@ LADDER = (
         "14", "attention with a producer", ("10",), (_ladder("attention bf16"), _ladder("attention bf16, causal")),
         (*_BY_TMA, "setmaxnreg", "stmatrix", "shuffle", RAGGED), (), REPEATS,
     ),
+    Rung(
+        "14a", "tiles of different lengths in turn", ("11", "14"), (_ladder("attention bf16, causal, persistent"),),
+        (*_BY_TMA, "setmaxnreg", "stmatrix", "shuffle", "persistent", RAGGED), ("cluster",), REPEATS,
+    ),
 )  # fmt: skip
-WATCHED = ("9", "10", "11", "12a", "12b", "12c", "12d", "12e", "13", "14")
+WATCHED = ("9", "10", "11", "12a", "12b", "12c", "12d", "12e", "13", "14", "14a")
 TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")
 SANITIZED = tuple(
     [
@@ -251,7 +250,7 @@ def used_by(step: Step, target: str) -> set[str]:
 
 
 def family_named(name: str) -> Family:
-    (family,) = [family for family in (*FAMILIES, *SINGLES, *LIBRARY) if family.name == name]
+    (family,) = [family for family in (*FAMILIES, *SINGLES) if family.name == name]
     return family
 
 

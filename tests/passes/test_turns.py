@@ -64,7 +64,7 @@ def test_one_consumer_where_there_are_no_turns() -> None:
     """Blocks of one tile; three consumers."""
     _, kernel = result_of(in_turn(1, 64, 2), (64, 64, 32), ("lean",))
     assert "consumer_1" not in to_text(kernel)
-    assert "one consumer instead of 2: its blocks have one tile each" in kernel.notes[0][0]
+    assert "one consumer instead of 2: blocks have one tile each" in kernel.notes[0][0]
     _, kernel = result_of(replace(in_turn(1, 64, 2), consumers=3), (256, 64, 32), ("lean",))
     assert "one consumer instead of 3: two take turns" in kernel.notes[0][0]
 

@@ -158,17 +158,19 @@ def candidate_tilings(problem: Problem, machine: Machine) -> Iterator[Tiling]:
             # No part of what is gathered has more steps than another.
             is_even = problem.gathered is None or k % (parts * tiling.depth) == 0
             if parts == 1 or (is_even and tiling.tiles(problem) < machine.threads):
-                yield _in_clusters(replace(tiling, parts=parts), problem.m)
+                yield _in_clusters(replace(tiling, parts=parts), problem)
 
 
-def _in_clusters(tiling: Tiling, m: Extent) -> Tiling:
+def _in_clusters(tiling: Tiling, problem: Problem) -> Tiling:
     """Blocks one below the other load b's part for each other, where none is left without a neighbour.
 
     With the largest tiles a step's operands come about as fast as they are multiplied; with others, or of
-    parts of k, blocks are few or wait for something else.
+    parts of k, blocks are few or wait for something else. Consumers in turn, whose tiles are square, load more;
+    beside a residual they have no registers left for it (two addresses are spilled).
     """
+    m = problem.m
     is_largest = tiling.own.workers == 256 and tiling.own.shape[1] == max(GPU.warpgroup_tiles)[0]
-    is_largest |= tiling.consumers > 1
+    is_largest |= tiling.consumers > 1 and not problem.residual
     if not (tiling.specialize and is_largest and tiling.parts == 1) or not isinstance(m, int):
         return tiling
     return replace(tiling, cluster=(1 if ceil(m / tiling.block[0]) % 2 else 2, 1))
