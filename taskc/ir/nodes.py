@@ -548,7 +548,10 @@ class Grid:
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """variable = 0, by, 2*by, ... below extent; loads of later steps may overlap a step's work."""
+    """variable = 0, by, 2*by, ... below extent; loads of later steps may overlap a step's work.
+
+    `alternate`: the warpgroups beside a producer (`specialize`) issue a step's products one after another.
+    """
 
     variable: BoundVariable
     extent: Expression
@@ -557,6 +560,7 @@ class Pipeline:
     body: Statement
     transport: str | None = None
     specialize: bool = False
+    alternate: bool = False
     loc: Location = _location()
 
 

@@ -149,12 +149,14 @@ class Statements:
         for option in options:
             if isinstance(option, Tree):
                 transport = self.names.word(option.children[0])
-        specialize = any(isinstance(option, Token) for option in options)
+        words = [str(option) for option in options if isinstance(option, Token)]
         with self.names.nested():
             variable = self.names.bind(binder, i64)
             body = self.body(block)
         return ir.Pipeline(
-            variable, total, int(by), int(stages), body, transport, specialize, loc=loc
+            *(variable, total, int(by), int(stages), body, transport),
+            *("specialize" in words, "alternate" in words),
+            loc=loc,
         )
 
     def each(self, tree: Node, loc: Location) -> Statement:

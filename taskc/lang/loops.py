@@ -173,7 +173,7 @@ def _pipeline(context: Context, node: ast.For, loop: PipelineLoop) -> None:
     context.emit(
         ir.Pipeline(
             *(variables[0], loop.extent, loop.by, loop.stages, body),
-            *(loop.transport, loop.specialize),
+            *(loop.transport, loop.specialize, loop.alternate),
             loc=context.locate(node),
         )
     )
@@ -385,7 +385,14 @@ def _pipeline_call(context: Context, node: ast.Call) -> PipelineLoop:
             known = ", ".join(f'"{name}"' for name in _TRANSPORTS)
             raise context.error(f"the transports are {known}", bound["transport"])
     specialize = flag(context, bound.get("specialize"), "specialize")
-    return PipelineLoop(end, by, stages, transport, specialize)
+    alternate = flag(context, bound.get("alternate"), "alternate")
+    if alternate and not specialize:
+        raise context.error(
+            "only beside a producer do warpgroups take turns",
+            bound["alternate"],
+            "say specialize=True, too",
+        )
+    return PipelineLoop(end, by, stages, transport, specialize, alternate)
 
 
 def _at_least_one(context: Context, node: ast.expr | None, what: str) -> int:
