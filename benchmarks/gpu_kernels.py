@@ -40,6 +40,14 @@ def product(a: Any, b: Any) -> Any:
     return a @ b
 
 
+def with_residual(machine: Any, m: int, n: int, k: int) -> Any:
+    return library("matmul", "matmul", m, n, k, dtype=bf16, residual=True, machine=machine)
+
+
+def residual_reference(a: Any, b: Any, residual: Any) -> Any:
+    return a @ b + residual
+
+
 def product_work(size: Size) -> float:
     return 2.0 * prod(size[:3])
 

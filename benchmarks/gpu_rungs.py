@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from gpu_cases import FAMILIES, LIBRARY, MATMUL_LADDER, SINGLES, Family, Size, name_of
+from gpu_cases import FAMILIES, MATMUL_LADDER, SINGLES, Family, Size, name_of
 from gpu_failures import bisected
 from gpu_jobs import run_process
 
@@ -45,6 +45,7 @@ FEATURES = {
     "turns of warpgroups": r"\bbarrier\.arrive\(",
     "cluster": r"\bcluster=[2-8]\b",
     "multicast": r"\btma\.load\.multicast\(",
+    "residual by TMA": r"\btma\.load\(&\w+_out\[",
     "im2col": r"\btma\.load\.pixels\(",
 }
 RAGGED = "ragged"  # a box of a bulk copy reaches over an edge
@@ -94,11 +95,6 @@ def _singles(group: str) -> tuple[Step, ...]:
     return tuple([Step(one.name, one.checks[0]) for one in SINGLES if one.name.split()[0] == group])
 
 
-def _library(*names: str) -> tuple[Step, ...]:
-    sizes = {family.name: family.checks[0] for family in LIBRARY}
-    return tuple([Step(name, sizes[name]) for name in names])
-
-
 def _kinds(*kinds: str) -> tuple[Step, ...]:
     return tuple([Step(kind, kind=kind) for kind in kinds])
 
@@ -131,9 +127,9 @@ LADDER = (
     ),
     Rung(
         "4a", "scans, reductions, pooling, depthwise, 8 bits", ("4",),
-        _library("scan", "reduction", "max_pool", "depthwise conv2d", "quantized matmul"),
+        _checks("scan", "reduction", "max_pool", "depthwise conv2d", "quantized matmul"),
     ),
-    Rung("4b", "look-back over 100,000 blocks", ("4",), _library("look-back"), ("shuffle",)),
+    Rung("4b", "look-back over 100,000 blocks", ("4",), _checks("look-back"), ("shuffle",)),
     Rung("4c", "four bits, a small ONNX model", ("4",), _kinds("four bits", "ONNX")),
     Rung(
         "5", "mma.sync", ("4",), _checks(*_types("mma.sync")),
@@ -185,6 +181,11 @@ LADDER = (
         ("TMA load", "TMA store", "mbarrier", "producer", "wgmma tf32", "setmaxnreg", RAGGED), (), REPEATS,
     ),
     Rung(
+        "12d", "a residual where the result leaves", ("11",), (_ladder("matmul bf16 and a residual"),),
+        (*_BY_TMA, "setmaxnreg", "stmatrix", "ldmatrix", "persistent", "residual by TMA", RAGGED),
+        ("cluster",), REPEATS,
+    ),
+    Rung(
         "13", "im2col", ("10",), (_ladder("conv2d f16, stride 1"), _ladder("conv2d f16, stride 2")),
         ("im2col", "TMA load", "TMA store", "wgmma f16", "producer", "setmaxnreg"), (), REPEATS,
     ),
@@ -203,7 +204,7 @@ LADDER = (
         REPEATS,
     ),
 )  # fmt: skip
-WATCHED = ("9", "10", "11", "12a", "12b", "12c", "13", "14", "14a", "14b")
+WATCHED = ("9", "10", "11", "12a", "12b", "12c", "12d", "13", "14", "14a", "14b")
 TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")
 SANITIZED = tuple(
     [
@@ -251,7 +252,7 @@ def used_by(step: Step, target: str) -> set[str]:
 
 
 def family_named(name: str) -> Family:
-    (family,) = [family for family in (*FAMILIES, *SINGLES, *LIBRARY) if family.name == name]
+    (family,) = [family for family in (*FAMILIES, *SINGLES) if family.name == name]
     return family
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 
 from taskc.analysis.accesses import share_bytes
-from taskc.analysis.phases import rings_between_roles
+from taskc.analysis.phases import rings_between_roles, sent_by_bulk_copies
 from taskc.ir import nodes as ir
 from taskc.ir.extents import size_in_bytes
 from taskc.ir.nodes import BARRIER, Ring, Statement, Tensor
@@ -95,7 +95,11 @@ def _filled_for_each_other(kernel: ir.Kernel) -> set[Ring]:
 
 
 def _readers_that_wait_together(consumer: ir.Role, ring: Ring) -> int:
-    """The workers of an asynchronous product, where nothing else reads the ring's slots."""
+    """The workers of an asynchronous product, where nothing else reads the ring's slots, or those around a sender."""
+    for node in walk(consumer.body):
+        if isinstance(node, ir.Move) and not sent_by_bulk_copies(node).isdisjoint(ring.tensors):
+            assert node.by is not None  # its senders: each waits until its copy has read the slot
+            return consumer.workers // node.by.workers
     groups: set[int] = set()
     for node in walk(consumer.body):
         if isinstance(node, ir.Mma) and is_asynchronous(node.how):

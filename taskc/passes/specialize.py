@@ -45,6 +45,7 @@ from taskc.ir.mapping import auto_map
 from taskc.ir.nodes import SHARED, Expression, Ring, Statement, Tensor, Variable
 from taskc.ir.rewrite import copy, index_leading, map_statements, tensors_of, walk
 from taskc.ir.target import LEAST_REGISTERS, TARGETS, WARPGROUP, Target, is_asynchronous
+from taskc.passes.arriving_operands import arriving
 from taskc.passes.loads import Loads, Work, needed_scalars, split_loads
 from taskc.passes.overlap import fetch_step, make_ring
 from taskc.passes.product_groups import is_product
@@ -135,12 +136,22 @@ class _Cutter:
         given, taken = self.registers(transport)
         self.helpers = WARPGROUP if given else self.target.warp
         rings, produce, loop = self.loops(loads, steps, transport)
+        operand, once = None, None
+        if transport == "tma":
+            around = (before, after, steps.loop)
+            operand = arriving(*around, self.kernel, self.target, self.by_producer, self.notes)
+            once = self.loaded_once(before, loads)
+        if operand is not None:
+            rings = [*rings, operand.ring]
+            loop = [*operand.setup, *operand.freed, *loop]
+            produce = [*operand.setup, *produce, *operand.fill]
+            after = operand.after
         consume = [*before, *loop, *after]
-        once = self.loaded_once(before, loads) if transport == "tma" else None
         if once is not None:
             ring, fill, consume = self.once_a_tile(once, steps, consume)
             rings, produce = [ring, *rings], [*fill, *produce]
-        producer: Statement = ir.Sequence((*needed_scalars(before, produce), *produce), loc=loc)
+        scalars = needed_scalars((*before, *after), produce)
+        producer: Statement = ir.Sequence((*scalars, *produce), loc=loc)
         consumer: Statement = ir.Sequence(tuple(consume), loc=loc)
         producer, consumer = steps.of_block(producer), steps.of_block(consumer)
         workers = self.kernel.workers
