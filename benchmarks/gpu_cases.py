@@ -227,8 +227,16 @@ FAMILIES: tuple[Family, ...] = (
         "attention bf16, causal", True, ATTENTION_CHECKS, ((4, 16, 16, 4096, 4096, 128),), ((1, 2, 1, 520, 520, 64),)
     ),
     _attention(
+        "attention bf16, at one time", False, ATTENTION_CHECKS[:1], ((4, 16, 16, 4096, 4096, 128),),
+        ((1, 2, 1, 512, 520, 128),), alternate=False,
+    ),
+    _attention(
+        "attention bf16, causal, at one time", True, ATTENTION_CHECKS[:1], ((4, 16, 16, 4096, 4096, 128),),
+        ((1, 2, 1, 520, 520, 64),), alternate=False,
+    ),
+    _attention(
         "attention bf16, causal, persistent", True, ((1, 67, 67, 520, 520, 64),), ((4, 16, 16, 4096, 4096, 128),),
-        ((1, 67, 67, 520, 520, 64),), turns=11,
+        ((1, 67, 67, 520, 520, 64),), turns=11, alternate=True,
     ),
     _attention(
         "attention bf16, decoding", False, ((2, 8, 2, 1, 300, 128), (1, 4, 4, 1, 64, 64)),

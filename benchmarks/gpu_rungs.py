@@ -42,6 +42,7 @@ FEATURES = {
     "setmaxnreg": r"\bsetmaxnreg\(",
     "stmatrix": r"\bstmatrix\.",
     "persistent": r"\bin range\(block, ",
+    "turns of warpgroups": r"\bbarrier\.arrive\(",
     "cluster": r"\bcluster=[2-8]\b",
     "multicast": r"\btma\.load\.multicast\(",
     "residual by TMA": r"\btma\.load\(&\w+_out\[",
@@ -194,15 +195,21 @@ LADDER = (
         ("im2col", "TMA load", "TMA store", "wgmma f16", "producer", "setmaxnreg"), (), REPEATS,
     ),
     Rung(
-        "14", "attention with a producer", ("10",), (_ladder("attention bf16"), _ladder("attention bf16, causal")),
-        (*_BY_TMA, "setmaxnreg", "stmatrix", "shuffle", RAGGED), (), REPEATS,
+        "14", "attention with a producer", ("10",),
+        (_ladder("attention bf16, at one time"), _ladder("attention bf16, causal, at one time")),
+        (*_BY_TMA, "setmaxnreg", "stmatrix", "shuffle", RAGGED), ("turns of warpgroups",), REPEATS,
     ),
     Rung(
-        "14a", "tiles of different lengths in turn", ("11", "14"), (_ladder("attention bf16, causal, persistent"),),
-        (*_BY_TMA, "setmaxnreg", "stmatrix", "shuffle", "persistent", RAGGED), ("cluster",), REPEATS,
+        "14a", "warpgroups by turns", ("14",), (_ladder("attention bf16"), _ladder("attention bf16, causal")),
+        (*_BY_TMA, "setmaxnreg", "stmatrix", "shuffle", "turns of warpgroups", RAGGED), ("persistent",), REPEATS,
+    ),
+    Rung(
+        "14b", "tiles of different lengths", ("11", "14a"), (_ladder("attention bf16, causal, persistent"),),
+        (*_BY_TMA, "setmaxnreg", "stmatrix", "shuffle", "turns of warpgroups", "persistent", RAGGED), ("cluster",),
+        REPEATS,
     ),
 )  # fmt: skip
-WATCHED = ("9", "10", "11", "12a", "12b", "12c", "12d", "12e", "13", "14", "14a")
+WATCHED = ("9", "10", "11", "12a", "12b", "12c", "12d", "12e", "13", "14", "14a", "14b")
 TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")
 SANITIZED = tuple(
     [

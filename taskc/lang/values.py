@@ -153,6 +153,7 @@ class PipelineLoop:
     transport: str | None
     specialize: bool
     consumers: int
+    alternate: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -277,6 +277,17 @@ __device__ __forceinline__ void barrier_warp() { __syncwarp(); }
 template <int number, int threads> __device__ __forceinline__ void barrier_named() {
     asm volatile("bar.sync %0, %1;" :: "n"(number), "n"(threads) : "memory");
 }
+template <int threads> __device__ __forceinline__ void barrier_named(int number) {
+    asm volatile("bar.sync %0, %1;" :: "r"(number), "n"(threads) : "memory");
+}
+
+//: barrier_arrive
+template <int number, int threads> __device__ __forceinline__ void barrier_arrive() {
+    asm volatile("bar.arrive %0, %1;" :: "n"(number), "n"(threads) : "memory");
+}
+template <int threads> __device__ __forceinline__ void barrier_arrive(int number) {
+    asm volatile("bar.arrive %0, %1;" :: "r"(number), "n"(threads) : "memory");
+}
 
 //: barrier_warpgroup
 __device__ __forceinline__ void barrier_warpgroup(int number) {

@@ -174,17 +174,18 @@ static void yield() {
     look_again();
 }
 
+static void come(Meeting& meeting, int count) {
+    note_stores();
+    if (++meeting.come < count) return;
+    meeting.come = 0;
+    ++meeting.turn;
+    ++progress;
+}
 static void meet(Meeting& meeting, int count, const void* what = nullptr) {
     require(!meeting.come || meeting.what == what, "threads wait together at different instructions");
     meeting.what = what;
-    note_stores();
     u32 turn = meeting.turn;
-    if (++meeting.come >= count) {
-        meeting.come = 0;
-        ++meeting.turn;
-        ++progress;
-        return;
-    }
+    come(meeting, count);
     while (meeting.turn == turn) look_again();
 }
 

@@ -118,6 +118,10 @@ static void bar_sync(int number, int count) {
     host::require(number > 0 && number < 16 && count % 32 == 0, "there is no such barrier");
     host::meet(host::block().named[number], count);
 }
+static void bar_arrive(int number, int count) {
+    host::require(number > 0 && number < 16 && count % 32 == 0, "there is no such barrier");
+    host::come(host::block().named[number], count);
+}
 static void barrier_cluster_arrive_release() {
     host::Meeting& all = host::cluster_meeting;
     host::require(!host::fiber().has_come, "a thread comes to the barrier of the cluster twice");
