@@ -395,7 +395,7 @@ def _by_product(loads: Loads) -> list[Loads]:
     products = [s for s in loads.work if is_product(s)]
     if all(isinstance(s, ir.Let) or s in products for s in loads.work):
         return [loads]
-    readers = [next(s for s in loads.work if _names(s, (t,))) for t in loads.tensors]
+    readers = [next((s for s in loads.work if _names(s, (t,))), None) for t in loads.tensors]
     if not all(reader in products for reader in readers):
         return [loads]
     parts = []
