@@ -372,7 +372,7 @@ def _by_product(loads: Loads) -> list[Loads]:
     products = [s for s in loads.work if isinstance(s, ir.Mma) and is_asynchronous(s.how)]
     if all(isinstance(s, ir.Let) or s in products for s in loads.work):
         return [loads]
-    readers = [next(s for s in loads.work if _names(s, (t,))) for t in loads.tensors]
+    readers = [next((s for s in loads.work if _names(s, (t,))), None) for t in loads.tensors]
     if not all(reader in products for reader in readers):
         return [loads]
     parts = []
