@@ -122,11 +122,13 @@ def _attention(
     checks: tuple[Size, ...],
     sizes: tuple[Size, ...],
     ladder: tuple[Size, ...] = (),
+    **changes: Any,
 ) -> Family:
+    """`changes` are of the plan, with a producer."""
     is_decoding = all(length == 1 for _, _, _, length, _, _ in sizes)
     return Family(
-        name, partial(kernels.attention, causal), partial(kernels.attention_reference, causal), kernels.of_attention,
-        checks, sizes, sizes[:1], peer=partial(kernels.torch_attention, causal),
+        name, partial(kernels.attention, causal, **changes), partial(kernels.attention_reference, causal),
+        kernels.of_attention, checks, sizes, sizes[:1], peer=partial(kernels.torch_attention, causal),
         work=partial(kernels.attention_work, causal), dtype=bf16, is_bound_by_memory=is_decoding, ladder=ladder,
     )  # fmt: skip
 
@@ -183,6 +185,12 @@ FAMILIES: tuple[Family, ...] = (
         counted=((128, 128),),
     ),
     _matmuls("matmul bf16", bf16, bf16, kernels.of_bf16, MATMUL_LADDER),
+    Family(
+        "matmul bf16 and a residual", kernels.with_residual, kernels.residual_reference, kernels.of_bf16,
+        checks=((256, 512, 320), (129, 257, 67)), sizes=((8192, 8192, 1024), (4096, 4096, 4096)), quick=(),
+        peer=lambda torch, a, b, residual: torch.addmm(residual, a, b), work=kernels.product_work, dtype=bf16,
+        ladder=MATMUL_LADDER[2:3],
+    ),
     _matmuls("matmul tf32", tf32, f32, kernels.of_tf32, ((1000, 1032, 520),)),
     _matmuls("matmul f32", f32, f32, kernels.of_f32, counted=((128, 128, 64),)),
     Family(
@@ -216,6 +224,10 @@ FAMILIES: tuple[Family, ...] = (
     ),
     _attention(
         "attention bf16, causal", True, ATTENTION_CHECKS, ((4, 16, 16, 4096, 4096, 128),), ((1, 2, 1, 520, 520, 64),)
+    ),
+    _attention(
+        "attention bf16, causal, persistent", True, ((1, 67, 67, 520, 520, 64),), ((4, 16, 16, 4096, 4096, 128),),
+        ((1, 67, 67, 520, 520, 64),), turns=11,
     ),
     _attention(
         "attention bf16, decoding", False, ((2, 8, 2, 1, 300, 128), (1, 4, 4, 1, 64, 64)),

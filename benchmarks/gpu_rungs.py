@@ -44,6 +44,7 @@ FEATURES = {
     "persistent": r"\bin range\(block, ",
     "cluster": r"\bcluster=[2-8]\b",
     "multicast": r"\btma\.load\.multicast\(",
+    "residual by TMA": r"\btma\.load\(&\w+_out\[",
     "im2col": r"\btma\.load\.pixels\(",
 }
 RAGGED = "ragged"  # a box of a bulk copy reaches over an edge
@@ -182,6 +183,11 @@ LADDER = (
         ("TMA load", "TMA store", "mbarrier", "producer", "wgmma tf32", "setmaxnreg", RAGGED), (), REPEATS,
     ),
     Rung(
+        "12d", "a residual where the result leaves", ("11",), (_ladder("matmul bf16 and a residual"),),
+        (*_BY_TMA, "setmaxnreg", "stmatrix", "ldmatrix", "persistent", "residual by TMA", RAGGED),
+        ("cluster",), REPEATS,
+    ),
+    Rung(
         "13", "im2col", ("10",), (_ladder("conv2d f16, stride 1"), _ladder("conv2d f16, stride 2")),
         ("im2col", "TMA load", "TMA store", "wgmma f16", "producer", "setmaxnreg"), (), REPEATS,
     ),
@@ -189,8 +195,12 @@ LADDER = (
         "14", "attention with a producer", ("10",), (_ladder("attention bf16"), _ladder("attention bf16, causal")),
         (*_BY_TMA, "setmaxnreg", "stmatrix", "shuffle", RAGGED), (), REPEATS,
     ),
+    Rung(
+        "14a", "tiles of different lengths in turn", ("11", "14"), (_ladder("attention bf16, causal, persistent"),),
+        (*_BY_TMA, "setmaxnreg", "stmatrix", "shuffle", "persistent", RAGGED), ("cluster",), REPEATS,
+    ),
 )  # fmt: skip
-WATCHED = ("9", "10", "11", "12a", "12b", "12c", "13", "14")
+WATCHED = ("9", "10", "11", "12a", "12b", "12c", "12d", "13", "14", "14a")
 TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")
 SANITIZED = tuple(
     [

@@ -71,6 +71,9 @@ def product(
     if options.get("bias"):
         arguments.append(whole((n,), options["total"], 2))
         expected = expected + arguments[-1].astype(np.float64)
+    if options.get("residual"):
+        arguments.append(whole((m, n), result, 3))
+        expected = expected + arguments[-1].astype(np.float64)
     if options.get("activation") is not None:
         expected = np.maximum(expected, 0)
     rounded = expected.astype(result.numpy).astype(np.float64)
@@ -136,6 +139,14 @@ def test_products_by_warpgroups() -> None:
             ),
             product(
                 "sm_90a", (256, 128, 208), specialized(1, 64, 64, 2, cluster=(2, 1)), dtype=bf16
+            ),
+            product(
+                "sm_90a",
+                (392, 264, 40),
+                specialized(2, 256, 32, 2),
+                dtype=bf16,
+                result=bf16,
+                residual=True,
             ),
         ]
     )
