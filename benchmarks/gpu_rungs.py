@@ -45,6 +45,7 @@ FEATURES = {
     "cluster": r"\bcluster=[2-8]\b",
     "multicast": r"\btma\.load\.multicast\(",
     "residual by TMA": r"\btma\.load\(&\w+_out\[",
+    "turns": r"\brole consumer_1\b",
     "im2col": r"\btma\.load\.pixels\(",
 }
 RAGGED = "ragged"  # a box of a bulk copy reaches over an edge
@@ -109,7 +110,7 @@ def _types(instruction: str) -> tuple[str, ...]:
 
 
 _BY_TMA = ("TMA load", "TMA store", "mbarrier", "128-byte swizzle", "producer", "wgmma bf16")
-_SPLIT, _REGISTERS, _PERSISTENT, _CLUSTER, _ALL = range(len(MATMUL_LADDER))
+_SPLIT, _REGISTERS, _PERSISTENT, _CLUSTER, _ALL, _TURNS = range(len(MATMUL_LADDER))
 
 LADDER = (
     Rung("1", "the device, its driver, torch", (), (Step("the device", kind="device"),)),
@@ -188,6 +189,10 @@ LADDER = (
         ("cluster",), REPEATS,
     ),
     Rung(
+        "12e", "two consumers in turn", ("12b",), (_ladder("matmul bf16", _TURNS),),
+        (*_BY_TMA, "setmaxnreg", "stmatrix", "persistent", "cluster", "multicast", "turns", RAGGED), (), REPEATS,
+    ),
+    Rung(
         "13", "im2col", ("10",), (_ladder("conv2d f16, stride 1"), _ladder("conv2d f16, stride 2")),
         ("im2col", "TMA load", "TMA store", "wgmma f16", "producer", "setmaxnreg"), (), REPEATS,
     ),
@@ -200,7 +205,7 @@ LADDER = (
         (*_BY_TMA, "setmaxnreg", "stmatrix", "shuffle", "persistent", RAGGED), ("cluster",), REPEATS,
     ),
 )  # fmt: skip
-WATCHED = ("9", "10", "11", "12a", "12b", "12c", "12d", "13", "14", "14a")
+WATCHED = ("9", "10", "11", "12a", "12b", "12c", "12d", "12e", "13", "14", "14a")
 TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")
 SANITIZED = tuple(
     [

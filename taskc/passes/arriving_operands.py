@@ -97,10 +97,13 @@ def arriving(
     target: Target,
     by_producer: Callable[[ir.Move], ir.Move],
     notes: list[tuple[str, Location]],
+    *,
+    alone: bool,
 ) -> Arriving | None:
     """The operand behind a main loop that the producer can load; None where there is none.
 
     tiles  the loop in which the ring runs on
+    alone  there is one consumer; else the others' panels go through the same slots, in the tiles' order
     """
     for at, (each, store) in enumerate(pairwise(after)):
         panels = _Panels.of(store)
@@ -122,7 +125,8 @@ def arriving(
         stages = panels.slots.shape[0]
         assert isinstance(stages, int)
         ring = Ring(panels.slots.name, (panels.slots,), stages, "tma")
-        return _arriving(ring, each, read, panels, by_producer(load), tiles, target, after, at)
+        load = by_producer(load)
+        return _arriving(ring, each, read, panels, load, tiles, target, after, at, alone=alone)
     return None
 
 
@@ -136,14 +140,18 @@ def _arriving(
     target: Target,
     after: Sequence[Statement],
     at: int,
+    *,
+    alone: bool,
 ) -> Arriving:
     n, loc = panels.number, each.loc
     earlier: Expression = ZERO
+    tile: Expression = ZERO
     setup: list[Statement] = []
     if tiles is not None:
-        earlier = Variable("earlier_panels", loc=loc)
         tile = floor_divide(subtract(tiles.variable, tiles.start), tiles.step)
-        setup.append(ir.Let(earlier, multiply(tile, panels.count), loc=loc))
+        earlier_panels = Variable("earlier_panels", loc=loc)
+        setup.append(ir.Let(earlier_panels, multiply(tile, panels.count), loc=loc))
+        earlier = earlier_panels
 
     def step(operation: str, number: Expression) -> Statement:
         return ir.RingStep(operation, ring, number, loc=loc)
@@ -176,9 +184,15 @@ def _arriving(
         leaves,
         freed(number, n, 1),
     )
-    rest = (*after[:at], use, *after[at + 2 :])
-    last = () if tiles is None else (freed(earlier, earlier, 0),)
-    return Arriving(ring, (fill,), last, rest, tuple(setup))
+    if alone:
+        rest = (*after[:at], use, *after[at + 2 :])
+        last = () if tiles is None else (freed(earlier, earlier, 0),)
+        return Arriving(ring, (fill,), last, rest, tuple(setup))
+    end = add(earlier, panels.count)
+    # The producer needs the slot for another consumer before it loads for this one again.
+    turn = step("enter", tile), use, step("leave", tile), freed(end, index(1), 0)
+    rest = (*after[:at], *turn, *after[at + 2 :])
+    return Arriving(ring, (fill,), (), rest, tuple(setup))
 
 
 def _operand(each: ir.Each, panels: _Panels) -> ir.Read | None:

@@ -187,7 +187,10 @@ def _grouped(
 
 
 def _released_meanwhile(statements: list[Statement]) -> list[Statement]:
-    """The release of a slot that a copy still reads, in front of a loop: the loop's first product begins before it."""
+    """What others wait for is done as soon as it may be, and what waits for copies, beside a product.
+
+    The release of a slot that a copy still reads, in front of a loop, comes when its first product has begun.
+    """
     for at, pair in enumerate(pairwise(statements)):
         match pair:
             case (
@@ -196,6 +199,14 @@ def _released_meanwhile(statements: list[Statement]) -> list[Statement]:
             ) if any(isinstance(s, ir.Do) and s.operation == "wgmma.commit" for s in first):
                 loop = ir.Sequence((ir.Sequence((*first, pair[0])), *rest), loc=pair[1].loc)
                 return [*statements[:at], loop, *statements[at + 2 :]]
+            case (
+                ir.Sequence(statements=(*begun, ir.Do(operation="wgmma.wait") as ended, last)),
+                ir.RingStep(operation="leave"),
+            ):  # who comes next begins while the last product is under way
+                loop = ir.Sequence((*begun, pair[1], ended, last), loc=pair[0].loc)
+                return [*statements[:at], loop, *statements[at + 2 :]]
+            case _:
+                continue
     return statements
 
 

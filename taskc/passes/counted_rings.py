@@ -23,6 +23,7 @@ class RingBarriers:
     readers arrives there.
 
     cluster  the blocks that load parts of its slots for each other
+    turn     whose readers take turns: where they say that they have seen all of their steps
     """
 
     full: Tensor
@@ -31,6 +32,11 @@ class RingBarriers:
     readers: int
     group: int = 1
     cluster: int = 1
+    turn: Tensor | None = None
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        return [t for t in (self.full, self.empty, self.turn) if t is not None]
 
 
 def counted_rings(kernel: ir.Kernel) -> dict[Ring, RingBarriers]:
@@ -58,7 +64,10 @@ def counted_rings(kernel: ir.Kernel) -> dict[Ring, RingBarriers]:
         # Only a group that lets one worker speak for it has one for each block.
         cluster = ir.cluster_of(kernel) if ring in common and group > 1 else 1
         readers = consumer.workers // group * cluster
-        found[ring] = RingBarriers(full, empty, arrivals, readers, group, cluster)
+        turn = None
+        if any(isinstance(n, ir.RingStep) and n.operation == "enter" for n in walk(consumer.body)):
+            turn = Tensor(f"{ring.name}_turn", u64, (1,), BARRIER)
+        found[ring] = RingBarriers(full, empty, arrivals, readers, group, cluster, turn)
     return found
 
 
@@ -74,7 +83,7 @@ def released_by_each(kernel: ir.Kernel, between_roles: frozenset[Ring]) -> froze
 def mbarrier_bytes(kernel: ir.Kernel) -> int:
     """What mbarriers take of a block's shared memory: the author's, and those that rings get here."""
     counted = counted_rings(kernel).values()
-    tensors = [t for c in counted for t in (c.full, c.empty) if t is not None]
+    tensors = [t for c in counted for t in c.tensors]
     tensors += {
         node.tensor
         for node in walk(kernel.body)

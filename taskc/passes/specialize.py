@@ -28,7 +28,19 @@ Where the consumers multiply asynchronously, their accumulators take most of the
 warpgroup that gives up its own (`setmaxnreg`), and one of its workers issues bulk copies as before.
 
 Where a block has several tiles, both roles run over them, and the producer is ahead across their ends, too
-(taskc/passes/tile_loops.py).
+(taskc/passes/tile_loops.py); where steps can't be counted across tiles, the roles are those of one tile.
+
+Two consumers take these tiles in turn (ping-pong): while one multiplies, the other one stores. They read one ring:
+
+        role consumer:                                      role consumer_1:
+            for tile in range(first_tile, 512, 264):             for tile in range(first_tile + 132, 512, 264):
+                enter r[(tile - first_tile) // 132]                 ...
+                for k in range(64): wait, work, release
+                leave r[(tile - first_tile) // 132]
+                move c ... = acc
+
+`enter` waits until the consumer of the tile before has seen all of its steps. A mbarrier tells a step from the one
+before it in the slot only, and each consumer skips the other's. So main loops follow one another.
 """
 
 from __future__ import annotations
@@ -132,37 +144,47 @@ class _Cutter:
         else:
             steps = steps_as_tiles_come(pipeline, tiles)
         transport = self.transport(loads)
-        given, taken = self.registers(transport)
+        consumers = self.consumers(steps, transport)
+        workers = self.kernel.workers * consumers
+        given, taken = self.registers(transport, workers)
         self.helpers = WARPGROUP if given else self.target.warp
         rings, produce, loop = self.loops(loads, steps, transport)
         operand, once = None, None
         if transport == "tma":
             around = (before, after, steps.loop)
-            operand = arriving(*around, self.kernel, self.target, self.by_producer, self.notes)
-            once = self.loaded_once(before, loads)
+            operand = arriving(
+                *around,
+                self.kernel,
+                self.target,
+                self.by_producer,
+                self.notes,
+                alone=consumers == 1,
+            )
+            once = self.loaded_once(before, loads) if consumers == 1 else None
         if operand is not None:
             rings = [*rings, operand.ring]
-            loop = [*operand.setup, *operand.freed, *loop]
+            loop = [*operand.setup, *_around_loop(loop, before=operand.freed)]
             produce = [*operand.setup, *produce, *operand.fill]
             after = operand.after
+        if consumers > 1:
+            turn = [ir.RingStep(op, rings[0], steps.tile, loc=loc) for op in ("enter", "leave")]
+            loop = _around_loop(loop, before=turn[:1], behind=turn[1:])
         consume = [*before, *loop, *after]
         if once is not None:
             ring, fill, consume = self.once_a_tile(once, steps, consume)
             rings, produce = [ring, *rings], [*fill, *produce]
         scalars = needed_scalars((*before, *after), produce)
-        producer: Statement = ir.Sequence((*scalars, *produce), loc=loc)
-        consumer: Statement = ir.Sequence(tuple(consume), loc=loc)
-        producer, consumer = steps.of_block(producer), steps.of_block(consumer)
-        workers = self.kernel.workers
-        roles = ir.Roles(
-            (
-                ir.Role("producer", workers, self.helpers, _with_registers(copy(producer), given)),
-                ir.Role("consumer", 0, workers, _with_registers(consumer, taken)),
-            ),
-            loc=loc,
-        )
+        producer = steps.of_block(ir.Sequence((*scalars, *produce), loc=loc))
+        roles = [ir.Role("producer", workers, self.helpers, _with_registers(copy(producer), given))]
+        for number in range(consumers):
+            work = steps.in_turn(number, consumers).of_block(ir.Sequence(tuple(consume), loc=loc))
+            name = f"consumer_{number}" if number else "consumer"
+            first, task = number * self.kernel.workers, _with_registers(copy(work), taken)
+            roles.append(ir.Role(name, first, self.kernel.workers, task))
+        self.helpers += workers - self.kernel.workers
         allocations = [ir.Allocate(t, loc=t.loc) for ring in rings for t in ring.tensors]
-        return ir.Sequence((*steps.setup, *allocations, roles), loc=statement.loc)
+        split = ir.Roles(tuple(roles), loc=loc)
+        return ir.Sequence((*steps.setup, *allocations, split), loc=statement.loc)
 
     def loops(
         self, loads: Loads, steps: Steps, transport: str
@@ -243,25 +265,46 @@ class _Cutter:
             use = [s for s in use if not (isinstance(s, ir.RingStep) and s.operation == "release")]
         return ring, fill, use
 
-    def registers(self, transport: str) -> tuple[int, int]:
+    def registers(self, transport: str, workers: int) -> tuple[int, int]:
         """What each worker of the producer keeps, and one of the consumers gets; 0: all stays as it is.
 
         Registers are dealt out evenly at first, in steps of 8, and by warpgroups.
         """
-        workers, group = self.kernel.workers, WARPGROUP
+        group = WARPGROUP
         multiplies = any(
             isinstance(node, ir.Mma) and is_asynchronous(node.how)
             for node in walk(self.kernel.body)
         )
+        # A producer for several consumers has the counts of their rings, too.
+        least = LEAST_REGISTERS + 16 if workers > self.kernel.workers else LEAST_REGISTERS
         even = self.target.registers // (workers + group) // 8 * 8
         if not multiplies or transport != "tma" or workers % group:
             return 0, 0
         if workers + group > self.target.max_workers:
             return 0, 0
-        if not LEAST_REGISTERS < even <= MOST_REGISTERS:
+        if not least < even <= MOST_REGISTERS:
             return 0, 0
-        more = (even - LEAST_REGISTERS) * group // workers // 8 * 8
-        return LEAST_REGISTERS, even + more
+        more = (even - least) * group // workers // 8 * 8
+        return least, even + more
+
+    def consumers(self, steps: Steps, transport: str) -> int:
+        """How many there are: more than one where tiles follow one another, and mbarriers count."""
+        count = self.pipeline.consumers
+        if count == 1:
+            return 1
+        reason = None
+        if steps.loop is None or steps.cell is not None:
+            reason = "blocks have one tile each, or their tiles have different numbers of steps"
+        elif transport != "tma" or self.kernel.workers % WARPGROUP:
+            reason = "they are warpgroups, and their loads bulk copies"
+        elif count > 2:
+            reason = "two take turns"
+        elif self.kernel.workers * count + WARPGROUP > self.target.max_workers:
+            reason = f"{self.target.name} has not so many workers in a block"
+        if reason is not None:
+            text = f"one consumer instead of {count}: {reason}"
+            self.notes.append((text, self.pipeline.loc))
+        return count if reason is None else 1
 
     def refusal(self, before: Sequence[Statement]) -> str | None:
         """Why there is no producer, or it can't count the steps by itself; None where it can."""
@@ -287,6 +330,14 @@ class _Cutter:
     def by_producer(self, move: ir.Move) -> ir.Move:
         width = move_width(move, self.target, facts_of_names(self.kernel.body))
         return replace(move, by=auto_map(move.shape, workers=self.helpers, vector=width))
+
+
+def _around_loop(
+    run: Sequence[Statement], before: Sequence[Statement] = (), behind: Sequence[Statement] = ()
+) -> list[Statement]:
+    """The statements of a run, with others around its loop."""
+    at = next(k for k, s in enumerate(run) if isinstance(s, ir.For))
+    return [*run[:at], *before, run[at], *behind, *run[at + 1 :]]
 
 
 def _with_registers(body: Statement, count: int) -> Statement:

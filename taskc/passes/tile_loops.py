@@ -91,6 +91,13 @@ class Steps:
         loop = replace(self.loop, body=run)
         return ir.Sequence((*cell, loop), loc=loop.loc)
 
+    def in_turn(self, number: int, count: int) -> Steps:
+        """Those of one of `count` consumers, each of which has every so many tiles; steps count on as for one."""
+        if self.loop is None:
+            return self
+        start = add(self.loop.start, number * self.loop.step)
+        return replace(self, loop=replace(self.loop, start=start, step=count * self.loop.step))
+
     def number(self, k: Expression) -> Expression:
         return add(self.earlier, k)
 

@@ -49,6 +49,12 @@ def specialized(warpgroups: int, columns: int, depth: int, stages: int, **option
     return Tiling(own, depth, stages, specialize=True, **options)
 
 
+# Two consumers, each with tiles of 128 x 128.
+IN_TURN = replace(
+    specialized(1, 128, 32, 2), own=repeat(2, 1) * specialized(1, 128, 32, 2).own, consumers=2
+)
+
+
 def whole(shape: tuple[int, ...], dtype: tc.DType, seed: int) -> Any:
     low = 0 if dtype is u8 else -4
     return np.random.default_rng([seed, *shape]).integers(low, 5, shape).astype(dtype.numpy)
@@ -148,6 +154,8 @@ def test_products_by_warpgroups() -> None:
                 result=bf16,
                 residual=True,
             ),
+            product("sm_90a", (392, 136, 104), IN_TURN, dtype=bf16, result=bf16),
+            product("sm_90a", (392, 136, 40), IN_TURN, dtype=bf16, result=bf16, residual=True),
         ]
     )
 

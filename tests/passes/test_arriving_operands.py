@@ -85,7 +85,7 @@ def test_the_same_bits_as_by_loads_of_each_worker(
     # A line that a worker stores to, others have read.
     assert ("barrier warp orders" in text) == ("do stmatrix." in text)
     assert not [f for f in made.findings if f.kind == "uncoalesced"]
-    monkeypatch.setattr(specialize, "arriving", lambda *_: None)
+    monkeypatch.setattr(specialize, "arriving", lambda *_, **__: None)
     apart = examined(matmul(*extents, machine=HOPPER, tiling=plan, **options), given)
     assert "do tma.load(&done_out[" not in to_text(apart.steps[-1].kernel)
     bits = [np.asarray(one.results[-1]).view(np.uint8) for one in (made, apart)]
