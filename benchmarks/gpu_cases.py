@@ -131,6 +131,7 @@ def _attention(
         name, partial(kernels.attention, causal, **changes), partial(kernels.attention_reference, causal),
         kernels.of_attention, checks, sizes, sizes[:1], peer=partial(kernels.torch_attention, causal),
         work=partial(kernels.attention_work, causal), dtype=bf16, is_bound_by_memory=is_decoding, ladder=ladder,
+        target="sm_90a" if changes else "",
     )  # fmt: skip
 
 

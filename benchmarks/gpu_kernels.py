@@ -127,7 +127,8 @@ def attention_reference(causal: bool, q: Any, k: Any, v: Any) -> Any:
     scores = q @ k.swapaxes(-1, -2) / sqrt(q.shape[-1])
     if causal:
         rows, columns = np.indices(scores.shape[-2:])
-        scores = np.where(columns <= rows, scores, -np.inf)
+        last = rows + scores.shape[-1] - scores.shape[-2]  # the last query sees all keys
+        scores = np.where(columns <= last, scores, -np.inf)
     return softmax_reference(scores) @ v
 
 

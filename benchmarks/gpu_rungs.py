@@ -130,13 +130,16 @@ LADDER = (
         "4a", "scans, reductions, pooling, depthwise, 8 bits", ("4",),
         _checks("scan", "reduction", "max_pool", "depthwise conv2d", "quantized matmul"),
     ),
-    Rung("4b", "look-back over 100,000 blocks", ("4",), _checks("look-back"), ("shuffle",)),
+    Rung(
+        "4b", "look-back over 100,000 blocks", ("4",), (*_checks("look-back"), Step("scan", (1, 50_000))), ("shuffle",)
+    ),
     Rung("4c", "four bits, a small ONNX model", ("4",), _kinds("four bits", "ONNX")),
     Rung(
         "5", "mma.sync", ("4",), _checks(*_types("mma.sync")),
         ("cp.async", *_types("mma.sync")), ("wgmma", "mbarrier"),
     ),
     Rung("5a", "each move of matrices", ("5",), _singles("move"), ("ldmatrix", "stmatrix"), ("mbarrier",)),
+    Rung("5b", "gelu behind a product, W4A16", ("5",), _checks("matmul bf16, bias and gelu", "W4A16"), ("mma.sync",)),
     Rung("6", "a cooperative launch", ("2",), _checks("sum in one launch"), ("barrier of the grid",)),
     Rung(
         "7", "wgmma, by ordinary copies", ("4",), _checks(*_types("wgmma")),

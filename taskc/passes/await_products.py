@@ -206,7 +206,7 @@ def _released_meanwhile(statements: list[Statement]) -> list[Statement]:
                 loop = ir.Sequence((*begun, pair[1], ended, last), loc=pair[0].loc)
                 return [*statements[:at], loop, *statements[at + 2 :]]
             case _:
-                pass  # nobody waits for these
+                continue  # nobody waits for these
     return statements
 
 

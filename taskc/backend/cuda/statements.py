@@ -137,13 +137,10 @@ class Statements:
             case ir.While(condition=condition, body=body):
                 self.facts.enter(node)
                 watched = self.operations.watched("the end of a loop", "0u", node.loc)
-                since = self.names.fresh("since") if watched else ""
-                if watched:
-                    self.line(f"u64 {since} = 0;")
                 with self.braces(f"while ({self.expressions(condition)})"):
                     self.statements(body)
                     for number in watched:
-                        self.line(f"tc::spins({since}, {number}, 0);")
+                        self.line(f"tc::spins({number}, 0);")
             case ir.For(kind="vector"):
                 self._vector(node)
             case ir.For():
