@@ -26,9 +26,17 @@ from taskc.lang.functions import FunctionDefinition, Outside
 from taskc.lang.operators import binary
 from taskc.lang.parser import EVALUATORS, EXECUTORS
 from taskc.lang.sizes import OfSizes
+from taskc.lang.slices import into_part, part_of
 from taskc.lang.source import call_site
 from taskc.lang.traced_call import traced_call
-from taskc.lang.tracing import ComputedScalar, Handle, ScalarHandle, TensorHandle, Trace
+from taskc.lang.tracing import (
+    ComputedScalar,
+    Handle,
+    PartHandle,
+    ScalarHandle,
+    TensorHandle,
+    Trace,
+)
 from taskc.lang.values import Value, counted, describe
 
 _WHAT = "a computation"
@@ -60,6 +68,8 @@ class Captured:
             )
         if isinstance(value, ComputedScalar):
             return self._computed(value)
+        if isinstance(value, PartHandle):
+            return part_of(value, self.value(value.whole))
         assert isinstance(value, ScalarHandle | TensorHandle)
         given = value.variable if isinstance(value, ScalarHandle) else value.tensor
         if given not in self.parameters:
@@ -96,14 +106,18 @@ def traced_computation(
 
     What reads the memory that it writes reads what was there before all of it: it writes a temporary, which is copied.
     """
+    part = out if isinstance(out, PartHandle) else None
     layout = out.tensor.layout if isinstance(out, TensorHandle) else None
     made, given = computation_of(trace, shape, function, name, site, layout)
+    if part is not None:
+        made, given = into_part(made, given, part)
+        out = part.whole
     keywords = {} if out is None else {"out": out}
     if isinstance(out, TensorHandle) and out.tensor.role != "out" and _reads(trace, out, given):
         temporary = traced_call(trace, made, {}, given, {}, site)
         made, given = _copy(temporary.tensor, made), [temporary]
     returned: Handle = traced_call(trace, made, {}, given, keywords, site)
-    return returned
+    return returned if part is None else part
 
 
 def _reads(trace: Trace, out: TensorHandle, given: Sequence[Handle]) -> bool:

@@ -38,7 +38,14 @@ from taskc.lang.host_arrays import host_array, is_array
 from taskc.lang.inlining import Inlining
 from taskc.lang.sizes import FloatOfSizes, OfSizes
 from taskc.lang.source import assigned_names, call_site
-from taskc.lang.tracing import ComputedScalar, Handle, ScalarHandle, TensorHandle, Trace
+from taskc.lang.tracing import (
+    ComputedScalar,
+    Handle,
+    PartHandle,
+    ScalarHandle,
+    TensorHandle,
+    Trace,
+)
 from taskc.lang.values import describe
 from taskc.packed import Packed, pack
 
@@ -66,6 +73,7 @@ def traced_call(
     trace.calls += call.made()
     for _, value in call.arguments("out"):
         trace.written.add(trace.memory_of(value), trace.span(value, call.site))
+    call.write_parts()
     return None if not handles else handles[0] if len(handles) == 1 else tuple(handles)
 
 
@@ -90,6 +98,7 @@ class _TracedCall:
         own = called.dimensions if isinstance(called, Computation) else ()
         self.sizes: dict[ir.Variable, int | ir.Expression] = {size: size for size in own}
         self.inferred_from: dict[ir.Variable, str] = {}
+        self.parts: list[tuple[Handle, PartHandle]] = []  # what a call writes in place of parts
         self.computed: list[tuple[ir.Tensor, ir.Expression, int | ir.Expression, ir.Tensor]] = []
 
     def error(
@@ -123,6 +132,8 @@ class _TracedCall:
             argument = given[parameter.name]
             if isinstance(argument, Handle):
                 self.trace.check_owner(argument, self.site)
+            if isinstance(argument, PartHandle) and isinstance(parameter, ir.Tensor):
+                argument = self._in_memory(argument, parameter.role)
             if isinstance(parameter, ir.Variable):
                 self.values[parameter.name] = self._scalar(parameter, argument)
             else:
@@ -183,6 +194,25 @@ class _TracedCall:
             self._extent(parameter, wanted, extent, tensor)
         self._check_layout(parameter, tensor)
         return tensor
+
+    def _in_memory(self, part: PartHandle, role: str) -> Handle:
+        """A temporary in place of a part; of one that is written its elements go back after the call."""
+        shape = self.trace.extents(part.shape, self.site)
+        tensor = ir.Tensor(part.name, part.dtype, shape, ir.GLOBAL, loc=self.site)
+        temporary = self.trace.temporary(tensor) if role == "out" else self._copied(part)
+        if role != "in":
+            self.parts.append((temporary, part))
+        return temporary
+
+    def _copied(self, source: Any, out: PartHandle | None = None) -> Handle:
+        from taskc.lang.computations import traced_computation  # which makes calls
+
+        shape = self.trace.extents(source.shape, self.site)
+        return traced_computation(self.trace, shape, lambda *at: source[at], "copy", self.site, out)
+
+    def write_parts(self) -> None:
+        for temporary, part in self.parts:
+            self._copied(temporary, part)
 
     def _constant(self, parameter: ir.Tensor, array: np.ndarray[Any, Any]) -> Handle:
         """An array as a constant of the program: as it is, or packed where the parameter has a layout."""
