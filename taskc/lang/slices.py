@@ -15,14 +15,15 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import reduce
 
-from taskc.errors import CompileError
+from taskc.errors import CompileError, Location
 from taskc.ir import nodes as ir
 from taskc.ir.build import add, floor_divide, index, modulo, multiply, subtract
+from taskc.ir.mapping import Mapping
 from taskc.ir.nodes import Binary, Expression, Variable
 from taskc.ir.program import Computation
 from taskc.ir.rewrite import substitute, walk
 from taskc.ir.signature import named_type
-from taskc.lang.tracing import Handle, PartHandle, TensorHandle
+from taskc.lang.tracing import Handle, PartHandle, TensorHandle, Trace
 from taskc.lang.values import Part
 
 
@@ -88,16 +89,38 @@ def into_part(
             given = [*given, part.whole]
     inputs = made.parameters[:-1] if known or not conditions else (*made.parameters[:-1], own)
     output = replace(output, shape=whole.shape, layout=whole.layout)
-    used = {node for node in walk(value) if isinstance(node, Variable)}
-    for tensor in (*inputs, output):
-        extents = tensor.shape if isinstance(tensor, ir.Tensor) else ()
-        used |= {node for n in extents for node in walk(index(n)) if isinstance(node, Variable)}
-    dimensions = tuple([size for size in trace.variables.values() if size in used])
     changed = replace(
         made,
         parameters=(*inputs, output),
-        dimensions=dimensions,
+        dimensions=_dimensions(trace, value, (*inputs, output)),
         variables=tuple(places),
         value=value,
     )
     return changed, given
+
+
+def copy_of(
+    source: TensorHandle | PartHandle, name: str, site: Location, layout: Mapping | None = None
+) -> Computation:
+    """The computation of a tensor's or a part's own elements."""
+    trace = source.trace
+    whole = (source.whole if isinstance(source, PartHandle) else source).tensor
+    own = ir.Tensor("x", whole.dtype, whole.shape, ir.GLOBAL, whole.layout)
+    shape = trace.extents(source.shape, site)
+    variables = tuple([Variable("ijklmnop"[k % 8]) for k in range(len(shape))])
+    indices: tuple[Expression, ...] = variables
+    if isinstance(source, PartHandle):
+        indices = part_of(source, own).indices(variables)
+    value = ir.Read(own, indices, loc=site)
+    output = ir.Tensor("out", whole.dtype, shape, ir.GLOBAL, layout, role="out")
+    dimensions = _dimensions(trace, value, (own, output))
+    return Computation(name, (own, output), dimensions, variables, value, loc=site)
+
+
+def _dimensions(
+    trace: Trace, value: Expression, parameters: tuple[ir.Tensor | Variable, ...]
+) -> tuple[Variable, ...]:
+    """Those that an expression and its tensors' extents name."""
+    extents = [n for own in parameters if isinstance(own, ir.Tensor) for n in own.shape]
+    used = {node for part in (value, *map(index, extents)) for node in walk(part)}
+    return tuple([size for size in trace.variables.values() if size in used])

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import Context
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -37,6 +38,7 @@ from taskc.ir.types import TensorType, i64
 from taskc.lang.host_arrays import host_array, is_array
 from taskc.lang.inlining import Inlining
 from taskc.lang.sizes import FloatOfSizes, OfSizes
+from taskc.lang.slices import copy_of, into_part
 from taskc.lang.source import assigned_names, call_site
 from taskc.lang.tracing import (
     ComputedScalar,
@@ -75,6 +77,29 @@ def traced_call(
         trace.written.add(trace.memory_of(value), trace.span(value, call.site))
     call.write_parts()
     return None if not handles else handles[0] if len(handles) == 1 else tuple(handles)
+
+
+def noted_computation(
+    trace: Trace, made: Computation, given: list[Handle], out: Any, site: Location
+) -> Handle:
+    """Notes a computation, which writes `out` or a temporary.
+
+    What reads the memory that it writes reads what was there before all of it: it writes a temporary, which is copied.
+    """
+    whole = out
+    if isinstance(out, PartHandle):
+        made, given = into_part(made, given, out)
+        whole = out.whole
+    if isinstance(whole, TensorHandle) and whole.tensor.role != "out":
+        memory = trace.memory_of(whole.tensor)
+        tensors = [it.tensor for it in given if isinstance(it, TensorHandle)]
+        if any(trace.memory_of(tensor) is memory for tensor in tensors):
+            temporary = traced_call(trace, made, {}, given, {}, site)
+            made = copy_of(temporary, made.name, site, made.output.layout)
+            given = [temporary]
+    keywords = {} if whole is None else {"out": whole}
+    returned: Handle = traced_call(trace, made, {}, given, keywords, site)
+    return out if isinstance(out, PartHandle) else returned
 
 
 class _TracedCall:
@@ -197,22 +222,22 @@ class _TracedCall:
 
     def _in_memory(self, part: PartHandle, role: str) -> Handle:
         """A temporary in place of a part; of one that is written its elements go back after the call."""
-        shape = self.trace.extents(part.shape, self.site)
-        tensor = ir.Tensor(part.name, part.dtype, shape, ir.GLOBAL, loc=self.site)
-        temporary = self.trace.temporary(tensor) if role == "out" else self._copied(part)
+        made = copy_of(part, "copy", self.site)
+        temporary: Handle
+        if role == "out":
+            tensor = replace(made.output, name=part.name, role="in", loc=self.site)
+            temporary = self.trace.temporary(tensor)
+        else:
+            temporary = noted_computation(self.trace, made, [part.whole], None, self.site)
         if role != "in":
             self.parts.append((temporary, part))
         return temporary
 
-    def _copied(self, source: Any, out: PartHandle | None = None) -> Handle:
-        from taskc.lang.computations import traced_computation  # which makes calls
-
-        shape = self.trace.extents(source.shape, self.site)
-        return traced_computation(self.trace, shape, lambda *at: source[at], "copy", self.site, out)
-
     def write_parts(self) -> None:
         for temporary, part in self.parts:
-            self._copied(temporary, part)
+            assert isinstance(temporary, TensorHandle)
+            made = copy_of(temporary, "copy", self.site)
+            noted_computation(self.trace, made, [temporary], part, self.site)
 
     def _constant(self, parameter: ir.Tensor, array: np.ndarray[Any, Any]) -> Handle:
         """An array as a constant of the program: as it is, or packed where the parameter has a layout."""
