@@ -55,7 +55,17 @@ def is_worth_fusing(
 ) -> bool:
     """Whether a kernel with a computation in it costs no more than the two, and the memory between them."""
     apart = _cost(before, lanes) + _of_computation(added, lanes)
-    return _cost(made, lanes) <= apart + bytes_weighed(memory, 2)
+    return _cost(made, lanes) <= apart + _moved(added, memory)
+
+
+def _moved(added: Computation, memory: Tensor) -> float:
+    """The operations in the time that it takes to store and load what lies between: functions that a core computes
+    beside that hide what caches take."""
+    moved = bytes_weighed(memory, 2)
+    if not is_cached(memory):
+        return moved
+    hidden = elements_of(added.output.shape) * _long_operations([added.value])
+    return max(bytes_weighed(memory, 0), moved - hidden)
 
 
 def _cost(kernel: Kernel, lanes: int) -> float:
@@ -78,14 +88,14 @@ def _cost(kernel: Kernel, lanes: int) -> float:
             folds += times * lanes
         own = inside if isinstance(node, ir.Move | ir.While) else times
         total += own * weigh.statement(node)
-        long += own * _long_operations(node)
+        long += own * _long_operations(expressions(node))
         pending += [(below, inside, weigh) for below in statements(node)]
     waits = _FOLD * min(folds, long / _WINDOW)
     return total + waits + sum([weigh.shared for weigh in weighed])
 
 
-def _long_operations(node: Statement) -> int:
-    parts = {id(part): part for value in expressions(node) for part in operands_first(value)}
+def _long_operations(values: Iterable[Expression]) -> int:
+    parts = {id(part): part for value in values for part in operands_first(value)}
     return sum([n for part in parts.values() if (n := operations_of_node(part)) >= _LONG])
 
 

@@ -180,3 +180,15 @@ def test_functions_count_as_many_operations_as_they_take(function: str, calls: i
         kernel(z, out=y)
 
     assert len(fused(program.ir).calls) == calls
+
+
+@pytest.mark.parametrize(("rows", "calls"), [(160, 2), (16_000, 1)])
+def test_functions_hide_what_a_cache_takes(rows: int, calls: int) -> None:
+    kernel, shape = rms_norm(rows, 392, scaled=False), (rows, 392)
+
+    @tc.program
+    def program(x: f32[shape], s: f32[392], y: tc.out[f32[shape]]) -> None:
+        z = kernel(x)
+        tc.compute(shape, lambda i, j: tc.tanh(z[i, j] * s[j]), out=y)
+
+    assert len(fused(program.ir).calls) == calls
