@@ -248,6 +248,18 @@ def test_schedules_fit_the_machine() -> None:
                     assert plan.tall % plan.rows == 0
 
 
+def test_tiles_multiply_more_than_they_load() -> None:
+    """With 16 registers, too, where one vector by 12 rows is as many sums as 3 by 4, and twice as slow."""
+    for machine in (Machine(8, 32, 1, 1 << 21), Machine(4, 16, 1, 1 << 21)):
+        for m, n, k in ((500, 700, 900), (97, 101, 103), (64, 64, 64)):
+            for packed in (False, True):
+                problem = gemm(m, n, k, (tc.f64,) * 3, packed=packed)
+                plan = min(
+                    candidates(problem, machine), key=lambda plan: plan.cost(problem, machine)
+                )
+                assert plan.rows + plan.vectors <= 0.7 * plan.rows * plan.vectors
+
+
 @pytest.mark.each_value
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize(

@@ -135,10 +135,7 @@ class Panels(VectorTile):
         vectors = min(self.vectors, max(1, ceil(_size(problem.n) / machine.lanes)))
         vectors = self.vectors if self.depth else vectors
         sums = self.rows * vectors / PROCESSOR.fused_per_cycle
-        if (
-            not problem.packed
-        ):  # packed rows of b are read ahead by the processor, and tall tiles wait less
-            sums = PROCESSOR.beside(sums, (self.rows + vectors) / PROCESSOR.loads_per_cycle)
+        sums = PROCESSOR.beside(sums, (self.rows + vectors) / PROCESSOR.loads_per_cycle)
         if problem.right is not problem.total and not self.widens(problem):
             sums += vectors * PROCESSOR.widening_cycles
         step = PROCESSOR.beside(sums, PROCESSOR.fused_latency)
