@@ -62,7 +62,7 @@ MISTAKES = [
         edited("made not in self.calls.temporaries or", ""),
     ),
     Mutation(
-        "fuse_computations", "parts start at the first element", _PRODUCER, "into",
+        "fuse_computations", "parts start at the first element", _PRODUCER, "merged",
         edited("self.calls.view(given).offset for", "0 for"),
     ),
     Mutation(
