@@ -62,6 +62,7 @@ QUICK_MATMULS = ((4096, 4096, 4096), (128, 768, 3072))
 MATMUL_CHECKS = ((256, 512, 320), (131, 72, 264), (1, 128, 512), (129, 257, 67))
 MATMUL_LADDER = (
     (64, 2048, 2048), (1024, 1024, 1000), (4056, 2280, 136), (2040, 2040, 136), (4056, 4088, 136),
+    (2040, 2296, 264),
 )  # fmt: skip
 
 ROWS = ((16384, 1024), (8192, 4096), (4096, 8192))
@@ -122,11 +123,13 @@ def _attention(
     checks: tuple[Size, ...],
     sizes: tuple[Size, ...],
     ladder: tuple[Size, ...] = (),
+    **changes: Any,
 ) -> Family:
+    """`changes` are of the plan, with a producer."""
     is_decoding = all(length == 1 for _, _, _, length, _, _ in sizes)
     return Family(
-        name, partial(kernels.attention, causal), partial(kernels.attention_reference, causal), kernels.of_attention,
-        checks, sizes, sizes[:1], peer=partial(kernels.torch_attention, causal),
+        name, partial(kernels.attention, causal, **changes), partial(kernels.attention_reference, causal),
+        kernels.of_attention, checks, sizes, sizes[:1], peer=partial(kernels.torch_attention, causal),
         work=partial(kernels.attention_work, causal), dtype=bf16, is_bound_by_memory=is_decoding, ladder=ladder,
     )  # fmt: skip
 
@@ -183,6 +186,12 @@ FAMILIES: tuple[Family, ...] = (
         counted=((128, 128),),
     ),
     _matmuls("matmul bf16", bf16, bf16, kernels.of_bf16, MATMUL_LADDER),
+    Family(
+        "matmul bf16 and a residual", kernels.with_residual, kernels.residual_reference, kernels.of_bf16,
+        checks=((256, 512, 320), (129, 257, 67)), sizes=((8192, 8192, 1024), (4096, 4096, 4096)), quick=(),
+        peer=lambda torch, a, b, residual: torch.addmm(residual, a, b), work=kernels.product_work, dtype=bf16,
+        ladder=MATMUL_LADDER[2:3],
+    ),
     _matmuls("matmul tf32", tf32, f32, kernels.of_tf32, ((1000, 1032, 520),)),
     _matmuls("matmul f32", f32, f32, kernels.of_f32, counted=((128, 128, 64),)),
     Family(
@@ -218,11 +227,52 @@ FAMILIES: tuple[Family, ...] = (
         "attention bf16, causal", True, ATTENTION_CHECKS, ((4, 16, 16, 4096, 4096, 128),), ((1, 2, 1, 520, 520, 64),)
     ),
     _attention(
+        "attention bf16, causal, persistent", True, ((1, 67, 67, 520, 520, 64),), ((4, 16, 16, 4096, 4096, 128),),
+        ((1, 67, 67, 520, 520, 64),), turns=11,
+    ),
+    _attention(
         "attention bf16, decoding", False, ((2, 8, 2, 1, 300, 128), (1, 4, 4, 1, 64, 64)),
         ((64, 32, 8, 1, 4096, 128), (16, 32, 32, 1, 4096, 128)),
     ),
     _convolutions(1),
     _convolutions(2),
+    Family(
+        "matmul bf16, bias and gelu", gpu_library.feed_forward, gpu_library.feed_forward_reference,
+        gpu_library.of_feed_forward, MATMUL_CHECKS, sizes=((4096, 16384, 4096), (8192, 8192, 1024)), quick=(),
+        peer=gpu_library.torch_feed_forward, work=kernels.product_work, dtype=bf16,
+    ),
+    Family(
+        "scan", gpu_library.scan, lambda x: np.cumsum(x, axis=1), gpu_library.of_sums,
+        checks=((5, 3001), (1, 50_000)), sizes=((1, 1 << 24), (4096, 4096)), quick=(),
+        peer=lambda torch, x: x.cumsum(1), is_bound_by_memory=True,
+    ),
+    Family(
+        "look-back", gpu_library.look_back, gpu_library.look_back_reference, kernels.exact,
+        checks=((12_800_000 - 37,),), sizes=(), quick=(), inputs=gpu_library.look_back_inputs,
+    ),
+    Family(
+        "reduction", gpu_library.reduction, lambda x: x.sum(axis=1), gpu_library.of_sums,
+        checks=((7, 1001, 33),), sizes=((64, 1024, 1024),), quick=(),
+        peer=lambda torch, x: x.sum(1), is_bound_by_memory=True,
+    ),
+    Family(
+        "max_pool", gpu_library.pooling, gpu_library.pooled, kernels.exact, checks=((2, 29, 31, 24),),
+        sizes=((32, 112, 112, 64),), quick=(), peer=gpu_library.torch_pooling, is_bound_by_memory=True,
+    ),
+    Family(
+        "depthwise conv2d", gpu_library.depthwise, gpu_library.depthwise_reference,
+        lambda size: (2.0**-9, 2.0**-9), checks=((2, 15, 17, 40),), sizes=((32, 56, 56, 128),), quick=(),
+        peer=gpu_library.torch_depthwise, is_bound_by_memory=True,
+    ),
+    Family(
+        "quantized matmul", gpu_library.quantized, gpu_library.quantized_reference, gpu_library.of_quantized,
+        checks=((33, 96, 256),), sizes=((4096, 4096, 4096),), quick=(), work=kernels.product_work, dtype=f16,
+    ),
+    Family(
+        "W4A16", gpu_library.four_bits, gpu_library.four_bits_reference, gpu_library.of_quantized,
+        checks=((5, 128, 256), (33, 192, 512)), sizes=((1, 4096, 4096), (16, 4096, 4096), (16, 14336, 4096)), quick=(),
+        is_bound_by_memory=True, inputs=gpu_library.four_bits_inputs,
+    ),
 )  # fmt: skip
 
 # One instruction each: only the ladder looks at them.
@@ -237,29 +287,4 @@ SINGLES: tuple[Family, ...] = tuple(
 )  # fmt: skip
 
 
-def _of_library(
-    name: str, build: Any, reference: Any, bound: Any, size: Size, inputs: Any = None
-) -> Family:
-    return Family(name, build, reference, bound, (size,), (), (), inputs=inputs)
-
-
-# What else there is in the library: so does it.
-LIBRARY: tuple[Family, ...] = (
-    _of_library("scan", gpu_library.scan, lambda x: np.cumsum(x, axis=1), gpu_library.of_sums, (5, 3001)),
-    _of_library("reduction", gpu_library.reduction, lambda x: x.sum(axis=1), gpu_library.of_sums, (7, 1001, 33)),
-    _of_library("max_pool", gpu_library.pooling, gpu_library.pooled, kernels.exact, (2, 29, 31, 24)),
-    _of_library(
-        "depthwise conv2d", gpu_library.depthwise, gpu_library.depthwise_reference,
-        lambda size: (2.0**-9, 2.0**-9), (2, 15, 17, 40),
-    ),
-    _of_library(
-        "quantized matmul", gpu_library.quantized, gpu_library.quantized_reference, gpu_library.of_quantized,
-        (33, 96, 256),
-    ),
-    _of_library(
-        "look-back", gpu_library.look_back, gpu_library.look_back_reference, kernels.exact, (12_800_000 - 37,),
-        gpu_library.look_back_inputs,
-    ),
-)  # fmt: skip
-
-__all__ = ["FAMILIES", "LIBRARY", "SINGLES", "Family", "Size", "name_of"]
+__all__ = ["FAMILIES", "SINGLES", "Family", "Size", "name_of"]

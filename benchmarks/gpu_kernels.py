@@ -5,6 +5,7 @@ Nothing here loads torch, llvmlite or onnx; what is for torch is given it.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from importlib import import_module
 from math import prod, sqrt
 from typing import Any
@@ -37,6 +38,14 @@ def matmul(dtype: Any, result: Any, machine: Any, m: int, n: int, k: int) -> Any
 
 def product(a: Any, b: Any) -> Any:
     return a @ b
+
+
+def with_residual(machine: Any, m: int, n: int, k: int) -> Any:
+    return library("matmul", "matmul", m, n, k, dtype=bf16, residual=True, machine=machine)
+
+
+def residual_reference(a: Any, b: Any, residual: Any) -> Any:
+    return a @ b + residual
 
 
 def product_work(size: Size) -> float:
@@ -98,11 +107,19 @@ def attention(
     length: int,
     keys: int,
     features: int,
+    **changes: Any,
 ) -> Any:
-    return library(
-        "attention", "attention", batches, heads, length, keys, features,
-        kv_heads=groups, causal=causal, dtype=bf16, machine=machine,
+    """By the plan that `choose` takes with these changes, if there are any."""
+    problem = library(
+        "attention.problem", "problem_of", batches, heads, length, keys, features,
+        kv_heads=groups, value_features=None, causal=causal, offset=None, mask=None, scale=None, dtype=bf16,
     )  # fmt: skip
+    plan = None
+    if changes:
+        plans = library("attention.plan", "candidates", problem, machine)
+        producing = next(plan for plan in plans if plan.specialize and not plan.turns)
+        plan = replace(producing, **changes)
+    return library("attention", "build", problem, plan, machine)
 
 
 def attention_reference(causal: bool, q: Any, k: Any, v: Any) -> Any:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from gpu_cases import FAMILIES, LIBRARY, MATMUL_LADDER, SINGLES, Family, Size, name_of
+from gpu_cases import FAMILIES, MATMUL_LADDER, SINGLES, Family, Size, name_of
 from gpu_failures import bisected
 from gpu_jobs import run_process
 
@@ -44,6 +44,8 @@ FEATURES = {
     "persistent": r"\bin range\(block, ",
     "cluster": r"\bcluster=[2-8]\b",
     "multicast": r"\btma\.load\.multicast\(",
+    "residual by TMA": r"\btma\.load\(&\w+_out\[",
+    "turns": r"\brole consumer_1\b",
     "im2col": r"\btma\.load\.pixels\(",
 }
 RAGGED = "ragged"  # a box of a bulk copy reaches over an edge
@@ -93,11 +95,6 @@ def _singles(group: str) -> tuple[Step, ...]:
     return tuple([Step(one.name, one.checks[0]) for one in SINGLES if one.name.split()[0] == group])
 
 
-def _library(*names: str) -> tuple[Step, ...]:
-    sizes = {family.name: family.checks[0] for family in LIBRARY}
-    return tuple([Step(name, sizes[name]) for name in names])
-
-
 def _kinds(*kinds: str) -> tuple[Step, ...]:
     return tuple([Step(kind, kind=kind) for kind in kinds])
 
@@ -113,7 +110,7 @@ def _types(instruction: str) -> tuple[str, ...]:
 
 
 _BY_TMA = ("TMA load", "TMA store", "mbarrier", "128-byte swizzle", "producer", "wgmma bf16")
-_SPLIT, _REGISTERS, _PERSISTENT, _CLUSTER, _ALL = range(len(MATMUL_LADDER))
+_SPLIT, _REGISTERS, _PERSISTENT, _CLUSTER, _ALL, _TURNS = range(len(MATMUL_LADDER))
 
 LADDER = (
     Rung("1", "the device, its driver, torch", (), (Step("the device", kind="device"),)),
@@ -130,9 +127,9 @@ LADDER = (
     ),
     Rung(
         "4a", "scans, reductions, pooling, depthwise, 8 bits", ("4",),
-        _library("scan", "reduction", "max_pool", "depthwise conv2d", "quantized matmul"),
+        _checks("scan", "reduction", "max_pool", "depthwise conv2d", "quantized matmul"),
     ),
-    Rung("4b", "look-back over 100,000 blocks", ("4",), _library("look-back"), ("shuffle",)),
+    Rung("4b", "look-back over 100,000 blocks", ("4",), _checks("look-back"), ("shuffle",)),
     Rung("4c", "four bits, a small ONNX model", ("4",), _kinds("four bits", "ONNX")),
     Rung(
         "5", "mma.sync", ("4",), _checks(*_types("mma.sync")),
@@ -184,6 +181,15 @@ LADDER = (
         ("TMA load", "TMA store", "mbarrier", "producer", "wgmma tf32", "setmaxnreg", RAGGED), (), REPEATS,
     ),
     Rung(
+        "12d", "a residual where the result leaves", ("11",), (_ladder("matmul bf16 and a residual"),),
+        (*_BY_TMA, "setmaxnreg", "stmatrix", "ldmatrix", "persistent", "residual by TMA", RAGGED),
+        ("cluster",), REPEATS,
+    ),
+    Rung(
+        "12e", "two consumers in turn", ("12b",), (_ladder("matmul bf16", _TURNS),),
+        (*_BY_TMA, "setmaxnreg", "stmatrix", "persistent", "cluster", "multicast", "turns", RAGGED), (), REPEATS,
+    ),
+    Rung(
         "13", "im2col", ("10",), (_ladder("conv2d f16, stride 1"), _ladder("conv2d f16, stride 2")),
         ("im2col", "TMA load", "TMA store", "wgmma f16", "producer", "setmaxnreg"), (), REPEATS,
     ),
@@ -191,8 +197,12 @@ LADDER = (
         "14", "attention with a producer", ("10",), (_ladder("attention bf16"), _ladder("attention bf16, causal")),
         (*_BY_TMA, "setmaxnreg", "stmatrix", "shuffle", RAGGED), (), REPEATS,
     ),
+    Rung(
+        "14a", "tiles of different lengths in turn", ("11", "14"), (_ladder("attention bf16, causal, persistent"),),
+        (*_BY_TMA, "setmaxnreg", "stmatrix", "shuffle", "persistent", RAGGED), ("cluster",), REPEATS,
+    ),
 )  # fmt: skip
-WATCHED = ("9", "10", "11", "12a", "12b", "12c", "13", "14")
+WATCHED = ("9", "10", "11", "12a", "12b", "12c", "12d", "12e", "13", "14", "14a")
 TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")
 SANITIZED = tuple(
     [
@@ -240,7 +250,7 @@ def used_by(step: Step, target: str) -> set[str]:
 
 
 def family_named(name: str) -> Family:
-    (family,) = [family for family in (*FAMILIES, *SINGLES, *LIBRARY) if family.name == name]
+    (family,) = [family for family in (*FAMILIES, *SINGLES) if family.name == name]
     return family
 
 

@@ -46,6 +46,10 @@ def plans() -> Iterator[tuple[str, Tiling]]:
         name += f", cluster {cluster[0]}x{cluster[1]}" if cluster != (1, 1) else ""
         name += f", groups of {group}" if group != 8 else ""
         yield name, Tiling(own, 64, stages, group=group, specialize=True, cluster=cluster)
+    for cluster in ((1, 1), (2, 1)):
+        own = repeat(2, 1) * fragments[128]
+        name = "128x128 in turn" + (", cluster 2x1" if cluster != (1, 1) else "")
+        yield name, Tiling(own, 64, 5, specialize=True, cluster=cluster, consumers=2)
     fragment = next(row for row in rows if not row.asynchronous).accumulator_fragment
     for warps, fragments_of_a_warp, parts in BESIDE:
         own = spatial(*warps) * repeat(*fragments_of_a_warp) * fragment

@@ -13,7 +13,7 @@ from typing import Any
 import gpu_failures
 import gpu_variants
 import numpy as np
-from gpu_cases import FAMILIES, LIBRARY, SINGLES, Family
+from gpu_cases import FAMILIES, SINGLES, Family
 from gpu_jobs import OFF_DEVICE
 from gpu_variants import VARIANTS
 
@@ -26,7 +26,7 @@ from taskc.ir.types import f32, tf32
 
 PREPARES_TORCH = ("measure", "timing", "device", "DLPack")  # kinds of jobs that use it
 took: dict[str, float] = {}  # seconds
-FAMILY = {family.name: family for family in (*FAMILIES, *VARIANTS, *SINGLES, *LIBRARY)}
+FAMILY = {family.name: family for family in (*FAMILIES, *VARIANTS, *SINGLES)}
 PAIRS = 15
 _FILLED = 2  # times the L2 that buffers rotate through
 _LONG = 2e-3  # seconds that a sample takes at least
@@ -82,7 +82,7 @@ def check(job: dict[str, Any]) -> dict[str, Any]:
     """
     family, kernel, size = _built(job)
     arrays = (family.inputs or inputs)(kernel)
-    given = [device.array(array) for array in arrays]
+    given = on_device(kernel, arrays)
     out = Guarded(kernel)
     first = found = out.called(kernel, given)
     for number in range(1, job.get("repeats", 1)):
@@ -166,7 +166,7 @@ def compared(found: Any, expected: Any, bound: tuple[float, float]) -> dict[str,
 def measure(job: dict[str, Any]) -> dict[str, Any]:
     """Times of ours and of torch's, in turns, after the results have been compared."""
     family, kernel, size = _built(job)
-    arrays = [device.array(array) for array in inputs(kernel)]
+    arrays = on_device(kernel, (family.inputs or inputs)(kernel))
     (output,) = outputs_of(kernel.ir.parameters)
     shape = tuple([int(extent) for extent in output.argument_shape])
     bytes_moved = sum(array.nbytes for array in arrays) + prod(shape) * output.dtype.nbytes
@@ -221,6 +221,17 @@ def inputs(kernel: Any) -> list[np.ndarray]:
         values = random.standard_normal(min(prod(shape), _DIFFERENT), np.float32)
         made.append(np.resize(np.asarray(convert(values, f32, item.dtype)), shape))
     return made
+
+
+def on_device(kernel: Any, arrays: list[np.ndarray]) -> list[Any]:
+    """Copies; elements of less than a byte are packed."""
+    items = inputs_of(kernel.ir.parameters)
+    return [
+        device.array(
+            tc.pack(array, item.dtype[item.argument_shape]) if item.dtype.is_sub_byte else array
+        )
+        for item, array in zip(items, arrays, strict=True)
+    ]
 
 
 @cache

@@ -18,8 +18,8 @@ THREADS = (1, 2)
 POOLS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "TASKC_THREADS")
 _HERE, _ROWS = "TASKC_BENCHMARK_THREADS", "TASKC_BENCHMARK_ROWS"
 
-# What limits the peers to a lesser processor: NumPy, its OpenBLAS, and PyTorch with its libraries. Nothing limits
-# ONNX Runtime.
+# What limits the peers to a lesser processor: NumPy, its OpenBLAS, and PyTorch with its libraries; of the C library,
+# which LLVM calls too, what chooses by the processor. Nothing limits ONNX Runtime.
 LESSER = {
     "avx2": {
         "NPY_DISABLE_CPU_FEATURES": "X86_V4 AVX512_ICL AVX512_SPR",
@@ -34,6 +34,7 @@ LESSER = {
         "ATEN_CPU_CAPABILITY": "default",
         "ONEDNN_MAX_CPU_ISA": "SSE41",
         "MKL_ENABLE_INSTRUCTIONS": "SSE4_2",
+        "GLIBC_TUNABLES": "glibc.cpu.hwcaps=-AVX512F,-AVX2,-FMA",
     },
 }
 

@@ -116,6 +116,7 @@ ELSEWHERE = {
     "backend/cpu/test_entry.py": "backend/cpu/function",
     "backend/cpu/test_pool.py": "backend/cpu/kept",
     "backend/cpu/test_program.py": "backend/code_text",
+    "backend/cpu/test_fused.py": "backend/cpu/math/fused",
     "backend/cpu/test_math.py": "backend/cpu/math/error backend/cpu/math/exponential backend/cpu/math/logarithm"
     " backend/cpu/math/inverse backend/cpu/math/notation backend/cpu/math/power backend/cpu/math/rare"
     " backend/cpu/math/tables backend/cpu/math/trigonometric",

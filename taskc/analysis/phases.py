@@ -206,6 +206,14 @@ def rings_between_roles(body: Statement) -> frozenset[Ring]:
     return frozenset(found)
 
 
+def rings_sent_on(body: Statement) -> frozenset[Ring]:
+    """The rings between roles whose slots are written over by their readers, and leave by bulk copies."""
+    sent = sent_by_bulk_copies(body)
+    return frozenset(
+        ring for ring in rings_between_roles(body) if not sent.isdisjoint(ring.tensors)
+    )
+
+
 def surely_runs(loop: Statement) -> bool:
     match loop:
         case ir.For(start=ir.Constant(value=start), stop=ir.Constant(value=stop), step=step):

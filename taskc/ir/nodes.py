@@ -548,7 +548,10 @@ class Grid:
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """variable = 0, by, 2*by, ... below extent; loads of later steps may overlap a step's work."""
+    """variable = 0, by, 2*by, ... below extent; loads of later steps may overlap a step's work.
+
+    consumers  groups of workers beside a producer, each with tiles of its own
+    """
 
     variable: BoundVariable
     extent: Expression
@@ -557,6 +560,7 @@ class Pipeline:
     body: Statement
     transport: str | None = None
     specialize: bool = False
+    consumers: int = 1
     loc: Location = _location()
 
 
@@ -670,7 +674,7 @@ class Breakpoint:
 
 @dataclass(frozen=True, slots=True)
 class RingStep:
-    """operation: "acquire", "commit", "wait" or "release"."""
+    """operation: "acquire", "commit", "wait", "release", "enter" or "leave"."""
 
     operation: str
     ring: Ring

@@ -145,16 +145,15 @@ class Statements:
     def pipeline(self, tree: Node, loc: Location) -> Statement:
         binder, extent, by, stages, *options, block = tree.children
         total = self.expression(extent, i64)
-        transport = None
-        for option in options:
-            if isinstance(option, Tree):
-                transport = self.names.word(option.children[0])
+        given = {str(o.data): o.children[0] for o in options if isinstance(o, Tree)}
+        transport = self.names.word(given["transport"]) if "transport" in given else None
+        consumers = int(str(given.get("consumers", 1)))
         specialize = any(isinstance(option, Token) for option in options)
         with self.names.nested():
             variable = self.names.bind(binder, i64)
             body = self.body(block)
         return ir.Pipeline(
-            variable, total, int(by), int(stages), body, transport, specialize, loc=loc
+            variable, total, int(by), int(stages), body, transport, specialize, consumers, loc=loc
         )
 
     def each(self, tree: Node, loc: Location) -> Statement:

@@ -382,7 +382,9 @@ class _Printer:
         header += f" by {s.by} stages={s.stages}"
         if s.transport is not None:
             header += f" transport={_word(s.transport)}"
-        yield f"{indent}{header}{' specialize' if s.specialize else ''}:"
+        header += " specialize" if s.specialize else ""
+        header += f" consumers={s.consumers}" if s.consumers > 1 else ""
+        yield f"{indent}{header}:"
         yield from self.block(s.body, indent + "    ")
 
     def each(self, s: ir.Each, indent: str) -> Iterator[str]:

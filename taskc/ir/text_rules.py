@@ -50,7 +50,7 @@ FUNCTIONS = BINARY_FUNCTIONS | UNARY_FUNCTIONS | {*CALLS, *DTYPES}
 # Words that may start a statement or an expression, so that no name may be spelled like them.
 RESERVED = {kind.__name__.lower() for kind in STATEMENT_TYPES} | set(
     (
-        "constant global shared tile local register mbarrier elif else acquire commit wait release"
+        "constant global shared tile local register mbarrier elif else acquire commit wait release enter leave"
         " role ring table snippet combine scope pass and or not True False inf nan worker block"
     ).split()
 )

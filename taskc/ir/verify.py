@@ -51,7 +51,7 @@ _ATOMICS = frozenset({"+", "min", "max", "&", "|", "^", "exchange", "acquire", "
 _LOOPS = frozenset({"serial", "unroll", "vector"})
 _FOLDS = frozenset({"+", "*", "min", "max", "&", "|", "^"})
 _TRANSPORTS = frozenset({"registers", "cp.async", "tma"})
-_RING_STEPS = frozenset({"acquire", "commit", "wait", "release"})
+_RING_STEPS = frozenset({"acquire", "commit", "wait", "release", "enter", "leave"})
 _BARRIER_SCOPES = frozenset({"warp", "warpgroup", "role", "block", "grid"})
 
 
@@ -450,7 +450,10 @@ class _Verifier:
     def pipeline(self, s: ir.Pipeline) -> None:
         self.whole_block("a pipeline")
         self.uniform(self.expressions.index(s.extent), "bounds")
-        self.need(s.by >= 1 and s.stages >= 1, "a pipeline's step and stages are at least 1")
+        self.need(
+            min(s.by, s.stages, s.consumers) >= 1,
+            "a pipeline's step, stages and consumers are at least 1",
+        )
         self.need(
             s.transport is None or s.transport in _TRANSPORTS, f"no transport {s.transport!r}"
         )

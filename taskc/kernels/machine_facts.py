@@ -180,6 +180,12 @@ class GpuFacts:
             (32, 1): 0.6,
         }
     )
+    # By two consumers in turn: columns of a fragment, and fragments of a warpgroup, one below the other.
+    tiles_in_turn: tuple[Extents, ...] = ((128, 2),)
+    least_steps_in_turn: int = 4  # of k: what has fewer is bound by memory, not by who multiplies
+    epilogue_cycles: int = (
+        800  # before a tile's results leave, and until the next one's products have begun
+    )
     share_without_producer: float = 0.9  # of that where workers load for themselves
     transposed_share: float = 1.0  # where the instruction's columns are the rows of a
 
@@ -195,6 +201,7 @@ class GpuFacts:
     # For sums, scores and powers, where a producer gives up its own; the same beside a mask.
     attention_registers: int = 176
     attention_registers_beside_mask: int = 128
+    first_keys_cycles: int = 2500  # from a block's launch until its first keys are there
     attention_registers_for_third: int = 56  # of these, where three warpgroups multiply and not two
 
     block_workers: int = 256  # eight such blocks fill a multiprocessor

@@ -37,6 +37,7 @@ from taskc.lang.operators import (
     boolean_operation,
     check_operator,
     compute,
+    in_f64,
     is_untyped,
     on_choices,
     select,
@@ -64,7 +65,8 @@ def _unary_function(name: str, symbol: str, on_constant: Callable[..., Any]) -> 
         chosen = on_choices(context, (value,), lambda x: of(context, x, argument, node))
         if chosen is not None:
             return chosen
-        if is_untyped(context, value) and UNARY_OPERATORS[symbol].kinds == {"float"}:
+        is_of_floats = UNARY_OPERATORS[symbol].kinds == {"float"} and is_untyped(context, value)
+        if is_of_floats or isinstance(value, FloatOfSizes):
             whole = value.expression if isinstance(value, FloatOfSizes) else value
             made = ir.Unary(symbol, as_float(whole), loc=context.locate(node))
             return FloatOfSizes(made, {}) if made.dtype is f64 else made
@@ -107,6 +109,9 @@ def _extremum(name: str, on_constants: Callable[..., Any]) -> Handler:
             )
             if chosen is not None:
                 return chosen, left[1]
+            of_floats = in_f64(context, name, sides)
+            if of_floats is not None:
+                return FloatOfSizes(of_floats, {}), left[1]
             a, b = unify(context, name, sides, nodes, node)
             check_operator(context, name, a.dtype, node)
             return ir.Binary(name, a, b, loc=context.locate(node)), left[1]

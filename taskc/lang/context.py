@@ -330,10 +330,12 @@ class Context:
 
     def is_size(self, value: Value) -> bool:
         """Whether it is an integer computed of dimensions and Python's numbers alone, which has no type of its own."""
-        if not isinstance(value, (ir.Variable, ir.Binary)) or value.dtype is not i64:
+        if not isinstance(value, (ir.Variable, ir.Binary, ir.Unary)) or value.dtype is not i64:
             return False
         parts = list(walk(value))
-        if not all(isinstance(part, (ir.Variable, ir.Binary, ir.Constant)) for part in parts):
+        if not all(
+            isinstance(part, (ir.Variable, ir.Binary, ir.Constant, ir.Unary)) for part in parts
+        ):
             return False
         names = [part for part in parts if isinstance(part, ir.Variable)]
         return bool(names) and all(map(self._names_size, names))

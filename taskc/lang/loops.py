@@ -173,7 +173,7 @@ def _pipeline(context: Context, node: ast.For, loop: PipelineLoop) -> None:
     context.emit(
         ir.Pipeline(
             *(variables[0], loop.extent, loop.by, loop.stages, body),
-            *(loop.transport, loop.specialize),
+            *(loop.transport, loop.specialize, loop.consumers),
             loc=context.locate(node),
         )
     )
@@ -368,7 +368,7 @@ def _order(context: Context, node: ast.expr | None, rank: int) -> tuple[str | in
 
 
 def _pipeline_call(context: Context, node: ast.Call) -> PipelineLoop:
-    """`tc.pipeline(k, by=8, stages=3, transport="cp.async", specialize=False)`"""
+    """`tc.pipeline(k, by=8, stages=3, transport="cp.async", specialize=False, consumers=1)`"""
     bound = bind(context, node, "tc.pipeline")
     if context.is_cuda_kernel:
         raise context.error(
@@ -385,7 +385,8 @@ def _pipeline_call(context: Context, node: ast.Call) -> PipelineLoop:
             known = ", ".join(f'"{name}"' for name in _TRANSPORTS)
             raise context.error(f"the transports are {known}", bound["transport"])
     specialize = flag(context, bound.get("specialize"), "specialize")
-    return PipelineLoop(end, by, stages, transport, specialize)
+    consumers = _at_least_one(context, bound.get("consumers"), "the number of consumers")
+    return PipelineLoop(end, by, stages, transport, specialize, consumers)
 
 
 def _at_least_one(context: Context, node: ast.expr | None, what: str) -> int:

@@ -113,8 +113,9 @@ def binary(
         return chosen
     if kind is ast.MatMult:
         raise context.error("'@' is not a part of the language", at, "use tc.mma(acc, a, b)")
-    if _is_float_of_sizes(context, symbol, sides):
-        return FloatOfSizes(_computed_in_f64(symbol, sides), {})
+    float_of_sizes = in_f64(context, symbol, sides)
+    if float_of_sizes is not None:
+        return FloatOfSizes(float_of_sizes, {})
     if kind is ast.Pow:
         return _power(context, sides, nodes, at)
     a, b = unify(context, symbol, sides, nodes, at)
@@ -169,14 +170,13 @@ def is_untyped(context: Context, value: Value) -> bool:
     return is_number(value) or isinstance(value, FloatOfSizes) or context.is_size(value)
 
 
-def _is_float_of_sizes(context: Context, symbol: str, sides: tuple[Value, Value]) -> bool:
+def in_f64(context: Context, symbol: str, sides: tuple[Value, Value]) -> ir.Expression | None:
+    """An operation of which Python makes a float, or with one: of sizes and floats without a type."""
     if not all(is_untyped(context, side) for side in sides):
-        return False
+        return None
     is_float = any(isinstance(side, (float, FloatOfSizes)) for side in sides)
-    return is_float or symbol == "/" or (symbol == "**" and is_float_power(symbol, sides[1]))
-
-
-def _computed_in_f64(symbol: str, sides: tuple[Value, Value]) -> ir.Expression:
+    if not is_float and symbol != "/" and not is_float_power(symbol, sides[1]):
+        return None
     left, right = (side.expression if isinstance(side, FloatOfSizes) else side for side in sides)
     return float_of(symbol, left, right)
 
@@ -284,8 +284,9 @@ def _compare(
     chosen = on_choices(context, sides, lambda a, b: _compare(context, kind, (a, b), nodes, at))
     if chosen is not None:
         return typed(context, chosen, boolean, at)
-    if _is_float_of_sizes(context, symbol, sides):
-        return _computed_in_f64(symbol, sides)
+    of_floats = in_f64(context, symbol, sides)
+    if of_floats is not None:
+        return of_floats
     a, b = unify(context, symbol, sides, nodes, at)
     if a.dtype.is_float and a.dtype not in _ARITHMETIC_FLOATS:
         check_operator(context, symbol, a.dtype, at)

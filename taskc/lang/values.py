@@ -152,6 +152,7 @@ class PipelineLoop:
     stages: int
     transport: str | None
     specialize: bool
+    consumers: int
 
 
 @dataclass(frozen=True, slots=True)

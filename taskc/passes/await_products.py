@@ -43,6 +43,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 from taskc.analysis.phases import rings_between_roles, sent_by_bulk_copies, surely_runs
 from taskc.ir import nodes as ir
@@ -87,7 +88,7 @@ class _Placer:
         statement = map_statements(statement, self.visit)
         if isinstance(statement, ir.Sequence):
             parts = _grouped(awaited(statement.statements), self.stores, self.fenced)
-            return replace(statement, statements=tuple(parts))
+            return replace(statement, statements=tuple(_released_meanwhile(parts)))
         return statement
 
     # What others wrote.
@@ -183,6 +184,28 @@ def _grouped(
             run = []
         parts.append(statement)
     return [*parts, *made(run)] if run else parts
+
+
+def _released_meanwhile(statements: list[Statement]) -> list[Statement]:
+    """What others wait for is done as soon as it may be, and what waits for copies, beside a product.
+
+    The release of a slot that a copy still reads, in front of a loop, comes when its first product has begun.
+    """
+    for at, pair in enumerate(pairwise(statements)):
+        match pair:
+            case (
+                ir.If(then=ir.Sequence(statements=(ir.Do("tma.wait"), ir.RingStep("release")))),
+                ir.Sequence(statements=(ir.Sequence(statements=first), *rest)),
+            ) if any(isinstance(s, ir.Do) and s.operation == "wgmma.commit" for s in first):
+                loop = ir.Sequence((ir.Sequence((*first, pair[0])), *rest), loc=pair[1].loc)
+                return [*statements[:at], loop, *statements[at + 2 :]]
+            case (
+                ir.Sequence(statements=(*begun, ir.Do(operation="wgmma.wait") as ended, last)),
+                ir.RingStep(operation="leave"),
+            ):  # who comes next begins while the last product is under way
+                loop = ir.Sequence((*begun, pair[1], ended, last), loc=pair[0].loc)
+                return [*statements[:at], loop, *statements[at + 2 :]]
+    return statements
 
 
 def _begun(work: Sequence[Statement]) -> list[Statement]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 
 from taskc.analysis.accesses import share_bytes
-from taskc.analysis.phases import rings_between_roles
+from taskc.analysis.phases import rings_between_roles, sent_by_bulk_copies
 from taskc.ir import nodes as ir
 from taskc.ir.extents import size_in_bytes
 from taskc.ir.nodes import BARRIER, Ring, Statement, Tensor
@@ -19,9 +19,11 @@ from taskc.passes.multicast import common_loads
 
 @dataclass(frozen=True, slots=True)
 class RingBarriers:
-    """The mbarriers of a ring. `empty` is there only between roles; one of `group` readers arrives there.
+    """The mbarriers of a ring. `empty` is there only between roles, for slots that are filled again; one of `group`
+    readers arrives there.
 
     cluster  the blocks that load parts of its slots for each other
+    turn     whose readers take turns: where they say that they have seen all of their steps
     """
 
     full: Tensor
@@ -30,6 +32,11 @@ class RingBarriers:
     readers: int
     group: int = 1
     cluster: int = 1
+    turn: Tensor | None = None
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        return [t for t in (self.full, self.empty, self.turn) if t is not None]
 
 
 def counted_rings(kernel: ir.Kernel) -> dict[Ring, RingBarriers]:
@@ -47,14 +54,20 @@ def counted_rings(kernel: ir.Kernel) -> dict[Ring, RingBarriers]:
         if ring not in between_roles:
             found[ring] = RingBarriers(full, None, 1, 0)
             continue
-        producer, consumer = _producer_and_consumer(kernel, ring)
-        empty = Tensor(f"{ring.name}_empty", u64, (ring.stages,), BARRIER)
+        roles = _roles_of_steps(kernel, ring)
+        producer, consumer = roles["commit"], roles["wait"]
+        empty = None
+        if "release" in roles:
+            empty = Tensor(f"{ring.name}_empty", u64, (ring.stages,), BARRIER)
         arrivals = 1 if ring.transport == "tma" else producer.workers
         group = _readers_that_wait_together(consumer, ring)
         # Only a group that lets one worker speak for it has one for each block.
         cluster = ir.cluster_of(kernel) if ring in common and group > 1 else 1
         readers = consumer.workers // group * cluster
-        found[ring] = RingBarriers(full, empty, arrivals, readers, group, cluster)
+        turn = None
+        if any(isinstance(n, ir.RingStep) and n.operation == "enter" for n in walk(consumer.body)):
+            turn = Tensor(f"{ring.name}_turn", u64, (1,), BARRIER)
+        found[ring] = RingBarriers(full, empty, arrivals, readers, group, cluster, turn)
     return found
 
 
@@ -63,14 +76,14 @@ def released_by_each(kernel: ir.Kernel, between_roles: frozenset[Ring]) -> froze
     return frozenset(
         ring
         for ring in between_roles
-        if _readers_that_wait_together(_producer_and_consumer(kernel, ring)[1], ring) == 1
+        if _readers_that_wait_together(_roles_of_steps(kernel, ring)["wait"], ring) == 1
     )
 
 
 def mbarrier_bytes(kernel: ir.Kernel) -> int:
     """What mbarriers take of a block's shared memory: the author's, and those that rings get here."""
     counted = counted_rings(kernel).values()
-    tensors = [t for c in counted for t in (c.full, c.empty) if t is not None]
+    tensors = [t for c in counted for t in c.tensors]
     tensors += {
         node.tensor
         for node in walk(kernel.body)
@@ -91,7 +104,11 @@ def _filled_for_each_other(kernel: ir.Kernel) -> set[Ring]:
 
 
 def _readers_that_wait_together(consumer: ir.Role, ring: Ring) -> int:
-    """The workers of an asynchronous product, where nothing else reads the ring's slots."""
+    """The workers of an asynchronous product, where nothing else reads the ring's slots, or those around a sender."""
+    for node in walk(consumer.body):
+        if isinstance(node, ir.Move) and not sent_by_bulk_copies(node).isdisjoint(ring.tensors):
+            assert node.by is not None  # its senders: each waits until its copy has read the slot
+            return consumer.workers // node.by.workers
     groups: set[int] = set()
     for node in walk(consumer.body):
         if isinstance(node, ir.Mma) and is_asynchronous(node.how):
@@ -102,7 +119,8 @@ def _readers_that_wait_together(consumer: ir.Role, ring: Ring) -> int:
     return groups.pop() if len(groups) == 1 else 1
 
 
-def _producer_and_consumer(kernel: ir.Kernel, ring: Ring) -> tuple[ir.Role, ir.Role]:
+def _roles_of_steps(kernel: ir.Kernel, ring: Ring) -> dict[str, ir.Role]:
+    """Who does each operation of a ring."""
     by_operation: dict[str, ir.Role] = {}
     for node in walk(kernel.body):
         if isinstance(node, ir.Roles):
@@ -110,7 +128,7 @@ def _producer_and_consumer(kernel: ir.Kernel, ring: Ring) -> tuple[ir.Role, ir.R
                 for step in walk(role.body):
                     if isinstance(step, ir.RingStep) and step.ring is ring:
                         by_operation[step.operation] = role
-    return by_operation["commit"], by_operation["wait"]
+    return by_operation
 
 
 def loops_around(body: Statement) -> dict[Tensor, Statement]:

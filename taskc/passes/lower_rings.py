@@ -10,6 +10,9 @@
                 acquire(k) -> mbarrier.wait(&empty[k % stages], k // stages % 2 ^ 1), by those who issue
                 copies. Of a warpgroup that only multiplies asynchronously, one worker arrives: it waits
                 for the products of all
+    turns       and a `turn` mbarrier, if several roles read the ring, each its own run of steps: enter(k) ->
+                mbarrier.wait(&turn[0], (k + 1) % 2), leave(k) -> arrive. Who waits for a step has seen
+                all steps before it, or its parity would be that of another one
     stores      move c[row + i, j] ... = out[i, j] how tma
                           -> if worker == 0: tma.store(&c[row, 0], &out[0, 0], ...); tma.commit()
                 (or worker % 128 == 0, of the rows of its warpgroup) and a tma.wait(0) at the end
@@ -36,7 +39,7 @@ from taskc.analysis.phases import sent_by_bulk_copies
 from taskc.analysis.widths import facts_of_names
 from taskc.errors import InternalError, Location
 from taskc.ir import nodes as ir
-from taskc.ir.build import add, equal, floor_divide, index, modulo, multiply, subtract
+from taskc.ir.build import ZERO, add, equal, floor_divide, index, modulo, multiply, subtract
 from taskc.ir.nodes import SHARED, Expression, Ring, Statement, Variable
 from taskc.ir.rewrite import map_statements, sequence, substitute, walk
 from taskc.passes.counted_rings import RingBarriers, counted_rings, is_reused, loops_around
@@ -163,10 +166,18 @@ class _Lowering:
         )
         (stages,) = counted.full.shape
         assert isinstance(stages, int)
-        loop = ir.For(slot, index(0), index(stages), 1, ir.Sequence(inits), "unroll", loc=loc)
+        loop: Statement = ir.For(
+            slot, index(0), index(stages), 1, ir.Sequence(inits), "unroll", loc=loc
+        )
+        if counted.turn is not None:
+            first, count = (
+                ir.Address(counted.turn, (ZERO,), loc=loc),
+                counted.readers // counted.cluster,
+            )
+            loop = sequence(loop, ir.Do("mbarrier.init", (first, index(count)), loc=loc))
         ended = ir.Barrier(everyone, f"last use of {counted.full.name}, its mbarrier.init", loc=loc)
         return [
-            *(ir.Allocate(tensor, loc=loc) for tensor, _ in pairs),
+            *(ir.Allocate(tensor, loc=loc) for tensor in counted.tensors),
             *([ended] if ring in self.again and counted.empty is not None else []),
             ir.If(self.is_first(role), loop, loc=loc),
         ]
@@ -216,14 +227,20 @@ class _Lowering:
                 return ir.Do("mbarrier.arrive", (full,), loc=loc)
             case "wait":
                 return ir.Do("mbarrier.wait", (full, turn), loc=loc)
-            case "release" if counted.empty is not None:
+            case "enter" if counted.turn is not None:
+                # Else a parity could be that of another turn's step.
+                place = ir.Address(counted.turn, (ZERO,), loc=loc)
+                return ir.Do("mbarrier.wait", (place, modulo(add(step.step, 1), 2)), loc=loc)
+            case "release" | "leave" if counted.empty is not None:
                 place = ir.Address(counted.empty, (slot,), loc=loc)
+                if step.operation == "leave" and counted.turn is not None:
+                    place = ir.Address(counted.turn, (ZERO,), loc=loc)
                 arrive = ir.Do("mbarrier.arrive", (place,), loc=loc)
                 if counted.group == 1:
                     return arrive
                 first = 0 if role is None else role.first
                 number = subtract(self.worker, first)
-                if counted.cluster > 1:
+                if counted.cluster > 1 and step.operation == "release":
                     return arrivals(place, number, counted.cluster, counted.group)
                 return ir.If(equal(modulo(number, counted.group), 0), arrive, loc=loc)
         return ir.Sequence(())

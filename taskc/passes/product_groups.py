@@ -16,7 +16,8 @@
 A run of products is fenced, also where no register has been touched since the last one: behind a branch the
 assembler asks for that (C7519). Products of one accumulator in a row are a group. It goes on beside what
 workers do with registers that it doesn't have, and has ended before anything that another worker may see:
-barriers are placed there, and what products read may be overwritten behind them.
+barriers are placed there, and what products read may be overwritten behind them. Bulk copies that have come
+are nobody's doing: their wait passes. A slot of theirs is released as soon as a wait has ended what reads it.
 
 The assembler would move a wait up to the one before it, and do the work behind both: `schedule.hold` keeps it
 from that. It would also make a branch that is seldom taken, such as a mask for the last keys, a choice of each
@@ -26,21 +27,29 @@ element in every step: `schedule.branch` in it keeps it a branch.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from taskc.errors import Location
 from taskc.ir import nodes as ir
 from taskc.ir.build import index
-from taskc.ir.nodes import BARRIER, GLOBAL, SHARED, TILE, Expression, Statement, Tensor
+from taskc.ir.nodes import BARRIER, GLOBAL, SHARED, Expression, Statement, Tensor
 from taskc.ir.rewrite import tensors_of, walk
 from taskc.ir.target import is_asynchronous
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Products in flight: the tensors that they use, and the slots to be released when they have ended."""
+
+    used: frozenset[Tensor]
+    releases: list[Statement] = field(default_factory=list)
 
 
 def awaited(statements: Sequence[Statement]) -> list[Statement]:
     """A body's statements with the fences, groups and waits of the products among them."""
     made: list[Statement] = []
     has_work_since = False  # work stands behind the last product or wait
-    groups: list[frozenset[Tensor]] = []  # in flight, the oldest first: the registers that each has
+    groups: list[_Group] = []  # in flight, the oldest first
     before: Statement | None = None
 
     def wait(most: int, loc: Location) -> None:
@@ -48,25 +57,33 @@ def awaited(statements: Sequence[Statement]) -> list[Statement]:
         if len(groups) > most:
             made.extend([do("schedule.hold", loc)] if has_work_since else [])
             made.append(do("wgmma.wait", loc, most))
+            for ended in groups[: len(groups) - most]:
+                made.extend(ended.releases)
             del groups[: len(groups) - most]
             has_work_since = False
 
     for statement in statements:
+        if isinstance(statement, ir.RingStep) and statement.operation == "release":
+            readers = [group for group in groups if group.used & set(statement.ring.tensors)]
+            if readers:
+                readers[-1].releases.append(statement)
+                continue
         if not isinstance(statement, ir.Mma) or not is_product(statement):
             wait(_in_flight_during(statement, groups), statement.loc)
             made.append(_held(statement) if groups else statement)
             has_work_since |= isinstance(statement, ir.Sequence | ir.If | ir.Each)
         else:
             has_work_since = False
-            registers = _registers(statement)
+            group = _Group(_used(statement))
             if isinstance(before, ir.Mma) and is_product(before):
                 if before.accumulator is statement.accumulator:
                     made.pop()
-                    registers |= groups.pop()
+                    earlier = groups.pop()
+                    group = _Group(earlier.used | group.used, earlier.releases)
             else:
                 made.append(do("wgmma.fence", statement.loc))
             made += [statement, do("wgmma.commit", statement.loc)]
-            groups.append(registers)
+            groups.append(group)
         before = statement
     if before is not None:
         wait(0, before.loc)
@@ -89,18 +106,20 @@ def do(operation: str, loc: Location, *operands: int) -> ir.Do:
     return ir.Do(operation, tuple(map(index, operands)), loc=loc)
 
 
-def _registers(product: ir.Mma) -> frozenset[Tensor]:
-    """What nobody may touch until the product has ended."""
-    left = product.left.tensor
-    return frozenset((product.accumulator, left) if left.scope == TILE else (product.accumulator,))
+def _used(product: ir.Mma) -> frozenset[Tensor]:
+    """What nobody may change until the product has ended."""
+    return frozenset((product.accumulator, product.left.tensor, product.right.tensor))
 
 
-def _in_flight_during(statement: Statement, groups: Sequence[frozenset[Tensor]]) -> int:
+def _in_flight_during(statement: Statement, groups: Sequence[_Group]) -> int:
     """How many of the groups, the youngest ones, may be in flight while a statement runs."""
+    if isinstance(statement, ir.RingStep) and statement.ring.transport == "tma":
+        # A release comes here where nothing in flight reads its slot.
+        return len(groups) if statement.operation in ("wait", "release") else 0
     if not _is_workers_own(statement):
         return 0
     used = _named(statement)
-    return next((n for n, group in enumerate(reversed(groups)) if group & used), len(groups))
+    return next((n for n, group in enumerate(reversed(groups)) if group.used & used), len(groups))
 
 
 def _is_workers_own(statement: Statement) -> bool:

@@ -18,11 +18,29 @@
 The producer gets the loads with the uniform arithmetic that they need; the consumer is all the rest. Loads
 that depend on what the kernel computes or writes elsewhere stay with it, and a note says so.
 
+Loads by bulk copies that different asynchronous products read have a ring each: the first product waits for
+its own alone, and its slot is filled again while the second one still reads.
+
+What a tile loads once, before the pipeline, is a ring of one slot, which the producer fills anew for each tile,
+where bulk copies take it and the block has memory for it beside all else.
+
 Where the consumers multiply asynchronously, their accumulators take most of the registers: the producer is a
 warpgroup that gives up its own (`setmaxnreg`), and one of its workers issues bulk copies as before.
 
 Where a block has several tiles, both roles run over them, and the producer is ahead across their ends, too
 (taskc/passes/tile_loops.py); where steps can't be counted across tiles, the roles are those of one tile.
+
+Two consumers take these tiles in turn (ping-pong): while one multiplies, the other one stores. They read one ring:
+
+        role consumer:                                      role consumer_1:
+            for tile in range(first_tile, 512, 264):             for tile in range(first_tile + 132, 512, 264):
+                enter r[(tile - first_tile) // 132]                 ...
+                for k in range(64): wait, work, release
+                leave r[(tile - first_tile) // 132]
+                move c ... = acc
+
+`enter` waits until the consumer of the tile before has seen all of its steps. A mbarrier tells a step from the one
+before it in the slot only, and each consumer skips the other's. So main loops follow one another.
 """
 
 from __future__ import annotations
@@ -34,18 +52,22 @@ from taskc.analysis.widths import facts_of_names, move_width
 from taskc.errors import CompileError, Location
 from taskc.ir import nodes as ir
 from taskc.ir.build import index, modulo, multiply
+from taskc.ir.extents import size_in_bytes
 from taskc.ir.mapping import auto_map
-from taskc.ir.nodes import Ring, Statement, Variable
-from taskc.ir.rewrite import copy, index_leading, map_statements, walk
+from taskc.ir.nodes import SHARED, Expression, Ring, Statement, Tensor, Variable
+from taskc.ir.rewrite import copy, index_leading, map_statements, tensors_of, walk
 from taskc.ir.target import LEAST_REGISTERS, TARGETS, WARPGROUP, Target, is_asynchronous
+from taskc.passes.arriving_operands import arriving
 from taskc.passes.loads import Loads, Work, needed_scalars, split_loads
 from taskc.passes.overlap import fetch_step, make_ring
 from taskc.passes.tile_loops import (
+    StepOrigin,
     Steps,
     block_variables,
     cant_count_across,
     is_tile_loop,
     steps_across_tiles,
+    steps_as_tiles_come,
     steps_of_one_run,
 )
 from taskc.passes.transports import refusal_of
@@ -73,6 +95,7 @@ def specialize(kernel: ir.Kernel) -> ir.Kernel:
 
 
 MOST_REGISTERS = 240  # that setmaxnreg asks for
+BESIDE_BYTES = 1024  # that mbarriers and the alignment of slots may take
 
 
 class _Cutter:
@@ -114,91 +137,174 @@ class _Cutter:
             plain = replace(pipeline, specialize=False)
             body = replace(statement, statements=(*before, plain, *after))
             return body if tiles is None else replace(tiles, body=body)
-        around, steps = tiles, steps_of_one_run(pipeline)
-        if tiles is not None:
-            refusal = cant_count_across(pipeline, tiles, before)
-            if refusal is None:
-                around, steps = None, steps_across_tiles(pipeline, tiles, before)
-            else:
-                text = f"this pipeline does not run on across tiles: {refusal}"
-                self.notes.append((text, loc))
+        if tiles is None:
+            steps = steps_of_one_run(pipeline)
+        elif cant_count_across(pipeline, tiles, before) is None:
+            steps = steps_across_tiles(pipeline, tiles, before)
+        else:
+            steps = steps_as_tiles_come(pipeline, tiles)
         transport = self.transport(loads)
-        given, taken = self.registers(transport)
+        consumers = self.consumers(steps, transport)
+        workers = self.kernel.workers * consumers
+        given, taken = self.registers(transport, workers)
         self.helpers = WARPGROUP if given else self.target.warp
-        ring, produce, consume = self.loops(loads, steps, transport)
-        producer: Statement = ir.Sequence((*needed_scalars(before, produce), *produce), loc=loc)
-        consumer: Statement = ir.Sequence((*before, *consume, *after), loc=loc)
-        if steps.loop is not None:
-            producer = ir.Sequence((replace(steps.loop, body=producer),), loc=loc)
-            consumer = ir.Sequence((replace(steps.loop, body=consumer),), loc=loc)
-        workers = self.kernel.workers
-        roles = ir.Roles(
-            (
-                ir.Role("producer", workers, self.helpers, _with_registers(copy(producer), given)),
-                ir.Role("consumer", 0, workers, _with_registers(consumer, taken)),
-            ),
-            loc=loc,
-        )
-        allocations = [ir.Allocate(tensor, loc=tensor.loc) for tensor in ring.tensors]
-        cut = ir.Sequence((*steps.setup, *allocations, roles), loc=statement.loc)
-        return cut if around is None else replace(around, body=cut)
+        rings, produce, loop = self.loops(loads, steps, transport)
+        operand, once = None, None
+        if transport == "tma":
+            around = (before, after, steps.loop)
+            operand = arriving(
+                *around,
+                self.kernel,
+                self.target,
+                self.by_producer,
+                self.notes,
+                alone=consumers == 1,
+            )
+            once = self.loaded_once(before, loads) if consumers == 1 else None
+        if operand is not None:
+            rings = [*rings, operand.ring]
+            loop = [*operand.setup, *_around_loop(loop, before=operand.freed)]
+            produce = [*operand.setup, *produce, *operand.fill]
+            after = operand.after
+        if consumers > 1:
+            turn = [ir.RingStep(op, rings[0], steps.tile, loc=loc) for op in ("enter", "leave")]
+            loop = _around_loop(loop, before=turn[:1], behind=turn[1:])
+        consume = [*before, *loop, *after]
+        if once is not None:
+            ring, fill, consume = self.once_a_tile(once, steps, consume)
+            rings, produce = [ring, *rings], [*fill, *produce]
+        scalars = needed_scalars((*before, *after), produce)
+        producer = steps.of_block(ir.Sequence((*scalars, *produce), loc=loc))
+        roles = [ir.Role("producer", workers, self.helpers, _with_registers(copy(producer), given))]
+        for number in range(consumers):
+            work = steps.in_turn(number, consumers).of_block(ir.Sequence(tuple(consume), loc=loc))
+            name = f"consumer_{number}" if number else "consumer"
+            first, task = number * self.kernel.workers, _with_registers(copy(work), taken)
+            roles.append(ir.Role(name, first, self.kernel.workers, task))
+        self.helpers += workers - self.kernel.workers
+        allocations = [ir.Allocate(t, loc=t.loc) for ring in rings for t in ring.tensors]
+        split = ir.Roles(tuple(roles), loc=loc)
+        return ir.Sequence((*steps.setup, *allocations, split), loc=statement.loc)
 
     def loops(
         self, loads: Loads, steps: Steps, transport: str
-    ) -> tuple[Ring, tuple[Statement, ...], tuple[Statement, ...]]:
-        """The ring, the loop that fills it and the one that uses it."""
-        pipeline, loc = self.pipeline, self.pipeline.loc
+    ) -> tuple[list[Ring], list[Statement], list[Statement]]:
+        """The rings, the loop that fills them and the one that uses them."""
+        pipeline, loc, stages = self.pipeline, self.pipeline.loc, self.pipeline.stages
         loads = replace(loads, moves=tuple(self.by_producer(move) for move in loads.moves))
-        ring, slots = make_ring(loads, pipeline.stages, transport)
+        parts = _by_product(loads) if transport == "tma" else [loads]
+        rings = [make_ring(part, stages, transport) for part in parts]
 
-        def loop(k: Variable, body: Sequence[Statement]) -> tuple[Statement, ...]:
+        def loop(k: Variable, body: Sequence[Statement]) -> list[Statement]:
             whole = ir.For(k, index(0), steps.count, 1, ir.Sequence(tuple(body)), loc=loc)
-            return *steps.at_run, whole
+            return steps.of_run(whole)
 
         k = Variable("k", loc=loc)
         number, place = steps.number(k), steps.place(k)
-        produce = loop(
-            k,
-            [
+        fill: list[Statement] = []
+        for part, (ring, slots) in zip(parts, rings, strict=True):
+            fill += [
                 ir.RingStep("acquire", ring, number, loc=loc),
-                *fetch_step(loads, slots, number, place, pipeline.stages, transport),
+                *fetch_step(part, slots, number, place, stages, transport),
                 ir.RingStep("commit", ring, number, loc=loc),
-            ],
-        )
+            ]
+        produce = loop(k, fill)
         k = Variable("k", loc=loc)
         number = steps.number(k)
-        work = ir.Sequence(
-            (ir.Let(pipeline.variable, multiply(k, pipeline.by), loc=loc), *loads.work), loc=loc
+        position = ir.Let(pipeline.variable, multiply(k, pipeline.by), loc=loc)
+        slots = {tensor: slot for _, own in rings for tensor, slot in own.items()}
+        work = index_leading(
+            ir.Sequence((position, *loads.work), loc=loc), slots, modulo(number, stages)
         )
-        consume = loop(
-            k,
-            [
-                ir.RingStep("wait", ring, number, loc=loc),
-                index_leading(work, slots, modulo(number, pipeline.stages)),
-                ir.RingStep("release", ring, number, loc=loc),
-            ],
-        )
-        return ring, produce, consume
+        assert isinstance(work, ir.Sequence)
+        use: Sequence[Statement] = work.statements if len(rings) > 1 else (work,)
+        for ring, _ in rings:
+            use = _using(use, ring, number)
+        consume = loop(k, use)
+        return [ring for ring, _ in rings], produce, consume
 
-    def registers(self, transport: str) -> tuple[int, int]:
+    def loaded_once(self, before: Sequence[Statement], loads: Loads) -> Loads | None:
+        """What stands before the pipeline and the producer can load; None if nothing, or there is no memory for it."""
+        first = replace(self.pipeline, body=ir.Sequence(tuple(before)))
+        found = split_loads(first, (self.kernel.body,))
+        moves = tuple(
+            self.by_producer(move)
+            for move in found.moves
+            if refusal_of("tma", (move,), self.target, self.kernel) is None
+        )
+        stages = dict.fromkeys(loads.tensors, self.pipeline.stages)
+        allocated = {n.tensor for n in walk(self.kernel.body) if isinstance(n, ir.Allocate)}
+        nbytes = sum(
+            size_in_bytes(tensor) * stages.get(tensor, 1)
+            for tensor in allocated
+            if tensor.scope == SHARED
+        )
+        if not moves or nbytes > self.target.shared_bytes - BESIDE_BYTES:
+            return None
+        tensors = tuple(move.tensor for move in moves)
+        return replace(found, tensors=tensors, moves=moves, scalars=())
+
+    def once_a_tile(
+        self, loads: Loads, steps: Steps, consume: Sequence[Statement]
+    ) -> tuple[Ring, list[Statement], list[Statement]]:
+        """The ring of these loads, what fills it, and the statements of a tile, which use it."""
+        ring, slots = make_ring(loads, 1, "tma")
+        number, loc = steps.tile, loads.moves[0].loc
+        fill = [
+            ir.RingStep("acquire", ring, number, loc=loc),
+            *fetch_step(loads, slots, number, StepOrigin((), {}), 1, "tma"),
+            ir.RingStep("commit", ring, number, loc=loc),
+        ]
+        rest = [
+            index_leading(s, slots, index(0))
+            for s in consume
+            if not (isinstance(s, ir.Allocate | ir.Move) and s.tensor in slots)
+        ]
+        use = _using(rest, ring, number)
+        if steps.loop is None:  # nothing comes into the slot afterwards
+            use = [s for s in use if not (isinstance(s, ir.RingStep) and s.operation == "release")]
+        return ring, fill, use
+
+    def registers(self, transport: str, workers: int) -> tuple[int, int]:
         """What each worker of the producer keeps, and one of the consumers gets; 0: all stays as it is.
 
         Registers are dealt out evenly at first, in steps of 8, and by warpgroups.
         """
-        workers, group = self.kernel.workers, WARPGROUP
+        group = WARPGROUP
         multiplies = any(
             isinstance(node, ir.Mma) and is_asynchronous(node.how)
             for node in walk(self.kernel.body)
         )
+        # A producer for several consumers has the counts of their rings, too.
+        least = LEAST_REGISTERS + 16 if workers > self.kernel.workers else LEAST_REGISTERS
         even = self.target.registers // (workers + group) // 8 * 8
         if not multiplies or transport != "tma" or workers % group:
             return 0, 0
         if workers + group > self.target.max_workers:
             return 0, 0
-        if not LEAST_REGISTERS < even <= MOST_REGISTERS:
+        if not least < even <= MOST_REGISTERS:
             return 0, 0
-        more = (even - LEAST_REGISTERS) * group // workers // 8 * 8
-        return LEAST_REGISTERS, even + more
+        more = (even - least) * group // workers // 8 * 8
+        return least, even + more
+
+    def consumers(self, steps: Steps, transport: str) -> int:
+        """How many there are: more than one where tiles follow one another, and mbarriers count."""
+        count = self.pipeline.consumers
+        if count == 1:
+            return 1
+        reason = None
+        if steps.loop is None or steps.cell is not None:
+            reason = "blocks have one tile each, or their tiles have different numbers of steps"
+        elif transport != "tma" or self.kernel.workers % WARPGROUP:
+            reason = "they are warpgroups, and their loads bulk copies"
+        elif count > 2:
+            reason = "two take turns"
+        elif self.kernel.workers * count + WARPGROUP > self.target.max_workers:
+            reason = f"{self.target.name} has not so many workers in a block"
+        if reason is not None:
+            text = f"one consumer instead of {count}: {reason}"
+            self.notes.append((text, self.pipeline.loc))
+        return count if reason is None else 1
 
     def refusal(self, before: Sequence[Statement]) -> str | None:
         """Why there is no producer, or it can't count the steps by itself; None where it can."""
@@ -226,7 +332,54 @@ class _Cutter:
         return replace(move, by=auto_map(move.shape, workers=self.helpers, vector=width))
 
 
+def _around_loop(
+    run: Sequence[Statement], before: Sequence[Statement] = (), behind: Sequence[Statement] = ()
+) -> list[Statement]:
+    """The statements of a run, with others around its loop."""
+    at = next(k for k, s in enumerate(run) if isinstance(s, ir.For))
+    return [*run[:at], *before, run[at], *behind, *run[at + 1 :]]
+
+
 def _with_registers(body: Statement, count: int) -> Statement:
     if not count:
         return body
     return ir.Sequence((ir.Do("setmaxnreg", (index(count),), loc=body.loc), body), loc=body.loc)
+
+
+def _names(statement: Statement, tensors: Sequence[Tensor]) -> bool:
+    return any(tensor in tensors for node in walk(statement) for tensor in tensors_of(node))
+
+
+def _using(statements: Sequence[Statement], ring: Ring, number: Expression) -> list[Statement]:
+    """The statements, with a wait before the first that uses a step of the ring, and a release behind the last."""
+    users = [at for at, s in enumerate(statements) if _names(s, ring.tensors)] or [0]
+    first, end = users[0], users[-1] + 1
+    loc = ring.tensors[0].loc
+    return [
+        *statements[:first],
+        ir.RingStep("wait", ring, number, loc=loc),
+        *statements[first:end],
+        ir.RingStep("release", ring, number, loc=loc),
+        *statements[end:],
+    ]
+
+
+def _by_product(loads: Loads) -> list[Loads]:
+    """The loads by which asynchronous product is the first to read them, where there is work beside products.
+
+    Where there is none, products are all under way at one time (taskc/passes/await_products.py).
+    """
+    products = [s for s in loads.work if isinstance(s, ir.Mma) and is_asynchronous(s.how)]
+    if all(isinstance(s, ir.Let) or s in products for s in loads.work):
+        return [loads]
+    readers = [next(s for s in loads.work if _names(s, (t,))) for t in loads.tensors]
+    if not all(reader in products for reader in readers):
+        return [loads]
+    parts = []
+    for product in products:
+        tensors = tuple(t for t, s in zip(loads.tensors, readers, strict=True) if s is product)
+        if tensors:
+            moves = tuple(move for move in loads.moves if move.tensor in tensors)
+            scalars = needed_scalars(loads.scalars, moves)
+            parts.append(replace(loads, tensors=tensors, moves=moves, scalars=scalars))
+    return parts

@@ -33,7 +33,13 @@ from types import MappingProxyType
 
 from taskc.analysis.accesses import Access, Crew
 from taskc.analysis.early_exit import decides_by_cells
-from taskc.analysis.phases import Phases, rings_between_roles, shared_tensors, surely_runs
+from taskc.analysis.phases import (
+    Phases,
+    rings_between_roles,
+    rings_sent_on,
+    shared_tensors,
+    surely_runs,
+)
 from taskc.analysis.reads import reads_memory
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import Ring, Statement, Tensor
@@ -73,14 +79,16 @@ def is_synchronized(kernel: ir.Kernel) -> bool:
 
 def _placer_for(kernel: ir.Kernel) -> _Placer:
     between_roles = rings_between_roles(kernel.body)
-    # The slots of these rings are ordered by mbarriers.
-    shared = shared_tensors(kernel.body) - {t for ring in between_roles for t in ring.tensors}
+    # The slots of these rings are ordered by mbarriers, but for what readers do before they send them on.
+    sent_on = rings_sent_on(kernel.body)
+    by_mbarriers = between_roles - sent_on
+    shared = shared_tensors(kernel.body) - {t for ring in by_mbarriers for t in ring.tensors}
     phases = Phases(kernel.worker, Crew.everyone(kernel.workers), shared, _copies(kernel.body))
     set_up = _set_up_with_barriers(kernel.body, between_roles)
     target = TARGETS[kernel.target]
     each = released_by_each(kernel, between_roles)
     widest = "warp" if kernel.workers + kernel.helpers <= target.warp else "block"
-    return _Placer(phases, target, widest, set_up, each)
+    return _Placer(phases, target, widest, set_up, each, sent_on)
 
 
 def _groups(target: Target, crew: Crew) -> dict[str, int]:
@@ -121,11 +129,13 @@ class _Placer:
         widest: str,
         set_up_with_barriers: Mapping[Tensor, Ring] = MappingProxyType({}),
         released_by_each: frozenset[Ring] = frozenset(),
+        sent_on: frozenset[Ring] = frozenset(),
         *,
         is_role: bool = False,
     ) -> None:
         self.conflicts = Conflicts(phases, _groups(target, phases.crew))
         self.released_by_each = released_by_each
+        self.sent_on = sent_on
         self.set_up_with_barriers = set_up_with_barriers
         self.target = target
         self.widest = widest
@@ -198,6 +208,8 @@ class _Placer:
                     seen = self.conflicts.of_arrivals(statement, lets)
                 elif ring.tensors[-1] in self.set_up_with_barriers:
                     seen = self.conflicts.of_look(statement)
+                elif ring in self.sent_on:  # all that was done to a slot came before it was filled
+                    state = tuple([o for o in state if o.access.tensor not in ring.tensors])
                 return statement, (*state, *map(Open, seen))
             case ir.RingStep():
                 return statement, state
@@ -327,6 +339,7 @@ class _Placer:
                 self.target,
                 widest,
                 released_by_each=self.released_by_each,
+                sent_on=self.sent_on,
                 is_role=True,
             )
             body = placer.place(role.body)

@@ -8,17 +8,21 @@
 A ring belongs to the block: it runs on from tile to tile, and so do the numbers of its steps. Step k of a
 tile is step (tile - first_tile) // 132 * 64 + k of the ring, for 64 steps a tile, and step k + 2 lies in this
 tile or, where k + 2 is 64 or more, in the next one; where tiles have one step, in the one behind that.
+
+Where each tile has a number of steps of its own, a cell beside the loop has the sum of those before. Only a
+producer warp runs on so: it needs no step of another tile than its own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from taskc.ir import nodes as ir
 from taskc.ir.build import ZERO, add, ceiling_divide, floor_divide, modulo, multiply, subtract
-from taskc.ir.nodes import Expression, Statement, Variable
+from taskc.ir.nodes import LOCAL, Expression, Statement, Tensor, Variable
 from taskc.ir.rewrite import copy, walk
+from taskc.ir.types import i64
 from taskc.passes.loads import Work, needed_scalars
 
 
@@ -53,6 +57,7 @@ class Steps:
     total   the steps of all its runs; `at_ring` binds it there, too, where it is asked for
     earlier the steps of earlier runs; `at_run` binds it in front of each run
     loop    over the tiles, where the ring runs on across them
+    cell    has `earlier`, where that isn't the same for all tiles
     """
 
     pipeline: ir.Pipeline
@@ -63,6 +68,35 @@ class Steps:
     at_run: tuple[ir.Let, ...] = ()
     earlier: Expression = ZERO
     loop: ir.For | None = None
+    cell: Tensor | None = None
+
+    @property
+    def tile(self) -> Expression:
+        """How many tiles the block has had before."""
+        if self.loop is None:
+            return ZERO
+        return floor_divide(subtract(self.loop.variable, self.loop.start), self.loop.step)
+
+    def of_run(self, steps: Statement) -> list[Statement]:
+        """The loop over the steps of a run, with what counts them."""
+        if self.cell is None:
+            return [*self.at_run, steps]
+        return [*self.at_run, steps, ir.Store(self.cell, (), self.number(self.count))]
+
+    def of_block(self, run: Statement) -> Statement:
+        """All runs of a role, over the block's tiles where there are several."""
+        if self.loop is None:
+            return run
+        cell = () if self.cell is None else (ir.Allocate(self.cell, ir.Constant(0, i64)),)
+        loop = replace(self.loop, body=run)
+        return ir.Sequence((*cell, loop), loc=loop.loc)
+
+    def in_turn(self, number: int, count: int) -> Steps:
+        """Those of one of `count` consumers, each of which has every so many tiles; steps count on as for one."""
+        if self.loop is None:
+            return self
+        start = add(self.loop.start, number * self.loop.step)
+        return replace(self, loop=replace(self.loop, start=start, step=count * self.loop.step))
 
     def number(self, k: Expression) -> Expression:
         return add(self.earlier, k)
@@ -121,14 +155,22 @@ def steps_across_tiles(pipeline: ir.Pipeline, loop: ir.For, before: Sequence[Sta
         count = last.variable
     total, earlier = Variable("all_steps", loc=loc), Variable("earlier_steps", loc=loc)
     tiles = ceiling_divide(subtract(loop.stop, loop.start), loop.step)
-    tile = floor_divide(subtract(loop.variable, loop.start), loop.step)
-    return Steps(
+    steps = Steps(
         pipeline,
         count,
         total,
         tuple(lets),
         (ir.Let(total, multiply(tiles, count), loc=loc),),
-        (ir.Let(earlier, multiply(tile, count), loc=loc),),
-        earlier,
-        loop,
+        earlier=earlier,
+        loop=loop,
     )
+    return replace(steps, at_run=(ir.Let(earlier, multiply(steps.tile, count), loc=loc),))
+
+
+def steps_as_tiles_come(pipeline: ir.Pipeline, loop: ir.For) -> Steps:
+    """Counts the steps of a pipeline that has more in some tiles than in others."""
+    count = ceiling_divide(pipeline.extent, pipeline.by)
+    cell = Tensor("steps_before", i64, (), LOCAL, loc=pipeline.loc)
+    earlier = Variable("earlier_steps", loc=pipeline.loc)
+    at_run = (ir.Let(earlier, ir.Read(cell, ()), loc=pipeline.loc),)
+    return Steps(pipeline, count, count, at_run=at_run, earlier=earlier, loop=loop, cell=cell)

@@ -138,11 +138,40 @@ def test_forms_with_loads_ahead(shape: Any, dtype: tc.DType, options: Any) -> No
     assert check(shape, dtype, "sm_90a", mask, sizes=sizes, plan=plan, **options) == ()
 
 
-def test_loads_run_on_from_tile_to_tile(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A block has two tiles, the last one ragged."""
+@pytest.mark.parametrize(
+    ("keys", "options"),
+    [
+        (40, {}),
+        (40, {"causal": True}),
+        pytest.param(1, {"causal": True}, marks=pytest.mark.sweep),
+        pytest.param(40, {"causal": True, "offset": -20}, marks=pytest.mark.sweep),
+    ],
+    ids=str,
+)
+def test_loads_run_on_from_tile_to_tile(
+    keys: int, options: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A block has two tiles, the last one ragged; causal, the first one of them has more steps."""
     monkeypatch.setitem(TARGETS, "sm_90a", replace(SM_90A, processors=1))
-    plan = Plan(4, 1, 32, 2, specialize=True)
-    assert check((1, 1, 1, 70, 40, 16, 16), tc.bf16, "sm_90a", stages=("lean",), plan=plan) == ()
+    plan = Plan(4, 1, 32, 2, specialize=True, turns=1)
+    made = check(
+        (1, 1, 1, 70, keys, 16, 16), tc.bf16, "sm_90a", stages=("lean",), plan=plan, **options
+    )
+    assert made == ()
+
+
+def test_persistent_blocks_where_they_wait_less_than_others() -> None:
+    """Heads take turns so that the tiles of a block add up to about what those of the others do."""
+    machine, found = tc.machine("sm_90a"), {}
+    for batches, heads, length in ((4, 32, 2048), (4, 16, 4096), (1, 16, 4096)):
+        problem = problem_of(
+            batches, heads, length, length, 128, kv_heads=None, value_features=None, causal=True,
+            offset=None, mask=None, scale=None, dtype=tc.bf16,
+        )  # fmt: skip
+        plan = least(candidates, problem, machine)
+        assert isinstance(plan, Plan)
+        found[batches, heads, length] = plan.turns
+    assert found == {(4, 32, 2048): 28, (4, 16, 4096): 0, (1, 16, 4096): 0}
 
 
 @pytest.mark.parametrize("shape", [(20, 40), (2, 1, 1, 40)], ids=str)

@@ -49,6 +49,12 @@ def specialized(warpgroups: int, columns: int, depth: int, stages: int, **option
     return Tiling(own, depth, stages, specialize=True, **options)
 
 
+# Two consumers, each with tiles of 128 x 128.
+IN_TURN = replace(
+    specialized(1, 128, 32, 2), own=repeat(2, 1) * specialized(1, 128, 32, 2).own, consumers=2
+)
+
+
 def whole(shape: tuple[int, ...], dtype: tc.DType, seed: int) -> Any:
     low = 0 if dtype is u8 else -4
     return np.random.default_rng([seed, *shape]).integers(low, 5, shape).astype(dtype.numpy)
@@ -70,6 +76,9 @@ def product(
     expected = a.astype(np.float64) @ b.astype(np.float64)
     if options.get("bias"):
         arguments.append(whole((n,), options["total"], 2))
+        expected = expected + arguments[-1].astype(np.float64)
+    if options.get("residual"):
+        arguments.append(whole((m, n), result, 3))
         expected = expected + arguments[-1].astype(np.float64)
     if options.get("activation") is not None:
         expected = np.maximum(expected, 0)
@@ -137,6 +146,16 @@ def test_products_by_warpgroups() -> None:
             product(
                 "sm_90a", (256, 128, 208), specialized(1, 64, 64, 2, cluster=(2, 1)), dtype=bf16
             ),
+            product(
+                "sm_90a",
+                (392, 264, 40),
+                specialized(2, 256, 32, 2),
+                dtype=bf16,
+                result=bf16,
+                residual=True,
+            ),
+            product("sm_90a", (392, 136, 104), IN_TURN, dtype=bf16, result=bf16),
+            product("sm_90a", (392, 136, 40), IN_TURN, dtype=bf16, result=bf16, residual=True),
         ]
     )
 

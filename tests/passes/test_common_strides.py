@@ -67,6 +67,20 @@ def test_elements_between_strides_may_be_left_out() -> None:
     assert findings(strided(N, step=32, shift=5, out=False).ir) == ()
 
 
+def test_a_worker_of_its_own_may_read_what_it_writes() -> None:
+    @tc.kernel(workers=6)
+    def first_worker(c: tc.inout[f64[N]]) -> None:
+        for w in spatial(6):
+            for j in range(w + 4, N, 6):
+                c[j] = (c[j] if w == 0 else 0) - 1
+
+    assert findings(first_worker.ir) == ()
+
+
+def test_one_worker_goes_through_all() -> None:
+    assert findings(strided(N, workers=1, step=1).ir) == ()
+
+
 def test_what_becomes_of_a_loop() -> None:
     before = kernel(
         """

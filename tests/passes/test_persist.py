@@ -299,14 +299,26 @@ HOWS = ["", " transport=registers", " transport=tma", " specialize"]
 
 @pytest.mark.parametrize("how", HOWS)
 def test_steps_that_the_tile_counts(how: str) -> None:
-    """A triangle: the ring is set up for each tile."""
+    """A triangle: the ring is set up for each tile, but where a producer counts the steps as they come."""
     start = loading(extent="row + 8", how=how)
     made = after(start, "overlap")
-    assert messages(made) == [
-        "this pipeline does not run on across tiles: how many steps it has depends on the tile"
-    ]
+    assert messages(made) == (
+        []
+        if "specialize" in how
+        else [
+            "this pipeline does not run on across tiles: how many steps it has depends on the tile"
+        ]
+    )
     assert order_of_operations(made)[0] == "tiles"
+    loop = next(n for n in nodes(made, ir.For) if n.variable.name == "tile")
+    allocated = [n for n in walk(loop) if isinstance(n, ir.Allocate)]
+    assert any(n.tensor.scope == ir.SHARED for n in allocated) == ("specialize" not in how)
     keeps_its_result(start)
+
+
+def test_tiles_without_a_step() -> None:
+    """The cell counts on: what comes after an empty tile is in the slot that is next."""
+    keeps_its_result(loading(extent="(row // 8 % 2) * 24", how=" specialize"))
 
 
 @pytest.mark.parametrize("how", HOWS)

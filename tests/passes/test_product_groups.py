@@ -6,7 +6,8 @@ Every kernel is run after every pass, and gives the bits of its phases; planted 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,9 +17,11 @@ import taskc as tc
 import taskc.passes.product_groups as module
 from taskc import bf16, f32, i32
 from taskc.backend import sim
+from taskc.ir import nodes as ir
 from taskc.ir.printer import to_text
+from taskc.ir.rewrite import map_statements
 from taskc.lang.definition import KernelDefinition
-from taskc.passes.pipeline import lower_steps
+from taskc.passes.pipeline import lower, lower_steps
 from tests.passes.test_select_products import fragment, on_hopper, runs_everywhere
 
 OWN = fragment(16)
@@ -78,16 +81,19 @@ def test_nothing_is_in_flight_where_others_may_see_what_is_done() -> None:
 
 
 def _found(definition: KernelDefinition) -> set[str]:
+    return _reported([step.kernel for step in lower_steps(on_hopper(definition))])
+
+
+def _reported(kernels: Sequence[ir.Kernel]) -> set[str]:
     random = np.random.default_rng(3)
-    kernel = on_hopper(definition)
     given = [
         random.normal(size=tuple(map(int, t.shape))).astype(t.dtype.numpy)  # type: ignore[union-attr]
-        for t in kernel.parameters[:-2]
+        for t in kernels[0].parameters[:-2]
     ]
     outputs = [np.zeros((64, 16), np.float32) for _ in range(2)]
     found: set[str] = set()
-    for step in lower_steps(kernel):
-        report = sim.run(step.kernel, [*given, *outputs], seed=1)
+    for kernel in kernels:
+        report = sim.run(kernel, [*given, *outputs], seed=1)
         found |= {finding.kind for finding in report.findings}
     return found
 
@@ -105,7 +111,7 @@ def _one_more(right: Callable[..., int]) -> Callable[..., int]:
     ("name", "wrong"),
     [
         ("_in_flight_during", _one_more),
-        ("_registers", lambda right: lambda product: frozenset()),
+        ("_used", lambda right: lambda product: frozenset()),
     ],
 )
 def test_planted_bugs_are_reported(
@@ -158,3 +164,64 @@ def test_a_branch_beside_products_stays_one() -> None:
         *product, "schedule.branch", "first[i, j] = ", "schedule.hold", "wgmma.wait(0)",
         "second[i, j] = ", "second[i, j] = ",
     ]  # fmt: skip
+
+
+# --- a ring for each product that is the first to read a load ----------------------------------------------
+
+
+def two_rings() -> KernelDefinition:
+    """As in attention: the second product multiplies what the step before has left in registers."""
+
+    @tc.kernel(workers=128)
+    def kernel(
+        a: bf16[64, 32], b: bf16[96, 32], c: bf16[96, 16],
+        y: tc.out[f32[64, 16]], z: tc.out[f32[64, 16]],
+    ):  # fmt: skip
+        sa = tc.load(a[:, :])
+        total = tc.tile(f32, OWN, 0)
+        highest = tc.tile(f32, OWN, 0)
+        powers = tc.tile(bf16, fragment(32), 0)
+        for p in tc.pipeline(96, by=32, stages=2, specialize=True):
+            sb = tc.load(b[p : p + 32, :])
+            sc = tc.load(c[p : p + 32, :])
+            scores = tc.tile(f32, fragment(32), 0)
+            tc.mma(scores, sa, sb.T)
+            tc.mma(total, powers, sc)
+            for i, j in fragment(32):
+                highest[i, j % 16] = max(highest[i, j % 16], scores[i, j])
+            for i, j in fragment(32):
+                powers[i, j] = scores[i, j].to(bf16)
+        tc.store(y[:, :], total)
+        tc.store(z[:, :], highest)
+
+    return kernel
+
+
+def test_each_slot_is_released_when_its_own_product_has_ended() -> None:
+    kernel = next(
+        s for s in lower_steps(on_hopper(two_rings())) if s.name == "await_products"
+    ).kernel
+    words = (
+        r"(?:wait|release) \w+\[|wgmma\.wait\(\d\)|mma \w+|highest\[.*? = |powers\[i\w*, j\w*\] = "
+    )
+    made = [re.sub(r"_\d+", "", one) for one in re.findall(words, to_text(kernel))]
+    assert made == [
+        "wait sa[", "wait sb[", "mma scores", "wait sc[", "mma total", "wgmma.wait(1)", "release sb[",
+        "highest[i, j % 16] = ", "wgmma.wait(0)", "release sc[", "powers[i, j] = ",
+    ]  # fmt: skip
+    assert _found(two_rings()) == set()
+
+
+def test_a_slot_that_is_released_early_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_used", lambda product: frozenset((product.accumulator,)))
+    assert "unwaited-product" in _found(two_rings())
+
+
+def test_a_slot_that_is_not_waited_for_is_reported() -> None:
+    def without(statement: ir.Statement) -> ir.Statement:
+        if isinstance(statement, ir.RingStep) and statement.operation == "wait":
+            return ir.Sequence(()) if statement.ring.name == "sc" else statement
+        return map_statements(statement, without)
+
+    kernel = lower(on_hopper(two_rings()), "pipelined")
+    assert _reported([replace(kernel, body=without(kernel.body))])

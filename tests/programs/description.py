@@ -67,7 +67,9 @@ class Element:
 @dataclass(frozen=True)
 class Apply:
     """An operator: Python's spelling for most, and "neg", "invert", "not", "where", "cast", "bitcast", "fma";
-    "ptx" is an fma in PTX.
+    "ptx" is an fma in PTX, "if" Python's conditional expression, "angle" round(8 * atan2).
+
+    A "number" is one of Python's, without a type; "typed" is the number that a use makes of it.
 
     `a * b + c` on floats is one fma, as the language says: the rule is applied where this is
     evaluated, not where it is made.

@@ -21,6 +21,7 @@ from tests.programs.mappings import Mappings, is_replicated
 from tests.programs.numbers import FLOATS, INTEGERS, STORAGE, number
 from tests.programs.phases.memory import checksums, stored_whole
 from tests.programs.phases.pipelines import pipeline
+from tests.programs.phases.untyped import beside
 from tests.programs.scope import Readable, Scope, add, i64
 
 WORKERS = (1, 2, 3, 4, 6, 8, 12, 16, 20, 24, 32, 32, 33, 40, 48, 64, 64, 64)
@@ -30,12 +31,14 @@ VARIABLES = "ijlm"
 
 def program(seed: int, index: int) -> d.Program:
     """The program of this number in the sequence of a seed."""
-    return Generator(random.Random(f"{seed}/{index}")).program()
+    picks = [random.Random(f"{seed}/{index}{what}") for what in ("", "/untyped")]
+    return Generator(*picks).program()
 
 
 class Generator:
-    def __init__(self, pick: random.Random) -> None:
+    def __init__(self, pick: random.Random, aside: random.Random) -> None:
         self.pick = pick
+        self.aside = aside  # of phases that leave all else as it is
         self.expressions = Expressions(pick)
         self.target = pick.choice(["generic", "sm_80", "sm_90a"])
         self.workers = pick.choice(WORKERS)
@@ -154,7 +157,7 @@ class Generator:
             name = self.output(dtype, shape, "out")
             zero = tuple(i64(0) for _ in shape)
             statements += self.final_store(name, dtype, shape, shape, zero, around)
-        return tuple(statements)
+        return (*statements, *self.untyped(around, is_alone=True))
 
     def small_shape(self) -> Shape:
         pick = self.pick
@@ -213,6 +216,7 @@ class Generator:
             dtype = pick.choice(DTYPES)
             output = self.output(dtype, shape, "out", tuple(symbolic))
             statements += self.final_store(output, dtype, by, shape, starts, around, extents)
+        statements += self.untyped(around, is_alone=False)
         order: tuple[Any, ...] = ()
         if rank == 2 and pick.random() < 0.2:
             order = ("grouped", pick.randint(1, 3))
@@ -323,3 +327,14 @@ class Generator:
             more, around = make(around)
             statements += more
         return statements, around
+
+    def untyped(self, around: Around, *, is_alone: bool) -> list[d.Statement]:
+        """Phases of numbers without a type, with draws of their own: other lines stay what they are."""
+        makers = (self, self.expressions, self.mappings)
+        drawn = self.pick
+        for maker in makers:
+            maker.pick = self.aside
+        statements = beside(self, around, is_alone=is_alone)
+        for maker in makers:
+            maker.pick = drawn
+        return statements

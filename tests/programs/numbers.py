@@ -159,6 +159,14 @@ _BOOLEAN_OPERATORS: dict[str, Callable[..., bool]] = {
     "max": lambda a, b: a or b,
     "not": lambda a: not a,
 }
+# Numbers without a type are Python's.
+_PYTHON_OPERATORS: dict[str, Callable[..., Any]] = {
+    **{
+        name: _INTEGER_OPERATORS[name]
+        for name in ("+", "-", "*", "//", "%", "min", "max", "neg", "abs")
+    },
+    "/": lambda a, b: a / b,
+}
 COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
     "==": lambda a, b: a == b,
     "!=": lambda a, b: a != b,
@@ -174,6 +182,8 @@ def function(operator: str, dtype: str) -> Callable[..., Any]:
     if operator in COMPARISONS:
         compare = COMPARISONS[operator]
         return lambda a, b: bool(compare(a, b))
+    if dtype == "number":
+        return _PYTHON_OPERATORS[operator]
     if dtype in FLOATS:
         on_floats, make = _FLOAT_OPERATORS[operator], FLOATS[dtype]
         if operator == "isnan":
@@ -208,6 +218,11 @@ def cast(value: Any, source: str, target: str) -> Any:
     return narrowed(number, target)
 
 
+def angle(y: Any, x: Any) -> Any:
+    """round(8 * atan2(y, x)), in which the last bits of the angle, which nobody promises, are gone."""
+    return type(y)(np.rint(8 * math.atan2(y, x)))
+
+
 def bitcast(value: Any, source: str, target: str) -> Any:
     stored = np.asarray(value, STORAGE[source]).view(STORAGE[target])[()]
     return stored if target in FLOATS else int(stored)
@@ -219,6 +234,6 @@ def number(value: Any, dtype: str) -> Any:
         return bool(value)
     if dtype in INTEGERS:
         return int(value)
-    if isinstance(value, FLOATS[dtype]):
+    if dtype == "number" or isinstance(value, FLOATS[dtype]):
         return value
     return cast(np.float64(value), "f64", dtype)

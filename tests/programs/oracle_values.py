@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.programs import description as d
-from tests.programs.numbers import FLOATS, bitcast, cast, fma, function, number
+from tests.programs.numbers import FLOATS, angle, bitcast, cast, fma, function, number
 from tests.programs.oracle_memory import Environment, Evaluate, OracleError, TileMemory
 
 
@@ -47,12 +47,17 @@ class Values:
             if operator == "and":
                 return lambda environment: left(environment) and right(environment)
             return lambda environment: left(environment) or right(environment)
-        if operator == "where":
+        if operator in ("where", "if"):
             condition, then, otherwise = map(self.value, node.operands)
             return lambda e: then(e) if condition(e) else otherwise(e)
         if operator == "cast":
             operand = self.value(node.operands[0])
+            if dtype == "number":
+                return lambda environment: cast(operand(environment), "i64", node.dtype)
             return lambda environment: cast(operand(environment), dtype, node.dtype)
+        if operator == "typed":
+            operand = self.value(node.operands[0])
+            return lambda environment: number(operand(environment), node.dtype)
         if operator == "bitcast":
             operand = self.value(node.operands[0])
             return lambda environment: bitcast(operand(environment), dtype, node.dtype)
@@ -63,7 +68,7 @@ class Values:
                     return self.fused((*product.operands, addend), dtype)
         if operator in ("fma", "ptx"):
             return self.fused(node.operands, dtype)
-        compute = function(operator, dtype)
+        compute = angle if operator == "angle" else function(operator, dtype)
         if len(node.operands) == 1:
             operand = self.value(node.operands[0])
             return lambda environment: compute(operand(environment))

@@ -104,6 +104,12 @@ def text(node: d.Value) -> str:
             return f"(~{parts[0]})"
         case "not":
             return f"(not {parts[0]})"
+        case "typed":
+            return parts[0]
+        case "if":
+            return f"({parts[1]} if {parts[0]} else {parts[2]})"
+        case "angle":
+            return f"round(8 * tc.atan2({parts[0]}, {parts[1]}))"
         case "cast":
             return f"{_operand(parts[0])}.to({_type(node.dtype)})"
         case "bitcast":
@@ -130,6 +136,8 @@ def _type(dtype: str) -> str:
 def number(node: d.Number) -> str:
     if node.dtype == "bool":
         return repr(bool(node.value))
+    if node.dtype == "number":
+        return repr(node.value) if node.value >= 0 else f"({node.value!r})"
     if node.dtype in ("f16", "bf16", "f32", "f64"):
         value = float(node.value)
         written = f"{'-' if value < 0 else ''}tc.inf" if math.isinf(value) else repr(value)

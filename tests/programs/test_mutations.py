@@ -35,9 +35,9 @@ def test_the_record_has_no_other_line() -> None:
     assert sorted(_RECORD) == sorted(map(str, _SHOWN))
 
 
-# Random programs have no products of warpgroups, no sub-byte types and no strided loops that start at a worker's
-# number: their bugs are planted in tests/passes/test_select_products.py, test_unpack.py, test_gather_words.py and
-# test_common_strides.py.
+# Random programs have no products of warpgroups and no sub-byte types, and few strided loops that start at a
+# worker's number: their bugs are planted in tests/passes/test_select_products.py, test_unpack.py,
+# test_gather_words.py and test_common_strides.py.
 _ELSEWHERE = {"await_products", "common_strides", "gather_words", "unpack"}
 
 

@@ -37,9 +37,11 @@ class Elementwise(Native):
         return result if result.dtype is boolean else self.convert(result, a.dtype)
 
     def fused(self, a: Value, b: Value, c: Value) -> Value:
-        if a.dtype not in _NARROW:
-            return super().fused(a, b, c)
-        # Exact products in f64; the sum is rounded to odd, so that the next rounding is the only one.
+        return self.fused_in_f64(a, b, c) if a.dtype in _NARROW else super().fused(a, b, c)
+
+    def fused_in_f64(self, a: Value, b: Value, c: Value) -> Value:
+        """a * b + c of at most 32 bits, by exact products; the sum is rounded to odd, so that the next rounding is
+        the only one."""
         x, y, z = (self.convert(value, f64) for value in (a, b, c))
         product = self.binary("*", x, y)
         total = self.binary("+", product, z)
@@ -49,23 +51,19 @@ class Elementwise(Native):
             self.binary("-", product, self.binary("-", total, of_z)),
             self.binary("-", z, of_z),
         )
-        return self.convert(self._to_odd(total, error), a.dtype)
+        return self.convert(self.to_odd(total, error), a.dtype)
 
-    def _to_odd(self, nearest: Value, error: Value) -> Value:
+    def to_odd(self, nearest: Value, error: Value) -> Value:
         """nearest + error rounded to odd, where `nearest` is that sum rounded to nearest."""
         integer = i64 if nearest.dtype is f64 else i32
         lanes = nearest.lanes
-        zero, one = constant(0, integer, lanes), constant(1, integer, lanes)
-        bits = self.bitcast(nearest, integer)
-        sign = self.bitcast(error, integer)
         size = self._intrinsic("fabs", error, error)
         inexact = self.binary(">", size, constant(0.0, nearest.dtype, lanes))
-        even = self.binary("==", self.binary("&", bits, one), zero)
-        same = self.binary(">=", self.binary("^", bits, sign), zero)
-        step = self.select(same, one, constant(-1, integer, lanes))
-        moved = self.binary("+", bits, step)
-        wrong = self._plain("and", inexact, even)
-        return self.bitcast(self.select(wrong, moved, bits), nearest.dtype)
+        bits = self.bitcast(nearest, integer)
+        signs = self.binary("^", bits, self.bitcast(error, integer))
+        nearer = self.binary(">>", signs, constant(integer.bits - 1, integer, lanes))  # -1: to zero
+        odd = self.binary("|", self.binary("+", bits, nearer), constant(1, integer, lanes))
+        return self.bitcast(self.select(inexact, odd, bits), nearest.dtype)
 
     # Conversions.
 
@@ -173,7 +171,7 @@ class Elementwise(Native):
                 return nearest
             back = self._cast("fpext", nearest, f64)
             error = self._cast("fptrunc", self.binary("-", value, back), f32)
-            value = self._to_odd(nearest, error)
+            value = self.to_odd(nearest, error)
         if dtype is f16:
             return self._cast("fptrunc", value, f16)
         if dtype is f32:

@@ -15,6 +15,7 @@ from importlib.resources import files
 import llvmlite.binding as llvm
 
 from taskc.backend.cpu.builder import WHOLE_LOOPS, type_of
+from taskc.backend.cpu.math.fused import in_parts
 from taskc.backend.cpu.processor import Processor
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import Tensor
@@ -56,7 +57,7 @@ def module_text(kernel: ir.Kernel, processor: Processor, parts: Sequence[str]) -
         "\n".join(line for line in part.splitlines() if not line.startswith("declare "))
         for part in parts
     ]
-    return "\n".join(
+    text = "\n".join(
         [
             head_text(processor),
             _SIGNALS,
@@ -71,6 +72,7 @@ def module_text(kernel: ir.Kernel, processor: Processor, parts: Sequence[str]) -
             "",
         ]
     )
+    return text if processor.has_fused else in_parts(text)
 
 
 def head_text(processor: Processor) -> str:

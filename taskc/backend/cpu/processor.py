@@ -81,6 +81,11 @@ class Processor:
         return 32 * self.lanes
 
     @property
+    def has_fused(self) -> bool:
+        """It has instructions for fused multiply-adds."""
+        return "fma" in self._has or self.triple.startswith(_ARM)
+
+    @property
     def register(self) -> str:
         """What inline assembly calls a vector register: any of them."""
         if self.triple.startswith(_ARM):

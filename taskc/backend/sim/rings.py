@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from taskc.analysis.phases import sent_by_bulk_copies
 from taskc.backend.sim.accesses import Accesses, Watch
 from taskc.backend.sim.expressions import Expressions
 from taskc.backend.sim.machine import Frame, Run, active_blocks
@@ -48,8 +49,11 @@ class Rings:
         self.run = run
         self.expressions = expressions
         self.ring_of = run.ring_of
+        self.sent_on: set[ir.Tensor] = set()
         for node in nodes:
-            if isinstance(node, ir.RingStep):
+            if isinstance(node, ir.Move):
+                self.sent_on |= sent_by_bulk_copies(node)
+            elif isinstance(node, ir.RingStep):
                 for tensor in node.ring.tensors:
                     self.ring_of[tensor] = node.ring
         accesses.watch = self.watch
@@ -64,6 +68,8 @@ class Rings:
 
     def step(self, node: ir.RingStep) -> Code:
         ring, operation = node.ring, node.operation
+        if operation not in _STEPS:  # steps are told apart by their numbers here
+            return Code(lambda frame: None)
         step = self.expressions.index(node.step)
         before, new, kind, verb, complaint = _STEPS[operation]
 
@@ -99,13 +105,15 @@ class Rings:
         if ring is None or not self.run.by_phases:
             return None
         size = int(np.prod(self.run.shapes[tensor][1:], dtype=np.int64))
+        # Who sends a slot on writes over what he has read there.
+        also_writable = READY if tensor in self.sent_on else ACQUIRED
 
         def watch(frame: Frame, memory: Memory, at: Any, illegal: Any, is_write: bool) -> None:
             state = self.state(frame, ring)
             slot: Array = (at - memory.rows) // size
             slot = np.broadcast_to(slot, np.broadcast_shapes(slot.shape, (frame.count, 1)))
             now = state.state[frame.block_row, slot]
-            wrong = now != (ACQUIRED if is_write else READY)
+            wrong = (now != ACQUIRED) & (now != also_writable) if is_write else now != READY
             if not wrong.any():
                 return
             if illegal is not None:

@@ -227,6 +227,8 @@ class Synchronization:
                         order.acquire(0, frame.worker_row, counted.arrived(order, number))
                     else:
                         order.acquire(0, frame.worker_row, counted.filled[number][1])
+                case "enter" | "leave":
+                    pass  # steps are told apart by their numbers here
                 case _:
                     if between_roles:
                         counted.arrive(counted.released, number, frame)

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from math import ceil
 
+import numpy as np
+
 from taskc import CompileError, DType, Machine, Mapping, repeat, spatial
 from taskc.kernels.attention.problem import Problem
 from taskc.kernels.machine_facts import GPU, PROCESSOR
@@ -82,6 +84,8 @@ class Plan:
     specialize  a producer warpgroup loads them, and a step's powers are found while those of the step before
             are multiplied by their values
     part    keys, a multiple of a step's, that blocks of their own go through; 0: all
+    turns   heads that take turns, from their last tiles of queries to their first, in a causal attention whose
+            producer runs on from one tile of a block to the next; 0: each tile is a block
     """
 
     warps: int
@@ -90,18 +94,22 @@ class Plan:
     stages: int
     specialize: bool = False
     part: int = 0
+    turns: int = 0
 
     def cost(self, problem: Problem, machine: Machine) -> float:
-        """It takes as long as each block reads keys and values for its queries."""
+        """It takes as long as each block reads keys and values for its queries, and waits for others to end."""
         tall = fragment_of(problem, machine).shape[0]
         blocks = ceil(_tile_rows(problem) / (self.warps * self.rows * tall))
         keys = problem.keys if isinstance(problem.keys, int) else _USUAL
         read = blocks * max(1, keys) * sum(padded(problem)) * problem.dtype.nbytes
-        return read / (machine.threads * GPU.operand_bytes_per_cycle * GPU.cycles_per_second)
+        seconds = read / (machine.threads * GPU.operand_bytes_per_cycle * GPU.cycles_per_second)
+        return seconds * _waiting(problem, self, machine)
 
     def variations(self, problem: Problem, machine: Machine) -> Iterator[Plan]:
         for stages in range(self.stages, 1, -1):
             yield replace(self, stages=stages)
+        if self.specialize:
+            yield from _in_turns(problem, replace(self, turns=0), machine)
         if self.part:
             for part in (0, self.part // (2 * self.keys) * self.keys, 2 * self.part):
                 yield replace(self, part=part)
@@ -153,7 +161,8 @@ def _plans(problem: Problem, machine: Machine) -> list[Plan]:
             for warps, step in ((12, 128), (12, 112), (8, 128), (8, 64))
             if warps == 8 or _fill_three(problem, tall)
         ]
-        plans = [plan for plan in specialized if _pays(problem, plan)] + plans
+        paying = [plan for plan in specialized if _pays(problem, plan)]
+        plans = [p for plan in paying for p in (plan, *_in_turns(problem, plan, machine))] + plans
     fitting = []
     for plan in plans:
         nbytes = _bytes(problem, plan, tall)
@@ -241,6 +250,45 @@ def _pays(problem: Problem, plan: Plan) -> bool:
     if plan.warps > 8:  # a third warpgroup leaves each fewer
         most -= GPU.attention_registers_for_third
     return is_long and deep // 2 + plan.keys * 3 // 4 <= most
+
+
+def _in_turns(problem: Problem, plan: Plan, machine: Machine) -> list[Plan]:
+    """The plan by persistent blocks, with as many heads in turn as leave blocks the least to wait for."""
+    order = order_of(problem, machine)
+    if order is None:
+        return []
+    most = order[1]
+    counts = range(max(1, most // 2), most + 1)
+    plans = [replace(plan, turns=turns) for turns in counts]
+    return [min(plans, key=lambda plan: _waiting(problem, plan, machine))]
+
+
+def _waiting(problem: Problem, plan: Plan, machine: Machine) -> float:
+    """How much longer a causal attention takes than the steps of its tiles, evenly dealt out.
+
+    Persistent blocks get their tiles in turn, whatever these take. Another block is for whichever tile is next,
+    when one has ended, and begins by waiting for its first keys.
+    """
+    heads, queries, keys = problem.batches, problem.length, problem.keys
+    order = order_of(problem, machine)
+    if order is None:
+        return 1.0
+    if not (isinstance(heads, int) and isinstance(queries, int) and isinstance(keys, int)):
+        return 2.0 if plan.turns else 1.0  # nobody knows how many tiles there are
+    assert isinstance(problem.offset, int)
+    height, heads = plan.warps * plan.rows * 16, heads * problem.heads
+    last = np.minimum(queries, np.arange(0, queries, height)[::-1] + height) + problem.offset
+    steps = np.clip(last, 0, keys) // -plan.keys * -1 + 1
+    ideal = heads * steps.sum() / machine.threads
+    if not plan.turns:
+        step = height * plan.keys * sum(padded(problem)) * problem.dtype.nbytes
+        first = GPU.first_keys_cycles * GPU.byte_products_per_cycle / step
+        return float(max(ideal + first * heads * len(steps) / machine.threads, steps.max()) / ideal)
+    groups = [min(plan.turns, heads - first) for first in range(0, heads, plan.turns)]
+    dealt = np.concatenate([np.repeat(steps, count) for count in groups])
+    rounds = -(-len(dealt) // machine.threads)
+    padded_up = np.pad(dealt, (0, rounds * machine.threads - len(dealt)))
+    return float(padded_up.reshape(rounds, -1).sum(0).max() / ideal)
 
 
 def _part(problem: Problem, plan: Plan, height: int, machine: Machine, nbytes: int) -> int:

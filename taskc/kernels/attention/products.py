@@ -16,8 +16,10 @@ def products(problem: Problem, plan: Plan, machine: Machine) -> tc.KernelDefinit
     tile = tile_of(problem, plan, machine)
     heads, height, deep, place = tile.heads, tile.height, tile.deep, tile.place
     order = order_of(problem, machine)
-    # Where all tiles have as many steps, the producer loads the next one's first during this one's last.
-    is_steady = plan.specialize and problem.offset is None
+    if order is not None and plan.turns:
+        order = (order[0], plan.turns)
+    # The producer of persistent blocks loads the next tile's first keys during this one's last steps.
+    is_persistent = plan.specialize and (problem.offset is None or plan.turns > 0)
     lines = auto_map((height, deep), workers=tile.workers, vector=8 // dtype.nbytes)
 
     @tc.function
@@ -40,12 +42,15 @@ def products(problem: Problem, plan: Plan, machine: Machine) -> tc.KernelDefinit
     def blocks(q: Any, k: Any, v: Any, mask: Any, y: Any) -> Any:
         if order is None:
             for batch, head, row in tc.tiles(
-                (problem.batches, heads, tile.count), by=(1, 1, height), persistent=is_steady
+                (problem.batches, heads, tile.count), by=(1, 1, height), persistent=is_persistent
             ):
                 block(q, k, v, mask, y, batch, head, row)
         else:
             for pair, row in tc.tiles(
-                (problem.batches * heads, tile.count), by=(1, height), order=order
+                (problem.batches * heads, tile.count),
+                by=(1, height),
+                order=order,
+                persistent=is_persistent,
             ):
                 block(q, k, v, mask, y, pair // heads, pair % heads, row)
 

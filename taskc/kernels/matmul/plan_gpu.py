@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import product
-from math import ceil
+from math import ceil, prod
 
 from taskc import DType, Machine, Mapping, repeat, replicate, spatial
 from taskc.ir.target import WarpgroupInstruction
@@ -31,6 +31,7 @@ class Tiling:
     specialize   a producer loads, from one tile of a block to the next (warp specialization, persistent blocks)
     cluster neighbouring blocks that load for each other what is the same for them; its extents have to divide
             the numbers of tiles
+    consumers  of tiles in turn, each `own.workers`: while one multiplies, another one stores (ping-pong)
     swap_ab  `own` is of c.T = b.T @ a.T, whose columns are the few rows of a: what an instruction has most of
             are rows
     """
@@ -43,6 +44,7 @@ class Tiling:
     specialize: bool = False
     cluster: tuple[int, int] = (1, 1)
     swap_ab: bool = False
+    consumers: int = 1
 
     @property
     def block(self) -> tuple[int, int]:
@@ -73,10 +75,20 @@ class Tiling:
         step = max(tall * wide / (rate * share), (tall + wide) * size / GPU.operand_bytes_per_cycle)
         moved = 2 * parts * _size(problem.m) * _size(problem.n) * problem.total.nbytes
         carried = moved / (machine.threads * GPU.part_bytes_per_cycle)
-        cycles = ceil(waves) * steps * step
+        epilogue = self._epilogue(problem, machine)
+        # A consumer's products take turns with the others', beside which it stores.
+        tile = max(steps * step, (steps * step + epilogue) / self.consumers)
+        cycles = ceil(waves) * tile + (epilogue if self.consumers > 1 else 0)
         return (
             cycles + (carried + GPU.next_kernel_cycles if parts > 1 else 0)
         ) / GPU.cycles_per_second
+
+    def _epilogue(self, problem: Problem, machine: Machine) -> float:
+        """Cycles of a tile in which nobody multiplies: where warpgroups can, blocks have a multiprocessor each."""
+        if self.parts > 1 or not _warpgroups(problem.multiplied, machine):
+            return 0
+        moved = prod(self.own.shape) * problem.result.nbytes * (2 if problem.residual else 1)
+        return GPU.epilogue_cycles + moved / GPU.part_bytes_per_cycle
 
     def _share(self, problem: Problem, machine: Machine) -> float:
         """The share of the peak that is reached."""
@@ -84,6 +96,9 @@ class Tiling:
             return GPU.transposed_share
         types = problem.multiplied
         asynchronous = _warpgroups(types, machine)
+        if self.consumers > 1:
+            shape = self.own.shape  # shared memory is read as by two warpgroups of one tile
+            return max(s for own, s in asynchronous.items() if own.shape == shape)
         if self.own in asynchronous:
             return asynchronous[self.own] * (1 if self.specialize else GPU.share_without_producer)
         return _warps(types, machine, problem.transpose_b).get(self.own, UNMEASURED_SHARE)
@@ -143,16 +158,19 @@ def candidate_tilings(problem: Problem, machine: Machine) -> Iterator[Tiling]:
             # No part of what is gathered has more steps than another.
             is_even = problem.gathered is None or k % (parts * tiling.depth) == 0
             if parts == 1 or (is_even and tiling.tiles(problem) < machine.threads):
-                yield _in_clusters(replace(tiling, parts=parts), problem.m)
+                yield _in_clusters(replace(tiling, parts=parts), problem)
 
 
-def _in_clusters(tiling: Tiling, m: Extent) -> Tiling:
+def _in_clusters(tiling: Tiling, problem: Problem) -> Tiling:
     """Blocks one below the other load b's part for each other, where none is left without a neighbour.
 
     With the largest tiles a step's operands come about as fast as they are multiplied; with others, or of
-    parts of k, blocks are few or wait for something else.
+    parts of k, blocks are few or wait for something else. Consumers in turn, whose tiles are square, load more;
+    beside a residual they have no registers left for it (two addresses are spilled).
     """
+    m = problem.m
     is_largest = tiling.own.workers == 256 and tiling.own.shape[1] == max(GPU.warpgroup_tiles)[0]
+    is_largest |= tiling.consumers > 1 and not problem.residual
     if not (tiling.specialize and is_largest and tiling.parts == 1) or not isinstance(m, int):
         return tiling
     return replace(tiling, cluster=(1 if ceil(m / tiling.block[0]) % 2 else 2, 1))
@@ -168,25 +186,29 @@ def _asynchronous(problem: Problem, machine: Machine) -> Iterator[Tiling]:
     depth = GPU.swizzle_bytes // size
     specialize = problem.gathered is None or problem.gathered.in_bulk
 
-    def tiling(fragment: Mapping, count: int, *, swap_ab: bool = False) -> Tiling:
-        own = spatial(count, 1) * fragment
-        results = 2 * own.shape[0] * GPU.swizzle_bytes + 1024
+    def tiling(own: Mapping, *, swap_ab: bool = False, consumers: int = 1) -> Tiling:
+        results = 2 * consumers * own.shape[0] * GPU.swizzle_bytes + 1024
         stages = (machine.fast_memory - results) // (depth * sum(own.shape) * size)
         return Tiling(
-            own, depth, min(_STAGES_OF_PRODUCER, stages), specialize=specialize, swap_ab=swap_ab
-        )
+            own, depth, min(_STAGES_OF_PRODUCER, stages), specialize=specialize, swap_ab=swap_ab,
+            consumers=consumers,
+        )  # fmt: skip
 
     along_k = problem.transpose_b and not problem.transpose_a
     left, right, total = problem.multiplied
     unswapped = _fragments((left, right, total), machine, along_k=along_k)
     for columns, count in GPU.warpgroup_tiles:
         if columns in unswapped:
-            yield tiling(unswapped[columns], count)
+            yield tiling(spatial(count, 1) * unswapped[columns])
     swapped = _fragments((right, left, total), machine, along_k=along_k) if specialize else {}
     wide_enough = [columns for columns in swapped if _size(m) <= columns <= _MOST_SWAPPED]
     if wide_enough:
         for count in (2, 1):
-            yield tiling(swapped[min(wide_enough)], count, swap_ab=True)
+            yield tiling(spatial(count, 1) * swapped[min(wide_enough)], swap_ab=True)
+    is_plain = problem.gathered is None and _size(k) >= GPU.least_steps_in_turn * depth
+    for columns, count in GPU.tiles_in_turn if is_plain else ():
+        if columns in unswapped:
+            yield tiling(repeat(count, 1) * unswapped[columns], consumers=2)
 
 
 def _by_warps(problem: Problem, machine: Machine) -> Iterator[Tiling]:

@@ -117,7 +117,13 @@ def _summed(problem: Problem, plan: Tiling) -> Function:
     @tc.function
     def summed(a: Any, b: Any, row: Any, col: Any, first: Any, steps: Any) -> Any:
         acc = tc.tile(problem.total, plan.own, 0)
-        for p in tc.pipeline(steps, by=plan.depth, stages=plan.stages, specialize=plan.specialize):
+        for p in tc.pipeline(
+            steps,
+            by=plan.depth,
+            stages=plan.stages,
+            specialize=plan.specialize,
+            consumers=plan.consumers,
+        ):
             if plan.swap_ab:
                 multiply(acc, b, a, col, row, first + p)
             else:

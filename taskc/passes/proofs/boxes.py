@@ -308,8 +308,8 @@ class _Store:
         terms = [dict(form.terms) for form in forms]
         for position, variable, start, stop, step in reversed(list(self._variables())):
             users = [d for d in range(len(forms)) if variable in terms[d]]
-            first, last = self.enumerator.index(start), self.enumerator.index(stop)
-            if first is None or last is None or not (first.is_uniform and last.is_uniform):
+            first, last = map(_one_value, map(self.enumerator.index, (start, stop)))
+            if first is None or last is None:
                 self._unknown(f"the range of `{variable.name}` differs between workers")
             span = last.plus(first, -1)
             count = None if span.terms else max(0, -(-span.base // step))
@@ -473,6 +473,13 @@ class _Store:
         if known.nonpositive(known.affine(end) - high):
             return max(offset, 0), None
         return max(offset, 0), high
+
+
+def _one_value(index: Index | None) -> Index | None:
+    """The index, where all workers have one value of it, if only since they are one worker."""
+    if index is None or index.is_uniform:
+        return index
+    return Index(index.terms, int(index.base.item())) if np.size(index.base) == 1 else None
 
 
 def _ranges(frame: Frame) -> Iterator[tuple[Variable, Expression, Expression, int]]:

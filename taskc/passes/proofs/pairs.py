@@ -76,6 +76,8 @@ def _different(
 ) -> bool:
     """The indices in dimension d differ where all others are equal."""
     for condition in case:
+        if facts.prove(condition) is False:
+            return True  # conditions of the two accesses exclude this case
         facts = facts.assume(condition, lasting=False)
     for other, (own, its) in enumerate(pairs):
         if other != d:

@@ -43,9 +43,28 @@ const int STACK = 1 << 17, WINDOW = 1 << 18, RESERVED = 1024, MOST_BLOCKS = 16, 
 struct Memory { alignas(1024) u8 seen[WINDOW], asynchronous[WINDOW]; };
 static Memory memory[MOST_BLOCKS];
 
-// Who stored what is found by looking for differences where a thread begins to wait, and at its fences.
-struct Stores { alignas(8) u8 known[WINDOW]; u32 by[WINDOW]; };  // by: 1 + the thread whose fence is missing
+// Who stored what is found where a thread begins to wait, and at its fences: by what differs of the lines into which
+// somebody has stored. (g++ calls `stored` before each store: -fsanitize=kernel-address.)
+const int LINE = 64;
+struct Stores {
+    alignas(8) u8 known[WINDOW];
+    u32 by[WINDOW];                                // 1 + the thread whose fence is missing
+    bool is_listed[WINDOW / LINE];
+};
 static Stores stores[MOST_BLOCKS];
+static std::vector<u32> listed;                    // lines of all blocks
+
+#define UNWATCHED __attribute__((no_sanitize_address))
+UNWATCHED static void stored(const void* place, size_t bytes) {
+    const size_t offset = (size_t)((const u8*)place - (const u8*)memory);
+    if (offset >= sizeof(memory) || offset % sizeof(Memory) >= WINDOW) return;
+    const u32 of = (u32)(offset / sizeof(Memory)), first = (u32)(offset % sizeof(Memory)) / LINE;
+    for (u32 line = first; line <= (offset % sizeof(Memory) + bytes - 1) / LINE && line < WINDOW / LINE; ++line) {
+        if (stores[of].is_listed[line]) continue;
+        stores[of].is_listed[line] = true;
+        listed.push_back(of << 24 | line);
+    }
+}
 
 struct Meeting { int come = 0; u32 turn = 0; const void* what = nullptr; };
 
@@ -90,7 +109,6 @@ static long progress;
 static bool asked_time, is_late;                 // whether a wait is watched, and is in vain
 static u32 number, state;
 static bool is_fenced;
-static bool are_mapped;                            // some thread has a pointer into another block of its cluster
 static void (*body)(void**);
 static void** arguments;
 static const char* wrong;
@@ -114,24 +132,22 @@ __attribute__((noinline)) static void change(void** from, void** to) {
     if (!__builtin_setjmp(from)) leap(to);
 }
 static int used() { return std::min(RESERVED + shared_bytes + GUARD, (int)WINDOW); }
-// The thread that runs has stored what isn't as it was, in any block that it can reach. Others' fences don't concern it.
+// The thread that runs has stored what isn't as it was. Others' fences don't concern it.
 static void note_stores() {
-    if (!is_fenced) return;
-    for (int r = 0; r < (int)blocks.size(); ++r) {
-        if (r != rank() && !are_mapped) continue;
-        u8 *now = memory[r].seen, *then = stores[r].known;
-        if (!memcmp(now, then, used())) continue;
-        for (int at = 0; at < used(); at += 8) {
-            if (!memcmp(now + at, then + at, 8)) continue;
-            for (int i = at; i < at + 8; ++i) {
-                if (now[i] == then[i]) continue;
-                then[i] = now[i];
-                if (stores[r].by[i] == (u32)current + 1) continue;
-                stores[r].by[i] = (u32)current + 1;
-                fiber().unfenced.push_back((u32)r << 24 | (u32)i);
-            }
+    for (u32 each : listed) {
+        const u32 of = each >> 24, line = each & 0xffffff;
+        const u8* now = memory[of].seen;
+        u8* then = stores[of].known;
+        stores[of].is_listed[line] = false;
+        for (u32 i = line * LINE; is_fenced && i < (line + 1) * LINE; ++i) {
+            if (now[i] == then[i]) continue;
+            then[i] = now[i];
+            if (stores[of].by[i] == (u32)current + 1) continue;
+            stores[of].by[i] = (u32)current + 1;
+            fiber().unfenced.push_back(of << 24 | i);
         }
     }
+    listed.clear();
 }
 static void fence_stores() {
     note_stores();
@@ -290,8 +306,9 @@ static int run(void (*kernel)(void**), void** given, i64 grid, int of_block, int
     if (!code) {
         body = kernel, arguments = given, threads = of_block, shared_bytes = bytes;
         number = run_number, state = run_number * 747796405u + 1;
+        is_fenced = false, note_stores();          // of a run that was broken off
         is_fenced = number < 3 ? number != 2 : chance() & 1;
-        are_mapped = asked_time = is_late = false;
+        asked_time = is_late = false;
         require(cluster <= MOST_BLOCKS, "these are more blocks than can run together here");
         gridDim.x = (u32)grid;
         stacks.assign((size_t)STACK * threads * cluster, (char)0xcd);
@@ -325,6 +342,15 @@ static int run(void (*kernel)(void**), void** given, i64 grid, int of_block, int
 }
 
 }  // namespace host
+
+#define CALLED_BEFORE_STORES_OF(n) \
+    extern "C" UNWATCHED void __asan_store##n##_noabort(void* place) { host::stored(place, n); }
+CALLED_BEFORE_STORES_OF(1) CALLED_BEFORE_STORES_OF(2) CALLED_BEFORE_STORES_OF(4) CALLED_BEFORE_STORES_OF(8)
+CALLED_BEFORE_STORES_OF(16)
+extern "C" UNWATCHED void __asan_storeN_noabort(void* place, size_t bytes) { host::stored(place, bytes); }
+extern "C" void __asan_handle_no_return() {}
+extern "C" void __asan_before_dynamic_init(const void*) {}
+extern "C" void __asan_after_dynamic_init() {}
 
 // What the CUDA compiler has built in.
 

@@ -240,7 +240,6 @@ static void mapa_shared_cluster_u32(u32& to, u32 address, u32 rank) {
 }
 static void mapa_u64(u64& to, u64 place, u32 rank) {
     host::require(rank < host::blocks.size(), "there is no block of this rank in the cluster");
-    host::are_mapped = true;
     to = place + (i64)((int)rank - host::rank()) * (i64)sizeof(host::Memory);
 }
 

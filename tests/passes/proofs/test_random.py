@@ -33,7 +33,7 @@ INDICES = (
 GUARDS = ("row + i < {n}", "i < 4", "i % 2 == p", "p == 0", "row + p * 8 + i < {n}", "i >= 2")
 ACCIDENTS = {22, 55, 67, 91, 113, 125, 127, 149, 164, 165, 190, 198, 201, 205, 206, 229, 269, 281, 284, 298,
              304, 366, 382}  # fmt: skip
-RACES_BY_ACCIDENT = {136, 247}
+RACES_BY_ACCIDENT = {247}
 FACTS = ("True", "i != 3", "row < 8")
 
 

@@ -46,7 +46,7 @@ def gelu(x: Term) -> Term:
     lost = _lost_in_pieces(abs(x).clamped(high=end))
     # A zero keeps its sign: -0 minus 0 is -0.
     usual = x.clamped(low=-0.0) - lost
-    (result,) = where_rare(x < -end, "gelu", lambda x: (_gelu(x),), x, (usual,))
+    (result,) = where_rare(x < -end, "gelu", lambda x: (_gelu(x),), (x,), (usual,))
     return result
 
 

@@ -15,26 +15,28 @@ Terms = tuple[Term, ...]
 
 
 def where_rare(
-    condition: Term, name: str, compute: Callable[[Term], Terms], x: Term, usual: Terms
+    condition: Term, name: str, compute: Callable[..., Terms], operands: Terms, usual: Terms
 ) -> Terms:
-    """`compute` of x where a condition holds, else `usual`.
+    """`compute` of the operands where a condition holds, else `usual`.
 
     The function has a name, and is written once a module: inline, it would be most of an unrolled loop.
     Operands pass through memory.
     """
-    elementwise, builder = x.elementwise, x.elementwise.builder
+    elementwise, x = operands[0].elementwise, operands[0]
+    builder = elementwise.builder
     function = f"{name}.{x.dtype}.{x.value.lanes}"
     if function not in builder.declared:
-        builder.declared[function] = _definition(function, compute, x, builder)
+        builder.declared[function] = _definition(function, compute, operands, builder)
     start, rare, end = builder.block, builder.label("rare"), builder.label("end")
     builder.branch(elementwise.any(condition.value), rare, end)
     builder.start(rare)
-    places = [builder.allocate(term.value.type, "rare") for term in (x, *usual)]
-    builder.emit(f"store {x.value.typed}, ptr {places[0]}")
+    places = [builder.allocate(term.value.type, "rare") for term in (*operands, *usual)]
+    for term, place in zip(operands, places, strict=False):
+        builder.emit(f"store {term.value.typed}, ptr {place}")
     builder.emit(f"call void @{function}({', '.join(f'ptr {place}' for place in places)})")
     with builder.nested():
         chosen = []
-        for term, place in zip(usual, places[1:], strict=True):
+        for term, place in zip(usual, places[len(operands) :], strict=True):
             found = builder.impure(f"load {term.value.type}, ptr {place}")
             chosen.append(
                 condition.select(
@@ -51,16 +53,27 @@ def where_rare(
     return tuple(joined)
 
 
-def _definition(function: str, compute: Callable[[Term], Terms], x: Term, around: Builder) -> str:
+def _definition(
+    function: str, compute: Callable[..., Terms], operands: Terms, around: Builder
+) -> str:
     builder = Builder(declared=around.declared)
-    value = builder.impure(f"load {x.value.type}, ptr %x")
-    results = compute(Term(Elementwise(builder), Value(value, x.dtype, x.value.lanes)))
+    loaded = [
+        builder.impure(f"load {term.value.type}, ptr %x{number}")
+        for number, term in enumerate(operands)
+    ]
+    results = compute(
+        *(
+            Term(Elementwise(builder), replace(term.value, text=text, number=None))
+            for term, text in zip(operands, loaded, strict=True)
+        )
+    )
     for number, result in enumerate(results):
         builder.emit(f"store {result.value.typed}, ptr %r{number}")
-    places = ", ".join(f"ptr noalias %r{number}" for number in range(len(results)))
+    places = [f"ptr noalias %x{number}" for number in range(len(operands))]
+    places += [f"ptr noalias %r{number}" for number in range(len(results))]
     return "\n".join(
         [
-            f"define internal void @{function}(ptr noalias %x, {places}) noinline cold nounwind {{",
+            f"define internal void @{function}({', '.join(places)}) noinline cold nounwind {{",
             *builder.lines,
             "  ret void",
             "}",

@@ -78,7 +78,7 @@ def _reduced(x: Term) -> Terms:
     left = exact - near - product - n.fused(second, -product)
     low = n.fused(-third, near - r + left)
     usual = shifted.bits(), r, low
-    return where_rare(x >= _LARGE[dtype], "large_angle", _reduced_if_large, x, usual)
+    return where_rare(x >= _LARGE[dtype], "large_angle", _reduced_if_large, (x,), usual)
 
 
 def _reduced_if_large(x: Term) -> Terms:
