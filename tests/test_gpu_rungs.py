@@ -26,9 +26,7 @@ from tests.test_gpu_benchmark import ROOT, child, parts, record, said
 
 __all__ = ["parts", "record", "start"]  # fixtures
 
-NUMBERS = (
-    "1 2 3 3a 4 4a 4b 4c 5 5a 5b 6 7 7a 8 8a 8b 8c 9 10 10a 11 12a 12b 12c 12d 12e 13 14 14a 14b".split()
-)
+NUMBERS = "1 2 3 3a 4 4a 4b 4c 5 5a 5b 6 7 7a 8 8a 8b 8c 9 10 10a 11 12a 12b 12c 12d 12e 13 14 14a 14b".split()
 FROM_9 = NUMBERS[NUMBERS.index("9") :]
 USES = [one for one in NUMBERS if one not in ("1", "2", "3", "3a", "4a", "4c", "8c", "10a")]
 
