@@ -171,8 +171,8 @@ def test_narrower_vectors(form: str, lanes: int, order: str) -> None:
 
 def test_wide_windows_are_loops() -> None:
     """One of 10,000 pixels took a minute to make."""
-    lengths = [len(str(max_pool(1, 1, 900, 16, size=(1, n), stride=1).ir)) for n in (100, 800)]
-    assert abs(lengths[0] - lengths[1]) < 100
+    lengths = [len(str(max_pool(1, 1, 900, 16, size=(1, n), stride=1).ir)) for n in (100, 804)]
+    assert lengths[1] < 1.2 * lengths[0]
 
 
 @pytest.mark.each_value
