@@ -4,7 +4,8 @@
 
 The expression reads what the template made, or makes what it reads, along axes that seldom suit vectors: ragged and
 prime extents, broadcast operands, other shapes of the same elements, axes in another order. "Ours" is the program
-as it is fused, the peer the same one with `fuse=False`: below 0.95 a pair is slower fused than its parts.
+as it is fused, the peer the same one with `fuse=False`: below 0.95 a pair is slower fused than its parts. A pair below
+0.97 is measured again for five times as long, and that is its row: of many short measurements some are unlucky.
 """
 
 from __future__ import annotations
@@ -268,15 +269,15 @@ def measured(numbers: Iterator[int], budget: float) -> Iterator[Row]:
         name, program, shapes = pair(number)
         rng = np.random.default_rng(number)
         arrays = [rng.random(shape, np.float32) for shape in shapes]
-        calls: list[Callable[[], Any]] = []
-        for fuse in (True, False):
-            called = program(fuse)
-            y = called(*arrays)
-            calls.append(partial(called, *arrays, out=y))
-            if fuse:
-                expected = y
-        np.testing.assert_allclose(y, expected, rtol=1e-4, atol=1e-4)
-        yield Row.paired("fusion", name, 1, "apart", pairs(*calls, probe, budget=budget, least=9))
+        fused, apart = program(True), program(False)
+        y = fused(*arrays)
+        np.testing.assert_allclose(y, apart(*arrays), rtol=1e-4, atol=1e-4)
+        # Both write to the same memory: where that lies makes a difference of up to 10%.
+        calls = [partial(called, *arrays, out=y) for called in (fused, apart)]
+        found = pairs(*calls, probe, budget=budget, least=9)
+        if found.ratio < 0.97:
+            found = pairs(*calls, probe, budget=5 * budget, least=45)
+        yield Row.paired("fusion", name, 1, "apart", found)
 
 
 def main() -> None:

@@ -131,6 +131,7 @@ def _attention(
         name, partial(kernels.attention, causal, **changes), partial(kernels.attention_reference, causal),
         kernels.of_attention, checks, sizes, sizes[:1], peer=partial(kernels.torch_attention, causal),
         work=partial(kernels.attention_work, causal), dtype=bf16, is_bound_by_memory=is_decoding, ladder=ladder,
+        target="sm_90a" if changes else "",
     )  # fmt: skip
 
 
@@ -227,8 +228,16 @@ FAMILIES: tuple[Family, ...] = (
         "attention bf16, causal", True, ATTENTION_CHECKS, ((4, 16, 16, 4096, 4096, 128),), ((1, 2, 1, 520, 520, 64),)
     ),
     _attention(
+        "attention bf16, at one time", False, ATTENTION_CHECKS[:1], ((4, 16, 16, 4096, 4096, 128),),
+        ((1, 2, 1, 512, 520, 128),), alternate=False,
+    ),
+    _attention(
+        "attention bf16, causal, at one time", True, ATTENTION_CHECKS[:1], ((4, 16, 16, 4096, 4096, 128),),
+        ((1, 2, 1, 520, 520, 64),), alternate=False,
+    ),
+    _attention(
         "attention bf16, causal, persistent", True, ((1, 67, 67, 520, 520, 64),), ((4, 16, 16, 4096, 4096, 128),),
-        ((1, 67, 67, 520, 520, 64),), turns=11,
+        ((1, 67, 67, 520, 520, 64),), turns=11, alternate=True,
     ),
     _attention(
         "attention bf16, decoding", False, ((2, 8, 2, 1, 300, 128), (1, 4, 4, 1, 64, 64)),

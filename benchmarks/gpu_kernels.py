@@ -109,7 +109,7 @@ def attention(
     features: int,
     **changes: Any,
 ) -> Any:
-    """By the plan that `choose` takes with these changes, if there are any."""
+    """By the plan that `choose` takes; or by the first with a producer, if there is one, with these changes."""
     problem = library(
         "attention.problem", "problem_of", batches, heads, length, keys, features,
         kv_heads=groups, value_features=None, causal=causal, offset=None, mask=None, scale=None, dtype=bf16,
@@ -117,8 +117,8 @@ def attention(
     plan = None
     if changes:
         plans = library("attention.plan", "candidates", problem, machine)
-        producing = next(plan for plan in plans if plan.specialize and not plan.turns)
-        plan = replace(producing, **changes)
+        producing = next((plan for plan in plans if plan.specialize and not plan.turns), None)
+        plan = producing and replace(producing, **changes)
     return library("attention", "build", problem, plan, machine)
 
 
@@ -127,7 +127,8 @@ def attention_reference(causal: bool, q: Any, k: Any, v: Any) -> Any:
     scores = q @ k.swapaxes(-1, -2) / sqrt(q.shape[-1])
     if causal:
         rows, columns = np.indices(scores.shape[-2:])
-        scores = np.where(columns <= rows, scores, -np.inf)
+        last = rows + scores.shape[-1] - scores.shape[-2]  # the last query sees all keys
+        scores = np.where(columns <= last, scores, -np.inf)
     return softmax_reference(scores) @ v
 
 

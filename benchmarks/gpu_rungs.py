@@ -42,6 +42,7 @@ FEATURES = {
     "setmaxnreg": r"\bsetmaxnreg\(",
     "stmatrix": r"\bstmatrix\.",
     "persistent": r"\bin range\(block, ",
+    "turns of warpgroups": r"\bbarrier\.arrive\(",
     "cluster": r"\bcluster=[2-8]\b",
     "multicast": r"\btma\.load\.multicast\(",
     "residual by TMA": r"\btma\.load\(&\w+_out\[",
@@ -129,13 +130,16 @@ LADDER = (
         "4a", "scans, reductions, pooling, depthwise, 8 bits", ("4",),
         _checks("scan", "reduction", "max_pool", "depthwise conv2d", "quantized matmul"),
     ),
-    Rung("4b", "look-back over 100,000 blocks", ("4",), _checks("look-back"), ("shuffle",)),
+    Rung(
+        "4b", "look-back over 100,000 blocks", ("4",), (*_checks("look-back"), Step("scan", (1, 50_000))), ("shuffle",)
+    ),
     Rung("4c", "four bits, a small ONNX model", ("4",), _kinds("four bits", "ONNX")),
     Rung(
         "5", "mma.sync", ("4",), _checks(*_types("mma.sync")),
         ("cp.async", *_types("mma.sync")), ("wgmma", "mbarrier"),
     ),
     Rung("5a", "each move of matrices", ("5",), _singles("move"), ("ldmatrix", "stmatrix"), ("mbarrier",)),
+    Rung("5b", "gelu behind a product, W4A16", ("5",), _checks("matmul bf16, bias and gelu", "W4A16"), ("mma.sync",)),
     Rung("6", "a cooperative launch", ("2",), _checks("sum in one launch"), ("barrier of the grid",)),
     Rung(
         "7", "wgmma, by ordinary copies", ("4",), _checks(*_types("wgmma")),
@@ -194,15 +198,21 @@ LADDER = (
         ("im2col", "TMA load", "TMA store", "wgmma f16", "producer", "setmaxnreg"), (), REPEATS,
     ),
     Rung(
-        "14", "attention with a producer", ("10",), (_ladder("attention bf16"), _ladder("attention bf16, causal")),
-        (*_BY_TMA, "setmaxnreg", "stmatrix", "shuffle", RAGGED), (), REPEATS,
+        "14", "attention with a producer", ("10",),
+        (_ladder("attention bf16, at one time"), _ladder("attention bf16, causal, at one time")),
+        (*_BY_TMA, "setmaxnreg", "stmatrix", "shuffle", RAGGED), ("turns of warpgroups",), REPEATS,
     ),
     Rung(
-        "14a", "tiles of different lengths in turn", ("11", "14"), (_ladder("attention bf16, causal, persistent"),),
-        (*_BY_TMA, "setmaxnreg", "stmatrix", "shuffle", "persistent", RAGGED), ("cluster",), REPEATS,
+        "14a", "warpgroups by turns", ("14",), (_ladder("attention bf16"), _ladder("attention bf16, causal")),
+        (*_BY_TMA, "setmaxnreg", "stmatrix", "shuffle", "turns of warpgroups", RAGGED), ("persistent",), REPEATS,
+    ),
+    Rung(
+        "14b", "tiles of different lengths", ("11", "14a"), (_ladder("attention bf16, causal, persistent"),),
+        (*_BY_TMA, "setmaxnreg", "stmatrix", "shuffle", "turns of warpgroups", "persistent", RAGGED), ("cluster",),
+        REPEATS,
     ),
 )  # fmt: skip
-WATCHED = ("9", "10", "11", "12a", "12b", "12c", "12d", "12e", "13", "14", "14a")
+WATCHED = ("9", "10", "11", "12a", "12b", "12c", "12d", "12e", "13", "14", "14a", "14b")
 TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")
 SANITIZED = tuple(
     [

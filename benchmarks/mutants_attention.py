@@ -30,6 +30,10 @@ _FORMS: dict[str, tuple[str, tuple[int, ...], dict[str, Any]]] = {
         "sm_90a", (1, 1, 70, 70, 16),
         {"causal": True, "dtype": f16, "plan": Plan(4, 1, 32, 2, specialize=True)},
     ),
+    "turns": (
+        "sm_90a", (1, 1, 150, 40, 16),
+        {"dtype": f16, "plan": Plan(8, 1, 32, 2, specialize=True, alternate=True)},
+    ),
 }  # fmt: skip
 
 

@@ -55,7 +55,12 @@ def differ(x: f32[1, WIDE], z: f32[1, WIDE], far: tc.out[tc.boolean[1]]) -> None
             far[row + i] = largest[i] > 1e-6
 
 
-@tc.program
+def chances_of(random: np.random.Generator) -> tuple[np.ndarray]:
+    chances = random.random((WIDE, WIDE)).astype(np.float32)
+    return (chances / chances.sum(1, keepdims=True),)
+
+
+@tc.program(example=chances_of)
 def steady(chances: f32[WIDE, WIDE], y: tc.out[f32[1, WIDE]]) -> None:
     """How often a Markov chain is in each of its states, in the long run: steps until they change nothing."""
     x = tc.compute((1, WIDE), lambda i, j: f32(1 / WIDE))
@@ -76,8 +81,7 @@ def main() -> None:
     for row in x[1:]:
         mean = (mean + row) / 2
     errors.append(np.abs(last(x)[-1] - mean).max())
-    chances = random.random((WIDE, WIDE)).astype(np.float32)
-    chances /= chances.sum(1, keepdims=True)
+    (chances,) = steady.example()
     x = steady(chances)
     errors.append(np.abs(x @ chances - x).max())
     print(f"program: largest error {max(errors):.1e}")

@@ -111,7 +111,7 @@ def _rules() -> Iterator[None]:
 
     names = {it.func.__name__ if isinstance(it, partial) else it.__name__ for it in passes(16)}
     with pytest.MonkeyPatch.context() as patch:
-        for name in (*names, "schedule"):
+        for name in (*names, "share_computations", "schedule"):
             patch.setattr(pipeline, name, verified(getattr(pipeline, name)))
         yield
 

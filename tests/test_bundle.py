@@ -256,8 +256,7 @@ def test_a_program_that_says_something_else_is_an_error(
         Bundle.open(other).program(0)
 
 
-@pytest.mark.parametrize("seed", range(8))
-def test_a_flipped_bit_of_large_weights_is_found(tmp_path: Path, seed: int) -> None:
+def test_a_flipped_bit_of_large_weights_is_found(tmp_path: Path) -> None:
     weights = np.arange(1 << 19, dtype=np.float32)
 
     @tc.program
@@ -269,13 +268,15 @@ def test_a_flipped_bit_of_large_weights_is_found(tmp_path: Path, seed: int) -> N
     bundles.write(added, path)
     whole = path.read_bytes()
     assert equal(Bundle.open(path).program(0)(weights * 0), weights)
-    place = whole.index(weights.tobytes()) + random.Random(seed).randrange(weights.nbytes)
-    flipped = whole[place] ^ 1 << seed
-    path.write_bytes(whole[:place] + bytes([flipped]) + whole[place + 1 :])
-    with pytest.raises(BundleError, match="is damaged"):
-        Bundle.open(path).program(0)
-    with pytest.raises(BundleError, match="is damaged"):
-        Bundle.open(path, verify=True)
+    start = whole.index(weights.tobytes())
+    for bit in range(8):
+        place = start + random.Random(bit).randrange(weights.nbytes)
+        flipped = whole[place] ^ 1 << bit
+        path.write_bytes(whole[:place] + bytes([flipped]) + whole[place + 1 :])
+        with pytest.raises(BundleError, match="is damaged"):
+            Bundle.open(path).program(0)
+        with pytest.raises(BundleError, match="is damaged"):
+            Bundle.open(path, verify=True)
 
 
 def test_checksums_depend_on_every_bit_on_order_and_on_length() -> None:

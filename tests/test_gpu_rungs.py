@@ -17,13 +17,16 @@ import pytest
 
 import taskc as tc
 from taskc import bf16, f8e4m3, f8e5m2
+from taskc.backend.cuda import target, watchdog
+from tests.backend.cuda import host
+from tests.backend.cuda.conftest import start
+from tests.backend.cuda.hosting import compiler_of
+from tests.backend.cuda.rehearsal import planted
 from tests.test_gpu_benchmark import ROOT, child, parts, record, said
 
-__all__ = ["parts", "record"]  # fixtures
+__all__ = ["parts", "record", "start"]  # fixtures
 
-NUMBERS = (
-    "1 2 3 3a 4 4a 4b 4c 5 5a 6 7 7a 8 8a 8b 8c 9 10 10a 11 12a 12b 12c 12d 12e 13 14 14a".split()
-)
+NUMBERS = "1 2 3 3a 4 4a 4b 4c 5 5a 5b 6 7 7a 8 8a 8b 8c 9 10 10a 11 12a 12b 12c 12d 12e 13 14 14a 14b".split()
 FROM_9 = NUMBERS[NUMBERS.index("9") :]
 USES = [one for one in NUMBERS if one not in ("1", "2", "3", "3a", "4a", "4c", "8c", "10a")]
 
@@ -163,7 +166,7 @@ def test_a_rung_that_fails_costs_what_stands_on_it(
     assert [row["case"] for row in rows if "error" in row] == ["12a"]
     assert rows[NUMBERS.index("12a")]["error"] == said_of_it
     how = {HANGS: "hung", CRASHES: "broke its process", WRONG: "failed"}[what]
-    assert left_out(rows) == {"12b": f"rung 12a {how}"}
+    assert left_out(rows) == {"12b": f"rung 12a {how}", "12e": "rung 12b was left out"}
     assert sum(line.startswith("rung ") for line in said(record)) == len(NUMBERS)
     assert len(json.loads(record.file.read_text())["rows"]) == len(NUMBERS)
     assert not record.finish()
@@ -268,8 +271,32 @@ def test_the_ladder_on_a_fake_device(tmp_path: Path, breaks: str) -> None:
         assert list(left_out(rows)) == ["8a", "8b", "8c", *FROM_9]
 
 
+@pytest.mark.skipif(host.COMPILER is None, reason="there is no C++ compiler")
+@pytest.mark.parametrize(
+    ("what", "barrier", "parity"), [("wait", "sa_sb_full", 0), ("parity", "sa_sb_empty", 0)]
+)
+def test_a_planted_hang_is_named_by_its_barrier(
+    parts: Any, start: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, what: str, barrier: str, parity: int,
+) -> None:  # fmt: skip
+    """In the row that a rung's process leaves: an arrival is missing, or a wait is for the other phase."""
+    monkeypatch.setattr(target, "compiled", compiler_of(start()))
+    monkeypatch.setattr(host, "emit", planted(what, host.emit))
+    (job,) = parts["rungs"].jobs_of_rung(rung(parts, "9"))
+    file = tmp_path / "jobs.json"
+    file.write_text(json.dumps([{**job, "size": (64, 1088, 2048)}]))
+    work = parts["work"]
+    try:
+        assert parts["jobs"].work_on(file, {"check": work.check}, work.prepare) == 1
+    finally:
+        watchdog.watch(0)
+    _ready, row = map(json.loads, file.with_suffix(".done").read_text().splitlines())
+    assert row["broken"] == "broke the device"
+    said = rf"waited in vain for {barrier}\[0\], parity {parity} \(\S+/tiles\.py:\d+\)"
+    assert re.search(said, row["error"]), row["error"]
+
+
 @pytest.mark.sweep
-def test_a_planted_hang_is_named_by_its_barrier(tmp_path: Path) -> None:
+def test_a_planted_hang_costs_its_rung(tmp_path: Path) -> None:
     """And the switches of the product's plan are tried: all of them have that barrier."""
     code, text, rows = rehearsed(tmp_path, "--rungs", "9", breaks="wait:9")
     assert code == 1, text

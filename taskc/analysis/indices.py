@@ -282,10 +282,12 @@ class Evaluator:
                 left_index, right_index = self.index(node.left), self.index(node.right)
                 if left_index is None or right_index is None:
                     return UNKNOWN
-                difference = left_index.plus(right_index, -1)
-                if difference.terms:
+                if (
+                    left_index.terms != right_index.terms
+                ):  # hashes no atom again, as a difference would
                     return UNKNOWN
-                result = BINARY_OPERATORS[node.operator].evaluate(difference.base, 0)
+                difference = left_index.base - right_index.base
+                result = BINARY_OPERATORS[node.operator].evaluate(difference, 0)
                 return Truth(result, result)
         return UNKNOWN
 

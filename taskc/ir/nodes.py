@@ -550,7 +550,9 @@ class Grid:
 class Pipeline:
     """variable = 0, by, 2*by, ... below extent; loads of later steps may overlap a step's work.
 
-    consumers  groups of workers beside a producer, each with tiles of its own
+    specialize  a producer of its own does the loads
+    consumers   so many groups of workers beside it, each with tiles of its own
+    alternate   the warpgroups beside it issue a step's products one after another
     """
 
     variable: BoundVariable
@@ -561,6 +563,7 @@ class Pipeline:
     transport: str | None = None
     specialize: bool = False
     consumers: int = 1
+    alternate: bool = False
     loc: Location = _location()
 
 

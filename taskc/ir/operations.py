@@ -62,6 +62,7 @@ class Operation:
 
 PACK = "store.pack"
 TURN = "turn"
+TURNS = ("schedule.take_turn", "schedule.give_turn")
 RELEASE = "mbarrier.release"
 SUMS = ".sums"  # ends the name of what is beside a matrix instruction that has an offset
 # End the names of what moves tiles for one that works on those.
@@ -158,8 +159,14 @@ _ROWS: tuple[Operation, ...] = (
         "fence.gpu", (), "worker", "fence.block, for the workers of all blocks: it orders their view.", orders=True,
     ),
     Operation(
-        "barrier.named", ("constant", "constant"), "warp",
-        "Barrier number n (1 to 15) among m workers: whole warps, of any role.",
+        "barrier.named", ("value", "constant"), "warp",
+        "Barrier number n (1 to 15) among m workers: whole warps, of any role. A pass may compute n from the worker.",
+        orders=True, lockstep=False,
+    ),
+    Operation(
+        "barrier.arrive", ("value", "constant"), "warp",
+        "Comes to barrier number n (1 to 15) among m workers, and goes on; orders the worker's earlier accesses"
+        " before what those do who wait there.",
         orders=True, lockstep=False,
     ),
     Operation(
@@ -218,11 +225,18 @@ _ROWS: tuple[Operation, ...] = (
         "Does nothing. What stands before it is done, in the machine's code too, before what stands behind it.",
     ),
     Operation(
+        TURNS[0], (), "worker",
+        "Does nothing. What stands from here to schedule.give_turn a role's warpgroups do one after another:"
+        " taskc/passes/lower_rings.py.",
+    ),
+    Operation(TURNS[1], (), "worker", "Does nothing. It ends a turn."),
+    Operation(
         "schedule.branch", (), "worker",
         "Does nothing. The branch that it stands in is jumped over where it isn't taken.",
     ),
 )  # fmt: skip
 
+NAMED_BARRIERS = ("barrier.named", "barrier.arrive")
 _REGISTERS = ("place", "place", "place")
 
 
@@ -367,7 +381,7 @@ OPERATIONS: dict[str, Operation] = {row.name: row for row in _ROWS}
 
 
 def _is_offered(name: str) -> bool:
-    is_passes = name == RELEASE or OPERATIONS[name].machine == "processor"
+    is_passes = name == RELEASE or name in TURNS or OPERATIONS[name].machine == "processor"
     return not is_passes and not is_asynchronous(name)
 
 

@@ -148,12 +148,14 @@ class Statements:
         given = {str(o.data): o.children[0] for o in options if isinstance(o, Tree)}
         transport = self.names.word(given["transport"]) if "transport" in given else None
         consumers = int(str(given.get("consumers", 1)))
-        specialize = any(isinstance(option, Token) for option in options)
+        words = [str(option) for option in options if isinstance(option, Token)]
         with self.names.nested():
             variable = self.names.bind(binder, i64)
             body = self.body(block)
         return ir.Pipeline(
-            variable, total, int(by), int(stages), body, transport, specialize, consumers, loc=loc
+            *(variable, total, int(by), int(stages), body, transport),
+            *("specialize" in words, consumers, "alternate" in words),
+            loc=loc,
         )
 
     def each(self, tree: Node, loc: Location) -> Statement:

@@ -97,7 +97,25 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Loop:
+class _Nest:
+    """A step that is made of steps. It knows what they name, so that nobody has to go over all that is nested.
+
+    reads, writes  tensors that steps in its bodies name, as inputs or conditions, and as outputs
+    """
+
+    reads: frozenset[Tensor] = field(init=False, compare=False, repr=False)
+    writes: frozenset[Tensor] = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        assert isinstance(self, Loop | Branch | While)
+        inner = [step for body in bodies_of(self) for step in body]
+        conditions = () if isinstance(self, Loop) else (self.condition,)
+        object.__setattr__(self, "reads", frozenset(conditions).union(*map(reads_of, inner)))
+        object.__setattr__(self, "writes", frozenset[Tensor]().union(*map(writes_of, inner)))
+
+
+@dataclass(frozen=True, slots=True)
+class Loop(_Nest):
     """The steps of `body` for each number of `variable` from 0 to `count` - 1, in order."""
 
     variable: Variable
@@ -107,7 +125,7 @@ class Loop:
 
 
 @dataclass(frozen=True, slots=True)
-class Branch:
+class Branch(_Nest):
     """The steps of `then` if the condition holds, or else those of `otherwise`."""
 
     condition: Tensor
@@ -117,7 +135,7 @@ class Branch:
 
 
 @dataclass(frozen=True, slots=True)
-class While:
+class While(_Nest):
     """The steps of `body`, again and again as long as the condition holds before them."""
 
     condition: Tensor
@@ -207,12 +225,36 @@ def with_bodies(step: Step, bodies: Sequence[tuple[Step, ...]]) -> Step:
             return assert_never(step)
 
 
+def tensors_given(call: Call) -> Iterator[tuple[Tensor, Tensor]]:
+    """The parameters of a call that are tensors, each with what it is given."""
+    for item, given in zip(call.callee.parameters, call.arguments, strict=True):
+        if isinstance(item, Tensor):
+            assert isinstance(given, Tensor)
+            yield item, given
+
+
+def reads_of(step: Step) -> frozenset[Tensor]:
+    """The tensors that a step reads, in its bodies too."""
+    if not isinstance(step, Call):
+        return step.reads
+    return frozenset([given for item, given in tensors_given(step) if item.role != "out"])
+
+
+def writes_of(step: Step) -> frozenset[Tensor]:
+    """The tensors that a step writes, in its bodies too."""
+    if not isinstance(step, Call):
+        return step.writes
+    return frozenset([given for item, given in tensors_given(step) if item.role != "in"])
+
+
 def steps_of(steps: Sequence[Step]) -> Iterator[Step]:
     """Steps and those that they are made of, as the text has them."""
-    for step in steps:
+    left = [*steps[::-1]]
+    while left:
+        step = left.pop()
         yield step
-        for body in bodies_of(step):
-            yield from steps_of(body)
+        for body in reversed(bodies_of(step)):
+            left += body[::-1]
 
 
 def calls_of(steps: Sequence[Step]) -> Iterator[Call]:
@@ -225,16 +267,9 @@ def loops_of(steps: Sequence[Step]) -> Iterator[Loop]:
     return (step for step in steps_of(steps) if isinstance(step, Loop))
 
 
-def conditions_of(steps: Sequence[Step]) -> Iterator[Tensor]:
-    """What is read to choose among steps, and in their bodies."""
-    return (step.condition for step in steps_of(steps) if isinstance(step, Branch | While))
-
-
 def tensors_named(steps: Sequence[Step]) -> frozenset[Tensor]:
     """What steps name: conditions, and arguments of calls."""
-    named = [given for call in calls_of(steps) for given in call.arguments]
-    given = [one for one in named if isinstance(one, Tensor)]
-    return frozenset([*given, *conditions_of(steps)])
+    return frozenset[Tensor]().union(*map(reads_of, steps), *map(writes_of, steps))
 
 
 def joined_origins(*calls: Call) -> tuple[Location, ...]:

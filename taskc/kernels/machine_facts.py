@@ -201,6 +201,9 @@ class GpuFacts:
     # For sums, scores and powers, where a producer gives up its own; the same beside a mask.
     attention_registers: int = 176
     attention_registers_beside_mask: int = 128
+    alternating_share: float = (
+        0.93  # of the time of attention whose warpgroups take no turns, as others found
+    )
     first_keys_cycles: int = 2500  # from a block's launch until its first keys are there
     attention_registers_for_third: int = 56  # of these, where three warpgroups multiply and not two
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from taskc.errors import CompileError, Location
 from taskc.ir.nodes import Tensor
-from taskc.ir.program import Branch, Call, Step, While, condition_problem, steps_of
+from taskc.ir.program import Branch, Step, While, condition_problem, writes_of
 from taskc.ir.signature import outputs_of
 from taskc.lang.source import call_site, way_out
 from taskc.lang.tracing import TensorHandle, Trace, current_trace
@@ -85,13 +85,7 @@ def end_while(trace: Trace) -> None:
 
 
 def _memory_written(trace: Trace, steps: tuple[Step, ...]) -> set[Tensor]:
-    return {
-        trace.memory_of(given)
-        for step in steps_of(steps)
-        if isinstance(step, Call)
-        for item, given in zip(step.callee.parameters, step.arguments, strict=True)
-        if isinstance(item, Tensor) and isinstance(given, Tensor) and item.role != "in"
-    }
+    return {trace.memory_of(given) for step in steps for given in writes_of(step)}
 
 
 def check_condition(trace: Trace, condition: Tensor, site: Location) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from types import FunctionType
 from typing import Any
 
@@ -26,9 +25,17 @@ from taskc.lang.functions import FunctionDefinition, Outside
 from taskc.lang.operators import binary
 from taskc.lang.parser import EVALUATORS, EXECUTORS
 from taskc.lang.sizes import OfSizes
+from taskc.lang.slices import part_of
 from taskc.lang.source import call_site
-from taskc.lang.traced_call import traced_call
-from taskc.lang.tracing import ComputedScalar, Handle, ScalarHandle, TensorHandle, Trace
+from taskc.lang.traced_call import noted_computation
+from taskc.lang.tracing import (
+    ComputedScalar,
+    Handle,
+    PartHandle,
+    ScalarHandle,
+    TensorHandle,
+    Trace,
+)
 from taskc.lang.values import Value, counted, describe
 
 _WHAT = "a computation"
@@ -60,6 +67,8 @@ class Captured:
             )
         if isinstance(value, ComputedScalar):
             return self._computed(value)
+        if isinstance(value, PartHandle):
+            return part_of(value, self.value(value.whole))
         assert isinstance(value, ScalarHandle | TensorHandle)
         given = value.variable if isinstance(value, ScalarHandle) else value.tensor
         if given not in self.parameters:
@@ -92,34 +101,10 @@ def traced_computation(
     site: Location,
     out: Any = None,
 ) -> Handle:
-    """Notes a computation, which writes `out`, where its elements lie, or a temporary.
-
-    What reads the memory that it writes reads what was there before all of it: it writes a temporary, which is copied.
-    """
+    """Notes a computation, which writes `out`, where its elements lie, or a temporary."""
     layout = out.tensor.layout if isinstance(out, TensorHandle) else None
     made, given = computation_of(trace, shape, function, name, site, layout)
-    keywords = {} if out is None else {"out": out}
-    if isinstance(out, TensorHandle) and out.tensor.role != "out" and _reads(trace, out, given):
-        temporary = traced_call(trace, made, {}, given, {}, site)
-        made, given = _copy(temporary.tensor, made), [temporary]
-    returned: Handle = traced_call(trace, made, {}, given, keywords, site)
-    return returned
-
-
-def _reads(trace: Trace, out: TensorHandle, given: Sequence[Handle]) -> bool:
-    memory = trace.memory_of(out.tensor)
-    return any(
-        isinstance(it, TensorHandle) and trace.memory_of(it.tensor) is memory for it in given
-    )
-
-
-def _copy(tensor: ir.Tensor, made: Computation) -> Computation:
-    """The computation that writes a tensor's elements where `made` would have written them."""
-    own = ir.Tensor("x", tensor.dtype, tensor.shape, ir.GLOBAL, tensor.layout)
-    value = ir.Read(own, made.variables, loc=made.loc)
-    dimensions = [size for size in made.dimensions if size in _extents([own], ())]
-    output = made.parameters[-1]
-    return replace(made, parameters=(own, output), dimensions=tuple(dimensions), value=value)
+    return noted_computation(trace, made, given, out, site)
 
 
 def computation_of(

@@ -419,9 +419,16 @@ class Context:
             return block
         if not any(isinstance(statement, ir.Grid) for statement in block):
             return [*asked, *block]
+
+        def asking(body: ir.Statement) -> ir.Sequence:
+            """The body behind them: its own statements, which passes look for."""
+            own: tuple[ir.Statement, ...] = (body,)
+            if isinstance(body, ir.Sequence) and id(body) not in self._late:
+                own = body.statements
+            return ir.Sequence((*asked, *own), loc=body.loc)
+
         return [
-            replace(it, body=ir.Sequence((*asked, it.body))) if isinstance(it, ir.Grid) else it
-            for it in block
+            replace(it, body=asking(it.body)) if isinstance(it, ir.Grid) else it for it in block
         ]
 
     def finished(self) -> ir.Statement:

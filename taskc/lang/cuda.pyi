@@ -39,6 +39,7 @@ __all__ = [
     "fence_block",
     "fence_gpu",
     "barrier_named",
+    "barrier_arrive",
     "cluster_arrive",
     "cluster_wait",
     "shuffle_xor",
@@ -223,8 +224,15 @@ def fence_gpu() -> None:
 
     By: worker."""
 
-def barrier_named(constant1: Any, constant2: Any, /) -> None:
-    """Barrier number n (1 to 15) among m workers: whole warps, of any role.
+def barrier_named(value1: Any, constant1: Any, /) -> None:
+    """Barrier number n (1 to 15) among m workers: whole warps, of any role. A pass may compute n from the
+    worker.
+
+    By: warp."""
+
+def barrier_arrive(value1: Any, constant1: Any, /) -> None:
+    """Comes to barrier number n (1 to 15) among m workers, and goes on; orders the worker's earlier
+    accesses before what those do who wait there.
 
     By: warp."""
 

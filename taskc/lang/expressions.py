@@ -23,6 +23,7 @@ from taskc.lang.values import (
     Choice,
     MappingLoop,
     Method,
+    Part,
     Pending,
     Slice,
     Transposed,
@@ -94,7 +95,7 @@ def items(context: Context, node: ast.Tuple | ast.List) -> Value:
 
 def subscript(context: Context, node: ast.Subscript) -> Value:
     owner = context.evaluate(node.value)
-    if not isinstance(owner, (ir.Tensor, Transposed)):
+    if not isinstance(owner, (ir.Tensor, Transposed, Part)):
         return _constant_subscript(context, owner, node)
     tensor, element = place(context, owner, node)
     if isinstance(element, View):
@@ -141,11 +142,11 @@ def _is_everywhere(owners: Mapping) -> bool:
 
 
 def place(
-    context: Context, owner: ir.Tensor | Transposed, node: ast.Subscript
+    context: Context, owner: ir.Tensor | Transposed | Part, node: ast.Subscript
 ) -> tuple[ir.Tensor, tuple[ir.Expression, ...] | View]:
     """The tensor and the indices of `x[i, j]`; of `x[i, r : r + 8]` a view."""
-    tensor = owner.tensor if isinstance(owner, Transposed) else owner
-    order = 1 if tensor is owner else -1
+    tensor = owner if isinstance(owner, ir.Tensor) else owner.tensor
+    order = -1 if isinstance(owner, Transposed) else 1
     written: list[ast.expr] = [node.slice]
     if isinstance(node.slice, ast.Tuple):
         written = list(unstarred(context, node.slice.elts))
@@ -153,25 +154,25 @@ def place(
         given = context.evaluate(node.slice)
         values = given if isinstance(given, tuple) else (given,)
         written = [Evaluated(value, node.slice) for value in values]
-    _check_rank(context, tensor, len(written), node)
+    _check_rank(context, tensor.name, len(owner.shape), len(written), node)
     parts = [
         subscript_dimension(context, extent, part)
         for extent, part in zip(owner.shape, written, strict=True)
     ]
     if any(isinstance(part, Slice) for part in parts):
+        if isinstance(owner, Part):
+            raise context.error("a computation reads one element of a part", node)
         return tensor, View(tensor, tuple(parts[::order]), is_transposed=order < 0)
-    return tensor, tuple([part for part in parts[::order] if not isinstance(part, Slice)])
+    indices = tuple([part for part in parts[::order] if not isinstance(part, Slice)])
+    return tensor, owner.indices(indices) if isinstance(owner, Part) else indices
 
 
-def _check_rank(context: Context, tensor: ir.Tensor, given: int, node: ast.Subscript) -> None:
-    rank = len(tensor.shape)
+def _check_rank(context: Context, name: str, rank: int, given: int, node: ast.Subscript) -> None:
     if given != rank:
         dimensions = counted(rank, "dimension")
         plural = "index is" if given == 1 else "indices are"
-        hint = None if rank else f"it is one number: {tensor.name}[()]"
-        raise context.error(
-            f"'{tensor.name}' has {dimensions}, and {given} {plural} given", node, hint
-        )
+        hint = None if rank else f"it is one number: {name}[()]"
+        raise context.error(f"'{name}' has {dimensions}, and {given} {plural} given", node, hint)
 
 
 def _constant_subscript(context: Context, owner: Value, node: ast.Subscript) -> Value:
@@ -256,7 +257,7 @@ def _layout_mapping(context: Context, tensor: ir.Tensor, node: ast.Attribute) ->
 
 
 def _dtype(context: Context, owner: Value, node: ast.Attribute) -> DType:
-    is_memory = isinstance(owner, (View, Transposed))
+    is_memory = isinstance(owner, (View, Transposed, Part))
     return owner.tensor.dtype if is_memory else scalar(context, owner, node).dtype
 
 
@@ -374,6 +375,7 @@ _ATTRIBUTES: dict[type, dict[str, Getter]] = {
     },
     View: _PART,
     Transposed: _PART,
+    Part: {name: _PART[name] for name in ("shape", "dtype")},
     Mapping: {"on": lambda context, owner, node: Method(partial(on_method, context, owner))},
 }
 

@@ -173,7 +173,7 @@ def _pipeline(context: Context, node: ast.For, loop: PipelineLoop) -> None:
     context.emit(
         ir.Pipeline(
             *(variables[0], loop.extent, loop.by, loop.stages, body),
-            *(loop.transport, loop.specialize, loop.consumers),
+            *(loop.transport, loop.specialize, loop.consumers, loop.alternate),
             loc=context.locate(node),
         )
     )
@@ -386,7 +386,14 @@ def _pipeline_call(context: Context, node: ast.Call) -> PipelineLoop:
             raise context.error(f"the transports are {known}", bound["transport"])
     specialize = flag(context, bound.get("specialize"), "specialize")
     consumers = _at_least_one(context, bound.get("consumers"), "the number of consumers")
-    return PipelineLoop(end, by, stages, transport, specialize, consumers)
+    alternate = flag(context, bound.get("alternate"), "alternate")
+    if alternate and not specialize:
+        raise context.error(
+            "only beside a producer do warpgroups take turns",
+            bound["alternate"],
+            "say specialize=True, too",
+        )
+    return PipelineLoop(end, by, stages, transport, specialize, consumers, alternate)
 
 
 def _at_least_one(context: Context, node: ast.expr | None, what: str) -> int:

@@ -104,6 +104,7 @@ def pipeline(
     transport: str | None = None,
     specialize: bool = False,
     consumers: int = 1,
+    alternate: bool = False,
 ) -> Iterator[Any]:
     """0, by, 2 * by, … below the extent, one after another; the loads of later steps overlap the work of this one.
 
@@ -111,6 +112,7 @@ def pipeline(
     transport   how block values travel: "registers", "cp.async", "tma"; by default the best that target and loads allow
     specialize  a warp of its own does the loads, in addition to the workers
     consumers   groups of `workers` beside that one, which take a block's tiles in turn: one multiplies, another stores
+    alternate   beside it, warpgroups take turns: one issues its matrix products while others work on results
     """
 
 

@@ -99,7 +99,8 @@ def _check_counts(
 ) -> None:
     """The hardware's limits of numbers that are constant."""
     match operation, operands:
-        case "barrier.named", (ir.Constant(value=number), ir.Constant(value=workers)):
+        case "barrier.named" | "barrier.arrive", (value, ir.Constant(value=workers)):
+            number = constant_integer(context, value, node.args[0], "the number of a barrier")
             if not 1 <= number <= 15:
                 raise context.error(
                     f"the numbers of named barriers are 1 to 15, and this is {number}",

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import Context
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -37,8 +38,16 @@ from taskc.ir.types import TensorType, i64
 from taskc.lang.host_arrays import host_array, is_array
 from taskc.lang.inlining import Inlining
 from taskc.lang.sizes import FloatOfSizes, OfSizes
+from taskc.lang.slices import copy_of, into_part
 from taskc.lang.source import assigned_names, call_site
-from taskc.lang.tracing import ComputedScalar, Handle, ScalarHandle, TensorHandle, Trace
+from taskc.lang.tracing import (
+    ComputedScalar,
+    Handle,
+    PartHandle,
+    ScalarHandle,
+    TensorHandle,
+    Trace,
+)
 from taskc.lang.values import describe
 from taskc.packed import Packed, pack
 
@@ -66,7 +75,31 @@ def traced_call(
     trace.calls += call.made()
     for _, value in call.arguments("out"):
         trace.written.add(trace.memory_of(value), trace.span(value, call.site))
+    call.write_parts()
     return None if not handles else handles[0] if len(handles) == 1 else tuple(handles)
+
+
+def noted_computation(
+    trace: Trace, made: Computation, given: list[Handle], out: Any, site: Location
+) -> Handle:
+    """Notes a computation, which writes `out` or a temporary.
+
+    What reads the memory that it writes reads what was there before all of it: it writes a temporary, which is copied.
+    """
+    whole = out
+    if isinstance(out, PartHandle):
+        made, given = into_part(made, given, out)
+        whole = out.whole
+    if isinstance(whole, TensorHandle) and whole.tensor.role != "out":
+        memory = trace.memory_of(whole.tensor)
+        tensors = [it.tensor for it in given if isinstance(it, TensorHandle)]
+        if any(trace.memory_of(tensor) is memory for tensor in tensors):
+            temporary = traced_call(trace, made, {}, given, {}, site)
+            made = copy_of(temporary, made.name, site, made.output.layout)
+            given = [temporary]
+    keywords = {} if whole is None else {"out": whole}
+    returned: Handle = traced_call(trace, made, {}, given, keywords, site)
+    return out if isinstance(out, PartHandle) else returned
 
 
 class _TracedCall:
@@ -90,6 +123,7 @@ class _TracedCall:
         own = called.dimensions if isinstance(called, Computation) else ()
         self.sizes: dict[ir.Variable, int | ir.Expression] = {size: size for size in own}
         self.inferred_from: dict[ir.Variable, str] = {}
+        self.parts: list[tuple[Handle, PartHandle]] = []  # what a call writes in place of parts
         self.computed: list[tuple[ir.Tensor, ir.Expression, int | ir.Expression, ir.Tensor]] = []
 
     def error(
@@ -123,6 +157,8 @@ class _TracedCall:
             argument = given[parameter.name]
             if isinstance(argument, Handle):
                 self.trace.check_owner(argument, self.site)
+            if isinstance(argument, PartHandle) and isinstance(parameter, ir.Tensor):
+                argument = self._in_memory(argument, parameter.role)
             if isinstance(parameter, ir.Variable):
                 self.values[parameter.name] = self._scalar(parameter, argument)
             else:
@@ -183,6 +219,25 @@ class _TracedCall:
             self._extent(parameter, wanted, extent, tensor)
         self._check_layout(parameter, tensor)
         return tensor
+
+    def _in_memory(self, part: PartHandle, role: str) -> Handle:
+        """A temporary in place of a part; of one that is written its elements go back after the call."""
+        made = copy_of(part, "copy", self.site)
+        temporary: Handle
+        if role == "out":
+            tensor = replace(made.output, name=part.name, role="in", loc=self.site)
+            temporary = self.trace.temporary(tensor)
+        else:
+            temporary = noted_computation(self.trace, made, [part.whole], None, self.site)
+        if role != "in":
+            self.parts.append((temporary, part))
+        return temporary
+
+    def write_parts(self) -> None:
+        for temporary, part in self.parts:
+            assert isinstance(temporary, TensorHandle)
+            made = copy_of(temporary, "copy", self.site)
+            noted_computation(self.trace, made, [temporary], part, self.site)
 
     def _constant(self, parameter: ir.Tensor, array: np.ndarray[Any, Any]) -> Handle:
         """An array as a constant of the program: as it is, or packed where the parameter has a layout."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import gcd
 from typing import Any, NoReturn
 
@@ -24,7 +24,7 @@ from taskc.ir.types import DType, TensorType
 from taskc.lang.names import ParameterType
 from taskc.lang.sizes import OfSizes, Size, Sizes, is_size, tracing
 from taskc.lang.source import assigned_names, call_site
-from taskc.lang.values import Described, describe, is_number, layout_of, layout_problem
+from taskc.lang.values import Described, counted, describe, is_number, layout_of, layout_problem
 from taskc.lang.written import Span, Written
 
 
@@ -80,7 +80,7 @@ def _takes_part(self: Handle, *rest: object) -> NoReturn:
     raise CompileError(
         f"'{self.name}' is no memory to write to, and has no parts that can be asked for",
         call_site(),
-        "a call writes: tc.compute(shape, lambda i: ..., out=x); x[t] and x[a:b] are parts of a tensor",
+        "a call writes: tc.compute(shape, lambda i: ..., out=x); x[t] and x[:, a:b] are parts of a tensor",
     )
 
 
@@ -118,7 +118,7 @@ class TensorHandle(Handle):
         return self.trace.reshaped(self, shape)
 
     def __getitem__(self, key: Any) -> Handle:
-        """A part of the leading axes, without a copy: `x[t]`, `x[a:b]`, `x[t, a:b]`."""
+        """A part of the leading axes, without a copy: `x[t]`, `x[a:b]`, `x[t, a:b]`; or of any axes: `x[:, 1:-1]`."""
         return self.trace.sliced(self, key)
 
     def __getattr__(self, name: str) -> NoReturn:
@@ -127,13 +127,41 @@ class TensorHandle(Handle):
         )
 
 
-def _other_axes(name: str, rank: int) -> str:
-    """How parts of other axes are read and written."""
-    indices = ", ".join("ijklmnop"[:rank])
-    return (
-        f"read elements in tc.compute: {name}[{indices}]; to write some, compute all: lambda {indices}:"
-        f" ... if 1 <= {indices[-1]} < n else {name}[{indices}], out={name}"
-    )
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """`count` places of an axis from `start` on, `step` apart; a step of 0 is one place, and no axis of the part."""
+
+    start: Any
+    step: int
+    count: Any = 1
+
+
+class PartHandle(Handle):
+    """A part of a tensor along any axes, which is no memory of its own (taskc/lang/slices.py)."""
+
+    __slots__ = ("axes", "whole")
+
+    def __init__(self, whole: TensorHandle, axes: tuple[Axis, ...]) -> None:
+        self.whole = whole
+        self.axes = axes
+        extents = [whole.trace.extent(whole.trace.expression(n)) for n in self.shape]
+        kind = named_type(whole.dtype, tuple(extents))
+        super().__init__(whole.name, f"a part of '{whole.name}': {kind}", whole.trace)
+
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        return tuple([axis.count for axis in self.axes if axis.step])
+
+    @property
+    def dtype(self) -> DType:
+        return self.whole.dtype
+
+    def __getitem__(self, key: Any) -> NoReturn:
+        raise CompileError(
+            f"this is a part of '{self.name}' already, and has no parts",
+            call_site(),
+            f"take all at once: {self.name}[1:-1, ::2], say; elements are read in tc.compute",
+        )
 
 
 class ComputedScalar(Handle):
@@ -267,43 +295,86 @@ class Trace(Sizes):
         return self.view(view, tensor, 0)
 
     def sliced(self, handle: TensorHandle, key: Any) -> Handle:
-        """`x[t]`, `x[a:b]`: indices of the leading axes, and then perhaps a range of the next one."""
-        site, tensor = call_site(), handle.tensor
+        """`x[t]`, `x[a:b]`: indices of the leading axes, and then perhaps a range, are memory; others are parts."""
+        site, rank = call_site(), len(handle.shape)
         parts = key if isinstance(key, tuple) else (key,)
-        *first, last = parts
-        start = stop = None
-        if isinstance(last, slice):
-            if last.step not in (None, 1):
-                raise CompileError("a slice of a tensor has no step", site)
-            start, stop = last.start, last.stop
-        else:
-            first.append(last)
-        rank = len(tensor.shape)
-        taken = len(first) + isinstance(last, slice)
-        if taken > rank or not all(map(is_size, first)):
-            raise CompileError(
-                f"'{handle.name}' has {rank} axes, and a part of it is indices of the leading ones and then"
-                " perhaps a range",
-                site,
-                _other_axes(handle.name, rank) if taken <= rank else None,
-            )
-        offset: Any = 0
+        if len(parts) > rank:
+            axes = counted(rank, "dimension")
+            raise CompileError(f"'{handle.name}' has {axes}, and {len(parts)} are given", site)
+        count = next((n for n, part in enumerate(parts) if isinstance(part, slice)), len(parts))
+        if count < len(parts) and not all(map(self._is_surely_on, handle.shape, parts[:count])):
+            count = 0  # a computation asks when it runs
+        first, rest = parts[:count], parts[count:]
+        ends = [
+            self._ends(handle, axis, part, site) if isinstance(part, slice) else (part, part)
+            for axis, part in enumerate(rest, count)
+        ]
+        if not rest or (
+            len(rest) == 1 and rest[0].step in (None, 1) and _surely(self, ends[0][1] - ends[0][0])
+        ):
+            return self._memory(handle, first, ends, site)
+        whole = self._memory(handle, first, (), site) if first else handle
+        assert isinstance(whole, TensorHandle)
+        axes_of_part = [
+            self._axis(whole, axis, part, start, stop, site)
+            for axis, (part, (start, stop)) in enumerate(zip(rest, ends, strict=True))
+        ]
+        axes_of_part += [Axis(0, 1, extent) for extent in whole.shape[len(rest) :]]
+        return PartHandle(whole, tuple(axes_of_part))
+
+    def _memory(
+        self,
+        handle: TensorHandle,
+        first: Sequence[Any],
+        ends: Sequence[tuple[Any, Any]],
+        site: Location,
+    ) -> Handle:
+        """The part at indices of the leading axes, and then perhaps between two ends."""
+        tensor, offset = handle.tensor, 0
         for axis, part in enumerate(first):
-            at = self._within(handle, axis, part, 1, site)
+            at = self._within(handle, axis, part, site)
             offset = offset + at * self.number(product(tensor.shape[axis + 1 :]))
         shape = list(tensor.shape[len(first) :])
-        if isinstance(last, slice):
-            axis, extent = len(first), handle.shape[len(first)]
-            low = self._within(handle, axis, 0 if start is None else start, 0, site)
-            high = self._within(handle, axis, extent if stop is None else stop, 0, site)
-            if not _surely(self, high - low):
-                raise CompileError(f"this part of '{handle.name}' ends before it begins", site)
+        for low, high in ends:
             shape[0] = self.extent(self.expression(high - low))
-            offset = offset + low * self.number(product(tensor.shape[axis + 1 :]))
-        self._check_bytes(tensor, taken, site)
+            offset = offset + low * self.number(product(tensor.shape[len(first) + 1 :]))
+        self._check_bytes(tensor, len(first) + len(ends), site)
         (name,) = assigned_names(site, (tensor.name,))
         view = ir.Tensor(name, tensor.dtype, tuple(shape), ir.GLOBAL, tensor.layout, loc=site)
         return self.view(view, tensor, self.extent(self.expression(offset)))
+
+    def _axis(
+        self, handle: TensorHandle, axis: int, part: Any, start: Any, stop: Any, site: Location
+    ) -> Axis:
+        if not isinstance(part, slice):
+            extent = handle.shape[axis]
+            at = self._from_the_end(part, extent, site)
+            if _surely(self, -1 - at) or _surely(self, at - extent):
+                raise self._no_place(handle, axis, at, site)
+            return Axis(at, 0)
+        step = 1 if part.step is None else part.step
+        if not isinstance(step, int) or step < 1:
+            raise CompileError(
+                f"a step is a constant of at least 1, and this is {describe(step)}",
+                site,
+                "read elements from the last one on in tc.compute: x[n - 1 - i]",
+            )
+        return Axis(start, step, (stop - start + (step - 1)) // step)
+
+    def _ends(self, handle: TensorHandle, axis: int, part: slice, site: Location) -> Any:
+        """Where a range begins and ends, which is on the axis for all sizes; it may end before it begins."""
+        extent = handle.shape[axis]
+        ends = [
+            default if end is None else self._from_the_end(end, extent, site)
+            for end, default in ((part.start, 0), (part.stop, extent))
+        ]
+        start, stop = ends
+        if _surely(self, start - stop - 1):
+            raise CompileError(f"this part of '{handle.name}' ends before it begins", site)
+        for at, is_there in ((start, _surely(self, start)), (stop, _surely(self, extent - stop))):
+            if not is_there:
+                raise self._no_place(handle, axis, at, site)
+        return start, stop
 
     def _check_bytes(self, tensor: ir.Tensor, taken: int, site: Location) -> None:
         """A part along the leading axes begins with a byte, wherever it begins."""
@@ -316,22 +387,33 @@ class Trace(Sizes):
                 f"let each part have a multiple of {whole} elements",
             )
 
-    def _within(self, handle: TensorHandle, axis: int, at: Any, size: int, site: Location) -> Any:
-        """A place on an axis with so many elements behind it, for all sizes."""
+    def _is_surely_on(self, extent: Any, at: Any) -> bool:
+        if not is_size(at):
+            return False
+        at = self._from_the_end(at, extent, call_site())
+        return _surely(self, at) and _surely(self, extent - at - 1)
+
+    def _within(self, handle: TensorHandle, axis: int, at: Any, site: Location) -> Any:
+        """An index of an axis, for all sizes."""
         extent = handle.shape[axis]
+        at = self._from_the_end(at, extent, site)
+        if not self._is_surely_on(extent, at):
+            raise self._no_place(handle, axis, at, site)
+        return at
+
+    def _from_the_end(self, at: Any, extent: Any, site: Location) -> Any:
         if not is_size(at):
             raise CompileError(
                 f"a place in a tensor is an integer or a size, not {describe(at)}", site
             )
-        if not isinstance(at, Size) and at < 0:
-            at = extent + at
-        if not (_surely(self, at) and _surely(self, extent - at - size)):
-            raise CompileError(
-                f"{at} isn't surely a place on axis {axis} of '{handle.name}', of {extent}",
-                site,
-                "let the extent say that it is long enough: tc.dim(...) + 2, say",
-            )
-        return at
+        return extent - -at if not isinstance(at, Size) and at < 0 else at
+
+    def _no_place(self, handle: TensorHandle, axis: int, at: Any, site: Location) -> CompileError:
+        return CompileError(
+            f"{at} isn't surely a place on axis {axis} of '{handle.name}', of {handle.shape[axis]}",
+            site,
+            "let the extent say that it is long enough: tc.dim(...) + 2, say",
+        )
 
     def view(self, view: ir.Tensor, tensor: ir.Tensor, offset: int | ir.Expression) -> Handle:
         """A tensor that is memory of another, from an element of it on."""

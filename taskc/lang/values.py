@@ -8,6 +8,7 @@ It is one of
     Choice                          one of two numbers without a type, by a condition
     FloatOfSizes                    a float without a type, computed of sizes
     View                            a part of a tensor, for the whole-block operations
+    Part                            a part of a program's tensor, to index in a computation
     Transposed                      a tensor to index from its last dimension to its first
     a *Loop                         what a `for` can run over
     a tuple                         of any of these
@@ -27,6 +28,7 @@ import numpy as np
 
 from taskc.errors import Location
 from taskc.ir import nodes as ir
+from taskc.ir.build import add, multiply
 from taskc.ir.mapping import Mapping
 from taskc.ir.types import DType, TensorType
 from taskc.lang.sizes import FloatOfSizes, Size
@@ -129,6 +131,26 @@ class Transposed:
 
 
 @dataclass(frozen=True, slots=True)
+class Part:
+    """Every `steps[d]`-th element from `starts[d]` on of each dimension d of a tensor; a step of 0 drops it."""
+
+    tensor: ir.Tensor
+    starts: tuple[ir.Expression, ...]
+    steps: tuple[int, ...]
+    shape: tuple[int | ir.Expression, ...]
+
+    def indices(self, own: Sequence[ir.Expression]) -> tuple[ir.Expression, ...]:
+        """Where in the tensor an element of the part is."""
+        left = iter(own)
+        return tuple(
+            [
+                add(start, multiply(next(left), step)) if step else start
+                for start, step in zip(self.starts, self.steps, strict=True)
+            ]
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class MappingLoop:
     """`mapping.on(worker)`"""
 
@@ -153,6 +175,7 @@ class PipelineLoop:
     transport: str | None
     specialize: bool
     consumers: int
+    alternate: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +216,7 @@ def is_scalar(value: Value) -> bool:
 
 
 RUN_TIME: tuple[type, ...] = (
-    *EXPRESSIONS, ir.Tensor, Cell, Pending, Choice, FloatOfSizes, View, Transposed, MappingLoop, TilesLoop,
+    *EXPRESSIONS, ir.Tensor, Cell, Pending, Choice, FloatOfSizes, View, Part, Transposed, MappingLoop, TilesLoop,
     PipelineLoop, RangeLoop, Method, Nothing,
 )  # fmt: skip
 
@@ -275,6 +298,8 @@ def describe(value: Value) -> str:
             return f"{kind} {value.dtype}{shape_text(value.shape)}"
         case View():
             return f"a slice {value.tensor.dtype}{shape_text(value.shape)}"
+        case Part():
+            return f"a part {value.tensor.dtype}{shape_text(value.shape)} of '{value.tensor.name}'"
         case Transposed():
             return f"the transpose of {describe(value.tensor)}"
         case Mapping():

@@ -205,6 +205,8 @@ def _released_meanwhile(statements: list[Statement]) -> list[Statement]:
             ):  # who comes next begins while the last product is under way
                 loop = ir.Sequence((*begun, pair[1], ended, last), loc=pair[0].loc)
                 return [*statements[:at], loop, *statements[at + 2 :]]
+            case _:
+                continue  # nobody waits for these
     return statements
 
 

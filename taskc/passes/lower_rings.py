@@ -16,6 +16,9 @@
     stores      move c[row + i, j] ... = out[i, j] how tma
                           -> if worker == 0: tma.store(&c[row, 0], &out[0, 0], ...); tma.commit()
                 (or worker % 128 == 0, of the rows of its warpgroup) and a tma.wait(0) at the end
+    turns       schedule.take_turn -> barrier.named(1 + worker // 128, 256), where the warpgroup before arrives
+                schedule.give_turn -> barrier.arrive(1 + (worker // 128 + 1) % 2, 256); of two warpgroups
+                the second one begins by giving the first its turn, which the first takes at the end
     registers   nothing: barriers alone order it
 
 The number of a step counts from 0 where the ring is allocated. Where that happens more than once (a pipelined
@@ -42,6 +45,7 @@ from taskc.ir import nodes as ir
 from taskc.ir.build import ZERO, add, equal, floor_divide, index, modulo, multiply, subtract
 from taskc.ir.nodes import SHARED, Expression, Ring, Statement, Variable
 from taskc.ir.rewrite import map_statements, sequence, substitute, walk
+from taskc.ir.target import WARPGROUP
 from taskc.passes.counted_rings import RingBarriers, counted_rings, is_reused, loops_around
 from taskc.passes.multicast import arrivals, common_loads, multicast, together
 from taskc.passes.pixels import Pixels, pixels_of
@@ -90,7 +94,8 @@ class _Lowering:
                 return self.sequence(statement, role)
             case ir.Roles():
                 roles = tuple(
-                    replace(role, body=self.drained(role.body, role)) for role in statement.roles
+                    replace(role, body=self.in_turn(self.drained(role.body, role), role))
+                    for role in statement.roles
                 )
                 return replace(statement, roles=roles)
             case ir.Grid():
@@ -100,6 +105,8 @@ class _Lowering:
                 return replace(statement, body=body)
             case ir.RingStep():
                 return self.step(statement, role)
+            case ir.Do(operation="schedule.take_turn" | "schedule.give_turn") if role is not None:
+                return self.turn(statement.operation, role, statement.loc)
             case ir.Move(how="tma"):
                 is_load = statement.tensor.scope == SHARED
                 return (self.box_copy if is_load else self.box_store)(statement, role)
@@ -111,6 +118,32 @@ class _Lowering:
         if not sent_by_bulk_copies(body) or any(isinstance(n, ir.Roles) for n in walk(body)):
             return lowered
         return sequence(lowered, ir.Do("tma.wait", (index(0),), loc=body.loc))
+
+    def group(self, role: ir.Role) -> Expression:
+        """Which of the role's warpgroups a worker is in."""
+        return floor_divide(subtract(self.worker, role.first), WARPGROUP)
+
+    def turn(self, operation: str, role: ir.Role, loc: Location) -> ir.Do:
+        """The barriers have numbers from 1 on, by the warpgroups whose turn they tell of."""
+        group = self.group(role)
+        if operation == "schedule.take_turn":
+            return ir.Do("barrier.named", (add(group, 1), index(2 * WARPGROUP)), loc=loc)
+        following = modulo(add(group, 1), role.workers // WARPGROUP)
+        return ir.Do("barrier.arrive", (add(following, 1), index(2 * WARPGROUP)), loc=loc)
+
+    def in_turn(self, body: Statement, role: ir.Role) -> Statement:
+        """What stands around turns: as many are given as are taken."""
+        named = [n for n in walk(body) if isinstance(n, ir.Do) and n.operation == "barrier.named"]
+        if not named:
+            return body
+        loc, group = named[0].loc, self.group(role)
+        first = equal(group, 0)
+        last = equal(group, role.workers // WARPGROUP - 1)
+        return sequence(
+            ir.If(last, self.turn("schedule.give_turn", role, loc), loc=loc),
+            body,
+            ir.If(first, self.turn("schedule.take_turn", role, loc), loc=loc),
+        )
 
     def is_first(self, role: ir.Role | None) -> Expression:
         first = 0 if role is None else role.first

@@ -116,6 +116,8 @@ def _in_flight_during(statement: Statement, groups: Sequence[_Group]) -> int:
     if isinstance(statement, ir.RingStep) and statement.ring.transport == "tma":
         # A release comes here where nothing in flight reads its slot.
         return len(groups) if statement.operation in ("wait", "release") else 0
+    if isinstance(statement, ir.Do) and statement.operation.startswith("schedule."):
+        return len(groups)
     if not _is_workers_own(statement):
         return 0
     used = _named(statement)

@@ -60,6 +60,7 @@ from taskc.ir.target import LEAST_REGISTERS, TARGETS, WARPGROUP, Target, is_asyn
 from taskc.passes.arriving_operands import arriving
 from taskc.passes.loads import Loads, Work, needed_scalars, split_loads
 from taskc.passes.overlap import fetch_step, make_ring
+from taskc.passes.product_groups import is_product
 from taskc.passes.tile_loops import (
     StepOrigin,
     Steps,
@@ -220,6 +221,8 @@ class _Cutter:
         use: Sequence[Statement] = work.statements if len(rings) > 1 else (work,)
         for ring, _ in rings:
             use = _using(use, ring, number)
+        if pipeline.alternate:
+            use = self.in_turn(use)
         consume = loop(k, use)
         return [ring for ring, _ in rings], produce, consume
 
@@ -264,6 +267,26 @@ class _Cutter:
         if steps.loop is None:  # nothing comes into the slot afterwards
             use = [s for s in use if not (isinstance(s, ir.RingStep) and s.operation == "release")]
         return ring, fill, use
+
+    def in_turn(self, statements: Sequence[Statement]) -> Sequence[Statement]:
+        """The statements of a step, whose products one warpgroup after another issues."""
+        products = [k for k, s in enumerate(statements) if is_product(s)]
+        refusal = None
+        if not products:
+            refusal = "no products run beside work of a step"
+        elif self.kernel.workers % WARPGROUP or self.kernel.workers == WARPGROUP:
+            refusal = "there is one of them"
+        if refusal is not None:
+            self.notes.append((f"warpgroups take no turns: {refusal}", self.pipeline.loc))
+            return statements
+        first, end, loc = products[0], products[-1] + 1, self.pipeline.loc
+        return [
+            *statements[:first],
+            ir.Do("schedule.take_turn", (), loc=loc),
+            *statements[first:end],
+            ir.Do("schedule.give_turn", (), loc=loc),
+            *statements[end:],
+        ]
 
     def registers(self, transport: str, workers: int) -> tuple[int, int]:
         """What each worker of the producer keeps, and one of the consumers gets; 0: all stays as it is.
@@ -369,10 +392,10 @@ def _by_product(loads: Loads) -> list[Loads]:
 
     Where there is none, products are all under way at one time (taskc/passes/await_products.py).
     """
-    products = [s for s in loads.work if isinstance(s, ir.Mma) and is_asynchronous(s.how)]
+    products = [s for s in loads.work if is_product(s)]
     if all(isinstance(s, ir.Let) or s in products for s in loads.work):
         return [loads]
-    readers = [next(s for s in loads.work if _names(s, (t,))) for t in loads.tensors]
+    readers = [next((s for s in loads.work if _names(s, (t,))), None) for t in loads.tensors]
     if not all(reader in products for reader in readers):
         return [loads]
     parts = []

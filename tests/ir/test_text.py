@@ -152,7 +152,7 @@ def holding(expression: ir.Expression, how: int) -> ir.Kernel:
     return kernel(*allocations, uses[how], parameters=variables)
 
 
-@settings(max_examples=150)
+@settings(max_examples=75)
 @given(st.sampled_from(TYPES).flatmap(lambda d: expressions(d, 4)), st.integers(0, 2))
 def test_random_expressions_parse_back(expression: ir.Expression, how: int) -> None:
     program = holding(expression, how)

@@ -67,9 +67,12 @@ def check(
     [
         ("sm_80", Plan(1, 1, 16, 3), "all"),
         ("sm_90a", Plan(4, 1, 16, 3), ("lean",)),
-        ("sm_90a", Plan(8, 1, 32, 2, specialize=True), ("synchronized", "lean")),
+        ("sm_90a", Plan(8, 1, 32, 2, specialize=True, alternate=True), ("synchronized", "lean")),
         pytest.param(
-            "sm_90a", Plan(12, 1, 32, 2, specialize=True), ("lean",), marks=pytest.mark.sweep
+            "sm_90a",
+            Plan(12, 1, 32, 2, specialize=True, alternate=True),
+            ("lean",),
+            marks=pytest.mark.sweep,
         ),
         pytest.param("sm_90a", Plan(8, 1, 32, 2, specialize=True), "all", marks=pytest.mark.sweep),
     ],

@@ -192,7 +192,8 @@ CASES: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
 
 @pytest.mark.parametrize(("shape", "options"), CASES.values(), ids=list(CASES))
 def test_no_plan_changes_the_result(shape: Any, options: dict[str, Any]) -> None:
-    check_some(shape, options, 1)
+    """By the plan of least cost, and every second case by another one, too; the sweep has more."""
+    check_some(shape, options, sum(map(ord, str(options))) % 2)
 
 
 @pytest.mark.each_value
@@ -206,7 +207,7 @@ def test_lesser_processors(of: str, name: str) -> None:
     """Blocks are of 8 channels there, or 4, and registers are 16."""
     if name not in NAMES:
         pytest.skip(f"this processor does not run {name}")
-    check_some(*CASES[of], 1, name)
+    check_some(*CASES[of], 0, name)
 
 
 @pytest.mark.sweep

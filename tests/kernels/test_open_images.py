@@ -78,6 +78,7 @@ def test_kernels_of_other_plans_take_all_sizes(of: str) -> None:
     check_sizes(problem(shape, options, MACHINES["host"]), SIZES, 2)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("name", ["avx2", "sse2"])
 @pytest.mark.parametrize("of", ["3x3", "1x1", "depthwise, NCHW"])
 def test_lesser_processors(of: str, name: str) -> None:

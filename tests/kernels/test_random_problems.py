@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import taskc as tc
+from tests.each_value import few
 from tests.kernels.random_problems import Problem, problem
 from tests.kernels.simulated import simulated
 
@@ -38,23 +39,11 @@ def on_a_gpu(number: int) -> None:
     check(one, made)
 
 
-@pytest.mark.parametrize("number", range(60))
+@pytest.mark.parametrize("number", few(range(360), 40))
 def test_on_this_processor(number: int) -> None:
     on_this_processor(number)
 
 
-@pytest.mark.parametrize("number", range(36))
+@pytest.mark.parametrize("number", few(range(236), 20))
 def test_on_a_gpu(number: int) -> None:
-    on_a_gpu(number)
-
-
-@pytest.mark.sweep
-@pytest.mark.parametrize("number", range(60, 360))
-def test_more_on_this_processor(number: int) -> None:
-    on_this_processor(number)
-
-
-@pytest.mark.sweep
-@pytest.mark.parametrize("number", range(36, 236))
-def test_more_on_a_gpu(number: int) -> None:
     on_a_gpu(number)

@@ -287,7 +287,7 @@ def test_products_go_on_while_blocks_load_for_each_other(
 @pytest.mark.parametrize(
     ("shape", "dtype", "options", "own"),
     [
-        ((8192, 8192, 1024), bf16, {}, (128, 256)),
+        ((8192, 8192, 2048), bf16, {}, (128, 256)),
         ((4096, 4096, 4096), f16, {"transpose_b": True}, (128, 256)),
         ((4096, 4096, 4096), tf32, {"transpose_b": True}, (128, 256)),
     ],

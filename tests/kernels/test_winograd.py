@@ -101,7 +101,7 @@ def test_plans_differ_in_nothing_else() -> None:
     """A sum's order is the same in all tiles, and those of registers may overlap."""
     of = allowed((1, 18, 14, 32, 4 * HERE.lanes), {"order": "NCHWc", "packed": True})
     made = case(of, 0)
-    found = sample(candidates_of_winograd, of, replace(HERE, threads=1), 6)
+    found = sample(candidates_of_winograd, of, replace(HERE, threads=1), 3)
     results = []
     for plan in [Winograd(5, 2, HERE.lanes, 2, 2 * HERE.lanes), *found]:
         kernel = build(of, plan, HERE)
@@ -112,7 +112,7 @@ def test_plans_differ_in_nothing_else() -> None:
 
 def test_every_pass() -> None:
     """Which also proves that results are stored once, and that nobody reads what isn't there."""
-    of = replace(allowed((1, 5, 6, 5, 7), {"bias": True, **LINES}), lanes=4)
+    of = replace(allowed((1, 5, 3, 5, 7), {"bias": True, **LINES}), lanes=4)
     assert check(build(of, Winograd(1, 1, 4, 1, 8), HERE)) == ()
 
 

@@ -67,8 +67,8 @@ def folded(own: Mapping) -> Any:
     [
         repeat(2, 5),
         spatial(1, 1),
-        spatial(1, 64) * repeat(2, 2),
-        spatial(1, 2) * repeat(1, 3) * spatial(2, 16) * repeat(1, 2),
+        spatial(1, 64) * repeat(1, 2),
+        spatial(1, 2) * repeat(1, 2) * spatial(2, 16) * repeat(1, 2),
         spatial(8, 3) * repeat(1, 2) * spatial(1, 4),
         spatial(2, 16, order=(1, 0)) * repeat(1, 3),
     ],

@@ -185,3 +185,20 @@ def test_a_size_that_is_named_begins_what_changes() -> None:
         while behind < size:
             hole, behind = behind, 2 * behind + 1
         assert y[0] == hole + behind
+
+
+def test_what_is_asked_of_a_size_stands_with_the_statements_of_a_tile() -> None:
+    n = tc.dim("n")
+
+    @tc.kernel(workers=4)
+    def scaled(x: tc.f16[n], y: tc.out[tc.f16[n]]) -> None:
+        for start in tc.tiles(n, by=4):
+            block = tc.load(x[start : start + 4], fill=0)
+            for i in tc.spatial(4):
+                if start + i < n:
+                    y[start + i] = block[i] * n
+
+    (grid,) = (node for node in walk(scaled.ir.body) if isinstance(node, ir.Grid))
+    assert isinstance(grid.body, ir.Sequence)
+    assert [type(part).__name__ for part in grid.body.statements][:1] == ["Assert"]
+    assert not any(isinstance(part, ir.Sequence) for part in grid.body.statements)

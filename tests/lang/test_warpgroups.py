@@ -236,8 +236,8 @@ def matmul(
 @pytest.mark.parametrize(
     ("m", "n", "k", "options"),
     [
-        (128, 64, 256, {}),
-        (129, 36, 200, {}),  # the edges are zeros that TMA brings, and drops
+        (128, 64, 128, {}),
+        (129, 36, 136, {}),  # the edges are zeros that TMA brings, and drops
         (1, 4, 8, {"groups": 1, "bn": 8, "stages": 2}),
         (256, 40, 64, {"tall": 2, "bn": 40, "stages": 4}),
     ],

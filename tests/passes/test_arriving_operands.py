@@ -183,7 +183,9 @@ def test_the_simulator_sees_what_is_wrong(right: str, wrong: str, kinds: set[str
     )
     text = to_text(lower(replace(definition.ir, target="sm_90a")))
     assert right in text
-    assert {finding.kind for finding in found_in(text.replace(right, wrong))} == kinds
+    found = {finding.kind for finding in found_in(text.replace(right, wrong))}
+    assert kinds <= found
+    assert bool(found) == bool(kinds)
 
 
 def found_in(text: str) -> tuple[Finding, ...]:

@@ -15,11 +15,12 @@ import pytest
 
 import taskc as tc
 import taskc.passes.product_groups as module
-from taskc import bf16, f32, i32
+from taskc import bf16, f32, i32, spatial
 from taskc.backend import sim
 from taskc.ir import nodes as ir
+from taskc.ir.parser import parse
 from taskc.ir.printer import to_text
-from taskc.ir.rewrite import map_statements
+from taskc.ir.rewrite import map_statements, walk
 from taskc.lang.definition import KernelDefinition
 from taskc.passes.pipeline import lower, lower_steps
 from tests.passes.test_select_products import fragment, on_hopper, runs_everywhere
@@ -90,7 +91,7 @@ def _reported(kernels: Sequence[ir.Kernel]) -> set[str]:
         random.normal(size=tuple(map(int, t.shape))).astype(t.dtype.numpy)  # type: ignore[union-attr]
         for t in kernels[0].parameters[:-2]
     ]
-    outputs = [np.zeros((64, 16), np.float32) for _ in range(2)]
+    outputs = [np.zeros((given[0].shape[0], 16), np.float32) for _ in range(2)]
     found: set[str] = set()
     for kernel in kernels:
         report = sim.run(kernel, [*given, *outputs], seed=1)
@@ -169,27 +170,29 @@ def test_a_branch_beside_products_stays_one() -> None:
 # --- a ring for each product that is the first to read a load ----------------------------------------------
 
 
-def two_rings() -> KernelDefinition:
+def two_rings(warpgroups: int = 1) -> KernelDefinition:
     """As in attention: the second product multiplies what the step before has left in registers."""
+    rows, alternate = 64 * warpgroups, warpgroups > 1
+    out, scored = [spatial(warpgroups, 1) * fragment(n) for n in (16, 32)]
 
-    @tc.kernel(workers=128)
+    @tc.kernel(workers=128 * warpgroups)
     def kernel(
-        a: bf16[64, 32], b: bf16[96, 32], c: bf16[96, 16],
-        y: tc.out[f32[64, 16]], z: tc.out[f32[64, 16]],
+        a: bf16[rows, 32], b: bf16[96, 32], c: bf16[96, 16],
+        y: tc.out[f32[rows, 16]], z: tc.out[f32[rows, 16]],
     ):  # fmt: skip
         sa = tc.load(a[:, :])
-        total = tc.tile(f32, OWN, 0)
-        highest = tc.tile(f32, OWN, 0)
-        powers = tc.tile(bf16, fragment(32), 0)
-        for p in tc.pipeline(96, by=32, stages=2, specialize=True):
+        total = tc.tile(f32, out, 0)
+        highest = tc.tile(f32, out, 0)
+        powers = tc.tile(bf16, scored, 0)
+        for p in tc.pipeline(96, by=32, stages=2, specialize=True, alternate=alternate):
             sb = tc.load(b[p : p + 32, :])
             sc = tc.load(c[p : p + 32, :])
-            scores = tc.tile(f32, fragment(32), 0)
+            scores = tc.tile(f32, scored, 0)
             tc.mma(scores, sa, sb.T)
             tc.mma(total, powers, sc)
-            for i, j in fragment(32):
+            for i, j in scored:
                 highest[i, j % 16] = max(highest[i, j % 16], scores[i, j])
-            for i, j in fragment(32):
+            for i, j in scored:
                 powers[i, j] = scores[i, j].to(bf16)
         tc.store(y[:, :], total)
         tc.store(z[:, :], highest)
@@ -225,3 +228,60 @@ def test_a_slot_that_is_not_waited_for_is_reported() -> None:
 
     kernel = lower(on_hopper(two_rings()), "pipelined")
     assert _reported([replace(kernel, body=without(kernel.body))])
+
+
+# --- turns of warpgroups ----------------------------------------------------------------------------------
+
+
+def test_warpgroups_issue_their_products_by_turns() -> None:
+    """Each takes its turn behind the wait for its keys, and gives the next one its own before it waits for products."""
+    steps = {step.name: step.kernel for step in lower_steps(on_hopper(two_rings(2)))}
+    kernel = steps["lower_rings"]
+    parsed = to_text(on_hopper(two_rings(2)))
+    assert " specialize alternate:" in parsed
+    assert to_text(parse(parsed)) == parsed
+    pattern = r"barrier\.\w+\(.*, 256\)|mma \w+|wgmma\.wait\(\d\)|mbarrier\.wait\(&s[bc]_full|if worker // 128 == \d"
+    turn, following = (
+        "barrier.named(worker // 128 + 1, 256)",
+        "barrier.arrive((worker // 128 + 1) % 2 + 1, 256)",
+    )
+    assert re.findall(pattern, to_text(kernel)) == [
+        "if worker // 128 == 1", following,
+        "mbarrier.wait(&sb_full", turn, "mma scores", "mbarrier.wait(&sc_full", "mma total", following,
+        "wgmma.wait(1)", "wgmma.wait(0)",
+        "if worker // 128 == 0", turn,
+    ]  # fmt: skip
+    assert _reported([kernel, steps["hoist"]]) == set()
+
+
+@pytest.mark.parametrize(
+    ("operation", "kinds"),
+    [("barrier.arrive", {"deadlock"}), ("barrier.named", {"barrier-divergence"})],
+)
+def test_a_turn_that_is_left_out_is_reported(operation: str, kinds: set[str]) -> None:
+    """Each place of it, one at a time: within the steps, and around them."""
+    kernel = lower(on_hopper(two_rings(2)), "synchronized")
+    chosen = [n for n in walk(kernel.body) if isinstance(n, ir.Do) and n.operation == operation]
+    assert len(chosen) == 2
+    for node in chosen:
+
+        def without(statement: ir.Statement, node: ir.Do = node) -> ir.Statement:
+            return ir.Sequence(()) if statement is node else map_statements(statement, without)
+
+        assert kinds & _reported([replace(kernel, body=without(kernel.body))])
+
+
+def test_a_lone_warpgroup_takes_no_turns() -> None:
+    @tc.kernel(workers=128)
+    def kernel(a: bf16[64, 32], b: bf16[96, 32], y: tc.out[f32[64, 32]]):
+        sa = tc.load(a[:, :])
+        total = tc.tile(f32, fragment(32), 0)
+        for p in tc.pipeline(96, by=32, stages=2, specialize=True, alternate=True):
+            sb = tc.load(b[p : p + 32, :])
+            tc.mma(total, sa, sb.T)
+        tc.store(y[:, :], total)
+
+    made = lower(on_hopper(kernel), "pipelined")
+    assert [text for text, _ in made.notes] == [
+        "warpgroups take no turns: no products run beside work of a step"
+    ]

@@ -10,6 +10,7 @@ import pytest
 
 from taskc import bf16, repeat, spatial
 from taskc.backend import sim
+from taskc.backend.cuda.compile import compile_many
 from taskc.errors import Finding
 from taskc.ir.parser import parse
 from taskc.ir.printer import to_text
@@ -114,3 +115,15 @@ def found_in(text: str) -> tuple[Finding, ...]:
 def test_short_sums_are_for_two_consumers(shape: tuple[int, int, int], consumers: int) -> None:
     definition = matmul(*shape, dtype=bf16, machine=HOPPER)
     assert ("consumers=2" in to_text(definition.ir)) == (consumers == 2)
+
+
+def test_nothing_spills_in_what_is_chosen() -> None:
+    """Nor has the assembler a remark; with a residual, too."""
+    pytest.importorskip("cuda.bindings.nvrtc", reason="NVRTC isn't published for this machine")
+    kernels = [
+        matmul(8192, 8192, 1024, dtype=bf16, residual=residual, machine=HOPPER).ir
+        for residual in (False, True)
+    ]
+    for one in compile_many([lower(replace(kernel, target="sm_90a")) for kernel in kernels]):
+        assert not one.resources.remarks
+        assert (one.resources.spill_stores, one.resources.spill_loads) == (0, 0)

@@ -59,7 +59,7 @@ def test_boxes_are_where_they_belong() -> None:
 
 
 def test_many_kernels_and_calls_stay_readable() -> None:
-    page = Page(page_of(made(20_000), "m"))
+    page = Page(page_of(made(6_000), "m"))
     lanes = page.found("svg", class_="lane")
     assert len(lanes) == 10
     assert "3 more kernels" in page.texts("span", class_="name")

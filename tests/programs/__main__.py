@@ -99,7 +99,7 @@ def _report(seed: int, number: int, failure: Failure) -> None:
     def fails(candidate: object) -> bool:
         try:
             expected = Oracle(candidate).results()  # type: ignore[arg-type]
-        except (OracleError, KeyError):
+        except (OracleError, KeyError, ArithmeticError, ValueError):
             return False
         found = check(candidate, expected=expected)  # type: ignore[arg-type]
         return found is not None and (found.stage, found.what) == (failure.stage, failure.what)

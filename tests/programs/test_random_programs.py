@@ -13,8 +13,8 @@ import pytest
 from tests.programs.runner import run_many
 
 SEED = 7
-COUNT = 100
-CHUNK = 25
+COUNT = 40
+CHUNK = 20
 
 
 @pytest.mark.parametrize("first", range(0, COUNT, CHUNK))

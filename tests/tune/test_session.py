@@ -77,14 +77,15 @@ def tell(trial):
         print(space.text(trial.plan), flush=True)
 
 space = Space(MATMUL, gemm(40, 64, 24, (f32, f32, f32)), machine())
+database, seed, most = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
 print("ready", flush=True)
-tuned(space, database=Database(Path(sys.argv[1])), most=40, progress=tell, seed=int(sys.argv[2]), strategy="random")
+tuned(space, database=Database(database), most=most, progress=tell, seed=seed, strategy="random")
 print("done", flush=True)
 """
 
 
-def session(database: Path, seed: int) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", SESSION, str(database), str(seed)]
+def session(database: Path, seed: int, most: int = 40) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", SESSION, str(database), str(seed), str(most)]
     root = Path(__file__).parents[2]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=root)
 
@@ -105,7 +106,7 @@ def test_a_killed_tuner_loses_nothing(tmp_path: Path, times: int) -> None:
             assert running.stdout is not None
             assert running.stdout.readline() == "ready\n"
             # The first one at any time, others after a measurement.
-            lines = [running.stdout.readline() for _ in range(moments.randint(min(number, 1), 12))]
+            lines = [running.stdout.readline() for _ in range(moments.randint(min(number, 1), 4))]
             time.sleep(moments.uniform(0, 0.5))
             running.send_signal(signal.SIGKILL)
             finished |= set(told("".join([*lines, running.stdout.read()])))
@@ -116,7 +117,7 @@ def test_a_killed_tuner_loses_nothing(tmp_path: Path, times: int) -> None:
 
 def test_two_tuners_at_once_both_finish(tmp_path: Path) -> None:
     path = tmp_path / "rows"
-    both = [session(path, seed) for seed in (1, 2)]
+    both = [session(path, seed, most=10) for seed in (1, 2)]
     plans: set[str] = set()
     for running in both:
         said, _ = running.communicate(timeout=240)

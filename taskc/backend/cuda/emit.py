@@ -11,11 +11,11 @@ Shared memory is one array, at whose offsets the tensors lie, with the mbarriers
 
 from __future__ import annotations
 
+from taskc.backend.cuda import watchdog
 from taskc.backend.cuda.compiled import Argument, form_of
 from taskc.backend.cuda.names import function_name
 from taskc.backend.cuda.source import Line, Source
 from taskc.backend.cuda.statements import Statements
-from taskc.backend.cuda.watchdog import limit
 from taskc.ir import nodes as ir
 from taskc.ir.depth import deeply
 from taskc.ir.nodes import Tensor
@@ -51,7 +51,7 @@ def emit(kernel: ir.Kernel) -> Source:
         hang = code.names.fresh("hang")
         listed.append(f"u32* {hang}")
         arguments.append(Argument("hang"))
-        body = [Line(1, f"tc::hang = {hang};"), *body]
+        body = [Line(1, f"tc::watch({hang});"), *body]
     if code.asserts:
         listed.append("u32* status")
         arguments.append(Argument("status"))
@@ -63,7 +63,7 @@ def emit(kernel: ir.Kernel) -> Source:
     blocks = 1 if kernel.blocks is None else form_of(kernel.blocks, kernel)
     uses_lanes = any(entry.startswith(("shuffle", "vote")) for entry in code.prelude.used)
     macros = [f"#define WARP {_warp_mask(threads)}"] if uses_lanes else []
-    macros += [f"#define WATCHED_NANOSECONDS {int(limit() * 1e9)}ull"] if limit() else []
+    macros += watchdog.macros()
     return Source(
         name,
         code.expressions.target.architecture,

@@ -234,21 +234,32 @@ __device__ __forceinline__ void barrier_block() { __syncthreads(); }
 
 //: spins
 // One more turn of a wait, which nobody watches.
-__device__ __forceinline__ void spins(u64& since, u32 wait, u32 parity) {}
+__device__ __forceinline__ void begins_to_wait() {}
+__device__ __forceinline__ void spins(u32 wait, u32 parity) {}
 
 //: spins.watched
+// Times are in units of 2^32 ns, from when somebody last began to wait. The first thread to find that a wait is in vain
+// writes; a unit later the kernel ends, so that other waits have been written, too.
 __device__ u32* hang;  // in the CPU's memory
-__device__ u32 is_hanging;
-__device__ __forceinline__ void spins(u64& since, u32 wait, u32 parity) {
-    u64 now;
-    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
-    if (since == 0) since = now;
-    if (now - since < WATCHED_NANOSECONDS || atomicCAS(&is_hanging, 0u, 1u) != 0) return;
-    volatile u32* words = hang;
-    words[1] = blockIdx.x, words[2] = threadIdx.x / 32, words[3] = wait, words[4] = parity;
-    words[0] = 1;
-    __threadfence_system();
-    asm volatile("trap;");
+__device__ volatile u32 last_wait;
+__device__ u32 in_vain;
+__device__ __forceinline__ u32 time_now() {
+    u32 now;
+    asm volatile("mov.u32 %0, %%globaltimer_hi;" : "=r"(now));
+    return now;
+}
+__device__ __forceinline__ void begins_to_wait() { last_wait = time_now(); }
+__device__ __forceinline__ void watch(u32* words) { hang = words, last_wait = time_now(); }
+__device__ __forceinline__ void spins(u32 wait, u32 parity) {
+    if (time_now() - last_wait < WATCHED_UNITS) return;
+    const u32 record = wait / 256 % WATCHED_RECORDS;
+    if ((atomicOr(&in_vain, 1u << record) >> record & 1) == 0) {
+        volatile u32* words = hang + 5 * record;
+        words[1] = blockIdx.x, words[2] = threadIdx.x / 32, words[3] = wait, words[4] = parity;
+        words[0] = 1;
+        __threadfence_system();
+    }
+    if (time_now() - last_wait > WATCHED_UNITS) asm volatile("trap;");
 }
 
 //: barrier_grid spins
@@ -260,11 +271,11 @@ __device__ __forceinline__ void barrier_grid(u32* arrivals, u32 wait = 0) {
     if (threadIdx.x == 0) {
         const u32 mine = blockIdx.x == 0 ? highest - (gridDim.x - 1) : 1;
         u32 before, now;
-        u64 since = 0;
+        begins_to_wait();
         asm volatile("atom.acq_rel.gpu.add.u32 %0, [%1], %2;" : "=r"(before) : "l"(arrivals), "r"(mine) : "memory");
         do {
             asm volatile("ld.acquire.gpu.u32 %0, [%1];" : "=r"(now) : "l"(arrivals) : "memory");
-            spins(since, wait, 0);
+            spins(wait, 0);
         } while (((before ^ now) & highest) == 0);
     }
     __syncthreads();
@@ -276,6 +287,17 @@ __device__ __forceinline__ void barrier_warp() { __syncwarp(); }
 //: barrier_named
 template <int number, int threads> __device__ __forceinline__ void barrier_named() {
     asm volatile("bar.sync %0, %1;" :: "n"(number), "n"(threads) : "memory");
+}
+template <int threads> __device__ __forceinline__ void barrier_named(int number) {
+    asm volatile("bar.sync %0, %1;" :: "r"(number), "n"(threads) : "memory");
+}
+
+//: barrier_arrive
+template <int number, int threads> __device__ __forceinline__ void barrier_arrive() {
+    asm volatile("bar.arrive %0, %1;" :: "n"(number), "n"(threads) : "memory");
+}
+template <int threads> __device__ __forceinline__ void barrier_arrive(int number) {
+    asm volatile("bar.arrive %0, %1;" :: "r"(number), "n"(threads) : "memory");
 }
 
 //: barrier_warpgroup
@@ -362,40 +384,40 @@ __device__ __forceinline__ void mbarrier_expect(u64* barrier, u32 rank, u32 byte
 
 //: mbarrier_wait shared_address spins
 __device__ __forceinline__ void mbarrier_wait(u64* barrier, u32 parity, u32 wait = 0) {
+    begins_to_wait();
     const u32 together = __activemask();
     u32 done = 0;
-    u64 since = 0;
     while (!done) {
         asm volatile("{ .reg .pred p; mbarrier.test_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
                      : "=r"(done) : "r"(shared_address(barrier)), "r"(parity & 1) : "memory");
-        spins(since, wait, parity & 1);
+        spins(wait, parity & 1);
     }
     __syncwarp(together);  // a lane that ran ahead could end the next phase, unseen by the others
 }
 
 //: mbarrier_wait.bulk shared_address spins
 __device__ __forceinline__ void mbarrier_wait(u64* barrier, u32 parity, u32 wait = 0) {
+    begins_to_wait();
     const u32 together = __activemask();
     u32 done = 0;
-    u64 since = 0;
     while (!done) {
         asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
                      : "=r"(done) : "r"(shared_address(barrier)), "r"(parity & 1) : "memory");
-        spins(since, wait, parity & 1);
+        spins(wait, parity & 1);
     }
     __syncwarp(together);  // a lane that ran ahead could end the next phase, unseen by the others
 }
 
 //: mbarrier_wait_for_cluster shared_address spins
 __device__ __forceinline__ void mbarrier_wait_for_cluster(u64* barrier, u32 parity, u32 wait = 0) {
+    begins_to_wait();
     const u32 together = __activemask();
     u32 done = 0;
-    u64 since = 0;
     while (!done) {
         asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2;"
                      " selp.u32 %0, 1, 0, p; }"
                      : "=r"(done) : "r"(shared_address(barrier)), "r"(parity & 1) : "memory");
-        spins(since, wait, parity & 1);
+        spins(wait, parity & 1);
     }
     __syncwarp(together);  // a lane that ran ahead could end the next phase, unseen by the others
 }

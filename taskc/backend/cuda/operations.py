@@ -24,7 +24,7 @@ from taskc.ir import nodes as ir
 from taskc.ir.extents import size_in_bytes
 from taskc.ir.fragments import UNIT, placement
 from taskc.ir.nodes import Expression, Tensor
-from taskc.ir.operations import OPERATIONS
+from taskc.ir.operations import NAMED_BARRIERS, OPERATIONS
 from taskc.ir.rewrite import walk
 from taskc.ir.target import (
     MATRIX_MOVES,
@@ -72,6 +72,7 @@ class Operations:
             "tma.load.pixels": self._copy_of_pixels,
             "cp.async": self._copy,
             "setmaxnreg": self._registers,
+            **dict.fromkeys(NAMED_BARRIERS, self._named_barrier),
         }
 
     def statements(self, node: ir.Do) -> Iterator[str]:
@@ -91,6 +92,14 @@ class Operations:
         if result is not None:
             call = f"const {result.dtype} {self.expressions.names[result]} = {call}"
         yield call
+
+    def _named_barrier(self, node: ir.Do) -> Iterator[str]:
+        number, count = node.operands
+        function = self.expressions.use(node.operation.replace(".", "_"))
+        if isinstance(number, ir.Constant):
+            yield f"{function}<{self._all(node.operands)}>();"
+        else:
+            yield f"{function}<{self.operand(count)}>({self.operand(number)});"
 
     def _synchronous(self, node: ir.Do) -> Iterator[str]:
         entry = matrices.synchronous(WARP_INSTRUCTIONS[node.operation])

@@ -26,14 +26,13 @@ from taskc.backend.cuda.source import Line
 from taskc.backend.cuda.types import STRUCTURES
 from taskc.backend.cuda.vectors import Windows
 from taskc.backend.cuda.word_halves import word_of_halves
-from taskc.backend.operands import operands_of
 from taskc.errors import NOWHERE, InternalError, Location, assert_never
 from taskc.ir import nodes as ir
 from taskc.ir.code_size import CodeSizes
 from taskc.ir.extents import size_in_elements
 from taskc.ir.linear import Affine
 from taskc.ir.nodes import BARRIER, SHARED, Statement, Tensor, Variable
-from taskc.ir.operations import OPERATIONS
+from taskc.ir.operations import NAMED_BARRIERS, OPERATIONS
 from taskc.ir.rewrite import walk
 from taskc.ir.target import WARPGROUP
 from taskc.ir.types import DType
@@ -138,13 +137,10 @@ class Statements:
             case ir.While(condition=condition, body=body):
                 self.facts.enter(node)
                 watched = self.operations.watched("the end of a loop", "0u", node.loc)
-                since = self.names.fresh("since") if watched else ""
-                if watched:
-                    self.line(f"u64 {since} = 0;")
                 with self.braces(f"while ({self.expressions(condition)})"):
                     self.statements(body)
                     for number in watched:
-                        self.line(f"tc::spins({since}, {number}, 0);")
+                        self.line(f"tc::spins({number}, 0);")
             case ir.For(kind="vector"):
                 self._vector(node)
             case ir.For():
@@ -349,8 +345,13 @@ class Statements:
         if whose not in self.barriers:
             taken = {n for numbers in self.barriers.values() for n in numbers}
             for node in walk(self.kernel.body):
-                if isinstance(node, ir.Do) and node.operation == "barrier.named":
-                    taken.add(operands_of(node).numbers[0])
+                if isinstance(node, ir.Do) and node.operation in NAMED_BARRIERS:
+                    named = node.operands[0]
+                    if isinstance(named, ir.Constant):
+                        taken.add(int(named.value))
+                    else:  # of a warpgroup, of which the first has 1
+                        threads = self.kernel.workers + self.kernel.helpers
+                        taken.update(range(1, threads // WARPGROUP + 1))
             free = [range(n, n + count) for n in range(1, 17 - count)]
             found = next((numbers for numbers in free if taken.isdisjoint(numbers)), None)
             if found is None:

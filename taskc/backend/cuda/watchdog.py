@@ -1,8 +1,10 @@
-"""A watchdog for bring-up: a kernel that waits for ever says at which barrier, and ends.
+"""A watchdog for bring-up: a kernel that waits for ever says at which barriers, and ends.
 
-With it each turn of a wait reads the device's clock. A thread that has waited too long writes into the CPU's memory
-its block, its warp, the wait and the phase, and traps: the launch fails with an error that names all of that, where it
-would hang. Code that isn't watched has no instruction more (`spins` of instructions.cuh is empty).
+With it each turn of a wait reads the device's clock. Once nobody has begun to wait for too long, the first thread at
+each wait writes into the CPU's memory its block, its warp, the barrier and the phase. Some seconds later the kernel
+traps: the launch fails with an error that names all such waits, where it would hang. There are mostly two, since
+whoever waits in vain lets others wait. Code that isn't watched has no instruction more: `spins` of instructions.cuh is
+empty.
 """
 
 from __future__ import annotations
@@ -10,10 +12,12 @@ from __future__ import annotations
 import ctypes
 from dataclasses import dataclass
 
-WORDS = 6  # whether there is something, block, warp, wait, place, phase
+_RECORDS = 16  # of waits; later ones share these
+_RECORD = ctypes.c_uint32 * 5  # whether there is something, block, warp, wait and place, phase
+WORDS = 5 * _RECORDS
 _SLOTS = 256  # places of a wait's barriers that are told apart
 
-# The seconds after which a wait is in vain, for what is compiled from now on; 0: waits are not watched.
+# The seconds after which waits are in vain, for what is compiled from now on; 0: waits are not watched.
 _seconds = 0.0
 
 
@@ -25,6 +29,14 @@ def watch(seconds: float) -> None:
 
 def limit() -> float:
     return _seconds
+
+
+def macros() -> list[str]:
+    """Definitions for code that is watched; the clock counts 2^32 ns."""
+    if not _seconds:
+        return []
+    units = max(1, round(_seconds * 1e9 / 2**32))
+    return [f"#define WATCHED_UNITS {units}u", f"#define WATCHED_RECORDS {_RECORDS}u"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +55,13 @@ def numbered(wait: int, place: str) -> str:
 
 
 def said_at(address: int, kernel: str, waits: tuple[Wait, ...]) -> str:
-    """The watchdog's record in words, or ""."""
-    words = (ctypes.c_uint32 * WORDS).from_address(address)
-    if not words[0]:
-        return ""
-    _, block, warp, number, parity, _ = words
-    wait, place = waits[number // _SLOTS], number % _SLOTS
-    return (
-        f"block {block}, warp {warp} of {kernel}() waited in vain for {wait.name}[{place}], parity {parity}"
-        f" ({wait.line})"
-    )
+    """The watchdog's records in words, or ""."""
+    said = []
+    for is_there, block, warp, number, parity in (_RECORD * _RECORDS).from_address(address):
+        if is_there:
+            wait, place = waits[number // _SLOTS], number % _SLOTS
+            said.append(
+                f"block {block}, warp {warp} of {kernel}() waited in vain for {wait.name}[{place}],"
+                f" parity {parity} ({wait.line})"
+            )
+    return "; ".join(said)

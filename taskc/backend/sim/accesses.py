@@ -84,7 +84,7 @@ class Accesses:
                 index = evaluate(frame)
                 is_one = not isinstance(index, np.ndarray)
                 wrong: Any = not 0 <= index < extent if is_one else index.view(np.uint64) >= extent
-                if wrong if is_one else wrong.any():
+                if wrong if is_one else np.count_nonzero(wrong):
                     lanes = np.ones((1, 1), np.bool_) if is_one else wrong
                     where = outside(frame, tensor, lanes, index, extent, dimension, node)
                     if where is not None:
@@ -139,7 +139,7 @@ class Accesses:
                     illegal = late if illegal is None else illegal | late
             if not (memory.complete or memory.look()):
                 missing = memory.lacks(at)
-                if missing.any():
+                if np.count_nonzero(missing):
                     uninitialized(frame, memory, at, missing, illegal, node)
             if watch is not None:
                 watch(frame, memory, at, illegal, False)
@@ -217,12 +217,12 @@ class Accesses:
 
     def check_once(self, frame: Frame, memory: Memory, flat: Array, node: Located) -> None:
         again = memory.written[flat] != 0
-        if not again.any():
+        if not np.count_nonzero(again):
             numbers = np.arange(flat.size)
             winner = np.empty(memory.written.size, np.int64)
             winner[flat] = numbers
             again = winner[flat] != numbers
-            if not again.any():
+            if not np.count_nonzero(again):
                 return
         name = frame.name_element(memory, int(flat[np.argmax(again)]))
         count = int(np.count_nonzero(again))

@@ -154,7 +154,7 @@ class Expressions:
         def lazy(frame: Frame) -> Any:
             first = left(frame)
             asked = first if is_and else np.logical_not(first)
-            if not asked.any():
+            if not np.count_nonzero(asked):
                 return first
             outer = frame.mask
             frame.mask = narrowed(outer, asked)
@@ -174,7 +174,7 @@ class Expressions:
         def divide(frame: Frame) -> Any:
             dividend, by = left(frame), right(frame)
             zero = by == 0
-            if zero.any():
+            if np.count_nonzero(zero):
                 frame.fault_if("division-by-zero", message, zero, node, dividend)
             return function(dividend, by)
 
@@ -210,9 +210,9 @@ class Expressions:
             outer = frame.mask
             wanted = chosen if outer is None else chosen & outer
             refused = ~chosen if outer is None else ~chosen & outer
-            if not refused.any():
+            if not np.count_nonzero(refused):
                 return then(frame)
-            if not wanted.any():
+            if not np.count_nonzero(wanted):
                 return otherwise(frame)
             frame.mask = wanted
             first = then(frame)
@@ -247,7 +247,7 @@ class Expressions:
         def lookup(frame: Frame) -> Any:
             at = index(frame)
             wrong = (at < 0) | (at >= size)
-            if wrong.any():
+            if np.count_nonzero(wrong):
                 message = f"{{}} is outside the {size} entries of the table {name}"
                 frame.fault_if("out-of-bounds", message, wrong, node, at)
                 at = np.where(wrong, 0, at)

@@ -64,7 +64,7 @@ class Loops:
             if uniform:
                 chosen = agreed(frame, chosen, node)
             frame.mask = narrowed(frame.mask, chosen)
-            return frame.mask is None or bool(frame.mask.any())
+            return frame.mask is None or bool(np.count_nonzero(frame.mask))
 
         def turns(frame: Frame) -> Iterator[Any]:
             outer, turn, watch = frame.mask, 0, Watch(watched)
@@ -233,7 +233,7 @@ class Loops:
                 frame.env.update(zip(node.variables, turn.values, strict=True))
                 if turn.valid is not None:
                     frame.mask = narrowed(mask, turn.valid)
-                    if frame.mask is not None and not frame.mask.any():
+                    if frame.mask is not None and not np.count_nonzero(frame.mask):
                         continue
                 if turn.owned is not None:
                     frame.owners_only = turn.owned if owners is None else owners & turn.owned
@@ -267,7 +267,7 @@ class Loops:
                 return tasks
             numbers = np.atleast_2d(worker(frame))
             outside = (numbers < 0) | (numbers >= mapping.workers)
-            if outside.any():
+            if np.count_nonzero(outside):
                 message = f"worker {{}} is outside the mapping's {mapping.workers}"
                 frame.fault_if("out-of-bounds", message, outside, node, numbers)
                 numbers = np.where(outside, 0, numbers)

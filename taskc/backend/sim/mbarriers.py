@@ -81,6 +81,7 @@ class Mbarriers:
                 "mbarrier.release": self.arrive,
                 "mbarrier.wait": self.wait,
                 "barrier.named": self.named,
+                "barrier.arrive": self.named,
             }
         )
 
@@ -248,12 +249,16 @@ class Mbarriers:
         return Code(steps, waits=True)
 
     def named(self, node: ir.Do) -> Code:
-        number, count = operands_of(node).numbers
+        numbers, (count,) = self.expressions(node.operands[0]), operands_of(node).numbers[-1:]
+        waits = node.operation == "barrier.named"
 
         def steps(frame: Frame) -> Thread:
             all_come(frame, slice(0, frame.width), node, "warp")
+            number = int(np.max(numbers(frame)))
             what = f"barrier {number} among {count} workers"
             key = ("named", number, frame.group.base)
-            return schedule_of(frame).meet(key, count, frame, node, what, is_named=True)
+            return schedule_of(frame).meet(
+                key, count, frame, node, what, is_named=True, waits=waits
+            )
 
         return Code(steps, waits=True)

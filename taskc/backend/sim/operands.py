@@ -14,7 +14,14 @@ from taskc.backend.sim.operations import Operations
 from taskc.backend.sim.proxies import check_fences
 from taskc.backend.sim.races import Races
 from taskc.backend.sim.recording import memory_of
-from taskc.backend.sim.shadow import SEVERAL, SITE_BITS, SITE_MASK, WORKER_BITS, workers_of
+from taskc.backend.sim.shadow import (
+    SEVERAL,
+    SITE_BITS,
+    SITE_MASK,
+    WORKER_BITS,
+    latest_clocks,
+    workers_of,
+)
 from taskc.errors import InternalError
 from taskc.ir import nodes as ir
 from taskc.ir.extents import size_in_elements
@@ -127,13 +134,13 @@ class SharedOperands:
                 channel = order.workers + (one & SITE_MASK) - 1
                 if one < 0 or (known[:, channel] <= one >> SITE_BITS).any():
                     late |= state == one
-        if late.any():
+        if np.count_nonzero(late):
             lanes = frame.lanes(
                 (1, frame.width), touched, np.zeros(touched.shape, np.int64), site, False
             )
             sites = shadow.flight.site[touched[late]] if shadow.flight is not None else touched
             Races(frame, memory, site).unwaited("reads", lanes, late, sites)
-        elif missing.any():
+        elif np.count_nonzero(missing):
             name = frame.name_element(memory, int(at[np.argmax(missing)]) * memory.granules)
             everyone = np.ones((1, frame.width), np.bool_)
             message = f"{name} is read before it is written"
@@ -147,13 +154,19 @@ class SharedOperands:
         assert shadow is not None
         stamps, who = shadow.when[touched], shadow.who[touched]
         known = order.known[0, frame.worker_row, : order.workers]
+        is_written = stamps != 0
+        clocks = latest_clocks(who[is_written] & SEVERAL, stamps[is_written] >> SITE_BITS, order)
+        if clocks is not None:  # all writers at once; one after another only to name who is late
+            others = frame.worker_row[:, None] != np.arange(order.workers)
+            if not np.count_nonzero((known <= clocks) & others):
+                return
         for writer in np.unique(who[stamps != 0]).tolist():
             mine = (who == writer) & (stamps != 0)
             latest = int(stamps[mine].max()) >> SITE_BITS
             worker = writer & SEVERAL
             late = (known[:, workers_of(worker, order)] <= latest).any(axis=1)
             late &= frame.worker_row != worker
-            if late.any():
+            if np.count_nonzero(late):
                 first = int(np.flatnonzero(mine)[np.argmax(stamps[mine])])
                 reader = int(frame.group.units[0]) << WORKER_BITS | int(
                     frame.worker_row[np.argmax(late)]

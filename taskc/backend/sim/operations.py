@@ -23,7 +23,8 @@ from taskc.ir.target import MATRIX_MOVES, WARP, WARP_INSTRUCTIONS
 
 # What is nothing where phases take effect one after another, or warps run in lockstep.
 _NOTHING = (
-    *("setmaxnreg", "schedule.hold", "schedule.branch", "fence.proxy.async", "wgmma.fence"),
+    *("setmaxnreg", "schedule.hold", "schedule.branch", "schedule.take_turn", "schedule.give_turn"),
+    *("fence.proxy.async", "wgmma.fence"),
     *("wgmma.commit", "wgmma.wait", "tma.wait", "fence.block", "fence.gpu"),
 )
 

@@ -31,7 +31,7 @@ def read_private(node: ir.Read, place: Callable[[Frame], tuple[Any, Any]]) -> Ev
             touch_registers(frame, memory, lambda array: (array, where), "read", node)
         if not (memory.complete or memory.look()):
             missing = memory.written[where] == 0
-            if missing.any():
+            if np.count_nonzero(missing):
                 uninitialized(frame, memory, at, missing, illegal, node)
         if frame.anonymous and value.shape[-1] != 1:
             value = value[..., :1]

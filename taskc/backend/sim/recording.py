@@ -96,13 +96,13 @@ def unwaited(frame: Frame, memory: Memory, at: Any, illegal: Any, site: int) -> 
     late = np.zeros(shape, np.bool_)
     for granule in range(memory.granules):
         elements = flat * memory.granules + granule
-        if not shadow.flight.state[elements].any():
+        if not np.count_nonzero(shadow.flight.state[elements]):
             continue
         lanes = frame.lanes(shape, elements, chosen, site, False)
         wrong = shadow.check_arrived(lanes, "reads", Races(frame, memory, site))
         if wrong is not None:
             late.reshape(-1)[slice(None) if chosen is None else chosen] |= wrong
-    return late if late.any() else None
+    return late if np.count_nonzero(late) else None
 
 
 def touch(
@@ -135,7 +135,7 @@ def uninitialized(
     where = legal(missing, illegal)
     if frame.mask is not None:
         where = where & frame.mask
-    if not where.any():
+    if not np.count_nonzero(where):
         return
     name = memory.tensor.name
     if memory.tensor.scope in (ir.SHARED, ir.GLOBAL):
@@ -157,7 +157,7 @@ def outside(
 ) -> Any:
     """Reports the active lanes whose index is outside, and gives them; None if there are none."""
     where = wrong if frame.mask is None else wrong & frame.mask
-    if not where.any():
+    if not np.count_nonzero(where):
         return None
     message = f"index {{}} is outside 0..{extent - 1} in dimension {dimension} of {tensor.name}"
     frame.fault("out-of-bounds", message, where, node, index)

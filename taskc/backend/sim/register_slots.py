@@ -50,6 +50,6 @@ def check_warps(frame: Frame, name: str, node: ir.Do) -> None:
         return
     mask = np.broadcast_to(frame.mask, frame.full).reshape(frame.count, -1, WARP)
     partly = mask.any(axis=-1) != mask.all(axis=-1)
-    if partly.any():
+    if np.count_nonzero(partly):
         where = np.repeat(partly, WARP, axis=-1)
         frame.fault("inactive-lane", "only some lanes of the warp take part", where, node)

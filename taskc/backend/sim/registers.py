@@ -49,7 +49,7 @@ def touch_registers(frame: Frame, memory: Memory, pick: Pick, verb: str, node: L
             mask if mask.shape == now.shape else mask.any(axis=tuple(range(mask.ndim - now.ndim)))
         )
         wrong = wrong & mask
-    if wrong.any():
+    if np.count_nonzero(wrong):
         product = frame.group.products.issued[int(now[wrong].flat[0]) - 1]
         lanes = wrong if wrong.ndim >= 2 else wrong.reshape(1, -1)
         block, worker, _ = frame.someone(lanes)

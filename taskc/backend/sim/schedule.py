@@ -41,6 +41,8 @@ class Meeting:
         self.size = size
         self.generation = 0
         self.workers: list[Array] = []
+        self.released: Any = None  # by those who have come and gone on
+        self.gone: list[Array] = []
         self.node: Any = None
         self.before: Array = np.zeros(0, np.int64)
         self.clocks: Array = np.zeros(0, np.int64)
@@ -54,15 +56,16 @@ class Meeting:
         loc: Location,
         *,
         is_barrier: bool = False,
+        waits: bool = True,
     ) -> Thread:
-        """The frame's workers come, and wait until all of so many have: the last ones act for all."""
+        """The frame's workers come, and wait until all of so many have, or go on: the last ones act for all."""
         self.workers.append(frame.worker_row)
         generation = self.generation
         if sum(map(len, self.workers)) >= size:
             act()
-            self.workers = []
+            self.workers, self.gone, self.released = [], [], None
             self.generation += 1
-        else:
+        elif waits:
             yield Wait(lambda: self.generation > generation, what, loc, is_barrier=is_barrier)
 
 
@@ -109,6 +112,10 @@ class Schedule:
                 # The one that waits goes behind the others, for a fair order without a seed.
                 del threads[which]
                 threads[which] = (frame, thread, wait)
+        for meeting in self.meetings.values():
+            if meeting.gone:
+                message = "workers have come to a barrier for others to wait there, and nobody did"
+                self.group.report("barrier-divergence", message, meeting.node.loc, meeting.node)
         return True
 
     @property
@@ -128,9 +135,17 @@ class Schedule:
         return self.random is not None and self.random.random() < 0.3
 
     def meet(
-        self, key: object, size: int, frame: Frame, node: Any, what: str, *, is_named: bool = False
+        self,
+        key: object,
+        size: int,
+        frame: Frame,
+        node: Any,
+        what: str,
+        *,
+        is_named: bool = False,
+        waits: bool = True,
     ) -> Thread:
-        """The frame's workers come to a barrier of `size` workers and wait for the others.
+        """The frame's workers come to a barrier of `size` workers and wait for the others, or go on.
 
         A named barrier may be met from several places of the program; other workers than before
         may meet in it when something orders that.
@@ -151,6 +166,9 @@ class Schedule:
                 )
         if not meeting.workers:
             meeting.node, meeting.size = node, size
+        elif is_named and first in np.concatenate(meeting.workers):
+            message = f"worker {frame.numbers[0]} comes to {what} again, where it waits for others"
+            frame.group.report("barrier-divergence", message, node.loc, node)
         elif meeting.size != size or not (is_named or meeting.node is node):
             message = f"worker {frame.numbers[0]} comes to {what}, others to another one"
             notes = (("the other barrier is here", meeting.node.loc),)
@@ -158,14 +176,24 @@ class Schedule:
 
         def join() -> None:
             workers = np.concatenate(meeting.workers)
-            if len(workers) == order.workers:
+            if meeting.released is not None:
+                here = np.setdiff1d(workers, np.concatenate(meeting.gone))
+                known = order.release(0, here) if len(here) else meeting.released
+                order.acquire(0, here, np.maximum(known, meeting.released))
+            elif len(workers) == order.workers:
                 order.join_blocks(np.zeros(1, np.int64))
             else:
                 order.join_workers(0, workers)
             meeting.before = workers
             meeting.clocks = order.clock[0, order.agent_of[workers]]
 
-        yield from meeting.come(frame, meeting.size, join, what, node.loc, is_barrier=True)
+        if not waits:
+            before, now = meeting.released, order.release(0, frame.worker_row)
+            meeting.released = now if before is None else np.maximum(before, now)
+            meeting.gone.append(frame.worker_row)
+        yield from meeting.come(
+            frame, meeting.size, join, what, node.loc, is_barrier=True, waits=waits
+        )
 
     def gather(
         self,

@@ -42,6 +42,15 @@ def workers_of(number: int, order: Order) -> slice:
     return slice(first, first + order.block_workers)
 
 
+def latest_clocks(writers: Array, clocks: Array, order: Order) -> Array | None:
+    """Each worker's highest clock, -1 for one without any; None where a number stands for several workers."""
+    if writers.max(initial=0) >= FEWEST:
+        return None
+    latest = np.full(order.workers, -1)
+    np.maximum.at(latest, writers, clocks)
+    return latest
+
+
 class Reporter(Protocol):
     """What turns races into findings."""
 
@@ -121,11 +130,11 @@ class Touches:
                 at = at + order.agent_of[lanes.worker] * size
             when, who = self.when.reshape(-1), self.who.reshape(-1)
             others = who[at] != lanes.who
-            if others.any():
+            if np.count_nonzero(others):
                 shared = (when[at] >> SITE_BITS == lanes.stamp >> SITE_BITS) & others
                 who[at] = lanes.who
                 shared |= who[at] != lanes.who
-                if shared.any():
+                if np.count_nonzero(shared):
                     ranks = lanes.worker[shared] // order.block_workers
                     who[at[shared]] = (lanes.who | SEVERAL)[shared] - ranks
             when[at] = lanes.stamp
@@ -136,7 +145,7 @@ class Touches:
             if forgotten is not None:
                 before[forgotten] = -1
             changed = before != here
-            if changed.any():
+            if np.count_nonzero(changed):
                 self.block[lanes.at] = here
                 changed &= before != -1
                 changed |= self.block[lanes.at] != here
@@ -220,7 +229,7 @@ class Shadow:
         self.note_write(lanes)
         back = self.who[lanes.at]
         overwritten = back != lanes.who
-        if overwritten.any():
+        if np.count_nonzero(overwritten):
             twice = overwritten.nonzero()[0]
             first = twice[0]
             at = int(lanes.at[first])
@@ -258,7 +267,7 @@ class Shadow:
         if self.flight is None:
             return None
         state = self.flight.state[lanes.at]
-        if not state.any():
+        if not np.count_nonzero(state):
             return None
         wrong = state < 0
         flying = np.flatnonzero(state > 0)
@@ -271,7 +280,7 @@ class Shadow:
                 (state & SITE_MASK) - 1,
                 state >> SITE_BITS,
             )
-        return wrong if wrong.any() else None
+        return wrong if np.count_nonzero(wrong) else None
 
     def check_arrived(self, lanes: Lanes, verb: str, report: Reporter) -> Array | None:
         """Reports what these workers have not waited for, and says where that is; None: nowhere."""
@@ -284,7 +293,7 @@ class Shadow:
         self.check_arrived(lanes, verb, report)
         if self.departing is not None:
             leaving = self.departing[lanes.at] != 0
-            if leaving.any():
+            if np.count_nonzero(leaving):
                 sites = self.departing[lanes.at[leaving]] - 1
                 report.unwaited(verb, lanes, leaving, sites, "store")
         for channel, stamps in self.products.items():

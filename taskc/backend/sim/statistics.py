@@ -39,7 +39,7 @@ def measure(frame: Frame, memory: Memory, at: Any, where: Any, site: int, kind: 
     elif frame.vector > 1 and len(shape) == len(frame.axes) + 2:
         # The turns of the innermost axis are one access, where they aren't to one element.
         steps = np.diff(elements, axis=0)
-        if not steps.any():
+        if not np.count_nonzero(steps):
             elements, active = elements[0], active[0]
         elif ((steps == 1) | ~active[1:]).all():
             together = frame.vector

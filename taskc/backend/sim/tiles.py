@@ -63,7 +63,11 @@ class Tiles:
                 tasks = np.stack(np.broadcast_arrays(*values), axis=-1) if values else np.zeros(0)
                 slots = owners.find(frame.worker_row - frame.first, tasks)
                 missing = slots < 0
-                kept = (_simplest(slots, frame), missing if missing.any() else None, values)
+                kept = (
+                    _simplest(slots, frame),
+                    missing if np.count_nonzero(missing) else None,
+                    values,
+                )
                 if kept[1] is not None:
                     kept = (np.where(missing, 0, slots), *kept[1:])
                 if len(cache) >= _CACHED:
@@ -71,7 +75,7 @@ class Tiles:
                 found = cache[key] = kept
             if found[1] is not None:
                 where = found[1] if frame.mask is None else found[1] & frame.mask
-                if where.any():
+                if np.count_nonzero(where):
                     self._not_owned(frame, tensor, shape, found[2], where, node)
                     return found[0], where, None
             return found[0], None, None
@@ -89,7 +93,7 @@ class Tiles:
     ) -> None:
         for dimension, (index, extent) in enumerate(zip(values, shape, strict=True)):
             wrong = ((index < 0) | (index >= extent)) & where
-            if wrong.any():
+            if np.count_nonzero(wrong):
                 outside(frame, tensor, wrong, index, extent, dimension, node)
                 return
         _, worker, position = frame.someone(where)
@@ -116,7 +120,7 @@ class Tiles:
                 touch_registers(frame, memory, _picked(slots, frame, memory), "read", node)
             if not (memory.complete or memory.look()):
                 lacking = tile_values(memory.written, slots, frame, memory) == 0
-                if lacking.any():
+                if np.count_nonzero(lacking):
                     uninitialized(frame, memory, 0, lacking, missing, node)
             return value
 
@@ -134,7 +138,7 @@ class Tiles:
             if memory.registers is not None:
                 touch_registers(frame, memory, lambda a: (a.reshape(-1), flat), "read", node)
             missing = memory.written.reshape(-1)[flat] == 0
-            if missing.any():
+            if np.count_nonzero(missing):
                 uninitialized(frame, memory, at, missing, illegal, node)
             return memory.data.reshape(-1)[flat]
 

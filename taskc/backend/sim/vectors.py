@@ -32,7 +32,7 @@ def check_vector(
     active: Any = np.atleast_2d(True if where is None else where)
     if active.ndim == rank and len(active) == count:
         partly = active.any(axis=0) & ~active.all(axis=0)
-        if partly.any():
+        if np.count_nonzero(partly):
             message = f"only some turns of a vector loop access {memory.tensor.name}"
             frame.fault("not-a-vector", message, partly, node)
         active = active.any(axis=0)
@@ -46,15 +46,15 @@ def check_vector(
         active = active & (offsets[-1] < memory.size)  # what is outside has been reported
         offsets = physical(tensor, memory.shape, np.clip(offsets, 0, memory.size - 1))
     steps = np.diff(offsets, axis=0) if np.ndim(at) == rank and len(at) > 1 else np.zeros(1)
-    if not steps.any():
-        if is_store and count > 1 and active.any():
+    if not np.count_nonzero(steps):
+        if is_store and count > 1 and np.count_nonzero(active):
             message = f"all turns of a vector loop store to one element of {tensor.name}"
             frame.fault("not-a-vector", message, active, node)
         return
     share = 1 if is_store else _share_of(steps * active)
     turns = np.arange(1, len(steps) + 1).reshape(-1, *[1] * (steps.ndim - 1))
     gaps = (steps != (turns % share == 0)).any(axis=0) & active
-    if gaps.any():
+    if np.count_nonzero(gaps):
         message = (
             f"{count} elements of {tensor.name} are accessed at once, and don't lie side by side"
         )
@@ -63,7 +63,7 @@ def check_vector(
     size = min(count // share * tensor.dtype.nbytes, WIDEST)
     wrong = (offsets[0] * tensor.dtype.nbytes + (tensor.offset or 0)) % size != 0
     wrong = wrong & active
-    if wrong.any():
+    if np.count_nonzero(wrong):
         message = (
             f"{count} elements of {tensor.name} are accessed at once from offset {{}} on,"
             f" which isn't at a multiple of {size} bytes"
@@ -96,7 +96,7 @@ def check_turns(frame: Frame, touched: list[Touched]) -> None:
         for distance in range(1, count):
             start, end, active = (np.roll(part, distance, axis=0) for part in b)
             wrong = (a.start < end) & (start < a.end) & a.active & active
-            if wrong.any():
+            if np.count_nonzero(wrong):
                 _report(frame, store, other, wrong)
                 break
 

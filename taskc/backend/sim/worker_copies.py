@@ -76,7 +76,7 @@ class WorkerCopies:
             inner: Any = None
             if isinstance(chosen, np.ndarray):
                 inner = chosen if outer is None else chosen & outer
-            some = inner.any() if inner is not None else bool(chosen)
+            some = np.count_nonzero(inner) if inner is not None else bool(chosen)
             for place, read in zip(places, reads, strict=True):
                 values: Any = memory.data.dtype.type(0)
                 if some:
@@ -166,7 +166,7 @@ def wait_for(frame: Frame, arrived: Callable[[Copy], Any]) -> None:
 
 def _land(frame: Frame, copy: Copy, arrived: Array) -> None:
     """These elements have arrived, for the workers that issued their copies."""
-    if not arrived.any():
+    if not np.count_nonzero(arrived):
         return
     memory = copy.memory
     at, column = copy.at[arrived], copy.column[arrived]

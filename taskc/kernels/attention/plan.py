@@ -86,6 +86,7 @@ class Plan:
     part    keys, a multiple of a step's, that blocks of their own go through; 0: all
     turns   heads that take turns, from their last tiles of queries to their first, in a causal attention whose
             producer runs on from one tile of a block to the next; 0: each tile is a block
+    alternate  beside a producer, one warpgroup finds powers while another one's products run
     """
 
     warps: int
@@ -95,6 +96,7 @@ class Plan:
     specialize: bool = False
     part: int = 0
     turns: int = 0
+    alternate: bool = False
 
     def cost(self, problem: Problem, machine: Machine) -> float:
         """It takes as long as each block reads keys and values for its queries, and waits for others to end."""
@@ -103,12 +105,14 @@ class Plan:
         keys = problem.keys if isinstance(problem.keys, int) else _USUAL
         read = blocks * max(1, keys) * sum(padded(problem)) * problem.dtype.nbytes
         seconds = read / (machine.threads * GPU.operand_bytes_per_cycle * GPU.cycles_per_second)
-        return seconds * _waiting(problem, self, machine)
+        share = GPU.alternating_share if self.alternate else 1.0
+        return seconds * share * _waiting(problem, self, machine)
 
     def variations(self, problem: Problem, machine: Machine) -> Iterator[Plan]:
         for stages in range(self.stages, 1, -1):
             yield replace(self, stages=stages)
         if self.specialize:
+            yield replace(self, alternate=not self.alternate)
             yield from _in_turns(problem, replace(self, turns=0), machine)
         if self.part:
             for part in (0, self.part // (2 * self.keys) * self.keys, 2 * self.part):
@@ -162,7 +166,8 @@ def _plans(problem: Problem, machine: Machine) -> list[Plan]:
             if warps == 8 or _fill_three(problem, tall)
         ]
         paying = [plan for plan in specialized if _pays(problem, plan)]
-        plans = [p for plan in paying for p in (plan, *_in_turns(problem, plan, machine))] + plans
+        paying += [p for plan in paying for p in _in_turns(problem, plan, machine)]
+        plans = [*paying, *[replace(plan, alternate=True) for plan in paying], *plans]
     fitting = []
     for plan in plans:
         nbytes = _bytes(problem, plan, tall)

@@ -202,7 +202,11 @@ def _attend(
         seen_by_all = keys if offset is None else min(keys, first + offset + 1)
         powers = tc.tile(dtype, seen, 0)
         for p in tc.pipeline(
-            stop + behind, by=step, stages=plan.stages, specialize=plan.specialize
+            stop + behind,
+            by=step,
+            stages=plan.stages,
+            specialize=plan.specialize,
+            alternate=plan.alternate,
         ):
             key = begin + p
             near_keys = tc.load(k[batch, group, key : key + step, 0:across])

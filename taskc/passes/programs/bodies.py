@@ -33,21 +33,31 @@ Body: TypeAlias = "tuple[Step, ...]"
 
 
 def map_bodies(program: Program, change: Callable[[Program], Program]) -> Program:
-    """The program with the bodies of its steps, but not of those in them, as `change` makes them."""
-    steps: list[Step] = []
-    calls = Calls(program)
-    naming = _naming(calls, program.calls)
-    for step in program.calls:
-        bodies = [change(_as_program(calls, naming, step, body)).calls for body in bodies_of(step)]
-        steps.append(with_bodies(step, bodies))
+    """The program with the bodies of its steps as `change` makes them, those in bodies first."""
+    if all(isinstance(step, Call) for step in program.calls):
+        return program
+    own: dict[int, set[Tensor]] = {}
+    _own(Calls(program), program.calls, own)
+    return _mapped(program, change, own)
+
+
+def _mapped(
+    program: Program, change: Callable[[Program], Program], own: dict[int, set[Tensor]]
+) -> Program:
+    def changed(body: Body, step: Step) -> Body:
+        return change(_mapped(_as_program(program, own[id(body)], step, body), change, own)).calls
+
+    steps = [
+        with_bodies(step, [changed(body, step) for body in bodies_of(step)])
+        for step in program.calls
+    ]
     if all(made is before for made, before in zip(steps, program.calls, strict=True)):
         return program
     return replace(program, calls=tuple(steps))
 
 
-def _as_program(calls: Calls, naming: Counter[Tensor], step: Step, body: Body) -> Program:
-    program = calls.program
-    own = _own(calls, naming, step, body)
+def _as_program(program: Program, own: set[Tensor], step: Step, body: Body) -> Program:
+    """The body of a step that stands in the steps of a program."""
     kept = [tensor for tensor in program.temporaries if tensor not in own]
     named = tensors_named(body)
     number = (step.variable,) if isinstance(step, Loop) else ()
@@ -61,25 +71,24 @@ def _as_program(calls: Calls, naming: Counter[Tensor], step: Step, body: Body) -
     )
 
 
-def _naming(calls: Calls, steps: Sequence[Step]) -> Counter[Tensor]:
-    """How many of these steps name each memory."""
-    return Counter(tensor for step in steps for tensor in calls.reads(step) | calls.writes(step))
-
-
-def _own(calls: Calls, naming: Counter[Tensor], step: Step, body: Body) -> set[Tensor]:
-    """The temporaries of a body of a step; `naming` is of the steps that it is one of."""
-    found: set[Tensor] = set()
-    touched: set[Tensor] = set()
-    inside = _naming(calls, body) if any(map(bodies_of, body)) else Counter()
-    for inner in body:
-        if isinstance(inner, Call):
-            found |= _written_whole(calls, inner) - touched
-        for deeper in bodies_of(inner):
-            found |= _own(calls, inside, inner, deeper)
-        touched |= calls.reads(inner) | calls.writes(inner)
-    # What a condition says was written before the step, and so is none of these.
-    named = calls.reads(step) | calls.writes(step)
-    return {tensor for tensor in found if naming[tensor] == (tensor in named)}
+def _own(calls: Calls, steps: Sequence[Step], own: dict[int, set[Tensor]]) -> set[Tensor]:
+    """The temporaries of the bodies of steps; those of each body are noted by its identity."""
+    naming: Counter[Tensor] = Counter()  # how many of the steps name each memory
+    for step in steps:
+        naming.update(calls.reads(step) | calls.writes(step))
+    every: set[Tensor] = set()
+    for step in steps:
+        for body in bodies_of(step):
+            found = _own(calls, body, own)
+            touched: set[Tensor] = set()
+            for inner in body:
+                if isinstance(inner, Call):
+                    found |= _written_whole(calls, inner) - touched
+                touched |= calls.reads(inner) | calls.writes(inner)
+            # A step before has written the condition, which so is none of these.
+            own[id(body)] = {tensor for tensor in found if naming[tensor] == 1}
+            every |= own[id(body)]
+    return every
 
 
 def _written_whole(calls: Calls, call: Call) -> set[Tensor]:

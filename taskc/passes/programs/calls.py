@@ -8,7 +8,17 @@ from dataclasses import dataclass, replace
 from taskc.ir.affine import constant_difference
 from taskc.ir.build import add, index, product
 from taskc.ir.nodes import Expression, Tensor, Variable
-from taskc.ir.program import Call, Computation, Program, Step, View, calls_of, conditions_of
+from taskc.ir.program import (
+    Call,
+    Computation,
+    Program,
+    Step,
+    View,
+    reads_of,
+    tensors_given,
+    tensors_named,
+    writes_of,
+)
 from taskc.ir.signature import Parameter, is_output
 
 
@@ -66,12 +76,10 @@ class Calls:
         return self.views.get(tensor) or View(tensor, tensor)
 
     def reads(self, call: Step | None) -> set[Tensor]:
-        read = [given for item, given in _tensors(call) if item.role != "out"]
-        conditions = conditions_of((call,)) if call is not None else ()
-        return {*map(self.memory, read), *map(self.memory, conditions)}
+        return {*map(self.memory, reads_of(call))} if call is not None else set()
 
     def writes(self, call: Step | None) -> set[Tensor]:
-        return {self.memory(given) for item, given in _tensors(call) if item.role != "in"}
+        return {*map(self.memory, writes_of(call))} if call is not None else set()
 
     def written_once(self, tensor: Tensor) -> bool:
         """It is memory, no view of some, and one call writes it."""
@@ -79,7 +87,9 @@ class Calls:
 
     def reading(self, call: Call, memory: Tensor) -> list[tuple[Tensor, Tensor]]:
         """The parameters that are given a memory or a view of it, and what each is given."""
-        return [(item, given) for item, given in _tensors(call) if self.memory(given) is memory]
+        return [
+            (item, given) for item, given in tensors_given(call) if self.memory(given) is memory
+        ]
 
     def may_move(self, position: int, to: int, gone: Tensor | None = None) -> bool:
         """Whether a call may come right before a later one, or right behind an earlier one.
@@ -101,11 +111,13 @@ class Calls:
 
     def disturbs(self, writer: int, reader: int, between: Tensor) -> bool:
         """Whether a call writes what another one has to do with, but for the memory that is between them."""
-        written = [it for item, it in _tensors(self.all[writer]) if item.role != "in"]
+        first, second = self.all[writer], self.all[reader]
+        assert first is not None
+        assert second is not None
         return any(
             self.memory(one) is not between and self.may_overlap(one, other)
-            for one in written
-            for _, other in _tensors(self.all[reader])
+            for one in writes_of(first)
+            for other in tensors_named((second,))
         )
 
     def may_overlap(self, one: Tensor, other: Tensor) -> bool:
@@ -120,15 +132,6 @@ def _ends_before(one: View, other: View) -> bool:
     end = add(index(one.offset), product(one.tensor.shape))
     between = constant_difference(index(other.offset), end)
     return between is not None and between >= 0
-
-
-def _tensors(step: Step | None) -> Iterator[tuple[Tensor, Tensor]]:
-    """The parameters that are tensors of a call, or of those in bodies, each with what it is given."""
-    for call in calls_of((step,) if step is not None else ()):
-        for item, given in zip(call.callee.parameters, call.arguments, strict=True):
-            if isinstance(item, Tensor):
-                assert isinstance(given, Tensor)
-                yield item, given
 
 
 def is_free_computation(call: Call | None) -> bool:

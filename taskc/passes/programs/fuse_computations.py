@@ -18,10 +18,11 @@ from dataclasses import replace
 
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import Expression, Tensor, Variable
-from taskc.ir.program import Call, Computation, Program, joined_origins
+from taskc.ir.program import Call, Computation, Program
 from taskc.ir.rewrite import map_children, replace_tensors, substitute, walk
 from taskc.passes.programs.calls import Calls, Joined, computation_of, is_free_computation, name_of
 from taskc.passes.programs.indices import seen_in
+from taskc.passes.programs.pairs import Pairs, UnfusedError
 from taskc.passes.programs.proving import computation_problem
 from taskc.passes.programs.work import elements_of, is_small, is_worth, operations_of
 
@@ -30,11 +31,12 @@ _MOST_INPUTS = 24
 
 def fuse_computations(program: Program) -> Program:
     """Until nothing changes: an index that was read from memory is in bounds once it is seen what it is."""
+    pairs = Pairs()
     while True:
         calls = Calls(program)
         for position, call in calls.each():
             if is_free_computation(call):
-                _Producer(calls, position, call).fuse()
+                _Producer(calls, pairs, position, call).fuse()
         if (made := calls.finished()) is program:
             return program
         program = made
@@ -43,8 +45,9 @@ def fuse_computations(program: Program) -> Program:
 class _Producer:
     """A computation, which may go into all that read it."""
 
-    def __init__(self, calls: Calls, position: int, call: Call) -> None:
+    def __init__(self, calls: Calls, pairs: Pairs, position: int, call: Call) -> None:
         self.calls = calls
+        self.pairs = pairs
         self.position = position
         self.call = call
 
@@ -94,6 +97,9 @@ class _Producer:
         """The reader with the value in place of what it reads, or None where that can't be."""
         call = self.calls.call(position)
         assert call is not None
+        return self.pairs.call(self.calls, call, self.call, None, lambda: self.merged(call, made))
+
+    def merged(self, call: Call, made: Tensor) -> tuple[Computation, Joined]:
         producer, consumer = computation_of(self.call), computation_of(call)
         read = dict(self.calls.reading(call, made))
         gone = frozenset(read), frozenset([producer.output])  # of one computation, perhaps
@@ -102,15 +108,10 @@ class _Producer:
         value = substitute(value, joined.scalars_of_added)
         extents = dict(zip(consumer.variables, consumer.output.shape, strict=True))
         elements = _Elements(producer, value, extents)
-        for node in _reads(consumer.value):
-            if node.tensor in read:
-                view = self.calls.view(read[node.tensor])
-                if seen_in(node.indices, node.tensor.shape, made.shape, view.offset) is None:
-                    return None
         offsets = {item: self.calls.view(given).offset for item, given in read.items()}
         merged = elements.put_into(consumer.value, offsets, made)
         if not is_small(merged) or len(joined.parameters()) > _MOST_INPUTS:
-            return None
+            raise UnfusedError("one computation would be too large")
         fused = replace(
             consumer,
             name=name_of(producer.name, consumer.name),
@@ -118,10 +119,10 @@ class _Producer:
             dimensions=tuple(dict.fromkeys([*consumer.dimensions, *producer.dimensions])),
             value=merged,
         )
-        if elements.is_computed and computation_problem(fused) is not None:
-            return None
-        parts = joined_origins(self.call, call)
-        return replace(call, callee=fused, arguments=joined.arguments, parts=parts)
+        problem = computation_problem(fused) if elements.is_computed else None
+        if problem is not None:
+            raise UnfusedError(f"it isn't proved that one is right: {problem}")
+        return fused, joined
 
 
 class _Elements:
@@ -155,7 +156,8 @@ class _Elements:
                     at = seen_in(
                         inner.indices, inner.tensor.shape, made.shape, offsets[inner.tensor]
                     )
-                    assert at is not None
+                    if at is None:
+                        raise UnfusedError("its shape is another one, by more than constants")
                     inner = self.at(at)
                 found = known[id(node)] = node, inner
             return found[1]

@@ -35,7 +35,7 @@ def fuse_into_loads(program: Program, lanes: int = 16) -> Program:
     lanes  of a processor's vectors; 0 where a prologue may cost a bulk copy
     """
     calls = Calls(program)
-    pairs = Pairs(calls)
+    pairs = Pairs()
     for position, call in calls.each():
         if is_free_computation(call):
             _fuse(calls, pairs, position, call, lanes)
@@ -62,7 +62,7 @@ def _fuse(calls: Calls, pairs: Pairs, position: int, added: Call, lanes: int) ->
     def fused() -> tuple[Kernel, Joined]:
         return _Prologue(call, added, offsets, lanes).made()
 
-    found = pairs.call(call, added, "loads", fused)
+    found = pairs.call(calls, call, added, "loads", fused)
     if found is not None:
         calls.put(reader, found)
         calls.put(position, None)

@@ -46,7 +46,7 @@ def fuse_into_stores(program: Program, lanes: int = 16) -> Program:
     lanes  of a processor's vectors; 0 elsewhere, where it isn't weighed what that costs
     """
     calls = Calls(program)
-    pairs = Pairs(calls)
+    pairs = Pairs()
     for position, _ in calls.each():
         while _fuse_one(calls, pairs, position, lanes):
             pass
@@ -101,7 +101,7 @@ def _fused(
     def make() -> tuple[Kernel, Joined]:
         return _Epilogue(call, stored, added, seen, is_kept, lanes).made()
 
-    made = pairs.call(call, added, (id(stored), is_kept), make)
+    made = pairs.call(calls, call, added, (id(stored), is_kept), make)
     if made is None:
         return False
     calls.put(empty, None)

@@ -10,8 +10,8 @@ uniform or contiguous is one load, quotients and remainders are some segments of
 Quotients that all lanes share are computed as often as their names change: once a row, or once a vector.
 
 A long operation, as tanh, fills a core's window of instructions with few vectors of work. What the window overlapped
-before is waited for then: a row's fold, whose next row lies too far ahead, and arrays that a tile reads by columns,
-which no prefetch follows.
+before is waited for then: a row's fold, whose next row lies too far ahead, as far as that wasn't so before; and arrays
+that a tile reads by columns, which no prefetch follows.
 """
 
 from __future__ import annotations
@@ -40,8 +40,9 @@ _GATHER = 24  # of a vector whose elements lie apart
 _SHUFFLED = 4  # of one whose elements lie in few vectors
 _DIGIT = 4  # of a quotient or remainder of a vector's first lane
 _SEGMENT, _MOST_SEGMENTS = 4, 4  # of the lanes with one quotient; of more, a gather
-_LONG = 24  # operations of one that fills the window
+_LONG = 14  # operations of one that fills the window, as a function of numbers does
 _FOLD = 128  # of a vector, in the time that a fold of lanes takes
+_WINDOW = 128  # of a vector, that wait at the same time for what comes before them
 _FAR = 18  # of a vector of a large array's tile, which no prefetch follows
 _FAR_ALONE = 48  # of one that long operations keep from being read together with others
 _MOST_NEIGHBOURS = 8  # vectors of a row of a tile
@@ -54,14 +55,24 @@ def is_worth_fusing(
 ) -> bool:
     """Whether a kernel with a computation in it costs no more than the two, and the memory between them."""
     apart = _cost(before, lanes) + _of_computation(added, lanes)
-    return _cost(made, lanes) <= apart + bytes_weighed(memory, 2)
+    return _cost(made, lanes) <= apart + _moved(added, memory)
+
+
+def _moved(added: Computation, memory: Tensor) -> float:
+    """The operations in the time that it takes to store and load what lies between: functions that a core computes
+    beside that hide what caches take."""
+    moved = bytes_weighed(memory, 2)
+    if not is_cached(memory):
+        return moved
+    hidden = elements_of(added.output.shape) * _long_operations([added.value])
+    return max(bytes_weighed(memory, 0), moved - hidden)
 
 
 def _cost(kernel: Kernel, lanes: int) -> float:
     """Operations of all workers on the values of a kernel, and its accesses."""
     estimate, known = Estimate(kernel), facts_of_names(kernel.body)
     changes = _Changes(estimate.names)
-    total = waits = 0.0
+    total, folds, long = 0.0, 0, 0
     alike = _Weigh({}, set(), lanes, known, changes)
     weighed = [alike]
     pending: list[tuple[Statement, int, _Weigh]] = [(kernel.body, 1, alike)]
@@ -74,12 +85,18 @@ def _cost(kernel: Kernel, lanes: int) -> float:
             weigh = _Weigh(offsets, _varying(node, offsets), lanes, known, changes, _span(node))
             weighed.append(weigh)
         if isinstance(node, ir.Reduce):
-            waits += times * lanes * _FOLD
+            folds += times * lanes
         own = inside if isinstance(node, ir.Move | ir.While) else times
         total += own * weigh.statement(node)
+        long += own * _long_operations(expressions(node))
         pending += [(below, inside, weigh) for below in statements(node)]
-    is_long = any(weigh.has_long for weigh in weighed)
-    return total + sum([weigh.shared for weigh in weighed]) + is_long * waits
+    waits = _FOLD * min(folds, long / _WINDOW)
+    return total + waits + sum([weigh.shared for weigh in weighed])
+
+
+def _long_operations(values: Iterable[Expression]) -> int:
+    parts = {id(part): part for value in values for part in operands_first(value)}
+    return sum([n for part in parts.values() if (n := operations_of_node(part)) >= _LONG])
 
 
 def _of_computation(computation: Computation, lanes: int) -> float:

@@ -1,4 +1,4 @@
-"""A kernel and a computation as one kernel: made once for calls that are alike, and only where it is proved."""
+"""Two callees as one: made once for calls that are alike, and only where it is proved."""
 
 from __future__ import annotations
 
@@ -29,45 +29,46 @@ def is_fusible_kernel(call: Call | None) -> bool:
     )
 
 
-Made = tuple[Kernel, Joined]
+Made = tuple[Callee, Joined]
 
 
 class Pairs:
-    """The kernels that were made of two callees, by these and by how what they are given coincides."""
+    """What was made of two callees, by these and by how what they are given coincides."""
 
-    def __init__(self, calls: Calls) -> None:
-        self.calls = calls
+    def __init__(self) -> None:
         self.made: dict[object, tuple[Callee, Callee, Made | None]] = {}
 
-    def call(self, kept: Call, added: Call, what: object, make: Callable[[], Made]) -> Call | None:
-        """The call of what `make` returns, if that is proved.
+    def call(
+        self, calls: Calls, kept: Call, added: Call, what: object, make: Callable[[], Made]
+    ) -> Call | None:
+        """The call of what `make` returns: a computation, or a kernel if that is proved.
 
-        what  else than the two calls the kernel depends on
+        what  else than the two calls the callee depends on
         """
-        key = (id(kept.callee), id(added.callee), what, _pattern(self.calls, kept, added))
+        key = (id(kept.callee), id(added.callee), what, _pattern(calls, kept, added))
         if key not in self.made:
             self.made[key] = kept.callee, added.callee, _proved(make, kept, added)
         made = self.made[key][-1]
         if made is None:
             return None
-        kernel, joined = made
+        callee, joined = made
         arguments = [(kept, added)[side].arguments[place] for side, place in joined.sources]
         parts = joined_origins(kept, added)
-        return Call(kernel, tuple(arguments), loc=kept.loc, parts=parts)
+        return Call(callee, tuple(arguments), loc=kept.loc, parts=parts)
 
 
 def _proved(make: Callable[[], Made], kept: Call, added: Call) -> Made | None:
     about = f"{kept.callee.name} and {added.callee.name} stay two calls"
     try:
-        kernel, joined = make()
+        callee, joined = make()
     except UnfusedError as reason:
         logger.debug("%s: %s", about, reason)
         return None
-    problem = kernel_problem(kernel)
+    problem = kernel_problem(callee) if isinstance(callee, Kernel) else None
     if problem is not None:
         logger.info("%s: it isn't proved that one is right: %s", about, problem)
         return None
-    return kernel, joined
+    return callee, joined
 
 
 def _pattern(calls: Calls, *both: Call) -> tuple[object, ...]:

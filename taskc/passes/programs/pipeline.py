@@ -25,12 +25,8 @@ def passes(lanes: int) -> tuple[Pass, ...]:
     return (
         # A reader that nobody reads would keep a value in memory, or have it computed twice.
         drop_dead,
-        # What is made of a pair of callees is made once: behind this, equal pairs are the same ones.
-        share_computations,
         # A kernel takes a chain of computations as one: it is proved once, and not for each of them.
         fuse_computations,
-        # Chains that were equal are equal still, and new.
-        share_computations,
         # An element is stored once and may be read often: what stands between two kernels is better the first one's.
         partial(fuse_into_stores, lanes=lanes),
         partial(fuse_into_loads, lanes=lanes),
@@ -44,11 +40,18 @@ def fused(program: Program, lanes: int = 16) -> Program:
 
     lanes  of a processor's vectors, by which what a fusion costs is weighed; 0 elsewhere
     """
-    # First, so that what only bodies read is gone where they are seen as a whole.
-    program = map_bodies(program, partial(fused, lanes=lanes))
-    for run in passes(lanes):
-        program = run(program)
-    return program
+
+    def run(program: Program) -> Program:
+        for change in passes(lanes):
+            program = change(program)
+        return program
+
+    # What is made of a pair of callees is made once: after this, equal pairs are the same ones, in all bodies.
+    program = share_computations(program)
+    # Bodies first, so that what only they read is gone where they are seen as a whole.
+    program = run(map_bodies(program, run))
+    # What different bodies made of equal ones is equal, too.
+    return share_computations(program)
 
 
 def _nothing(point: Any, program: Program) -> Program:

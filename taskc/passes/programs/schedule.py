@@ -45,10 +45,11 @@ def kernel_of(computation: Computation, machine: Machine) -> ir.Kernel:
     machine = machine.of(computation.output.dtype)
     with deep(computation.loc):
         computation = fewest_axes(computation)
-        kernel = _fast(computation, machine)
-        if bounds_findings(collect(kernel)):
-            return boxes(computation, machine, all_held=True)
-        return kernel
+        for make in (_fast, boxes):
+            kernel = make(computation, machine)
+            if not bounds_findings(collect(kernel)):
+                return kernel
+        return boxes(computation, machine, all_held=True)
 
 
 def _fast(computation: Computation, machine: Machine) -> ir.Kernel:

@@ -14,7 +14,7 @@ from tests.programs.runner import differences, parsed
 SEED = 11
 BLOCK = 15
 CASES = [
-    pytest.param(name, block, marks=[] if block < most // 2 else pytest.mark.sweep)
+    pytest.param(name, block, marks=[] if block < most // 3 else pytest.mark.sweep)
     for name in NAMES
     for most in (8 if name == "host" else 3,)
     for block in range(most)

@@ -106,7 +106,8 @@ static ucontext_t scheduler;
 static void* scheduler_place[5];
 static int current, threads, shared_bytes, alive;
 static long progress;
-static bool asked_time, is_late;                 // whether a wait is watched, and is in vain
+static bool asked_time;                            // a wait is watched
+static u32 late;                                   // how often all threads have waited for nothing
 static u32 number, state;
 static bool is_fenced;
 static void (*body)(void**);
@@ -174,17 +175,18 @@ static void yield() {
     look_again();
 }
 
+static void come(Meeting& meeting, int count) {
+    note_stores();
+    if (++meeting.come < count) return;
+    meeting.come = 0;
+    ++meeting.turn;
+    ++progress;
+}
 static void meet(Meeting& meeting, int count, const void* what = nullptr) {
     require(!meeting.come || meeting.what == what, "threads wait together at different instructions");
     meeting.what = what;
-    note_stores();
     u32 turn = meeting.turn;
-    if (++meeting.come >= count) {
-        meeting.come = 0;
-        ++meeting.turn;
-        ++progress;
-        return;
-    }
+    come(meeting, count);
     while (meeting.turn == turn) look_again();
 }
 
@@ -291,8 +293,8 @@ static void run_cluster(std::vector<int>& order) {
         }
         if (progress == before && !copies.empty()) arrive(chance() % copies.size());
         idle = progress == before ? idle + 1 : 0;
-        if (idle > 3 && (is_late || !asked_time)) siglongjmp(outside, 1);  // all wait, and for nothing
-        if (idle > 3) is_late = true, idle = 0;  // the clock goes on until the watchdog has had enough
+        if (idle > 3 && (late > 100 || !asked_time)) siglongjmp(outside, 1);  // all wait, and for nothing
+        if (idle > 3) ++late, idle = 0;  // the clock goes on until the watchdog has had enough
     }
     require(copies.empty(), "a block has ended while copies into it are under way");
 }
@@ -308,7 +310,7 @@ static int run(void (*kernel)(void**), void** given, i64 grid, int of_block, int
         number = run_number, state = run_number * 747796405u + 1;
         is_fenced = false, note_stores();          // of a run that was broken off
         is_fenced = number < 3 ? number != 2 : chance() & 1;
-        asked_time = is_late = false;
+        asked_time = false, late = 0;
         require(cluster <= MOST_BLOCKS, "these are more blocks than can run together here");
         gridDim.x = (u32)grid;
         stacks.assign((size_t)STACK * threads * cluster, (char)0xcd);

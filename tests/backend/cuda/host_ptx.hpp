@@ -118,6 +118,10 @@ static void bar_sync(int number, int count) {
     host::require(number > 0 && number < 16 && count % 32 == 0, "there is no such barrier");
     host::meet(host::block().named[number], count);
 }
+static void bar_arrive(int number, int count) {
+    host::require(number > 0 && number < 16 && count % 32 == 0, "there is no such barrier");
+    host::come(host::block().named[number], count);
+}
 static void barrier_cluster_arrive_release() {
     host::Meeting& all = host::cluster_meeting;
     host::require(!host::fiber().has_come, "a thread comes to the barrier of the cluster twice");
@@ -199,10 +203,10 @@ static void mbarrier_try_wait_parity_acquire_cluster_shared_cta_b64(bool& is_ove
 }
 static void fence_mbarrier_init_release_cluster() {}
 
-// What the device's clock says: nothing goes by before all threads wait.
-static u64 nanoseconds() { host::asked_time = true; return host::is_late ? 1ull << 50 : 1; }
-#define __globaltimer ptx::nanoseconds()
-static void mov_u64(u64& to, u64 from) { to = from; }
+// The device's clock: it goes on while all threads wait.
+static u32 clock_now() { host::asked_time = true; return 1 + host::late; }
+#define __globaltimer_hi ptx::clock_now()
+static void mov_u32(u32& to, u32 from) { to = from; }
 static void trap() { host::refuse("a trap was met"); }
 
 // A word of global memory, of all blocks.
@@ -250,7 +254,10 @@ static void copied(int bytes, u32 to, u64 from, u32 read) {
     std::array<u8, 16> taken = {};
     if (read) memcpy(taken.data(), (const void*)from, read);
     u8* place = host::seen(to, bytes);
-    host::Action copy = [=] { memcpy(place, taken.data(), bytes); };
+    host::Action copy = [=] {
+        host::stored(place, bytes);
+        memcpy(place, taken.data(), bytes);
+    };
     if (host::is_early()) copy();
     host::fiber().copies.push_back(copy);
 }

@@ -2,8 +2,8 @@
 
     python -m tests.backend.cuda.rehearsal [what benchmarks/gpu.py takes]
 
-    REHEARSAL_BREAKS="hang:7 crash:12a wait:9"
-        rungs of --bring-up that hang, that kill their process, or whose kernels wait for an arrival that never comes
+    REHEARSAL_BREAKS="hang:7 crash:12a wait:9 parity:10"
+        rungs of --bring-up that hang, that kill their process, or whose kernels have a mistake: see `planted`
 
 The driver is the fake one, and kernels are the emitted code, compiled for this machine's processor. torch, where it is
 installed, computes on the CPU, and is told that this is a GPU.
@@ -32,12 +32,13 @@ SMALL: dict[Any, Any] = {
     (4056, 2280, 136): (3576, 1144, 40),
     (2040, 2040, 136): (1784, 1784, 40),
     (4056, 4088, 136): (2040, 3192, 40),
+    (2040, 2296, 264): (1784, 1784, 264),
     (16, 64, 57, 57, 128, 3, 2): (2, 64, 57, 57, 128, 3, 2),  # but for setmaxnreg
     (12_800_000 - 37,): (128 * 40 - 37,),
-    (1, 67, 67, 520, 520, 64): (1, 67, 67, 130, 256, 64),
+    (1, 67, 67, 520, 520, 64): (1, 45, 45, 260, 260, 64),
 }
 ROOT = Path(__file__).parents[3]
-sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks"), str(ROOT / "examples")]
+sys.path.insert(0, str(ROOT))
 
 from taskc.backend.cuda import api, target  # noqa: E402
 from tests.backend.cuda import host  # noqa: E402
@@ -46,6 +47,7 @@ from tests.backend.cuda.hosting import compiler_of  # noqa: E402
 
 
 def main() -> int:
+    sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT / "examples")]
     import gpu
     import gpu_cases
     import gpu_jobs
@@ -71,6 +73,8 @@ def main() -> int:
         gpu_work.copy_rate = lambda: 1e12
         gpu_work.torch_here = torch_on_cpu if find_spec("torch") is not None else lambda: None
         broken_check(gpu_work)
+    elif host.COMPILER is not None:
+        os.environ[host.HEADERS] = host.headers()
     return gpu.main(Path(__file__))
 
 
@@ -96,28 +100,35 @@ def broken_check(gpu_work: Any) -> None:
                 time.sleep(1000)
             case "crash":
                 os.kill(os.getpid(), signal.SIGSEGV)
-            case "wait":
-                wait_in_vain()
+            case "wait" | "parity" as what:
+                host.emit = planted(what, host.emit)
         return check({**job, "repeats": 1})
 
     gpu_work.check = breaking
 
 
-def wait_in_vain() -> None:
-    """The first mbarrier that a kernel sets up waits for one arrival more than come."""
-    plain = host.emit
+def planted(what: str, emit: Any) -> Any:
+    """`emit` with a mistake in each kernel with mbarriers.
 
-    def emit(kernel: Any) -> Any:
-        source = plain(kernel)
+    "wait": the first one waits for one arrival more than come; "parity": the last wait is for the other phase
+    """
+    is_late = what == "wait"
+    call, place = ("mbarrier_init(", 0) if is_late else ("mbarrier_wait(", -1)
+
+    def changed(number: Any) -> str:
+        return f", {int(number[1]) + 1 if is_late else 1 - int(number[1])}u"
+
+    def emit_wrongly(kernel: Any) -> Any:
+        source = emit(kernel)
         lines = list(source.lines)
-        for number, line in enumerate(lines):
-            if "mbarrier_init(" in line.text:
-                text = re.sub(r", (\d+)u\)", lambda count: f", {int(count[1]) + 1}u)", line.text)
-                lines[number] = replace(line, text=text)
-                break
+        numbers = [number for number, line in enumerate(lines) if call in line.text]
+        if numbers:
+            line = lines[numbers[place]]
+            text = re.sub(r", (\d+)u", changed, line.text, count=1)
+            lines[numbers[place]] = replace(line, text=text)
         return replace(source, lines=tuple(lines))
 
-    host.emit = emit
+    return emit_wrongly
 
 
 # --- torch -----------------------------------------------------------------------------------

@@ -62,7 +62,7 @@ MISTAKES = [
         edited("made not in self.calls.temporaries or", ""),
     ),
     Mutation(
-        "fuse_computations", "parts start at the first element", _PRODUCER, "into",
+        "fuse_computations", "parts start at the first element", _PRODUCER, "merged",
         edited("self.calls.view(given).offset for", "0 for"),
     ),
     Mutation(
@@ -109,7 +109,7 @@ MISTAKES = [
     Mutation("pairs", "pairs are alike by their callees", pairs, "_pattern", always(())),
     Mutation(
         "bodies", "what lasts longer is the body's own", bodies, "_own",
-        edited("if naming[tensor] == (tensor in named)", ""),
+        edited("if naming[tensor] == 1", ""),
     ),
     Mutation(
         "calls", "rows are apart if they start apart", calls, "_ends_before",

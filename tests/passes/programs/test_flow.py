@@ -193,14 +193,14 @@ MISTAKES: list[tuple[Mutation, Callable[[], Any]]] = [
     (
         Mutation(
             "calls", "a condition is nothing that is read", calls.Calls, "reads",
-            edited("*map(self.memory, conditions)", ""),
+            edited("reads_of(call)", "[it for it in reads_of(call) if str(it.dtype) != 'bool']"),
         ),
         test_what_a_while_carries_stays,
     ),
     (
         Mutation(
             "drop_dead", "a condition names nothing", drop_dead, "tensors_named",
-            edited("*conditions_of(steps)", ""),
+            edited("*map(reads_of, steps)", "*map(reads_of, [it for it in steps if isinstance(it, Call)])"),
         ),
         branches.test_branches_in_loops_choose_by_steps,
     ),

@@ -10,7 +10,7 @@ import taskc as tc
 from taskc import f32
 from taskc.kernels.matmul import matmul
 from taskc.kernels.reductions import reduction
-from taskc.kernels.rows import layer_norm, rms_norm
+from taskc.kernels.rows import layer_norm, log_softmax, rms_norm, softmax
 from taskc.kernels.transpose import transpose
 from taskc.passes.programs.pipeline import fused
 
@@ -143,5 +143,52 @@ def test_far_reads_of_a_tile_are_waited_for_by_long_operations(
             tc.compute(shape, lambda i, j: tc.tanh(z[i, j] + r[i, j]), out=y)
         else:
             tc.compute(shape, lambda i, j: z[i, j] * 2.0 + r[i, j], out=y)
+
+    assert len(fused(program.ir).calls) == calls
+
+
+@pytest.mark.parametrize(
+    ("function", "rows", "columns", "calls"),
+    [(softmax, 3066, 171, 1), (log_softmax, 15_887, 33, 2), (layer_norm, 10_480, 50, 2)],
+)
+def test_folds_that_waited_before_cost_nothing_more(
+    function: Any, rows: int, columns: int, calls: int
+) -> None:
+    shape = rows, columns
+    kernel = function(
+        *shape, **({"scaled": False, "shifted": False} if function is layer_norm else {})
+    )
+
+    @tc.program
+    def program(x: f32[shape], s: f32[shape], y: tc.out[f32[shape]]) -> None:
+        z = kernel(x)
+        tc.compute(shape, lambda i, j: tc.tanh(z[i, j] * s[i, j]), out=y)
+
+    assert len(fused(program.ir).calls) == calls
+
+
+@pytest.mark.parametrize(("function", "calls"), [("tanh", 2), ("exp", 1)])
+def test_functions_count_as_many_operations_as_they_take(function: str, calls: int) -> None:
+    kernel, shape = softmax(64, 132, inner=62), (64, 132, 62)
+
+    @tc.program
+    def program(x: f32[shape], r: f32[shape], y: tc.out[f32[shape]]) -> None:
+        if function == "tanh":
+            z = tc.compute(shape, lambda i, j, k: tc.tanh(x[i, j, k] + r[i, j, k]))
+        else:
+            z = tc.compute(shape, lambda i, j, k: tc.exp(x[i, j, k] + r[i, j, k]))
+        kernel(z, out=y)
+
+    assert len(fused(program.ir).calls) == calls
+
+
+@pytest.mark.parametrize(("rows", "calls"), [(160, 2), (16_000, 1)])
+def test_functions_hide_what_a_cache_takes(rows: int, calls: int) -> None:
+    kernel, shape = rms_norm(rows, 392, scaled=False), (rows, 392)
+
+    @tc.program
+    def program(x: f32[shape], s: f32[392], y: tc.out[f32[shape]]) -> None:
+        z = kernel(x)
+        tc.compute(shape, lambda i, j: tc.tanh(z[i, j] * s[j]), out=y)
 
     assert len(fused(program.ir).calls) == calls

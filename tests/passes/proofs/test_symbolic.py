@@ -95,7 +95,7 @@ def errors_of(program: Program, prover: Prover) -> list[CompileError]:
 
 
 @pytest.mark.parametrize(
-    "seeds", [range(40), pytest.param(range(40, 240), marks=pytest.mark.sweep)], ids=["few", "more"]
+    "seeds", [range(20), pytest.param(range(20, 240), marks=pytest.mark.sweep)], ids=["few", "more"]
 )
 def test_what_is_proved_for_all_sizes_holds_for_small_ones(seeds: range) -> None:
     proved = Counter[str]()

@@ -1,0 +1,20 @@
+"""Who comes to a named barrier and goes on knows nothing of what others do before they wait there."""
+
+from __future__ import annotations
+
+import taskc as tc
+from taskc import f32, spatial
+
+
+@tc.cuda.kernel(workers=64)
+def kernel(x: f32[32], y: tc.out[f32[32]]):
+    s = tc.shared(f32[32])
+    with tc.cuda.roles():
+        with tc.cuda.role("reader", warps=1):
+            tc.cuda.barrier_arrive(1, 64)  # fix: tc.cuda.barrier_named(1, 64)
+            for i in spatial(32):
+                y[i] = s[31 - i]  # expect: uninitialized
+        with tc.cuda.role("writer", warps=1):
+            for i in spatial(32):
+                s[i] = x[i]  # expect: race
+            tc.cuda.barrier_named(1, 64)  # fix: tc.cuda.barrier_arrive(1, 64)
