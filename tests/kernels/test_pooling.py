@@ -138,6 +138,7 @@ FORMS: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
     "one row": ((2, 9, 1, 30), {"size": (1, 3), "stride": 1, "padding": (0, 1)}),
     "one column": ((2, 40, 30, 1), {"size": (4, 1)}),
     "wide windows": ((1, 17, 3, 41), {"size": (2, 33), "stride": 1}),
+    "wider": ((1, 5, 2, 150), {"size": (2, 133), "stride": 1, "padding": (1, 9)}),
     "wide and dilated": (
         (1, 5, 2, 60), {"size": (1, 19), "stride": (1, 2), "dilation": (1, 3), "padding": (0, 4)},
     ),
@@ -159,13 +160,19 @@ def test_on_this_processor(shape: Any, options: Any, operator: str, order: str) 
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("lanes", [4, 8])
 @pytest.mark.parametrize(
-    "form", ["3 by 3", "prime", "dilation", "wide windows", "wide and dilated"]
+    "form", ["3 by 3", "prime", "dilation", "wide windows", "wider", "wide and dilated"]
 )
 def test_narrower_vectors(form: str, lanes: int, order: str) -> None:
     """Of 16 registers: tiles are smaller, and more windows are folded by parts of their columns."""
     machine = replace(tc.machine(), lanes=lanes, registers=16)
     shape, options = FORMS[form]
     check("average", shape, order, machine=machine, **options)
+
+
+def test_wide_windows_are_loops() -> None:
+    """One of 10,000 pixels took a minute to make."""
+    lengths = [len(str(max_pool(1, 1, 900, 16, size=(1, n), stride=1).ir)) for n in (100, 804)]
+    assert lengths[1] < 1.2 * lengths[0]
 
 
 @pytest.mark.each_value

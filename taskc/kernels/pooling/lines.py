@@ -19,6 +19,8 @@ from taskc.kernels.images import channels_of, tiles_of_line
 from taskc.kernels.pooling.plan import Lines
 from taskc.kernels.pooling.problem import Problem
 
+_UNROLLED = 4  # parts of a window, beyond which they are a loop
+
 
 def lines(problem: Problem, plan: Lines) -> KernelDefinition:
     given, made, (rows, columns) = problem.given, problem.made, problem.outputs
@@ -83,19 +85,40 @@ def _tile(problem: Problem, plan: Lines) -> Callable[..., Any]:
             fold_columns(x, seen, folds, image, channel, i, j, first, False)
 
     @tc.function
+    def fold(
+        x: Any,
+        found: Any,
+        own: Any,
+        image: Any,
+        channel: Any,
+        i: Any,
+        j: Any,
+        first: Any,
+        is_first: Any,
+        is_inside: Any,
+    ) -> Any:
+        """Folds some columns of each window, from the tap `first` on."""
+        pixels = own.shape[0]
+        folds = plan.tile((pixels - 1) * right + (taps - 1) * apart + 1)
+        seen = tc.tile(wide, folds, start)
+        seen_columns(x, seen, folds, image, channel, i, j, first, is_inside)
+        for s in tc.static(range(taps)):
+            for p, o in own:
+                value = seen[p * right + s * apart, o]
+                found[p, o] = value if is_first and s == 0 else folded(found[p, o], value)
+
+    @tc.function
     def tile(
         x: Any, y: Any, image: Any, channel: Any, i: Any, j: Any, pixels: Any, is_inside: Any
     ) -> Any:
         own = plan.tile(pixels)
         found = tc.tile(wide, own, start)
-        for first in tc.static(range(0, across, taps)):
-            folds = plan.tile((pixels - 1) * right + (taps - 1) * apart + 1)
-            seen = tc.tile(wide, folds, start)
-            seen_columns(x, seen, folds, image, channel, i, j, first, is_inside)
-            for s in tc.static(range(taps)):
-                for p, o in own:
-                    value = seen[p * right + s * apart, o]
-                    found[p, o] = value if first + s == 0 else folded(found[p, o], value)
+        if across <= taps * _UNROLLED:
+            for first in tc.static(range(0, across, taps)):
+                fold(x, found, own, image, channel, i, j, first, first == 0, is_inside)
+        else:
+            for first in range(0, across, taps):
+                fold(x, found, own, image, channel, i, j, first, False, is_inside)
         for p, o in own:
             if channel + o < stored and (is_inside is not None or j + p < columns):
                 value = finished(found[p, o], i, j + p)
