@@ -397,7 +397,7 @@ class Trace(Sizes):
         """An index of an axis, for all sizes."""
         extent = handle.shape[axis]
         at = self._from_the_end(at, extent, site)
-        if not self._is_surely_on(extent, at):
+        if not (_surely(self, at) and _surely(self, extent - at - 1)):
             raise self._no_place(handle, axis, at, site)
         return at
 
