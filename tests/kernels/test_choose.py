@@ -49,7 +49,7 @@ SPACES = [
     (candidates_of_packs, gemm(33, 70, 50, (i8, i8, i32)), HERE),
     (candidates_of_batches, gemm(33, 70, 50, (f32, f32, f32), batch=((3,), (3,))), HERE),
     (candidates, gemm(40, 70, 264, (f16, f16, f32)), tc.machine("sm_80")),
-    (candidates, gemm(3, 70, 264, (f16, f16, f32), bias=True), tc.machine("sm_80")),
+    (candidates, gemm(3, 70, 520, (f16, f16, f32), bias=True), tc.machine("sm_80")),
     (candidates, gemm(70, 64, 264, (bf16, bf16, f32)), tc.machine("sm_90a")),
 ]  # fmt: skip
 

@@ -294,7 +294,10 @@ def test_what_is_turned() -> None:
         assert not is_copied(types, SM_80)  # which has no f8, and takes tf32 by words
         made = matmul(1024, 1024, 1024, dtype=types[0], total=f32, machine=hopper)
         kernels = [lower(replace(kernel.ir, target="sm_90a")) for kernel in made.kernels]
-        assert [kernel.name for kernel in kernels] == ["transpose", "matmul"]
+        assert [kernel.name for kernel in kernels] in (
+            ["transpose", "matmul"],
+            ["transpose", "partial", "added"],
+        )
         assert any(name.startswith("wgmma") for name in products_of(kernels[1]))
         assert not kernels[1].notes
     assert not is_copied((f16, f16, f32), hopper)

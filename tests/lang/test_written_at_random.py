@@ -17,7 +17,7 @@ from taskc.ir.extents import extent_value
 from taskc.ir.nodes import Expression, Tensor, Variable
 from taskc.ir.program import Branch, Loop, Program, Step, While
 from taskc.ir.verify_programs import verify_program
-from taskc.lang.tracing import current_trace
+from taskc.lang.tracing import TensorHandle, current_trace
 
 m, n, q = tc.dim("m"), tc.dim("n"), tc.dim("q")
 
@@ -52,7 +52,13 @@ class Writer:
         self.numbers: list[Any] = []  # of the loops around
 
     def part(self) -> Any:
-        """A part of one or a few elements, of a size, or of another one in each step."""
+        """A part of one or a few elements, of a size, or of another one in each step; none that may be empty."""
+        part = self.slice()
+        if not isinstance(part, TensorHandle):
+            raise CompileError("this part may end before it begins")
+        return part
+
+    def slice(self) -> Any:
         pick = self.random.choice
         if self.has_flags:
             low = pick([0, 0, 0, 1, 2, 3, 4, 5])

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 
 from taskc.ir.nodes import Kernel, Tensor
-from taskc.ir.program import Call, Callee, joined_origins
+from taskc.ir.program import Call, Callee, Computation, joined_origins
 from taskc.passes.programs.calls import Calls, Joined
 from taskc.passes.programs.program_sizes import sizes_of
 from taskc.passes.programs.proving import kernel_problem
@@ -53,7 +53,9 @@ class Pairs:
             return None
         callee, joined = made
         arguments = [(kept, added)[side].arguments[place] for side, place in joined.sources]
-        parts = joined_origins(kept, added)
+        # A computation goes into the one that is kept, so what it comes from is first.
+        in_order = (added, kept) if isinstance(callee, Computation) else (kept, added)
+        parts = joined_origins(*in_order)
         return Call(callee, tuple(arguments), loc=kept.loc, parts=parts)
 
 
