@@ -368,7 +368,7 @@ def _order(context: Context, node: ast.expr | None, rank: int) -> tuple[str | in
 
 
 def _pipeline_call(context: Context, node: ast.Call) -> PipelineLoop:
-    """`tc.pipeline(k, by=8, stages=3, transport="cp.async", specialize=False, consumers=1)`"""
+    """`tc.pipeline(k, by=8, stages=3, transport="cp.async", specialize=False, consumers=1, alternate=False)`"""
     bound = bind(context, node, "tc.pipeline")
     if context.is_cuda_kernel:
         raise context.error(
@@ -392,6 +392,12 @@ def _pipeline_call(context: Context, node: ast.Call) -> PipelineLoop:
             "only beside a producer do warpgroups take turns",
             bound["alternate"],
             "say specialize=True, too",
+        )
+    if alternate and consumers > 1:
+        raise context.error(
+            "either warpgroups take turns in a step's products, or groups in a block's tiles",
+            bound["alternate"],
+            "say alternate=True or consumers=2",
         )
     return PipelineLoop(end, by, stages, transport, specialize, consumers, alternate)
 
