@@ -387,12 +387,13 @@ def _pipeline_call(context: Context, node: ast.Call) -> PipelineLoop:
     specialize = flag(context, bound.get("specialize"), "specialize")
     consumers = _at_least_one(context, bound.get("consumers"), "the number of consumers")
     alternate = flag(context, bound.get("alternate"), "alternate")
-    if alternate and not specialize:
-        raise context.error(
-            "only beside a producer do warpgroups take turns",
-            bound["alternate"],
-            "say specialize=True, too",
-        )
+    for name, turns in (("alternate", alternate), ("consumers", consumers > 1)):
+        if turns and not specialize:
+            raise context.error(
+                f"only beside a producer is there anything to take in turn, by '{name}'",
+                bound[name],
+                "say specialize=True, too",
+            )
     if alternate and consumers > 1:
         raise context.error(
             "either warpgroups take turns in a step's products, or groups in a block's tiles",

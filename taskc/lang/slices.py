@@ -120,7 +120,7 @@ def copy_of(
 def _dimensions(
     trace: Trace, value: Expression, parameters: tuple[ir.Tensor | Variable, ...]
 ) -> tuple[Variable, ...]:
-    """Those that an expression and its tensors' extents name."""
+    """The sizes named by an expression and by its tensors' extents."""
     extents = [n for own in parameters if isinstance(own, ir.Tensor) for n in own.shape]
     used = {node for part in (value, *map(index, extents)) for node in walk(part)}
     return tuple([size for size in trace.variables.values() if size in used])

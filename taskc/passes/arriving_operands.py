@@ -196,7 +196,7 @@ def _arriving(
 
 
 def _operand(each: ir.Each, panels: _Panels) -> ir.Read | None:
-    """What an epilogue reads just where its result goes, if it can be done panel by panel."""
+    """The operand that an epilogue reads just where its result goes; None unless it works panel by panel."""
     lets: dict[Variable, Expression] = {}
     for node in walk(each.body):
         match node:

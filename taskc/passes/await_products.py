@@ -187,7 +187,7 @@ def _grouped(
 
 
 def _released_meanwhile(statements: list[Statement]) -> list[Statement]:
-    """What others wait for is done as soon as it may be, and what waits for copies, beside a product.
+    """Move releases to where they may be done first, and waits for copies beside a product.
 
     The release of a slot that a copy still reads, in front of a loop, comes when its first product has begun.
     """

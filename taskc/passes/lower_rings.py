@@ -132,7 +132,7 @@ class _Lowering:
         return ir.Do("barrier.arrive", (add(following, 1), index(2 * WARPGROUP)), loc=loc)
 
     def in_turn(self, body: Statement, role: ir.Role) -> Statement:
-        """What stands around turns: as many are given as are taken."""
+        """Adds the first and the last turn, so that as many are given as are taken."""
         named = [n for n in walk(body) if isinstance(n, ir.Do) and n.operation == "barrier.named"]
         if not named:
             return body

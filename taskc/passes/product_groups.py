@@ -107,7 +107,7 @@ def do(operation: str, loc: Location, *operands: int) -> ir.Do:
 
 
 def _used(product: ir.Mma) -> frozenset[Tensor]:
-    """What nobody may change until the product has ended."""
+    """The tensors that nobody may change until the product has ended."""
     return frozenset((product.accumulator, product.left.tensor, product.right.tensor))
 
 

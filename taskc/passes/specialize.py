@@ -227,7 +227,7 @@ class _Cutter:
         return [ring for ring, _ in rings], produce, consume
 
     def loaded_once(self, before: Sequence[Statement], loads: Loads) -> Loads | None:
-        """What stands before the pipeline and the producer can load; None if nothing, or there is no memory for it."""
+        """The loads before the pipeline that the producer can do; None if there are none, or no memory for them."""
         first = replace(self.pipeline, body=ir.Sequence(tuple(before)))
         found = split_loads(first, (self.kernel.body,))
         moves = tuple(

@@ -92,7 +92,7 @@ class Steps:
         return ir.Sequence((*cell, loop), loc=loop.loc)
 
     def in_turn(self, number: int, count: int) -> Steps:
-        """Those of one of `count` consumers, each of which has every so many tiles; steps count on as for one."""
+        """The steps of one of `count` consumers, which takes every `count`-th tile; all share one numbering."""
         if self.loop is None:
             return self
         start = add(self.loop.start, number * self.loop.step)

@@ -33,7 +33,7 @@ Made = tuple[Callee, Joined]
 
 
 class Pairs:
-    """What was made of two callees, by these and by how what they are given coincides."""
+    """Fused callees, by the two they were made of and by which of their arguments are the same."""
 
     def __init__(self) -> None:
         self.made: dict[object, tuple[Callee, Callee, Made | None]] = {}

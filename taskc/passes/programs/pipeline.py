@@ -46,11 +46,11 @@ def fused(program: Program, lanes: int = 16) -> Program:
             program = change(program)
         return program
 
-    # What is made of a pair of callees is made once: after this, equal pairs are the same ones, in all bodies.
+    # Equal callees become one object, in all bodies, so that each pair of them is fused once.
     program = share_computations(program)
     # Bodies first, so that what only they read is gone where they are seen as a whole.
     program = run(map_bodies(program, run))
-    # What different bodies made of equal ones is equal, too.
+    # Different bodies have made equal results of equal callees.
     return share_computations(program)
 
 

@@ -96,7 +96,7 @@ def _is_small(x: Term) -> Term:
 
 
 def _is_not_finite(x: Term) -> Term:
-    """What overflows on the way is infinite, or not a number, at the end."""
+    """Detects overflow on the way by an infinite or invalid result."""
     difference = x - x
     return difference.differs(difference)
 
