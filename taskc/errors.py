@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import traceback
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NoReturn, TypeAlias
@@ -110,6 +111,25 @@ class InternalError(Exception):
         plea = "please report it with the text below" if self.ir else "please report it"
         first = f"internal error: {self.message} (this is a bug in taskc; {plea})"
         return f"{first}\n{self.ir}" if self.ir else first
+
+
+class RetryError(Exception):
+    """A request to the caller to build the same in another way; no user sees it."""
+
+
+@contextmanager
+def blaming_taskc(what: str, text: Callable[[], str] = str) -> Iterator[None]:
+    """Report what the compiler raises by mistake, a KeyError of a pass for instance, as its own bug.
+
+    what  the part of the compiler that is at work
+    text  prints the program that it works on
+    """
+    try:
+        yield
+    except (CompileError, InternalError, MemoryError, RecursionError, RetryError):
+        raise
+    except Exception as error:
+        raise InternalError(f"{what}: {type(error).__name__}: {error}", text()) from error
 
 
 def assert_never(value: NoReturn) -> NoReturn:

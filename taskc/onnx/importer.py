@@ -10,7 +10,7 @@ import importlib
 import keyword
 import pkgutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -18,7 +18,7 @@ import numpy as np
 
 import taskc as tc
 from taskc import CompileError, ProgramDefinition, TensorType
-from taskc.errors import NOWHERE
+from taskc.errors import NOWHERE, blaming_taskc
 from taskc.ir.text_rules import identifier
 from taskc.lang.assumptions import Assumptions
 from taskc.lang.source import called_from
@@ -236,10 +236,6 @@ def _check_counts(node: Node, names: Iterable[str], scope: _Scope) -> None:
             raise error
 
 
-# What Python raises where an operator is given too few axes, or other types than it takes.
-_UNFIT = (ArithmeticError, AttributeError, IndexError, KeyError, TypeError, ValueError)
-
-
 def _shapes(call: Call) -> str:
     kinds = [
         "none" if x is None else f"{dtype_of(x)}[{', '.join(map(str, x.shape))}]"
@@ -251,7 +247,7 @@ def _shapes(call: Call) -> str:
 def _made(builder: Builder, call: Call) -> tuple[Held | None, ...]:
     node = call.node
     try:
-        with called_from(node.place):
+        with called_from(node.place), _blaming(builder, call):
             made = builder(call)
     except (CountError, DataError):
         raise
@@ -260,10 +256,14 @@ def _made(builder: Builder, call: Call) -> tuple[Held | None, ...]:
             raise
         own = error.message.startswith(node.title)
         raise _of_sizes(call, error if own else node.error(error.message, error.hint)) from error
-    except _UNFIT as error:
-        unfit = node.error(f"it doesn't fit its inputs, {_shapes(call)}: {error}")
-        raise _of_sizes(call, unfit) from error
     return made if isinstance(made, tuple) else (made,)
+
+
+def _blaming(builder: Builder, call: Call) -> AbstractContextManager[None]:
+    """Tell a bug of a builder from a wrong model; a user's own builder raises what it likes."""
+    if not builder.__module__.startswith("taskc."):
+        return nullcontext()
+    return blaming_taskc(f"{call.node.title}, of {_shapes(call)}")
 
 
 def _of_sizes(call: Call, error: CompileError) -> CompileError:

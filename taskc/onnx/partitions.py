@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
-from taskc.arguments import ArgumentError
 from taskc.errors import CompileError, Location
 from taskc.ir.types import from_numpy
 from taskc.limits import LimitError
@@ -279,7 +278,7 @@ class _Step:
                 return self.ours.run(None, feeds)
             except LimitError:
                 raise
-            except (ArgumentError, CompileError) as error:
+            except CompileError as error:
                 if importlib.util.find_spec("onnxruntime") is None:
                     raise
                 _logger.warning("a part of the model is left to ONNX Runtime: %s", error)

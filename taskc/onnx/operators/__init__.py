@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextvars import Context
 from dataclasses import dataclass, field
+from functools import wraps
 from math import prod
 from typing import Any, TypeAlias, cast
 
@@ -27,6 +28,7 @@ import numpy as np
 
 import taskc as tc
 from taskc import CompileError, DType, i8, i16, i32, i64, u8, u16, u32, u64
+from taskc.errors import RetryError
 from taskc.ir.text_rules import identifier
 from taskc.ir.types import from_numpy
 from taskc.lang.sizes import Dimension, Size
@@ -91,11 +93,11 @@ _OBJECTS = {
 }
 
 
-class NeedsKernelError(Exception):
+class NeedsKernelError(RetryError):
     """What was to be computed by Python is more than shape arithmetic."""
 
 
-class UnrolledError(Exception):
+class UnrolledError(RetryError):
     """A loop can't be one of the program: the model is traced again, with each of its turns built for itself."""
 
 
@@ -196,6 +198,21 @@ class Call:
     def _described(self, position: int) -> Held:
         found = self.inputs[position] if position < len(self.inputs) else None
         return found if isinstance(found, Blocked) else self.given(position)
+
+    def single(self, position: int) -> Any:
+        """The one number of a known input, an int or a size."""
+        numbers = self.known(position).reshape(-1)
+        if len(numbers) != 1:
+            raise self.node.error(f"its input {position} has {len(numbers)} elements, not one")
+        (number,) = numbers.tolist()
+        return number
+
+    def count(self, name: str, default: int = 1) -> int:
+        """An attribute that is a number of things, at least one."""
+        found = self.attribute(name, default)
+        if found < 1:
+            raise self.node.error(f"its attribute '{name}' is {found}, and has to be at least 1")
+        return int(found)
 
     @property
     def dimensions(self) -> tuple[Dimension, ...]:
@@ -337,14 +354,51 @@ def _fits(number: Any, dtype: DType) -> bool:
 _builders: dict[tuple[str, str], dict[int, Builder]] = {}
 
 
-def operator(name: str, since: int = 1, domain: str = "") -> Callable[[Builder], Builder]:
-    """Registers what builds an operator, from this version of its operator set on."""
+Ranks: TypeAlias = "Sequence[int | range | None]"  # of each input; None is any rank
+
+
+def at_least(rank: int) -> range:
+    return range(rank, _MOST_AXES)
+
+
+_MOST_AXES = 1 << 20
+
+
+def operator(
+    name: str, since: int = 1, domain: str = "", *, ranks: Ranks = ()
+) -> Callable[[Builder], Builder]:
+    """Registers a builder of an operator, from this version of its operator set on.
+
+    ranks  of the inputs that it takes: others are refused before it is called
+    """
 
     def register(builder: Builder) -> Builder:
-        _builders.setdefault((domain, name), {})[since] = builder
+        def checked(call: Call) -> Made:
+            _check_ranks(call, ranks)
+            return builder(call)
+
+        made = wraps(builder)(checked) if ranks else builder
+        _builders.setdefault((domain, name), {})[since] = made
         return builder
 
     return register
+
+
+def _check_ranks(call: Call, ranks: Ranks) -> None:
+    for position, (wanted, held) in enumerate(zip(ranks, call.inputs, strict=False)):
+        if wanted is None or held is None:
+            continue
+        allowed = range(wanted, wanted + 1) if isinstance(wanted, int) else wanted
+        if len(held.shape) in allowed:
+            continue
+        first, last = allowed[0], allowed[-1]
+        count = f"{first}" if first == last else f"{first} to {last}"
+        count = f"at least {first}" if last == _MOST_AXES - 1 else count
+        shape = ", ".join(map(str, held.shape))
+        raise call.node.error(
+            f"its input {position} is {dtype_of(held)}[{shape}], and has to be of {count}"
+            f" dimension{'s' * (count != '1')}"
+        )
 
 
 def registered() -> list[Builder]:

@@ -15,7 +15,7 @@ from taskc.kernels.precision import wide
 from taskc.kernels.reductions import reduction
 from taskc.kernels.rows import softmax
 from taskc.lang.tracing import TensorHandle
-from taskc.onnx.operators import Call, Made, Tensor, operator
+from taskc.onnx.operators import Call, Made, Tensor, at_least, operator
 from taskc.onnx.operators.common import are_equal, broadcast, element, ones
 from taskc.onnx.operators.movement import place_of
 from taskc.onnx.operators.norms import softmax_along
@@ -37,19 +37,26 @@ _attention, _batch_matmul = template(attention), template(batch_matmul)
 _reduction, _softmax = template(reduction), template(softmax)
 
 
-@operator("Attention", since=23)
+_FLAT_OR_HEADS = range(3, 5)
+
+
+@operator("Attention", since=23, ranks=(_FLAT_OR_HEADS,) * 3 + (at_least(1), 4, 4, 1))
 def attend(call: Call) -> Made:
     q, k, v, mask, past_k, past_v, lengths = tensors(call, 7)
     is_flat = len(q.shape) == 3
+    if len({len(x.shape) for x in (q, k, v)}) > 1 or (past_k is None) != (past_v is None):
+        raise call.node.error("its queries, keys and values aren't of one form")
     if is_flat:
-        heads, kv_heads = call.attribute("q_num_heads"), call.attribute("kv_num_heads")
-        if heads is None or kv_heads is None:
+        if call.attribute("q_num_heads") is None or call.attribute("kv_num_heads") is None:
             raise call.node.error("of three axes, it doesn't say q_num_heads and kv_num_heads")
-        q, k, v = _by_heads(q, heads), _by_heads(k, kv_heads), _by_heads(v, kv_heads)
+        q = _by_heads(call, q, "q_num_heads")
+        k, v = (_by_heads(call, x, "kv_num_heads") for x in (k, v))
     before = 0 if past_k is None else past_k.shape[2]
     if past_k is not None:
         k, v = _behind(past_k, k), _behind(past_v, v)
     scale = call.attribute("scale")
+    if are_equal(q.shape[3], 0) or are_equal(k.shape[1], 0) or are_equal(v.shape[1], 0):
+        raise call.node.error("it has no heads or no features")
     scale = 1 / sqrt(q.shape[3]) if scale is None else scale
     is_short = mask is not None and not are_equal(mask.shape[-1], k.shape[2])
     has_windows = max(call.attribute(f"{side}_window_size", -1) for side in ("left", "right")) >= 0
@@ -188,7 +195,10 @@ def _in_steps(
     y = mixed(reshaped(shares, *stacks, joined, keys), v)
     made = reshaped(y, batches, heads, queries, value_features)
     outputs = scaled, capped, scores, shares
-    asked = outputs[call.attribute("qk_matmul_output_mode", 0)]
+    mode = call.attribute("qk_matmul_output_mode", 0)
+    if mode not in range(len(outputs)):
+        raise call.node.error(f"it has no scores of mode {mode}")
+    asked = outputs[mode]
     return made, converted(asked, own) if wants(call, 3) else None
 
 
@@ -229,9 +239,12 @@ def _seen(call: Call, lengths: TensorHandle | None, before: Any, queries: Any) -
     return is_seen
 
 
-def _by_heads(x: TensorHandle, heads: int) -> TensorHandle:
+def _by_heads(call: Call, x: TensorHandle, attribute: str) -> TensorHandle:
     """[batches, length, heads * features] as [batches, heads, length, features]"""
     batches, length, hidden = x.shape
+    heads = call.count(attribute)
+    if isinstance(hidden, int) and hidden % heads:
+        raise call.node.error(f"{hidden} features aren't {heads} heads of as many")
     features = hidden // heads
     return computed(
         (batches, heads, length, features), lambda b, h, i, f: x[b, i, h * features + f]

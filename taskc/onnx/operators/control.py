@@ -42,7 +42,7 @@ def if_(call: Call) -> Made:
     branches = [call.attribute(name) for name in ("then_branch", "else_branch")]
     if isinstance(condition, TensorHandle):
         return _or_known(call, 0, lambda: _branch(call, condition, *branches))
-    return call.inline(branches[not condition.reshape(-1)[0]], ())
+    return call.inline(branches[not call.single(0)], ())
 
 
 def _branch(call: Call, condition: TensorHandle, then: Any, otherwise: Any) -> Made:
@@ -218,7 +218,7 @@ def scan_of_batches(call: Call) -> Made:
         raise call.node.error(
             "taskc doesn't have sequences of different lengths in a Scan of version 8"
         )
-    body, count = call.attribute("body"), call.attribute("num_scan_inputs")
+    body, count = call.attribute("body"), call.count("num_scan_inputs")
     given = [handle_of(call.given(position)) for position in range(1, len(call.inputs))]
     states = len(given) - count
     backwards = call.attribute("directions") or [0] * count
@@ -236,7 +236,7 @@ def scan_of_batches(call: Call) -> Made:
 
 @operator("Scan", since=9)
 def scan(call: Call) -> Made:
-    body, count = call.attribute("body"), call.attribute("num_scan_inputs")
+    body, count = call.attribute("body"), call.count("num_scan_inputs")
     state = [call.given(position) for position in range(len(call.inputs) - count)]
     inputs = [handle_of(call.given(n)) for n in range(len(state), len(call.inputs))]
     axes = call.attribute("scan_input_axes") or [0] * count

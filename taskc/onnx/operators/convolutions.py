@@ -225,6 +225,8 @@ def _transposed_windows(
     rank, automatic = len(extents), call.attribute("auto_pad", "NOTSET")
     if not all(isinstance(extent, int) for extent in extents):
         raise call.node.error("its images have extents that are known only when it runs")
+    if len(size) != rank:
+        raise call.node.error(f"its windows are of {len(size)} axes, and its images of {rank}")
     more = numbers(call, "output_padding", rank, 0)
     said = call.attribute("output_shape")
     stride, dilation = numbers(call, "strides", rank, 1), numbers(call, "dilations", rank, 1)

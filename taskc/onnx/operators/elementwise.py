@@ -189,7 +189,11 @@ def thresholded_relu(call: Call) -> Made:
 
 @operator("BitShift", since=11)
 def bit_shift(call: Call) -> Made:
-    if call.attribute("direction") == "LEFT":
+    call.require_kernel()
+    direction = call.attribute("direction")
+    if direction not in ("LEFT", "RIGHT"):
+        raise call.node.error(f"taskc doesn't know its direction '{direction}'")
+    if direction == "LEFT":
         return _of_all(call, lambda a, b: a << b)
     return _of_all(call, lambda a, b: a >> b)
 

@@ -56,7 +56,14 @@ def dft_along_attribute(call: Call) -> Made:
 
 @operator("DFT", since=20)
 def dft(call: Call) -> Made:
-    return _dft(call, call.integers(2)[0] if call.has(2) else -2)
+    return _dft(call, call.single(2) if call.has(2) else -2)
+
+
+def _length(call: Call, usual: Any) -> Any:
+    length = call.single(1) if call.has(1) else usual
+    if isinstance(length, int) and length < 1:
+        raise call.node.error(f"it transforms {length} elements")
+    return length
 
 
 def _dft(call: Call, named: int) -> Tensor:
@@ -69,11 +76,11 @@ def _dft(call: Call, named: int) -> Tensor:
         )
     is_inverse, is_half = bool(call.attribute("inverse", 0)), bool(call.attribute("onesided", 0))
     if is_inverse and is_half:
-        length = call.integers(1)[0] if call.has(1) else 2 * (extent - 1)
+        length = _length(call, 2 * (extent - 1))
         read, made = length // 2 + 1, (length, 1)
         matrix = _half_inverse(length, read, x.dtype)
     else:
-        length = call.integers(1)[0] if call.has(1) else extent
+        length = _length(call, extent)
         read, made = length, (length // 2 + 1 if is_half else length, 2)
         matrix = _transform(length, parts, made[0], is_inverse, x.dtype)
     others = (*x.shape[:axis], *x.shape[axis + 1 : -1])
@@ -95,15 +102,15 @@ def _dft(call: Call, named: int) -> Tensor:
     return call.compute(shape, tc.function(moved))
 
 
-@operator("STFT", since=17)
+@operator("STFT", since=17, ranks=(range(2, 4), None, 1))
 def stft(call: Call) -> Made:
     call.require_kernel()
-    x, step = call.tensor(0), call.integers(1)[0]
+    x, step = call.tensor(0), call.single(1)
     batch, extent, *last = x.shape
     parts = last[0] if last else 1
     signal = x.reshape(batch, extent, parts)
     window = call.tensor(2) if call.has(2) else None
-    length = call.integers(3)[0] if call.has(3) else call.shape(2)[0]
+    length = call.single(3) if call.has(3) else call.shape(2)[0]
     frames = (extent - length) // step + 1
     count = length // 2 + 1 if call.attribute("onesided", 1) else length
     if window is None:

@@ -17,6 +17,8 @@ from taskc.onnx.operators.common import ELEMENT_TYPES, axis_of, spliced
 
 def filled(call: Call, shape: Any, number: Any, dtype: DType) -> Tensor:
     """A tensor whose elements are one number."""
+    if any(isinstance(extent, int) and extent < 0 for extent in shape):
+        raise call.node.error(f"its shape {[*shape]} has a negative extent")
     if not dtype.is_float and call.by_python:
         return call.compute(shape, lambda *at: number, dtype)
     call.require_kernel()
@@ -41,7 +43,7 @@ def constant_of_shape(call: Call) -> Made:
 
 @operator("Range")
 def range_(call: Call) -> Made:
-    start, limit, delta = (call.known(position).reshape(-1)[0] for position in range(3))
+    start, limit, delta = map(call.single, range(3))
     dtype = call.dtype(0)
     if isinstance(limit, Size) or isinstance(start, Size):
         if delta != 1:
@@ -50,8 +52,10 @@ def range_(call: Call) -> Made:
         call.require_kernel()
         count = limit - start if start < limit else 0
         return call.compute((count,), lambda i: i + first)
-    count = max(0, ceil((limit.item() - start.item()) / delta.item()))
-    first, step = start.item(), delta.item()
+    if delta == 0:
+        raise call.node.error("its step is 0")
+    count = max(0, ceil((limit - start) / delta))
+    first, step = start, delta
     if call.by_python:
         return call.compute((count,), lambda i: first + i * step)
     return call.compute((count,), lambda i: dtype(first) + i.to(dtype) * dtype(step))

@@ -7,7 +7,7 @@ from typing import Any
 
 import taskc as tc
 from taskc.lang.tracing import TensorHandle
-from taskc.onnx.operators import Call, Made, Tensor, operator
+from taskc.onnx.operators import Call, Made, Tensor, at_least, operator
 from taskc.onnx.operators.common import (
     are_equal,
     axes_of,
@@ -114,7 +114,9 @@ def split(call: Call) -> Made:
     if call.has(1):
         lengths = call.integers(1)
     if lengths is None:
-        number = call.attribute("num_outputs", count)
+        number = call.count("num_outputs", count)
+        if number != count:
+            raise call.node.error(f"it makes {number} parts and has {count} outputs")
         if call.node.version < 18 and extent % number != 0:
             raise call.node.error(f"{extent} elements aren't {number} equal parts")
         size = tc.cdiv(extent, number)
@@ -279,7 +281,7 @@ def gather_elements(call: Call) -> Made:
     return call.compute(places.shape, tc.function(value))
 
 
-@operator("GatherND", since=11)
+@operator("GatherND", since=11, ranks=(None, at_least(1)))
 def gather_nd(call: Call) -> Made:
     call.require_kernel()
     x, places = call.tensor(0), call.tensor(1)
@@ -318,10 +320,10 @@ def reverse_sequence(call: Call) -> Made:
 # Images.
 
 
-@operator("DepthToSpace")
+@operator("DepthToSpace", ranks=(4,))
 def depth_to_space(call: Call) -> Made:
     call.require_kernel()
-    x, size = call.tensor(0), call.attribute("blocksize")
+    x, size = call.tensor(0), call.count("blocksize")
     n, c, h, w = x.shape
     if isinstance(c, int) and c % (size * size):
         raise call.node.error(f"{c} channels aren't blocks of {size} by {size}")
@@ -338,10 +340,10 @@ def depth_to_space(call: Call) -> Made:
     return call.compute((n, depth, h * size, w * size), tc.function(value))
 
 
-@operator("SpaceToDepth")
+@operator("SpaceToDepth", ranks=(4,))
 def space_to_depth(call: Call) -> Made:
     call.require_kernel()
-    x, size = call.tensor(0), call.attribute("blocksize")
+    x, size = call.tensor(0), call.count("blocksize")
     n, c, h, w = x.shape
     if any(isinstance(extent, int) and extent % size for extent in (h, w)):
         raise call.node.error(f"{h} by {w} elements aren't blocks of {size} by {size}")

@@ -10,7 +10,7 @@ from taskc.kernels.precision import wide
 from taskc.kernels.reductions import argmax, reduction
 from taskc.kernels.rows import layer_norm, log_softmax, rms_norm, softmax
 from taskc.lang.tracing import TensorHandle
-from taskc.onnx.operators import Call, Made, Tensor, operator
+from taskc.onnx.operators import Call, Made, Tensor, at_least, operator
 from taskc.onnx.operators.common import axis_of
 from taskc.onnx.operators.operands import (
     computed,
@@ -88,7 +88,7 @@ def _mixed(old: TensorHandle, new: TensorHandle, momentum: float) -> TensorHandl
     return computed(old.shape, lambda c: old[c] * momentum + new[c].to(dtype) * rest)
 
 
-@operator("InstanceNormalization")
+@operator("InstanceNormalization", ranks=(at_least(2),))
 def instance_norm(call: Call) -> Tensor:
     x, scale, shift = tensors(call, 3)
     images, channels, *extents = x.shape
@@ -96,12 +96,12 @@ def instance_norm(call: Call) -> Tensor:
     return computed(x.shape, lambda *at: y[at] * scale[at[1]] + shift[at[1]])
 
 
-@operator("GroupNormalization", since=18)
+@operator("GroupNormalization", since=18, ranks=(at_least(2),))
 def group_norm_of_groups(call: Call) -> Tensor:
     return _group_norm(call, of_channels=False)
 
 
-@operator("GroupNormalization", since=21)
+@operator("GroupNormalization", since=21, ranks=(at_least(2),))
 def group_norm(call: Call) -> Tensor:
     return _group_norm(call, of_channels=True)
 
@@ -110,7 +110,7 @@ def _group_norm(call: Call, of_channels: bool) -> Tensor:
     """Scale and shift are of channels, or as they were at first, of groups."""
     x, scale, shift = tensors(call, 3)
     images, channels, *extents = x.shape
-    groups = call.attribute("num_groups")
+    groups = call.count("num_groups")
     if channels % groups:
         raise call.node.error(f"{channels} channels aren't {groups} groups of as many")
     each = channels // groups

@@ -27,6 +27,8 @@ def pad(call: Call) -> Made:
     if call.has(3):
         axes = axes_of(call, call.integers(3), len(x.shape))
         half = len(axes)
+        if len(pads) != 2 * half:
+            raise call.node.error(f"it has {len(pads)} pads of {half} axes")
         whole = [0] * (2 * len(x.shape))
         for number, axis in enumerate(axes):
             whole[axis], whole[axis + len(x.shape)] = pads[number], pads[number + half]

@@ -18,7 +18,7 @@ from taskc.kernels.pooling import (
 from taskc.kernels.precision import wide
 from taskc.kernels.reductions import reduction
 from taskc.lang.tracing import TensorHandle
-from taskc.onnx.operators import Call, Held, Made, Tensor, operator
+from taskc.onnx.operators import Call, Held, Made, Tensor, at_least, operator
 from taskc.onnx.operators.blocked import Blocked
 from taskc.onnx.operators.operands import computed, reshaped, size, template, tensors, wants
 from taskc.onnx.operators.windows import Windows, spatial, windows_of
@@ -50,12 +50,12 @@ def average(call: Call) -> Held:
     return _pooled(call, x, _windows(call, x), _average_pool, count_include_pad=is_counted)
 
 
-@operator("GlobalMaxPool")
+@operator("GlobalMaxPool", ranks=(at_least(2),))
 def global_largest(call: Call) -> Tensor:
     return _of_all(call, "max")
 
 
-@operator("GlobalAveragePool")
+@operator("GlobalAveragePool", ranks=(at_least(2),))
 def global_average(call: Call) -> Tensor:
     return _of_all(call, "mean")
 
@@ -67,7 +67,7 @@ def norm(call: Call) -> Tensor:
     return _root(call, _pooled(call, powers, _windows(call, x), _sum_pool), x.dtype)
 
 
-@operator("GlobalLpPool", since=2)
+@operator("GlobalLpPool", since=2, ranks=(at_least(2),))
 def global_norm(call: Call) -> Tensor:
     (x,) = tensors(call, 1)
     axes = tuple(range(2, len(x.shape)))

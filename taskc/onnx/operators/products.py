@@ -14,7 +14,7 @@ from taskc.kernels.matmul import batch_matmul, matmul, product
 from taskc.kernels.precision import wide
 from taskc.lang.tracing import TensorHandle
 from taskc.onnx.graph import Array
-from taskc.onnx.operators import Call, Tensor, handle_of, operator
+from taskc.onnx.operators import Call, Tensor, at_least, handle_of, operator
 from taskc.onnx.operators.integers import exact_type, sums_of_bytes
 from taskc.onnx.operators.operands import (
     Extent,
@@ -39,7 +39,7 @@ _batch_matmul = template(batch_matmul)
 _product = template(product)
 
 
-@operator("MatMul")
+@operator("MatMul", ranks=(at_least(1), at_least(1)))
 def matrix_product(call: Call) -> Tensor:
     call.require_kernel()
     return multiplied(call.given(0), call.given(1), operands=_operands(call))
@@ -157,7 +157,7 @@ def _expanded(x: TensorHandle, batch: list[Extent]) -> TensorHandle:
     return computed(shape, lambda *at: element(at))
 
 
-@operator("Gemm")
+@operator("Gemm", ranks=(2, 2))
 def gemm(call: Call) -> Tensor:
     call.require_kernel()
     left, b, c = call.tensor(0), call.given(1), call.given(2) if call.has(2) else None

@@ -71,17 +71,20 @@ def _times(x: TensorHandle, w: Tensor, bias: TensorHandle | None = None) -> Tens
     return rows_times(x, w, bias, transpose_b=not isinstance(w, np.ndarray))
 
 
-@operator("LSTM", since=7)
+_RANKS = (3, 3, 3, 2, 1, 3, 3, 2)
+
+
+@operator("LSTM", since=7, ranks=_RANKS)
 def lstm(call: Call) -> Made:
     return _outputs(call, ["Sigmoid", "Tanh", "Tanh"], 4, _lstm_step)
 
 
-@operator("GRU", since=7)
+@operator("GRU", since=7, ranks=_RANKS)
 def gru(call: Call) -> Made:
     return _outputs(call, ["Sigmoid", "Tanh"], 3, _gru_step)
 
 
-@operator("RNN", since=7)
+@operator("RNN", since=7, ranks=_RANKS)
 def rnn(call: Call) -> Made:
     return _outputs(call, ["Tanh"], 1, _rnn_step)
 

@@ -184,7 +184,7 @@ def running(call: Call) -> Tensor:
 @operator("TopK")
 def largest_few(call: Call) -> Made:
     (x,) = tensors(call, 1)
-    count = call.integers(1)[0] if call.has(1) else call.attribute("k")
+    count = call.single(1) if call.has(1) else call.attribute("k")
     axis = axis_of(call, call.attribute("axis", -1), len(x.shape))
     extent = x.shape[axis]
     if isinstance(extent, int) and not 0 <= count <= extent:

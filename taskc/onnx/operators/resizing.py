@@ -13,7 +13,7 @@ from typing import Any, cast
 import taskc as tc
 from taskc import f32, f64
 from taskc.onnx.operators import Call, Made, Tensor, computed_once, operator
-from taskc.onnx.operators.common import axes_of, spliced, total
+from taskc.onnx.operators.common import are_equal, axes_of, spliced, total
 from taskc.onnx.operators.movement import inside
 
 
@@ -62,7 +62,11 @@ def resize(call: Call) -> Made:
     starts = dict(zip(axes, roi, strict=False))
     ends = dict(zip(axes, roi[len(roi) // 2 :], strict=False))
     if call.has(2) and call.known(2).size:
-        scales = dict(zip(axes, _floats(call, 2), strict=True))
+        factors = _floats(call, 2)
+        _check_listed(call, "scales", factors, axes)
+        scales = dict(zip(axes, factors, strict=True))
+        if not min(factors, default=1.0) > 0:
+            raise call.node.error(f"its scales have to be above 0: {factors}")
         lengths = {axis: floor(extents[axis] * scale) for axis, scale in scales.items()}
         if call.attribute("coordinate_transformation_mode") == "tf_crop_and_resize":
             lengths = {
@@ -80,10 +84,18 @@ def resize(call: Call) -> Made:
     return _Resize(call, mode, nearest).resized(made)
 
 
+def _check_listed(call: Call, what: str, numbers: Sequence[Any], axes: Sequence[int]) -> None:
+    if len(numbers) != len(axes):
+        raise call.node.error(f"it has {len(numbers)} {what} for {len(axes)} axes")
+
+
 def _by_sizes(call: Call, axes: Sequence[int]) -> tuple[dict[int, int], dict[int, float]]:
     """The lengths that are asked for, and the scales that they mean."""
-    extents = call.shape(0)
-    lengths = dict(zip(axes, call.integers(3), strict=True))
+    extents, wanted = call.shape(0), call.integers(3)
+    _check_listed(call, "sizes", wanted, axes)
+    if any(are_equal(extents[axis], 0) for axis in axes):
+        raise call.node.error("an image without elements has no size to scale from")
+    lengths = dict(zip(axes, wanted, strict=True))
     scales = {axis: length / extents[axis] for axis, length in lengths.items()}
     policy = call.attribute("keep_aspect_ratio_policy", "stretch")
     if policy == "stretch":

@@ -13,7 +13,7 @@ from typing import Any
 import taskc as tc
 from taskc import DType, KernelDefinition, boolean, f32, i32, spatial
 from taskc.kernels.precision import wide
-from taskc.onnx.operators import Call, Made, operator
+from taskc.onnx.operators import Call, Made, at_least, operator
 from taskc.onnx.operators.common import equals
 from taskc.onnx.operators.movement import inside
 from taskc.onnx.operators.operands import reshaped, size, template, tensors
@@ -106,7 +106,7 @@ class Sampling:
         return element
 
 
-@operator("GridSample", since=16)
+@operator("GridSample", since=16, ranks=(at_least(2), at_least(2)))
 def grid_sample(call: Call) -> Made:
     x, grid = tensors(call, 2)
     mode, padding = call.attribute("mode", "linear"), call.attribute("padding_mode", "zeros")

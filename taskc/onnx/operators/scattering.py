@@ -7,7 +7,7 @@ from typing import Any
 
 import taskc as tc
 from taskc import KernelDefinition, i64, spatial
-from taskc.onnx.operators import Call, Made, Tensor, operator
+from taskc.onnx.operators import Call, Made, Tensor, at_least, operator
 from taskc.onnx.operators.common import are_equal, axis_of, spliced
 from taskc.onnx.operators.movement import check_lines, place_of
 from taskc.onnx.operators.windows import spatial as spatial_of, windows_of
@@ -70,7 +70,7 @@ def _along(axis: int, x: Any, places: Any, combined: Any, problem: str) -> Kerne
     return scatter_elements
 
 
-@operator("ScatterND", since=11)
+@operator("ScatterND", since=11, ranks=(None, at_least(1)))
 def scatter_nd(call: Call) -> Made:
     call.require_kernel()
     x, places, updates = (call.tensor(position) for position in range(3))
@@ -109,7 +109,7 @@ def _slices(
     return scatter_slices
 
 
-@operator("TensorScatter", since=24)
+@operator("TensorScatter", since=24, ranks=(None, None, 1))
 def tensor_scatter(call: Call) -> Made:
     """A cache, with an update from a place along the axis on that each element of the batch has for itself."""
     call.require_kernel()

@@ -32,7 +32,7 @@ def non_zero(call: Call) -> Made:
     return made
 
 
-@operator("Compress", since=9)
+@operator("Compress", since=9, ranks=(None, 1))
 def compress(call: Call) -> Made:
     call.require_kernel()
     x, axis, flags = call.tensor(0), call.attribute("axis"), call.given(1)
@@ -91,7 +91,7 @@ def _make_nonzero(
 _nonzero = template(_make_nonzero)
 
 
-@operator("NonMaxSuppression", since=10)
+@operator("NonMaxSuppression", since=10, ranks=(3, 3))
 def non_max_suppression(call: Call) -> Made:
     boxes, scores, _, overlap, least = tensors(call, 5)
     batches, count, corners = boxes.shape
@@ -100,7 +100,7 @@ def non_max_suppression(call: Call) -> Made:
             f"its boxes are {list(boxes.shape)}, and its scores {list(scores.shape)}"
         )
     rows = batches * scores.shape[1]
-    most = min(max(call.integers(2)[0], 0), count) if call.has(2) else 0
+    most = min(max(call.single(2), 0), count) if call.has(2) else 0
     if not most or not rows:
         return np.zeros((0, 3), np.int64)
     edges = _edges(boxes, bool(call.attribute("center_point_box", 0)))
