@@ -10,6 +10,7 @@ import importlib
 import sys
 from typing import TYPE_CHECKING, Any
 
+from taskc import pictures as _pictures  # noqa: F401  it registers what notebooks show
 from taskc.annotations import (
     bf16,
     boolean,

@@ -19,8 +19,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NoReturn, TypeAlias
 
-from taskc.markup import inset, tag
-
 Severity: TypeAlias = Literal["error", "warning", "note"]
 Notes: TypeAlias = "tuple[tuple[str, Location], ...]"
 
@@ -137,6 +135,13 @@ def assert_never(value: NoReturn) -> NoReturn:
     raise InternalError(f"there is no case for {type(value).__name__} here")
 
 
+renderers: dict[tuple[type, str], Callable[..., str]] = {}  # who draws a class as "svg" or "html"
+
+
+def rendered(subject: object, form: str, *options: object) -> str:
+    return renderers[type(subject), form](subject, *options)
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
     """One observation of the checker, such as a race."""
@@ -165,7 +170,7 @@ class Finding:
         }
 
     def _repr_html_(self) -> str:
-        return Findings((self,))._repr_html_()
+        return rendered(self, "html")
 
 
 class Findings(tuple[Finding, ...]):
@@ -174,8 +179,7 @@ class Findings(tuple[Finding, ...]):
     __slots__ = ()
 
     def _repr_html_(self) -> str:
-        shown = [tag("pre", str(finding), class_=finding.severity) for finding in self]
-        return inset(*(shown or [tag("div", "no findings")]))
+        return rendered(self, "html")
 
 
 class CheckError(Exception):

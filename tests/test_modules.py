@@ -37,6 +37,7 @@ ELSEWHERE = {
     "test_planning.py": "ir/plan",
     "test_launches.py": "sized",
     "test_torch_tensors.py": "backend/cpu/torch_tensors",
+    "test_notebooks.py": "pictures",
     "test_torch.py": "backward",
     "test_jax.py": "jax_arrays xla",
     # What the tuner does is seen in what it finds, by made-up times and by real ones.
