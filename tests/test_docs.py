@@ -105,6 +105,7 @@ def test_all_documents_are_here() -> None:
         "measured",
         "numpy_programs",
         "onnx",
+        "operators",
         "passes",
         "profiling",
         "sequential",

@@ -61,7 +61,8 @@ BELOW: dict[str, tuple[str, ...]] = {
     "tune": ("mutation", "device", "pictures", "quantities"),
     "kernels": ("tune",),
     "profiling": ("kernels",),
-    "onnx": ("kernels", "bundle"),
+    "operators": ("kernels",),
+    "onnx": ("operators", "bundle"),
     "commands": ("onnx", "profiling"),
     "cli": ("commands",),
     "": ("annotations", "cli", "device", "jax", "notebooks", "pictures", "torch"),
@@ -69,7 +70,7 @@ BELOW: dict[str, tuple[str, ...]] = {
 }
 
 # An operator is written against the public names, like a user's; so is what stands on operators.
-USE_PUBLIC_NAMES = {"kernels", "onnx", "commands", "cli"}
+USE_PUBLIC_NAMES = {"kernels", "operators", "onnx", "commands", "cli"}
 
 # Third-party modules that may be imported at module level only in the part given.
 HOMES = {"cuda": "backend.cuda", "llvmlite": "backend.cpu", "onnx": "onnx"}

@@ -11,8 +11,7 @@ import taskc as tc
 from taskc import CompileError, f32
 from taskc.errors import InternalError
 from taskc.kernels.rows.problem import Problem
-from taskc.onnx import operators
-from taskc.onnx.operators import norms
+from taskc.operators import call as operators, norms
 from taskc.passes import pipeline
 from taskc.passes.programs import pipeline as program_pipeline
 

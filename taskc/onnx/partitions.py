@@ -21,7 +21,6 @@ from taskc.ir.types import from_numpy
 from taskc.limits import LimitError
 from taskc.onnx.cut import cut, graphs_of, model_of, reads_of, said_of, tensors_of
 from taskc.onnx.external import Folder
-from taskc.onnx.graph import Graph, Value
 from taskc.onnx.importer import Imported, is_known
 from taskc.onnx.model import Model
 from taskc.onnx.onnx_runtime import RuntimeSession
@@ -37,6 +36,7 @@ from taskc.onnx.protobuf import (
 from taskc.onnx.reader import load, read_proto, value_of
 from taskc.onnx.session import compile
 from taskc.onnx.tensors import COMPUTED, dtype_of, take_in
+from taskc.operators.graph import Graph, Value
 from taskc.settings import thread_limit
 
 _logger = logging.getLogger("taskc")

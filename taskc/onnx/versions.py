@@ -37,9 +37,9 @@ from taskc.ir.reentry import Turn
 from taskc.ir.text_rules import identifier
 from taskc.lang.assumptions import Assumptions
 from taskc.lang.sizes import Dimension
-from taskc.onnx.graph import Array, Graph
 from taskc.onnx.importer import Imported, import_graph
-from taskc.onnx.operators import SizeError
+from taskc.operators.call import SizeError
+from taskc.operators.graph import Array, Graph
 
 logger = logging.getLogger(__name__)
 
