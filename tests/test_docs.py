@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 
 import taskc as tc
+from docs.hooks.docstrings import as_list
 from docs.hooks.gallery import gallery
 from docs.hooks.links import ABOVE, text_for_the_site
 from taskc.errors import CompileError
@@ -93,7 +94,11 @@ def test_the_programs_run_and_say_what_is_shown(path: Path, request: pytest.Fixt
 
 def test_all_documents_are_here() -> None:
     assert [path.stem for path in DOCUMENTS] == [
+        "api",
+        "architecture",
+        "calls",
         "coming_from",
+        "commands",
         "cuda",
         "debugging",
         "extending",
@@ -102,23 +107,46 @@ def test_all_documents_are_here() -> None:
         "jax",
         "kernels",
         "language",
+        "limitations",
         "measured",
+        "memory",
         "numpy_programs",
         "onnx",
         "passes",
         "profiling",
+        "programs",
         "sequential",
+        "simt",
+        "stability",
         "torch",
         "tuning",
         "tutorial",
+        "values",
     ]
 
 
+REFERENCE = ("language", "memory", "values", "calls", "programs", "simt", "debugging")
+
+
 def test_every_name_is_in_the_reference() -> None:
-    text = (ROOT / "docs" / "language.md").read_text(encoding="utf-8")
-    mentioned = set(re.findall(r"\w+", text))
+    texts = (ROOT / "docs" / f"{name}.md" for name in REFERENCE)
+    mentioned = set(re.findall(r"\w+", "".join(path.read_text(encoding="utf-8") for path in texts)))
     missing = sorted(set(tc.__all__) - mentioned)
-    assert not missing, f"docs/language.md has no {missing}"
+    assert not missing, f"the reference, {', '.join(REFERENCE)}, has no {missing}"
+
+
+def test_every_name_is_in_the_generated_reference() -> None:
+    text = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    shown = re.findall(r"^::: taskc\.(?:\w+\.)*(\w+)$", text, flags=re.M)
+    types = re.findall(r"`(\w+)`", text.partition("## Types")[2].partition(":::")[0])
+    elsewhere = {"print", "range"}, {"inout", "out", "typed", "inf", "cuda"}
+    assert sorted([*shown, *types]) == sorted({*tc.__all__, *elsewhere[0]} - elsewhere[1])
+
+
+def test_parameters_of_a_docstring_are_a_list() -> None:
+    text = "A loop.\n\nstages  in flight,\n        all of them\nby, at  steps\n\n    code  here"
+    listed = "A loop.\n\n\n- `stages`: in flight,\n    all of them\n- `by`, `at`: steps\n\n    code  here"
+    assert as_list(text) == listed
 
 
 # --- passes.md -------------------------------------------------------------------------------
@@ -234,7 +262,7 @@ def test_links_lead_somewhere() -> None:
 
 def test_a_dead_link_is_found() -> None:
     text = """# A heading: `tc.mma`, and `f_x`
-[a](language.md#tcmma) [b](#a-heading-tcmma-and-f_x) [c](../taskc/ir) [d](https://example.com/#x) [e](../README.md)
+[a](memory.md#tcmma) [b](#a-heading-tcmma-and-f_x) [c](../taskc/ir) [d](https://example.com/#x) [e](../README.md)
 [f](nowhere.md) [g](#nowhere) [h](language.md#nowhere) [i](../../elsewhere.md) [`j`](../taskc/nowhere.py)
 ```python
 # nowhere

@@ -17,6 +17,7 @@ ABOVE = {
     "README.md": "index.md",
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
+    "SECURITY.md": "security.md",
 }
 
 # Code, which is left alone, or a link. The text of a link may have brackets and code in it.

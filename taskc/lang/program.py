@@ -128,7 +128,7 @@ def _empty(kind: object) -> Handle | np.ndarray[Any, Any]:
 def compute(
     shape: Any, function: Callable[..., Any], *, name: str | None = None, out: Any = None
 ) -> Any:
-    """In a program, a tensor whose elements are what a function of their indices gives.
+    """In a program, a tensor whose elements are given by a function of their indices.
 
         y = tc.compute((m, n), lambda i, j: tc.gelu(x[i, j] + bias[j]))
 
@@ -212,7 +212,7 @@ def trace(
     *,
     assumptions: Assumptions | None = None,
 ) -> ProgramDefinition:
-    """The program of a function that is called with a handle for each input, and returns handles.
+    """Trace a function, called with one handle per input, into a program; it returns the outputs.
 
     What it returns are the outputs: a handle, called `out`, or a dictionary of them by name. What isn't a temporary of
     its own, but an input, a constant, a part of something or returned twice, is copied.

@@ -137,7 +137,7 @@ def tune(
     reference: Callable[..., Any] | None = None,
     **choices: Sequence[Any],
 ) -> Callable[[Callable[..., Definition]], Template]:
-    """A template: what it returns is tuned over these choices, each a keyword of the function with its values.
+    """Make a template whose keywords are tuned; each choice is a keyword of the function with its values.
 
     where      a function of the choices that says which go together; of all of the keywords, or of some
     cost       seconds, of a call's arguments and the choices: those of least cost are measured first
