@@ -13,6 +13,7 @@ import linecache
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from runpy import run_path
 from typing import Any
 
 import numpy as np
@@ -39,9 +40,10 @@ _BLOCK = re.compile(
 )
 
 
-def rerun(text: str, name: str) -> str:
+def rerun(text: str, name: str, namespace: dict[str, Any] | None = None) -> str:
     """A document with the outputs that its programs have now."""
-    namespace: dict[str, Any] = {"__name__": name}
+    namespace = {} if namespace is None else namespace
+    namespace["__name__"] = name
     parts, position = [], 0
     for number, match in enumerate(_BLOCK.finditer(text)):
         output, is_error = execute(match["code"], f"{name}_{number}.py", namespace)
@@ -211,17 +213,24 @@ def test_every_operator_is_named() -> None:
 # --- README.md -------------------------------------------------------------------------------
 
 
-def test_the_example_of_the_readme_runs() -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    namespace: dict[str, Any] = {"__name__": "readme"}
-    blocks = [match["code"] for match in _BLOCK.finditer(text)]
-    assert blocks
-    for number, code in enumerate(blocks):
-        assert execute(code, f"readme_{number}.py", namespace) == ("", False)
+def test_the_programs_of_the_readme_run(request: pytest.FixtureRequest) -> None:
+    path = ROOT / "README.md"
+    text, namespace = path.read_text(encoding="utf-8"), dict[str, Any]()
+    now = rerun(text, "readme", namespace)
+    if request.config.getoption("--update-golden"):
+        path.write_text(now, encoding="utf-8", newline="\n")
+    assert now == text, "pytest --update-golden writes the new outputs"
     kernel = namespace["matmul"](100, 70, 20)
     assert isinstance(kernel.ir, ir.Kernel)
     a, b = kernel.example()
     np.testing.assert_allclose(kernel(a, b), a @ b, rtol=1e-4, atol=1e-4)
+
+
+def test_the_chart_is_drawn_from_the_results() -> None:
+    chart = run_path(str(ROOT / "benchmarks" / "chart.py"))
+    assert chart["chart"]() == chart["CHART"].read_text(encoding="utf-8"), (
+        "python benchmarks/chart.py"
+    )
 
 
 # --- links -----------------------------------------------------------------------------------
@@ -281,6 +290,7 @@ def test_a_dead_link_is_found() -> None:
     [
         ("docs", "[a](ir.md) [b](ir.md#text) [c](#here)", "[a](ir.md) [b](ir.md#text) [c](#here)"),
         ("", "[docs/ir.md](docs/ir.md#text)", "[docs/ir.md](ir.md#text)"),
+        ("", "![a chart](docs/measured.svg)", "![a chart](measured.svg)"),
         ("docs", "[it](../README.md), [it](../CONTRIBUTING.md#a)", "[it](index.md), [it](contributing.md#a)"),
         ("docs", "[ir/types.py](../taskc/ir/types.py)", "`ir/types.py`"),
         ("docs", r"[\_\_init\_\_.py](../taskc/__init__.py)", "`__init__.py`"),
@@ -303,7 +313,7 @@ def test_no_link_leaves_the_site() -> None:
         folder = "" if path.parent == ROOT else "docs"
         text = without_code(text_for_the_site(path.read_text(encoding="utf-8"), folder))
         targets = {target.partition("#")[0] for target in re.findall(r"\]\(([^)\s]+)\)", text)}
-        inside = {"", *ABOVE.values(), *(document.name for document in DOCUMENTS)}
+        inside = {"", "measured.svg", *ABOVE.values(), *(document.name for document in DOCUMENTS)}
         assert {target for target in targets - inside if "://" not in target} == set(), path.name
 
 

@@ -53,6 +53,8 @@ def _there(folder: str, found: re.Match[str]) -> str:
     page = ABOVE.get(path, path.removeprefix("docs/"))
     if path in ABOVE or re.fullmatch(r"docs/\w+\.md", path):
         return f"[{text}]({page}{'#' * bool(anchor)}{anchor})"
+    if path.startswith("docs/") and path.endswith(".svg"):
+        return f"[{text}]({path.removeprefix('docs/')})"
     name = text.replace("\\", "").strip("`")
     module = path.removesuffix(".py").removesuffix("/__init__")
     return f"`{name}`" if path.endswith(name) or module.endswith(name) else f"{text} (`{path}`)"
