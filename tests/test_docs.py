@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 
 import taskc as tc
+from docs.hooks.diagrams import on_page_markdown
 from docs.hooks.docstrings import as_list
 from docs.hooks.gallery import gallery
 from docs.hooks.links import ABOVE, text_for_the_site
@@ -149,6 +150,30 @@ def test_parameters_of_a_docstring_are_a_list() -> None:
     text = "A loop.\n\nstages  in flight,\n        all of them\nby, at  steps\n\n    code  here"
     listed = "A loop.\n\n\n- `stages`: in flight,\n    all of them\n- `by`, `at`: steps\n\n    code  here"
     assert as_list(text) == listed
+
+
+# --- architecture.md -------------------------------------------------------------------------
+
+
+def test_the_architecture_names_every_folder() -> None:
+    table = (
+        (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8").partition("## Folders")[2]
+    )
+    named = set(re.findall(r"\[taskc/(\w+)\]", table))
+    assert named == {path.parent.name for path in (ROOT / "taskc").glob("*/__init__.py")}
+
+
+def test_diagrams_are_drawn() -> None:
+    text = (
+        'Before.\n```mermaid\nflowchart LR\n  a(["x"]) --> b["y<br>z"]\n  a -->|no| c["w"]\n```\n'
+    )
+    page = on_page_markdown(text)
+    assert page.startswith("Before.\n<figure><svg")
+    assert "mermaid" not in page
+    assert [page.count(f"<{tag} ") for tag in ("rect", "text")] == [3, 5]
+    assert re.findall(r">([^<>]+)</text>", page) == ["no", "x", "y", "z", "w"]
+    with pytest.raises(ValueError, match="has the line 'a ==> b'"):
+        on_page_markdown("```mermaid\nflowchart TB\na ==> b\n```")
 
 
 # --- passes.md -------------------------------------------------------------------------------
