@@ -245,6 +245,10 @@ def test_the_programs_of_the_readme_run(request: pytest.FixtureRequest) -> None:
     if request.config.getoption("--update-golden"):
         path.write_text(now, encoding="utf-8", newline="\n")
     assert now == text, "pytest --update-golden writes the new outputs"
+    picture = ROOT / "docs" / "mapping.svg"
+    if request.config.getoption("--update-golden"):
+        picture.write_text(namespace["own"].svg() + "\n", encoding="utf-8", newline="\n")
+    assert namespace["own"].svg() + "\n" == picture.read_text(encoding="utf-8")
     kernel = namespace["matmul"](100, 70, 20)
     assert isinstance(kernel.ir, ir.Kernel)
     a, b = kernel.example()
@@ -338,7 +342,7 @@ def test_no_link_leaves_the_site() -> None:
         folder = "" if path.parent == ROOT else "docs"
         text = without_code(text_for_the_site(path.read_text(encoding="utf-8"), folder))
         targets = {target.partition("#")[0] for target in re.findall(r"\]\(([^)\s]+)\)", text)}
-        inside = {"", "measured.svg", *ABOVE.values(), *(document.name for document in DOCUMENTS)}
+        inside = {"", "measured.svg", "mapping.svg", *ABOVE.values(), *(document.name for document in DOCUMENTS)}
         assert {target for target in targets - inside if "://" not in target} == set(), path.name
 
 

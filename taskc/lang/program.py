@@ -91,12 +91,11 @@ def program(
     packs: Packs | None = None,
     fuse: bool = True,
 ) -> ProgramDefinition | Callable[[Callable[..., Any]], ProgramDefinition]:
-    """A program: its body runs once, now, with handles for tensors, and calls kernels.
+    """Make a program of a function, whose body runs once, now, with handles for tensors, and calls kernels.
 
-    example  a function of a NumPy generator that gives the arguments to check it with
-    packs    what `program.pack` makes of a parameter, as of a kernel
-    fuse     whether a call may become one with another; where not, each stays as it is written, also in the programs
-             that call this one
+    example  a function of a NumPy generator that returns arguments to check the program with
+    packs    how parameters with a layout are packed, as for a kernel
+    fuse     whether calls may be fused; if not, they stay apart, also in the programs that call this one
     """
     if function is not None:
         return _made(function, example, packs, fuse, sys._getframe(1).f_locals)
