@@ -342,7 +342,13 @@ def test_no_link_leaves_the_site() -> None:
         folder = "" if path.parent == ROOT else "docs"
         text = without_code(text_for_the_site(path.read_text(encoding="utf-8"), folder))
         targets = {target.partition("#")[0] for target in re.findall(r"\]\(([^)\s]+)\)", text)}
-        inside = {"", "measured.svg", "mapping.svg", *ABOVE.values(), *(document.name for document in DOCUMENTS)}
+        inside = {
+            "",
+            "measured.svg",
+            "mapping.svg",
+            *ABOVE.values(),
+            *(document.name for document in DOCUMENTS),
+        }
         assert {target for target in targets - inside if "://" not in target} == set(), path.name
 
 
