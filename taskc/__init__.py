@@ -136,7 +136,7 @@ if TYPE_CHECKING:
         threads: int | None = None,
         memory: int | None = None,
     ) -> Any:
-        """What runs a model: a file, its bytes, a ModelProto, or a graph that has been read."""
+        """Compile an ONNX model: a file, its bytes, a ModelProto, or a graph from `tc.onnx`."""
 
     def load_bundle(
         path: Any,
@@ -145,10 +145,10 @@ if TYPE_CHECKING:
         threads: int | None = None,
         memory: int | None = None,
     ) -> Any:
-        """The model or the program of a bundle, which is called as what was saved was."""
+        """Load the model or the program of a bundle; it is called like the saved one."""
 
     def save_bundle(compiled: Any, path: Any, *feeds: Any) -> None:
-        """Writes a model or a program, compiled for the processor at hand, into one file, which `load_bundle` reads."""
+        """Compile a model or a program for this processor into one file, which `load_bundle` reads."""
 
 
 __version__ = VERSION

@@ -129,14 +129,14 @@ def check(
     target: str | None = None,
     progress: Progress = lambda doing: None,
 ) -> Findings:
-    """What is wrong with a kernel or a program, each thing once, at its line of Python.
+    """Find everything wrong with a kernel or a program; each finding has its line of Python.
 
-    arguments  what it is called with (no outputs); its own example if not given
-    seeds      of the schedules under which the workers run, from stage synchronized on
-    stages     which programs are run: "all", after every pass; or those at the end of some stages
-    target     the target to lower for, if it isn't the kernel's own; of a processor, "cpu" for the one at hand, what is
-               slow on it is found as well
-    progress   is called with what comes next, and how far that is: `progress=print` says so
+    arguments  the arguments of the call, without outputs; by default the kernel's own example
+    seeds      of the order in which workers run, from stage synchronized on
+    stages     the programs to run: "all", one after every pass, or those at the end of the named stages
+    target     the target to lower for, by default the kernel's own. For a processor ("cpu" is the one at hand), slow
+               code is reported, too
+    progress   called with each step and its position, as in `progress=print`
     """
     options: dict[str, Any] = {"target": target, "progress": progress}
     if isinstance(definition, ProgramDefinition):

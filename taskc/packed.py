@@ -38,7 +38,7 @@ def shape_of(value: Any) -> tuple[int, ...]:
 
 
 class Packed(np.ndarray[Any, Any], Laid):
-    """What `pack` and `empty` make; `unpack` gives the elements in their usual order."""
+    """A packed array, made by `pack` or `empty`; `unpack` returns the elements in their usual order."""
 
     @property
     def is_whole(self) -> bool:
@@ -59,7 +59,7 @@ class Packed(np.ndarray[Any, Any], Laid):
 
 
 def pack(array: Array, type: TensorType) -> Packed:
-    """A copy of an array with its elements where `type`'s layout puts them.
+    """Copy an array into the layout of a type.
 
     Extents that aren't numbers are the array's. Elements of a sub-byte type it may have as bytes, in which they lie
     row-major.

@@ -61,7 +61,7 @@ _listeners: list[Callable[[], None]] = []
 
 
 def register_pass(function: Callable[..., Any], *, at: Point) -> UserPass:
-    """Has a pass run on all programs that are called or compiled from now on, behind those registered before.
+    """Register a pass, which runs on every program compiled from now on, after the passes registered before.
 
         with tc.register_pass(doubled_by_adding, at="traced"):
             program(x)

@@ -42,7 +42,7 @@ _MOST_SHOWN = 8  # sets of shapes in a message
 def save_bundle(
     compiled: Model | ProgramDefinition, path: str | os.PathLike[str], *feeds: Mapping[str, Any]
 ) -> None:
-    """Writes a model or a program, compiled for the processor at hand, into one file, which `load_bundle` reads.
+    """Compile a model or a program for this processor into one file, which `load_bundle` reads.
 
     feeds  arrays by the names of a model's inputs: it is saved for calls with such shapes. None are needed where the
            model says all of them
@@ -64,7 +64,7 @@ def load_bundle(
     threads: int | None = None,
     memory: int | None = None,
 ) -> Model | BundledProgram:
-    """The model or the program of a bundle, which is called as what was saved was.
+    """Load the model or the program of a bundle; it is called like the saved one.
 
     A bundle holds machine code: it is as trustworthy as where it comes from.
 

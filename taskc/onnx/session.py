@@ -31,7 +31,7 @@ def compile(
     threads: int | None = None,
     memory: int | None = None,
 ) -> Model:
-    """What runs a model: a file, its bytes, a ModelProto, or a graph that has been read.
+    """Compile an ONNX model: a file, its bytes, a ModelProto, or a graph from `tc.onnx`.
 
     target  "cpu", or "cuda": the first CUDA device. There NumPy's arrays are copied, and outputs back; for arrays that
             lie on it, of any library, outputs stay there
