@@ -35,21 +35,19 @@ def _columns(problem: Problem, plan: Fold, size: int | None) -> KernelDefinition
             for p in range(apart):
                 for q in range(first, last, rows * deep):
                     for i, j in own:
-                        total = strip[i, j]
                         for r in range(deep):
                             if q + r * rows + i < last and col + j < inner:
                                 value = x[a, p, b, q + r * rows + i, col + j].to(wide)
-                                total = folded(total, value)
-                        strip[i, j] = total
+                                strip[i, j] = folded(strip[i, j], value)
             if rows == 1:
                 for i, j in own:
                     if col + j < inner:
                         y[a, i, b, part, col + j] = finished(strip[i, j])
             else:
-                sums = tc.reduce(strip, 0, OPERATORS[problem.operator])
-                for j in sums.mapping:
+                total = tc.reduce(strip, 0, OPERATORS[problem.operator])
+                for j in total.mapping:
                     if col + j < inner:
-                        y[a, 0, b, part, col + j] = finished(sums[j])
+                        y[a, 0, b, part, col + j] = finished(total[j])
 
     return fold
 
