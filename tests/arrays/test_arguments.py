@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.runtime.test_driver import A, B, add, arrays, compiled, fresh, refused, scalars, split
 
 import taskc as tc
+from tests.runtime.test_driver import A, B, add, arrays, compiled, fresh, refused, scalars, split
 
 __all__ = ["compiled"]  # a fixture
 

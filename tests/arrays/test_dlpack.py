@@ -4,10 +4,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.runtime.test_driver import add, arrays, compiled, refused
 
 import taskc as tc
 from taskc.runtime import driver
+from tests.runtime.test_driver import add, arrays, compiled, refused
 
 __all__ = ["compiled"]  # a fixture
 

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.runtime.test_driver import arrays, compiled
 
 import taskc as tc
 from taskc.arrays.dlpack import as_array
 from taskc.runtime import driver
 from tests import guards
 from tests.counting import instructions
+from tests.runtime.test_driver import arrays, compiled
 from tests.torch_stand_in import FakeTensor, stand_in, tensor_of, torch
 
 __all__ = ["compiled", "stand_in", "torch"]  # fixtures

@@ -5,12 +5,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.runtime.test_driver import A, B, add, compiled, reverse, split
 
 import taskc as tc
 from taskc.ir import nodes as ir
 from taskc.passes.pipeline import Step
 from taskc.runtime import checking
+from tests.runtime.test_driver import A, B, add, compiled, reverse, split
 
 __all__ = ["compiled"]  # a fixture
 
