@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from taskc import CompileError, DType, bf16
 from taskc.backend.limits import NO_LIMITS, Limits
-from taskc.onnx.model import Model
-from taskc.onnx.places import PROCESSOR, place_of
+from taskc.onnx.model import PROCESSOR, Model, place_of
 from taskc.onnx.remembered import remembered
 from taskc.operators.graph import Graph
 
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-    from taskc.onnx.traced import Traced
+    from taskc.onnx.versions import Traced
 
 # What operands of products with weights are rounded to.
 PRECISIONS: dict[str, DType | None] = {"f32": None, "bf16": bf16}
@@ -72,7 +71,7 @@ def _traced(
     model: str | os.PathLike[str] | bytes | ModelProto | Graph, options: dict[str, Any]
 ) -> Traced:
     from taskc.onnx.importer import is_known  # with all operators
-    from taskc.onnx.traced import Traced
+    from taskc.onnx.versions import Traced
 
     if not isinstance(model, Graph):
         from taskc.onnx.reader import read  # with the package onnx
