@@ -10,6 +10,7 @@ import importlib
 import sys
 from typing import TYPE_CHECKING, Any
 
+from taskc import pictures as _pictures  # noqa: F401  it registers what notebooks show
 from taskc.annotations import (
     bf16,
     boolean,
@@ -242,6 +243,7 @@ __all__ = [
     "mish",
     "mma",
     "onnx",
+    "op",
     "otherwise",
     "out",
     "pack",
@@ -303,6 +305,7 @@ _LOADED_LATER = {
     "jax": "taskc.jax",
     "load_bundle": "taskc.onnx.bundled",
     "onnx": "taskc.onnx",
+    "op": "taskc.operators.op",
     "register_pass": "taskc.user_passes",
     "save_bundle": "taskc.onnx.bundled",
     "torch": "taskc.torch",

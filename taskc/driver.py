@@ -86,8 +86,9 @@ def _call(
         elif isinstance(definition, KernelDefinition):
             (runner,) = _compiled([(definition, bound)], wanted)
             runner.run(bound)
-        if target is None and runner is not None and passes == registered():
-            _shorten(definition, runner)
+        if target is None and runner is not None:
+            _shorten(definition, runner, passes)
+    logger.debug("%s: a checked call", definition.ir.name)
     return bound.returned
 
 
@@ -111,12 +112,17 @@ def _on_cuda(args: tuple[Any, ...], keywords: dict[str, Any]) -> list[Any]:
     return found
 
 
-def _shorten(definition: Definition, runner: Runner) -> None:
-    """Has later calls go to what the runner makes for them, and from there to where they went before."""
+def _shorten(definition: Definition, runner: Runner, passes: tuple[UserPass, ...]) -> None:
+    """Install the runner's direct call; arguments that it does not accept go on to the previous one.
+
+    passes  of users, that the runner was made with: it isn't installed if they have changed
+    """
     entry = _entry(definition)
-    if runner not in entry.shortened:
-        entry.shortened.append(runner)
-        definition.direct = runner.direct(definition.direct or definition.call) or definition.direct
+    with _direct.taken() as is_alone:
+        if is_alone and runner not in entry.shortened and passes == registered():
+            entry.shortened.append(runner)
+            previous = definition.direct
+            definition.direct = runner.direct(previous or definition.call) or previous
 
 
 def _alignment(definition: Definition, target: str | None) -> int:
@@ -303,19 +309,21 @@ class _Entry:
 
 
 _entries: weakref.WeakKeyDictionary[Definition, _Entry] = weakref.WeakKeyDictionary()
+_direct = Turn()  # the direct calls of all definitions change by one thread at a time
 
 
 def _forget_programs() -> None:
-    """Users' passes are others: programs look which they are at their next calls, and what gone ones made goes."""
+    """The set of user passes changed: drop direct calls, and what was compiled with passes that are gone."""
     there = {*registered()}
-    for reference in _entries.keyrefs():
-        definition = reference()
-        entry = None if definition is None else _entries.get(definition)
-        if isinstance(definition, ProgramDefinition) and entry is not None:
-            definition.direct = None
-            entry.shortened.clear()
-            _drop_others(entry.scheduled, there)
-            _drop_others(entry.compiled, there)
+    with _direct.taken():
+        for reference in _entries.keyrefs():
+            definition = reference()
+            entry = None if definition is None else _entries.get(definition)
+            if isinstance(definition, ProgramDefinition) and entry is not None:
+                definition.direct = None
+                entry.shortened.clear()
+                _drop_others(entry.scheduled, there)
+                _drop_others(entry.compiled, there)
 
 
 def _drop_others(kept: dict[Any, Any], there: set[UserPass]) -> None:

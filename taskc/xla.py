@@ -13,6 +13,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from taskc.arguments import ArgumentError
+from taskc.errors import CompileError, InternalError
+
 Array: TypeAlias = "np.ndarray[Any, Any]"
 Run: TypeAlias = "Callable[[list[Array], list[Array]], None]"
 
@@ -136,7 +139,9 @@ def _array(address: int, dtype: np.dtype[Any]) -> Array:
 
 
 def _error_of(api: _API, error: BaseException) -> int | None:
-    text = str(error) or type(error).__name__
+    text = str(error)
+    if not isinstance(error, CompileError | InternalError | ArgumentError):
+        text = f"{type(error).__name__}: {text}"
     made = _ErrorMade(message=text.encode(), code=_INTERNAL)
     made.size = _ErrorMade.code.offset + _ErrorMade.code.size
     address: int | None = api.make_error(made)

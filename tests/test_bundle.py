@@ -112,7 +112,7 @@ found = tc.load_bundle(sys.argv[1])
 x = np.linspace(-1, 1, 5 * 16, dtype=np.float32).reshape(5, 16)
 y, z = found(x, 2.0, 3)
 print(float(y.astype(np.float64).sum()), float(z.astype(np.float64).sum()))
-print(sorted({"lark", "onnx", "taskc.kernels", "taskc.onnx.operators"} & {*sys.modules}))
+print(sorted({"lark", "onnx", "taskc.kernels", "taskc.operators.call"} & {*sys.modules}))
 """
 
 

@@ -115,6 +115,7 @@ def test_all_documents_are_here() -> None:
         "memory",
         "numpy_programs",
         "onnx",
+        "operators",
         "passes",
         "profiling",
         "programs",

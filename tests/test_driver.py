@@ -1,7 +1,9 @@
 """Calling kernels: what fits, what is compiled once, and the simulator as a target."""
 
 import threading
+import time
 from collections.abc import Hashable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -216,6 +218,39 @@ def test_one_compilation_for_each_set_of_facts(counting: list[Hashable]) -> None
     assert counting == [True, False]
     fresh()(np.zeros(16, np.float32))
     assert counting == [True, False, True]
+
+
+def test_direct_calls_of_concurrent_first_calls_are_all_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each size has a runner of its own, and each runner a direct call that takes this size and hands on others."""
+    taken = []
+
+    def compile(kernel: ir.Kernel, size: Hashable) -> targets.Runner:
+        def direct(otherwise: Any) -> Any:
+            time.sleep(0.01)  # another thread may install its own meanwhile
+
+            def call(*args: Any, **keywords: Any) -> Any:
+                if args[0].size != size:
+                    return otherwise(*args, **keywords)
+                taken.append(size)
+                return args[0]
+
+            return call
+
+        return targets.Runner(lambda bound: None, direct)
+
+    monkeypatch.setattr(targets, "_targets", dict(targets._targets))
+    monkeypatch.setattr(targets, "_made", {})
+    register_target("direct", lambda: Backend(compile, lambda bound: bound.values[0].size))
+    monkeypatch.setenv("TASKC_TARGET", "direct")
+    kernel, sizes = fresh(), [4 * (1 + number) for number in range(8)]
+    with ThreadPoolExecutor(len(sizes)) as executor:
+        [*executor.map(lambda size: kernel(np.zeros(size, np.float32)), sizes)]
+    assert not taken
+    for size in sizes:
+        kernel(np.zeros(size, np.float32))
+    assert taken == sizes
 
 
 def test_concurrent_first_calls_compile_once(counting: list[Hashable]) -> None:

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parent.parent
 # Each part of the package, and the parts right below it: it may import those, whatever is below
 # them, and itself. The empty name is taskc/__init__.py, which holds the public names.
 BELOW: dict[str, tuple[str, ...]] = {
-    "errors": ("markup",),
+    "errors": (),
     "ir": ("errors",),
     "lang": ("ir", "dlpack", "packed"),
     "annotations": ("lang",),
@@ -30,6 +30,7 @@ BELOW: dict[str, tuple[str, ...]] = {
     "limits": ("errors",),
     "markup": (),
     "quantities": (),
+    "pictures": ("ir", "markup"),
     "places": ("ir",),
     "settings": ("errors",),
     "output_file": (),
@@ -50,25 +51,26 @@ BELOW: dict[str, tuple[str, ...]] = {
     "bundle": ("driver", "bundle_file"),
     "device": ("backend.cuda",),
     "backward": ("lang",),
-    "xla": (),
+    "xla": ("arguments",),
     "torch": ("backward", "driver"),
     "jax": ("backward", "driver", "xla"),
     "torch_tensors": (),
     "checking": ("driver",),
-    "notebooks": ("driver",),
+    "notebooks": ("driver", "pictures"),
     "mutation": ("checking",),
-    "tune": ("mutation", "device", "quantities"),
+    "tune": ("mutation", "device", "pictures", "quantities"),
     "kernels": ("tune",),
     "profiling": ("kernels",),
-    "onnx": ("kernels", "bundle"),
+    "operators": ("kernels",),
+    "onnx": ("operators", "bundle"),
     "commands": ("onnx", "profiling"),
     "cli": ("commands",),
-    "": ("annotations", "cli", "device", "jax", "notebooks", "torch"),
+    "": ("annotations", "cli", "device", "jax", "notebooks", "pictures", "torch"),
     "__main__": ("",),
 }
 
 # An operator is written against the public names, like a user's; so is what stands on operators.
-USE_PUBLIC_NAMES = {"kernels", "onnx", "commands", "cli"}
+USE_PUBLIC_NAMES = {"kernels", "operators", "onnx", "commands", "cli"}
 
 # Third-party modules that may be imported at module level only in the part given.
 HOMES = {"cuda": "backend.cuda", "llvmlite": "backend.cpu", "onnx": "onnx"}

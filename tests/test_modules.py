@@ -37,6 +37,7 @@ ELSEWHERE = {
     "test_planning.py": "ir/plan",
     "test_launches.py": "sized",
     "test_torch_tensors.py": "backend/cpu/torch_tensors",
+    "test_notebooks.py": "pictures",
     "test_torch.py": "backward",
     "test_jax.py": "jax_arrays xla",
     # What the tuner does is seen in what it finds, by made-up times and by real ones.
@@ -51,27 +52,28 @@ ELSEWHERE = {
     "commands/test_explain.py": "commands/explain_page",
     # A model is read, and seen in the graph that comes out.
     "backend/cpu/test_limits.py": "limits",
-    "onnx/test_reader.py": "onnx/attributes onnx/constants onnx/graph onnx/order onnx/protobuf"
+    "onnx/test_reader.py": "onnx/attributes onnx/constants onnx/order onnx/protobuf"
     " onnx/resolve onnx/schemas onnx/writer onnx/written",
     "onnx/test_extraction.py": "onnx/cut",
     "onnx/test_partitions.py": "onnx/onnx_runtime",
     "onnx/test_session.py": "onnx/model onnx/outputs onnx/traced",
-    "onnx/test_node_cases.py": "onnx/backend onnx/operators/control onnx/operators/casts onnx/operators/common"
-    " onnx/operators/einsum onnx/operators/fourier onnx/operators/generators"
-    " onnx/operators/movement onnx/operators/pads onnx/operators/resizing onnx/operators/shapes"
-    " onnx/operators/attention onnx/operators/norms onnx/operators/operands onnx/operators/quantization"
-    " onnx/operators/reductions",
-    "onnx/test_convolutions.py": "onnx/operators/convolutions onnx/operators/pooling onnx/operators/windows",
-    "onnx/test_indices.py": "onnx/operators/scattering",
-    "onnx/test_integer_products.py": "onnx/operators/integers onnx/operators/quantized_convolutions",
-    "onnx/test_products.py": "onnx/operators/products",
-    "onnx/test_random_images.py": "onnx/operators/columns onnx/operators/deformable onnx/operators/matrices"
-    " onnx/operators/regions onnx/operators/sampling",
-    "onnx/test_selections.py": "onnx/operators/selections onnx/stages",
-    "onnx/passes/test_blocked_images.py": "onnx/operators/blocked",
+    "operators/test_op.py": "operators/build operators/call operators/graph operators/results",
+    "onnx/test_node_cases.py": "onnx/backend operators/control operators/casts operators/common"
+    " operators/einsum operators/fourier operators/generators"
+    " operators/movement operators/pads operators/resizing operators/shapes"
+    " operators/attention operators/norms operators/operands operators/quantization"
+    " operators/reductions",
+    "onnx/test_convolutions.py": "operators/convolutions operators/pooling operators/windows",
+    "onnx/test_indices.py": "operators/scattering",
+    "onnx/test_integer_products.py": "operators/integers operators/quantized_convolutions",
+    "onnx/test_products.py": "operators/products",
+    "onnx/test_random_images.py": "operators/columns operators/deformable operators/matrices"
+    " operators/regions operators/sampling",
+    "onnx/test_selections.py": "operators/selections onnx/stages",
+    "onnx/passes/test_blocked_images.py": "operators/blocked",
     "onnx/passes/test_recognize_attention.py": "onnx/passes/tensors",
     "onnx/passes/test_recognize_gelu.py": "onnx/passes/formulas",
-    "onnx/test_recurrent.py": "onnx/operators/activations onnx/operators/recurrent",
+    "onnx/test_recurrent.py": "operators/activations operators/recurrent",
     # The language is tested by what a kernel says: names, arithmetic, loops and memory.
     "lang/test_expressions.py": "lang/builtins lang/operators",
     "lang/test_statements.py": "lang/context lang/conversions lang/memory lang/parser",

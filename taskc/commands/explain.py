@@ -19,8 +19,8 @@ from taskc.driver import scheduled
 from taskc.ir.nodes import Tensor
 from taskc.ir.program import Call, calls_of
 from taskc.lang.program import ProgramDefinition
-from taskc.onnx.graph import Graph
 from taskc.onnx.passes.pipeline import steps
+from taskc.operators.graph import Graph
 from taskc.output_file import write_whole
 from taskc.packed import slots_of
 

@@ -15,7 +15,7 @@ from taskc.commands.terminal import UsageError, many
 from taskc.ir.extents import extent_value
 from taskc.ir.nodes import Tensor
 from taskc.ir.signature import inputs_of
-from taskc.onnx.graph import Value
+from taskc.operators.graph import Value
 
 if TYPE_CHECKING:
     from taskc.onnx.model import Model

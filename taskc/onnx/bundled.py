@@ -25,9 +25,10 @@ from taskc.ir.reentry import Turn
 from taskc.ir.signature import named_type
 from taskc.ir.types import DTYPES, from_numpy
 from taskc.limits import NO_LIMITS, Limits, limited
-from taskc.onnx.graph import Array, Graph, Value
 from taskc.onnx.model import Model
-from taskc.onnx.outputs import CountedOutput, Output, outputs_for
+from taskc.onnx.outputs import outputs_for
+from taskc.operators.graph import Array, Graph, Value
+from taskc.operators.results import CountedOutput, Output
 
 if TYPE_CHECKING:
     from taskc.onnx.importer import Imported
@@ -103,7 +104,7 @@ def _model_json(writer: Writer, model: Model, feeds: Sequence[Mapping[str, Any]]
 
 
 def _traced(model: Model, feeds: Mapping[str, Any]) -> Imported:
-    from taskc.onnx.operators import CountError, DataError  # with all operators: those of the graph
+    from taskc.operators.call import CountError, DataError  # with all operators: those of the graph
 
     try:
         return model.program(feeds)

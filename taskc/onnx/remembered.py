@@ -35,10 +35,10 @@ from taskc.ir.reentry import Turn
 from taskc.limits import Limits
 from taskc.machine import machine
 from taskc.onnx.bundled import Bundled, Types, ends_of, entries_json, head_json, types_of
-from taskc.onnx.graph import Array, Graph
 from taskc.onnx.model import Model
 from taskc.onnx.outputs import Runnable, outputs_for
 from taskc.onnx.passes import pipeline
+from taskc.operators.graph import Array, Graph
 from taskc.settings import VERSION, cache_folder, target_name
 from taskc.tune.database import database
 
@@ -124,7 +124,7 @@ def _hashed(path: Path) -> str:
 
 def _is_plain() -> bool:
     """Whether nothing but what `_surroundings` tells has a say in what is compiled."""
-    operators = sys.modules.get("taskc.onnx.operators")  # users register theirs there
+    operators = sys.modules.get("taskc.operators.call")  # users register theirs there
     return (
         not user_passes.registered()
         and not pipeline.registered()

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from taskc import CompileError, DType, bf16
 from taskc.limits import NO_LIMITS, Limits
-from taskc.onnx.graph import Graph
 from taskc.onnx.model import Model
 from taskc.onnx.places import PROCESSOR, place_of
 from taskc.onnx.remembered import remembered
+from taskc.operators.graph import Graph
 
 if TYPE_CHECKING:
     from onnx import ModelProto

@@ -22,7 +22,7 @@ from math import ceil, gcd
 from taskc.analysis.facts import Facts
 from taskc.analysis.widths import facts_of_names, unit_stride
 from taskc.ir import nodes as ir
-from taskc.ir.linear import Opaque
+from taskc.ir.linear import Affine, Opaque
 from taskc.ir.nodes import Expression, Kernel, Statement, Tensor, Variable
 from taskc.ir.program import Computation
 from taskc.ir.rewrite import expressions, operands_first, statements, walk, walk_statements
@@ -41,7 +41,7 @@ _SHUFFLED = 4  # of one whose elements lie in few vectors
 _DIGIT = 4  # of a quotient or remainder of a vector's first lane
 _SEGMENT, _MOST_SEGMENTS = 4, 4  # of the lanes with one quotient; of more, a gather
 _LONG = 14  # operations of one that fills the window, as a function of numbers does
-_FOLD = 128  # of a vector, in the time that a fold of lanes takes
+_FOLD = 256  # of a vector, in the time that a fold of lanes takes
 _WINDOW = 128  # of a vector, that wait at the same time for what comes before them
 _FAR = 18  # of a vector of a large array's tile, which no prefetch follows
 _FAR_ALONE = 48  # of one that long operations keep from being read together with others
@@ -58,14 +58,11 @@ def is_worth_fusing(
     return _cost(made, lanes) <= apart + _moved(added, memory)
 
 
-def _moved(added: Computation, memory: Tensor) -> float:
-    """The operations in the time that it takes to store and load what lies between: functions that a core computes
-    beside that hide what caches take."""
-    moved = bytes_weighed(memory, 2)
-    if not is_cached(memory):
-        return moved
-    hidden = elements_of(added.output.shape) * _long_operations([added.value])
-    return max(bytes_weighed(memory, 0), moved - hidden)
+def _moved(added: Computation, memory: Tensor) -> int:
+    """The operations in the time that it takes to store and load what lies between: none beside long operations,
+    where caches hold that and as much again."""
+    hides = is_cached(memory, parts=2) and _long_operations([added.value])
+    return bytes_weighed(memory, 0 if hides else 2)
 
 
 def _cost(kernel: Kernel, lanes: int) -> float:
@@ -237,7 +234,7 @@ class _Weigh:
         known = self._of_places(places)
         if not self._varies(*opaque):
             return known
-        return _GATHER if known > 1 else self._by_digits(opaque)
+        return _GATHER if known > 1 else self._by_digits(form, opaque)
 
     def _share(self, digits: list[ir.Binary]) -> None:
         for digit in digits:
@@ -261,8 +258,10 @@ class _Weigh:
             return 1
         return _SHUFFLED if max(places) - min(places) < _SHUFFLED * self.lanes else _GATHER
 
-    def _by_digits(self, opaque: list[Expression]) -> int:
+    def _by_digits(self, form: Affine, opaque: list[Expression]) -> int:
         """By quotients and remainders of a number that counts up from lane to lane."""
+        if any(self._step(form, variable) > 1 for variable in self.offsets):
+            return _GATHER
         digits = {part for part in _digits(opaque) if self._varies(part)}
         lengths = [n for digit in digits if (n := self._length(digit)) is not None]
         if not lengths or any(
@@ -274,6 +273,16 @@ class _Weigh:
         shortest = min([length for length in lengths if length], default=0)
         segments = 1 if not shortest else (self.lanes + shortest - 2) // shortest + 1
         return _GATHER if segments > _MOST_SEGMENTS else cost + _SEGMENT * segments
+
+    def _step(self, form: Affine, along: Variable) -> int:
+        """How far neighbours are from each other that have the same quotients."""
+        step = form.coefficient(along)
+        for atom, factor in form.terms.items():
+            if isinstance(atom, Opaque):
+                value = atom.expression
+                if isinstance(value, ir.Binary) and value.operator == "%":
+                    step += factor * self._step(self.known.affine(value.left), along)
+        return step
 
     def _length(self, digit: ir.Binary) -> int | None:
         """How many neighbours have one quotient; 0 where these are whole vectors.

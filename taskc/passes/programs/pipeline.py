@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from taskc.errors import blaming_taskc
 from taskc.ir.depth import deeply
 from taskc.ir.program import Program
 from taskc.passes.programs.blocks import Machine
@@ -43,7 +44,8 @@ def fused(program: Program, lanes: int = 16) -> Program:
 
     def run(program: Program) -> Program:
         for change in passes(lanes):
-            program = change(program)
+            with blaming_taskc(_name(change), partial(str, program)):
+                program = change(program)
         return program
 
     # Equal callees become one object, in all bodies, so that each pair of them is fused once.
@@ -52,6 +54,11 @@ def fused(program: Program, lanes: int = 16) -> Program:
     program = run(map_bodies(program, run))
     # Different bodies have made equal results of equal callees.
     return share_computations(program)
+
+
+def _name(change: Pass) -> str:
+    function = change.func if isinstance(change, partial) else change
+    return str(getattr(function, "__name__", function))
 
 
 def _nothing(point: Any, program: Program) -> Program:
@@ -72,4 +79,7 @@ def lower_program(program: Program, machine: Machine, others: Between = _nothing
     others  makes of the program what users' passes at a point do: "traced", "fused", "kernel"
     """
     # An expression is easier to put into another one than a kernel is: those that are left over come last.
-    return others("kernel", schedule(fused_program(program, machine, others), machine))
+    program = fused_program(program, machine, others)
+    with blaming_taskc("schedule", partial(str, program)):
+        program = schedule(program, machine)
+    return others("kernel", program)
