@@ -37,6 +37,7 @@ from taskc.annotations import (
     u32,
     u64,
 )
+from taskc.arrays.packed import Packed, pack
 from taskc.errors import CheckError, CompileError, Finding, InternalError, Location
 from taskc.ir.mapping import Mapping, auto_map, mapping, repeat, replicate, spatial
 from taskc.ir.types import DType, TensorType
@@ -115,16 +116,15 @@ from taskc.lang.names import (
 )
 from taskc.lang.program import ProgramDefinition, compute, constant, empty, program, steps, trace
 from taskc.lang.sizes import Size, dim
-from taskc.machine import Machine, machine
-from taskc.packed import Packed, pack
-from taskc.settings import VERSION
+from taskc.runtime.machine import Machine, machine
+from taskc.runtime.settings import VERSION
 
 if TYPE_CHECKING:
     from taskc import device, jax, onnx, torch
-    from taskc.arguments import ArgumentError, CopyWarning
-    from taskc.checking import check
+    from taskc.arrays.arguments import ArgumentError, CopyWarning
+    from taskc.runtime.checking import check
+    from taskc.runtime.user_passes import register_pass
     from taskc.tune.template import tune
-    from taskc.user_passes import register_pass
 
     # What these are stands on the public names.
     def compile(
@@ -297,16 +297,16 @@ __all__ = [
 
 # The driver, and the targets and passes behind it, load when they are first asked for.
 _LOADED_LATER = {
-    "ArgumentError": "taskc.arguments",
-    "CopyWarning": "taskc.arguments",
-    "check": "taskc.checking",
+    "ArgumentError": "taskc.arrays.arguments",
+    "CopyWarning": "taskc.arrays.arguments",
+    "check": "taskc.runtime.checking",
     "compile": "taskc.onnx.session",
     "device": "taskc.device",
     "jax": "taskc.jax",
     "load_bundle": "taskc.onnx.bundled",
     "onnx": "taskc.onnx",
     "op": "taskc.operators.op",
-    "register_pass": "taskc.user_passes",
+    "register_pass": "taskc.runtime.user_passes",
     "save_bundle": "taskc.onnx.bundled",
     "torch": "taskc.torch",
     "tune": "taskc.tune",
@@ -329,7 +329,7 @@ def __getattr__(name: str) -> Any:
 
 
 def _run(definition: Definition, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
-    return importlib.import_module("taskc.driver").call(definition, args, keywords)
+    return importlib.import_module("taskc.runtime.driver").call(definition, args, keywords)
 
 
 def _picture(definition: Definition) -> str:

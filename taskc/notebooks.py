@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from textwrap import dedent
 
-from taskc.driver import scheduled
 from taskc.errors import CompileError, Location
 from taskc.ir import nodes as ir
 from taskc.ir.mapping import Mapping
@@ -25,6 +24,7 @@ from taskc.lang.definition import Definition
 from taskc.lang.program import ProgramDefinition
 from taskc.markup import Markup, cell, inset, joined, table, tag
 from taskc.pictures import figure
+from taskc.runtime.driver import scheduled
 
 _MOST_PICTURES, _MOST_CALLS = 6, 100
 _ROLES = {"in": "input", "out": "output", "inout": "updated in place"}

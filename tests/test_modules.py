@@ -14,7 +14,7 @@ MODULES = TESTS.parent / "taskc"
 # Parts that show only in what they are parts of: by the file that tests the whole, the modules of its folder.
 ELSEWHERE = {
     "test_cli.py": "__main__",
-    "test_driver.py": "targets",  # what calls run on
+    "runtime/test_driver.py": "runtime/targets",  # what calls run on
     "kernels/test_quantized.py": "backend/cuda/word_halves",
     "backend/cuda/test_streams.py": "device",  # public names of what is there
     # The facts of a program are what is known, and what a search finds.
@@ -34,12 +34,12 @@ ELSEWHERE = {
     "passes/test_select_scans.py": "ir/scan_order passes/combining",
     "backend/test_operations.py": "ir/effects ir/operations",
     "test_mutation.py": "mutation/changes",
-    "test_planning.py": "ir/plan",
-    "test_launches.py": "sized",
-    "test_torch_tensors.py": "backend/cpu/torch_tensors",
+    "programs/test_planning.py": "ir/plan",
+    "programs/test_launches.py": "programs/specialize",
+    "arrays/test_torch.py": "backend/cpu/torch_tensors",
     "test_notebooks.py": "pictures",
     "test_torch.py": "backward",
-    "test_jax.py": "jax_arrays xla",
+    "test_jax.py": "arrays/jax jax/xla",
     # What the tuner does is seen in what it finds, by made-up times and by real ones.
     "tune/test_database.py": "tune/database_file",
     "tune/test_dry.py": "commands/tune_target",
@@ -51,7 +51,7 @@ ELSEWHERE = {
     "profiling/test_page.py": "profiling/drawings",
     "commands/test_explain.py": "commands/explain_page",
     # A model is read, and seen in the graph that comes out.
-    "backend/cpu/test_limits.py": "limits",
+    "backend/cpu/test_limits.py": "backend/limits",
     "onnx/test_reader.py": "onnx/attributes onnx/constants onnx/order onnx/protobuf"
     " onnx/resolve onnx/schemas onnx/writer onnx/written",
     "onnx/test_extraction.py": "onnx/cut",
@@ -90,8 +90,8 @@ ELSEWHERE = {
     "passes/proofs/test_races.py": "passes/proofs/blocks passes/proofs/pairs passes/proofs/wording",
     "passes/proofs/test_symbolic.py": "passes/proofs/flow passes/proofs/program",
     # Parts of passes.
-    "passes/programs/test_schedule.py": "passes/programs/axes passes/programs/blocks passes/programs/parts"
-    " passes/programs/runs passes/programs/squares",
+    "programs/test_schedule.py": "programs/axes programs/blocks programs/parts"
+    " programs/runs programs/squares",
     "passes/test_simplify.py": "passes/dead_code",
     "passes/test_vectorize.py": "passes/scalars",
     "passes/test_hoist.py": "passes/levels",
@@ -103,9 +103,9 @@ ELSEWHERE = {
     "passes/test_select_products.py": "passes/lower_products passes/multicast",
     "passes/test_product_groups.py": "passes/await_products",
     # Programs, fused and as they are written, give the same bits.
-    "passes/programs/test_lookalikes.py": "passes/programs/calls passes/programs/indices passes/programs/pairs"
-    " passes/programs/proving passes/programs/program_sizes passes/programs/reads passes/programs/work",
-    "passes/programs/test_fuse_in_loops.py": "passes/programs/bodies",
+    "programs/test_lookalikes.py": "programs/calls programs/indices programs/pairs"
+    " programs/proving programs/program_sizes programs/reads programs/work",
+    "programs/test_fuse_in_loops.py": "programs/bodies",
     "passes/test_bulk_stores.py": "analysis/panels passes/select_stores",
     "backend/cpu/test_products.py": "backend/cpu/dots passes/lower_dots",
     "backend/cpu/test_tiles.py": "passes/lower_tiles backend/sim/tile_registers backend/cpu/emit",

@@ -13,7 +13,7 @@ from taskc.errors import InternalError
 from taskc.kernels.rows.problem import Problem
 from taskc.operators import call as operators, norms
 from taskc.passes import pipeline
-from taskc.passes.programs import pipeline as program_pipeline
+from taskc.programs import pipeline as program_pipeline
 
 from .onnx.models import model, node, tensor
 

@@ -15,6 +15,7 @@ from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 
+from taskc.arrays.packed import Packed, elements_of, empty, pack, pack_rows
 from taskc.errors import CompileError
 from taskc.ir.extents import extent_value
 from taskc.ir.nodes import Kernel, Tensor, Variable
@@ -26,7 +27,6 @@ from taskc.lang.interruptions import is_interruption, outside
 from taskc.lang.sizes import Dimension, dim, tracing
 from taskc.lang.tracing import current_trace, has_handles, refuse_handles
 from taskc.lang.values import Described, describe
-from taskc.packed import Packed, elements_of, empty, pack, pack_rows
 
 Example: TypeAlias = Callable[[np.random.Generator], Any]
 # What a parameter is packed from, by its name: a shape that its own is rounded up from, or what a kernel makes it of.

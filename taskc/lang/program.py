@@ -10,6 +10,8 @@ from typing import Any, overload
 
 import numpy as np
 
+from taskc.arrays.host import host_array
+from taskc.arrays.packed import empty as allocated
 from taskc.errors import CompileError, Location
 from taskc.ir.nodes import Expression, Variable
 from taskc.ir.program import Program, calls_of, kernels_of
@@ -17,7 +19,6 @@ from taskc.ir.types import TensorType, from_numpy, i64
 from taskc.lang.assumptions import Assumptions
 from taskc.lang.branches import steps_while
 from taskc.lang.definition import Definition, Example, KernelDefinition, Packs
-from taskc.lang.host_arrays import host_array
 from taskc.lang.intrinsics import on_numbers
 from taskc.lang.sizes import Dimension, dim
 from taskc.lang.source import assigned_names, call_site
@@ -30,7 +31,6 @@ from taskc.lang.tracing import (
     tensor_type,
 )
 from taskc.lang.values import describe
-from taskc.packed import empty as allocated
 
 
 class ProgramDefinition(Definition):

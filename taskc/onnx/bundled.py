@@ -18,17 +18,17 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from taskc import CompileError, ProgramDefinition
-from taskc.arguments import ArgumentError
-from taskc.bundle import Bundle, BundledProgram, Writer, write
+from taskc.arrays.arguments import ArgumentError
+from taskc.backend.limits import NO_LIMITS, Limits, limited
 from taskc.ir.record import Json
 from taskc.ir.reentry import Turn
 from taskc.ir.signature import named_type
 from taskc.ir.types import DTYPES, from_numpy
-from taskc.limits import NO_LIMITS, Limits, limited
 from taskc.onnx.model import Model
 from taskc.onnx.outputs import outputs_for
 from taskc.operators.graph import Array, Graph, Value
 from taskc.operators.results import CountedOutput, Output
+from taskc.runtime.bundle import Bundle, BundledProgram, Writer, write
 
 if TYPE_CHECKING:
     from taskc.onnx.importer import Imported

@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
+from taskc.backend.limits import LimitError
 from taskc.errors import CompileError, Location
 from taskc.ir.types import from_numpy
-from taskc.limits import LimitError
 from taskc.onnx.cut import cut, graphs_of, model_of, reads_of, said_of, tensors_of
 from taskc.onnx.external import Folder
 from taskc.onnx.importer import Imported, is_known
@@ -37,7 +37,7 @@ from taskc.onnx.reader import load, read_proto, value_of
 from taskc.onnx.session import compile
 from taskc.onnx.tensors import COMPUTED, dtype_of, take_in
 from taskc.operators.graph import Graph, Value
-from taskc.settings import thread_limit
+from taskc.runtime.settings import thread_limit
 
 _logger = logging.getLogger("taskc")
 

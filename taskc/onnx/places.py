@@ -10,12 +10,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from taskc import driver
-from taskc.arguments import ArgumentError
-from taskc.dlpack import as_array, is_on_cuda
+from taskc.arrays.arguments import ArgumentError
+from taskc.arrays.device import AnyArray
+from taskc.arrays.dlpack import as_array, is_on_cuda
 from taskc.errors import CompileError
 from taskc.operators.results import on_host
-from taskc.places import AnyArray
+from taskc.runtime import driver
 
 
 class Place(Protocol):

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from taskc import CompileError, DType, bf16
-from taskc.limits import NO_LIMITS, Limits
+from taskc.backend.limits import NO_LIMITS, Limits
 from taskc.onnx.model import Model
 from taskc.onnx.places import PROCESSOR, place_of
 from taskc.onnx.remembered import remembered

@@ -32,7 +32,6 @@ from dataclasses import dataclass, field
 from typing import TypeAlias, TypeVar
 
 from taskc import CompileError, DType, TensorType, dim
-from taskc.driver import whole_program
 from taskc.ir.reentry import Turn
 from taskc.ir.text_rules import identifier
 from taskc.lang.assumptions import Assumptions
@@ -40,6 +39,7 @@ from taskc.lang.sizes import Dimension
 from taskc.onnx.importer import Imported, import_graph
 from taskc.operators.call import SizeError
 from taskc.operators.graph import Array, Graph
+from taskc.runtime.driver import whole_program
 
 logger = logging.getLogger(__name__)
 

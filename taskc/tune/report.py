@@ -11,7 +11,7 @@ from taskc.ir.mapping import Mapping
 from taskc.markup import Markup, cell, joined, number, page, section, table, tag
 from taskc.pictures import figure
 from taskc.quantities import time_text
-from taskc.settings import VERSION
+from taskc.runtime.settings import VERSION
 from taskc.tune.report_plots import STYLE, Axis, Dot, bar, legend, plot
 from taskc.tune.space import Work
 from taskc.tune.texts import parts, said, short, text_of

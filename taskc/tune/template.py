@@ -23,7 +23,7 @@ from typing import Any
 
 from taskc.errors import CompileError
 from taskc.lang.definition import Definition
-from taskc.machine import Machine, machine
+from taskc.runtime.machine import Machine, machine
 from taskc.tune.choose import choose
 from taskc.tune.space import Operator, Space
 
