@@ -73,8 +73,8 @@ _built_for: ContextVar[Machine | None] = ContextVar("built_for", default=None)
 
 @contextmanager
 def built_for(target: str | None) -> Iterator[None]:
-    """Within this `with`, `machine()` describes a target, and code traced there is made for it. None is the processor at
-    hand."""
+    """Within this `with`, `machine()` describes a target, and code traced there is made for it. None is the
+    processor at hand."""
     token = _built_for.set(None if target is None else machine(target))
     try:
         yield
