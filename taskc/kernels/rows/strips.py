@@ -142,7 +142,8 @@ def _normalization(problem: Problem, plan: Strips) -> Function:
     def block(x: Any, scale: Any, shift: Any, y: Any, row: Any) -> Any:
         mean = mean_of(x, row) if is_centred else None
         squares = tc.tile(wide, own, 0)
-        for col in range(0, n, step):
+        for back in range(-(-n // step)):  # from the end, which is in the nearest cache
+            col = (-(-n // step) - 1 - back) * step
             for i, j in own:
                 if col + j < n:
                     squares[i, j] += about(mean, x, row, i, col, j) ** 2
