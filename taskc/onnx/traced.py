@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from taskc.driver import whole_program
 from taskc.ir.types import DType, from_numpy
-from taskc.machine import built_for
-from taskc.onnx.graph import Array, Graph
 from taskc.onnx.importer import Imported, inputs_behind
-from taskc.onnx.operators import CountError, DataError
 from taskc.onnx.outputs import outputs_for
 from taskc.onnx.passes.pipeline import rewritten
-from taskc.onnx.places import PROCESSOR, Place, on_host
+from taskc.onnx.places import PROCESSOR, Place
 from taskc.onnx.stages import cut_at
 from taskc.onnx.versions import Shapes, Versions, keep
+from taskc.operators.call import CountError, DataError
+from taskc.operators.graph import Array, Graph
+from taskc.operators.results import on_host
+from taskc.runtime.driver import whole_program
+from taskc.runtime.machine import built_for
 
 _MOST_KEPT = 32  # sets of types, and of decisive values
 _MOST_DECISIVE = 256  # elements of an input that decide what is compiled

@@ -13,7 +13,7 @@ from onnx import TensorProto, numpy_helper
 
 import taskc as tc
 from taskc import CompileError
-from taskc.arguments import ArgumentError
+from taskc.arrays.arguments import ArgumentError
 from taskc.backend.cpu.program import LoadedProgram
 from taskc.ir.reentry import may_wait
 from taskc.onnx.backend import TaskcBackend
