@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
 
 from taskc.driver import whole_program
 from taskc.ir.types import DType, from_numpy
 from taskc.machine import built_for
-from taskc.onnx.graph import Array, Graph
+from taskc.onnx.graph import Array, Graph, Value
 from taskc.onnx.importer import Imported, inputs_behind
 from taskc.onnx.operators import CountError, DataError
+from taskc.onnx.operators.control import NO_STEPS, UNLIKE_STEPS
 from taskc.onnx.outputs import outputs_for
 from taskc.onnx.passes.pipeline import rewritten
 from taskc.onnx.places import PROCESSOR, Place, on_host
-from taskc.onnx.stages import cut_at
+from taskc.onnx.stages import cut_around, cut_at
 from taskc.onnx.versions import Shapes, Versions, keep
 
 _MOST_KEPT = 32  # sets of types, and of decisive values
@@ -53,7 +57,13 @@ class _Programs:
                     self.late |= {name}
                     self.made.clear()
                 return
-            few = [one for one in sorted(behind) if feeds[one].size <= _MOST_DECISIVE]
+            # A tensor that is computed of floats is another one each time: the graph is cut there.
+            few = [
+                one
+                for one in sorted(behind)
+                if feeds[one].size <= _MOST_DECISIVE
+                and (one == name or feeds[one].dtype.kind in "biu")
+            ]
             if few:
                 found = [one for one in few if one not in self.decisive]
                 self.decisive = tuple(dict.fromkeys((*self.decisive, *found)))
@@ -116,18 +126,19 @@ class Traced:
         if not is_part:
             with built_for(place.machine):
                 self._rewritten = rewritten(graph, exact=exact, operands=operands)
-        self._parts: tuple[Traced, ...] = ()
+        self._parts: tuple[Traced | _Control, ...] = ()
         self._programs: dict[tuple[object, ...], _Programs] = {}
 
     def run(self, arrays: Mapping[str, Array]) -> list[Array]:
-        """All outputs, by a program or by those of two parts."""
+        """All outputs, by a program or by those of its parts."""
         found = self.whole(arrays)
         if found is not None:
             return outputs_for(found, arrays, self._place)
-        first, rest = self._parts
-        made = first.run(arrays)
-        known = {**arrays, **dict(zip(first.graph.outputs, made, strict=True))}
-        return rest.run({value.name: known[value.name] for value in rest.graph.inputs})
+        known, made = {**arrays}, []
+        for part in self._parts:
+            made = part.run({value.name: known[value.name] for value in part.graph.inputs})
+            known.update(zip(part.graph.outputs, made, strict=True))
+        return made
 
     def prepare(self, arrays: Mapping[str, Array]) -> None:
         found = self.whole(arrays)
@@ -141,12 +152,21 @@ class Traced:
         try:
             return self.traced(arrays)
         except (CountError, DataError) as error:
-            cuts = (cut_at(self._rewritten, name) for name in error.names)
-            parts = next(filter(None, cuts), ())
-            if not parts:
-                raise
-            self._parts = tuple([Traced(part, is_part=True, place=self._place) for part in parts])
+            cuts = (
+                cut(self._rewritten, name) for cut in (cut_at, cut_around) for name in error.names
+            )
+            match next(filter(None, cuts), ()):
+                case first, rest:
+                    self._parts = self._part(first), self._part(rest)
+                case first, node, rest:
+                    before = [self._part(first)] if first.nodes else []
+                    self._parts = *before, _Control(node, self._place), self._part(rest)
+                case _:
+                    raise
             return None
+
+    def _part(self, graph: Graph) -> Traced:
+        return Traced(graph, is_part=True, place=self._place)
 
     def traced(self, arrays: Mapping[str, Array]) -> Imported:
         key = tuple([(array.dtype, array.ndim) for array in arrays.values()])
@@ -157,3 +177,63 @@ class Traced:
     def kept(self) -> tuple[Imported, ...]:
         own = [one for kind in [*self._programs.values()] for one in kind.programs()]
         return (*own, *[one for part in self._parts for one in part.kept()])
+
+
+class _Control:
+    """A graph of one If or Loop, whose graphs are models of their own: Python chooses a branch, and counts turns.
+
+    So what a branch and each turn make may be of any shape and rank, and turns may be as many as they are.
+    """
+
+    def __init__(self, graph: Graph, place: Place) -> None:
+        self.graph = graph
+        (self._node,) = graph.nodes
+        self._bodies: dict[str, Traced] = {}
+        for name, inner in self._node.attributes.items():
+            if isinstance(inner, Graph):
+                names = [*(value.name for value in inner.inputs), *inner.captured]
+                constants = {one: graph.constants[one] for one in names if one in graph.constants}
+                inputs = tuple([Value(one) for one in names if one not in constants])
+                body = replace(inner, inputs=inputs, constants=inner.constants | constants)
+                self._bodies[name] = Traced(body, is_part=True, place=place)
+
+    def run(self, arrays: Mapping[str, Array]) -> list[Array]:
+        known = {**self.graph.constants, **arrays}
+        given = [known[name] if name else None for name in self._node.inputs]
+        if self._node.operator == "If":
+            made = self._run("then_branch" if _element(given[0]) else "else_branch", known)
+        else:
+            made = self._turns(known, *given)
+        named = dict(zip(self._node.outputs, made, strict=False))
+        return [named[name] for name in self.graph.outputs]
+
+    def _run(self, body: str, known: Mapping[str, Any]) -> list[Array]:
+        traced = self._bodies[body]
+        return traced.run({value.name: known[value.name] for value in traced.graph.inputs})
+
+    def _turns(
+        self, known: Mapping[str, Any], most: Any = None, goes_on: Any = None, *state: Any
+    ) -> list[Array]:
+        names = [value.name for value in next(self._node.graphs).inputs]
+        parts: list[list[Any]] = []
+        while (most is None or len(parts) < _element(most)) and (
+            goes_on is None or _element(goes_on)
+        ):
+            turn = np.array(len(parts), np.int64), np.array(True), *state
+            goes_on, *made = self._run("body", {**known, **dict(zip(names, turn, strict=True))})
+            state = (*made[: len(state)],)
+            parts.append([*map(on_host, made[len(state) :])])
+        stacked = self._node.outputs[len(state) :]
+        if any(stacked) and not parts:
+            raise self._node.error(NO_STEPS)
+        try:
+            return [*state, *map(np.stack, zip(*parts, strict=True))]
+        except ValueError:
+            raise self._node.error(UNLIKE_STEPS) from None
+
+    def kept(self) -> tuple[Imported, ...]:
+        return tuple([one for body in self._bodies.values() for one in body.kept()])
+
+
+def _element(array: Any) -> Any:
+    return on_host(array).reshape(-1)[0]
