@@ -18,9 +18,11 @@ from onnx import TensorProto, helper, numpy_helper
 
 import taskc as tc
 from taskc import f32
+from taskc.ir.parser_programs import parse_program
+from taskc.ir.printer import to_text
 from taskc.ir.program import kernels_of
 from taskc.machine import machine
-from taskc.passes.programs.pipeline import lower_program
+from taskc.passes.programs.pipeline import fused_program, lower_program
 from tests.counting import calls
 
 X = np.arange(8, dtype=np.float32)
@@ -129,7 +131,9 @@ def test_a_long_program_runs(make: Callable[[int], Any]) -> None:
 
 @pytest.mark.parametrize("make", MODELS, ids=lambda make: make.__name__)
 def test_a_long_model_runs(make: Callable[[int], onnx.ModelProto]) -> None:
+    limit = sys.getrecursionlimit()
     _run_model(make, 300)
+    assert sys.getrecursionlimit() == limit
 
 
 @pytest.mark.sweep
@@ -185,6 +189,26 @@ def test_what_is_in_an_expression_many_times_is_gone_over_once() -> None:
         tc.compute((8,), lambda i: value(i), out=y)
 
     np.testing.assert_array_equal(shared(X), X)
+
+
+def doublings(count: int) -> onnx.ModelProto:
+    names = ["x", *[f"t{number}" for number in range(1, count)], "y"]
+    return _model([helper.make_node("Add", [one, one], [other]) for one, other in pairwise(names)])
+
+
+def test_the_text_of_what_is_in_an_expression_many_times_is_as_long_as_it_is_in_memory() -> None:
+    def text(count: int) -> str:
+        traced = tc.compile(doublings(count)).program({"x": X}).program.ir
+        fused = fused_program(traced, machine())
+        found = to_text(fused)
+        again = parse_program(found)
+        assert to_text(again) == found
+        np.testing.assert_array_equal(tc.ProgramDefinition.of(again)(X), X * 2.0**count)
+        return found
+
+    short = text(15)
+    assert "let t_1 = t + t" in short
+    assert len(text(60)) < 6 * len(short)
 
 
 def _loops(depth: int) -> onnx.ModelProto:
