@@ -7,7 +7,9 @@ program's length.
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -24,6 +26,9 @@ from taskc.ir.program import kernels_of
 from taskc.machine import machine
 from taskc.passes.programs.pipeline import fused_program, lower_program
 from tests.counting import calls
+from tests.torch_stand_in import stand_in
+
+__all__ = ["stand_in"]  # a fixture
 
 X = np.arange(8, dtype=np.float32)
 
@@ -101,6 +106,12 @@ def joined_model(count: int) -> onnx.ModelProto:
     return _model([helper.make_node("Concat", ["x"] * count, ["y"], axis=0)])
 
 
+def unlike_model(count: int) -> onnx.ModelProto:
+    parts = ["x" if number % 2 else "three" for number in range(count)]
+    node = helper.make_node("Concat", parts, ["y"], axis=0)
+    return _model([node], numpy_helper.from_array(X[:3], "three"))
+
+
 def sum_model(count: int) -> onnx.ModelProto:
     return _model([helper.make_node("Sum", ["x"] * count, ["y"])])
 
@@ -110,6 +121,7 @@ MODELS: dict[Callable[[int], onnx.ModelProto], Callable[[int], Any]] = {
     shared_model: lambda count: X,
     wide_model: lambda count: np.tile(-X, count),
     joined_model: lambda count: np.tile(X, count),
+    unlike_model: lambda count: np.tile([*X[:3], *X], count // 2),
     sum_model: lambda count: X * count,
 }
 
@@ -122,18 +134,43 @@ def _run_model(make: Callable[[int], onnx.ModelProto], count: int) -> None:
     np.testing.assert_array_equal(tc.compile(make(count))(X), MODELS[make](count))
 
 
-@pytest.mark.parametrize("make", PROGRAMS, ids=lambda make: make.__name__)
-def test_a_long_program_runs(make: Callable[[int], Any]) -> None:
+def _run_operator(make: Callable[[int], Any], count: int) -> None:
+    """As PyTorch calls it."""
+    import torch
+
+    y = tc.torch.operator(make(count), "test::long")(torch.Tensor(X))
+    np.testing.assert_array_equal(y.memory, PROGRAMS[make](count))
+
+
+def _takes_time_for_its_length(
+    run: Callable[[int], None], few: int = 100, many: int = 400
+) -> None:
+    """Four times as long, and some more for what has a fixed size; squares would be 16 times as long."""
     limit = sys.getrecursionlimit()
-    _run_program(make, 400)
+
+    def seconds(count: int) -> float:
+        before = time.process_time()
+        run(count)
+        return time.process_time() - before
+
+    seconds(few)  # with what is compiled once
+    ratios = (seconds(many) / seconds(few) for _ in range(3))
+    assert any(ratio < 6 for ratio in ratios)
     assert sys.getrecursionlimit() == limit
+
+
+@pytest.mark.parametrize("make", PROGRAMS, ids=lambda make: make.__name__)
+def test_a_program_takes_time_for_its_length(make: Callable[[int], Any]) -> None:
+    _takes_time_for_its_length(partial(_run_program, make))
 
 
 @pytest.mark.parametrize("make", MODELS, ids=lambda make: make.__name__)
-def test_a_long_model_runs(make: Callable[[int], onnx.ModelProto]) -> None:
-    limit = sys.getrecursionlimit()
-    _run_model(make, 300)
-    assert sys.getrecursionlimit() == limit
+def test_a_model_takes_time_for_its_length(make: Callable[[int], onnx.ModelProto]) -> None:
+    _takes_time_for_its_length(partial(_run_model, make))
+
+
+def test_an_operator_takes_time_for_its_length(stand_in: Any) -> None:
+    _takes_time_for_its_length(partial(_run_operator, chain))
 
 
 @pytest.mark.sweep
@@ -151,18 +188,7 @@ def test_a_very_long_model_runs(make: Callable[[int], onnx.ModelProto]) -> None:
 @pytest.mark.sweep
 def test_a_concat_of_very_many() -> None:
     _run_model(joined_model, 100_000)
-
-
-@pytest.mark.parametrize("make", PROGRAMS, ids=lambda make: make.__name__)
-def test_passes_over_programs_take_time_for_their_length(make: Callable[[int], Any]) -> None:
-    """Once a fused expression is as large as it gets."""
-
-    def lowering(count: int) -> int:
-        program = make(count).ir
-        return calls(lambda: lower_program(program, machine()))
-
-    once = lowering(150)
-    assert lowering(300) < 2.6 * once
+    _run_model(unlike_model, 100_000)
 
 
 def test_a_long_chain_is_several_kernels() -> None:
@@ -238,8 +264,13 @@ def _loops(depth: int) -> onnx.ModelProto:
 
 
 def test_loops_within_loops_take_time_for_their_number() -> None:
-    model = tc.compile(_loops(8))
-    np.testing.assert_array_equal(model(X), X + 256)
+    """The four outermost are built turn by turn, so that there are 16 of each of the others."""
+
+    def prepare(loops: int) -> None:
+        tc.compile(_loops(4 + loops)).prepare({"x": X})
+
+    _takes_time_for_its_length(prepare, 1, 4)
+    np.testing.assert_array_equal(tc.compile(_loops(5))(X), X + 32)
 
 
 @pytest.mark.sweep
