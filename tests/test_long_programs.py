@@ -25,7 +25,6 @@ from taskc.ir.printer import to_text
 from taskc.ir.program import kernels_of
 from taskc.machine import machine
 from taskc.passes.programs.pipeline import fused_program, lower_program
-from tests.counting import calls
 from tests.torch_stand_in import stand_in
 
 __all__ = ["stand_in"]  # a fixture
@@ -142,9 +141,7 @@ def _run_operator(make: Callable[[int], Any], count: int) -> None:
     np.testing.assert_array_equal(y.memory, PROGRAMS[make](count))
 
 
-def _takes_time_for_its_length(
-    run: Callable[[int], None], few: int = 100, many: int = 400
-) -> None:
+def _takes_time_for_its_length(run: Callable[[int], None], few: int = 100, many: int = 400) -> None:
     """Four times as long, and some more for what has a fixed size; squares would be 16 times as long."""
     limit = sys.getrecursionlimit()
 
@@ -176,13 +173,13 @@ def test_an_operator_takes_time_for_its_length(stand_in: Any) -> None:
 @pytest.mark.sweep
 @pytest.mark.parametrize("make", PROGRAMS, ids=lambda make: make.__name__)
 def test_a_very_long_program_runs(make: Callable[[int], Any]) -> None:
-    _run_program(make, 10_000)
+    _takes_time_for_its_length(partial(_run_program, make), 2500, 10_000)
 
 
 @pytest.mark.sweep
 @pytest.mark.parametrize("make", MODELS, ids=lambda make: make.__name__)
 def test_a_very_long_model_runs(make: Callable[[int], onnx.ModelProto]) -> None:
-    _run_model(make, 10_000)
+    _takes_time_for_its_length(partial(_run_model, make), 2500, 10_000)
 
 
 @pytest.mark.sweep
