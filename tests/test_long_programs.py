@@ -23,11 +23,8 @@ from taskc import f32
 from taskc.ir.parser_programs import parse_program
 from taskc.ir.printer import to_text
 from taskc.ir.program import kernels_of
-from taskc.machine import machine
-from taskc.passes.programs.pipeline import fused_program, lower_program
-from tests.torch_stand_in import stand_in
-
-__all__ = ["stand_in"]  # a fixture
+from taskc.programs.pipeline import fused_program, lower_program
+from taskc.runtime.machine import machine
 
 X = np.arange(8, dtype=np.float32)
 
@@ -63,9 +60,21 @@ def wide(count: int) -> tc.ProgramDefinition:
     return wide
 
 
+def operators(count: int) -> tc.ProgramDefinition:
+    @tc.program
+    def operators(x: f32[8], y: tc.out[f32[8]]) -> None:
+        h = x
+        for _ in tc.static(range(count)):
+            h = tc.op.Add(h, x)
+        tc.op.Identity(h, out=y)
+
+    return operators
+
+
 PROGRAMS: dict[Callable[[int], Any], Callable[[int], Any]] = {
     chain: lambda count: X * (count + 1),
     shared: lambda count: X,
+    operators: lambda count: X * (count + 1),
     wide: lambda count: np.tile(X + 1, (count, 1)),
 }
 
@@ -133,14 +142,6 @@ def _run_model(make: Callable[[int], onnx.ModelProto], count: int) -> None:
     np.testing.assert_array_equal(tc.compile(make(count))(X), MODELS[make](count))
 
 
-def _run_operator(make: Callable[[int], Any], count: int) -> None:
-    """As PyTorch calls it."""
-    import torch
-
-    y = tc.torch.operator(make(count), "test::long")(torch.Tensor(X))
-    np.testing.assert_array_equal(y.memory, PROGRAMS[make](count))
-
-
 def _takes_time_for_its_length(run: Callable[[int], None], few: int = 100, many: int = 400) -> None:
     """Four times as long, and some more for what has a fixed size; squares would be 16 times as long."""
     limit = sys.getrecursionlimit()
@@ -164,10 +165,6 @@ def test_a_program_takes_time_for_its_length(make: Callable[[int], Any]) -> None
 @pytest.mark.parametrize("make", MODELS, ids=lambda make: make.__name__)
 def test_a_model_takes_time_for_its_length(make: Callable[[int], onnx.ModelProto]) -> None:
     _takes_time_for_its_length(partial(_run_model, make))
-
-
-def test_an_operator_takes_time_for_its_length(stand_in: Any) -> None:
-    _takes_time_for_its_length(partial(_run_operator, chain))
 
 
 @pytest.mark.sweep

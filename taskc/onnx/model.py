@@ -6,14 +6,14 @@ from collections.abc import Collection, Mapping, Sequence
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, Protocol
 
-from taskc.arguments import ArgumentError
+from taskc.arrays.arguments import ArgumentError
+from taskc.backend.limits import NO_LIMITS, Limits, limited
 from taskc.ir.reentry import door
 from taskc.ir.types import from_numpy
 from taskc.lang.values import did_you_mean
-from taskc.limits import NO_LIMITS, Limits, limited
-from taskc.onnx.graph import Array, Graph, Value
 from taskc.onnx.outputs import Runnable
 from taskc.onnx.places import PROCESSOR, Place
+from taskc.operators.graph import Array, Graph, Value
 
 if TYPE_CHECKING:  # with all operators: what was compiled needs none
     from taskc.onnx.importer import Imported
@@ -93,7 +93,7 @@ class Model:
         return [made[all_names.index(name)] for name in wanted]
 
     def _made(self, arrays: Mapping[str, Any]) -> list[Any]:
-        with door(), limited(self._limits):
+        with limited(self._limits):  # the calls of its programs have doors of their own
             return self._place.returned(self._programs.run(arrays), arrays.values())
 
     @property

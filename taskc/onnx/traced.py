@@ -8,18 +8,19 @@ from typing import Any
 
 import numpy as np
 
-from taskc.driver import whole_program
 from taskc.ir.types import DType, from_numpy
-from taskc.machine import built_for
-from taskc.onnx.graph import Array, Graph, Value
 from taskc.onnx.importer import Imported, inputs_behind
-from taskc.onnx.operators import CountError, DataError
-from taskc.onnx.operators.control import NO_STEPS, UNLIKE_STEPS
 from taskc.onnx.outputs import outputs_for
 from taskc.onnx.passes.pipeline import rewritten
-from taskc.onnx.places import PROCESSOR, Place, on_host
+from taskc.onnx.places import PROCESSOR, Place
 from taskc.onnx.stages import cut_around, cut_at
 from taskc.onnx.versions import Shapes, Versions, keep
+from taskc.operators.call import CountError, DataError
+from taskc.operators.control import NO_STEPS, UNLIKE_STEPS
+from taskc.operators.graph import Array, Graph, Value
+from taskc.operators.results import on_host
+from taskc.runtime.driver import whole_program
+from taskc.runtime.machine import built_for
 
 _MOST_KEPT = 32  # sets of types, and of decisive values
 _MOST_DECISIVE = 256  # elements of an input that decide what is compiled
