@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from taskc import CompileError, ProgramDefinition
+from taskc import CompileError, InternalError, ProgramDefinition
 from taskc.arrays.arguments import ArgumentError
 from taskc.backend.limits import NO_LIMITS, Limits, limited
 from taskc.ir.record import Json
@@ -25,7 +25,6 @@ from taskc.ir.reentry import Turn
 from taskc.ir.signature import named_type
 from taskc.ir.types import DTYPES, from_numpy
 from taskc.onnx.model import Model
-from taskc.onnx.outputs import outputs_for
 from taskc.operators.graph import Array, Graph, Value
 from taskc.operators.results import CountedOutput, Output
 from taskc.runtime.bundle import Bundle, BundledProgram, Writer, write
@@ -214,15 +213,15 @@ class Bundled:
         raise self._bundle.file.error("what a bundle's programs were traced as isn't in it", None)
 
     def run(self, arrays: Mapping[str, Array]) -> list[Array]:
-        return outputs_for(self._found(arrays), arrays)
+        raise InternalError("a bundle's program runs whole")
 
     def prepare(self, arrays: Mapping[str, Array]) -> None:
-        self._found(arrays)
+        self.whole(arrays)
 
     def kept(self) -> tuple[Entry, ...]:
         return tuple([entry for entry in self._entries if isinstance(entry, Entry)])
 
-    def _found(self, arrays: Mapping[str, Array]) -> Entry:
+    def whole(self, arrays: Mapping[str, Array]) -> Entry:
         found = self.entry(arrays)
         if found is None:
             raise ArgumentError(self._unknown(arrays))

@@ -10,6 +10,7 @@ import numpy as np
 
 from taskc.ir.types import DType, from_numpy
 from taskc.onnx.importer import Imported, inputs_behind
+from taskc.onnx.model import MOST_DECISIVE
 from taskc.onnx.outputs import outputs_for
 from taskc.onnx.passes.pipeline import rewritten
 from taskc.onnx.places import PROCESSOR, Place
@@ -23,7 +24,6 @@ from taskc.runtime.driver import whole_program
 from taskc.runtime.machine import built_for
 
 _MOST_KEPT = 32  # sets of types, and of decisive values
-_MOST_DECISIVE = 256  # elements of an input that decide what is compiled
 
 
 @dataclass(slots=True)
@@ -62,7 +62,7 @@ class _Programs:
             few = [
                 one
                 for one in sorted(behind)
-                if feeds[one].size <= _MOST_DECISIVE
+                if feeds[one].size <= MOST_DECISIVE
                 and (one == name or feeds[one].dtype.kind in "biu")
             ]
             if few:
@@ -80,7 +80,7 @@ class _Programs:
         self, graph: Graph, feeds: Mapping[str, Array]
     ) -> tuple[tuple[str, ...], Versions, Shapes]:
         """The decisive inputs, the programs for these values of them, and the shapes of the others."""
-        decisive = tuple([it for it in self.decisive if feeds[it].size <= _MOST_DECISIVE])
+        decisive = tuple([it for it in self.decisive if feeds[it].size <= MOST_DECISIVE])
         late = self.late
         rest = {name: array for name, array in feeds.items() if name not in decisive}
         known = {name: on_host(feeds[name]) for name in decisive}
@@ -131,15 +131,16 @@ class Traced:
         self._programs: dict[tuple[object, ...], _Programs] = {}
 
     def run(self, arrays: Mapping[str, Array]) -> list[Array]:
-        """All outputs, by a program or by those of its parts."""
-        found = self.whole(arrays)
-        if found is not None:
-            return outputs_for(found, arrays, self._place)
+        """All outputs, by the programs of its parts."""
         known, made = {**arrays}, []
         for part in self._parts:
-            made = part.run({value.name: known[value.name] for value in part.graph.inputs})
+            made = part.outputs({value.name: known[value.name] for value in part.graph.inputs})
             known.update(zip(part.graph.outputs, made, strict=True))
         return made
+
+    def outputs(self, arrays: Mapping[str, Array]) -> list[Array]:
+        found = self.whole(arrays)
+        return self.run(arrays) if found is None else outputs_for(found, arrays, self._place)
 
     def prepare(self, arrays: Mapping[str, Array]) -> None:
         found = self.whole(arrays)
@@ -198,7 +199,7 @@ class _Control:
                 body = replace(inner, inputs=inputs, constants=inner.constants | constants)
                 self._bodies[name] = Traced(body, is_part=True, place=place)
 
-    def run(self, arrays: Mapping[str, Array]) -> list[Array]:
+    def outputs(self, arrays: Mapping[str, Array]) -> list[Array]:
         known = {**self.graph.constants, **arrays}
         given = [known[name] if name else None for name in self._node.inputs]
         if self._node.operator == "If":
@@ -210,7 +211,7 @@ class _Control:
 
     def _run(self, body: str, known: Mapping[str, Any]) -> list[Array]:
         traced = self._bodies[body]
-        return traced.run({value.name: known[value.name] for value in traced.graph.inputs})
+        return traced.outputs({value.name: known[value.name] for value in traced.graph.inputs})
 
     def _turns(
         self, known: Mapping[str, Any], most: Any = None, goes_on: Any = None, *state: Any
