@@ -7,7 +7,9 @@ program's length.
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -18,10 +20,11 @@ from onnx import TensorProto, helper, numpy_helper
 
 import taskc as tc
 from taskc import f32
+from taskc.ir.parser_programs import parse_program
+from taskc.ir.printer import to_text
 from taskc.ir.program import kernels_of
-from taskc.programs.pipeline import lower_program
+from taskc.programs.pipeline import fused_program, lower_program
 from taskc.runtime.machine import machine
-from tests.counting import calls
 
 X = np.arange(8, dtype=np.float32)
 
@@ -57,9 +60,21 @@ def wide(count: int) -> tc.ProgramDefinition:
     return wide
 
 
+def operators(count: int) -> tc.ProgramDefinition:
+    @tc.program
+    def operators(x: f32[8], y: tc.out[f32[8]]) -> None:
+        h = x
+        for _ in tc.static(range(count)):
+            h = tc.op.Add(h, x)
+        tc.op.Identity(h, out=y)
+
+    return operators
+
+
 PROGRAMS: dict[Callable[[int], Any], Callable[[int], Any]] = {
     chain: lambda count: X * (count + 1),
     shared: lambda count: X,
+    operators: lambda count: X * (count + 1),
     wide: lambda count: np.tile(X + 1, (count, 1)),
 }
 
@@ -99,6 +114,12 @@ def joined_model(count: int) -> onnx.ModelProto:
     return _model([helper.make_node("Concat", ["x"] * count, ["y"], axis=0)])
 
 
+def unlike_model(count: int) -> onnx.ModelProto:
+    parts = ["x" if number % 2 else "three" for number in range(count)]
+    node = helper.make_node("Concat", parts, ["y"], axis=0)
+    return _model([node], numpy_helper.from_array(X[:3], "three"))
+
+
 def sum_model(count: int) -> onnx.ModelProto:
     return _model([helper.make_node("Sum", ["x"] * count, ["y"])])
 
@@ -108,6 +129,7 @@ MODELS: dict[Callable[[int], onnx.ModelProto], Callable[[int], Any]] = {
     shared_model: lambda count: X,
     wide_model: lambda count: np.tile(-X, count),
     joined_model: lambda count: np.tile(X, count),
+    unlike_model: lambda count: np.tile([*X[:3], *X], count // 2),
     sum_model: lambda count: X * count,
 }
 
@@ -120,45 +142,47 @@ def _run_model(make: Callable[[int], onnx.ModelProto], count: int) -> None:
     np.testing.assert_array_equal(tc.compile(make(count))(X), MODELS[make](count))
 
 
-@pytest.mark.parametrize("make", PROGRAMS, ids=lambda make: make.__name__)
-def test_a_long_program_runs(make: Callable[[int], Any]) -> None:
+def _takes_time_for_its_length(run: Callable[[int], None], few: int = 100, many: int = 400) -> None:
+    """Four times as long, and some more for what has a fixed size; squares would be 16 times as long."""
     limit = sys.getrecursionlimit()
-    _run_program(make, 400)
+
+    def seconds(count: int) -> float:
+        before = time.process_time()
+        run(count)
+        return time.process_time() - before
+
+    seconds(few)  # with what is compiled once
+    ratios = (seconds(many) / seconds(few) for _ in range(3))
+    assert any(ratio < 6 for ratio in ratios)
     assert sys.getrecursionlimit() == limit
 
 
+@pytest.mark.parametrize("make", PROGRAMS, ids=lambda make: make.__name__)
+def test_a_program_takes_time_for_its_length(make: Callable[[int], Any]) -> None:
+    _takes_time_for_its_length(partial(_run_program, make))
+
+
 @pytest.mark.parametrize("make", MODELS, ids=lambda make: make.__name__)
-def test_a_long_model_runs(make: Callable[[int], onnx.ModelProto]) -> None:
-    _run_model(make, 300)
+def test_a_model_takes_time_for_its_length(make: Callable[[int], onnx.ModelProto]) -> None:
+    _takes_time_for_its_length(partial(_run_model, make))
 
 
 @pytest.mark.sweep
 @pytest.mark.parametrize("make", PROGRAMS, ids=lambda make: make.__name__)
 def test_a_very_long_program_runs(make: Callable[[int], Any]) -> None:
-    _run_program(make, 10_000)
+    _takes_time_for_its_length(partial(_run_program, make), 2500, 10_000)
 
 
 @pytest.mark.sweep
 @pytest.mark.parametrize("make", MODELS, ids=lambda make: make.__name__)
 def test_a_very_long_model_runs(make: Callable[[int], onnx.ModelProto]) -> None:
-    _run_model(make, 10_000)
+    _takes_time_for_its_length(partial(_run_model, make), 2500, 10_000)
 
 
 @pytest.mark.sweep
 def test_a_concat_of_very_many() -> None:
     _run_model(joined_model, 100_000)
-
-
-@pytest.mark.parametrize("make", PROGRAMS, ids=lambda make: make.__name__)
-def test_passes_over_programs_take_time_for_their_length(make: Callable[[int], Any]) -> None:
-    """Once a fused expression is as large as it gets."""
-
-    def lowering(count: int) -> int:
-        program = make(count).ir
-        return calls(lambda: lower_program(program, machine()))
-
-    once = lowering(150)
-    assert lowering(300) < 2.6 * once
+    _run_model(unlike_model, 100_000)
 
 
 def test_a_long_chain_is_several_kernels() -> None:
@@ -185,6 +209,26 @@ def test_what_is_in_an_expression_many_times_is_gone_over_once() -> None:
         tc.compute((8,), lambda i: value(i), out=y)
 
     np.testing.assert_array_equal(shared(X), X)
+
+
+def doublings(count: int) -> onnx.ModelProto:
+    names = ["x", *[f"t{number}" for number in range(1, count)], "y"]
+    return _model([helper.make_node("Add", [one, one], [other]) for one, other in pairwise(names)])
+
+
+def test_the_text_of_what_is_in_an_expression_many_times_is_as_long_as_it_is_in_memory() -> None:
+    def text(count: int) -> str:
+        traced = tc.compile(doublings(count)).program({"x": X}).program.ir
+        fused = fused_program(traced, machine())
+        found = to_text(fused)
+        again = parse_program(found)
+        assert to_text(again) == found
+        np.testing.assert_array_equal(tc.ProgramDefinition.of(again)(X), X * 2.0**count)
+        return found
+
+    short = text(15)
+    assert "let t_1 = t + t" in short
+    assert len(text(60)) < 6 * len(short)
 
 
 def _loops(depth: int) -> onnx.ModelProto:
@@ -214,8 +258,13 @@ def _loops(depth: int) -> onnx.ModelProto:
 
 
 def test_loops_within_loops_take_time_for_their_number() -> None:
-    model = tc.compile(_loops(8))
-    np.testing.assert_array_equal(model(X), X + 256)
+    """The four outermost are built turn by turn, so that there are 16 of each of the others."""
+
+    def prepare(loops: int) -> None:
+        tc.compile(_loops(4 + loops)).prepare({"x": X})
+
+    _takes_time_for_its_length(prepare, 1, 4)
+    np.testing.assert_array_equal(tc.compile(_loops(5))(X), X + 32)
 
 
 @pytest.mark.sweep

@@ -71,10 +71,12 @@ def _enter() -> None:
 
 def _leave() -> None:
     global _before
-    with _turn.taken() as is_alone:
+    with _turn.taken():
         _inside.pop()
-        if is_alone and not _inside and _before:
-            limit, _before = _before, 0
+        limit = _before
+        if limit and not _inside:
+            _before = 0
             sys.setrecursionlimit(limit)
             if _inside:  # by a call that doesn't wait for its turn
+                _before = limit
                 sys.setrecursionlimit(CALLS)

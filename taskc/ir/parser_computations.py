@@ -26,7 +26,7 @@ def computation_of(
             message = f"the program has no dimension and no loop of {binder.children[0]}"
             raise names.error(message, binder)
         dimensions.append(names.define(binder.children[0], own))
-    declared = [part for part in parts if part.data != "dimensions"]
+    declared = [part for part in parts if part.data not in ("dimensions", "shared")]
     _, parameters = signature(statements, declared)
     output = parameters[-1] if parameters else None
     roles = [item.role for item in parameters[:-1] if isinstance(item, ir.Tensor)]
@@ -39,6 +39,9 @@ def computation_of(
     if len(binders) != len(output.shape):
         raise names.error(f"{output} has rank {len(output.shape)}, not {len(binders)}", element)
     variables = tuple([names.bind(binder, i64) for binder in binders])
+    for part in parts:
+        if part.data == "shared":
+            names.define(part.children[0], statements.expression(part.children[1], None))
     value = statements.expression(expression, output.dtype)
     if value.dtype is not output.dtype:
         raise names.error(f"{output} is of {output.dtype}, and this of {value.dtype}", expression)

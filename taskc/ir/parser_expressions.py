@@ -77,7 +77,7 @@ class Expressions:
 
     def variable(self, token: Token) -> Expression:
         found = self.names.bound.get(token)
-        if type(found) is ir.Variable:
+        if isinstance(found, Expression):
             return found
         if type(found) is ir.Tensor and (not found.shape):
             return ir.Read(found, (), loc=self.names.location(token))

@@ -11,9 +11,10 @@ from lark import Token, Tree
 
 from taskc.errors import CompileError, Location
 from taskc.ir import nodes as ir
+from taskc.ir.nodes import Expression
 from taskc.ir.types import DTYPES, DType, i64
 
-Named = ir.Variable | ir.Tensor | ir.Ring | ir.Table | ir.Snippet | ir.Combine
+Named = Expression | ir.Tensor | ir.Ring | ir.Table | ir.Snippet | ir.Combine
 Node = Any  # a Token, or a Tree of tokens
 N = TypeVar("N", bound=Named)
 
@@ -61,7 +62,8 @@ class Names:
         if found is None:
             raise self.error(f"nothing is called {name} here", name)
         if type(found) is not kind:
-            raise self.error(f"{name} is {_KINDS[type(found)]}, not {_KINDS[kind]}", name)
+            of = _KINDS.get(type(found), "an expression")
+            raise self.error(f"{name} is {of}, not {_KINDS[kind]}", name)
         return found
 
     def dtype(self, token: Token) -> DType:

@@ -16,6 +16,7 @@ snippets at the top of the body, though none of them is a statement. Notes and l
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping as Dictionary
 from dataclasses import replace
 from typing import Any
@@ -39,7 +40,7 @@ from taskc.ir.program import (
     digest_of,
     views_by_loop,
 )
-from taskc.ir.rewrite import walk
+from taskc.ir.rewrite import expressions, walk
 from taskc.ir.signature import is_output
 from taskc.ir.text_rules import (
     RESERVED,
@@ -51,6 +52,7 @@ from taskc.ir.text_rules import (
 from taskc.ir.types import boolean, i64
 
 _WIDTH = 100
+_SHORT = 8  # nodes of an expression that is written as often as it is used
 _SCOPE_WORDS = {ir.BARRIER: "mbarrier"}
 
 
@@ -235,8 +237,13 @@ class _Printer:
         first = self.header("computation", computation)
         output = self.text.name(computation.output)
         variables = ", ".join(map(self.text.name, computation.variables))
+        lines = [first]
+        for part in _long_and_shared(computation.value):
+            variable = ir.Variable("t", part.dtype)
+            lines.append(f"    {self.let(ir.Let(variable, part))}")
+            self.text.shared[id(part)] = self.text.name(variable)
         value = self.text(computation.value, computation.output.dtype, 0)
-        return f"{first}\n    {output}[{variables}] = {value}\n"
+        return "\n".join([*lines, f"    {output}[{variables}] = {value}", ""])
 
     def call(self, call: Call) -> str:
         """The arguments: inputs in order, and the outputs; and whether it stays apart."""
@@ -459,6 +466,31 @@ def _by(mapping: Mapping | None) -> str:
 
 def _how(how: str | None) -> str:
     return "" if how is None else f" how={_word(how)}"
+
+
+def _long_and_shared(value: Expression) -> list[Expression]:
+    """The parts of an expression that stand in it more than once, but for short ones; each after its own parts.
+
+    With a name for each of them the text is as long as the expression is in memory.
+    """
+    uses = Counter(id(part) for node in walk(value) for part in expressions(node))
+    found: list[Expression] = []
+    lengths: dict[int, int] = {}
+    waiting = [value]
+    while waiting:
+        node = waiting[-1]
+        parts = [*expressions(node)]
+        new = [part for part in parts if id(part) not in lengths]
+        waiting += new
+        if new:
+            continue
+        waiting.pop()
+        if id(node) not in lengths:
+            lengths[id(node)] = 1 + sum(lengths[id(part)] for part in parts)
+            if lengths[id(node)] > _SHORT and uses[id(node)] > 1:
+                found.append(node)
+                lengths[id(node)] = 1
+    return found
 
 
 def _quoted(text: str) -> str:

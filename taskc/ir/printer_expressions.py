@@ -36,6 +36,7 @@ class Expressions:
         self.names: dict[Named, str] = {}
         self.counts: dict[str, int] = {}
         self.taken: set[str] = set()
+        self.shared: dict[int, str] = {}  # the names of expressions, by their `id`
         if kernel is not None:
             self.taken |= RESERVED
             self.names[kernel.worker] = "worker"
@@ -95,6 +96,8 @@ class Expressions:
     def __call__(self, e: Expression, expected: DType | None, level: int) -> str:
         """`e` in a place that expects a type and binds at `level` (see PRECEDENCE)."""
         kind = type(e)
+        if self.shared and id(e) in self.shared:
+            return self.shared[id(e)]
         if kind is ir.Variable:
             return self.names.get(e) or self.name(e)  # type: ignore[arg-type]
         if kind is ir.Binary and e.operator in PRECEDENCE:  # type: ignore[union-attr]
@@ -116,7 +119,11 @@ class Expressions:
         right_sides: list[tuple[str, Expression, DType | None, int, str]] = []
         first: Expression = e
         opened = 0
-        while type(first) is ir.Binary and first.operator in PRECEDENCE:
+        while (
+            type(first) is ir.Binary
+            and first.operator in PRECEDENCE
+            and id(first) not in self.shared
+        ):
             precedence = PRECEDENCE[first.operator]
             closing = ")" if precedence < level else ""
             opened += len(closing)

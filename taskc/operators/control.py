@@ -32,6 +32,8 @@ from taskc.operators.common import are_equal, axis_of, spliced
 from taskc.operators.movement import joined
 from taskc.operators.shapes import with_shape
 
+NO_STEPS = "it has no steps, and taskc doesn't know what they would have made"
+UNLIKE_STEPS = "its steps make tensors of different shapes"
 _MOST_STEPS = 4096
 _MOST_NESTED = 16  # turns of loops within each other that are each built for itself
 
@@ -131,8 +133,9 @@ def _turns(
     """The turns from the first one on, as many as are seen when it runs; `turns` where that is known."""
     stacked = call.node.outputs[len(given) :]
     if any(stacked):
-        raise call.node.error(
-            f"how many parts its output '{next(filter(None, stacked))}' has is known only when it runs"
+        raise _by_turns(
+            call,
+            f"how many parts its output '{next(filter(None, stacked))}' has is known only when it runs",
         )
     state = [_carried(handle_of(tensor)) for tensor in given]
     count = _carried(_scalar(first.astype(np.int64)))
@@ -154,14 +157,22 @@ def _change(call: Call, state: Sequence[TensorHandle], made: Sequence[Tensor]) -
     """Has a state be what one turn has made of it."""
     for own, new in zip(state, made, strict=True):
         if not _is_alike(own, new):
-            raise call.node.error(
+            raise _by_turns(
+                call,
                 f"a turn makes {_kind(new)} of the {_kind(own)} that it carries, and taskc takes such that stay"
-                " of one type"
+                " of one type",
             )
     # One value may be what another one was: all are taken before any is changed.
     taken = [_carried(handle_of(new)) for new in made]
     for own, new in zip(state, taken, strict=True):
         _carried(new, own)
+
+
+def _by_turns(call: Call, message: str) -> DataError:
+    """The error of a loop that a program can't be, and Python can that calls its body for each turn."""
+    error = DataError(f"{call.node.title}: {message}", call.node.where)
+    error.names = (call.attribute("body").inputs[0].name,)
+    return error
 
 
 def _set_flag(
@@ -308,13 +319,13 @@ def _laid(x: TensorHandle, axis: int, is_backwards: bool) -> TensorHandle:
 def _stacked(call: Call, parts: Sequence[Tensor], axis: int) -> Tensor:
     """The tensors of all steps along an axis of their own."""
     if not parts:
-        raise call.node.error("it has no steps, and taskc doesn't know what they would have made")
+        raise call.node.error(NO_STEPS)
     rank = len(parts[0].shape) + 1
     place = axis_of(call, axis, rank)
     first = parts[0].shape
     for part in parts:
         if not all(are_equal(one, other) for one, other in zip(part.shape, first, strict=True)):
-            raise call.node.error("its steps make tensors of different shapes")
+            raise call.node.error(UNLIKE_STEPS)
     shape = (*first[:place], 1, *first[place:])
     single = [with_shape(handle_of(part), shape) for part in parts]
     made = joined(single, place, partial(tc.compute, name="steps"))

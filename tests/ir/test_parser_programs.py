@@ -205,6 +205,11 @@ computation c[n](x: f32[n], s: i32, out: out f32[n]):
         ("x[i] * s.to(f32)", "out[i]", 5, 14, "out is written, and not read"),
         ("x[i] * s.to(f32)", "y[i]", 5, 14, "nothing is called y here"),
         ("x[i] * s.to(f32)", "x[i]\n    pass", 6, 5, "expected the end of the block, not 'pass'"),
+        ("    out[i] =", "    let t = x[j]\n    out[i] =", 5, 15, "nothing is called j here"),
+        ("    out[i] =", "    let x = s\n    out[i] =", 5, 9, "x is bound already"),
+        ("    out[i] =", "    let t = s\n    out[t] =", 5, 9, "t is bound already"),
+        ("out[i] = x[i]", "let t = s\n    out[i] = t[i]", 6, 14, "t is a variable, not a tensor"),
+        ("out[i] = x[i]", "let t = -s\n    out[i] = t[i]", 6, 14, "t is an expression, not a tensor"),
         (COMPUTATION, COMPUTATION * 2, 7, 13, "two callees are called c"),
     ],
 )  # fmt: skip

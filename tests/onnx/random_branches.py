@@ -1,4 +1,5 @@
-"""Random Ifs whose branches give tensors of different ranks, at the top, in Loops, in Ifs, with random readers."""
+"""Random Ifs whose branches give tensors of different ranks or extents, sequences, or optional values of them: at the
+top, in Loops, in Ifs, with random readers."""
 
 from __future__ import annotations
 
@@ -27,18 +28,22 @@ def graph(name: str, nodes: list[Any], inputs: list[Any], outputs: list[tuple[st
 
 
 def branches_of(random: Random) -> ModelProto:
-    """A model of `x`, f32[2, 4], with the output `y`."""
-    low = random.choice(((), (), (4,), (2, 4)))
+    """A model of `x`, f32[2, 4] or f32[20, 40], with the output `z`."""
+    size = random.choice(((2, 4), (2, 4), (20, 40)))  # one that may decide what is compiled, or not
+    lows = ((), size[1:], size)
+    low = random.choice(((), *lows))
+    is_unlike = random.random() < 0.2
     kind = random.choice((F, F, B))
     reader = random.choice(_READERS)
     if reader in ("If", "Where"):
         kind = B
     if reader == "If":
         low = ()
-    axes = {(): [0, 1], (4,): [0], (2, 4): []}[low]
 
     def branch(name: str) -> Any:
-        shape = (1,) * random.randrange(3) + low
+        own = random.choice(lows) if is_unlike and reader != "If" else low
+        axes = [*range(2 - len(own))]
+        shape = (1,) * random.randrange(3) + own
         last = "Greater" if kind == B else "Sub"
         nodes = [
             constant(f"{name}_axes", np.array(axes, np.int64)),
@@ -56,12 +61,15 @@ def branches_of(random: Random) -> ModelProto:
         ]
         made = [(f"{name}_o", kind)]
         if reader == "Sequence":
-            nodes.append(node("SequenceConstruct", [f"{name}_o"], [f"{name}_q"]))
+            parts = [f"{name}_o"] * random.randrange(1, 3)
+            nodes.append(node("SequenceConstruct", parts, [f"{name}_q"]))
             output = helper.make_tensor_sequence_value_info(f"{name}_q", kind, None)
             return helper.make_graph(nodes, name, [], [output])
         if reader == "Optional":
-            nodes.append(node("Optional", [f"{name}_o"], [f"{name}_q"]))
-            inner = helper.make_optional_type_proto(helper.make_tensor_type_proto(kind, None))
+            kind_of = helper.make_tensor_type_proto(kind, None)
+            inner = helper.make_optional_type_proto(kind_of)
+            empty = {"type": kind_of} if random.random() < 0.3 else {}
+            nodes.append(node("Optional", [] if empty else [f"{name}_o"], [f"{name}_q"], **empty))
             return helper.make_graph(nodes, name, [], [helper.make_value_info(f"{name}_q", inner)])
         return graph(name, nodes, [], made)
 
@@ -80,7 +88,7 @@ def branches_of(random: Random) -> ModelProto:
             last = after
     nodes += read(reader, last, kind, random)
     place = random.choice(("top", "top", "Loop", "Loop", "If"))
-    x = helper.make_tensor_value_info("x", F, [2, 4])
+    x = helper.make_tensor_value_info("x", F, size)
     if place == "top":
         whole = [node("Identity", ["x"], ["v"]), *nodes, node("Identity", ["y"], ["z"])]
     elif place == "If":
@@ -104,18 +112,22 @@ def branches_of(random: Random) -> ModelProto:
         ]  # fmt: skip
         inputs = [
             helper.make_tensor_value_info("i", TensorProto.INT64, []), helper.make_tensor_value_info("g", B, []),
-            helper.make_tensor_value_info("v", F, [2, 4]),
+            helper.make_tensor_value_info("v", F, size),
         ]  # fmt: skip
         loop = helper.make_graph(
             body, "body", inputs,
-            [helper.make_tensor_value_info("go", B, None), helper.make_tensor_value_info("w", F, [2, 4])],
+            [helper.make_tensor_value_info("go", B, None), helper.make_tensor_value_info("w", F, size)],
         )  # fmt: skip
-        if kind == B and low == () and random.random() < 0.5:
+        if kind == B and low == () and not is_unlike and random.random() < 0.5:
             body.append(node("Identity", [last], ["k"]))
             loop.node.append(body[-1])
             loop.output[0].name = "k"
+        carried = ["z"]
+        if random.random() < 0.3:
+            loop.output.append(helper.make_tensor_value_info("y", F, None))
+            carried = ["last", "z"]
         whole = [constant("turns", np.int64(2)), constant("yes", np.array(True)),
-                 node("Loop", ["turns", "yes", "x"], ["z"], body=loop)]  # fmt: skip
+                 node("Loop", ["turns", "yes", "x"], carried, body=loop)]  # fmt: skip
     made = graph("branches", whole, [x], [("z", F)])
     return helper.make_model(made, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
 
@@ -138,7 +150,7 @@ def read(reader: str, d: str, kind: int, random: Random) -> list[Any]:
             otherwise = graph("b", [node("Neg", ["v"], ["b_o"])], [], [("b_o", F)])
             return [node("If", [d], ["y"], then_branch=then, else_branch=otherwise)]
         case "Reshape" | "Reshape 0" | "Expand":
-            shape = [-1] if reader == "Reshape" else [0, -1] if reader == "Reshape 0" else [3, 2, 4]
+            shape = [-1] if reader == "Reshape" else [0, -1] if reader == "Reshape 0" else [3, 1, 1]
             made = [*as_float, constant("shape", np.array(shape, np.int64))]
             return [*made, node(reader.split()[0], ["f", "shape"], ["y"])]
         case "Unsqueeze":
@@ -160,6 +172,8 @@ def read(reader: str, d: str, kind: int, random: Random) -> list[Any]:
         case "Sequence":
             at = [constant("zero", np.int64(0)), node("SequenceAt", [d, "zero"], ["at"])]
             return [*at, node("Cast", ["at"], ["y"], to=F)]
+        case "Optional" if random.random() < 0.5:
+            return [node("OptionalHasElement", [d], ["has"]), node("Cast", ["has"], ["y"], to=F)]
         case "Optional":
             return [node("OptionalGetElement", [d], ["at"]), node("Cast", ["at"], ["y"], to=F)]
         case "Nothing":

@@ -262,27 +262,70 @@ def test_turns_exchange_what_they_carry() -> None:
         assert (p.tolist(), q.tolist(), int(r)) == (a.tolist(), b.tolist(), most - 1)
 
 
-def test_what_a_loop_cannot_say() -> None:
+def test_a_loop_that_no_program_can_be() -> None:
+    """Parts of which nobody knows how many there are, and what grows: the body is called for each turn."""
     given = [tensor("x", 3), tensor("zero", type=INT)]
-    stacking = loop(
-        [*DOUBLING, node("Neg", ["s_new"], ["part"])], [*CARRIED, tensor("part", 3)],
-        ["", "", "x", "zero"], given, **CONSTANTS,
+    stacking = compiled(
+        loop(
+            [*DOUBLING, node("Neg", ["s_new"], ["part"])], [*CARRIED, tensor("part", 3)],
+            ["", "", "x", "zero"], given, **CONSTANTS,
+        )
     )  # fmt: skip
-    with pytest.raises(CompileError) as caught:
-        compiled(stacking)(many[:3], np.array(0))
-    assert caught.value.message == (
-        "Loop node 'turns': how many parts its output 'all_0' has is known only when it runs"
-    )
-    growing = loop(
-        [node("Concat", ["s", "s"], ["s_new"], axis=0), *DOUBLING[1:]], CARRIED, ["", "", "x", "zero"], given,
-        **CONSTANTS,
+    growing = compiled(
+        loop(
+            [node("Concat", ["s", "s"], ["s_new"], axis=0), node("ReduceSum", ["s_new"], ["top"], keepdims=0),
+             DOUBLING[1], DOUBLING[3]],
+            CARRIED, ["", "", "x", "zero"], given, **CONSTANTS,
+        )
     )  # fmt: skip
-    with pytest.raises(CompileError) as caught:
-        compiled(growing)(many[:3], np.array(0))
-    assert caught.value.message == (
-        "Loop node 'turns': a turn makes f32[12] of the f32[6] that it carries, and taskc takes such that stay of one"
-        " type"
+    for x in (many[:3], many[1:4], many[1:4] * 40):
+        s, count, parts = stacking(x, np.array(0))
+        assert (s.tolist(), int(count)) == (doubling(x)[0].tolist(), doubling(x)[1])
+        assert parts.tolist() == [(-x * 2 ** (k + 1)).tolist() for k in range(count)]
+        s, count = growing(x, np.array(0))
+        assert s.tolist() == [*x] * 2**count
+        assert s.sum() >= 100 > s.sum() / 2 or count == 1
+
+
+def test_turns_of_a_loop_that_no_program_can_be() -> None:
+    """As many as a number says, none, and parts of unlike shapes."""
+
+    def with_turns(body: list[Any], most: int) -> tc.onnx.Model:
+        stacks = graph(
+            "body", [tensor("i", type=INT), tensor("keep", type=BOOL), tensor("v", 300)],
+            [node("ReduceMax", ["v"], ["top"], keepdims=0), node("Greater", ["top", "one"], ["go"]), *body,
+             node("Size", ["rows"], ["n"]), node("Cast", ["n"], ["part"], to=TensorProto.FLOAT),
+             node("Div", ["v", "two"], ["w"])],
+            [tensor("go", type=BOOL), tensor("w", 300), tensor("rows", type=INT)],
+            one=np.float32(1), two=np.float32(2),
+        )  # fmt: skip
+        turns = node("Loop", ["most", "", "x"], ["y", "all"], name="turns", body=stacks)
+        constant = numpy_helper.from_array(np.int64(most), "most")
+        return compiled(model([turns], [tensor("x", 300)], ["y", "all"], initializer=[constant]))
+
+    found = [node("NonZero", ["v"], ["places"]), node("Shape", ["places"], ["rows"])]
+    y, rows = with_turns(found, 3)(many)
+    assert np.array_equal(y, many / 8)
+    assert rows.tolist() == [[1, 299]] * 3
+    with pytest.raises(CompileError, match="Loop node 'turns': it has no steps, and"):
+        with_turns(found, 0)(many)
+    unlike = [node("Cast", ["v"], ["t"], to=INT), node("NonZero", ["t"], ["rows"])]
+    with pytest.raises(
+        CompileError, match="Loop node 'turns': its steps make tensors of different"
+    ):
+        with_turns(unlike, 2)(many)
+
+
+def test_a_branch_that_says_how_much_there_is() -> None:
+    made = compiled(
+        chosen(
+            [node("NonZero", ["x"], ["k"]), node("Cast", ["k"], ["z"], to=TensorProto.FLOAT)],
+            [node("Identity", ["x"], ["w"])],
+            (1, None),
+        )
     )
+    for x in (many, -many):
+        assert np.array_equal(made(x), -np.arange(1, 300)[None] if x.sum() > 0 else -x)
 
 
 def scanned(x: Any, z: Any, state: Any) -> tuple[Any, Any, Any]:

@@ -183,33 +183,30 @@ def test_what_is_drawn_is_drawn_once() -> None:
 
 
 def test_a_part_that_cannot_be_compiled_is_left(caplog: pytest.LogCaptureFixture) -> None:
-    """A shape that data decides, in the body of a loop."""
+    """A shape that data decides, in the body of a Scan."""
     body = helper.make_graph(
         [
             node("NonZero", ["v"], ["where"]),
             node("Shape", ["where"], ["extents"]),
             node("Gather", ["extents", "one"], ["count"]),
-            node("Identity", ["go"], ["go_on"]),
         ],
         "body",
-        [tensor("i", type=TensorProto.INT64), tensor("go", type=TensorProto.BOOL)],
-        [tensor("go_on", type=TensorProto.BOOL), tensor("count", type=TensorProto.INT64)],
+        [tensor("part")],
+        [tensor("count", type=TensorProto.INT64)],
     )
+    scan = node("Scan", ["x"], ["y"], body=body, num_scan_inputs=1)
     proto = model(
-        [node("Relu", ["x"], ["v"]), node("Loop", ["turns", ""], ["y"], body=body)],
+        [node("Relu", ["x"], ["v"]), scan],
         [tensor("x", 4)],
         ["y"],
-        initializer=[
-            numpy_helper.from_array(np.array(2), "turns"),
-            numpy_helper.from_array(np.array(1), "one"),
-        ],
+        initializer=[numpy_helper.from_array(np.array(1), "one")],
     )
     with pytest.raises(CompileError):
         tc.compile(proto)(X[0])
     found = tc.onnx.partition(proto)
     with caplog.at_level(logging.WARNING, "taskc"):
         first, again = found(X[0]), found(X[0])
-    np.testing.assert_array_equal(first, [(X[0] > 0).sum()] * 2)
+    np.testing.assert_array_equal(first, [(X[0] > 0).sum()] * 4)
     np.testing.assert_array_equal(again, first)
     assert caplog.text.count("a part of the model is left to ONNX Runtime") == 1
 

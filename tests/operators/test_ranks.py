@@ -1,4 +1,4 @@
-"""Ifs whose branches give tensors of different ranks: as ONNX Runtime runs them, or refused in a sentence."""
+"""Ifs whose branches give tensors of different ranks, or otherwise unlike: as ONNX Runtime runs them."""
 
 from __future__ import annotations
 
@@ -12,35 +12,50 @@ from onnx import ModelProto, TensorProto, helper
 
 import taskc as tc
 from taskc import CompileError
+from taskc.onnx.partitions import Partition
+from taskc.operators.control import UNLIKE_STEPS
 from tests.onnx.models import model, node, tensor
 from tests.onnx.random_branches import B, F, branches_of, constant, graph
 
 
+def _compiled(made: bytes) -> Any:
+    try:
+        return tc.compile(made)
+    except CompileError as error:
+        if "operators that taskc doesn't know" in error.message or "type proto" in error.message:
+            return tc.onnx.partition(made)
+        raise
+
+
 def outcome(number: int) -> str:
-    """What becomes of a random model: "same", "refused: …", or "invalid" where ONNX Runtime has no result either."""
-    random = Random(number)
-    made = branches_of(random).SerializeToString()
-    values = np.random.default_rng(number).standard_normal((2, 4)).astype(np.float32)
+    """The fate of a random model: "same", "in parts" where ONNX Runtime has one, "invalid" where it has no result."""
+    model = branches_of(Random(number))
+    size = [extent.dim_value for extent in model.graph.input[0].type.tensor_type.shape.dim]
+    values = np.random.default_rng(number).standard_normal(size).astype(np.float32)
+    made = model.SerializeToString()
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     try:
         peer = onnxruntime.InferenceSession(made, options, providers=["CPUExecutionProvider"])
     except Exception:
         return "invalid"
-    said = "same"
-    for x in (values, -values, values + 3):
+    compiled: Any = None
+    for x in (values, -values):
         try:
             (expected,) = peer.run(None, {"x": x})
         except Exception:
             return "invalid"
         try:
-            (found,) = tc.compile(made).run(None, {"x": x})
+            compiled = compiled or _compiled(made)
+            (found,) = compiled.run(None, {"x": x})
         except CompileError as error:
-            said = f"refused: {error.message}"
-            continue
+            if UNLIKE_STEPS in error.message:  # ONNX Runtime stacks what has as many elements
+                return "unlike steps"
+            raise
         assert found.shape == expected.shape, (number, found.shape, expected.shape)
-        assert np.allclose(found, expected, rtol=1e-4, atol=1e-5), number
-    return said
+        most = max(1, np.abs(expected).max(initial=0))  # sums of 800 numbers of that size
+        assert np.allclose(found, expected, rtol=1e-4, atol=1e-5 * most), number
+    return "in parts" if isinstance(compiled, Partition) else "same"
 
 
 @pytest.mark.parametrize("number", range(8))
@@ -52,7 +67,7 @@ def test_random_branches(number: int) -> None:
 @pytest.mark.parametrize("first", range(0, 2000, 100))
 def test_many_random_branches(first: int) -> None:
     said = [outcome(number) for number in range(first, first + 100)]
-    assert said.count("same") > 25
+    assert said.count("same") > 40
 
 
 def in_a_loop(*readers: Any) -> ModelProto:
@@ -91,8 +106,21 @@ BLIND = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("readers", BLIND)
-def test_readers_that_do_not_tell_ranks_apart(readers: list[Any]) -> None:
+# These tell ranks apart: the Loop's body is called for each turn.
+SEEING = (
+    [node("Shape", ["d"], ["n"])],
+    [constant("axis", np.array([0])), node("Unsqueeze", ["d", "axis"], ["n"])],
+    [node("Shape", ["d"], ["k"]), node("Size", ["k"], ["n"])],
+)
+_SUMS = [
+    node("Cast", ["n"], ["f"], to=F),
+    node("ReduceSum", ["f"], ["r"], keepdims=0),
+    node("Add", ["v", "r"], ["w"]),
+]
+
+
+@pytest.mark.parametrize("readers", [*BLIND, *([*reader, *_SUMS] for reader in SEEING)])
+def test_readers_of_what_may_have_another_rank(readers: list[Any]) -> None:
     made = in_a_loop(*readers)
     compiled = tc.compile(made)
     peer = onnxruntime.InferenceSession(
@@ -103,22 +131,9 @@ def test_readers_that_do_not_tell_ranks_apart(readers: list[Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    "reader",
-    [
-        node("Shape", ["d"], ["n"]),
-        node("Unsqueeze", ["d", "axis"], ["n"]),
-        node("Concat", ["d"], ["n"], axis=0),
-    ],
+    ("readers", "is_one"), [*((it, True) for it in BLIND), (SEEING[0] + _SUMS, False)]
 )
-def test_readers_that_do_are_refused(reader: Any) -> None:
-    uses = [
-        node("Cast", ["n"], ["f"], to=F),
-        node("ReduceSum", ["f"], ["r"], keepdims=0),
-        node("Add", ["v", "r"], ["w"]),
-    ]
-    compiled = tc.compile(in_a_loop(constant("axis", np.array([0])), reader, *uses))
-    with pytest.raises(
-        CompileError,
-        match=r"'d' is bool\[\] or bool\[1\], and which one is known only when it runs",
-    ):
-        compiled(np.ones((2, 4), np.float32))
+def test_a_loop_is_one_program_where_readers_do_not_tell(readers: list[Any], is_one: bool) -> None:
+    compiled = tc.compile(in_a_loop(*readers))
+    compiled(np.ones((2, 4), np.float32))
+    assert (len(compiled.programs) == 1) == is_one

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 from taskc.programs.arena import ALIGNMENT, most_alive, placed
+from tests.counting import instructions
 
 
 def test_what_is_needed_at_one_time_does_not_overlap() -> None:
@@ -38,6 +39,25 @@ def test_a_chain_takes_what_two_neighbours_take() -> None:
     sizes = [1024 * (1 + number % 3) for number in range(50)]
     spans = [(number, number + 1) for number in range(50)]
     assert placed(sizes, spans)[1] == most_alive(sizes, spans) == 1024 * 5
+
+
+def test_thousands_take_time_for_their_number() -> None:
+    """As the inputs of a Concat lie: some thousands are there until they are joined, and so are these."""
+
+    def pieces(count: int) -> tuple[list[int], list[tuple[int, int]]]:
+        sizes = [64 * (1 + number % 7) for number in range(count)]
+        half = count // 2
+        return sizes, [(n, half if n < half else count) for n in range(count)]
+
+    for count in (1000, 1100, 4000):
+        sizes, spans = pieces(count)
+        assert placed(sizes, spans)[1] <= 1.02 * most_alive(sizes, spans)
+
+    def work(count: int) -> int:
+        given = pieces(count)
+        return instructions(lambda: placed(*given))
+
+    assert work(6000) < 6 * work(1500)
 
 
 def test_nothing_takes_nothing() -> None:
