@@ -102,8 +102,9 @@ import numpy as np
 from taskc.errors import NOWHERE, Location
 from taskc.ir.arithmetic import COMPARISONS
 from taskc.ir.mapping import Mapping
-from taskc.ir.types import DType, boolean, i64
+from taskc.ir.types import DType, boolean, i32, i64
 
+MOST_PROCESSORS = 1 << 12
 STAGES = ("parsed", "selected", "pipelined", "synchronized", "scalar", "lean")
 
 GLOBAL, SHARED, TILE, LOCAL, REGISTER, BARRIER = (
@@ -768,6 +769,7 @@ class Kernel:
     workers     compute workers of a block; `helpers` counts extra ones (producer warps)
     worker      its own number within the block, and
     block       the number of the block: from stage scalar on the body uses them
+    processors  how many blocks the machine runs at a time at least, which is known at the launch: 1 to MOST_PROCESSORS
     blocks      how many blocks are launched, from stage scalar on (before, the Grid says it)
     cluster     how many blocks of consecutive numbers are scheduled together; before, as blocks
     """
@@ -782,6 +784,7 @@ class Kernel:
     helpers: int = 0
     worker: Variable = field(default_factory=lambda: Variable("worker"), compare=False)
     block: Variable = field(default_factory=lambda: Variable("block"), compare=False)
+    processors: Variable = field(default_factory=lambda: Variable("processors", i32), compare=False)
     blocks: Expression | None = None
     cluster: int = 1
     notes: tuple[tuple[str, Location], ...] = field(default=(), compare=False)

@@ -95,6 +95,7 @@ class _Verifier:
         self.need(kernel.worker.multiple == kernel.block.multiple == 1, "worker has no multiple")
         self.names.bind(kernel.worker)
         self.names.bind(kernel.block)
+        self.names.bind(kernel.processors)
         for dimension in kernel.dimensions:
             self.names.bind(dimension)
         for parameter in kernel.parameters:

@@ -351,7 +351,7 @@ class _Cutter:
         return "registers"
 
     def by_producer(self, move: ir.Move) -> ir.Move:
-        width = move_width(move, self.target, facts_of_names(self.kernel.body))
+        width = move_width(move, self.target, facts_of_names(self.kernel))
         return replace(move, by=auto_map(move.shape, workers=self.helpers, vector=width))
 
 

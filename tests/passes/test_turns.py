@@ -91,7 +91,7 @@ SMALL = 256, 128, 72  # two tiles of three steps for each of two blocks
         ("do mbarrier.arrive(&done_out_turn", "pass  # ", {"deadlock"}),
         ("do wgmma.wait(1)", "pass", {"unwaited-product"}),
         ("do fence.proxy.async()", "pass", {"missing-fence"}),
-        ("do tma.wait(0)\n            if t8", "if t8", {"race"}),
+        ("do tma.wait(0)\n                if t7", "if t7", {"race"}),
     ],
 )  # fmt: skip
 def test_the_simulator_sees_what_is_wrong(right: str, wrong: str, kinds: set[str]) -> None:

@@ -70,7 +70,7 @@ def _moved(added: Computation, memory: Tensor) -> float:
 
 def _cost(kernel: Kernel, lanes: int) -> float:
     """Operations of all workers on the values of a kernel, and its accesses."""
-    estimate, known = Estimate(kernel), facts_of_names(kernel.body)
+    estimate, known = Estimate(kernel), facts_of_names(kernel)
     changes = _Changes(estimate.names)
     total, folds, long = 0.0, 0, 0
     alike = _Weigh({}, set(), lanes, known, changes)
