@@ -105,6 +105,7 @@ from taskc.ir.mapping import Mapping
 from taskc.ir.types import DType, boolean, i32, i64
 
 MOST_PROCESSORS = 1 << 12
+TURNS = ("tiles", "products")
 STAGES = ("parsed", "selected", "pipelined", "synchronized", "scalar", "lean")
 
 GLOBAL, SHARED, TILE, LOCAL, REGISTER, BARRIER = (
@@ -552,8 +553,8 @@ class Pipeline:
     """variable = 0, by, 2*by, ... below extent; loads of later steps may overlap a step's work.
 
     specialize  a producer of its own does the loads
-    consumers   so many groups of workers beside it, each with tiles of its own
-    alternate   the warpgroups beside it issue a step's products one after another
+    turns       beside it, "tiles": two groups of workers take a block's tiles in turn;
+                "products": warpgroups issue a step's products one after another
     """
 
     variable: BoundVariable
@@ -563,8 +564,7 @@ class Pipeline:
     body: Statement
     transport: str | None = None
     specialize: bool = False
-    consumers: int = 1
-    alternate: bool = False
+    turns: str | None = None
     loc: Location = _location()
 
 
