@@ -769,7 +769,7 @@ class Kernel:
     workers     compute workers of a block; `helpers` counts extra ones (producer warps)
     worker      its own number within the block, and
     block       the number of the block: from stage scalar on the body uses them
-    processors  how many blocks the machine runs at a time at least, which is known at the launch: 1 to MOST_PROCESSORS
+    processors  of the device, which the launch knows: 1 to MOST_PROCESSORS blocks of a persistent grid
     blocks      how many blocks are launched, from stage scalar on (before, the Grid says it)
     cluster     how many blocks of consecutive numbers are scheduled together; before, as blocks
     """

@@ -6,12 +6,12 @@ from __future__ import annotations
 import ctypes
 from importlib.resources import files
 
+from taskc.arrays.dlpack import DTYPES, type_code
+from taskc.arrays.torch import Door, door
 from taskc.backend.cpu import jit
 from taskc.backend.cpu.kept import object_of
 from taskc.backend.cpu.module import head_text
 from taskc.backend.cpu.processor import host
-from taskc.dlpack import DTYPES, type_code
-from taskc.torch_tensors import Door, door
 
 # read_tensor, new_tensor, and the class of arrays with buffers: null as long as they aren't there.
 _table = (ctypes.c_void_p * 3)()
@@ -35,7 +35,7 @@ def admit_tensors() -> None:
     text = (files("taskc.backend.cpu") / "torch_tensors.ll").read_text("utf-8")
     code = object_of("torch_tensors", f"{head_text(host())}\n{text}").code
     names = ("read_tensor", "new_tensor", "torch", "samples")
-    library = jit.load_object(code, "taskc.torch_tensors", names)
+    library = jit.load_object(code, "taskc.arrays.torch", names)
     _fill(library, found)
     _kept.append((library, found))
     _table[1] = library["new_tensor"]
