@@ -106,9 +106,9 @@ def left_behind(
     folder: Path, job: dict[str, Any], kernel: Any, target: str, kind: str, wrong: Any, arrays: Any
 ) -> Path:
     """Writes all that is known of a wrong result."""
-    from taskc import driver
     from taskc.backend.cuda.emit import emit
     from taskc.passes.pipeline import lower
+    from taskc.runtime import driver
 
     place = folder / re.sub(r"\W+", "_", f"{job['family']} {job['case']}").strip("_")
     place.mkdir(parents=True, exist_ok=True)

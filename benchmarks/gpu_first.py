@@ -13,7 +13,8 @@ from gpu_kernels import add
 from gpu_work import measure, took, torch_here
 
 import taskc as tc
-from taskc import device, driver, f32, spatial
+from taskc import device, f32, spatial
+from taskc.runtime import driver
 
 Job = dict[str, Any]
 _COUNT = 100_000

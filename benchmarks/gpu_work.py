@@ -18,11 +18,12 @@ from gpu_jobs import OFF_DEVICE
 from gpu_variants import VARIANTS
 
 import taskc as tc
-from taskc import DType, device, driver
+from taskc import DType, device
 from taskc.backend.cuda import watchdog
 from taskc.ir.rounding import convert
 from taskc.ir.signature import inputs_of, outputs_of
 from taskc.ir.types import f32, tf32
+from taskc.runtime import driver
 
 PREPARES_TORCH = ("measure", "timing", "device", "DLPack")  # kinds of jobs that use it
 took: dict[str, float] = {}  # seconds

@@ -17,9 +17,9 @@ from gpu_cases import FAMILIES
 import taskc as tc
 from taskc.backend.cuda.compile import compile_kernel
 from taskc.backend.cuda.disassemble import main_loop, sass_of
-from taskc.checking import for_target
 from taskc.ir.program import Program, kernels_of
 from taskc.passes.pipeline import lower
+from taskc.runtime.checking import for_target
 
 
 def by_opcode(loop: Sequence[str]) -> Counter[str]:

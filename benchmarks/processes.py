@@ -6,16 +6,17 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from report import Row
+from report import Row, finish, parse_options, summary
 
 THREADS = (1, 2)
 # What says to a pool how large it is: NumPy's, PyTorch's and our own.
 POOLS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "TASKC_THREADS")
+CALM = 0.05  # seconds, in which the other side's threads stop waiting for work
 _HERE, _ROWS = "TASKC_BENCHMARK_THREADS", "TASKC_BENCHMARK_ROWS"
 
 # What limits the peers to a lesser processor: NumPy, its OpenBLAS, and PyTorch with its libraries; of the C library,
@@ -40,6 +41,9 @@ LESSER = {
 
 # What is measured on so many threads, with the flags of the command line.
 Measure = Callable[[int, list[str]], Iterable[Row]]
+Call = Callable[[], object]
+# A benchmark and a case, our call and each peer's.
+Cases = Iterable[tuple[str, str, Call, dict[str, Call]]]
 
 
 def is_measuring() -> bool:
@@ -83,3 +87,25 @@ def rows_of(script: str, flags: list[str]) -> list[Row]:
             subprocess.run([sys.executable, script, *flags], env=environment, check=True)
             rows += [Row(**row) for row in json.loads(file.read_text(encoding="utf-8"))]
     return rows
+
+
+def compare(script: str, description: str, cases: Callable[[int, bool], Cases]) -> None:
+    """The whole of a script that times its cases on so many threads, fewer of them if quick, beside their peers."""
+
+    def measure(threads: int, flags: list[str]) -> Iterator[Row]:
+        from taskc.tune.timing import Probe, pairs
+
+        probe, quick = Probe(threads), "--quick" in flags
+        budget, calm = 0.3 if quick else 1.0, CALM if threads > 1 else 0.0
+        for benchmark, case, ours, peers in cases(threads, quick):
+            for peer, call in peers.items():
+                found = pairs(ours, call, probe, budget=budget, calm=calm)
+                yield Row.paired(benchmark, case, threads, peer, found)
+
+    if is_measuring():
+        write_rows(measure)
+        return
+    options = parse_options(description)
+    rows = rows_of(script, ["--quick"] * options.quick)
+    finish(rows, options.json)
+    summary(rows)

@@ -254,7 +254,7 @@ def memory(threads: int) -> None:
 
     Its kernels are compiled and its threads run before: a call at another size was there.
     """
-    from taskc.driver import whole_program
+    from taskc.runtime.driver import whole_program
 
     n = tc.dim("n")
 

@@ -9,25 +9,20 @@ before, on both sides. Each number of threads is a process of its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
-from processes import is_measuring, rows_of, write_rows
-from report import Row, finish, parse_options
+from processes import Call, Cases, compare
 
 FEATURES = INPUTS = 4096
 ROWS = (1, 16, 128)
 GROUPS = (32, 128)
 LEVELS = {"onnxruntime": 1, "onnxruntime, int8": 4}
-CALM = 0.05  # seconds, in which the other side's threads stop waiting for work
 
 Array = np.ndarray[Any, Any]
-Call = Callable[[], Any]
 
 
-def cases(threads: int, quick: bool) -> Iterator[tuple[str, Call, dict[str, Call]]]:
-    """A name, our call, and the peers'."""
+def cases(threads: int, quick: bool) -> Cases:
     from taskc import u4
     from taskc.ir.bits import into_bytes
     from taskc.kernels.quantized import quantized_matmul
@@ -59,7 +54,7 @@ def cases(threads: int, quick: bool) -> Iterator[tuple[str, Call, dict[str, Call
             for name, level in LEVELS.items():
                 session = session_of(weights, scales, zeros, m, group, threads, level)
                 peers[name] = lambda session=session, a=a: session.run({"a": a})
-            yield f"{m} x {n} x {k}, groups of {group}", ours, peers
+            yield "w4", f"{m} x {n} x {k}, groups of {group}", ours, peers
 
 
 def session_of(
@@ -95,27 +90,5 @@ def session_of(
     return RuntimeSession(model.SerializeToString(), threads)
 
 
-def measure(threads: int, flags: list[str]) -> Iterator[Row]:
-    from taskc.tune.timing import Probe, pairs
-
-    probe, quick = Probe(threads), "--quick" in flags
-    for case, ours, peers in cases(threads, quick):
-        for peer, call in peers.items():
-            ours(), call()
-            found = pairs(
-                ours, call, probe,
-                budget=0.3 if quick else 1.0, calm=CALM if threads > 1 else 0.0,
-            )  # fmt: skip
-            yield Row.paired("w4", case, threads, peer, found)
-
-
-def main() -> None:
-    if is_measuring():
-        write_rows(measure)
-        return
-    options = parse_options(__doc__ or "")
-    finish(rows_of(__file__, ["--quick"] * options.quick), options.json)
-
-
 if __name__ == "__main__":
-    main()
+    compare(__file__, __doc__ or "", cases)

@@ -10,20 +10,16 @@ installed is named.
 from __future__ import annotations
 
 import runpy
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from processes import is_measuring, rows_of, write_rows
-from report import Row, finish, parse_options
+from processes import Call, Cases, compare
 
 COUNT = 1 << 24
-CALM = 0.05  # seconds, in which the other side's threads stop waiting for work
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
 Array = np.ndarray[Any, Any]
-Call = Callable[[], Any]
 
 
 def top(m: int, n: int, count: int = 8) -> Any:
@@ -86,8 +82,7 @@ def top(m: int, n: int, count: int = 8) -> Any:
     return top
 
 
-def cases(threads: int, quick: bool) -> Iterator[tuple[str, str, Call, dict[str, Call]]]:
-    """Names, our call, and the peers'."""
+def cases(threads: int, quick: bool) -> Cases:
     from taskc.kernels.scans import cumsum
 
     x = np.random.default_rng(0).standard_normal(COUNT, np.float32)
@@ -174,27 +169,5 @@ def torch_with(threads: int) -> Any:
     return torch
 
 
-def measure(threads: int, flags: list[str]) -> Iterator[Row]:
-    from taskc.tune.timing import Probe, pairs
-
-    probe, quick = Probe(threads), "--quick" in flags
-    for benchmark, case, ours, peers in cases(threads, quick):
-        for peer, call in peers.items():
-            ours(), call()
-            found = pairs(
-                ours, call, probe,
-                budget=0.3 if quick else 1.0, calm=CALM if threads > 1 else 0.0,
-            )  # fmt: skip
-            yield Row.paired(benchmark, case, threads, peer, found)
-
-
-def main() -> None:
-    if is_measuring():
-        write_rows(measure)
-        return
-    options = parse_options(__doc__ or "")
-    finish(rows_of(__file__, ["--quick"] * options.quick), options.json)
-
-
 if __name__ == "__main__":
-    main()
+    compare(__file__, __doc__ or "", cases)

@@ -1,5 +1,5 @@
 """Operators that PyTorch's users met as slow: transposed convolutions of three axes, 4-D products and group norms at
-odd sizes, against PyTorch's eager calls and `torch.compile`. A row is against the faster of the two.
+odd sizes, against PyTorch's eager calls and `torch.compile`.
 
     python benchmarks/torch_operators.py [--quick] [--json FILE]
 
@@ -8,15 +8,13 @@ Convolutions are a template's kernel with packed filters, and a model of one nod
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import numpy as np
-from processes import is_measuring, rows_of, write_rows
-from report import Row, finish, parse_options
+from processes import Call, Cases, compare
 
-CALM = 0.05  # seconds, in which the other side's threads stop waiting for work
 # Channels, features, extents of images and of filters; strides, padding, and what the results are longer by.
 TRANSPOSED = (
     (32, 16, (16, 16, 16), 3, 2, 1, 1),
@@ -44,11 +42,12 @@ NORMS = (  # shapes and groups
 )
 
 Array = np.ndarray[Any, Any]
-Call = Callable[[], Any]
 
 
-def cases(quick: bool) -> Iterator[tuple[str, str, Call, Call, Call]]:
-    """A benchmark and a case; ours; what eager calls and what `torch.compile` makes of them."""
+def cases(threads: int, quick: bool) -> Cases:
+    import torch
+
+    torch.set_num_threads(threads)
     few = slice(2) if quick else slice(None)
     for benchmark, make, sizes in (
         ("transposed convolution, template", partial(transposed, False), TRANSPOSED),
@@ -57,15 +56,24 @@ def cases(quick: bool) -> Iterator[tuple[str, str, Call, Call, Call]]:
         ("group norm", norm, NORMS),
     ):
         for size in sizes[few]:
-            ours, function, operands = make(*size)
-            yield benchmark, " ".join(map(str, size)), ours, *_torch(function, operands)
+            ours, function, arrays = make(*size)
+            with (
+                torch.inference_mode()
+            ):  # which the calls are in, too, while this waits for the next case
+                yield benchmark, " ".join(map(str, size)), ours, peers_of(ours, function, arrays)
 
 
-def _torch(function: Callable[..., Any], operands: list[Array]) -> tuple[Call, Call]:
+def peers_of(ours: Call, function: Callable[..., Any], arrays: list[Array]) -> dict[str, Call]:
     import torch
 
-    given = [torch.from_numpy(array) for array in operands]
-    return partial(function, *given), partial(torch.compile(function, dynamic=False), *given)
+    # Operators of one function, of other shapes, are compiled but so often.
+    torch._dynamo.reset()
+    given = [torch.from_numpy(array) for array in arrays]
+    compiled = torch.compile(function, dynamic=False)
+    peers = {"torch": partial(function, *given), "torch.compile": partial(compiled, *given)}
+    for peer in peers.values():
+        np.testing.assert_allclose(ours(), peer().numpy(), rtol=1e-3, atol=1e-3)
+    return dict(peers)
 
 
 def transposed(
@@ -155,34 +163,5 @@ def norm(shape: tuple[int, ...], groups: int) -> tuple[Call, Callable[..., Any],
     )
 
 
-def measure(threads: int, flags: list[str]) -> Iterator[Row]:
-    import torch
-
-    from taskc.tune.timing import Probe, pairs
-
-    torch.set_num_threads(threads)
-    probe, calm = Probe(threads), CALM if threads > 1 else 0.0
-    budget = 0.3 if "--quick" in flags else 1.0
-    with torch.inference_mode():
-        for benchmark, case, ours, eager, compiled in cases("--quick" in flags):
-            expected = eager().numpy()
-            for result in (ours(), compiled().numpy()):
-                np.testing.assert_allclose(result, expected, rtol=1e-3, atol=1e-3)
-            found = [
-                (name, pairs(ours, peer, probe, budget=budget, calm=calm))
-                for name, peer in (("eager", eager), ("torch.compile", compiled))
-            ]
-            peer, least = min(found, key=lambda pair: pair[1].ratio)
-            yield Row.paired(benchmark, case, threads, peer, least)
-
-
-def main() -> None:
-    if is_measuring():
-        write_rows(measure)
-        return
-    options = parse_options(__doc__ or "")
-    finish(rows_of(__file__, ["--quick"] * options.quick), options.json)
-
-
 if __name__ == "__main__":
-    main()
+    compare(__file__, __doc__ or "", cases)

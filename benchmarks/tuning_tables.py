@@ -18,8 +18,8 @@ import numpy as np
 from tuning_cases import Operands, Workload
 
 import taskc as tc
+from taskc.arrays.packed import Packed
 from taskc.ir.printer import to_text
-from taskc.packed import Packed
 from taskc.tune.timing import Call, seconds
 
 SAMPLE = 1e-3  # seconds, of calls

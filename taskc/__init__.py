@@ -10,6 +10,7 @@ import importlib
 import sys
 from typing import TYPE_CHECKING, Any
 
+from taskc import pictures as _pictures  # noqa: F401  it registers what notebooks show
 from taskc.annotations import (
     bf16,
     boolean,
@@ -36,6 +37,7 @@ from taskc.annotations import (
     u32,
     u64,
 )
+from taskc.arrays.packed import Packed, pack
 from taskc.errors import CheckError, CompileError, Finding, InternalError, Location
 from taskc.ir.mapping import Mapping, auto_map, mapping, repeat, replicate, spatial
 from taskc.ir.types import DType, TensorType
@@ -114,16 +116,15 @@ from taskc.lang.names import (
 )
 from taskc.lang.program import ProgramDefinition, compute, constant, empty, program, steps, trace
 from taskc.lang.sizes import Size, dim
-from taskc.machine import Machine, machine
-from taskc.packed import Packed, pack
-from taskc.settings import VERSION
+from taskc.runtime.machine import Machine, machine
+from taskc.runtime.settings import VERSION
 
 if TYPE_CHECKING:
     from taskc import device, jax, onnx, torch
-    from taskc.arguments import ArgumentError, CopyWarning
-    from taskc.checking import check
+    from taskc.arrays.arguments import ArgumentError, CopyWarning
+    from taskc.runtime.checking import check
+    from taskc.runtime.user_passes import register_pass
     from taskc.tune.template import tune
-    from taskc.user_passes import register_pass
 
     # What these are stands on the public names.
     def compile(
@@ -135,7 +136,7 @@ if TYPE_CHECKING:
         threads: int | None = None,
         memory: int | None = None,
     ) -> Any:
-        """What runs a model: a file, its bytes, a ModelProto, or a graph that has been read."""
+        """Compile an ONNX model: a file, its bytes, a ModelProto, or a graph from `tc.onnx`."""
 
     def load_bundle(
         path: Any,
@@ -144,10 +145,10 @@ if TYPE_CHECKING:
         threads: int | None = None,
         memory: int | None = None,
     ) -> Any:
-        """The model or the program of a bundle, which is called as what was saved was."""
+        """Load the model or the program of a bundle; it is called like the saved one."""
 
     def save_bundle(compiled: Any, path: Any, *feeds: Any) -> None:
-        """Writes a model or a program, compiled for the processor at hand, into one file, which `load_bundle` reads."""
+        """Compile a model or a program for this processor into one file, which `load_bundle` reads."""
 
 
 __version__ = VERSION
@@ -242,6 +243,7 @@ __all__ = [
     "mish",
     "mma",
     "onnx",
+    "op",
     "otherwise",
     "out",
     "pack",
@@ -295,15 +297,16 @@ __all__ = [
 
 # The driver, and the targets and passes behind it, load when they are first asked for.
 _LOADED_LATER = {
-    "ArgumentError": "taskc.arguments",
-    "CopyWarning": "taskc.arguments",
-    "check": "taskc.checking",
+    "ArgumentError": "taskc.arrays.arguments",
+    "CopyWarning": "taskc.arrays.arguments",
+    "check": "taskc.runtime.checking",
     "compile": "taskc.onnx.session",
     "device": "taskc.device",
     "jax": "taskc.jax",
     "load_bundle": "taskc.onnx.bundled",
     "onnx": "taskc.onnx",
-    "register_pass": "taskc.user_passes",
+    "op": "taskc.operators.op",
+    "register_pass": "taskc.runtime.user_passes",
     "save_bundle": "taskc.onnx.bundled",
     "torch": "taskc.torch",
     "tune": "taskc.tune",
@@ -326,7 +329,7 @@ def __getattr__(name: str) -> Any:
 
 
 def _run(definition: Definition, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
-    return importlib.import_module("taskc.driver").call(definition, args, keywords)
+    return importlib.import_module("taskc.runtime.driver").call(definition, args, keywords)
 
 
 def _picture(definition: Definition) -> str:

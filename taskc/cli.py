@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from taskc import __version__
-from taskc.arguments import ArgumentError
+from taskc.arrays.arguments import ArgumentError
 from taskc.commands.terminal import LogLines, OutputError, UsageError, put, write_error
 from taskc.errors import CheckError, CompileError, InternalError
 from taskc.ir.mapping_checks import MappingError

@@ -13,12 +13,11 @@ from __future__ import annotations
 
 import traceback
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NoReturn, TypeAlias
-
-from taskc.markup import inset, tag
 
 Severity: TypeAlias = Literal["error", "warning", "note"]
 Notes: TypeAlias = "tuple[tuple[str, Location], ...]"
@@ -112,9 +111,35 @@ class InternalError(Exception):
         return f"{first}\n{self.ir}" if self.ir else first
 
 
+class RetryError(Exception):
+    """A request to the caller to build the same in another way; no user sees it."""
+
+
+@contextmanager
+def blaming_taskc(what: str, text: Callable[[], str] = str) -> Iterator[None]:
+    """Report what the compiler raises by mistake, a KeyError of a pass for instance, as its own bug.
+
+    what  the part of the compiler that is at work
+    text  prints the program that it works on
+    """
+    try:
+        yield
+    except (CompileError, InternalError, MemoryError, RecursionError, RetryError):
+        raise
+    except Exception as error:
+        raise InternalError(f"{what}: {type(error).__name__}: {error}", text()) from error
+
+
 def assert_never(value: NoReturn) -> NoReturn:
     """Ends a `match` that has a case for each type of a union: the type checker names the one that has none."""
     raise InternalError(f"there is no case for {type(value).__name__} here")
+
+
+renderers: dict[tuple[type, str], Callable[..., str]] = {}  # who draws a class as "svg" or "html"
+
+
+def rendered(subject: object, form: str, *options: object) -> str:
+    return renderers[type(subject), form](subject, *options)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +170,7 @@ class Finding:
         }
 
     def _repr_html_(self) -> str:
-        return Findings((self,))._repr_html_()
+        return rendered(self, "html")
 
 
 class Findings(tuple[Finding, ...]):
@@ -154,8 +179,7 @@ class Findings(tuple[Finding, ...]):
     __slots__ = ()
 
     def _repr_html_(self) -> str:
-        shown = [tag("pre", str(finding), class_=finding.severity) for finding in self]
-        return inset(*(shown or [tag("div", "no findings")]))
+        return rendered(self, "html")
 
 
 class CheckError(Exception):

@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from textwrap import dedent
 
-from taskc.driver import scheduled
 from taskc.errors import CompileError, Location
 from taskc.ir import nodes as ir
 from taskc.ir.mapping import Mapping
@@ -24,6 +23,8 @@ from taskc.ir.signature import named_type
 from taskc.lang.definition import Definition
 from taskc.lang.program import ProgramDefinition
 from taskc.markup import Markup, cell, inset, joined, table, tag
+from taskc.pictures import figure
+from taskc.runtime.driver import scheduled
 
 _MOST_PICTURES, _MOST_CALLS = 6, 100
 _ROLES = {"in": "input", "out": "output", "inout": "updated in place"}
@@ -55,7 +56,7 @@ def _pictures(kernels: Iterable[tuple[str, ir.Kernel]]) -> Iterator[Markup]:
             found.setdefault(mapping, []).extend(f"{name}{place}" for place in places)
     for mapping, places in islice(found.items(), _MOST_PICTURES):
         said = [part for place in places for part in (", ", tag("code", place))]
-        yield mapping.figure(joined((tag("code", mapping.name), ": ", *said[1:])))
+        yield figure(mapping, joined((tag("code", mapping.name), ": ", *said[1:])))
     yield from _rest(len(found) - _MOST_PICTURES, "mapping")
 
 

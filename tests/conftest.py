@@ -17,8 +17,8 @@ import pytest
 
 from taskc.ir.program import Program
 from taskc.ir.verify_programs import verify_program
-from taskc.passes.programs import pipeline
-from taskc.passes.programs.pipeline import passes
+from taskc.programs import pipeline
+from taskc.programs.pipeline import passes
 from taskc.tune import database
 
 

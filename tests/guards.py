@@ -21,12 +21,12 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
+from taskc.arrays.packed import slots_of
 from taskc.backend.cpu import compile as compiling, program as programs
 from taskc.backend.cpu.compile import Compiled, Loaded
 from taskc.backend.cpu.pool import Pool, pool
 from taskc.ir import nodes as ir
 from taskc.ir.extents import extent_value
-from taskc.packed import slots_of
 
 CANARIES = 256  # bytes
 LARGEST = 1 << 26  # bytes of what is guarded

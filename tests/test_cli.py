@@ -102,7 +102,7 @@ def test_an_output_that_takes_nothing(arguments: str, streams: str, code: int, s
 
 
 def test_starting_loads_neither_compiler_nor_colours() -> None:
-    heavy = ["rich", "lark", "taskc.backend.sim", "taskc.passes.pipeline", "taskc.checking"]
+    heavy = ["rich", "lark", "taskc.backend.sim", "taskc.passes.pipeline", "taskc.runtime.checking"]
     program = f"import sys, taskc; print([name for name in {heavy} if name in sys.modules])"
     ended = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True

@@ -13,12 +13,15 @@ import linecache
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from runpy import run_path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import taskc as tc
+from docs.hooks.diagrams import on_page_markdown
+from docs.hooks.docstrings import as_list
 from docs.hooks.gallery import gallery
 from docs.hooks.links import ABOVE, text_for_the_site
 from taskc.errors import CompileError
@@ -38,9 +41,10 @@ _BLOCK = re.compile(
 )
 
 
-def rerun(text: str, name: str) -> str:
+def rerun(text: str, name: str, namespace: dict[str, Any] | None = None) -> str:
     """A document with the outputs that its programs have now."""
-    namespace: dict[str, Any] = {"__name__": name}
+    namespace = {} if namespace is None else namespace
+    namespace["__name__"] = name
     parts, position = [], 0
     for number, match in enumerate(_BLOCK.finditer(text)):
         output, is_error = execute(match["code"], f"{name}_{number}.py", namespace)
@@ -93,7 +97,11 @@ def test_the_programs_run_and_say_what_is_shown(path: Path, request: pytest.Fixt
 
 def test_all_documents_are_here() -> None:
     assert [path.stem for path in DOCUMENTS] == [
+        "api",
+        "architecture",
+        "calls",
         "coming_from",
+        "commands",
         "cuda",
         "debugging",
         "extending",
@@ -102,23 +110,71 @@ def test_all_documents_are_here() -> None:
         "jax",
         "kernels",
         "language",
+        "limitations",
         "measured",
+        "memory",
         "numpy_programs",
         "onnx",
+        "operators",
         "passes",
         "profiling",
+        "programs",
         "sequential",
+        "simt",
+        "stability",
         "torch",
         "tuning",
         "tutorial",
+        "values",
     ]
 
 
+REFERENCE = ("language", "memory", "values", "calls", "programs", "simt", "debugging")
+
+
 def test_every_name_is_in_the_reference() -> None:
-    text = (ROOT / "docs" / "language.md").read_text(encoding="utf-8")
-    mentioned = set(re.findall(r"\w+", text))
+    texts = (ROOT / "docs" / f"{name}.md" for name in REFERENCE)
+    mentioned = set(re.findall(r"\w+", "".join(path.read_text(encoding="utf-8") for path in texts)))
     missing = sorted(set(tc.__all__) - mentioned)
-    assert not missing, f"docs/language.md has no {missing}"
+    assert not missing, f"the reference, {', '.join(REFERENCE)}, has no {missing}"
+
+
+def test_every_name_is_in_the_generated_reference() -> None:
+    text = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    shown = re.findall(r"^::: taskc\.(?:\w+\.)*(\w+)$", text, flags=re.M)
+    types = re.findall(r"`(\w+)`", text.partition("## Types")[2].partition(":::")[0])
+    elsewhere = {"print", "range"}, {"inout", "out", "typed", "inf", "cuda"}
+    assert sorted([*shown, *types]) == sorted({*tc.__all__, *elsewhere[0]} - elsewhere[1])
+
+
+def test_parameters_of_a_docstring_are_a_list() -> None:
+    text = "A loop.\n\nstages  in flight,\n        all of them\nby, at  steps\n\n    code  here"
+    listed = "A loop.\n\n\n- `stages`: in flight,\n    all of them\n- `by`, `at`: steps\n\n    code  here"
+    assert as_list(text) == listed
+
+
+# --- architecture.md -------------------------------------------------------------------------
+
+
+def test_the_architecture_names_every_folder() -> None:
+    table = (
+        (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8").partition("## Folders")[2]
+    )
+    named = set(re.findall(r"\[taskc/(\w+)\]", table))
+    assert named == {path.parent.name for path in (ROOT / "taskc").glob("*/__init__.py")}
+
+
+def test_diagrams_are_drawn() -> None:
+    text = (
+        'Before.\n```mermaid\nflowchart LR\n  a(["x"]) --> b["y<br>z"]\n  a -->|no| c["w"]\n```\n'
+    )
+    page = on_page_markdown(text)
+    assert page.startswith("Before.\n<figure><svg")
+    assert "mermaid" not in page
+    assert [page.count(f"<{tag} ") for tag in ("rect", "text")] == [3, 5]
+    assert re.findall(r">([^<>]+)</text>", page) == ["no", "x", "y", "z", "w"]
+    with pytest.raises(ValueError, match="has the line 'a ==> b'"):
+        on_page_markdown("```mermaid\nflowchart TB\na ==> b\n```")
 
 
 # --- passes.md -------------------------------------------------------------------------------
@@ -183,17 +239,28 @@ def test_every_operator_is_named() -> None:
 # --- README.md -------------------------------------------------------------------------------
 
 
-def test_the_example_of_the_readme_runs() -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    namespace: dict[str, Any] = {"__name__": "readme"}
-    blocks = [match["code"] for match in _BLOCK.finditer(text)]
-    assert blocks
-    for number, code in enumerate(blocks):
-        assert execute(code, f"readme_{number}.py", namespace) == ("", False)
+def test_the_programs_of_the_readme_run(request: pytest.FixtureRequest) -> None:
+    path = ROOT / "README.md"
+    text, namespace = path.read_text(encoding="utf-8"), dict[str, Any]()
+    now = rerun(text, "readme", namespace)
+    if request.config.getoption("--update-golden"):
+        path.write_text(now, encoding="utf-8", newline="\n")
+    assert now == text, "pytest --update-golden writes the new outputs"
+    picture = ROOT / "docs" / "mapping.svg"
+    if request.config.getoption("--update-golden"):
+        picture.write_text(namespace["own"].svg() + "\n", encoding="utf-8", newline="\n")
+    assert namespace["own"].svg() + "\n" == picture.read_text(encoding="utf-8")
     kernel = namespace["matmul"](100, 70, 20)
     assert isinstance(kernel.ir, ir.Kernel)
     a, b = kernel.example()
     np.testing.assert_allclose(kernel(a, b), a @ b, rtol=1e-4, atol=1e-4)
+
+
+def test_the_chart_is_drawn_from_the_results() -> None:
+    chart = run_path(str(ROOT / "benchmarks" / "chart.py"))
+    assert chart["chart"]() == chart["CHART"].read_text(encoding="utf-8"), (
+        "python benchmarks/chart.py"
+    )
 
 
 # --- links -----------------------------------------------------------------------------------
@@ -234,7 +301,7 @@ def test_links_lead_somewhere() -> None:
 
 def test_a_dead_link_is_found() -> None:
     text = """# A heading: `tc.mma`, and `f_x`
-[a](language.md#tcmma) [b](#a-heading-tcmma-and-f_x) [c](../taskc/ir) [d](https://example.com/#x) [e](../README.md)
+[a](memory.md#tcmma) [b](#a-heading-tcmma-and-f_x) [c](../taskc/ir) [d](https://example.com/#x) [e](../README.md)
 [f](nowhere.md) [g](#nowhere) [h](language.md#nowhere) [i](../../elsewhere.md) [`j`](../taskc/nowhere.py)
 ```python
 # nowhere
@@ -253,6 +320,7 @@ def test_a_dead_link_is_found() -> None:
     [
         ("docs", "[a](ir.md) [b](ir.md#text) [c](#here)", "[a](ir.md) [b](ir.md#text) [c](#here)"),
         ("", "[docs/ir.md](docs/ir.md#text)", "[docs/ir.md](ir.md#text)"),
+        ("", "![a chart](docs/measured.svg)", "![a chart](measured.svg)"),
         ("docs", "[it](../README.md), [it](../CONTRIBUTING.md#a)", "[it](index.md), [it](contributing.md#a)"),
         ("docs", "[ir/types.py](../taskc/ir/types.py)", "`ir/types.py`"),
         ("docs", r"[\_\_init\_\_.py](../taskc/__init__.py)", "`__init__.py`"),
@@ -275,7 +343,13 @@ def test_no_link_leaves_the_site() -> None:
         folder = "" if path.parent == ROOT else "docs"
         text = without_code(text_for_the_site(path.read_text(encoding="utf-8"), folder))
         targets = {target.partition("#")[0] for target in re.findall(r"\]\(([^)\s]+)\)", text)}
-        inside = {"", *ABOVE.values(), *(document.name for document in DOCUMENTS)}
+        inside = {
+            "",
+            "measured.svg",
+            "mapping.svg",
+            *ABOVE.values(),
+            *(document.name for document in DOCUMENTS),
+        }
         assert {target for target in targets - inside if "://" not in target} == set(), path.name
 
 

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 import taskc as tc
-from taskc import device, driver, f32, repeat, spatial
-from taskc.checking import comparison_across_targets
+from taskc import device, f32, repeat, spatial
+from taskc.runtime import driver
+from taskc.runtime.checking import comparison_across_targets
 from tests.example_files import FILES, definitions_of, example
 from tests.whole_grid import make_total
 

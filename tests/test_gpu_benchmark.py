@@ -19,8 +19,8 @@ import numpy as np
 import pytest
 
 import taskc as tc
-from taskc import driver
 from taskc.backend.cuda.compiled import Resources
+from taskc.runtime import driver
 from tests.backend.cuda.conftest import compiled, fake, start
 from tests.backend.cuda.fake_driver import ILLEGAL_ADDRESS, FakeDriver
 

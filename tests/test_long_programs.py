@@ -19,8 +19,8 @@ from onnx import TensorProto, helper, numpy_helper
 import taskc as tc
 from taskc import f32
 from taskc.ir.program import kernels_of
-from taskc.machine import machine
-from taskc.passes.programs.pipeline import lower_program
+from taskc.programs.pipeline import lower_program
+from taskc.runtime.machine import machine
 from tests.counting import calls
 
 X = np.arange(8, dtype=np.float32)

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 import taskc as tc
-from taskc import driver, f32, i64, spatial
+from taskc import f32, i64, spatial
 from taskc.backend.cuda.emit import emit
 from taskc.passes.pipeline import lower
+from taskc.runtime import driver
 from tests.backend.cuda import host
 
 n = tc.dim("n")

@@ -14,7 +14,7 @@ MODULES = TESTS.parent / "taskc"
 # Parts that show only in what they are parts of: by the file that tests the whole, the modules of its folder.
 ELSEWHERE = {
     "test_cli.py": "__main__",
-    "test_driver.py": "targets",  # what calls run on
+    "runtime/test_driver.py": "runtime/targets",  # what calls run on
     "kernels/test_quantized.py": "backend/cuda/word_halves",
     "backend/cuda/test_streams.py": "device",  # public names of what is there
     # The facts of a program are what is known, and what a search finds.
@@ -34,11 +34,12 @@ ELSEWHERE = {
     "passes/test_select_scans.py": "ir/scan_order passes/combining",
     "backend/test_operations.py": "ir/effects ir/operations",
     "test_mutation.py": "mutation/changes",
-    "test_planning.py": "ir/plan",
-    "test_launches.py": "sized",
-    "test_torch_tensors.py": "backend/cpu/torch_tensors",
+    "programs/test_planning.py": "ir/plan",
+    "programs/test_launches.py": "programs/specialize",
+    "arrays/test_torch.py": "backend/cpu/torch_tensors",
+    "test_notebooks.py": "pictures",
     "test_torch.py": "backward",
-    "test_jax.py": "jax_arrays xla",
+    "test_jax.py": "arrays/jax jax/xla",
     # What the tuner does is seen in what it finds, by made-up times and by real ones.
     "tune/test_database.py": "tune/database_file",
     "tune/test_dry.py": "commands/tune_target",
@@ -50,28 +51,29 @@ ELSEWHERE = {
     "profiling/test_page.py": "profiling/drawings",
     "commands/test_explain.py": "commands/explain_page",
     # A model is read, and seen in the graph that comes out.
-    "backend/cpu/test_limits.py": "limits",
-    "onnx/test_reader.py": "onnx/attributes onnx/constants onnx/graph onnx/order onnx/protobuf"
+    "backend/cpu/test_limits.py": "backend/limits",
+    "onnx/test_reader.py": "onnx/attributes onnx/constants onnx/order onnx/protobuf"
     " onnx/resolve onnx/schemas onnx/writer onnx/written",
     "onnx/test_extraction.py": "onnx/cut",
     "onnx/test_partitions.py": "onnx/onnx_runtime",
     "onnx/test_session.py": "onnx/model onnx/outputs onnx/traced",
-    "onnx/test_node_cases.py": "onnx/backend onnx/operators/control onnx/operators/casts onnx/operators/common"
-    " onnx/operators/einsum onnx/operators/fourier onnx/operators/generators"
-    " onnx/operators/movement onnx/operators/pads onnx/operators/resizing onnx/operators/shapes"
-    " onnx/operators/attention onnx/operators/norms onnx/operators/operands onnx/operators/quantization"
-    " onnx/operators/reductions",
-    "onnx/test_convolutions.py": "onnx/operators/convolutions onnx/operators/pooling onnx/operators/windows",
-    "onnx/test_indices.py": "onnx/operators/scattering",
-    "onnx/test_integer_products.py": "onnx/operators/integers onnx/operators/quantized_convolutions",
-    "onnx/test_products.py": "onnx/operators/products",
-    "onnx/test_random_images.py": "onnx/operators/columns onnx/operators/deformable onnx/operators/matrices"
-    " onnx/operators/regions onnx/operators/sampling",
-    "onnx/test_selections.py": "onnx/operators/selections onnx/stages",
-    "onnx/passes/test_blocked_images.py": "onnx/operators/blocked",
+    "operators/test_op.py": "operators/build operators/call operators/graph operators/results",
+    "onnx/test_node_cases.py": "onnx/backend operators/control operators/casts operators/common"
+    " operators/einsum operators/fourier operators/generators"
+    " operators/movement operators/pads operators/resizing operators/shapes"
+    " operators/attention operators/norms operators/operands operators/quantization"
+    " operators/reductions",
+    "onnx/test_convolutions.py": "operators/convolutions operators/pooling operators/windows",
+    "onnx/test_indices.py": "operators/scattering",
+    "onnx/test_integer_products.py": "operators/integers operators/quantized_convolutions",
+    "onnx/test_products.py": "operators/products",
+    "onnx/test_random_images.py": "operators/columns operators/deformable operators/matrices"
+    " operators/regions operators/sampling",
+    "onnx/test_selections.py": "operators/selections onnx/stages",
+    "onnx/passes/test_blocked_images.py": "operators/blocked",
     "onnx/passes/test_recognize_attention.py": "onnx/passes/tensors",
     "onnx/passes/test_recognize_gelu.py": "onnx/passes/formulas",
-    "onnx/test_recurrent.py": "onnx/operators/activations onnx/operators/recurrent",
+    "onnx/test_recurrent.py": "operators/activations operators/recurrent",
     # The language is tested by what a kernel says: names, arithmetic, loops and memory.
     "lang/test_expressions.py": "lang/builtins lang/operators",
     "lang/test_statements.py": "lang/context lang/conversions lang/memory lang/parser",
@@ -88,8 +90,8 @@ ELSEWHERE = {
     "passes/proofs/test_races.py": "passes/proofs/blocks passes/proofs/pairs passes/proofs/wording",
     "passes/proofs/test_symbolic.py": "passes/proofs/flow passes/proofs/program",
     # Parts of passes.
-    "passes/programs/test_schedule.py": "passes/programs/axes passes/programs/blocks passes/programs/parts"
-    " passes/programs/runs passes/programs/squares",
+    "programs/test_schedule.py": "programs/axes programs/blocks programs/parts"
+    " programs/runs programs/squares",
     "passes/test_simplify.py": "passes/dead_code",
     "passes/test_vectorize.py": "passes/scalars",
     "passes/test_hoist.py": "passes/levels",
@@ -101,9 +103,9 @@ ELSEWHERE = {
     "passes/test_select_products.py": "passes/lower_products passes/multicast",
     "passes/test_product_groups.py": "passes/await_products",
     # Programs, fused and as they are written, give the same bits.
-    "passes/programs/test_lookalikes.py": "passes/programs/calls passes/programs/indices passes/programs/pairs"
-    " passes/programs/proving passes/programs/program_sizes passes/programs/reads passes/programs/work",
-    "passes/programs/test_fuse_in_loops.py": "passes/programs/bodies",
+    "programs/test_lookalikes.py": "programs/calls programs/indices programs/pairs"
+    " programs/proving programs/program_sizes programs/reads programs/work",
+    "programs/test_fuse_in_loops.py": "programs/bodies",
     "passes/test_bulk_stores.py": "analysis/panels passes/select_stores",
     "backend/cpu/test_products.py": "backend/cpu/dots passes/lower_dots",
     "backend/cpu/test_tiles.py": "passes/lower_tiles backend/sim/tile_registers backend/cpu/emit",

@@ -12,7 +12,7 @@ import pytest
 
 import taskc as tc
 from taskc import f32, i32, spatial
-from taskc.dlpack import as_array
+from taskc.arrays.dlpack import as_array
 from tests.torch_stand_in import stand_in, torch
 
 __all__ = ["stand_in", "torch"]  # fixtures

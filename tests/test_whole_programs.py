@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 import taskc as tc
-from taskc import driver, f32
-from taskc.arguments import Bound
+from taskc import f32
+from taskc.arrays.arguments import Bound
 from taskc.backend.cpu import program as programs
+from taskc.runtime import driver
 
 n, q = tc.dim("n"), tc.dim("q")
 

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from taskc import device as arrays
+from taskc.arrays.dlpack import DTYPES, DLTensor, code_of
+from taskc.arrays.torch import _ExchangeAPI
 from taskc.backend.cpu import torch_tensors
-from taskc.dlpack import DTYPES, DLTensor, code_of
-from taskc.torch_tensors import _ExchangeAPI
 
 STRIDED = "torch.strided"
 

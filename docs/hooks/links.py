@@ -17,6 +17,7 @@ ABOVE = {
     "README.md": "index.md",
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
+    "SECURITY.md": "security.md",
 }
 
 # Code, which is left alone, or a link. The text of a link may have brackets and code in it.
@@ -52,6 +53,8 @@ def _there(folder: str, found: re.Match[str]) -> str:
     page = ABOVE.get(path, path.removeprefix("docs/"))
     if path in ABOVE or re.fullmatch(r"docs/\w+\.md", path):
         return f"[{text}]({page}{'#' * bool(anchor)}{anchor})"
+    if path.startswith("docs/") and path.endswith(".svg"):
+        return f"[{text}]({path.removeprefix('docs/')})"
     name = text.replace("\\", "").strip("`")
     module = path.removesuffix(".py").removesuffix("/__init__")
     return f"`{name}`" if path.endswith(name) or module.endswith(name) else f"{text} (`{path}`)"

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from taskc.arrays.packed import Laid, Packed, laid_memory, put_into, take
 from taskc.ir import nodes as ir
 from taskc.ir.mapping import Mapping
 from taskc.ir.nodes import Tensor
 from taskc.ir.types import TensorType
-from taskc.packed import Laid, Packed, laid_memory, put_into, take
 
 
 @contextmanager

@@ -10,7 +10,6 @@ from math import prod
 from typing import Any
 
 from taskc.backend.sim import Report, Traffic
-from taskc.checking import Doing, Examination, ProgramExamination, examine, examine_program
 from taskc.commands.loading import example_of, load_kernel
 from taskc.commands.options import add_json, add_kernel, add_seeds, add_target
 from taskc.commands.terminal import Part, Progress, many, write, write_finding, write_text
@@ -19,6 +18,7 @@ from taskc.ir import nodes as ir
 from taskc.ir.rewrite import walk
 from taskc.lang.definition import Definition, KernelDefinition
 from taskc.lang.program import ProgramDefinition
+from taskc.runtime.checking import Doing, Examination, ProgramExamination, examine, examine_program
 
 SUMMARY = "check a kernel on its own example inputs"
 DESCRIPTION = """\

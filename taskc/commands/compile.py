@@ -22,13 +22,13 @@ from taskc.commands.models import (
 )
 from taskc.commands.options import add_json
 from taskc.commands.terminal import Progress, UsageError, many, write, write_text
-from taskc.driver import scheduled, whole_program
 from taskc.ir.program import bind_dimensions, calls_of, kernels_of
 from taskc.ir.signature import inputs_of
 from taskc.lang.program import ProgramDefinition
 from taskc.output_file import write_whole
-from taskc.passes.programs.lifetimes import blocks_of
-from taskc.planning import plan
+from taskc.programs.lifetimes import blocks_of
+from taskc.programs.planning import plan
+from taskc.runtime.driver import scheduled, whole_program
 
 SUMMARY = (
     "compile a model or a program ahead, into a file or the cache, or cut a part out of a model"

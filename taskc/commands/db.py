@@ -13,7 +13,7 @@ from taskc.commands.options import add_json
 from taskc.commands.readable import duration, printable, words
 from taskc.commands.terminal import UsageError, columns, many, put, write, write_error, write_text
 from taskc.output_file import replacing
-from taskc.settings import VERSION
+from taskc.runtime.settings import VERSION
 from taskc.tune.database import Database, database
 from taskc.tune.rows import LONGEST, Row, RowError, days_ago
 

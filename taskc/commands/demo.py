@@ -14,7 +14,6 @@ import numpy as np
 
 import taskc as tc
 from taskc.backend.cuda.compile import compile_kernel
-from taskc.checking import Examination, examine
 from taskc.commands import demo_race
 from taskc.commands.check import summarize, write_summary
 from taskc.commands.demo_kernels import OWN, linear
@@ -25,6 +24,7 @@ from taskc.errors import CheckError, CompileError
 from taskc.ir.nodes import STAGES
 from taskc.lang.definition import KernelDefinition
 from taskc.passes.pipeline import lower
+from taskc.runtime.checking import Examination, examine
 
 M, N, K = 40, 24, 36  # 24 is not a multiple of the block's 16 columns: edges are masked
 ROWS = 5  # of what the model is run on

@@ -6,7 +6,7 @@ import numpy as np
 
 from taskc import f32
 from taskc.onnx import Graph, Node, Value
-from taskc.onnx.graph import Array
+from taskc.operators.graph import Array
 
 
 def weights() -> dict[str, Array]:

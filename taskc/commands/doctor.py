@@ -14,8 +14,8 @@ from taskc import __version__
 from taskc.backend.cache import problem_of
 from taskc.commands.terminal import columns, many, write, write_text
 from taskc.errors import CompileError
-from taskc.machine import machine
-from taskc.settings import VARIABLES, cache_folder
+from taskc.runtime.machine import machine
+from taskc.runtime.settings import VARIABLES, cache_folder
 
 _PACKAGES = (
     *("numpy", "ml_dtypes", "lark", "rich", "llvmlite", "cuda-python", "cuda-bindings"),

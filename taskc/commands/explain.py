@@ -11,18 +11,18 @@ from math import prod
 from pathlib import Path
 
 import taskc as tc
+from taskc.arrays.packed import slots_of
 from taskc.commands.explain_page import Row, page_of
 from taskc.commands.models import add_model, feeds_of
 from taskc.commands.options import add_json
 from taskc.commands.terminal import Progress, UsageError, columns, many, write, write_text
-from taskc.driver import scheduled
 from taskc.ir.nodes import Tensor
 from taskc.ir.program import Call, calls_of
 from taskc.lang.program import ProgramDefinition
-from taskc.onnx.graph import Graph
 from taskc.onnx.passes.pipeline import steps
+from taskc.operators.graph import Graph
 from taskc.output_file import write_whole
-from taskc.packed import slots_of
+from taskc.runtime.driver import scheduled
 
 SUMMARY = "show what a model becomes: kernels, the nodes in each, and bytes moved"
 DESCRIPTION = """\

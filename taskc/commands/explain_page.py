@@ -9,7 +9,7 @@ from taskc.commands.graph_drawing import Box, drawn
 from taskc.ir.nodes import Tensor
 from taskc.ir.program import Program, calls_of
 from taskc.markup import Markup, cell, page, section, table, tag
-from taskc.onnx.graph import Graph
+from taskc.operators.graph import Graph
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import taskc as tc
-from taskc.arguments import Array
-from taskc.bundle import BundledProgram
+from taskc.arrays.arguments import Array
 from taskc.commands.terminal import UsageError, many
 from taskc.ir.extents import extent_value
 from taskc.ir.nodes import Tensor
 from taskc.ir.signature import inputs_of
-from taskc.onnx.graph import Value
+from taskc.operators.graph import Value
+from taskc.runtime.bundle import BundledProgram
 
 if TYPE_CHECKING:
     from taskc.onnx.model import Model

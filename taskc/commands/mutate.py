@@ -7,17 +7,17 @@ import json
 from collections import Counter
 from typing import Any
 
-from taskc.checking import for_target
 from taskc.commands.loading import example_of, load_kernel
 from taskc.commands.options import add_json, add_kernel, add_seeds, add_target
 from taskc.commands.terminal import Progress, columns, many, write, write_text
-from taskc.driver import scheduled, signature
 from taskc.errors import Finding
 from taskc.ir.nodes import Kernel
 from taskc.ir.program import Program, map_kernels
 from taskc.lang.definition import KernelDefinition
 from taskc.lang.program import ProgramDefinition
 from taskc.mutation import EXAMPLES, Mutant, mutate
+from taskc.runtime.checking import for_target
+from taskc.runtime.driver import scheduled, signature
 
 ENOUGH = 0.95  # of the mutants that are not proved equivalent have to be reported
 

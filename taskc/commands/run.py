@@ -12,9 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from taskc.arguments import Array
-from taskc.bundle import BundledProgram
-from taskc.checking import comparison_across_targets
+from taskc.arrays.arguments import Array
 from taskc.commands.loading import example_of, load_kernel
 from taskc.commands.models import (
     add_feeds,
@@ -27,14 +25,16 @@ from taskc.commands.models import (
 )
 from taskc.commands.options import add_json, add_kernel, positive
 from taskc.commands.terminal import Progress, UsageError, many, write, write_text
-from taskc.driver import call
 from taskc.ir import nodes as ir
 from taskc.ir.signature import inputs_of, named_type, outputs_of
 from taskc.ir.types import DType, from_numpy
 from taskc.lang.definition import Definition
-from taskc.machine import machine
-from taskc.settings import target_name
-from taskc.targets import default_target
+from taskc.runtime.bundle import BundledProgram
+from taskc.runtime.checking import comparison_across_targets
+from taskc.runtime.driver import call
+from taskc.runtime.machine import machine
+from taskc.runtime.settings import target_name
+from taskc.runtime.targets import default_target
 from taskc.tune.timing import seconds
 
 _WARM = 3  # calls that aren't timed

@@ -11,21 +11,21 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
-from taskc.checking import for_target
 from taskc.commands.loading import load_kernel
 from taskc.commands.options import add_kernel, add_target
 from taskc.commands.terminal import UsageError, many, write, write_diff, write_finding, write_text
-from taskc.driver import scheduled
 from taskc.errors import Finding
 from taskc.ir import nodes as ir
 from taskc.ir.printer import calls_text, to_text
 from taskc.ir.program import kernels_of
 from taskc.ir.target import GPUS, TARGETS
 from taskc.lang.program import ProgramDefinition
-from taskc.machine import machine
 from taskc.passes.pipeline import Step, lower, lower_steps
-from taskc.passes.programs.pipeline import fused_program
-from taskc.user_passes import over_program, registered
+from taskc.programs.pipeline import fused_program
+from taskc.runtime.checking import for_target
+from taskc.runtime.driver import scheduled
+from taskc.runtime.machine import machine
+from taskc.runtime.user_passes import over_program, registered
 
 _NATIVE = ("llvm", "asm")  # what follows the last stage on the CPU
 _CUDA = ("cuda", "ptx", "sass", "resources")  # and on a GPU, of which none is needed to show it

@@ -172,7 +172,7 @@ UNARY_OPERATORS: dict[str, Operator] = {
     "exp": Operator(_FLOATS, np.exp),
     "exp2": Operator(_FLOATS, np.exp2),
     "expm1": Operator(_FLOATS, np.expm1),
-    "fast_exp2": Operator(_FLOATS, np.exp2),  # see docs/language.md
+    "fast_exp2": Operator(_FLOATS, np.exp2),  # see docs/values.md
     "log": Operator(_FLOATS, np.log),
     "log2": Operator(_FLOATS, np.log2),
     "log1p": Operator(_FLOATS, np.log1p),

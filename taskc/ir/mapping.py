@@ -28,6 +28,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from taskc.errors import rendered
 from taskc.ir.cached import cached_property
 from taskc.ir.mapping_checks import (
     MappingError,
@@ -52,10 +53,9 @@ from taskc.ir.mapping_forms import (
     read_only,
     table_form,
 )
-from taskc.ir.mapping_picture import FEW, Owners, figure, html, svg, table
+from taskc.ir.mapping_picture import Owners, table
 from taskc.ir.mapping_split import coalesced_split, rounded_quotient
 from taskc.ir.mapping_text import mapping_text, read_mapping
-from taskc.markup import Markup
 
 __all__ = [
     "Mapping",
@@ -393,21 +393,18 @@ class Mapping:
 
     def table(self) -> str:
         """The owner of each task as text; see `taskc.ir.mapping_picture`."""
-        return table(self._pictured)
+        return table(self.pictured)
 
     def svg(self, most: int = 64) -> str:
-        """The owner of each task as a standalone SVG, of at most so many rows and columns; see `mapping_picture`."""
-        return svg(self._pictured, most)
-
-    def figure(self, caption: Markup, most: int = FEW) -> Markup:
-        """The same within a page that `taskc.markup` makes, and with a caption."""
-        return figure(self._pictured, caption, most)
+        """The owner of each task as a standalone SVG, of at most so many rows and columns."""
+        return rendered(self, "svg", most)
 
     def _repr_html_(self) -> str:
-        return html(self._pictured, self.name)
+        return rendered(self, "html")
 
     @property
-    def _pictured(self) -> Owners:
+    def pictured(self) -> Owners:
+        """Its owners, for who draws them."""
         return Owners(self.iterated, self._owners_of, self.slots > 1)
 
     def _owners_of(self, tasks: Sequence[Any]) -> tuple[Any, Any, Any]:

@@ -1,6 +1,6 @@
 """How kernels and programs are called, whatever with: which argument is which parameter's.
 
-Inputs come in order or by name, outputs by name or as `out=`. Calls on arrays (`taskc.arguments`)
+Inputs come in order or by name, outputs by name or as `out=`. Calls on arrays (`taskc.arrays.arguments`)
 and calls in a program that is being traced (`taskc.lang.tracing`) go by the same rules.
 """
 

@@ -142,7 +142,7 @@ def branch(flag: object) -> AbstractContextManager[None]:
 
 
 def otherwise() -> AbstractContextManager[None]:
-    """In a program, the steps of a branch where its flag doesn't hold: right behind `with tc.branch(flag):`."""
+    """In a program, the other body of a branch; it directly follows `with tc.branch(flag):`."""
     trace, site = _trace("tc.otherwise")
     branching = trace.branching
     if branching is None or not trace.calls or trace.calls[-1] is not branching.step:

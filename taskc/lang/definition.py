@@ -15,6 +15,7 @@ from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 
+from taskc.arrays.packed import Packed, elements_of, empty, pack, pack_rows
 from taskc.errors import CompileError
 from taskc.ir.extents import extent_value
 from taskc.ir.nodes import Kernel, Tensor, Variable
@@ -26,7 +27,6 @@ from taskc.lang.interruptions import is_interruption, outside
 from taskc.lang.sizes import Dimension, dim, tracing
 from taskc.lang.tracing import current_trace, has_handles, refuse_handles
 from taskc.lang.values import Described, describe
-from taskc.packed import Packed, elements_of, empty, pack, pack_rows
 
 Example: TypeAlias = Callable[[np.random.Generator], Any]
 # What a parameter is packed from, by its name: a shape that its own is rounded up from, or what a kernel makes it of.
@@ -281,13 +281,13 @@ def kernel(
     target: str | None = None,
     packs: Packs | None = None,
 ) -> Callable[[Callable[..., Any]], KernelDefinition]:
-    """A kernel: its body is parsed, never run, and what it closes over is constant.
+    """Make a kernel of a function, whose body is parsed and never run. Everything that it closes over is constant.
 
-    workers  of a block
-    example  a function of a NumPy generator that gives the arguments to check it with
-    target   the name of the target it is written for, if it is for one
-    packs    by its name: the shape of what `kernel.pack` makes a parameter of, where the parameter's own shape
-             is that rounded up, or else the kernel that makes it
+    workers  the number of workers in a block
+    example  a function of a NumPy generator that returns arguments to check the kernel with
+    target   the name of the target that the kernel is written for, if there is one
+    packs    for parameters with a layout, by name: the shape that `kernel.pack` takes, if the parameter's shape is
+             that rounded up; or the kernel that computes the packed form
     """
     _check_workers("tc.kernel", function, workers)
     return _decorator(workers, example, target, packs, is_cuda_kernel=False)

@@ -149,7 +149,7 @@ def ceil(x: V) -> V:
 
 @elementwise
 def trunc(x: V) -> V:
-    """x without what is behind the point."""
+    """x rounded towards zero."""
 
 
 @elementwise

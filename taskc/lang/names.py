@@ -88,7 +88,7 @@ def tiles(
 
 @on_numbers
 def range(*ends: Any, unroll: bool | int | None = None) -> builtins.range:
-    """What `range` is, and how its turns are unrolled: `for q in tc.range(n, unroll=4):`.
+    """Python's `range`, with control over unrolling: `for q in tc.range(n, unroll=4):`.
 
     unroll  how many turns stand one after another, or True for all of them; by default the compiler decides
     """
@@ -198,37 +198,37 @@ def scan(tile: V, axis: int, op: str | Callable[..., Any], *, exclusive: bool = 
 
 @in_kernels
 def atomic_add(element: V, value: Any) -> V:
-    """Adds to an element; gives what it was."""
+    """Adds to an element; returns the old value."""
 
 
 @in_kernels
 def atomic_min(element: V, value: Any) -> V:
-    """Makes an element the smaller of itself and the value; gives what it was."""
+    """Makes an element the smaller of itself and the value; returns the old value."""
 
 
 @in_kernels
 def atomic_max(element: V, value: Any) -> V:
-    """Makes an element the larger of itself and the value; gives what it was."""
+    """Makes an element the larger of itself and the value; returns the old value."""
 
 
 @in_kernels
 def atomic_and(element: V, value: Any) -> V:
-    """Combines an element with the value by `&`; gives what it was."""
+    """Combines an element with the value by `&`; returns the old value."""
 
 
 @in_kernels
 def atomic_or(element: V, value: Any) -> V:
-    """Combines an element with the value by `|`; gives what it was."""
+    """Combines an element with the value by `|`; returns the old value."""
 
 
 @in_kernels
 def atomic_xor(element: V, value: Any) -> V:
-    """Combines an element with the value by `^`; gives what it was."""
+    """Combines an element with the value by `^`; returns the old value."""
 
 
 @in_kernels
 def atomic_exchange(element: V, value: Any) -> V:
-    """Puts the value in an element's place; gives what it was."""
+    """Puts the value in an element's place; returns the old value."""
 
 
 @in_kernels

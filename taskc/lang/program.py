@@ -10,6 +10,8 @@ from typing import Any, overload
 
 import numpy as np
 
+from taskc.arrays.host import host_array
+from taskc.arrays.packed import empty as allocated
 from taskc.errors import CompileError, Location
 from taskc.ir.nodes import Expression, Variable
 from taskc.ir.program import Program, calls_of, kernels_of
@@ -17,7 +19,6 @@ from taskc.ir.types import TensorType, from_numpy, i64
 from taskc.lang.assumptions import Assumptions
 from taskc.lang.branches import steps_while
 from taskc.lang.definition import Definition, Example, KernelDefinition, Packs
-from taskc.lang.host_arrays import host_array
 from taskc.lang.intrinsics import on_numbers
 from taskc.lang.sizes import Dimension, dim
 from taskc.lang.source import assigned_names, call_site
@@ -30,7 +31,6 @@ from taskc.lang.tracing import (
     tensor_type,
 )
 from taskc.lang.values import describe
-from taskc.packed import empty as allocated
 
 
 class ProgramDefinition(Definition):
@@ -91,12 +91,11 @@ def program(
     packs: Packs | None = None,
     fuse: bool = True,
 ) -> ProgramDefinition | Callable[[Callable[..., Any]], ProgramDefinition]:
-    """A program: its body runs once, now, with handles for tensors, and calls kernels.
+    """Make a program of a function, whose body runs once, now, with handles for tensors, and calls kernels.
 
-    example  a function of a NumPy generator that gives the arguments to check it with
-    packs    what `program.pack` makes of a parameter, as of a kernel
-    fuse     whether a call may become one with another; where not, each stays as it is written, also in the programs
-             that call this one
+    example  a function of a NumPy generator that returns arguments to check the program with
+    packs    how parameters with a layout are packed, as for a kernel
+    fuse     whether calls may be fused; if not, they stay apart, also in the programs that call this one
     """
     if function is not None:
         return _made(function, example, packs, fuse, sys._getframe(1).f_locals)
@@ -128,7 +127,7 @@ def _empty(kind: object) -> Handle | np.ndarray[Any, Any]:
 def compute(
     shape: Any, function: Callable[..., Any], *, name: str | None = None, out: Any = None
 ) -> Any:
-    """In a program, a tensor whose elements are what a function of their indices gives.
+    """In a program, a tensor whose elements are given by a function of their indices.
 
         y = tc.compute((m, n), lambda i, j: tc.gelu(x[i, j] + bias[j]))
 
@@ -212,7 +211,7 @@ def trace(
     *,
     assumptions: Assumptions | None = None,
 ) -> ProgramDefinition:
-    """The program of a function that is called with a handle for each input, and returns handles.
+    """Trace a function, called with one handle per input, into a program; it returns the outputs.
 
     What it returns are the outputs: a handle, called `out`, or a dictionary of them by name. What isn't a temporary of
     its own, but an input, a constant, a part of something or returned twice, is copied.

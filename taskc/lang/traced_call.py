@@ -15,6 +15,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from taskc.arrays.host import host_array, is_array
+from taskc.arrays.packed import Packed, pack
 from taskc.errors import CompileError, Location
 from taskc.ir import nodes as ir
 from taskc.ir.build import floor_divide, index, subtract
@@ -35,7 +37,6 @@ from taskc.ir.signature import (
     outputs_of,
 )
 from taskc.ir.types import TensorType, i64
-from taskc.lang.host_arrays import host_array, is_array
 from taskc.lang.inlining import Inlining
 from taskc.lang.sizes import FloatOfSizes, OfSizes
 from taskc.lang.slices import copy_of, into_part
@@ -49,7 +50,6 @@ from taskc.lang.tracing import (
     Trace,
 )
 from taskc.lang.values import describe
-from taskc.packed import Packed, pack
 
 Callee: TypeAlias = "Called | Program"
 Pack: TypeAlias = Callable[[Any, str], Any]

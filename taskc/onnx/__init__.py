@@ -3,7 +3,7 @@
 `tc.onnx` has what users' programs need: `operator` registers an operator, `register_pass` a rewrite of graphs, and
 `extract` cuts a part out of a model. `partition` runs a model of which taskc doesn't take all.
 
-`graph.py` has the graph, `reader.py` makes it from a model, `extraction.py` cuts a part out, `passes/` rewrites it.
+`reader.py` makes a graph of a model, `extraction.py` cuts a part out, `passes/` rewrites it.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from .graph import Graph, Node, Value
-from .passes.pipeline import register_pass
+from taskc.onnx.passes.pipeline import register_pass
+from taskc.operators.graph import Graph, Node, Value
 
 __all__ = [
     "Call",
@@ -37,16 +37,19 @@ if TYPE_CHECKING:
 
     _Builder = TypeVar("_Builder", bound=Callable[..., Any])
 
-    def operator(name: str, since: int = 1, domain: str = "") -> Callable[[_Builder], _Builder]:
+    def operator(
+        name: str, since: int = 1, domain: str = "", *, ranks: Any = ()
+    ) -> Callable[[_Builder], _Builder]:
         """Registers what builds an operator, from this version of its operator set on."""
 
 
 # What stands on the package onnx, or on all of taskc.
-_LATER = {"Call": "operators", "operator": "operators", "partition": "partitions"}
-_LATER |= dict.fromkeys(("extract", "extract_model"), "extraction")
+_LATER = dict.fromkeys(("Call", "operator"), "taskc.operators.call")
+_LATER |= dict.fromkeys(("extract", "extract_model"), "taskc.onnx.extraction")
+_LATER["partition"] = "taskc.onnx.partitions"
 
 
 def __getattr__(name: str) -> Any:
     if name not in _LATER:
         raise AttributeError(f"module 'taskc.onnx' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_LATER[name]}"), name)
+    return getattr(importlib.import_module(_LATER[name]), name)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from .external import Folder
-from .protobuf import AttributeProto, GraphProto, text
-from .tensors import array_of
-from .written import Attribute, Part, Reference, WrittenGraph
+from taskc.onnx.external import Folder
+from taskc.onnx.protobuf import AttributeProto, GraphProto, text
+from taskc.onnx.tensors import array_of
+from taskc.onnx.written import Attribute, Part, Reference, WrittenGraph
 
 FIELDS: dict[int, str] = {
     AttributeProto.FLOAT: "f",

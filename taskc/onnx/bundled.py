@@ -17,17 +17,17 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from taskc import CompileError, ProgramDefinition
-from taskc.arguments import ArgumentError
-from taskc.bundle import Bundle, BundledProgram, Writer, write
+from taskc import CompileError, InternalError, ProgramDefinition
+from taskc.arrays.arguments import ArgumentError
+from taskc.backend.limits import NO_LIMITS, Limits, limited
 from taskc.ir.record import Json
 from taskc.ir.reentry import Turn
 from taskc.ir.signature import named_type
 from taskc.ir.types import DTYPES, from_numpy
-from taskc.limits import NO_LIMITS, Limits, limited
-from taskc.onnx.graph import Array, Graph, Value
 from taskc.onnx.model import Model
-from taskc.onnx.outputs import CountedOutput, Output, outputs_for
+from taskc.operators.graph import Array, Graph, Value
+from taskc.operators.results import CountedOutput, Output
+from taskc.runtime.bundle import Bundle, BundledProgram, Writer, write
 
 if TYPE_CHECKING:
     from taskc.onnx.importer import Imported
@@ -41,7 +41,7 @@ _MOST_SHOWN = 8  # sets of shapes in a message
 def save_bundle(
     compiled: Model | ProgramDefinition, path: str | os.PathLike[str], *feeds: Mapping[str, Any]
 ) -> None:
-    """Writes a model or a program, compiled for the processor at hand, into one file, which `load_bundle` reads.
+    """Compile a model or a program for this processor into one file, which `load_bundle` reads.
 
     feeds  arrays by the names of a model's inputs: it is saved for calls with such shapes. None are needed where the
            model says all of them
@@ -63,7 +63,7 @@ def load_bundle(
     threads: int | None = None,
     memory: int | None = None,
 ) -> Model | BundledProgram:
-    """The model or the program of a bundle, which is called as what was saved was.
+    """Load the model or the program of a bundle; it is called like the saved one.
 
     A bundle holds machine code: it is as trustworthy as where it comes from.
 
@@ -103,7 +103,7 @@ def _model_json(writer: Writer, model: Model, feeds: Sequence[Mapping[str, Any]]
 
 
 def _traced(model: Model, feeds: Mapping[str, Any]) -> Imported:
-    from taskc.onnx.operators import CountError, DataError  # with all operators: those of the graph
+    from taskc.operators.call import CountError, DataError  # with all operators: those of the graph
 
     try:
         return model.program(feeds)
@@ -213,15 +213,15 @@ class Bundled:
         raise self._bundle.file.error("what a bundle's programs were traced as isn't in it", None)
 
     def run(self, arrays: Mapping[str, Array]) -> list[Array]:
-        return outputs_for(self._found(arrays), arrays)
+        raise InternalError("a bundle's program runs whole")
 
     def prepare(self, arrays: Mapping[str, Array]) -> None:
-        self._found(arrays)
+        self.whole(arrays)
 
     def kept(self) -> tuple[Entry, ...]:
         return tuple([entry for entry in self._entries if isinstance(entry, Entry)])
 
-    def _found(self, arrays: Mapping[str, Array]) -> Entry:
+    def whole(self, arrays: Mapping[str, Array]) -> Entry:
         found = self.entry(arrays)
         if found is None:
             raise ArgumentError(self._unknown(arrays))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from .graph import Array, Node
-from .written import Attribute
+from taskc.onnx.written import Attribute
+from taskc.operators.graph import Array, Node
 
 _TYPES = {
     "value_float": np.float32,

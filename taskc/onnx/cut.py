@@ -6,8 +6,7 @@ import difflib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from taskc.errors import CompileError, Location
-
-from .protobuf import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, text
+from taskc.onnx.protobuf import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, text
 
 
 def cut(

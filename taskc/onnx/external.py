@@ -6,7 +6,7 @@ import os
 import stat
 from pathlib import Path
 
-from .written import Part
+from taskc.onnx.written import Part
 
 
 class Folder:

@@ -11,11 +11,11 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from .graph import Graph
-from .importer import is_known
+from taskc.onnx.importer import is_known
+from taskc.operators.graph import Graph
 
 if TYPE_CHECKING:  # the package onnx is imported where a model is read
-    from .protobuf import ModelProto
+    from taskc.onnx.protobuf import ModelProto
 
 
 def extract(
@@ -24,8 +24,8 @@ def extract(
     outputs: Sequence[str] | None = None,
 ) -> Graph:
     """The graph between the named tensors."""
-    from .cut import cut
-    from .reader import load, read_proto
+    from taskc.onnx.cut import cut
+    from taskc.onnx.reader import load, read_proto
 
     proto, where, folder = load(model)
     return read_proto(cut(proto, where, inputs, outputs), where, folder, is_known)
@@ -37,9 +37,9 @@ def extract_model(
     outputs: Sequence[str] | None = None,
 ) -> ModelProto:
     """The same as a model, to be saved: what the whole one has in other files is inside of it."""
-    from .cut import cut, tensors_of
-    from .reader import load
-    from .tensors import take_in
+    from taskc.onnx.cut import cut, tensors_of
+    from taskc.onnx.reader import load
+    from taskc.onnx.tensors import take_in
 
     proto, where, folder = load(model)
     part = cut(proto, where, inputs, outputs)

@@ -6,51 +6,32 @@ depends on nothing but constants is computed once, by a program of its own.
 
 from __future__ import annotations
 
-import importlib
 import keyword
-import pkgutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from math import prod
-
-import numpy as np
+from dataclasses import dataclass
 
 import taskc as tc
-from taskc import CompileError, ProgramDefinition, TensorType
+from taskc import ProgramDefinition, TensorType
 from taskc.errors import NOWHERE
 from taskc.ir.text_rules import identifier
 from taskc.lang.assumptions import Assumptions
 from taskc.lang.source import called_from
 from taskc.lang.tracing import TensorHandle
-from taskc.onnx import operators
-from taskc.onnx.graph import Array, Graph, Node
-from taskc.onnx.operators import (
-    Builder,
+from taskc.operators.build import built, returned
+from taskc.operators.call import (
     Call,
     Counted,
     CountError,
-    DataError,
     Held,
     Loose,
-    NeedsKernelError,
-    SizeError,
     Tensor,
     UnrolledError,
     builder_of,
-    dtype_of,
-    handle_of,
-    is_few,
-    now,
     rows_of,
 )
-from taskc.onnx.outputs import CountedOutput, Output, arrays_of
-from taskc.onnx.ranks import settled
-
-for _module in pkgutil.iter_modules(operators.__path__, f"{operators.__name__}."):
-    importlib.import_module(_module.name)
-
-_MOST_FOLDED = 1 << 22  # elements that are computed ahead where that makes more of them
+from taskc.operators.graph import Array, Graph, Node
+from taskc.operators.results import Output
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +78,7 @@ def import_graph(
         _build(graph, scope)
         own = names[len(inputs) :]
         for output, name, count in zip(graph.outputs, own, own[len(counts) :], strict=False):
-            outputs.append(_returned(scope.find(output), name, count, made))
+            outputs.append(returned(scope.find(output), name, count, made))
         return made
 
     kinds = dict(zip(names, inputs.values(), strict=False))
@@ -107,18 +88,6 @@ def import_graph(
             with suppress(UnrolledError):
                 program = tc.trace(name, kinds, body, assumptions=assumptions)
                 return Imported(program, tuple(inputs), tuple(outputs))
-
-
-def _returned(held: Held, name: str, count: str, made: dict[str, TensorHandle]) -> Output:
-    """An output of a graph; what the program has to return for it is added to the handles by their names."""
-    if isinstance(held, Counted):
-        made |= {name: held.handle, count: held.count}
-        return CountedOutput(name, held.axis)
-    tensor = rows_of(held)
-    if not isinstance(tensor, TensorHandle) and tensor.dtype != object:
-        return tensor
-    made[name] = handle_of(tensor)
-    return name
 
 
 def inputs_behind(graph: Graph, name: str) -> set[str]:
@@ -186,10 +155,6 @@ def _build(graph: Graph, scope: _Scope) -> None:
 
 
 def _built(node: Node, scope: _Scope) -> tuple[Held | None, ...]:
-    builder = builder_of(node.operator, node.version, node.domain)
-    if builder is None:
-        raise node.error("taskc doesn't have this operator")
-
     def inline(graph: Graph, given: Sequence[Tensor], turns: int = 1) -> tuple[Tensor, ...]:
         names = [value.name for value in graph.inputs]
         values: dict[str, Held] = dict(zip(names, given, strict=True))
@@ -207,21 +172,8 @@ def _built(node: Node, scope: _Scope) -> tuple[Held | None, ...]:
     for name in {name for inner in node.graphs for name in inner.captured}:
         if not isinstance(scope.find(name), Loose):
             rows_of(scope.find(name))
-    inputs, loose = settled(
-        node, builder, [scope.find(name) if name else None for name in node.inputs]
-    )
-    call = Call(node, inputs, inline, False, scope.late, scope.turns, scope.unrolled)
-    if loose is not None:
-        made = _made(builder, call)
-        return tuple([None if held is None else loose.like(rows_of(held)) for held in made])
-    if inputs and all(map(is_few, inputs)):
-        try:
-            return _made(builder, replace(call, by_python=True))
-        except NeedsKernelError:
-            pass
-    if _is_constant(node, inputs):
-        return _folded(builder, call)
-    return _made(builder, call)
+    inputs = tuple([scope.find(name) if name else None for name in node.inputs])
+    return built(Call(node, inputs, inline, False, scope.late, scope.turns, scope.unrolled))
 
 
 def _check_counts(node: Node, names: Iterable[str], scope: _Scope) -> None:
@@ -234,74 +186,3 @@ def _check_counts(node: Node, names: Iterable[str], scope: _Scope) -> None:
             )
             error.names = (name,)
             raise error
-
-
-# What Python raises where an operator is given too few axes, or other types than it takes.
-_UNFIT = (ArithmeticError, AttributeError, IndexError, KeyError, TypeError, ValueError)
-
-
-def _shapes(call: Call) -> str:
-    kinds = [
-        "none" if x is None else f"{dtype_of(x)}[{', '.join(map(str, x.shape))}]"
-        for x in call.inputs
-    ]
-    return " and ".join(kinds) or "of which it has none"
-
-
-def _made(builder: Builder, call: Call) -> tuple[Held | None, ...]:
-    node = call.node
-    try:
-        with called_from(node.place):
-            made = builder(call)
-    except (CountError, DataError):
-        raise
-    except CompileError as error:
-        if isinstance(error, SizeError):
-            raise
-        own = error.message.startswith(node.title)
-        raise _of_sizes(call, error if own else node.error(error.message, error.hint)) from error
-    except _UNFIT as error:
-        unfit = node.error(f"it doesn't fit its inputs, {_shapes(call)}: {error}")
-        raise _of_sizes(call, unfit) from error
-    return made if isinstance(made, tuple) else (made,)
-
-
-def _of_sizes(call: Call, error: CompileError) -> CompileError:
-    """The error, which may be none where extents are numbers."""
-    if not call.dimensions:
-        return error
-    made = SizeError(error.message, error.location, error.hint, error.notes)
-    made.dimensions = call.dimensions
-    return made
-
-
-def _is_constant(node: Node, inputs: Sequence[Held | None]) -> bool:
-    """Whether all that it computes with is known, and holds for all calls."""
-    if any(node.graphs):
-        return False
-    return all(
-        tensor is None or (isinstance(tensor, np.ndarray) and tensor.dtype != object)
-        for tensor in inputs
-    )
-
-
-def _folded(builder: Builder, call: Call) -> tuple[Held | None, ...]:
-    """What a node makes of constants: a program computes it, now."""
-    outputs: list[Output | None] = []
-    made: dict[str, TensorHandle] = {}
-
-    def body() -> dict[str, TensorHandle]:
-        for number, held in enumerate(_made(builder, call)):
-            names = f"out{number}", f"count{number}"
-            outputs.append(None if held is None else _returned(held, *names, made))
-        return made
-
-    program = now(lambda: tc.trace(call.name, {}, body))
-    size = sum(prod(tensor.shape) for tensor in made.values())
-    given = sum(prod(tensor.shape) for tensor in call.inputs if tensor is not None)
-    if size > given + _MOST_FOLDED:
-        return _made(builder, call)
-    arrays = now(program) if program.ir.parameters else ()
-    several = arrays if isinstance(arrays, tuple) else (arrays,)
-    computed = iter(arrays_of([output for output in outputs if output is not None], several))
-    return tuple([None if output is None else next(computed) for output in outputs])

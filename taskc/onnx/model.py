@@ -6,24 +6,29 @@ from collections.abc import Collection, Mapping, Sequence
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, Protocol
 
-from taskc.arguments import ArgumentError
+from taskc.arrays.arguments import ArgumentError
+from taskc.backend.limits import NO_LIMITS, Limits, limited
 from taskc.ir.reentry import door
 from taskc.ir.types import from_numpy
 from taskc.lang.values import did_you_mean
-from taskc.limits import NO_LIMITS, Limits, limited
-from taskc.onnx.graph import Array, Graph, Value
-from taskc.onnx.outputs import Runnable
+from taskc.onnx.outputs import Runnable, entry_of, outputs_for
 from taskc.onnx.places import PROCESSOR, Place
+from taskc.operators.graph import Array, Graph, Value
+from taskc.runtime.served import Entry, Served
 
 if TYPE_CHECKING:  # with all operators: what was compiled needs none
     from taskc.onnx.importer import Imported
+
+
+MOST_DECISIVE = 256  # elements of an input that decide what is compiled
 
 
 class Programs(Protocol):
     """Where a model's programs come from.
 
     graph   what the model is
-    run     all outputs for these inputs
+    whole   the one program that runs all of the graph for arrays like these; None where it runs in parts
+    run     all outputs for these inputs, by parts
     prepare  what a first run of arrays like these does before it runs
     traced  what the graph was traced as for arrays like these
     shapes  of the inputs by their names: the sets that there are programs for; none where any may be traced
@@ -34,6 +39,7 @@ class Programs(Protocol):
     def graph(self) -> Graph: ...
     @property
     def shapes(self) -> Sequence[Mapping[str, tuple[int, ...]]]: ...
+    def whole(self, arrays: Mapping[str, Array]) -> Runnable | None: ...
     def run(self, arrays: Mapping[str, Array]) -> list[Array]: ...
     def prepare(self, arrays: Mapping[str, Array]) -> None: ...
     def traced(self, arrays: Mapping[str, Array]) -> Imported: ...
@@ -64,12 +70,18 @@ class Model:
         self._foreign = foreign
         self._limits = limits
         self._place = place
+        self._served = Served()
 
     def __repr__(self) -> str:
         return f"<model {self.name!r}: {', '.join(map(str, self.inputs))}>"
 
     def __call__(self, *args: Any, **feeds: Any) -> Any:
         """The output, or a tuple of all; inputs by position, by name, or as a dictionary by name."""
+        if not feeds and len(args) == len(self.inputs):
+            entry = self._served.entry(args)
+            if entry is not None:
+                made = entry.run(args)
+                return made[0] if len(made) == 1 else tuple(made)
         if len(args) == 1 and isinstance(args[0], Mapping):
             feeds, args = {**args[0], **feeds}, ()
         if len(args) > len(self.inputs):
@@ -83,6 +95,11 @@ class Model:
 
     def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, Any]) -> list[Any]:
         """The outputs of these names, or all, for arrays by the names of inputs."""
+        if output_names is None and feeds.keys() == self._names.keys():
+            given = [feeds[name] for name in self._names]
+            entry = self._served.entry(given)
+            if entry is not None:
+                return entry.run(given)
         all_names = [value.name for value in self.outputs]
         wanted = all_names if output_names is None else output_names
         for name in wanted:
@@ -93,8 +110,24 @@ class Model:
         return [made[all_names.index(name)] for name in wanted]
 
     def _made(self, arrays: Mapping[str, Any]) -> list[Any]:
-        with door(), limited(self._limits):
-            return self._place.returned(self._programs.run(arrays), arrays.values())
+        with limited(self._limits):  # the calls of its programs have doors of their own
+            found = self._programs.whole(arrays)
+            if found is None:
+                made = self._programs.run(arrays)
+            else:
+                made = outputs_for(found, arrays, self._place)
+                if self._place is PROCESSOR:
+                    self._serve(arrays, found)
+            return self._place.returned(made, arrays.values())
+
+    def _serve(self, arrays: Mapping[str, Any], found: Runnable) -> None:
+        """Have calls with arrays like these run the program at once."""
+        names = [*arrays]
+        decisive = [name for name in names if name not in found.inputs]
+        if any(arrays[name].size > MOST_DECISIVE for name in decisive):
+            return  # which of them decide isn't known here
+        values = tuple([(names.index(name), arrays[name].tobytes()) for name in decisive])
+        self._served.keep([*arrays.values()], Entry(entry_of(found, names), values))
 
     @property
     def graph(self) -> Graph:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 
-from .written import WrittenNode
+from taskc.onnx.written import WrittenNode
 
 
 def in_order(nodes: tuple[WrittenNode, ...]) -> list[WrittenNode]:

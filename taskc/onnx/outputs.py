@@ -2,26 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 
-from taskc.onnx.graph import Array
-from taskc.onnx.places import PROCESSOR, Place, on_host
-
-
-@dataclass(frozen=True, slots=True)
-class CountedOutput:
-    """An output of a program whose next one says how many elements along an axis are the graph's."""
-
-    name: str
-    axis: int
-
-
-# The name of a program's output, or the array that it always is.
-Output: TypeAlias = str | CountedOutput | Array
+from taskc.onnx.places import PROCESSOR, Place
+from taskc.operators.results import Output, arrays_of
 
 
 class Runnable(Protocol):
@@ -35,24 +22,32 @@ class Runnable(Protocol):
     def outputs(self) -> tuple[Output, ...]: ...
 
 
+def entry_of(found: Runnable, names: Sequence[str]) -> Callable[[Sequence[Any]], list[Any]]:
+    """A function that returns the graph's outputs on the processor, for arrays by position."""
+    program, outputs = found.program, found.outputs
+    order = [names.index(name) for name in found.inputs]
+    if all(isinstance(output, np.ndarray) for output in outputs):
+        return lambda arrays: arrays_of(outputs, ())
+    if not all(isinstance(output, str) for output in outputs):
+        return lambda arrays: arrays_of(
+            outputs, _several(program(*[arrays[place] for place in order]))
+        )
+    is_one = len(outputs) == 1
+
+    def run(arrays: Sequence[Any]) -> list[Any]:
+        made = program(*[arrays[place] for place in order])
+        return [made] if is_one else [*made]
+
+    return run
+
+
+def _several(returned: Any) -> tuple[Any, ...]:
+    return returned if isinstance(returned, tuple) else (returned,)
+
+
 def outputs_for(found: Runnable, arrays: Mapping[str, Any], place: Place = PROCESSOR) -> list[Any]:
     """The graph's outputs for arrays by the names of its inputs."""
     is_known = all(isinstance(output, np.ndarray) for output in found.outputs)
     given = [arrays[name] for name in found.inputs]
     returned: Any = () if is_known else place.call(found.program, given)
-    return arrays_of(found.outputs, returned if isinstance(returned, tuple) else (returned,))
-
-
-def arrays_of(outputs: Sequence[Output], returned: Sequence[Any]) -> list[Any]:
-    """A graph's outputs, of those of its program; one that is known is a copy, which its owner may change."""
-    parts, made = iter(returned), []
-    for output in outputs:
-        match output:
-            case str():
-                made.append(next(parts))
-            case CountedOutput():
-                most, (count,) = on_host(next(parts)), on_host(next(parts))
-                made.append(most[(slice(None),) * output.axis + (slice(count),)].copy())
-            case _:
-                made.append(output.copy())
-    return made
+    return arrays_of(found.outputs, _several(returned))

@@ -16,13 +16,11 @@ from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
-from taskc.arguments import ArgumentError
+from taskc.backend.limits import LimitError
 from taskc.errors import CompileError, Location
 from taskc.ir.types import from_numpy
-from taskc.limits import LimitError
 from taskc.onnx.cut import cut, graphs_of, model_of, reads_of, said_of, tensors_of
 from taskc.onnx.external import Folder
-from taskc.onnx.graph import Graph, Value
 from taskc.onnx.importer import Imported, is_known
 from taskc.onnx.model import Model
 from taskc.onnx.onnx_runtime import RuntimeSession
@@ -38,7 +36,8 @@ from taskc.onnx.protobuf import (
 from taskc.onnx.reader import load, read_proto, value_of
 from taskc.onnx.session import compile
 from taskc.onnx.tensors import COMPUTED, dtype_of, take_in
-from taskc.settings import thread_limit
+from taskc.operators.graph import Graph, Value
+from taskc.runtime.settings import thread_limit
 
 _logger = logging.getLogger("taskc")
 
@@ -279,7 +278,7 @@ class _Step:
                 return self.ours.run(None, feeds)
             except LimitError:
                 raise
-            except (ArgumentError, CompileError) as error:
+            except CompileError as error:
                 if importlib.util.find_spec("onnxruntime") is None:
                     raise
                 _logger.warning("a part of the model is left to ONNX Runtime: %s", error)
@@ -319,6 +318,9 @@ class _Steps:
     def __init__(self, steps: Sequence[_Step], outputs: Sequence[str]) -> None:
         self._steps = steps
         self._outputs = outputs
+
+    def whole(self, arrays: Mapping[str, Any]) -> None:
+        return None
 
     def run(self, arrays: Mapping[str, Any]) -> list[Any]:
         known = {**arrays}

@@ -10,11 +10,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from taskc import driver
-from taskc.arguments import ArgumentError
-from taskc.dlpack import as_array, is_on_cuda
+from taskc.arrays.arguments import ArgumentError
+from taskc.arrays.device import AnyArray
+from taskc.arrays.dlpack import as_array, is_on_cuda
 from taskc.errors import CompileError
-from taskc.places import AnyArray
+from taskc.operators.results import on_host
+from taskc.runtime import driver
 
 
 class Place(Protocol):
@@ -97,8 +98,3 @@ def place_of(target: str) -> Place:
     if target == "cuda":
         return CudaDevice()
     raise CompileError(f"models don't run on {target!r}", hint="there is 'cpu', and 'cuda'")
-
-
-def on_host(array: Any) -> np.ndarray[Any, Any]:
-    """The array in the CPU's memory."""
-    return array if isinstance(array, np.ndarray) else array.numpy()

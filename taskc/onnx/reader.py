@@ -12,11 +12,9 @@ from pathlib import Path
 from google.protobuf.message import DecodeError
 
 from taskc.errors import NOWHERE, CompileError, Location
-
-from .attributes import attribute_of
-from .external import Folder
-from .graph import Array, Graph, Node, Value
-from .protobuf import (
+from taskc.onnx.attributes import attribute_of
+from taskc.onnx.external import Folder
+from taskc.onnx.protobuf import (
     IR_VERSION,
     FunctionProto,
     GraphProto,
@@ -26,10 +24,11 @@ from .protobuf import (
     ValueInfoProto,
     text,
 )
-from .resolve import IsKnown, in_onnx, resolve
-from .schemas import NEWEST, OLDEST, body_of
-from .tensors import array_of, check_extents, dtype_of, element_type
-from .written import Attribute, Function, Key, Part, WrittenGraph, WrittenNode
+from taskc.onnx.resolve import IsKnown, in_onnx, resolve
+from taskc.onnx.schemas import NEWEST, OLDEST, body_of
+from taskc.onnx.tensors import array_of, check_extents, dtype_of, element_type
+from taskc.onnx.written import Attribute, Function, Key, Part, WrittenGraph, WrittenNode
+from taskc.operators.graph import Array, Graph, Node, Value
 
 _DEEPEST = 40
 

@@ -26,20 +26,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import taskc
-from taskc import CompileError, user_passes
+from taskc import CompileError
 from taskc.backend.cache import Cache, key_of, sources_version
-from taskc.bundle import Bundle, Writer
-from taskc.bundle_file import BundleError, BundleFile
+from taskc.backend.limits import Limits
 from taskc.ir.record import Json
 from taskc.ir.reentry import Turn
-from taskc.limits import Limits
-from taskc.machine import machine
 from taskc.onnx.bundled import Bundled, Types, ends_of, entries_json, head_json, types_of
-from taskc.onnx.graph import Array, Graph
 from taskc.onnx.model import Model
-from taskc.onnx.outputs import Runnable, outputs_for
+from taskc.onnx.outputs import Runnable
 from taskc.onnx.passes import pipeline
-from taskc.settings import VERSION, cache_folder, target_name
+from taskc.operators.graph import Array, Graph
+from taskc.runtime import user_passes
+from taskc.runtime.bundle import Bundle, Writer
+from taskc.runtime.bundle_file import BundleError, BundleFile
+from taskc.runtime.machine import machine
+from taskc.runtime.settings import VERSION, cache_folder, target_name
 from taskc.tune.database import database
 
 if TYPE_CHECKING:
@@ -124,7 +125,7 @@ def _hashed(path: Path) -> str:
 
 def _is_plain() -> bool:
     """Whether nothing but what `_surroundings` tells has a say in what is compiled."""
-    operators = sys.modules.get("taskc.onnx.operators")  # users register theirs there
+    operators = sys.modules.get("taskc.operators.call")  # users register theirs there
     return (
         not user_passes.registered()
         and not pipeline.registered()
@@ -182,11 +183,10 @@ class _Remembered:
         return self._source().traced(arrays)
 
     def run(self, arrays: Mapping[str, Array]) -> list[Array]:
-        found = self._whole(arrays)
-        return self._source().run(arrays) if found is None else outputs_for(found, arrays)
+        return self._source().run(arrays)
 
     def prepare(self, arrays: Mapping[str, Array]) -> None:
-        if self._whole(arrays) is not None:
+        if self.whole(arrays) is not None:
             return
         self._source().prepare(arrays)
 
@@ -195,7 +195,7 @@ class _Remembered:
         found = [one for bundled in opened if bundled is not None for one in bundled.kept()]
         return (*found, *[one for traced in self._made[:1] for one in traced.kept()])
 
-    def _whole(self, arrays: Mapping[str, Array]) -> Runnable | None:
+    def whole(self, arrays: Mapping[str, Array]) -> Runnable | None:
         """What runs for arrays like these; None where the graph runs in parts, which aren't kept."""
         # They run on all programs that are called, those in the cache too.
         if user_passes.registered():

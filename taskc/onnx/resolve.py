@@ -13,12 +13,11 @@ from typing import TypeAlias
 
 from taskc.errors import CompileError, Location
 from taskc.ir.types import DTYPES
-
-from . import schemas
-from .constants import constant_of
-from .graph import Array, Graph, Node, Value
-from .order import in_order
-from .written import Attribute, Function, Key, Reference, WrittenGraph, WrittenNode
+from taskc.onnx import schemas
+from taskc.onnx.constants import constant_of
+from taskc.onnx.order import in_order
+from taskc.onnx.written import Attribute, Function, Key, Reference, WrittenGraph, WrittenNode
+from taskc.operators.graph import Array, Graph, Node, Value
 
 IsKnown: TypeAlias = Callable[[str, str, int], bool]
 BodyOf: TypeAlias = "Callable[[Node, dict[str, Attribute], list[Value]], Function | None]"

@@ -7,13 +7,12 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from taskc.errors import NOWHERE, InternalError
-
-from .attributes import FIELDS, attribute_of, type_name
-from .external import Folder
-from .graph import Node, Value
-from .protobuf import AttributeProto, FunctionProto, GraphProto, defs
-from .writer import PLAIN, node_proto, type_proto
-from .written import Attribute, Part, WrittenGraph
+from taskc.onnx.attributes import FIELDS, attribute_of, type_name
+from taskc.onnx.external import Folder
+from taskc.onnx.protobuf import AttributeProto, FunctionProto, GraphProto, defs
+from taskc.onnx.writer import PLAIN, node_proto, type_proto
+from taskc.onnx.written import Attribute, Part, WrittenGraph
+from taskc.operators.graph import Node, Value
 
 OLDEST = 7
 NEWEST = defs.onnx_opset_version()

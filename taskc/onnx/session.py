@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from taskc import CompileError, DType, bf16
-from taskc.limits import NO_LIMITS, Limits
-from taskc.onnx.graph import Graph
+from taskc.backend.limits import NO_LIMITS, Limits
 from taskc.onnx.model import Model
 from taskc.onnx.places import PROCESSOR, place_of
 from taskc.onnx.remembered import remembered
+from taskc.operators.graph import Graph
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -31,7 +31,7 @@ def compile(
     threads: int | None = None,
     memory: int | None = None,
 ) -> Model:
-    """What runs a model: a file, its bytes, a ModelProto, or a graph that has been read.
+    """Compile an ONNX model: a file, its bytes, a ModelProto, or a graph from `tc.onnx`.
 
     target  "cpu", or "cuda": the first CUDA device. There NumPy's arrays are copied, and outputs back; for arrays that
             lie on it, of any library, outputs stay there

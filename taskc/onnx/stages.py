@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from taskc.onnx.graph import Graph, Node, Value
+from taskc.operators.graph import Graph, Node, Value
 
 
 def cut_at(graph: Graph, name: str) -> tuple[Graph, ...]:

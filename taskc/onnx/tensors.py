@@ -13,11 +13,10 @@ import numpy as np
 
 from taskc.errors import Location
 from taskc.ir.types import DTYPES, DType
-
-from .external import Folder
-from .graph import Array
-from .protobuf import TensorProto, text
-from .written import Part
+from taskc.onnx.external import Folder
+from taskc.onnx.protobuf import TensorProto, text
+from taskc.onnx.written import Part
+from taskc.operators.graph import Array
 
 COMPUTED: dict[int, str] = {
     TensorProto.FLOAT: "f32",

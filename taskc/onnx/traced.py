@@ -5,20 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from taskc.driver import whole_program
 from taskc.ir.types import DType, from_numpy
-from taskc.machine import built_for
-from taskc.onnx.graph import Array, Graph
 from taskc.onnx.importer import Imported, inputs_behind
-from taskc.onnx.operators import CountError, DataError
+from taskc.onnx.model import MOST_DECISIVE
 from taskc.onnx.outputs import outputs_for
 from taskc.onnx.passes.pipeline import rewritten
-from taskc.onnx.places import PROCESSOR, Place, on_host
+from taskc.onnx.places import PROCESSOR, Place
 from taskc.onnx.stages import cut_at
 from taskc.onnx.versions import Shapes, Versions, keep
+from taskc.operators.call import CountError, DataError
+from taskc.operators.graph import Array, Graph
+from taskc.operators.results import on_host
+from taskc.runtime.driver import whole_program
+from taskc.runtime.machine import built_for
 
 _MOST_KEPT = 32  # sets of types, and of decisive values
-_MOST_DECISIVE = 256  # elements of an input that decide what is compiled
 
 
 @dataclass(slots=True)
@@ -53,7 +54,7 @@ class _Programs:
                     self.late |= {name}
                     self.made.clear()
                 return
-            few = [one for one in sorted(behind) if feeds[one].size <= _MOST_DECISIVE]
+            few = [one for one in sorted(behind) if feeds[one].size <= MOST_DECISIVE]
             if few:
                 found = [one for one in few if one not in self.decisive]
                 self.decisive = tuple(dict.fromkeys((*self.decisive, *found)))
@@ -69,7 +70,7 @@ class _Programs:
         self, graph: Graph, feeds: Mapping[str, Array]
     ) -> tuple[tuple[str, ...], Versions, Shapes]:
         """The decisive inputs, the programs for these values of them, and the shapes of the others."""
-        decisive = tuple([it for it in self.decisive if feeds[it].size <= _MOST_DECISIVE])
+        decisive = tuple([it for it in self.decisive if feeds[it].size <= MOST_DECISIVE])
         late = self.late
         rest = {name: array for name, array in feeds.items() if name not in decisive}
         known = {name: on_host(feeds[name]) for name in decisive}
@@ -120,14 +121,15 @@ class Traced:
         self._programs: dict[tuple[object, ...], _Programs] = {}
 
     def run(self, arrays: Mapping[str, Array]) -> list[Array]:
-        """All outputs, by a program or by those of two parts."""
-        found = self.whole(arrays)
-        if found is not None:
-            return outputs_for(found, arrays, self._place)
+        """All outputs, by the programs of two parts."""
         first, rest = self._parts
-        made = first.run(arrays)
+        made = first._outputs(arrays)
         known = {**arrays, **dict(zip(first.graph.outputs, made, strict=True))}
-        return rest.run({value.name: known[value.name] for value in rest.graph.inputs})
+        return rest._outputs({value.name: known[value.name] for value in rest.graph.inputs})
+
+    def _outputs(self, arrays: Mapping[str, Array]) -> list[Array]:
+        found = self.whole(arrays)
+        return self.run(arrays) if found is None else outputs_for(found, arrays, self._place)
 
     def prepare(self, arrays: Mapping[str, Array]) -> None:
         found = self.whole(arrays)

@@ -32,15 +32,14 @@ from dataclasses import dataclass, field
 from typing import TypeAlias, TypeVar
 
 from taskc import CompileError, DType, TensorType, dim
-from taskc.driver import whole_program
-from taskc.errors import InternalError
 from taskc.ir.reentry import Turn
 from taskc.ir.text_rules import identifier
 from taskc.lang.assumptions import Assumptions
 from taskc.lang.sizes import Dimension
-from taskc.onnx.graph import Array, Graph
 from taskc.onnx.importer import Imported, import_graph
-from taskc.onnx.operators import SizeError
+from taskc.operators.call import SizeError
+from taskc.operators.graph import Array, Graph
+from taskc.runtime.driver import whole_program
 
 logger = logging.getLogger(__name__)
 
@@ -197,14 +196,13 @@ class Versions:
             assumptions = Assumptions(sizes)
             try:
                 made = self._compiled(form, shapes, assumptions)
-            except CompileError as error:
-                # What is wrong with the model is told by a program without dimensions.
-                named = error.dimensions if isinstance(error, SizeError) else ()
-                self._without({*named} & {*form.dimensions} or {*form.dimensions}, form)
+            except SizeError as error:
+                self._without({*error.dimensions} & {*form.dimensions} or {*form.dimensions}, form)
                 continue
-            except InternalError as error:
-                # One without dimensions may be right.
-                logger.warning("%s: each set of shapes has a program: %s", self.graph.name, error)
+            except CompileError as error:
+                # A program without dimensions may be right; if the model is wrong, that one says so.
+                text = "%s: each set of shapes gets a program of its own, which compiles at its first call: %s"
+                logger.warning(text, self.graph.name or "model", error)
                 self._without({*form.dimensions}, form)
                 continue
             return _Open(form, assumptions, made)

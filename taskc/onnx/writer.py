@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from .attributes import FIELDS
-from .graph import Node, Value
-from .protobuf import AttributeProto, NodeProto, TypeProto
-from .tensors import COMPUTED
-from .written import Attribute
+from taskc.onnx.attributes import FIELDS
+from taskc.onnx.protobuf import AttributeProto, NodeProto, TypeProto
+from taskc.onnx.tensors import COMPUTED
+from taskc.onnx.written import Attribute
+from taskc.operators.graph import Node, Value
 
 _NUMBERS = {name: number for number, name in COMPUTED.items()}
 

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from taskc.errors import CompileError, Location
-
-from .graph import Array, Node, Value
+from taskc.operators.graph import Array, Node, Value
 
 Key: TypeAlias = "tuple[str, str, str]"  # a function's domain, name and overload
 

@@ -10,8 +10,10 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
+from taskc.errors import blaming_taskc
 from taskc.ir import nodes as ir
 from taskc.ir.depth import deep
 from taskc.ir.printer import to_text
@@ -125,7 +127,7 @@ def lower_steps(kernel: ir.Kernel) -> Iterator[Step]:
     before = ""
     for number, row in passes_of(kernel):
         start = time.perf_counter()
-        with deep(kernel.loc):
+        with deep(kernel.loc), blaming_taskc(row.name, partial(to_text, kernel)):
             kernel = row.run(kernel)
         seconds = time.perf_counter() - start
         logger.debug("%s: %.2f ms", row.name, seconds * 1e3)

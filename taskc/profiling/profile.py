@@ -15,10 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from taskc.arguments import Bound
+from taskc.arrays.arguments import Bound
 from taskc.backend.cpu.program import LoadedProgram
 from taskc.backend.cpu.timed import timed
-from taskc.driver import scheduled, signature, whole_program
 from taskc.errors import CompileError, Location
 from taskc.ir.nodes import Kernel, Tensor, Variable
 from taskc.ir.plan import deciding
@@ -27,11 +26,12 @@ from taskc.kernels.machine_facts import PROCESSOR
 from taskc.kernels.roofline import products_per_second
 from taskc.lang.definition import Definition, KernelDefinition
 from taskc.lang.program import ProgramDefinition
-from taskc.machine import Machine, machine
-from taskc.passes.programs.lifetimes import blocks_of
-from taskc.passes.programs.traffic import Traffic, traffic
-from taskc.planning import Arranged, arrange, bytes_of
-from taskc.sized import Sized, SizedCall
+from taskc.programs.lifetimes import blocks_of
+from taskc.programs.planning import Arranged, arrange, bytes_of
+from taskc.programs.specialize import Sized, SizedCall
+from taskc.programs.traffic import Traffic, traffic
+from taskc.runtime.driver import scheduled, signature, whole_program
+from taskc.runtime.machine import Machine, machine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

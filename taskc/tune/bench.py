@@ -22,7 +22,7 @@ from taskc.ir.rounding import convert
 from taskc.ir.signature import inputs_of
 from taskc.ir.types import DType, f64
 from taskc.lang.definition import Definition, KernelDefinition
-from taskc.machine import machine
+from taskc.runtime.machine import machine
 from taskc.tune.disturbances import Disturbances
 from taskc.tune.operands import operands_of, write_operands
 from taskc.tune.parcel import Parcel

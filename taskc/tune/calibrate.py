@@ -16,12 +16,12 @@ from collections.abc import Callable
 
 import numpy as np
 
+from taskc.arrays.packed import aligned
 from taskc.ir.mapping import repeat, spatial
 from taskc.ir.types import f32
 from taskc.lang.definition import kernel
 from taskc.lang.names import out, tile, tiles
-from taskc.machine import machine
-from taskc.packed import aligned
+from taskc.runtime.machine import machine
 from taskc.tune.rotation import last_cache_bytes
 from taskc.tune.timing import seconds
 

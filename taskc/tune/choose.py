@@ -12,7 +12,7 @@ from contextvars import ContextVar
 from math import inf, log2
 from typing import Any
 
-from taskc.machine import Machine
+from taskc.runtime.machine import Machine
 from taskc.tune.database import database
 from taskc.tune.space import AnyPlan, Operator, Problem, Space
 from taskc.tune.texts import FUNCTION, TextError, parts

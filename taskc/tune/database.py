@@ -26,7 +26,7 @@ from weakref import WeakSet
 
 from taskc.backend.cache import private_folder_problem, problem_of
 from taskc.ir.reentry import door
-from taskc.settings import cache_folder
+from taskc.runtime.settings import cache_folder
 from taskc.tune.database_file import COLUMNS, DatabaseError, connect, content, new_file, told
 from taskc.tune.rows import (
     MEASURED,

@@ -19,7 +19,7 @@ from typing import Any
 from taskc.errors import CompileError, InternalError
 from taskc.ir.target import GPUS
 from taskc.lang.definition import Definition
-from taskc.machine import Machine, machine
+from taskc.runtime.machine import Machine, machine
 from taskc.tune.bench import outcome_of, prepare
 from taskc.tune.gpu_worker import workers_for
 from taskc.tune.parcel import Parcel, parcel_of

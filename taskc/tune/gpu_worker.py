@@ -20,13 +20,13 @@ import numpy as np
 
 from taskc import device
 from taskc.backend.cuda.compiled import Compiled
-from taskc.checking import examine, examine_program
-from taskc.driver import compile_ahead
 from taskc.errors import CheckError
 from taskc.ir.nodes import Tensor
 from taskc.ir.signature import is_output
 from taskc.lang.definition import Definition, KernelDefinition
 from taskc.lang.program import ProgramDefinition
+from taskc.runtime.checking import examine, examine_program
+from taskc.runtime.driver import compile_ahead
 from taskc.tune.disturbances import Disturbances
 from taskc.tune.operands import Operands, operands_of
 from taskc.tune.parcel import Parcel

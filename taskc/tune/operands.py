@@ -15,13 +15,13 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from taskc.driver import signature
+from taskc.arrays.packed import aligned, empty, pack
 from taskc.ir.extents import extent_value
 from taskc.ir.nodes import Tensor
 from taskc.ir.signature import inputs_of, is_output
 from taskc.ir.types import TensorType
 from taskc.lang.definition import Definition
-from taskc.packed import aligned, empty, pack
+from taskc.runtime.driver import signature
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 

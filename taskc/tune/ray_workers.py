@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from taskc.errors import CompileError
-from taskc.machine import machine
+from taskc.runtime.machine import machine
 from taskc.tune.process import Failed, Process
 from taskc.tune.versions import fingerprint
 from taskc.tune.workers import COMMAND, Workers

@@ -19,7 +19,7 @@ from taskc.ir.types import DType
 from taskc.lang.definition import Definition, KernelDefinition
 from taskc.lang.intrinsics import Intrinsic
 from taskc.lang.sizes import tracing
-from taskc.machine import Machine
+from taskc.runtime.machine import Machine
 from taskc.tune.choose import is_recording, state
 
 _MOST = 256

@@ -9,8 +9,9 @@ from typing import Any
 
 from taskc.ir.mapping import Mapping
 from taskc.markup import Markup, cell, joined, number, page, section, table, tag
+from taskc.pictures import figure
 from taskc.quantities import time_text
-from taskc.settings import VERSION
+from taskc.runtime.settings import VERSION
 from taskc.tune.report_plots import STYLE, Axis, Dot, bar, legend, plot
 from taskc.tune.space import Work
 from taskc.tune.texts import parts, said, short, text_of
@@ -225,7 +226,7 @@ def _times_by_choice(found: Tuned) -> dict[str, dict[str, list[float]]]:
 
 def _mappings(plan: Plan) -> Markup:
     drawn = [
-        mapping.figure(joined((f"{name}: ", tag("code", f"{mapping}"))), _MOST_CELLS)
+        figure(mapping, joined((f"{name}: ", tag("code", f"{mapping}"))), _MOST_CELLS)
         for name, mapping in mappings_of(plan)
     ]
     title = "The winner's mappings"

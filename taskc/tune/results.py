@@ -7,12 +7,12 @@ from pathlib import Path
 
 import numpy as np
 
+from taskc.arrays.packed import Packed
 from taskc.ir import nodes as ir
 from taskc.ir.rewrite import walk
 from taskc.ir.signature import is_output
 from taskc.ir.types import DType
 from taskc.lang.definition import Definition
-from taskc.packed import Packed
 from taskc.tune.operands import Array, Operands
 
 # How many of its last bits a value may be off by. What was rounded a few times is off by a few of them, a sum of k

@@ -14,7 +14,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from taskc.ir.types import DType, f32, f64
 from taskc.lang.definition import Definition
-from taskc.machine import Machine
+from taskc.runtime.machine import Machine
 from taskc.tune.texts import parts, plan_of, text_of
 
 

@@ -21,8 +21,8 @@ from taskc.ir import nodes as ir
 from taskc.ir.depth import deep
 from taskc.lang.definition import KernelDefinition
 from taskc.passes.pipeline import lower_steps
-from taskc.settings import cache_folder
-from taskc.targets import compiler_version
+from taskc.runtime.settings import cache_folder
+from taskc.runtime.targets import compiler_version
 from taskc.tune.parcel import Parcel
 
 

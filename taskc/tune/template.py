@@ -23,7 +23,7 @@ from typing import Any
 
 from taskc.errors import CompileError
 from taskc.lang.definition import Definition
-from taskc.machine import Machine, machine
+from taskc.runtime.machine import Machine, machine
 from taskc.tune.choose import choose
 from taskc.tune.space import Operator, Space
 
@@ -137,12 +137,12 @@ def tune(
     reference: Callable[..., Any] | None = None,
     **choices: Sequence[Any],
 ) -> Callable[[Callable[..., Definition]], Template]:
-    """A template: what it returns is tuned over these choices, each a keyword of the function with its values.
+    """Make a template whose keywords are tuned; each choice is a keyword of the function with its values.
 
-    where      a function of the choices that says which go together; of all of the keywords, or of some
-    cost       seconds, of a call's arguments and the choices: those of least cost are measured first
-    reference  a function of the kernel's inputs, NumPy arrays, that says what is right; if there is none, it is what
-               the defaults give
+    where      a function of all choices, or of some, that returns whether they go together
+    cost       a function of the call's arguments and the choices, in seconds: plans of least cost are measured first
+    reference  a function of the kernel's inputs, NumPy arrays, that returns the right outputs; by default the
+               defaults compute them
     """
     named = {name: tuple(values) for name, values in choices.items()}
     for name, values in named.items():

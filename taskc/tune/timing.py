@@ -16,7 +16,7 @@ from taskc.ir.mapping import repeat, spatial
 from taskc.ir.types import f32
 from taskc.lang.definition import kernel
 from taskc.lang.names import out, tile, tiles
-from taskc.machine import machine
+from taskc.runtime.machine import machine
 
 Call: TypeAlias = Callable[[], object]
 DRIFT = 0.05  # of the clock, beyond which a sample doesn't count

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from functools import cache
 
-from taskc.machine import Machine
-from taskc.settings import VERSION
-from taskc.targets import compiler_version
+from taskc.runtime.machine import Machine
+from taskc.runtime.settings import VERSION
+from taskc.runtime.targets import compiler_version
 
 
 def fingerprint(machine: Machine) -> str:

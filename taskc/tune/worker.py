@@ -27,7 +27,7 @@ from typing import Any, TypeAlias
 
 from taskc.errors import CheckError, CompileError, InternalError
 from taskc.lang.definition import Definition
-from taskc.machine import machine
+from taskc.runtime.machine import machine
 from taskc.tune.disturbances import Watch
 from taskc.tune.operands import Operands, operands_of
 from taskc.tune.parcel import Parcel

@@ -21,8 +21,8 @@ from queue import SimpleQueue
 from statistics import median
 from typing import Any, Protocol, TypeAlias
 
-from taskc.machine import machine
-from taskc.settings import cache_folder
+from taskc.runtime.machine import machine
+from taskc.runtime.settings import cache_folder
 from taskc.tune.disturbances import Disturbances
 from taskc.tune.parcel import Parcel
 from taskc.tune.process import Failed, Process

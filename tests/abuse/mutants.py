@@ -24,7 +24,7 @@ from unittest import mock
 import numpy as np
 
 import taskc
-from taskc.arguments import ArgumentError
+from taskc.arrays.arguments import ArgumentError
 from taskc.backend import sim
 from taskc.cli import main
 from taskc.errors import CompileError, InternalError

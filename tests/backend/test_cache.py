@@ -17,7 +17,7 @@ import pytest
 
 from taskc.backend import cache as caching
 from taskc.backend.cache import Cache, key_of
-from taskc.settings import cache_folder
+from taskc.runtime.settings import cache_folder
 
 KEY = key_of("a key")
 

@@ -11,7 +11,7 @@ import pytest
 
 from taskc.commands import show as show_command
 from taskc.errors import Location
-from taskc.user_passes import registered
+from taskc.runtime.user_passes import registered
 
 
 def test_show_prints_the_program_as_it_was_parsed(run: Any) -> None:

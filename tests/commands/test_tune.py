@@ -12,7 +12,7 @@ import pytest
 
 from taskc.cli import main
 from taskc.kernels.machine_facts import ProcessorFacts, with_measured
-from taskc.machine import machine
+from taskc.runtime.machine import machine
 from taskc.tune.database import Database
 from taskc.tune.versions import processor
 

@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from taskc.arguments import Signature
-from taskc.checking import for_target
+from taskc.arrays.arguments import Signature
 from taskc.ir import nodes as ir
 from taskc.ir.program import Program, kernels_of, map_kernels
 from taskc.ir.types import TensorType
 from taskc.lang.definition import Definition
-from taskc.launches import launches
 from taskc.passes.pipeline import lower
+from taskc.programs.launches import launches
+from taskc.runtime.checking import for_target
 from tests.backend.cuda import host
 
 NUMBERS = (0, 1, 2, 3)  # of runs: what is asynchronous takes effect late, at once, by chance

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from taskc.checking import examine, examine_program
 from taskc.lang.definition import Definition
 from taskc.lang.program import ProgramDefinition
+from taskc.runtime.checking import examine, examine_program
 
 
 def simulated(

@@ -9,8 +9,8 @@ import pytest
 
 import taskc as tc
 from taskc.kernels.attention import Schedule, attention
-from taskc.machine import Machine
 from taskc.passes.prove import findings
+from taskc.runtime.machine import Machine
 from tests.backend.cpu.processors import NAMES, loaded_for
 
 HALF_ULP = 2.0**-24

@@ -7,10 +7,10 @@ from collections import Counter
 import pytest
 
 from benchmarks.mutants_attention import attentions
-from taskc.checking import for_target
 from taskc.ir.nodes import Kernel
 from taskc.ir.program import map_kernels
 from taskc.mutation import Mutant, inputs_of, mutate
+from taskc.runtime.checking import for_target
 
 
 def mutants_of(name: str) -> list[Mutant]:

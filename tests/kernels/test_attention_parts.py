@@ -10,11 +10,11 @@ import pytest
 import taskc as tc
 from taskc import bf16, f16, f32
 from taskc.backend.cuda.compile import compile_many
-from taskc.checking import for_target
 from taskc.ir.program import Program, kernels_of
 from taskc.kernels.attention import Plan, Problem, attention
 from taskc.kernels.attention.plan import candidates
 from taskc.passes.pipeline import lower
+from taskc.runtime.checking import for_target
 from taskc.tune.space import least
 from tests.kernels.simulated import simulated
 from tests.kernels.test_attention import exact, operands

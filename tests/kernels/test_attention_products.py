@@ -15,7 +15,6 @@ import pytest
 import taskc as tc
 from taskc.backend.cuda.compile import compile_many
 from taskc.backend.cuda.disassemble import disassembler, main_loop, sass_of
-from taskc.checking import for_target
 from taskc.ir import nodes as ir
 from taskc.ir.program import Program, kernels_of
 from taskc.ir.rewrite import walk
@@ -24,6 +23,7 @@ from taskc.kernels.attention import Plan, Problem, attention
 from taskc.kernels.attention.plan import candidates
 from taskc.kernels.attention.problem import problem_of
 from taskc.passes.pipeline import lower, lower_steps
+from taskc.runtime.checking import for_target
 from taskc.tune.space import least
 from tests.evaluator import Machine
 from tests.kernels.simulated import simulated

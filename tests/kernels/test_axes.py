@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 import taskc as tc
-from taskc import driver, f32
+from taskc import f32
 from taskc.kernels.convolution import convolution_1d, convolution_3d
+from taskc.runtime import driver
 
 Array = np.ndarray[Any, Any]
 

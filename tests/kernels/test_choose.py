@@ -9,7 +9,6 @@ import pytest
 
 import taskc as tc
 from taskc import bf16, f16, f32, i8, i32
-from taskc.checking import examine, examine_program
 from taskc.kernels import (
     attention,
     convolution,
@@ -36,7 +35,8 @@ from taskc.kernels.scans.plan import candidates as scan_plans
 from taskc.kernels.scans.problem import problem_of as scan_problem
 from taskc.kernels.transpose.plan import candidates as transpose_plans
 from taskc.kernels.transpose.problem import problem_of as transpose_problem
-from taskc.machine import Machine
+from taskc.runtime.checking import examine, examine_program
+from taskc.runtime.machine import Machine
 from taskc.tune.space import least, plans, sample
 from tests.kernels.problems import gemm
 

@@ -11,13 +11,13 @@ import pytest
 import taskc as tc
 from taskc import repeat, spatial
 from taskc.backend.cuda.compile import compile_many
-from taskc.checking import for_target
 from taskc.ir import nodes as ir
 from taskc.ir.printer import to_text
 from taskc.ir.rewrite import walk
 from taskc.kernels.convolution import CONVOLUTION, Problem, Tiling, build, convolution
 from taskc.kernels.convolution.plan_gpu import candidates_of_blocks
 from taskc.passes.pipeline import lower
+from taskc.runtime.checking import for_target
 from taskc.tune.space import Space, least
 from tests.kernels.convolved import exact
 from tests.kernels.simulated import simulated

@@ -7,11 +7,11 @@ from collections import Counter
 import pytest
 
 from benchmarks.mutants_convolutions import convolutions, two_processors
-from taskc.checking import for_target
 from taskc.ir.nodes import Kernel
 from taskc.ir.program import map_kernels
 from taskc.lang.definition import Definition
 from taskc.mutation import Mutant, inputs_of, mutate
+from taskc.runtime.checking import for_target
 
 
 def mutants_of(definition: Definition, target: str) -> list[Mutant]:

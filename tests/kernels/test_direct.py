@@ -11,12 +11,12 @@ import pytest
 
 import taskc as tc
 from taskc import Machine, bf16, f16, f32, f64, i8, u8
-from taskc.arguments import Signature
+from taskc.arrays.arguments import Signature
 from taskc.ir.nodes import Allocate
 from taskc.ir.rewrite import walk
 from taskc.kernels.convolution import Direct, Problem, blocked, build, convolution
 from taskc.kernels.convolution.plan import candidates
-from taskc.launches import launches
+from taskc.programs.launches import launches
 from taskc.tune.space import least, plans, sample
 from tests.backend.cpu.processors import NAMES, loaded_for
 from tests.kernels.convolved import exact, given, given_filters, problem, results_of

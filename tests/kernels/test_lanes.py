@@ -79,11 +79,12 @@ OPERATORS: dict[str, Callable[[DType, Machine], Any]] = {
 def vectors_of_tiles(kernel: ir.Kernel, machine: Machine) -> Iterator[tuple[str, int]]:
     """Each tile of sums of a kernel, and the vector registers that it takes.
 
-    `turned` isn't one: a convolution's tile with pixels along the lanes, from which each number is stored once.
+    Two are none. `turned` is a convolution's tile with pixels along the lanes, from which each number is stored once.
+    `strip` has the totals of a reduction's columns, in the nearest cache, each of them read once for several rows.
     """
     for node in walk_statements(kernel.body):
         is_tile = isinstance(node, ir.Allocate) and node.tensor.scope == ir.TILE
-        if is_tile and node.tensor.name != "turned":
+        if is_tile and node.tensor.name not in ("turned", "strip"):
             owners = node.tensor.owners
             assert owners is not None
             bits = owners.workers * node.tensor.dtype.bits

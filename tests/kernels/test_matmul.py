@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 import taskc as tc
-from taskc import CompileError, driver
+from taskc import CompileError
 from taskc.kernels.matmul import Panels, batch_matmul, build, matmul, product
 from taskc.kernels.matmul.plan import candidates
-from taskc.machine import Machine
+from taskc.runtime import driver
+from taskc.runtime.machine import Machine
 from taskc.tune.space import plans
 from tests.kernels.conftest import Same
 from tests.kernels.problems import gemm

@@ -16,7 +16,6 @@ import pytest
 
 import taskc as tc
 from taskc import bf16, f16, f32, f64, i8, i32
-from taskc.checking import Examination, examine, examine_program
 from taskc.ir import nodes as ir
 from taskc.ir.rewrite import expressions, statements, walk
 from taskc.kernels.elementwise import elementwise
@@ -27,9 +26,10 @@ from taskc.kernels.rows.plan import owners_of_whole_rows
 from taskc.kernels.scans import cumsum
 from taskc.kernels.transpose import transpose
 from taskc.lang.definition import Definition, KernelDefinition
-from taskc.machine import Machine
 from taskc.mutation import inputs_of, mutate
 from taskc.passes.pipeline import lower
+from taskc.runtime.checking import Examination, examine, examine_program
+from taskc.runtime.machine import Machine
 from tests.kernels.simulated import simulated
 
 TARGET = "sm_90a"

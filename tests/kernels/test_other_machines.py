@@ -12,13 +12,13 @@ import taskc as tc
 from taskc import f32, i8, i32, u8
 from taskc.backend.cpu.compile import compile_kernel
 from taskc.backend.cpu.processor import typical
-from taskc.checking import examine, examine_program
 from taskc.ir.signature import inputs_of
 from taskc.kernels.convolution import convolution, convolution_1d
 from taskc.kernels.matmul import MATMUL, PRODUCT, batch_matmul, matmul, product
 from taskc.kernels.matmul.problem import problem_of
 from taskc.kernels.rows import softmax
 from taskc.passes.pipeline import lower
+from taskc.runtime.checking import examine, examine_program
 from taskc.tune.space import Space
 
 TARGETS = ("sse2", "neon", "avx2", "avx2_vnni", "avx512", "avx512_vnni", "avx512_bf16", "avx512_amx")  # fmt: skip

@@ -11,7 +11,6 @@ import pytest
 import taskc as tc
 from taskc import bf16, f16, f32, f64, i8, u8
 from taskc.backend.cuda.compile import compile_many
-from taskc.checking import for_target
 from taskc.kernels.images import blocked
 from taskc.kernels.pooling import (
     average_pool,
@@ -21,6 +20,7 @@ from taskc.kernels.pooling import (
     sum_pool,
 )
 from taskc.passes.pipeline import lower
+from taskc.runtime.checking import for_target
 from tests.kernels.simulated import simulated
 
 MAKERS = {"max": max_pool, "sum": sum_pool, "average": average_pool}

@@ -17,8 +17,8 @@ from taskc.ir.target import AVX512_AMX, AVX512_VNNI
 from taskc.kernels import matmul
 from taskc.kernels.matmul import Packs, product
 from taskc.kernels.matmul.plan import candidates_of_packs
-from taskc.machine import Machine
 from taskc.passes.pipeline import lower
+from taskc.runtime.machine import Machine
 from taskc.tune.space import least
 from tests.kernels.problems import gemm
 

@@ -11,10 +11,10 @@ import pytest
 import taskc as tc
 from taskc import DType, bf16, f4e2m1, f6e3m2, f16, f32, i4, i8, u4, u8
 from taskc.backend.cuda.emit import emit
-from taskc.checking import for_target
 from taskc.ir.printer import to_text
 from taskc.kernels.quantized import QUANTIZED, Panels, Problem, Strips, build, quantized_matmul
 from taskc.passes.pipeline import lower
+from taskc.runtime.checking import for_target
 from taskc.tune.choose import choose
 from taskc.tune.space import Space
 from tests.backend.cuda.host import COMPILER

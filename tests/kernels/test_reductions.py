@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from math import ceil
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,8 @@ import taskc as tc
 from taskc.backend.cpu.compile import llvm_text
 from taskc.backend.cpu.processor import typical
 from taskc.kernels.reductions import argmax, argmin, reduction
+from taskc.kernels.reductions.plan import candidates
+from taskc.kernels.reductions.problem import problem_of
 from taskc.passes.pipeline import lower
 
 SIZES = (1, 2, 3, 15, 16, 17, 127, 129, 1009)
@@ -59,6 +62,24 @@ def test_axes_in_many_groups(axes: tuple[int, ...], same_bits: Any) -> None:
     y = reduction("sum", shape, axes, dtype=tc.f16, keepdims=True)(x)
     exact = x.astype(np.float64).sum(axes, keepdims=True)
     np.testing.assert_array_equal(y, exact.astype(np.float16), strict=True)  # rounded once
+
+
+@pytest.mark.parametrize("dtype", [tc.f32, tc.f64])
+def test_a_strip_of_columns_is_a_whole_row(dtype: tc.DType, same_bits: Any) -> None:
+    """As far as threads have one each, and totals are in the nearest cache. Rows are added in their order."""
+    for threads, strips in ((1, 1), (2, 2), (64, 3)):
+        machine = replace(tc.machine("avx512"), threads=threads)
+        problem = problem_of("sum", (9, 48 * 16), (0,), dtype, keepdims=False)
+        (plan,) = {plan.own.shape[1] for plan in candidates(problem, machine.of(dtype))}
+        assert ceil(48 * 16 / plan) == (strips if dtype is tc.f32 else min(threads, 6))
+    x = numbers((9, 1301)).astype(dtype.numpy)
+    total = np.zeros(1301, dtype.numpy)
+    for row in x:
+        total += row
+    y = same_bits(lambda: reduction("sum", x.shape, (0,), dtype=dtype), x)
+    np.testing.assert_array_equal(y, total)
+    y = same_bits(lambda: argmax(x.shape, 0, dtype=dtype), x)
+    np.testing.assert_array_equal(y, x.argmax(0))
 
 
 def test_a_wider_result(same_bits: Any) -> None:

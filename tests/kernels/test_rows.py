@@ -194,7 +194,7 @@ def test_group_norm(shape: tuple[int, ...], groups: int, dtype: tc.DType) -> Non
 
 
 def test_group_norm_is_that_of_gpus_too() -> None:
-    from taskc.checking import check
+    from taskc.runtime.checking import check
 
     kernel = group_norm((2, 6, 5, 7), 3, machine=tc.machine("sm_80"))
     found = check(kernel, stages=("parsed", "lean"), target="sm_80")

@@ -12,12 +12,12 @@ import taskc as tc
 from taskc import boolean, f16, f32, i8
 from taskc.backend.cuda.compile import compile_kernel
 from taskc.backend.cuda.disassemble import disassembler, sass_of
-from taskc.checking import for_target
 from taskc.ir import nodes as ir
 from taskc.ir.rewrite import walk
 from taskc.kernels.transpose import transpose
 from taskc.mutation import inputs_of, mutate
 from taskc.passes.pipeline import lower
+from taskc.runtime.checking import for_target
 from tests.kernels.simulated import simulated
 
 HOPPER = tc.machine("sm_90a")

@@ -14,13 +14,13 @@ import pytest
 import taskc as tc
 from taskc import bf16, f8e4m3, f16, f32, i8, i32, repeat, spatial, tf32, u8
 from taskc.backend import sim
-from taskc.checking import Examination, examine, examine_program, for_target
 from taskc.ir import nodes as ir
 from taskc.ir.rewrite import walk
 from taskc.ir.rounding import convert
 from taskc.kernels.matmul import Tiling, matmul
 from taskc.kernels.matmul.padded import is_worth_copying
 from taskc.passes.pipeline import lower
+from taskc.runtime.checking import Examination, examine, examine_program, for_target
 from tests.kernels.problems import copied, gemm, tiling_of
 
 SM_80 = tc.machine("sm_80")

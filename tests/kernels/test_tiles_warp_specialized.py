@@ -14,12 +14,12 @@ from taskc import DType, bf16, f16, f32, i8, i32, repeat, spatial, tf32
 from taskc.backend import sim
 from taskc.backend.cuda.compile import compile_many
 from taskc.backend.cuda.disassemble import disassembler, sass_of
-from taskc.checking import Examination, examine, examine_program
 from taskc.ir import nodes as ir
 from taskc.ir.printer import to_text
 from taskc.ir.target import SM_90A, TARGETS
 from taskc.kernels.matmul import Tiling, matmul
 from taskc.passes.pipeline import lower
+from taskc.runtime.checking import Examination, examine, examine_program
 from tests.kernels.problems import tiling_of
 from tests.kernels.test_tiles_matmul import expected, operands
 

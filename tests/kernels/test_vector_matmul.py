@@ -13,12 +13,12 @@ import taskc as tc
 from taskc import bf16, f16, f32, f64, i8, i32, tf32
 from taskc.backend.cuda.compile import compile_many
 from taskc.backend.cuda.disassemble import disassembler, sass_of
-from taskc.checking import Examination, examine, examine_program
 from taskc.ir import nodes as ir
 from taskc.ir.rewrite import walk
 from taskc.kernels.matmul import matmul
 from taskc.kernels.matmul.plan_gpu import MOST_VECTORS as MOST
 from taskc.passes.pipeline import lower
+from taskc.runtime.checking import Examination, examine, examine_program
 from tests.kernels.test_tiles_matmul import expected, operands, relu
 
 HOPPER = tc.machine("sm_90a")

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 import taskc as tc
-from taskc.checking import check, for_target
 from taskc.kernels.convolution import Direct, Problem, Winograd, build, convolution
 from taskc.kernels.convolution.plan import candidates, candidates_of_winograd
 from taskc.kernels.convolution.winograd import (
@@ -22,6 +21,7 @@ from taskc.kernels.convolution.winograd import (
     packed_type,
 )
 from taskc.mutation import inputs_of, mutate
+from taskc.runtime.checking import check, for_target
 from taskc.tune.space import least, sample
 from tests.kernels.convolved import given_filters, problem
 from tests.kernels.random_problems import quarter, relu

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 import taskc as tc
-from taskc import boolean, driver, f32, i64
+from taskc import boolean, f32, i64
 from taskc.errors import CompileError
 from taskc.ir import calls_text, parse_program
 from taskc.ir.program import Branch, While
+from taskc.runtime import driver
 from tests.lang.notebook import cell, indented
 from tests.lang.test_written import checked, doubled, halved, moved, numbers
 

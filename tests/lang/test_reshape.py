@@ -9,10 +9,10 @@ import pytest
 
 import taskc as tc
 from taskc import f32, i32, spatial
-from taskc.driver import call
 from taskc.ir.parser import parse
 from taskc.ir.printer import to_text
 from taskc.passes.pipeline import lower
+from taskc.runtime.driver import call
 
 m, n = tc.dim("m"), tc.dim("n", multiple=2)
 

@@ -9,7 +9,7 @@ import pytest
 
 import taskc as tc
 from taskc import f32, spatial
-from taskc.arguments import ArgumentError
+from taskc.arrays.arguments import ArgumentError
 from taskc.ir import calls_text
 from taskc.lang.sizes import Size
 

@@ -20,7 +20,7 @@ from google.protobuf.message import Message
 from onnx import ModelProto
 
 from taskc import CompileError
-from taskc.arguments import ArgumentError
+from taskc.arrays.arguments import ArgumentError
 from taskc.errors import CheckError
 
 SECONDS = 10.0

@@ -12,8 +12,8 @@ from onnx import TensorProto, numpy_helper
 
 import taskc as tc
 from taskc import f32
-from taskc.arguments import ArgumentError
-from taskc.bundle_file import BundleError
+from taskc.arrays.arguments import ArgumentError
+from taskc.runtime.bundle_file import BundleError
 
 from .models import model, node, samples, tensor
 

@@ -129,5 +129,5 @@ def test_a_node_that_does_not_fit_its_inputs_is_named() -> None:
     proto = model([node("DepthToSpace", ["x"], ["y"], blocksize=2)], [tensor("x", 4, 2)], ["y"])
     with pytest.raises(tc.CompileError) as caught:
         _imported(proto, x=f32[4, 2])
-    message = "DepthToSpace node that makes 'y': it doesn't fit its inputs, f32[4, 2]: not enough"
+    message = "DepthToSpace node that makes 'y': its input 0 is f32[4, 2], and has to be of 4 dim"
     assert message in str(caught.value)

@@ -10,10 +10,10 @@ import pytest
 from onnx import TensorProto, numpy_helper
 
 import taskc as tc
-from taskc.driver import scheduled
 from taskc.ir.printer import to_text
 from taskc.ir.program import calls_of
 from taskc.onnx.session import Model, compile
+from taskc.runtime.driver import scheduled
 from tests.onnx.models import model, node, tensor
 
 Array = np.ndarray[Any, Any]

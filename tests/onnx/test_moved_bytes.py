@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 import taskc as tc
-from taskc import driver
 from taskc.backend.sim.accesses import Accesses
 from taskc.backend.sim.recording import legal
 from taskc.commands.explain import traffic_of
 from taskc.ir import nodes as ir
+from taskc.runtime import driver
 
 from .bert import INPUTS, bert
 

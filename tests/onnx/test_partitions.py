@@ -13,7 +13,7 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 import taskc as tc
 from taskc import CompileError
-from taskc.arguments import ArgumentError
+from taskc.arrays.arguments import ArgumentError
 from tests.onnx.models import model, node, tensor
 
 pytest.importorskip("onnxruntime")

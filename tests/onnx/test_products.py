@@ -13,8 +13,8 @@ import taskc as tc
 from taskc.errors import NOWHERE
 from taskc.ir.program import calls_of
 from taskc.lang.source import called_from
-from taskc.onnx.operators.operands import template
 from taskc.onnx.session import compile
+from taskc.operators.operands import template
 from taskc.profiling.profile import origins_text
 from taskc.tune.choose import recorded
 

@@ -13,7 +13,9 @@ from onnx import TensorProto, numpy_helper
 
 import taskc as tc
 from taskc import CompileError
-from taskc.arguments import ArgumentError
+from taskc.arrays.arguments import ArgumentError
+from taskc.backend.cpu.program import LoadedProgram
+from taskc.ir.reentry import may_wait
 from taskc.onnx.backend import TaskcBackend
 
 from .models import model, node, tensor
@@ -42,6 +44,19 @@ def test_a_model_is_called_by_position_by_name_and_as_a_session() -> None:
 
 
 _X = np.ones((2, 3), np.float32)
+
+
+def test_a_models_own_calls_interrupt_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that does has no threads, and plans its program anew at each call."""
+    found, waited, run = _sum(), list[bool](), LoadedProgram.run
+
+    def noted(program: LoadedProgram, *args: Any) -> int:
+        waited.append(may_wait())
+        return run(program, *args)
+
+    monkeypatch.setattr(LoadedProgram, "run", noted)
+    found(_X, _X)
+    assert waited == [True]
 
 
 @pytest.mark.parametrize(

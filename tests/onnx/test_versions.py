@@ -221,16 +221,28 @@ def test_programs_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert _checked(clipped, shapes) == [1, 2, 3, 4, 5, 5, 5, 5, 5, 5]
 
 
-def test_a_mistake_of_the_compiler_leaves_programs_without_dimensions(
+def test_what_compiles_for_numbers_alone_is_compiled_for_each_and_said(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def fails(program: Any) -> None:
-        raise InternalError("no plan")
-
-    monkeypatch.setattr(versions, "whole_program", fails)
+    monkeypatch.setattr(versions, "whole_program", _fails(tc.CompileError("it isn't proved")))
     proto = model([node("Neg", ["x"], ["y"])], [tensor("x", None)], ["y"])
     assert _checked(proto, [(1,), (2,), (3,), (4,), (3,)]) == [1, 2, 3, 4, 4]
-    assert "main: each set of shapes has a program: internal error: no plan" in caplog.text
+    said = "main: each set of shapes gets a program of its own, which compiles at its first call"
+    assert f"{said}: error: it isn't proved" in caplog.text
+
+
+def test_a_mistake_of_the_compiler_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(versions, "whole_program", _fails(InternalError("no plan")))
+    proto = model([node("Neg", ["x"], ["y"])], [tensor("x", None)], ["y"])
+    with pytest.raises(InternalError, match="no plan"):
+        _checked(proto, [(1,), (2,), (3,)])
+
+
+def _fails(error: Exception) -> Any:
+    def fails(program: Any) -> None:
+        raise error
+
+    return fails
 
 
 def test_threads_ask_for_programs_at_once() -> None:

@@ -15,7 +15,6 @@ import pytest
 import taskc as tc
 from taskc import DType, bf16, f16, f32
 from taskc.backend import sim
-from taskc.checking import Examination, examine
 from taskc.errors import Finding
 from taskc.ir.parser import parse
 from taskc.ir.printer import to_text
@@ -24,6 +23,7 @@ from taskc.kernels.matmul import matmul
 from taskc.lang.definition import KernelDefinition
 from taskc.passes import specialize
 from taskc.passes.pipeline import lower
+from taskc.runtime.checking import Examination, examine
 from tests.kernels.test_tiles_warp_specialized import tiling
 
 HOPPER = tc.machine("sm_90a")

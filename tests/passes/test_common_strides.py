@@ -20,7 +20,7 @@ from taskc.ir.rewrite import walk
 from taskc.passes.common_strides import common_strides
 from taskc.passes.prove import findings
 from tests.passes.kernels import kernel
-from tests.programs.mutations.mutation import Wrong, edited
+from tests.random_programs.mutations.mutation import Wrong, edited
 from tests.stages import same_after_every_pass
 
 common = sys.modules[common_strides.__module__]  # whose name is the function's, too

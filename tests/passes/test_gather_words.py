@@ -19,7 +19,7 @@ from taskc.kernels.quantized.strips import byte, words
 from taskc.passes.gather_words import gather_words
 from taskc.passes.simplify import simplify
 from tests.ir.test_bits import elements
-from tests.programs.mutations.mutation import Wrong, edited
+from tests.random_programs.mutations.mutation import Wrong, edited
 from tests.stages import same_after_every_pass
 
 K, N = 8, 64

@@ -28,8 +28,8 @@ from tests.passes.kernels import (
     nodes,
     through,
 )
-from tests.programs.generator import program
-from tests.programs.runner import parsed
+from tests.random_programs.generator import program
+from tests.random_programs.runner import parsed
 from tests.stages import changes
 
 Golden = Callable[[str, str], None]

@@ -19,7 +19,7 @@ from taskc.ir.rewrite import walk
 from taskc.passes.pipeline import lower
 from taskc.passes.unpack import unpack
 from tests.ir.test_bits import SUB_BYTE, elements
-from tests.programs.mutations.mutation import Wrong, edited
+from tests.random_programs.mutations.mutation import Wrong, edited
 from tests.stages import same_after_every_pass
 
 unpacking = sys.modules[unpack.__module__]  # whose name is the function's, too

@@ -9,12 +9,12 @@ import pytest
 
 import taskc as tc
 from taskc import f32, i32, spatial
-from taskc.driver import scheduled
 from taskc.errors import CompileError
-from taskc.machine import machine
-from taskc.passes.programs.lifetimes import blocks_of
-from taskc.planning import plan
 from taskc.profiling.profile import Profile, Work, profile
+from taskc.programs.lifetimes import blocks_of
+from taskc.programs.planning import plan
+from taskc.runtime.driver import scheduled
+from taskc.runtime.machine import machine
 
 n = tc.dim("n", example=6)
 

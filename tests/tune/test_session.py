@@ -65,7 +65,7 @@ SESSION = """
 import sys
 from pathlib import Path
 from taskc.kernels.matmul import MATMUL
-from taskc.machine import machine
+from taskc.runtime.machine import machine
 from taskc.tune.database import Database
 from taskc.tune.session import tuned
 from taskc.tune.space import Space

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import partial
 
 from taskc.backend.cpu.builder import Value, constant
+from taskc.backend.cpu.looks import TURNS
 from taskc.backend.cpu.module import look_text
 from taskc.backend.cpu.values import Values
 from taskc.ir import nodes as ir
@@ -197,21 +198,32 @@ class Flow:
     def repeat(self, decide: Callable[[str, str], None], body: Callable[[], None]) -> None:
         """Writes a loop that goes on as long as `decide` jumps to its first label, the same on all lanes.
 
-        It may never end, so signals are looked for at each turn.
+        It may never end, so signals are looked for after every few turns. LLVM writes these out one after another,
+        and then counts none, unless they are long.
         """
         builder = self.builder
-        head, inside, end = builder.label("while"), builder.label("body"), builder.label("end")
+        part, head, inside, end = map(builder.label, ("part", "while", "body", "end"))
+        turn, following = builder.name("turn"), builder.name("turn")
+        builder.jump(part)
+        builder.start(part)
         builder.jump(head)
         builder.start(head)
+        phi = len(builder.lines)
+        builder.emit("")
         with self.values.nested(), self.values.under(None, self.values.mask):
             decide(inside, end)
             builder.start(inside)
             with self.values.nested():
                 body()
-            if self.looks:
-                builder.lines += look_text(builder.label("look"), head, "exit")
-            else:
-                builder.jump(head)
+        builder.lines[phi] = f"  {turn} = phi i64 [ 0, %{part} ], [ {following}, %{builder.block} ]"
+        builder.emit(f"{following} = add nuw nsw i64 {turn}, 1")
+        more, last = builder.impure(f"icmp ult i64 {following}, {TURNS}"), builder.label("last")
+        builder.emit(f"br i1 {more}, label %{head}, label %{last}")
+        builder.start(last)
+        if self.looks:
+            builder.lines += look_text(builder.label("look"), part, "exit")
+        else:
+            builder.jump(part)
         builder.start(end)
 
     def masked_while(self, condition: Callable[[], Value], body: Callable[[], None]) -> None:

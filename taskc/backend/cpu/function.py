@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from taskc.arrays.packed import packed_class
 from taskc.backend.cpu.entry import GIVEN_UP, context_size
 from taskc.backend.cpu.jit import Library
 from taskc.backend.cpu.pool import pool
@@ -16,7 +17,6 @@ from taskc.backend.cpu.torch_tensors import TABLE
 from taskc.backend.cpu.unpacking import BITS, Called, packed_of, packed_type, viewed_of
 from taskc.ir.nodes import Kernel
 from taskc.ir.signature import outputs_of
-from taskc.packed import packed_class
 
 
 def python_function(

@@ -23,6 +23,9 @@ SHORT = 1 << 20
 APART, MOST = 1 << 16, 1 << 22
 FEW = 16
 
+# Turns of a `while` between two looks: of a tight one that looked at each turn, the look was a third of the time.
+TURNS = 8
+
 
 def turns_between_looks(kernel: ir.Kernel, vectors: int) -> dict[Variable, int]:
     """By its variable, after how many turns a loop looks for signals; those that don't are left out."""
@@ -41,13 +44,14 @@ class _Looks:
         self.turns: dict[Variable, int] = {}
 
     def cost(self, statement: Statement, facts: Facts | None) -> int:
-        """The most operations that pass without a look; a `while` looks at each turn."""
+        """The most operations that pass without a look."""
         if isinstance(statement, ir.For):
             return self._cost_of_loop(statement, facts)
         below = sum([self.cost(inner, facts) for inner in statements(statement)])
         if facts is not None and isinstance(statement, ir.Let):
             facts.enter(statement)
-        return own_cost(statement) * self.vectors + below
+        turns = TURNS if isinstance(statement, ir.While) else 1
+        return turns * (own_cost(statement) * self.vectors + below)
 
     def _cost_of_loop(self, loop: ir.For, facts: Facts | None) -> int:
         trips = _most_trips(loop, facts)

@@ -21,6 +21,7 @@ from taskc.backend.cpu.module import head_text
 from taskc.backend.cpu.pool import pool
 from taskc.backend.cpu.processor import host
 from taskc.backend.cpu.unpacking import has_entry
+from taskc.backend.limits import LimitError, current_limits
 from taskc.backend.packing import packed
 from taskc.errors import assert_never
 from taskc.ir import nodes as ir
@@ -37,7 +38,6 @@ from taskc.ir.plan import (
 )
 from taskc.ir.program import Program
 from taskc.ir.reentry import Turn
-from taskc.limits import LimitError, current_limits
 
 Busy: TypeAlias = Callable[[int, Sequence[int]], int]
 

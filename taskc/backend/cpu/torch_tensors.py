@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import ctypes
 
+from taskc.arrays.dlpack import DTYPES, type_code
+from taskc.arrays.torch import Door, door
 from taskc.backend.cpu.jit import Library
 from taskc.backend.cpu.pool import pool
-from taskc.dlpack import DTYPES, type_code
-from taskc.torch_tensors import Door, door
 
 # read_tensor, new_tensor, and the class of arrays with buffers: null as long as they aren't there.
 _table = (ctypes.c_void_p * 3)()

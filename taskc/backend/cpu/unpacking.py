@@ -13,7 +13,8 @@ from typing import TypeAlias
 
 import numpy as np
 
-from taskc.dlpack import type_code
+from taskc.arrays.dlpack import type_code
+from taskc.arrays.packed import memory_of
 from taskc.errors import InternalError
 from taskc.ir import nodes as ir
 from taskc.ir.bits import has_whole_rows
@@ -22,7 +23,6 @@ from taskc.ir.program import Program
 from taskc.ir.rewrite import walk
 from taskc.ir.signature import inputs_of, outputs_of
 from taskc.ir.types import DType, TensorType, boolean, f32, f64, u8, u16
-from taskc.packed import memory_of
 
 # What has parameters, and dimensions that they tell.
 Called: TypeAlias = "Kernel | Program"

@@ -13,7 +13,8 @@ from typing import Any, TypeAlias, overload
 
 import numpy as np
 
-from taskc import dlpack
+from taskc.arrays import dlpack
+from taskc.arrays.packed import Laid, Packed as HostPacked, packed_class
 from taskc.backend.cuda import copies
 from taskc.backend.cuda.api import DeviceError
 from taskc.backend.cuda.context import context, device_of
@@ -22,7 +23,6 @@ from taskc.backend.cuda.libraries import library_of
 from taskc.backend.cuda.memory import Borrowed, Memory
 from taskc.backend.cuda.streams import LEGACY, Stream, current_stream, stream_of
 from taskc.ir.types import DType, TensorType
-from taskc.packed import Laid, Packed as HostPacked, packed_class
 
 Shape: TypeAlias = "int | Sequence[int]"
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from taskc.arrays.torch import empty_on
 from taskc.backend.cuda.api import DeviceError
 from taskc.backend.cuda.array import Array, Packed, asarray, empty, ordinal_of
 from taskc.backend.cuda.context import context
@@ -19,7 +20,6 @@ from taskc.backend.packing import packed
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import Tensor
 from taskc.ir.types import TensorType
-from taskc.torch_tensors import empty_on
 
 
 class DeviceStream:

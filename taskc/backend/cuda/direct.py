@@ -13,6 +13,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from taskc.arrays.packed import shape_of
+from taskc.arrays.torch import empty_on, is_recorded, is_tensor, note_written
 from taskc.backend.cuda.array import Array, Packed, asarray
 from taskc.backend.cuda.launch import Loaded, PreparedLaunch
 from taskc.backend.cuda.libraries import library_of, note_use
@@ -23,8 +25,6 @@ from taskc.ir.extents import extent_value
 from taskc.ir.nodes import Tensor
 from taskc.ir.program import bind_dimensions
 from taskc.ir.signature import inputs_of, outputs_of
-from taskc.packed import shape_of
-from taskc.torch_tensors import empty_on, is_recorded, is_tensor, note_written
 
 Call: TypeAlias = Callable[..., Any]
 Read: TypeAlias = "tuple[Any, int]"  # a form, None where there is none, and a pointer

@@ -9,8 +9,8 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
-from taskc import dlpack
-from taskc.dlpack import DLTensor, Exported, Versioned
+from taskc.arrays import dlpack
+from taskc.arrays.dlpack import DLTensor, Exported, Versioned
 
 _READ_ONLY, _IS_COPIED = 1, 2
 

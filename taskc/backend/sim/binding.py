@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from taskc.arrays.packed import packed_argument
 from taskc.backend.sim.expressions import scalar
 from taskc.backend.sim.machine import Run
 from taskc.backend.sim.memory import Array, Memory
@@ -14,7 +15,6 @@ from taskc.errors import CompileError
 from taskc.ir import arithmetic, nodes as ir
 from taskc.ir.extents import extent_value, size_in_bytes
 from taskc.ir.types import TensorType
-from taskc.packed import packed_argument
 
 
 def bind_arguments(

@@ -22,28 +22,29 @@ def fold(problem: Problem, plan: Fold, size: int | None = None) -> KernelDefinit
 def _columns(problem: Problem, plan: Fold, size: int | None) -> KernelDefinition:
     outer, apart, middle, along, inner = problem.view
     given, made, wide, own = problem.given, problem.made, problem.wide, plan.own
-    parts = made.shape[3]
+    parts, deep = made.shape[3], plan.deep
     rows, columns = own.shape
     folded, finished = problem.folded, problem.finished
 
     @tc.kernel(workers=own.workers)
     def fold(x: tc.typed[given], y: tc.out[made]) -> None:
         for a, b, part, col in tc.tiles((outer, middle, parts, inner), by=(1, 1, 1, columns)):
-            totals = tc.tile(wide, own, problem.start)
+            strip = tc.tile(wide, own, problem.start)
             first = 0 if size is None else part * size
             last = along if size is None else min(first + size, along)
             for p in range(apart):
-                for q in range(first, last, rows):
+                for q in range(first, last, rows * deep):
                     for i, j in own:
-                        if q + i < last and col + j < inner:
-                            value = x[a, p, b, q + i, col + j].to(wide)
-                            totals[i, j] = folded(totals[i, j], value)
+                        for r in range(deep):
+                            if q + r * rows + i < last and col + j < inner:
+                                value = x[a, p, b, q + r * rows + i, col + j].to(wide)
+                                strip[i, j] = folded(strip[i, j], value)
             if rows == 1:
                 for i, j in own:
                     if col + j < inner:
-                        y[a, i, b, part, col + j] = finished(totals[i, j])
+                        y[a, i, b, part, col + j] = finished(strip[i, j])
             else:
-                total = tc.reduce(totals, 0, OPERATORS[problem.operator])
+                total = tc.reduce(strip, 0, OPERATORS[problem.operator])
                 for j in total.mapping:
                     if col + j < inner:
                         y[a, 0, b, part, col + j] = finished(total[j])

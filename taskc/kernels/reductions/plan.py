@@ -22,9 +22,12 @@ _MANY = 1 << 20  # for an extent that is known only at a call
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """own  who has which part of what a block folds at a time: of [middle, along], or of [along, inner]"""
+    """own   who has which part of what a block folds at a time: of [middle, along], or of [along, inner]
+    deep  rows of [along, inner] that are folded into a total before the next total's turn
+    """
 
     own: Mapping
+    deep: int = 1
 
     def cost(self, problem: Problem, machine: Machine) -> float:
         """As long as memory takes."""
@@ -32,7 +35,7 @@ class Fold:
 
     def variations(self, problem: Problem, machine: Machine) -> Iterator[Fold]:
         for own in _owners(problem, machine):
-            yield Fold(own)
+            yield Fold(own, _deep(problem, machine, own))
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +72,8 @@ def candidates(problem: Problem, machine: Machine) -> Iterator[Fold | Parts]:
     """Parts first, as far as a block has some steps of each: what is folded into few numbers keeps all blocks busy."""
     for size in _sizes(problem, machine) if problem.operator not in PLACES else ():
         first, second = in_two(problem)
-        partial, rest = _owner(first, machine, size), _owner(second, machine, None)
-        yield Parts(Fold(partial), size, Fold(rest))
-    yield Fold(_owner(problem, machine, None))
+        yield Parts(_fold(first, machine, size), size, _fold(second, machine, None))
+    yield _fold(problem, machine, None)
 
 
 def in_two(problem: Problem) -> tuple[Problem, Problem]:
@@ -117,14 +119,16 @@ def _blocks(problem: Problem, machine: Machine) -> int:
     return outer * (ceil(middle / rows) if problem.has_rows else middle * ceil(inner / columns))
 
 
+def _fold(problem: Problem, machine: Machine, size: int | None) -> Fold:
+    own = _owner(problem, machine, size)
+    return Fold(own, _deep(problem, machine, own))
+
+
 def _owner(problem: Problem, machine: Machine, size: int | None) -> Mapping:
     """Who has what of a block's step, where parts are of so many elements."""
     _, _, middle, along, inner = problem.view
     if machine.is_processor:
-        vectors = 8 if problem.has_rows else machine.registers // 2
-        extent = along if problem.has_rows else inner
-        while isinstance(extent, int) and vectors > 1 and _are_idle(problem, vectors, machine):
-            vectors //= 2
+        vectors = (_vectors_of_row if problem.has_rows else _vectors_of_strip)(problem, machine)
         return repeat(1, vectors) * spatial(1, machine.lanes)
     if not problem.has_rows:
         wide = width(inner, problem.given.dtype)
@@ -141,12 +145,31 @@ def _owner(problem: Problem, machine: Machine, size: int | None) -> Mapping:
     return spatial(rows, 1) * walkers(workers, accesses, wide)
 
 
-def _are_idle(problem: Problem, vectors: int, machine: Machine) -> bool:
-    """Whether half as many vectors would do: a row stays a loop, unless it is short, and a column has its own."""
-    if problem.has_rows:
-        steps = PROCESSOR.unrolled_steps + 1
-        return bool(vectors * machine.lanes * steps > problem.view[3])
-    return bool(vectors // 2 * machine.lanes >= problem.view[4])
+def _vectors_of_row(problem: Problem, machine: Machine) -> int:
+    """A row stays a loop, unless it is short."""
+    along, vectors, steps = problem.view[3], 8, PROCESSOR.unrolled_steps + 1
+    while isinstance(along, int) and vectors > 1 and vectors * machine.lanes * steps > along:
+        vectors //= 2
+    return vectors
+
+
+def _vectors_of_strip(problem: Problem, machine: Machine) -> int:
+    """Whole rows, which a processor reads ahead, if each thread has a strip and the nearest cache keeps its totals."""
+    outer, _, middle, _, inner = problem.view
+    least = machine.registers // 2
+    if not isinstance(inner, int):
+        return least
+    row, blocks = max(1, ceil(inner / machine.lanes)), max(1, _size(outer) * _size(middle))
+    most = PROCESSOR.near_bytes // machine.vector_bytes
+    strips = max(ceil(row / most), ceil(machine.threads / blocks))
+    return min(row, max(least, ceil(row / strips)))
+
+
+def _deep(problem: Problem, machine: Machine, own: Mapping) -> int:
+    """Totals that no registers hold are in a processor's cache: each is read and written once for so many rows."""
+    if not machine.is_processor or problem.has_rows:
+        return 1
+    return 4 if own.shape[1] > machine.registers // 2 * machine.lanes else 1
 
 
 def _columns(deep: int, across: int, wide: int) -> Mapping:
@@ -156,7 +179,7 @@ def _columns(deep: int, across: int, wide: int) -> Mapping:
 
 def _owners(problem: Problem, machine: Machine) -> Iterator[Mapping]:
     if machine.is_processor:
-        for vectors in (1, 2, 4, 8, 16):
+        for vectors in (1, 2, 4, 8, 16) if problem.has_rows else (4, 16, 64, 256):
             yield repeat(1, vectors) * spatial(1, machine.lanes)
         return
     _, _, _, along, inner = problem.view

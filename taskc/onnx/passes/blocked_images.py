@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from taskc.onnx.graph import Graph, Node
 from taskc.onnx.passes.tensors import Rewriting
+from taskc.operators.graph import Graph, Node
 
 # These have kernels for images in blocks.
 _OF_IMAGES = frozenset(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from taskc.onnx.graph import Graph
+from taskc.operators.graph import Graph
 
 
 def exact_sums(graph: Graph) -> Graph:

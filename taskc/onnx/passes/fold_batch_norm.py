@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from taskc.onnx.graph import Graph, Node
 from taskc.onnx.passes.tensors import Rewriting, Tensors
+from taskc.operators.graph import Graph, Node
 
 
 def fold_batch_norm(graph: Graph) -> Graph:

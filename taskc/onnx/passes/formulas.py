@@ -15,8 +15,8 @@ from itertools import product
 from math import isclose
 from typing import TypeAlias
 
-from taskc.onnx.graph import Graph, Node
 from taskc.onnx.passes.tensors import Tensors
+from taskc.operators.graph import Graph, Node
 
 Atoms: TypeAlias = tuple[int, ...]  # by their numbers, in order
 Formula: TypeAlias = Mapping[Atoms, float]

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from taskc.ir.types import DType
-from taskc.onnx.graph import Graph, Node
+from taskc.operators.graph import Graph, Node
 
 _PRODUCTS = frozenset({"MatMul", "Gemm"})
 

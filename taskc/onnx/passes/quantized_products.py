@@ -18,7 +18,7 @@ from itertools import count
 
 import numpy as np
 
-from taskc.onnx.graph import Graph, Node
+from taskc.operators.graph import Graph, Node
 
 _BYTES = (np.dtype(np.int8), np.dtype(np.uint8))
 _F32 = 1  # the number of the type in a model

@@ -14,8 +14,8 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from taskc.onnx.graph import Graph, Node
 from taskc.onnx.passes.formulas import Formula, Formulas, number, plus, same, times
+from taskc.operators.graph import Graph, Node
 
 _APPROXIMATIONS = {"Erf": "none", "Tanh": "tanh"}
 

@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 
-from taskc.onnx.graph import Graph, Node
 from taskc.onnx.passes.formulas import (
     Formula,
     Formulas,
@@ -30,6 +29,7 @@ from taskc.onnx.passes.formulas import (
     times,
 )
 from taskc.onnx.passes.tensors import Rewriting, Tensors
+from taskc.operators.graph import Graph, Node
 
 
 def recognize_norms(graph: Graph) -> Graph:

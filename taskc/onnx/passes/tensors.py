@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from taskc.onnx.graph import Array, Graph, Node
+from taskc.operators.graph import Array, Graph, Node
 
 
 @dataclass(frozen=True)

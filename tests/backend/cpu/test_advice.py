@@ -13,9 +13,9 @@ import taskc as tc
 from taskc import KernelDefinition, Mapping, f32, f64, i32, repeat, spatial
 from taskc.backend.cpu.advice import advice, spilled_bytes
 from taskc.backend.cpu.processor import host, typical
-from taskc.checking import check
 from taskc.errors import Finding
 from taskc.passes.pipeline import lower, lower_steps
+from taskc.runtime.checking import check
 from tests.example_files import FILES, definitions_of, example
 from tests.kernels.test_extents import TEMPLATES
 

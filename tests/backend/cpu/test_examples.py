@@ -13,9 +13,9 @@ from taskc.backend.cpu.compile import compile_kernel
 from taskc.backend.cpu.pool import pool, thread_count
 from taskc.backend.cpu.processor import typical
 from taskc.backend.sim import run
-from taskc.checking import comparison_across_targets
 from taskc.lang.definition import Definition, KernelDefinition
 from taskc.passes.pipeline import lower
+from taskc.runtime.checking import comparison_across_targets
 from tests.backend.cpu.processors import NAMES, loaded_for, sizes_of
 from tests.test_examples import CASES, FILES, arguments_of, example, kernels_of
 

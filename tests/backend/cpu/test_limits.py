@@ -13,7 +13,7 @@ import pytest
 import taskc as tc
 from taskc import CompileError, f32
 from taskc.backend.cpu.pool import pool, thread_count
-from taskc.limits import Limits, limited
+from taskc.backend.limits import Limits, limited
 from tests import guards
 from tests.backend.cpu.test_program import loaded
 

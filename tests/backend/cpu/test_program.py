@@ -16,18 +16,19 @@ import numpy as np
 import pytest
 
 import taskc as tc
-from taskc import driver, f32, i64, targets
+from taskc import f32, i64
 from taskc.backend.cpu import program as programs
 from taskc.backend.cpu.pool import pool, thread_count
 from taskc.backend.cpu.program import LoadedProgram
 from taskc.backend.cpu.target import load
 from taskc.ir.program import kernels_of
-from taskc.passes.programs.lifetimes import blocks_of
-from taskc.planning import plan
+from taskc.programs.lifetimes import blocks_of
+from taskc.programs.planning import plan
+from taskc.runtime import driver, targets
 from tests import guards
 from tests.backend.cpu.test_pool import succeeds
 from tests.counting import instructions
-from tests.passes.programs import random_calls
+from tests.programs import random_calls
 
 m, n, q = tc.dim("m"), tc.dim("n"), tc.dim("q")
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from tests.backend.cpu.processors import NAMES, loaded_for, sizes_of
-from tests.programs.generator import program
-from tests.programs.oracle import Oracle
-from tests.programs.runner import differences, parsed
+from tests.random_programs.generator import program
+from tests.random_programs.oracle import Oracle
+from tests.random_programs.runner import differences, parsed
 
 SEED = 11
 BLOCK = 8

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 import taskc as tc
-from taskc import driver, f32, i32
+from taskc import f32, i32
 from taskc.backend.cpu.timed import timed
+from taskc.runtime import driver
 
 n = tc.dim("n")
 

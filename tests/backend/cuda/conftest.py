@@ -11,13 +11,13 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import pytest
 
-from taskc import driver as taskc_driver, targets
+from taskc.arrays.packed import places_of, slots_of
 from taskc.backend import sim
 from taskc.backend.cuda import api, target
 from taskc.backend.cuda.compiled import Argument, Compiled, form_of
 from taskc.ir import nodes as ir
 from taskc.ir.extents import extent_value
-from taskc.packed import places_of, slots_of
+from taskc.runtime import driver as taskc_driver, targets
 from tests.backend.cuda.fake_driver import FakeDriver
 from tests.backend.cuda.hosting import compiler_of, naming, unused_name
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from taskc.checking import for_target
 from taskc.commands.loading import load_kernel
 from taskc.ir import nodes as ir
 from taskc.ir.program import kernels_of
 from taskc.lang.definition import Definition
 from taskc.passes.pipeline import lower
+from taskc.runtime.checking import for_target
 
 FOLDER = Path(__file__).parents[3] / "examples"
 NAMES = (

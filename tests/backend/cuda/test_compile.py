@@ -26,18 +26,18 @@ from taskc.backend.cuda.compile import (
 from taskc.backend.cuda.compiled import Compiled, TensorMap, count
 from taskc.backend.cuda.disassemble import disassembler, sass_of
 from taskc.backend.cuda.emit import emit
-from taskc.driver import compile_ahead
 from taskc.ir.target import TARGETS
 from taskc.ir.types import DTYPES
 from taskc.kernels.convolution import convolution
 from taskc.kernels.matmul import Tiling, matmul as library_matmul
 from taskc.kernels.rows import softmax
 from taskc.passes.pipeline import lower
+from taskc.runtime.driver import compile_ahead
 from tests.backend.cuda import examples
 from tests.backend.cuda.conftest import Start
 from tests.lang.test_warpgroups import matmul, product
-from tests.programs.generator import program as generate
-from tests.programs.runner import parsed, small_machine
+from tests.random_programs.generator import program as generate
+from tests.random_programs.runner import parsed, small_machine
 
 pytest.importorskip("cuda.bindings.nvrtc", reason="NVRTC isn't published for this machine")
 

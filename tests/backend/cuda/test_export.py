@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import taskc as tc
-from taskc import device, dlpack
+from taskc import device
+from taskc.arrays import dlpack
 from taskc.backend.cuda.export import _exported
 from tests.backend.cuda.fake_driver import FakeDriver
 from tests.backend.cuda.test_array import TYPES, Foreign

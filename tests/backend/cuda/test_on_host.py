@@ -11,16 +11,16 @@ import pytest
 import taskc as tc
 from taskc import bf16, f8e4m3, f16, f32, i8, i32, spatial, tf32
 from taskc.backend import sim
-from taskc.driver import signature
 from taskc.ir import nodes as ir
 from taskc.ir.arithmetic import MATH_FUNCTIONS
 from taskc.ir.rewrite import walk
 from taskc.passes.pipeline import lower
+from taskc.runtime.driver import signature
 from tests.backend.cuda import examples, host
 from tests.lang.test_warpgroups import matmul, product
-from tests.programs.generator import program as generate
-from tests.programs.oracle import Oracle
-from tests.programs.runner import differences, parsed, small_machine
+from tests.random_programs.generator import program as generate
+from tests.random_programs.oracle import Oracle
+from tests.random_programs.runner import differences, parsed, small_machine
 
 pytestmark = pytest.mark.skipif(
     host.COMPILER is None, reason="there is no g++ to compile for the host"
@@ -176,7 +176,7 @@ def check_programs(numbers: range) -> None:
             for name, wanted in expected.items():
                 difference = differences(name, given[name], wanted)
                 assert difference is None, (
-                    f"python -m tests.programs --program {number}: {difference}"
+                    f"python -m tests.random_programs --program {number}: {difference}"
                 )
 
 

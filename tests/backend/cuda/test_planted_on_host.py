@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from taskc.backend import sim
-from taskc.checking import for_target
 from taskc.ir import nodes as ir
 from taskc.passes.pipeline import lower
+from taskc.runtime.checking import for_target
 from tests import test_corpus as corpus
 from tests.backend.cuda import host
 

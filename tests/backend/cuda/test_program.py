@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 import taskc as tc
-from taskc import boolean, device, driver, f32, i64, repeat, spatial
+from taskc import boolean, device, f32, i64, repeat, spatial
 from taskc.backend.cuda import program as programs
 from taskc.ir.program import Branch, While, steps_of
+from taskc.runtime import driver
 from tests.backend.cuda.chains import (
     chained,
     check_chains,
@@ -28,7 +29,7 @@ from tests.backend.cuda.chains import (
 from tests.backend.cuda.fake_driver import FakeDriver
 from tests.backend.cuda.host import COMPILER
 from tests.backend.cuda.test_whole_way import make_matmul
-from tests.passes.programs import random_flow
+from tests.programs import random_flow
 from tests.test_whole_programs import arguments, composed
 from tests.whole_grid import make_total
 

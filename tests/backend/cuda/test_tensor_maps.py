@@ -12,11 +12,11 @@ from taskc import bf16, f8e4m3, f16, f32, i8, i32, tf32
 from taskc.backend.cuda.context import context
 from taskc.backend.cuda.emit import emit
 from taskc.backend.cuda.tensor_maps import encode
-from taskc.checking import for_target
 from taskc.ir import nodes as ir
 from taskc.kernels.convolution import convolution
 from taskc.kernels.matmul import matmul
 from taskc.passes.pipeline import lower
+from taskc.runtime.checking import for_target
 from tests.backend.cuda.fake_driver import FakeDriver
 from tests.backend.cuda.tensor_map_rules import broken_rules
 

@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 
 import taskc as tc
-from taskc import driver, f32, spatial
+from taskc import f32, spatial
+from taskc.runtime import driver
 
 ROOT = Path(__file__).parents[3]
 X = np.arange(16, dtype=np.float32)

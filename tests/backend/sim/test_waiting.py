@@ -9,8 +9,8 @@ import pytest
 
 import taskc as tc
 from taskc.backend.sim import run
-from taskc.checking import check
 from taskc.passes.pipeline import lower
+from taskc.runtime.checking import check
 from tests.backend.sim.checking import expect, simulate
 
 SEEDS = [None, 0, 1, 2]

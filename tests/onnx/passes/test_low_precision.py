@@ -12,9 +12,9 @@ from onnx import ModelProto, numpy_helper
 
 import taskc as tc
 from taskc import CompileError
-from taskc.driver import scheduled
 from taskc.ir.program import calls_of
 from taskc.onnx.session import compile
+from taskc.runtime.driver import scheduled
 from tests.onnx.models import model, node, tensor
 
 Array = np.ndarray[Any, Any]

@@ -1,0 +1,534 @@
+"""What a kernel is called with: which argument is which parameter's, and whether it fits.
+
+Everything is checked before anything runs. What fits comes back as a `Bound`.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from taskc.arrays import dlpack
+from taskc.arrays.device import (
+    AnyArray,
+    Device,
+    DeviceArray,
+    is_placed,
+    is_read_only,
+    overlap,
+    start_of,
+)
+from taskc.arrays.jax import is_array, is_traced
+from taskc.arrays.packed import Laid, Packed, packed_argument
+from taskc.arrays.torch import empty, is_tensor, note_written, readable
+from taskc.errors import user_calls
+from taskc.ir import nodes as ir
+from taskc.ir.bits import has_whole_rows, shape_in_bytes, shape_of_elements
+from taskc.ir.extents import extent_value, one_unknown, untold
+from taskc.ir.printer_expressions import extent_text
+from taskc.ir.program import Program
+from taskc.ir.rounding import as_storage
+from taskc.ir.signature import (
+    MatchError,
+    Parameter,
+    inputs_of,
+    is_output,
+    match,
+    misfit,
+    named_type,
+    outputs_of,
+)
+from taskc.ir.types import DType, TensorType, from_numpy, u8
+
+Array: TypeAlias = "np.ndarray[Any, Any]"
+
+_PACKAGE = str(Path(__file__).parents[1])
+# Bytes: what kernels take for granted of where a parameter starts, on most targets.
+ALIGNMENT = 16
+
+
+class ArgumentError(TypeError):
+    """An argument of a call doesn't fit the kernel's parameter."""
+
+    def _render_traceback_(self) -> list[str]:
+        """What IPython shows in place of a traceback, most of which is ours."""
+        return [f"ArgumentError: {self}", *user_calls(self)]
+
+
+class CopyWarning(UserWarning):
+    """An input is copied at each call, since its elements aren't where the kernel expects them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """Arguments that fit a kernel.
+
+    values      one for each parameter, outputs too: contiguous arrays, all of NumPy or all on one
+                device, and scalars of the parameter's storage type
+    dimensions  what the symbolic dimensions are
+    returned    what the call returns: nothing, an output, or a tuple of them
+    of_torch    an argument is a tensor of PyTorch's, and so is what the call returns
+    of_jax      an argument is an array of JAX's: its class
+    """
+
+    values: tuple[Any, ...]
+    dimensions: dict[ir.Variable, int]
+    returned: Any
+    of_torch: bool = False
+    of_jax: type | None = None
+
+
+class Signature:
+    """How a kernel or a program is called: see `taskc.ir.signature`."""
+
+    def __init__(
+        self, called: ir.Kernel | Program, tuples: Mapping[str, tuple[str, ...]] | None = None
+    ) -> None:
+        self.name = f"{called.name}()"
+        self.parameters = tuple(
+            [it.argument if isinstance(it, ir.Tensor) else it for it in called.parameters]
+        )
+        self.inputs = inputs_of(self.parameters)
+        self.outputs = outputs_of(self.parameters)
+        self.tuples = tuples or {}
+
+    def bind(
+        self,
+        args: Sequence[Any],
+        keywords: dict[str, Any],
+        alignment: int = ALIGNMENT,
+        place: Device | None = None,
+    ) -> Bound:
+        """The arguments of a call, checked; an `ArgumentError` names the parameter.
+
+        place  the device where the arrays have to lie; None is the CPU's memory
+        """
+        try:
+            given = match(self.name, self.parameters, args, keywords, self.tuples)
+        except MatchError as error:
+            raise ArgumentError(str(error)) from None
+        call = _Call(self.name, alignment, place)
+        for item in (*self.inputs, *self.outputs):
+            if item.name in given:
+                call.take(item, given[item.name])
+        call.check_computed()
+        for output in self.outputs:
+            if output.name not in given:
+                given[output.name] = call.allocate(output)
+        call.check_overlap(self.parameters)
+        call.copy_what_is_misplaced()
+        call.pack_bits(self.parameters)
+        call.note_written(given)
+        returned = tuple([given[output.name] for output in self.outputs])
+        return Bound(
+            tuple([call.values[item.name] for item in self.parameters]),
+            call.dimensions,
+            None if not returned else returned[0] if len(returned) == 1 else returned,
+            call.of_torch,
+            call.of_jax,
+        )
+
+    def shapes_of_outputs(self, given: Mapping[str, Described]) -> list[tuple[int, ...]]:
+        """The shapes of what a call makes of such arrays, by the names of parameters.
+
+        Sizes may be numbers that become known later (torch.compile's).
+        """
+        call = _Call(self.name, alignment=1)
+        for item in self.inputs:
+            if isinstance(item, ir.Tensor):
+                call.fit(item, given[item.name])
+        call.check_computed()
+        return [call.shape_of(output) for output in self.outputs]
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """What is known of an array that isn't there yet."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+
+
+_Known: TypeAlias = "AnyArray | TensorType | Described"
+
+
+@dataclass(slots=True)
+class _Call:
+    """The arguments of one call, as far as they have been looked at."""
+
+    kernel: str
+    alignment: int
+    place: Device | None = None
+    values: dict[str, Any] = field(default_factory=dict)
+    dimensions: dict[ir.Variable, int] = field(default_factory=dict)
+    inferred_from: dict[ir.Variable, str] = field(default_factory=dict)
+    scattered: list[str] = field(default_factory=list)
+    computed: list[tuple[ir.Tensor, ir.Expression, int, _Known]] = field(default_factory=list)
+    shifted: list[str] = field(default_factory=list)
+    of_torch: bool = False
+    of_jax: type | None = None
+    written: list[str] = field(default_factory=list)
+
+    def fail(self, parameter: Parameter, problem: str) -> ArgumentError:
+        kind = "output" if is_output(parameter) else "argument"
+        return ArgumentError(f"{self.kernel}: {kind} '{parameter.name}' {problem}")
+
+    def take(self, parameter: Parameter, value: Any) -> None:
+        if isinstance(parameter, ir.Variable):
+            self.values[parameter.name] = self._scalar(parameter, value)
+            return
+        if isinstance(value, Laid) and isinstance(value, np.ndarray) == (self.place is None):
+            self._packed(parameter, value)
+            return
+        if is_tensor(value):
+            value = self._tensor(parameter, value)
+        array = self._array(parameter, value)
+        self.fit(parameter, array)
+        if parameter.role != "in":
+            self._check_written(parameter, array)
+        elif not is_placed(array):
+            self.scattered.append(parameter.name)
+        elif self._is_shifted(array):
+            self.shifted.append(parameter.name)
+        self.values[parameter.name] = array
+
+    def pack_bits(self, parameters: Iterable[Parameter]) -> None:
+        """Elements of sub-byte types become what is passed on: memory that holds them as a stream of bits."""
+        for item in parameters:
+            value = self.values[item.name]
+            if not isinstance(item, ir.Tensor) or not item.dtype.is_sub_byte:
+                continue
+            if isinstance(value, Laid):  # packed before
+                continue
+            shape = _shape_given(item, value)
+            assert shape is not None
+            described = TensorType(item.dtype, shape, item.layout)
+            if self.place is None:
+                self.values[item.name] = packed_argument(value, described)
+            elif value.dtype == np.uint8:
+                self.values[item.name] = self.place.packed(value, described)
+            else:
+                raise self.fail(item, "lies on a device, where only bytes as they lie are taken")
+
+    def fit(self, parameter: ir.Tensor, array: AnyArray | Described) -> None:
+        """Checks an array's type and extents, and learns dimensions from it."""
+        shape = _shape_given(parameter, array)
+        if shape is None or len(shape) != len(parameter.argument_shape):
+            raise self._misfit(parameter, array)
+        for extent, size in zip(parameter.argument_shape, shape, strict=True):
+            self._extent(parameter, extent, size, array)
+
+    def _packed(self, parameter: ir.Tensor, value: Laid) -> None:
+        """Takes an array that has been put into the parameter's layout before."""
+        given = value.type
+        fits = given.dtype is parameter.dtype and given.layout == parameter.layout
+        if not fits or len(given.shape) != len(parameter.argument_shape):
+            laid = f", laid out as {parameter.layout}" if parameter.layout else ""
+            expected = f"{_expected(parameter)}{laid}"
+            raise self.fail(parameter, f"must be {expected}, not an array packed as {given}")
+        for extent, size in zip(parameter.argument_shape, given.shape, strict=True):
+            self._extent(parameter, extent, size, given)
+        if isinstance(value, Packed) and not value.is_whole:
+            raise self.fail(
+                parameter,
+                f"must be an array packed as {given}, and not what was made of one:"
+                f" {_shown(value.dtype, value.shape)} with strides of {value.strides} bytes",
+            )
+        if self.place is not None:
+            self._check_place(parameter, value, self.place)
+        if parameter.role != "in":
+            self._check_written(parameter, value)  # type: ignore[arg-type]
+        self.values[parameter.name] = value
+
+    def _check_written(self, parameter: ir.Tensor, array: AnyArray) -> None:
+        if is_read_only(array):
+            raise self.fail(parameter, "is written in place, and this array is read-only")
+        unit = max(self.alignment, parameter.dtype.nbytes)
+        behind = start_of(array) % unit if array.size else 0
+        if behind:
+            raise self.fail(
+                parameter,
+                f"is written in place, so it must start at a multiple of {unit} bytes;"
+                f" this array starts {behind} behind one",
+            )
+        if not is_placed(array):
+            raise self.fail(
+                parameter,
+                "is written in place, so it must be contiguous and row-major; this array has"
+                f" the shape {array.shape} and strides of {array.strides} bytes",
+            )
+
+    def _is_shifted(self, array: AnyArray) -> bool:
+        """Loads and stores of several elements at once would not be aligned."""
+        return array.size > 0 and start_of(array) % self.alignment != 0
+
+    def _tensor(self, parameter: ir.Tensor, value: Any) -> Any:
+        """A tensor of PyTorch's as one that exports its memory."""
+        self.of_torch = True
+        if parameter.role != "in":
+            self.written.append(parameter.name)
+        try:
+            return readable(value)
+        except BufferError as error:
+            raise self.fail(parameter, f"can't be read: {error}") from None
+
+    def note_written(self, given: Mapping[str, Any]) -> None:
+        """What is written in place by who isn't PyTorch; nothing can be wrong any more."""
+        for name in self.written:
+            note_written(given[name])
+
+    def _array(self, parameter: ir.Tensor, value: Any) -> AnyArray:
+        """The argument as an array of the same memory."""
+        if self.place is not None:
+            return self._on_device(parameter, value, self.place)
+        if type(value) is np.ndarray:  # asking for more loads NumPy's masked arrays
+            return value
+        if isinstance(value, np.ndarray) and not isinstance(value, np.ma.MaskedArray):
+            return np.asarray(value)
+        on_gpu = "lies in a GPU's memory, and the call is to run elsewhere; pass it as a CPU array"
+        if hasattr(value, "__cuda_array_interface__"):
+            raise self.fail(parameter, on_gpu)
+        if is_traced(value):
+            raise self.fail(
+                parameter,
+                "is traced by JAX, and has no elements; tc.jax.operator() makes a kernel a function that takes it",
+            )
+        if is_array(value):
+            if parameter.role != "in":
+                raise self.fail(parameter, "is written in place, and JAX's arrays never change")
+            self.of_jax = type(value)
+        if not hasattr(value, "__dlpack__") or isinstance(value, np.ma.MaskedArray):
+            expected = f"{_expected(parameter)}, as a NumPy or DLPack array"
+            raise self.fail(parameter, f"must be {expected}, not {_kind(value)}")
+        try:
+            if not dlpack.is_on_cpu(value):
+                raise self.fail(parameter, on_gpu)
+            return dlpack.as_array(value)
+        except (BufferError, RuntimeError, ValueError) as error:
+            raise self.fail(parameter, f"can't be read through DLPack: {error}") from error
+
+    def _on_device(self, parameter: ir.Tensor, value: Any, place: Device) -> DeviceArray:
+        if not dlpack.is_on_cuda(value):
+            if isinstance(value, np.ndarray) or hasattr(value, "__dlpack__"):
+                raise self.fail(
+                    parameter,
+                    f"lies in the CPU's memory, and other arguments on {place.name};"
+                    " taskc.device.array() makes a copy there",
+                )
+            expected = f"{_expected(parameter)}, as an array on {place.name}"
+            raise self.fail(parameter, f"must be {expected}, not {_kind(value)}")
+        if parameter.layout is not None:
+            raise self.fail(
+                parameter,
+                "has a layout, and no array is put into it on a device;"
+                " taskc.device.array(taskc.pack(...)) makes a copy there of one that is",
+            )
+        try:
+            array: DeviceArray = place.view(value)
+        except (BufferError, TypeError, ValueError) as error:
+            raise self.fail(parameter, f"can't be read where it lies: {error}") from error
+        self._check_place(parameter, array, place)
+        return array
+
+    def _check_place(self, parameter: ir.Tensor, array: Any, place: Device) -> None:
+        if not place.holds(array):
+            where = f"CUDA device {array.device}"
+            raise self.fail(parameter, f"lies on {where}, and other arguments on {place.name}")
+
+    def _extent(
+        self,
+        parameter: ir.Tensor,
+        extent: int | ir.Expression,
+        size: int,
+        array: _Known,
+    ) -> None:
+        if isinstance(extent, ir.Variable):
+            if extent not in self.dimensions:
+                self.dimensions[extent] = size
+                self.inferred_from[extent] = parameter.name
+            if size % extent.multiple:
+                reason = f"with {extent.name} a multiple of {extent.multiple}"
+                raise self._misfit(parameter, array, reason)
+            if self.dimensions[extent] != size:
+                source = self.inferred_from[extent]
+                origin = "" if source == parameter.name else f" (from '{source}')"
+                reason = f"with {extent.name} = {self.dimensions[extent]}{origin}"
+                raise self._misfit(parameter, array, reason)
+        elif not isinstance(extent, int):
+            self.computed.append((parameter, extent, size, array))
+        elif extent != size:
+            raise self._misfit(parameter, array)
+
+    def check_computed(self) -> None:
+        """Checks the extents that are computed. A dimension that is none by itself follows from one where all
+        else is known: n of `12 * n + 2`, and of `m * n` where m is an extent."""
+        pending = self.computed
+        while told := [number for number, row in enumerate(pending) if self._tells(*row)]:
+            pending = [row for number, row in enumerate(pending) if number not in told]
+        for parameter, extent, size, array in self.computed:
+            expected = self._computed(parameter, extent)
+            if expected != size:
+                reason = f"with {extent_text(extent)} = {expected}"
+                raise self._misfit(parameter, array, reason)
+
+    def _tells(self, parameter: ir.Tensor, extent: ir.Expression, size: int, array: _Known) -> bool:
+        """Learns the one dimension of an extent that isn't known, if there is one."""
+        unknown = one_unknown(extent, self.dimensions)
+        if unknown is None:
+            return False
+        number, more = divmod(size - extent_value(unknown.rest, {}), unknown.factor)
+        if more or number < 0:
+            reason = f"with {unknown.dimension} a whole number, 0 or more"
+            raise self._misfit(parameter, array, reason)
+        self._extent(parameter, unknown.dimension, number, array)
+        return True
+
+    def _computed(self, parameter: ir.Tensor, extent: ir.Expression) -> int:
+        try:
+            return extent_value(extent, self.dimensions)
+        except KeyError as error:
+            raise self.fail(parameter, untold(parameter, extent, error.args[0])) from None
+
+    def _misfit(self, parameter: ir.Tensor, array: _Known, reason: str = "") -> ArgumentError:
+        expected = f"{_expected(parameter)}{reason and ' '}{reason}"
+        packed = ""
+        if parameter.layout is not None and not isinstance(array, TensorType):
+            packed = f"; it has a layout: pass kernel.pack({parameter.name})"
+        shown = _shown(array.dtype, array.shape)
+        return self.fail(parameter, f"must be {expected}, not {shown}{packed}")
+
+    def _scalar(self, parameter: ir.Variable, value: Any) -> Any:
+        dtype = parameter.dtype
+        if isinstance(value, np.ndarray) and value.ndim == 0:
+            value = value[()]
+        if not isinstance(value, (bool, int, float, np.generic)):
+            raise self.fail(parameter, f"must be a number of type {dtype}, not {_kind(value)}")
+        if isinstance(value, np.generic) and value.dtype == dtype.numpy:
+            return value
+        number = value.item() if isinstance(value, np.generic) else value
+        problem = misfit(number, dtype)
+        if problem is not None:
+            raise self.fail(parameter, problem)
+        return as_storage(float(number) if dtype.is_float else number, dtype)[()]
+
+    def shape_of(self, output: ir.Tensor) -> tuple[int, ...]:
+        """What an output that isn't given has."""
+        shape = []
+        for extent in output.argument_shape:
+            size = extent if isinstance(extent, int) else self._computed(output, extent)
+            if size < 0:
+                raise self.fail(output, f"would have the extent {extent_text(extent)} = {size}")
+            shape.append(size)
+        return tuple(shape)
+
+    def allocate(self, output: ir.Tensor) -> Any:
+        """Makes an array for an output that wasn't given: one of PyTorch's tensors where an argument is one."""
+        if output.layout is not None and self.place is not None:
+            raise self.fail(
+                output,
+                "has a layout, out of which no array is taken on a device; pass a packed one as out=",
+            )
+        described = TensorType(output.dtype, self.shape_of(output))
+        dtype: np.dtype[Any] = np.dtype(output.dtype.numpy)
+        place = self.place
+        made: Any
+        if self.of_torch:
+            made = empty(dtype, described.shape) if place is None else place.empty_tensor(described)
+            self.values[output.name] = self._array(output, made)
+        else:
+            made = np.empty(described.shape, dtype) if place is None else place.empty(described)
+            self.values[output.name] = made
+        return made
+
+    def check_overlap(self, parameters: Iterable[Parameter]) -> None:
+        tensors = [item for item in parameters if isinstance(item, ir.Tensor)]
+        for number, first in enumerate(tensors):
+            for second in tensors[number + 1 :]:
+                written = [item for item in (first, second) if item.role != "in"]
+                a, b = self.values[first.name], self.values[second.name]
+                if written and overlap(a, b):
+                    other = second if written[0] is first else first
+                    raise self.fail(
+                        written[0], f"is written, and it overlaps '{other.name}' in memory"
+                    )
+
+    def copy_what_is_misplaced(self) -> None:
+        on_cpu = self.place is None
+        remedy = "np.ascontiguousarray" if on_cpu else "taskc.device.array"
+        self._copy(self.scattered, "contiguous", remedy)
+        remedy = "np.copy" if on_cpu else "taskc.device.array"
+        self._copy(self.shifted, f"at a multiple of {self.alignment} bytes", remedy)
+
+    def _copy(self, names: list[str], where: str, remedy: str) -> None:
+        if not names:
+            return
+        for name in names:
+            value = self.values[name]
+            on_cpu = isinstance(value, np.ndarray)
+            self.values[name] = np.array(value, order="C", copy=True) if on_cpu else value.copy()
+        listed = ", ".join(f"'{name}'" for name in names)
+        subject = f"input {listed} isn't" if len(names) == 1 else f"inputs {listed} aren't"
+        # Python's own rule is one warning for each text and place: this is one per call site.
+        warnings.warn(
+            f"{self.kernel}: {subject} {where}, and each call copies; {remedy}, used once, saves that",
+            CopyWarning,
+            stacklevel=_levels_to_the_caller(),
+        )
+
+
+def _levels_to_the_caller() -> int:
+    """The `stacklevel` with which this function's caller names the code outside taskc."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        frame, level = frame.f_back, level + 1
+    return level
+
+
+def _shape_given(parameter: ir.Tensor, array: AnyArray | Described) -> tuple[int, ...] | None:
+    """The shape of the elements that an array has for a parameter; None where they are of another type."""
+    dtype = parameter.dtype
+    if array.dtype == dtype.numpy:
+        return array.shape
+    is_bytes = dtype.is_sub_byte and array.dtype == np.uint8
+    return shape_of_elements(array.shape, dtype) if is_bytes else None
+
+
+def _expected(parameter: ir.Tensor) -> str:
+    expected = named_type(parameter.dtype, parameter.argument_shape)
+    if parameter.dtype.is_sub_byte:
+        expected += ", each element in a byte (ml_dtypes)"
+        if has_whole_rows(parameter):
+            shape = shape_in_bytes(parameter.argument_shape, parameter.dtype)
+            expected += f", or the bytes in which they lie, {named_type(u8, shape)}"
+    return expected
+
+
+def _shown(dtype: DType | np.dtype[Any], shape: Sequence[Any]) -> str:
+    """A type and a shape as the language writes them."""
+    if isinstance(dtype, DType):
+        return named_type(dtype, shape)
+    native = dtype.newbyteorder("=")
+    try:
+        name = from_numpy(native).name
+    except ValueError:
+        name = str(native)
+    return named_type(name, shape) + ("" if dtype.isnative else " in the other byte order")
+
+
+def _kind(value: Any) -> str:
+    """What an argument of a wrong kind is."""
+    if value is None:
+        return "None"
+    if isinstance(value, (bool, int, float, np.generic)):
+        return f"the number {value}"
+    if isinstance(value, np.ndarray):
+        kind = "a masked array" if isinstance(value, np.ma.MaskedArray) else "an array"
+        return f"{kind} of shape {value.shape}"
+    name = type(value).__name__
+    return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"

@@ -1,0 +1,194 @@
+"""Kernels and programs as functions of JAX, for users: `taskc.jax`.
+
+    double = tc.jax.operator(kernel)
+    y = jax.jit(lambda x: double(x) + 1)(x)                      in the compiled program one call, by XLA's FFI
+
+JAX is not imported here: whoever makes an operator has done so.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from taskc.arrays.arguments import ArgumentError, Described
+from taskc.backward import GRADIENT, check_backward, definition_of, several
+from taskc.errors import CompileError
+from taskc.ir.nodes import Tensor
+from taskc.ir.signature import MatchError, Parameter, inputs_of, match, misfit, outputs_of
+from taskc.jax.xla import capsule_of
+from taskc.lang.definition import Definition
+from taskc.runtime.driver import signature
+
+__all__ = ["operator"]
+
+_numbers = itertools.count()
+
+
+def operator(kernel: Definition, *, backward: Definition | None = None) -> Callable[..., Any]:
+    """A function of JAX that runs a kernel or a program on processors.
+
+    backward  a kernel or a program that computes gradients. Its parameters are named after those of `kernel`: it
+              takes any of its inputs and outputs, and of an output c the gradient as grad_c; of an input a it
+              returns the gradient as grad_a. An input without one gets zeros.
+
+    The function takes what isn't `tc.out`, in order or by name, and returns the outputs: one, or a tuple. Of what a
+    kernel writes in place (`tc.inout`) it returns what comes out, in the order of the parameters. A number may be an
+    array without axes. `jax.jit` sees one call; `jax.vmap` makes a loop of it.
+    """
+    library = _library()
+    forward = _registered(library, definition_of(kernel, "an operator"))
+    call = forward
+    if backward is not None:
+        check_backward(kernel, definition_of(backward, "a backward"), kernel.name, "JAX")
+        call = _differentiated(library, forward, kernel, backward)
+    parameters = kernel.ir.parameters
+
+    def operator(*args: Any, **keywords: Any) -> Any:
+        try:
+            given = match(f"{kernel.name}()", parameters, args, keywords, kernel.tuples)
+        except MatchError as error:
+            raise ArgumentError(str(error)) from None
+        for output in outputs_of(parameters):
+            if output.name in given:
+                raise ArgumentError(
+                    f"{kernel.name}(): JAX's arrays aren't written, so '{output.name}' can't be given"
+                )
+        return call(*[_traced(library, kernel, item, given) for item in inputs_of(parameters)])
+
+    operator.__name__ = operator.__qualname__ = kernel.name
+    return operator
+
+
+def _library() -> Any:
+    library = sys.modules.get("jax")
+    if library is None:
+        raise CompileError("jax isn't imported", hint="import jax before tc.jax.operator()")
+    return library
+
+
+def _traced(library: Any, kernel: Definition, item: Parameter, given: dict[str, Any]) -> Any:
+    """An argument as an array of JAX's; a number as one without axes, of the parameter's type."""
+    value = given[item.name]
+    if isinstance(item, Tensor):
+        return library.numpy.asarray(value)
+    if isinstance(value, bool | int | float):
+        problem = misfit(value, item.dtype)
+        if problem is not None:
+            raise ArgumentError(f"{kernel.name}(): argument '{item.name}' {problem}")
+        return library.numpy.asarray(value, item.dtype.numpy)
+    array = library.numpy.asarray(value)
+    if array.shape or array.dtype != item.dtype.numpy:
+        raise ArgumentError(
+            f"{kernel.name}(): argument '{item.name}' must be a number of type {item.dtype},"
+            f" not an array of {array.dtype.name} and shape {array.shape}"
+        )
+    return array
+
+
+def _registered(library: Any, definition: Definition) -> Callable[..., Any]:
+    """A function of JAX's arrays, one for each input, that are as JAX has them."""
+    parameters, bound = definition.ir.parameters, signature(definition)
+    inputs = inputs_of(parameters)
+    written = [item for item in parameters if isinstance(item, Tensor) and item.role != "in"]
+    for item in parameters:
+        if isinstance(item, Tensor):
+            _check_type(library, definition, item)
+    outputs = [item.name for item in outputs_of(parameters)]
+    aliases = {inputs.index(item): written.index(item) for item in written if item in inputs}
+    names = ["out"] if len(outputs) == 1 and "out" not in _names(inputs) else outputs
+
+    def run(arguments: list[Any], results: list[Any]) -> None:
+        made = dict(zip([item.name for item in written], results, strict=True))
+        values = [
+            made.get(item.name, value) if isinstance(item, Tensor) else value.item()
+            for item, value in zip(inputs, arguments, strict=True)
+        ]
+        definition(*values, **dict(zip(names, [made[it] for it in outputs], strict=True)))
+
+    def refuse(arguments: list[Any], results: list[Any]) -> None:
+        raise CompileError(
+            f"'{definition.name}' is an operator for processors, and JAX runs it on a GPU",
+            definition.ir.loc,
+            "jax.default_device(jax.devices('cpu')[0]) has JAX run it there",
+        )
+
+    target = f"taskc.{definition.name}.{next(_numbers)}"
+    types = [np.dtype(item.dtype.numpy) for item in (*inputs, *written)]
+    for platform, handler in (("cpu", run), ("CUDA", refuse)):
+        library.ffi.register_ffi_target(target, capsule_of(handler, types), platform=platform)
+
+    def call(*arrays: Any) -> Any:
+        pairs = zip(inputs, arrays, strict=True)
+        known = {
+            item.name: Described(np.dtype(array.dtype), tuple(array.shape))
+            for item, array in pairs
+            if isinstance(item, Tensor)
+        }
+        shapes = dict(zip(outputs, bound.shapes_of_outputs(known), strict=True))
+        shapes |= {item.name: known[item.name].shape for item in written if item.name in known}
+        made = [library.ShapeDtypeStruct(shapes[it.name], it.dtype.numpy) for it in written]
+        run = library.ffi.ffi_call(
+            target, made, vmap_method="sequential", input_output_aliases=aliases
+        )
+        found = tuple(run(*arrays))
+        return None if not found else found[0] if len(found) == 1 else found
+
+    # By itself a call is as quick as one of jit's, and in a function that is transformed a part of that.
+    jitted: Callable[..., Any] = library.jit(call, inline=True)
+    return jitted
+
+
+def _names(items: Sequence[Parameter]) -> list[str]:
+    return [item.name for item in items]
+
+
+def _check_type(library: Any, definition: Definition, item: Tensor) -> None:
+    """Whether JAX has arrays of a parameter's type as they are."""
+    if item.dtype.is_sub_byte:
+        raise CompileError(
+            f"'{item.name}' is {item.dtype}, whose elements share bytes, and JAX's don't", item.loc
+        )
+    dtype = np.dtype(item.dtype.numpy)
+    if library.dtypes.canonicalize_dtype(dtype) != dtype:
+        raise CompileError(
+            f"'{item.name}' is {item.dtype}, of which JAX makes a shorter type",
+            item.loc,
+            'jax.config.update("jax_enable_x64", True) lets it have 64 bits',
+        )
+    if item.layout is not None and item.role != "in":
+        raise CompileError(
+            f"'{item.name}' has a layout, and JAX's arrays are row-major",
+            item.loc,
+            f"let '{definition.name}' write a row-major one",
+        )
+
+
+def _differentiated(
+    library: Any, forward: Callable[..., Any], kernel: Definition, backward: Definition
+) -> Any:
+    """`forward` with a gradient, which `backward` computes."""
+    inputs, outputs = inputs_of(kernel.ir.parameters), outputs_of(kernel.ir.parameters)
+    wanted = _names(inputs_of(backward.ir.parameters))
+    returned = _names(outputs_of(backward.ir.parameters))
+    inner = _registered(library, backward)
+    names = _names([*inputs, *outputs])
+
+    def keep(*arrays: Any) -> tuple[Any, dict[str, Any]]:
+        made = forward(*arrays)
+        given = dict(zip(names, (*arrays, *several(made)), strict=True))
+        return made, {name: given[name] for name in wanted if name in given}
+
+    def gradients(kept: dict[str, Any], given: Any) -> tuple[Any, ...]:
+        pairs = zip(outputs, several(given), strict=True)
+        values = kept | {f"{GRADIENT}{output.name}": gradient for output, gradient in pairs}
+        found = dict(zip(returned, several(inner(*[values[name] for name in wanted])), strict=True))
+        return tuple([found.get(f"{GRADIENT}{item.name}") for item in inputs])
+
+    made = library.custom_vjp(forward)
+    made.defvjp(keep, gradients)
+    return made

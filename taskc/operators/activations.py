@@ -1,0 +1,54 @@
+"""The functions that cells of recurrent networks apply, by the names that models call them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import taskc as tc
+from taskc.operators.call import Call
+
+Function = Callable[..., Any]
+
+# Each with its own alpha and beta where a model says none; what takes none has none.
+_FUNCTIONS: dict[str, tuple[Function, float | None, float | None]] = {
+    "affine": (lambda x, alpha, beta: alpha * x + beta, 1.0, 0.0),
+    "elu": (lambda x, alpha, beta: x if x >= 0 else alpha * tc.expm1(x), 1.0, None),
+    "hardsigmoid": (lambda x, alpha, beta: min(max(alpha * x + beta, 0), 1), 0.2, 0.5),
+    "leakyrelu": (lambda x, alpha, beta: x if x >= 0 else alpha * x, 0.01, None),
+    "relu": (lambda x, alpha, beta: max(x, 0), None, None),
+    "scaledtanh": (lambda x, alpha, beta: alpha * tc.tanh(beta * x), 1.0, 1.0),
+    "sigmoid": (lambda x, alpha, beta: tc.sigmoid(x), None, None),
+    "softplus": (lambda x, alpha, beta: tc.softplus(x), None, None),
+    "softsign": (lambda x, alpha, beta: x / (1 + abs(x)), None, None),
+    "tanh": (lambda x, alpha, beta: tc.tanh(x), None, None),
+    "thresholdedrelu": (lambda x, alpha, beta: x if x >= alpha else 0, 1.0, None),
+}
+
+
+def activations_of(call: Call, usual: list[str], directions: int) -> list[list[Function]]:
+    """For each direction the functions of its cell. Alphas and betas are used up in their order."""
+    names = call.attribute("activations") or usual * directions
+    if len(names) < len(usual) * directions:
+        raise call.node.error(f"it names {len(names)} activations, for {directions} directions")
+    alphas = iter(call.attribute("activation_alpha") or [])
+    betas = iter(call.attribute("activation_beta") or [])
+    clip = call.attribute("clip", 0.0)
+    made = [_made(call, name, alphas, betas, clip) for name in names[: len(usual) * directions]]
+    return [made[n : n + len(usual)] for n in range(0, len(made), len(usual))]
+
+
+def _made(
+    call: Call, name: str, alphas: Iterator[float], betas: Iterator[float], clip: float
+) -> Function:
+    if name.lower() not in _FUNCTIONS:
+        raise call.node.error(f"taskc has no activation '{name}'")
+    function, alpha, beta = _FUNCTIONS[name.lower()]
+    if alpha is not None:
+        alpha = next(alphas, alpha)
+    if beta is not None:
+        beta = next(betas, beta)
+    of = tc.function(function)
+    if not clip:
+        return tc.function(lambda x: of(x, alpha, beta))
+    return tc.function(lambda x: of(min(max(x, -clip), clip), alpha, beta))

@@ -1,0 +1,301 @@
+"""Attention, and rotary embeddings of positions."""
+
+from __future__ import annotations
+
+from math import sqrt
+from typing import Any
+
+import numpy as np
+
+import taskc as tc
+from taskc import boolean, f64, i64
+from taskc.kernels.attention import attention
+from taskc.kernels.matmul import batch_matmul
+from taskc.kernels.precision import wide
+from taskc.kernels.reductions import reduction
+from taskc.kernels.rows import softmax
+from taskc.lang.tracing import TensorHandle
+from taskc.operators.call import Call, Made, Tensor, at_least, operator
+from taskc.operators.common import are_equal, broadcast, element, ones
+from taskc.operators.movement import place_of
+from taskc.operators.norms import softmax_along
+from taskc.operators.operands import (
+    computed,
+    converted,
+    element_type,
+    repeated,
+    reshaped,
+    template,
+    tensors,
+    wants,
+)
+from taskc.operators.products import multiplied
+
+LOST = -1e30  # added to any score, it is what a query that sees other keys gives nothing to
+
+_attention, _batch_matmul = template(attention), template(batch_matmul)
+_reduction, _softmax = template(reduction), template(softmax)
+
+
+_FLAT_OR_HEADS = range(3, 5)
+
+
+@operator("Attention", since=23, ranks=(_FLAT_OR_HEADS,) * 3 + (at_least(1), 4, 4, 1))
+def attend(call: Call) -> Made:
+    q, k, v, mask, past_k, past_v, lengths = tensors(call, 7)
+    is_flat = len(q.shape) == 3
+    if len({len(x.shape) for x in (q, k, v)}) > 1 or (past_k is None) != (past_v is None):
+        raise call.node.error("its queries, keys and values aren't of one form")
+    if is_flat:
+        if call.attribute("q_num_heads") is None or call.attribute("kv_num_heads") is None:
+            raise call.node.error("of three axes, it doesn't say q_num_heads and kv_num_heads")
+        q = _by_heads(call, q, "q_num_heads")
+        k, v = (_by_heads(call, x, "kv_num_heads") for x in (k, v))
+    before = 0 if past_k is None else past_k.shape[2]
+    if past_k is not None:
+        k, v = _behind(past_k, k), _behind(past_v, v)
+    scale = call.attribute("scale")
+    if are_equal(q.shape[3], 0) or are_equal(k.shape[1], 0) or are_equal(v.shape[1], 0):
+        raise call.node.error("it has no heads or no features")
+    scale = 1 / sqrt(q.shape[3]) if scale is None else scale
+    is_short = mask is not None and not are_equal(mask.shape[-1], k.shape[2])
+    has_windows = max(call.attribute(f"{side}_window_size", -1) for side in ("left", "right")) >= 0
+    is_usual = lengths is None and not (is_short or has_windows or call.attribute("softcap", 0.0))
+    if is_usual and not wants(call, 3):
+        is_causal = bool(call.attribute("is_causal", 0))
+        y, scores = _by_kernel(q, k, v, mask, scale, before if is_causal else None), None
+    else:
+        y, scores = _in_steps(call, q, k, v, mask, lengths, before, scale)
+    return _flat(y) if is_flat else y, k, v, scores
+
+
+@operator("Attention", domain="taskc")
+def attend_by_rows(call: Call) -> Tensor:
+    """softmax(q @ k.T * scale + mask) @ v, where a pass has found that: of all shapes that these products take."""
+    q, k, v, mask = tensors(call, 4)
+    scale, axis = call.attribute("scale"), call.attribute("axis") % max(len(q.shape), len(k.shape))
+    if not _fits(q, k, v, mask) or axis != 3:
+        return _as_written(call, q, k, v, mask, scale, axis)
+    if mask is not None and _is_causal(call.given(3), q.shape[2], k.shape[2]):
+        return _by_kernel(q, k, v, None, scale, k.shape[2] - q.shape[2])
+    return _by_kernel(q, k, v, mask, scale)
+
+
+def _fits(q: TensorHandle, k: TensorHandle, v: TensorHandle, mask: TensorHandle | None) -> bool:
+    """Whether the library's kernel takes operands of these shapes, of which none is to be repeated."""
+    if not len(q.shape) == len(k.shape) == len(v.shape) == 4:
+        return False
+    batches, heads, length, features = q.shape
+    groups, keys = k.shape[1:3]
+    pairs = [
+        (batches, k.shape[0]), (batches, v.shape[0]), (groups, v.shape[1]), (keys, v.shape[2]),
+        (features, k.shape[3]),
+    ]  # fmt: skip
+    if mask is not None:
+        whole = (batches, heads, length, keys)
+        if not 1 <= len(mask.shape) <= 4 or not (mask.dtype.is_float or mask.dtype is boolean):
+            return False
+        ends = zip(mask.shape[::-1], whole[::-1], strict=False)
+        pairs += [(have, want) for have, want in ends if not are_equal(have, 1)]
+    counts = heads, groups, features, v.shape[3]
+    is_counted = all(isinstance(count, int) and count > 0 for count in counts)
+    return is_counted and heads % groups == 0 and all(are_equal(*pair) for pair in pairs)
+
+
+def _is_causal(mask: Tensor, length: Any, keys: Any) -> bool:
+    """Whether a mask is known to show the keys up to the query's own place to each query, counted from the last one."""
+    if isinstance(mask, TensorHandle) or not (isinstance(length, int) and isinstance(keys, int)):
+        return False
+    if mask.shape[-2:] != (length, keys) or keys < length:
+        return False
+    seen = np.tri(length, keys, keys - length, dtype=bool)
+    if mask.dtype == bool:
+        return bool((mask == seen).all())
+    return bool(np.where(seen, mask == 0, mask <= LOST).all())
+
+
+def _as_written(
+    call: Call, q: TensorHandle, k: TensorHandle, v: TensorHandle, mask: TensorHandle | None,
+    scale: float, axis: int,
+) -> TensorHandle:  # fmt: skip
+    *stack, keys, features = k.shape
+
+    @tc.function
+    def turned(*at):
+        place = (*at[:-2], at[-1], at[-2])
+        return k[place]
+
+    raw = multiplied(q, computed((*stack, features, keys), turned))
+    shape = raw.shape if mask is None else broadcast(call, raw.shape, mask.shape)
+    product, dtype = repeated(raw), raw.dtype
+    if mask is None:
+        scores = computed(shape, lambda *at: product(at) * scale)
+    elif mask.dtype is boolean:
+        is_seen = repeated(mask)
+        scores = computed(shape, lambda *at: product(at) * scale if is_seen(at) else -tc.inf)
+    else:
+        offset = repeated(mask)
+        scores = computed(shape, lambda *at: product(at) * scale + offset(at).to(dtype))
+    return multiplied(softmax_along(scores, axis), v)
+
+
+def _by_kernel(
+    q: TensorHandle, k: TensorHandle, v: TensorHandle, mask: TensorHandle | None, scale: float,
+    offset: Any = None,
+) -> TensorHandle:  # fmt: skip
+    """offset  of a causal attention: the query i sees the keys 0 to i + offset"""
+    batches, heads, length, features = q.shape
+    kernel = _attention(
+        batches, heads, length, k.shape[2], features, kv_heads=k.shape[1], value_features=v.shape[3],
+        causal=offset is not None, offset=offset,
+        mask=None if mask is None else mask.dtype[mask.shape], scale=scale, dtype=q.dtype,
+    )  # fmt: skip
+    made: TensorHandle = kernel(q, k, v) if mask is None else kernel(q, k, v, mask)
+    return made
+
+
+def _in_steps(
+    call: Call, q: TensorHandle, k: TensorHandle, v: TensorHandle, mask: TensorHandle | None,
+    lengths: TensorHandle | None, before: Any, scale: float,
+) -> tuple[TensorHandle, TensorHandle | None]:  # fmt: skip
+    """With what the library's kernel hasn't: scores as an output, a cap, windows, a length for each batch."""
+    batches, heads, queries, features = q.shape
+    _, kv_heads, keys, value_features = v.shape
+    shape, joined = (batches, heads, queries, keys), heads // kv_heads * queries
+    dtype, cap = wide(q.dtype), call.attribute("softcap", 0.0)
+    stacks = (batches, kv_heads)
+    product = _batch_matmul(
+        (stacks, stacks), joined, keys, features, dtype=q.dtype, total=dtype, transpose_b=True
+    )
+    raw = reshaped(product(reshaped(q, *stacks, joined, features), k), *shape)
+    if call.attribute("softmax_precision", 0):
+        precise = element_type(call, call.attribute("softmax_precision"))
+        dtype = f64 if precise is f64 else dtype
+    scaled = computed(shape, lambda *at: raw[at].to(dtype) * scale)
+    capped = computed(shape, lambda *at: tc.tanh(scaled[at] / cap) * cap) if cap else scaled
+    offset, is_seen = _masked(call, mask, shape), _seen(call, lengths, before, queries)
+
+    @tc.function
+    def biased(b, h, i, j):
+        value = capped[b, h, i, j] + offset(b, h, i, j).to(dtype)
+        return value if is_seen(b, i, j) else -tc.inf
+
+    scores = computed(shape, biased)
+    peaks = _reduction("max", shape, (3,), dtype=dtype)(scores)
+    rows = batches * heads * queries
+    powers = reshaped(_softmax(rows, keys, dtype=dtype)(reshaped(scores, rows, keys)), *shape)
+    own = q.dtype
+
+    @tc.function
+    def share(b, h, i, j):
+        return tc.where(peaks[b, h, i] == -tc.inf, 0, powers[b, h, i, j]).to(own)
+
+    shares = computed(shape, share)
+    mixed = _batch_matmul((stacks, stacks), joined, value_features, keys, dtype=own)
+    y = mixed(reshaped(shares, *stacks, joined, keys), v)
+    made = reshaped(y, batches, heads, queries, value_features)
+    outputs = scaled, capped, scores, shares
+    mode = call.attribute("qk_matmul_output_mode", 0)
+    if mode not in range(len(outputs)):
+        raise call.node.error(f"it has no scores of mode {mode}")
+    asked = outputs[mode]
+    return made, converted(asked, own) if wants(call, 3) else None
+
+
+def _masked(call: Call, mask: TensorHandle | None, shape: tuple[Any, ...]) -> Any:
+    """What a mask adds to a score; it may be too short, and the keys behind it aren't seen."""
+    if mask is None:
+        return tc.function(lambda b, h, i, j: 0.0)
+    once, width, is_truth = ones(mask.shape), mask.shape[-1], mask.dtype is boolean
+
+    @tc.function
+    def found(b, h, i, j):
+        return element(mask, once, (b, h, i, j))
+
+    @tc.function
+    def value(*at):
+        return (0.0 if found(*at) else -tc.inf) if is_truth else found(*at)
+
+    if are_equal(width, shape[-1]):
+        return value
+    return tc.function(lambda b, h, i, j: value(b, h, i, j) if j < width else -tc.inf)
+
+
+def _seen(call: Call, lengths: TensorHandle | None, before: Any, queries: Any) -> Any:
+    """Whether a query sees a key, by their places and that of the first query."""
+    is_causal = bool(call.attribute("is_causal", 0))
+    left, right = call.attribute("left_window_size", -1), call.attribute("right_window_size", -1)
+
+    @tc.function
+    def is_seen(b, i, j):
+        ahead = j - i - (before if lengths is None else lengths[b].to(i64) - queries)
+        return (
+            (not is_causal or ahead <= 0)
+            and (left < 0 or -ahead <= left)
+            and (right < 0 or ahead <= right)
+            and (lengths is None or j < lengths[b].to(i64))
+        )
+
+    return is_seen
+
+
+def _by_heads(call: Call, x: TensorHandle, attribute: str) -> TensorHandle:
+    """[batches, length, heads * features] as [batches, heads, length, features]"""
+    batches, length, hidden = x.shape
+    heads = call.count(attribute)
+    if isinstance(hidden, int) and hidden % heads:
+        raise call.node.error(f"{hidden} features aren't {heads} heads of as many")
+    features = hidden // heads
+    return computed(
+        (batches, heads, length, features), lambda b, h, i, f: x[b, i, h * features + f]
+    )
+
+
+def _flat(x: TensorHandle) -> TensorHandle:
+    """[batches, heads, length, features] as [batches, length, heads * features]"""
+    batches, heads, length, features = x.shape
+    return computed(
+        (batches, length, heads * features), lambda b, i, c: x[b, c // features, i, c % features]
+    )
+
+
+def _behind(past: TensorHandle, x: TensorHandle) -> TensorHandle:
+    batches, heads, length, features = past.shape
+    return computed(
+        (batches, heads, length + x.shape[2], features),
+        lambda b, h, i, f: past[b, h, i, f] if i < length else x[b, h, i - length, f],
+    )
+
+
+@operator("RotaryEmbedding", since=23)
+def rotated(call: Call) -> Tensor:
+    x, cosine, sine, places = tensors(call, 4)
+    features = x.shape[-1]
+    if len(x.shape) == 3:
+        heads = call.attribute("num_heads", 0)
+        if not heads:
+            raise call.node.error("of three axes, it doesn't say num_heads")
+        features //= heads
+    turned = call.attribute("rotary_embedding_dim", 0) or features
+    half, is_interleaved = turned // 2, bool(call.attribute("interleaved", 0))
+    apart = 1 if is_interleaved else half
+
+    @tc.function
+    def of_place(cache, b, i, angle):
+        if places is None:
+            return cache[b, i, angle]
+        else:
+            return cache[place_of(places[b, i], cache.shape[0]), angle]
+
+    @tc.function
+    def value(*at):
+        before, c = at[:-1], at[-1]
+        b, i, f = before[0], before[-1], c % features
+        angle = f // 2 if is_interleaved else f % half
+        is_first = f % 2 == 0 if is_interleaved else f < half
+        behind, ahead = (*before, c - apart), (*before, c + apart)
+        other = -x[ahead] if is_first else x[behind]
+        turn = x[at] * of_place(cosine, b, i, angle) + other * of_place(sine, b, i, angle)
+        return turn if f < turned else x[at]
+
+    return computed(x.shape, value)

@@ -1,0 +1,144 @@
+"""What a node makes of its inputs, while a program is traced.
+
+few known integers    by Python
+constants             now, by a program of their own, if that isn't much more than they are
+anything else         by calls of the program
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from math import prod
+
+import numpy as np
+
+import taskc as tc
+from taskc import CompileError
+from taskc.errors import blaming_taskc
+from taskc.lang.source import called_from
+from taskc.lang.tracing import TensorHandle
+from taskc.operators.call import (
+    Builder,
+    Call,
+    Counted,
+    CountError,
+    DataError,
+    Held,
+    NeedsKernelError,
+    SizeError,
+    builder_of,
+    dtype_of,
+    handle_of,
+    is_few,
+    now,
+    rows_of,
+)
+from taskc.operators.ranks import settled
+from taskc.operators.results import CountedOutput, Output, arrays_of
+
+_MOST_FOLDED = 1 << 22  # elements that are computed ahead where that makes more of them
+
+
+def built(call: Call) -> tuple[Held | None, ...]:
+    """The outputs of a call's node."""
+    node = call.node
+    builder = builder_of(node.operator, node.version, node.domain)
+    if builder is None:
+        raise node.error("taskc doesn't have this operator")
+    inputs, loose = settled(node, builder, call.inputs)
+    call = replace(call, inputs=inputs)
+    if loose is not None:
+        made = _made(builder, call)
+        return tuple([None if held is None else loose.like(rows_of(held)) for held in made])
+    if inputs and all(map(is_few, inputs)):
+        try:
+            return _made(builder, replace(call, by_python=True))
+        except NeedsKernelError:
+            pass
+    if _is_constant(call):
+        return _folded(builder, call)
+    return _made(builder, call)
+
+
+def returned(held: Held, name: str, count: str, made: dict[str, TensorHandle]) -> Output:
+    """An output of a graph; what the program has to return for it is added to the handles by their names."""
+    if isinstance(held, Counted):
+        made |= {name: held.handle, count: held.count}
+        return CountedOutput(name, held.axis)
+    tensor = rows_of(held)
+    if not isinstance(tensor, TensorHandle) and tensor.dtype != object:
+        return tensor
+    made[name] = handle_of(tensor)
+    return name
+
+
+def _shapes(call: Call) -> str:
+    kinds = [
+        "none" if x is None else f"{dtype_of(x)}[{', '.join(map(str, x.shape))}]"
+        for x in call.inputs
+    ]
+    return " and ".join(kinds) or "of which it has none"
+
+
+def _made(builder: Builder, call: Call) -> tuple[Held | None, ...]:
+    node = call.node
+    try:
+        with called_from(node.place), _blaming(builder, call):
+            made = builder(call)
+    except (CountError, DataError):
+        raise
+    except CompileError as error:
+        if isinstance(error, SizeError):
+            raise
+        own = error.message.startswith(node.title)
+        raise _of_sizes(call, error if own else node.error(error.message, error.hint)) from error
+    return made if isinstance(made, tuple) else (made,)
+
+
+def _blaming(builder: Builder, call: Call) -> AbstractContextManager[None]:
+    """Tell a bug of a builder from a wrong model; a user's own builder raises what it likes."""
+    if not builder.__module__.startswith("taskc."):
+        return nullcontext()
+    return blaming_taskc(f"{call.node.title}, of {_shapes(call)}")
+
+
+def _of_sizes(call: Call, error: CompileError) -> CompileError:
+    """The error, which may be none where extents are numbers."""
+    if not call.dimensions:
+        return error
+    made = SizeError(error.message, error.location, error.hint, error.notes)
+    made.dimensions = call.dimensions
+    return made
+
+
+def _is_constant(call: Call) -> bool:
+    """Whether all that it computes with is known, and holds for all calls."""
+    if any(call.node.graphs):
+        return False
+    return all(
+        tensor is None or (isinstance(tensor, np.ndarray) and tensor.dtype != object)
+        for tensor in call.inputs
+    )
+
+
+def _folded(builder: Builder, call: Call) -> tuple[Held | None, ...]:
+    """What a node makes of constants: a program computes it, now."""
+    outputs: list[Output | None] = []
+    made: dict[str, TensorHandle] = {}
+
+    def body() -> dict[str, TensorHandle]:
+        for number, held in enumerate(_made(builder, call)):
+            names = f"out{number}", f"count{number}"
+            outputs.append(None if held is None else returned(held, *names, made))
+        return made
+
+    program = now(lambda: tc.trace(call.name, {}, body))
+    size = sum(prod(tensor.shape) for tensor in made.values())
+    given = sum(prod(tensor.shape) for tensor in call.inputs if tensor is not None)
+    if size > given + _MOST_FOLDED:
+        return _made(builder, call)
+    arrays = now(program) if program.ir.parameters else ()
+    several = arrays if isinstance(arrays, tuple) else (arrays,)
+    computed = iter(arrays_of([output for output in outputs if output is not None], several))
+    return tuple([None if output is None else next(computed) for output in outputs])

@@ -1,0 +1,322 @@
+"""If, Loop and Scan.
+
+What is known while a model is traced is decided then: the branch that is taken, and how many turns there are, each
+built for itself, so that its shapes may be others. Else it is a branch or a while of the program, whose bodies make
+tensors of the same types whatever happens. How many parts a loop stacks up has to be known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, cast
+
+import numpy as np
+
+import taskc as tc
+from taskc import CompileError, TensorType, boolean
+from taskc.lang.tracing import TensorHandle
+from taskc.operators.call import (
+    Call,
+    DataError,
+    Held,
+    Loose,
+    Made,
+    Tensor,
+    UnrolledError,
+    dtype_of,
+    handle_of,
+    operator,
+)
+from taskc.operators.common import are_equal, axis_of, spliced
+from taskc.operators.movement import joined
+from taskc.operators.shapes import with_shape
+
+_MOST_STEPS = 4096
+_MOST_NESTED = 16  # turns of loops within each other that are each built for itself
+
+
+@operator("If")
+def if_(call: Call) -> Made:
+    condition = call.given(0)
+    branches = [call.attribute(name) for name in ("then_branch", "else_branch")]
+    if isinstance(condition, TensorHandle):
+        return _or_known(call, 0, lambda: _branch(call, condition, *branches))
+    return call.inline(branches[not call.single(0)], ())
+
+
+def _branch(call: Call, condition: TensorHandle, then: Any, otherwise: Any) -> Made:
+    with tc.branch(condition):
+        made = call.inline(then, ())
+        outputs = [_carried(handle_of(tensor)) for tensor in made]
+    with tc.otherwise():
+        others = call.inline(otherwise, ())
+        for name, output, other in zip(call.node.outputs, outputs, others, strict=True):
+            is_alike = dtype_of(output) is dtype_of(other) and _are_equal(
+                *map(_bare, (output.shape, other.shape))
+            )
+            if not is_alike:
+                raise call.node.error(_either(name, output, other))
+            _carried(handle_of(with_shape(other, output.shape)), output)
+    return tuple(map(partial(_loosely, call), call.node.outputs, outputs, others))
+
+
+def _loosely(call: Call, name: str, output: TensorHandle, other: Tensor) -> Held:
+    """An output of which the branches have made other ranks."""
+    if len(output.shape) == len(other.shape):
+        return output
+    error = DataError(f"{call.node.title}: {_either(name, output, other)}", call.node.where)
+    error.names = (call.node.inputs[0],)
+    bare = cast("TensorHandle", with_shape(output, _bare(output.shape)))
+    return Loose(bare, max(len(output.shape), len(other.shape)), error)
+
+
+def _either(name: str, output: Tensor, other: Tensor) -> str:
+    both = f"{_kind(output)} or {_kind(other)}"
+    return f"its output '{name}' is {both}, and which one is known only when it runs"
+
+
+def _bare(shape: tuple[Any, ...]) -> tuple[Any, ...]:
+    """A shape without leading axes of one element."""
+    while shape and are_equal(shape[0], 1):
+        shape = shape[1:]
+    return shape
+
+
+@operator("Loop")
+def loop(call: Call) -> Made:
+    body = call.attribute("body")
+    most: Tensor | None = call.given(0) if call.has(0) else None
+    goes_on: Tensor = call.given(1) if call.has(1) else np.array(True)
+    state = [call.given(position) for position in range(2, len(call.inputs))]
+    for position, given in enumerate((most, goes_on)):
+        if isinstance(given, TensorHandle):
+            return _or_known(
+                call, position, lambda: _turns(call, body, most, goes_on, state, np.array(0))
+            )
+    kept: list[list[Tensor]] = [[] for _ in body.outputs[1 + len(state) :]]
+    limit = None if most is None else call.number(call.integers(0)[0], "the number of its steps")
+    turns = 1 if limit is None else max(1, limit)
+    if call.turns > 1 and call.turns * turns > _MOST_NESTED and id(call.node) not in call.unrolled:
+        try:
+            return _turns(call, body, most, goes_on, state, np.array(0), turns)
+        except CompileError as error:  # a turn needs its number, or makes another type, or parts
+            call.unrolled.add(id(call.node))
+            raise UnrolledError from error
+    step = 0
+    while limit is None or step < limit:
+        if isinstance(goes_on, TensorHandle):
+            return _turns(call, body, most, goes_on, state, np.array(step))
+        if not goes_on.reshape(-1)[0]:
+            break
+        if step == _MOST_STEPS:
+            raise call.node.error(f"it has more than {_MOST_STEPS} steps")
+        made = call.inline(body, (np.array(step, np.int64), goes_on, *state), turns)
+        goes_on, state, parts = made[0], [*made[1 : 1 + len(state)]], made[1 + len(state) :]
+        for tensors, part in zip(kept, parts, strict=True):
+            tensors.append(part)
+        step += 1
+    return (*state, *(_stacked(call, tensors, 0) for tensors in kept))
+
+
+def _turns(
+    call: Call,
+    body: Any,
+    most: Tensor | None,
+    goes_on: Tensor,
+    given: Sequence[Tensor],
+    first: Any,
+    turns: int = 1,
+) -> Made:
+    """The turns from the first one on, as many as are seen when it runs; `turns` where that is known."""
+    stacked = call.node.outputs[len(given) :]
+    if any(stacked):
+        raise call.node.error(
+            f"how many parts its output '{next(filter(None, stacked))}' has is known only when it runs"
+        )
+    state = [_carried(handle_of(tensor)) for tensor in given]
+    count = _carried(_scalar(first.astype(np.int64)))
+    limit = None if most is None else _scalar(most)
+    flag = cast("TensorHandle", tc.empty(TensorType(boolean, ())))
+    _set_flag(flag, _scalar(goes_on), count, limit)
+    for _ in tc.steps_while(flag):
+        # There is no turn where the condition doesn't hold.
+        goes_on, *made = call.inline(body, (count, np.array(True), *state), turns)
+        goes_on = _carried(_scalar(goes_on))
+        _change(call, state, made[: len(state)])
+        following = tc.compute((), lambda: count[()] + 1, name="count")
+        _carried(cast("TensorHandle", following), count)
+        _set_flag(flag, goes_on, count, limit)
+    return tuple(state)
+
+
+def _change(call: Call, state: Sequence[TensorHandle], made: Sequence[Tensor]) -> None:
+    """Has a state be what one turn has made of it."""
+    for own, new in zip(state, made, strict=True):
+        if not _is_alike(own, new):
+            raise call.node.error(
+                f"a turn makes {_kind(new)} of the {_kind(own)} that it carries, and taskc takes such that stay"
+                " of one type"
+            )
+    # One value may be what another one was: all are taken before any is changed.
+    taken = [_carried(handle_of(new)) for new in made]
+    for own, new in zip(state, taken, strict=True):
+        _carried(new, own)
+
+
+def _set_flag(
+    flag: TensorHandle, goes_on: Any, count: TensorHandle, limit: TensorHandle | None
+) -> None:
+    if limit is None:
+        tc.compute((), lambda: goes_on[()], name="goes_on", out=flag)
+    else:
+        tc.compute((), lambda: goes_on[()] and count[()] < limit[()], name="goes_on", out=flag)
+
+
+def _or_known(call: Call, position: int, build: Callable[[], Made]) -> Made:
+    """What is built for any value of an input that is to decide when it runs; if that fails, it has to be known."""
+    if call.node.inputs[position] not in call.late:
+        raise call.unknown(position, can_wait=True)
+    try:
+        return build()
+    except DataError as error:
+        if not error.can_wait:
+            error.names += (call.node.inputs[position],)
+        raise
+    except CompileError as reason:
+        unknown = DataError(reason.message, reason.location, reason.hint, reason.notes)
+        unknown.names = (call.node.inputs[position],)
+        raise unknown from reason
+
+
+def _carried(x: TensorHandle, out: TensorHandle | None = None) -> TensorHandle:
+    """Memory with the elements of a tensor."""
+    return cast("TensorHandle", tc.compute(x.shape, lambda *at: x[at], name="carried", out=out))
+
+
+def _scalar(tensor: Tensor) -> TensorHandle:
+    """What has one element without axes."""
+    return cast("TensorHandle", handle_of(tensor).reshape())
+
+
+def _is_alike(one: Tensor, other: Tensor) -> bool:
+    return dtype_of(one) is dtype_of(other) and _are_equal(one.shape, other.shape)
+
+
+def _are_equal(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
+    return len(one) == len(other) and all(map(are_equal, one, other))
+
+
+def _kind(tensor: Tensor) -> str:
+    return f"{dtype_of(tensor)}[{', '.join(map(str, tensor.shape))}]"
+
+
+@operator("Scan", since=8)
+def scan_of_batches(call: Call) -> Made:
+    """Each of a batch goes over its own steps."""
+    if call.has(0):
+        raise call.node.error(
+            "taskc doesn't have sequences of different lengths in a Scan of version 8"
+        )
+    body, count = call.attribute("body"), call.count("num_scan_inputs")
+    given = [handle_of(call.given(position)) for position in range(1, len(call.inputs))]
+    states = len(given) - count
+    backwards = call.attribute("directions") or [0] * count
+    batch = given[0].shape[0]
+    made = [
+        _scan(
+            call, body,
+            [cast("TensorHandle", x[b]) for x in given[:states]],
+            [(cast("TensorHandle", x[b]), 0, bool(back)) for x, back in zip(given[states:], backwards, strict=True)],
+        )
+        for b in range(batch)
+    ]  # fmt: skip
+    return tuple([_stacked(call, parts, 0) for parts in zip(*made, strict=True)])
+
+
+@operator("Scan", since=9)
+def scan(call: Call) -> Made:
+    body, count = call.attribute("body"), call.count("num_scan_inputs")
+    state = [call.given(position) for position in range(len(call.inputs) - count)]
+    inputs = [handle_of(call.given(n)) for n in range(len(state), len(call.inputs))]
+    axes = call.attribute("scan_input_axes") or [0] * count
+    backwards = call.attribute("scan_input_directions") or [0] * count
+    read = [
+        (x, axis_of(call, axis, len(x.shape)), bool(back))
+        for x, axis, back in zip(inputs, axes, backwards, strict=True)
+    ]
+    made = _scan(call, body, state, read)
+    outputs = len(made) - len(state)
+    ends = call.attribute("scan_output_axes") or [0] * outputs
+    directions = call.attribute("scan_output_directions") or [0] * outputs
+    stacked = [
+        _laid(x, axis_of(call, axis, len(x.shape)), bool(back))
+        for x, axis, back in zip(made[len(state) :], ends, directions, strict=True)
+    ]
+    return (*made[: len(state)], *stacked)
+
+
+def _scan(
+    call: Call,
+    body: Any,
+    given: Sequence[Tensor],
+    read: Sequence[tuple[TensorHandle, int, bool]],
+) -> tuple[TensorHandle, ...]:
+    """What becomes of a state, and what the steps make, one after another.
+
+    read  what each step has a part of: along which axis, and whether backwards
+    """
+    steps = read[0][0].shape[read[0][1]]
+    state = [_carried(handle_of(tensor)) for tensor in given]
+    stacked: list[TensorHandle] = []
+    for t in tc.steps(steps):
+        parts = [_step_of(x, axis, steps - 1 - t if back else t) for x, axis, back in read]
+        made = [*map(handle_of, call.inline(body, (*state, *parts)))]
+        _change(call, state, made[: len(state)])
+        for part in made[len(state) :]:
+            kind = TensorType(part.dtype, (steps, *part.shape))
+            stacked.append(cast("TensorHandle", tc.empty(kind)))
+            _carried(part, cast("TensorHandle", stacked[-1][t]))
+    return (*state, *stacked)
+
+
+def _step_of(x: TensorHandle, axis: int, step: Any) -> TensorHandle:
+    """A tensor without an axis, at one place of it."""
+    if axis == 0:
+        return cast("TensorHandle", x[step])
+    shape = (*x.shape[:axis], *x.shape[axis + 1 :])
+    made = tc.compute(shape, lambda *at: x[spliced(at, axis, axis, (step,))], name="step")
+    return cast("TensorHandle", made)
+
+
+def _laid(x: TensorHandle, axis: int, is_backwards: bool) -> TensorHandle:
+    """What steps have made with the steps along another axis, or the last one first."""
+    if axis == 0 and not is_backwards:
+        return x
+    steps, *rest = x.shape
+
+    @tc.function
+    def element(*at):
+        step = steps - 1 - at[axis] if is_backwards else at[axis]
+        place = (step, *at[:axis], *at[axis + 1 :])
+        return x[place]
+
+    shape = (*rest[:axis], steps, *rest[axis:])
+    return cast("TensorHandle", tc.compute(shape, element, name="steps"))
+
+
+def _stacked(call: Call, parts: Sequence[Tensor], axis: int) -> Tensor:
+    """The tensors of all steps along an axis of their own."""
+    if not parts:
+        raise call.node.error("it has no steps, and taskc doesn't know what they would have made")
+    rank = len(parts[0].shape) + 1
+    place = axis_of(call, axis, rank)
+    first = parts[0].shape
+    for part in parts:
+        if not all(are_equal(one, other) for one, other in zip(part.shape, first, strict=True)):
+            raise call.node.error("its steps make tensors of different shapes")
+    shape = (*first[:place], 1, *first[place:])
+    single = [with_shape(handle_of(part), shape) for part in parts]
+    made = joined(single, place, partial(tc.compute, name="steps"))
+    assert isinstance(made, TensorHandle)
+    return made

@@ -1,0 +1,286 @@
+"""Convolutions: Conv, ConvTranspose and what those of quantized numbers are made of.
+
+Images are NCHW, and filters that are known are packed once.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import taskc as tc
+from taskc import f32
+from taskc.kernels.convolution import convolution, convolution_1d, convolution_3d
+from taskc.kernels.precision import wide
+from taskc.lang.tracing import TensorHandle
+from taskc.operators.blocked import Blocked, can_be_blocked, like
+from taskc.operators.call import Call, Held, Made, Tensor, handle_of, operator
+from taskc.operators.operands import (
+    as_it_is,
+    computed,
+    constant_of,
+    converted,
+    converted_for_all,
+    is_one,
+    reshaped,
+    template,
+    tensors,
+    widened,
+)
+from taskc.operators.windows import Windows, halves, numbers, spatial, windows_of
+
+_TEMPLATES = {1: template(convolution_1d), 2: template(convolution), 3: template(convolution_3d)}
+
+
+@operator("Conv")
+def conv(call: Call) -> Held:
+    call.require_kernel()
+    if not can_be_blocked(call.shape(0)):
+        return _convolved(call, call.tensor(0), call.given(1), _bias(call))
+    x, results = call.images(0), call.attribute("results", "NCHW")
+    is_blocked = isinstance(x, Blocked)
+    made = _convolved(
+        call,
+        x,
+        call.given(1),
+        _bias(call),
+        order="NCHWc" if is_blocked else "NCHW",
+        results=results,
+    )
+    return Blocked(made, call.shape(1)[0]) if results == "NCHWc" else made
+
+
+@operator("Blocks", domain="taskc")
+def blocks(call: Call) -> Held:
+    """Images in blocks of channels, where theirs can lie so."""
+    x = call.given(0)
+    if not can_be_blocked(x.shape) or not call.dtype(0).is_float or not isinstance(x, TensorHandle):
+        return x
+    return Blocked.empty(x.shape, x.dtype).computed("blocks", tc.function(lambda *at: x[at]))
+
+
+@operator("Folded", domain="taskc")
+def folded(call: Call) -> Made:
+    """Filters and bias of a convolution that take in a batch norm behind it."""
+    w, b, scale, shift, mean, variance = tensors(call, 6)
+    epsilon, total = call.attribute("epsilon"), wide(w.dtype)
+
+    @tc.function
+    def factor(feature):
+        return scale[feature].to(total) / tc.sqrt(variance[feature].to(total) + epsilon)
+
+    @tc.function
+    def offset(feature):
+        before = 0 if b is None else b[feature].to(total)
+        return (before - mean[feature].to(total)) * factor(feature) + shift[feature].to(total)
+
+    filters = computed(w.shape, lambda *at: (w[at].to(total) * factor(at[0])).to(w.dtype))
+    return filters, computed((w.shape[0],), lambda feature: offset(feature).to(w.dtype))
+
+
+def _bias(call: Call) -> Tensor | None:
+    return call.given(2) if call.has(2) else None
+
+
+def _convolved(
+    call: Call, x: TensorHandle | Blocked, w: Tensor, b: Tensor | None, **options: Any
+) -> TensorHandle:
+    windows = windows_of(call, spatial(call, x.shape), taps_of(call, w))
+    return convolved_rows(call, x, w, b, windows, **options)
+
+
+def convolved_rows(
+    call: Call,
+    x: TensorHandle | Blocked,
+    w: Tensor,
+    b: Tensor | None,
+    windows: Windows,
+    **options: Any,
+) -> TensorHandle:
+    """The convolution by windows, which may be of columns alone."""
+    is_of_columns = windows.is_of_columns and is_one(x.shape[-1])
+    if is_of_columns and not isinstance(x, Blocked) and options.get("results") != "NCHWc":
+        # Images of one column are lines: a tile has neighbours of a line, and a column would have one.
+        line, filters = reshaped(x, *x.shape[:3]), reshaped(w, *w.shape[:3])
+        made = convolved(call, line, filters, b, windows.first)
+        return reshaped(made, *made.shape, 1)
+    return convolved(call, x, w, b, windows, **options)
+
+
+def taps_of(call: Call, w: Tensor) -> tuple[int, ...]:
+    """The extents of filters, as they and the node say them."""
+    size = tuple(w.shape[2:])
+    said = call.attribute("kernel_shape")
+    if said is not None and tuple(said) != size:
+        raise call.node.error(f"its kernel_shape is {said}, and its filters have {list(size)}")
+    return size
+
+
+def convolved(
+    call: Call,
+    x: TensorHandle | Blocked,
+    w: Tensor,
+    b: Tensor | None,
+    windows: Windows,
+    **options: Any,
+) -> TensorHandle:
+    """The convolution of images with filters, by the library's kernel for so many spatial axes."""
+    if wide(x.dtype) is not x.dtype and not tc.machine().instructions(x.dtype, x.dtype, f32):
+        # Each tap would make its number wide again.
+        options = {"result": x.dtype, **options}
+        x, w = _widened_images(x), _widened_filters(w)
+    images, channels, *extents = x.shape
+    groups = call.attribute("group", 1)
+    is_transposed = options.get("transposed", False)
+    features = w.shape[1] * groups if is_transposed else w.shape[0]
+    if w.shape[0 if is_transposed else 1] * (1 if is_transposed else groups) != channels:
+        raise call.node.error(f"its filters are {list(w.shape)}, and x has {channels} channels")
+    is_packed = isinstance(w, np.ndarray) and tc.machine().is_processor
+    rank = len(extents)
+    if rank == 3 and not tc.machine().is_processor:
+        assert not isinstance(x, Blocked)
+        return _by_slices(call, x, w, b, windows)
+    alone = rank == 1
+    kernel = _TEMPLATES[rank](
+        images, *extents, channels, features,
+        size=windows.size[0] if alone else windows.size,
+        stride=windows.stride[0] if alone else windows.stride,
+        dilation=windows.dilation[0] if alone else windows.dilation,
+        padding=windows.padding, groups=groups,
+        filters="IOHW" if is_transposed else "OIHW",
+        packed=is_packed, bias=b is not None, dtype=x.dtype,
+        **{"order": "NCHW", "exact": bool(call.attribute("exact", 0)), **options},
+    )  # fmt: skip
+    given = x.handle if isinstance(x, Blocked) else x
+    made: TensorHandle = kernel(given, w) if b is None else kernel(given, w, widened(b, x.dtype))
+    return made
+
+
+def _by_slices(
+    call: Call, x: TensorHandle, w: Tensor, b: Tensor | None, windows: Windows
+) -> TensorHandle:
+    """In two dimensions: an image for each slice of the results, with the channels of all slices that it is of."""
+    images, channels, depth, height, width = x.shape
+    deep, *size = windows.size
+    slices = (depth + windows.before[0] + windows.behind[0] - windows.covered[0]) // windows.stride[
+        0
+    ] + 1
+
+    @tc.function
+    def number(image, c, i, j):
+        at = image % slices * windows.stride[0] + c % deep * windows.dilation[0] - windows.before[0]
+        return x[image // slices, c // deep, at, i, j] if 0 <= at < depth else 0
+
+    flat = computed((images * slices, channels * deep, height, width), number)
+    filters = reshaped(w, w.shape[0], w.shape[1] * deep, *size)
+    parts = windows.size, windows.stride, windows.dilation, windows.before, windows.behind
+    made = convolved(call, flat, filters, b, Windows(*[part[1:] for part in parts]))
+    _, features, rows, columns = made.shape
+    shape = images, features, slices, rows, columns
+    return computed(shape, lambda n, f, d, i, j: made[n * slices + d, f, i, j])
+
+
+def _widened_images(x: TensorHandle | Blocked) -> TensorHandle | Blocked:
+    """Images of 16-bit numbers in f32."""
+    if not isinstance(x, Blocked):
+        return converted_for_all(x, f32)
+    read = x.handle
+    return like(x, f32, tc.function(lambda *at: read[at].to(f32)))
+
+
+def _widened_filters(w: Tensor) -> Tensor:
+    return constant_of(w, as_it_is, f32) if isinstance(w, np.ndarray) else converted(w, f32)
+
+
+@operator("ConvTranspose")
+def conv_transpose(call: Call) -> Tensor:
+    call.require_kernel()
+    images, w, b = call.tensor(0), call.given(1), _bias(call)
+    extents = spatial(call, images.shape)
+    windows, results = _transposed_windows(call, extents, taps_of(call, w))
+    if not tc.machine().is_processor:
+        return _spread_out(call, images, handle_of(w), b, windows, results)
+    axes = zip(
+        results,
+        extents,
+        windows.stride,
+        windows.covered,
+        windows.before,
+        windows.behind,
+        strict=True,
+    )
+    more = [
+        result - ((extent - 1) * stride + covered - before - behind)
+        for result, extent, stride, covered, before, behind in axes
+    ]
+    padding = more[0] if len(more) == 1 else tuple(more)
+    return convolved(call, images, w, b, windows, transposed=True, output_padding=padding)
+
+
+def _transposed_windows(
+    call: Call, extents: tuple[Any, ...], size: tuple[int, ...]
+) -> tuple[Windows, list[int]]:
+    """The windows, and how many results there are along each axis: padding is cut off them."""
+    rank, automatic = len(extents), call.attribute("auto_pad", "NOTSET")
+    if not all(isinstance(extent, int) for extent in extents):
+        raise call.node.error("its images have extents that are known only when it runs")
+    if len(size) != rank:
+        raise call.node.error(f"its windows are of {len(size)} axes, and its images of {rank}")
+    more = numbers(call, "output_padding", rank, 0)
+    said = call.attribute("output_shape")
+    stride, dilation = numbers(call, "strides", rank, 1), numbers(call, "dilations", rank, 1)
+    covered = [(n - 1) * d + 1 for n, d in zip(size, dilation, strict=True)]
+    whole = [(n - 1) * s + c + m for n, s, c, m in zip(extents, stride, covered, more, strict=True)]
+    if said is None and automatic in ("SAME_UPPER", "SAME_LOWER"):
+        said = [extent * step for extent, step in zip(extents, stride, strict=True)]
+    if said is None:
+        windows = windows_of(call, extents, size)
+        cut = zip(whole, windows.before, windows.behind, strict=True)
+        return windows, [extent - before - behind for extent, before, behind in cut]
+    results = list(said)[-rank:]
+    cuts = [max(0, full - made) for full, made in zip(whole, results, strict=True)]
+    sides = [halves(cut, automatic != "SAME_UPPER") for cut in cuts]
+    before, behind = (tuple(side[n] for side in sides) for n in (0, 1))
+    return Windows(size, stride, dilation, before, behind), results
+
+
+def _spread_out(
+    call: Call,
+    x: TensorHandle,
+    w: TensorHandle,
+    b: Tensor | None,
+    windows: Windows,
+    results: list[int],
+) -> TensorHandle:
+    """By a convolution with turned filters, of images with zeros between their elements."""
+    images, channels, *extents = x.shape
+    groups = call.attribute("group", 1)
+    inside, features = channels // groups, w.shape[1]
+    axes, size, stride = range(len(extents)), windows.size, windows.stride
+    first = [
+        covered - 1 - cut for covered, cut in zip(windows.covered, windows.before, strict=True)
+    ]
+    spread = [made + covered - 1 for made, covered in zip(results, windows.covered, strict=True)]
+
+    @tc.function
+    def number(n, c, *at):
+        place = tuple(at[d] - first[d] for d in axes)
+        is_one = all(
+            place[d] >= 0 and place[d] % stride[d] == 0 and place[d] // stride[d] < extents[d]
+            for d in axes
+        )
+        whole = (n, c, *(place[d] // stride[d] for d in axes))
+        return x[whole] if is_one else 0
+
+    @tc.function
+    def turned(f, c, *at):
+        opposite = tuple(size[d] - 1 - at[d] for d in axes)
+        place = (f // features * inside + c, f % features, *opposite)
+        return w[place]
+
+    apart = computed((images, channels, *spread), number)
+    filters = computed((groups * features, inside, *size), turned)
+    none = (0,) * len(size)
+    plain = Windows(size, (1,) * len(size), windows.dilation, none, none)
+    return convolved(call, apart, filters, b, plain)

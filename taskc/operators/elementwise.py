@@ -1,0 +1,298 @@
+"""Operators that compute each element from those at the same place, with shapes broadcast as NumPy does."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import taskc as tc
+from taskc import DType, boolean, f64
+from taskc.operators.blocked import Blocked, can_be_blocked
+from taskc.operators.call import Builder, Call, Held, Made, operator, rows_of
+from taskc.operators.common import broadcast, element, ones
+from taskc.operators.shapes import with_shape
+
+
+def elementwise(
+    call: Call, expression: Callable[..., Any], inputs: tuple[Any, ...], dtype: DType | None = None
+) -> Held:
+    """What an expression of one element of each input gives; `dtype` is for `Call.compute`.
+
+    Of blocked images it makes blocked ones.
+    """
+    shape = broadcast(call, *(x.shape for x in inputs))
+    once = tuple([ones(x.shape) for x in inputs])
+    blocks = _blocks_of(inputs, shape, dtype or call.dtype(0))
+    read = tuple([_read(x, blocks is not None) for x in inputs])
+    value = tc.function(expression)
+
+    @tc.function
+    def at_place(*at):
+        return value(*(element(x, axes, at) for x, axes in zip(read, once, strict=True)))
+
+    if blocks is None:
+        return call.compute(shape, at_place, dtype)
+    return blocks.computed(call.name, at_place)
+
+
+def _read(x: Any, by_blocks: bool) -> Any:
+    if isinstance(x, Blocked):
+        return x.handle if by_blocks else x.rows
+    return x
+
+
+def _blocks_of(inputs: tuple[Any, ...], shape: tuple[Any, ...], dtype: DType) -> Blocked | None:
+    """Memory for the result, where it is of blocked images and all others are there for a whole block."""
+    if not any(isinstance(x, Blocked) for x in inputs) or not dtype.is_float:
+        return None
+    others = [x.shape for x in inputs if not isinstance(x, Blocked)]
+    is_whole = can_be_blocked(shape) and shape[1] % tc.machine().lanes == 0
+    fit = all(is_whole or len(extents) < 3 or ones(extents)[-3] for extents in others)
+    return Blocked.empty(shape, dtype) if can_be_blocked(shape) and fit else None
+
+
+def _of_all(call: Call, expression: Callable[..., Any], dtype: DType | None = None) -> Held:
+    inputs = tuple([call.images(position) for position in range(len(call.inputs))])
+    return elementwise(call, expression, inputs, dtype)
+
+
+_PLAIN: dict[str, Callable[..., Any]] = {
+    "Abs": lambda x: abs(x),
+    "Acos": lambda x: tc.acos(x),
+    "Acosh": lambda x: tc.acosh(x),
+    "Add": lambda a, b: a + b,
+    "Asin": lambda x: tc.asin(x),
+    "Asinh": lambda x: tc.asinh(x),
+    "Atan": lambda x: tc.atan(x),
+    "Atanh": lambda x: tc.atanh(x),
+    "BitwiseAnd": lambda a, b: a & b,
+    "BitwiseNot": lambda x: ~x,
+    "BitwiseOr": lambda a, b: a | b,
+    "BitwiseXor": lambda a, b: a ^ b,
+    "Ceil": lambda x: tc.ceil(x),
+    "Cos": lambda x: tc.cos(x),
+    "Cosh": lambda x: tc.cosh(x),
+    "Erf": lambda x: tc.erf(x),
+    "Exp": lambda x: tc.exp(x),
+    "Floor": lambda x: tc.floor(x),
+    "HardSwish": lambda x: x * max(0, min(1, x / 6 + 0.5)),
+    "Log": lambda x: tc.log(x),
+    "Mish": lambda x: tc.mish(x),
+    "Mul": lambda a, b: a * b,
+    "Neg": lambda x: -x,
+    "PRelu": lambda x, slope: x if x >= 0 else x * slope,
+    "Reciprocal": lambda x: 1 / x,
+    "Relu": lambda x: max(x, 0),
+    "Round": lambda x: round(x),
+    "Sigmoid": lambda x: tc.sigmoid(x),
+    "Sign": lambda x: tc.sign(x),
+    "Sin": lambda x: tc.sin(x),
+    "Sinh": lambda x: tc.sinh(x),
+    "Softplus": lambda x: tc.softplus(x),
+    "Softsign": lambda x: x / (1 + abs(x)),
+    "Sqrt": lambda x: tc.sqrt(x),
+    "Sub": lambda a, b: a - b,
+    "Tan": lambda x: tc.tan(x),
+    "Tanh": lambda x: tc.tanh(x),
+}
+_LOGICAL: dict[str, Callable[..., Any]] = {
+    "And": lambda a, b: a and b,
+    "Equal": lambda a, b: a == b,
+    "Greater": lambda a, b: a > b,
+    "GreaterOrEqual": lambda a, b: a >= b,
+    "IsNaN": lambda x: tc.isnan(x),
+    "Less": lambda a, b: a < b,
+    "LessOrEqual": lambda a, b: a <= b,
+    "Not": lambda x: not x,
+    "Or": lambda a, b: a or b,
+    "Xor": lambda a, b: a != b,
+}
+
+
+def _builder(expression: Callable[..., Any], dtype: DType | None = None) -> Builder:
+    return lambda call: _of_all(call, expression, dtype)
+
+
+for _name, _expression in _PLAIN.items():
+    operator(_name)(_builder(_expression))
+for _name, _expression in _LOGICAL.items():
+    operator(_name)(_builder(_expression, boolean))
+
+
+# With attributes.
+
+
+@operator("Celu")
+def celu(call: Call) -> Made:
+    alpha = call.attribute("alpha", 1.0)
+    return _of_all(call, lambda x: max(x, 0) + min(0, alpha * tc.expm1(x / alpha)))
+
+
+@operator("Elu")
+def elu(call: Call) -> Made:
+    alpha = call.attribute("alpha", 1.0)
+    return _of_all(call, lambda x: x if x > 0 else alpha * tc.expm1(x))
+
+
+@operator("Gelu")
+def gelu(call: Call) -> Made:
+    if call.attribute("approximate", "none") == "none":
+        return _of_all(call, lambda x: tc.gelu(x))
+    scale = math.sqrt(2 / math.pi)
+    return _of_all(call, lambda x: 0.5 * x * (1 + tc.tanh(scale * (x + 0.044715 * x * x * x))))
+
+
+@operator("HardSigmoid")
+def hard_sigmoid(call: Call) -> Made:
+    alpha, beta = call.attribute("alpha", 0.2), call.attribute("beta", 0.5)
+    return _of_all(call, lambda x: max(0, min(1, alpha * x + beta)))
+
+
+@operator("IsInf")
+def is_inf(call: Call) -> Made:
+    below, above = call.attribute("detect_negative", 1), call.attribute("detect_positive", 1)
+    return _of_all(
+        call, lambda x: tc.isinf(x) and ((below != 0 and x < 0) or (above != 0 and x > 0)), boolean
+    )
+
+
+@operator("LeakyRelu")
+def leaky_relu(call: Call) -> Made:
+    alpha = call.attribute("alpha", 0.01)
+    return _of_all(call, lambda x: x if x >= 0 else alpha * x)
+
+
+@operator("Selu")
+def selu(call: Call) -> Made:
+    alpha = call.attribute("alpha", 1.6732632423543772)
+    gamma = call.attribute("gamma", 1.0507009873554805)
+    return _of_all(call, lambda x: gamma * x if x > 0 else gamma * alpha * tc.expm1(x))
+
+
+@operator("Swish", since=24)
+def swish(call: Call) -> Made:
+    alpha = call.attribute("alpha", 1.0)
+    return _of_all(call, lambda x: x * tc.sigmoid(alpha * x))
+
+
+@operator("ThresholdedRelu")
+def thresholded_relu(call: Call) -> Made:
+    alpha = call.attribute("alpha", 1.0)
+    return _of_all(call, lambda x: x if x > alpha else 0)
+
+
+# By type.
+
+
+@operator("BitShift", since=11)
+def bit_shift(call: Call) -> Made:
+    call.require_kernel()
+    direction = call.attribute("direction")
+    if direction not in ("LEFT", "RIGHT"):
+        raise call.node.error(f"taskc doesn't know its direction '{direction}'")
+    if direction == "LEFT":
+        return _of_all(call, lambda a, b: a << b)
+    return _of_all(call, lambda a, b: a >> b)
+
+
+@operator("Div")
+def div(call: Call) -> Made:
+    if call.dtype(0).is_float:
+        return _of_all(call, lambda a, b: a / b)
+    _check_divisor(call)
+    return _of_all(call, lambda a, b: tc.truncdiv(a, b))
+
+
+def _check_divisor(call: Call) -> None:
+    """Of integers; a divisor of 0 that is known only when the model runs makes 0."""
+    divisor = call.inputs[1]
+    if isinstance(divisor, np.ndarray) and divisor.dtype.kind in "iu" and not divisor.all():
+        raise call.node.error("it divides integers by 0")
+
+
+@operator("Mod", since=10)
+def mod(call: Call) -> Made:
+    _check_divisor(call)
+    if call.attribute("fmod", 0):
+        return _of_all(call, lambda a, b: tc.fmod(a, b))
+    return _of_all(call, lambda a, b: a % b)
+
+
+# Powers by an exponent that the model says. Each product rounds once: the fourth power of f32 is off by 3 * 2**-24 of
+# it at most, and what overflows does so at last.
+_PRODUCTS: dict[float, Callable[..., Any]] = {
+    1: lambda x: x,
+    2: lambda x: x * x,
+    3: lambda x: x * x * x,
+    4: lambda x: x * x * (x * x),
+}
+
+
+@operator("Pow")
+def power(call: Call) -> Made:
+    base, by, exponent = call.dtype(0), call.dtype(1), call.inputs[1]
+    if isinstance(exponent, np.ndarray) and exponent.dtype != object and exponent.size == 1:
+        product, shape = (
+            _PRODUCTS.get(exponent.item()),
+            broadcast(call, call.shape(0), exponent.shape),
+        )
+        if product is not None:
+            made = elementwise(call, product, (call.images(0),))
+            return made if len(made.shape) == len(shape) else with_shape(rows_of(made), shape)
+    if base is by:
+        return _of_all(call, lambda a, b: a**b)
+    call.require_kernel()
+    if base.is_float or by.is_integer:
+        return _of_all(call, lambda a, b: a ** b.to(base))
+    return _of_all(call, lambda a, b: (a.to(f64) ** b.to(f64)).to(base))
+
+
+# Of any number of inputs.
+
+
+def _several(expression: Callable[..., Any]) -> Builder:
+    """The expression of the first two, and of that with each of the others."""
+
+    def build(call: Call) -> Made:
+        made: Any = call.images(0)
+        for position in range(1, len(call.inputs)):
+            made = elementwise(call, expression, (made, call.images(position)))
+        return made  # type: ignore[no-any-return]
+
+    return build
+
+
+operator("Max")(_several(lambda a, b: max(a, b)))
+operator("Min")(_several(lambda a, b: min(a, b)))
+operator("Sum")(_several(lambda a, b: a + b))
+
+
+@operator("Mean")
+def mean(call: Call) -> Made:
+    count = len(call.inputs)
+    total = _several(lambda a, b: a + b)(call)
+    return elementwise(call, lambda x: x / count, (total,))
+
+
+@operator("Clip")
+def clip_by_attributes(call: Call) -> Made:
+    low, high = call.attribute("min", -tc.inf), call.attribute("max", tc.inf)
+    return _of_all(call, lambda x: min(max(x, low), high))
+
+
+@operator("Clip", since=11)
+def clip(call: Call) -> Made:
+    made: Any = call.images(0)
+    if call.has(1):
+        made = elementwise(call, lambda x, low: max(x, low), (made, call.tensor(1)))
+    if call.has(2):
+        made = elementwise(call, lambda x, high: min(x, high), (made, call.tensor(2)))
+    return made  # type: ignore[no-any-return]
+
+
+@operator("Where", since=9)
+def where(call: Call) -> Made:
+    return _of_all(call, lambda condition, a, b: a if condition else b, call.dtype(1))

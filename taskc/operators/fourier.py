@@ -1,0 +1,165 @@
+"""DFT and STFT: a product with the matrix of a transform, whose rows and columns are parts of complex numbers.
+
+MelWeightMatrix is the matrix that makes bands of frequencies, as ears tell them apart, of such a spectrum.
+"""
+
+from __future__ import annotations
+
+from math import pi, prod
+from typing import Any
+
+import taskc as tc
+from taskc import DType, f32, f64, i64
+from taskc.operators.call import Call, Made, Tensor, computed_once, operator
+from taskc.operators.common import axis_of
+from taskc.operators.generators import element_type
+from taskc.operators.graph import Array
+from taskc.operators.products import multiplied
+
+
+def _transform(length: int, given: int, made: int, is_inverse: bool, dtype: DType) -> Array:
+    """The matrix for `given` numbers of one or two parts each: to all frequencies, or to half of them and one more.
+
+    Of element n and frequency k it has the real and the imaginary part of exp(-2 pi i n k / length).
+    """
+    count, sign = length if made == length else made, 1 if is_inverse else -1
+    turn, scale = 2 * pi / length, 1 / length if is_inverse else 1.0
+
+    def value(row, column):
+        angle = ((row // given) * (column // 2) % length).to(f64) * turn
+        is_across = row % given != column % 2  # a real part of an imaginary one, or the reverse
+        sine = tc.sin(angle) * sign
+        return (
+            scale * (tc.cos(angle) if not is_across else sine if column % 2 == 1 else -sine)
+        ).to(dtype)
+
+    return computed_once(lambda: tc.compute((length * given, count * 2), tc.function(value)))
+
+
+def _half_inverse(length: int, given: int, dtype: DType) -> Array:
+    """The matrix from half of the frequencies, of which the others are the conjugates, to real numbers."""
+    turn, scale = 2 * pi / length, 1 / length
+
+    def value(row, n):
+        k = row // 2
+        angle = (k * n % length).to(f64) * turn
+        once = f64(scale) if k == 0 or 2 * k == length else f64(2 * scale)
+        return (tc.cos(angle) * once if row % 2 == 0 else -tc.sin(angle) * once).to(dtype)
+
+    return computed_once(lambda: tc.compute((given * 2, length), tc.function(value)))
+
+
+@operator("DFT", since=17)
+def dft_along_attribute(call: Call) -> Made:
+    return _dft(call, call.attribute("axis", 1))
+
+
+@operator("DFT", since=20)
+def dft(call: Call) -> Made:
+    return _dft(call, call.single(2) if call.has(2) else -2)
+
+
+def _length(call: Call, usual: Any) -> Any:
+    length = call.single(1) if call.has(1) else usual
+    if isinstance(length, int) and length < 1:
+        raise call.node.error(f"it transforms {length} elements")
+    return length
+
+
+def _dft(call: Call, named: int) -> Tensor:
+    call.require_kernel()
+    x, rank = call.tensor(0), len(call.shape(0))
+    axis, parts, extent = axis_of(call, named, rank), x.shape[-1], x.shape[named]
+    if axis == rank - 1 or parts not in (1, 2):
+        raise call.node.error(
+            "it takes numbers of one or two parts along the last axis, and another one"
+        )
+    is_inverse, is_half = bool(call.attribute("inverse", 0)), bool(call.attribute("onesided", 0))
+    if is_inverse and is_half:
+        length = _length(call, 2 * (extent - 1))
+        read, made = length // 2 + 1, (length, 1)
+        matrix = _half_inverse(length, read, x.dtype)
+    else:
+        length = _length(call, extent)
+        read, made = length, (length // 2 + 1 if is_half else length, 2)
+        matrix = _transform(length, parts, made[0], is_inverse, x.dtype)
+    others = (*x.shape[:axis], *x.shape[axis + 1 : -1])
+
+    def row(*at):
+        n = at[-1] // parts
+        place = (*at[:axis], min(n, extent - 1), *at[axis:-1], at[-1] % parts)
+        return x[place] if n < extent else 0
+
+    rows = tc.compute((*others, read * parts), tc.function(row), name="rows")
+    product: Any = multiplied(rows.reshape(prod(others), read * parts), matrix)
+    whole = product.reshape(*others, *made)
+    shape = (*others[:axis], made[0], *others[axis:], made[1])
+
+    def moved(*at):
+        place = (*at[:axis], *at[axis + 1 : -1], at[axis], at[-1])
+        return whole[place]
+
+    return call.compute(shape, tc.function(moved))
+
+
+@operator("STFT", since=17, ranks=(range(2, 4), None, 1))
+def stft(call: Call) -> Made:
+    call.require_kernel()
+    x, step = call.tensor(0), call.single(1)
+    batch, extent, *last = x.shape
+    parts = last[0] if last else 1
+    signal = x.reshape(batch, extent, parts)
+    window = call.tensor(2) if call.has(2) else None
+    length = call.single(3) if call.has(3) else call.shape(2)[0]
+    frames = (extent - length) // step + 1
+    count = length // 2 + 1 if call.attribute("onesided", 1) else length
+    if window is None:
+        value = tc.function(lambda b, f, i: signal[b, f * step + i // parts, i % parts])
+    else:
+        value = tc.function(
+            lambda b, f, i: signal[b, f * step + i // parts, i % parts] * window[i // parts]
+        )
+    rows = tc.compute((batch, frames, length * parts), value, name="frames")
+    matrix = _transform(length, parts, count, False, x.dtype)
+    product: Any = multiplied(rows.reshape(batch * frames, length * parts), matrix)
+    return product.reshape(batch, frames, count, 2)  # type: ignore[no-any-return]
+
+
+@operator("MelWeightMatrix", since=17)
+def mel_weight_matrix(call: Call) -> Made:
+    """Each band is a triangle over the frequencies: it rises from an edge to the next, and falls to the one behind."""
+    bands, length, rate = (int(call.known(n).item()) for n in range(3))
+    lowest, highest = (float(call.known(n).item()) for n in (3, 4))
+    dtype = element_type(call, "output_datatype", f32)
+    if min(bands, length, rate) < 1 or not 0 <= lowest <= highest <= rate / 2:
+        raise call.node.error(
+            f"there are no {bands} bands from {lowest} to {highest} Hz of {length} samples at {rate} Hz"
+        )
+    known = _edges(bands, length, rate, lowest, highest)
+    return computed_once(lambda: _triangles(tc.constant(known), (length // 2 + 1, bands), dtype))
+
+
+def _triangles(edges: Any, shape: tuple[int, int], dtype: DType) -> Any:
+    def value(k, band):
+        low, middle, high = edges[band], edges[band + 1], edges[band + 2]
+        rising = (k - low).to(f64) / max(middle - low, 1).to(f64)
+        falling = (high - k).to(f64) / max(high - middle, 1).to(f64)
+        is_rising = low <= k and k <= middle and low < middle
+        is_falling = middle <= k and k < high
+        is_alone = k == middle and low == middle
+        return (
+            falling if is_falling else rising if is_rising else f64(1) if is_alone else f64(0)
+        ).to(dtype)
+
+    return tc.compute(shape, tc.function(value), name="bands")
+
+
+def _edges(bands: int, length: int, rate: int, lowest: float, highest: float) -> Array:
+    """The frequencies, by their numbers, between which bands lie: as far apart as ears hear it."""
+
+    def edge(n):
+        low, high = tc.log1p(f64(lowest / 700)), tc.log1p(f64(highest / 700))
+        hertz = 700 * tc.expm1(n.to(f64) * ((high - low) / (bands + 2)) + low)
+        return tc.floor((length + 1) * hertz / rate).to(i64)
+
+    return computed_once(lambda: tc.compute((bands + 2,), tc.function(edge)))

@@ -1,0 +1,165 @@
+"""The thin graph of operators that a model is read into, and that rewrites go from and to.
+
+A graph has nodes in an order in which each comes after those that make its inputs. A name stands for one tensor:
+an input, a constant, or what one node makes. A graph in a node's attribute (the branch of an If, the body of a Loop)
+may also use the names of the graphs around it, and gives none of them another meaning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from taskc.errors import NOWHERE, CompileError, Location
+from taskc.ir.types import DType
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """What a model says of a tensor: None is what it doesn't say, and a str is an extent with a name."""
+
+    name: str
+    dtype: DType | None = None
+    shape: tuple[int | str | None, ...] | None = None
+
+    def __str__(self) -> str:
+        if self.shape is None:
+            return f"{self.name}: {self.dtype or '?'}"
+        extents = ", ".join("?" if extent is None else str(extent) for extent in self.shape)
+        return f"{self.name}: {self.dtype or '?'}[{extents}]"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Node:
+    """One operator of a model, with the defaults of its attributes filled in.
+
+    inputs, outputs  names; "" is one that is absent
+    attributes       int, float, str (bytes where it isn't text), a list of these, an array, or a Graph
+    version          of the operator set that the node is read by
+    domain           "" is ONNX's own
+    name             the model's, which may be empty and need not be unique
+    where            the model's file, or the line of a program that calls the operator
+    called           how messages call it, if it is no model's
+    """
+
+    operator: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attributes: dict[str, object] = field(default_factory=dict)
+    version: int = 0
+    domain: str = ""
+    name: str = ""
+    where: Location = NOWHERE
+    called: str = ""
+
+    @property
+    def title(self) -> str:
+        """How messages call this node."""
+        if self.called:
+            return self.called
+        if self.name:
+            return f"{self.operator} node '{self.name}'"
+        made = next(filter(None, self.outputs), "")
+        return f"{self.operator} node that makes '{made}'" if made else f"{self.operator} node"
+
+    @property
+    def place(self) -> Location:
+        """Where calls of a program come from that the node became: its title stands for a line."""
+        return replace(self.where, text=self.title)
+
+    def error(self, message: str, hint: str | None = None) -> CompileError:
+        """An error of the model at this node."""
+        return CompileError(f"{self.title}: {message}", self.where, hint)
+
+    @property
+    def graphs(self) -> Iterator[Graph]:
+        """The graphs in its attributes."""
+        for value in self.attributes.values():
+            for item in value if isinstance(value, list) else [value]:
+                if isinstance(item, Graph):
+                    yield item
+
+    @property
+    def reads(self) -> Iterator[str]:
+        """The names that it needs: its inputs, and what its graphs use of the graphs around."""
+        yield from filter(None, self.inputs)
+        for graph in self.graphs:
+            yield from graph.captured
+
+    def __str__(self) -> str:
+        arguments = [name or "-" for name in self.inputs]
+        arguments += [f"{name}={_shown(value)}" for name, value in self.attributes.items()]
+        operator = f"{self.domain}.{self.operator}" if self.domain else self.operator
+        made = ", ".join(name or "-" for name in self.outputs)
+        return f"{made} = {operator}({', '.join(arguments)})"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Graph:
+    """Operators between named inputs and outputs; an output may be an input or a constant too.
+
+    values  what the model says of its tensors, by name: of inputs and outputs, and of others where it says it
+    """
+
+    name: str
+    inputs: tuple[Value, ...]
+    outputs: tuple[str, ...]
+    nodes: tuple[Node, ...]
+    constants: dict[str, Array]
+    values: dict[str, Value]
+
+    @property
+    def returned(self) -> tuple[Value, ...]:
+        """What the model says of its outputs."""
+        return tuple([self.values.get(name, Value(name)) for name in self.outputs])
+
+    @property
+    def captured(self) -> Iterator[str]:
+        """The names of the graphs around that this one uses."""
+        own = {value.name for value in self.inputs} | self.constants.keys()
+        own.update(name for node in self.nodes for name in node.outputs)
+        used = dict.fromkeys(name for node in self.nodes for name in node.reads)
+        return (name for name in {**used, **dict.fromkeys(self.outputs)} if name not in own)
+
+    @property
+    def needed(self) -> list[Node]:
+        """The nodes that the outputs depend on."""
+        needed = {*self.outputs}
+        found = []
+        for node in reversed(self.nodes):
+            if needed.intersection(node.outputs):
+                needed.update(node.reads)
+                found.append(node)
+        return found[::-1]
+
+    def __str__(self) -> str:
+        return "\n".join(_lines(self))
+
+
+def _lines(graph: Graph) -> Iterator[str]:
+    yield f"{graph.name}({', '.join(map(str, graph.inputs))}) -> {', '.join(graph.outputs)}"
+    for name, array in graph.constants.items():
+        yield f"  {name} = {_shown(array)}"
+    for node in graph.nodes:
+        yield f"  {node}"
+        for inner in node.graphs:
+            yield from (f"    {line}" for line in _lines(inner))
+
+
+def _shown(value: object) -> str:
+    match value:
+        case np.ndarray():
+            extents = ", ".join(map(str, value.shape))
+            return (
+                f"{value.dtype}[{extents}]" if value.size > 8 else f"{value.dtype} {value.tolist()}"
+            )
+        case Graph():
+            return value.name or "graph"
+        case list():
+            return f"[{', '.join(map(_shown, value))}]"
+    return repr(value)

@@ -1,0 +1,361 @@
+"""Operators that put elements at other places, where the places are known while a program is traced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import taskc as tc
+from taskc.lang.tracing import TensorHandle
+from taskc.operators.call import Call, Made, Tensor, at_least, operator
+from taskc.operators.common import (
+    are_equal,
+    axes_of,
+    axis_of,
+    broadcast,
+    element,
+    ones,
+    spliced,
+)
+
+
+@operator("Transpose")
+def transpose(call: Call) -> Made:
+    x = call.tensor(0)
+    rank = len(x.shape)
+    order = axes_of(call, call.attribute("perm") or range(rank)[::-1], rank)
+    if len(order) != rank:
+        raise call.node.error(f"its attribute 'perm' has {len(order)} axes, and the input {rank}")
+    place = [order.index(axis) for axis in range(rank)]
+    shape = [x.shape[axis] for axis in order]
+    return call.compute(shape, lambda *at: x[tuple(at[axis] for axis in place)])
+
+
+@operator("Expand")
+def expand(call: Call) -> Made:
+    x = call.tensor(0)
+    shape, once = broadcast(call, x.shape, call.integers(1)), ones(x.shape)
+    return call.compute(shape, lambda *at: element(x, once, at))
+
+
+@operator("Tile")
+def tile(call: Call) -> Made:
+    x, repeats = call.tensor(0), call.integers(1)
+    if len(repeats) != len(x.shape):
+        raise call.node.error(f"it has {len(repeats)} repeats of {len(x.shape)} axes")
+    shape = [extent * times for extent, times in zip(x.shape, repeats, strict=True)]
+    return call.compute(
+        shape, lambda *at: x[tuple(i % n for i, n in zip(at, x.shape, strict=True))]
+    )
+
+
+# Parts and wholes.
+
+_MOST_JOINED = 16  # tensors that one computation reads
+
+
+@operator("Concat")
+def concat(call: Call) -> Made:
+    parts = [call.tensor(position) for position in range(len(call.inputs))]
+    rank = len(parts[0].shape)
+    axis = axis_of(call, call.attribute("axis"), rank)
+    shape = [*parts[0].shape]
+    for part in parts[1:]:
+        others = zip(shape[:axis] + shape[axis + 1 :], _without(part.shape, axis), strict=False)
+        if len(part.shape) != rank or not all(are_equal(one, other) for one, other in others):
+            raise call.node.error(f"{shape} and {[*part.shape]} can't be joined along axis {axis}")
+        shape[axis] = shape[axis] + part.shape[axis]
+    kept = [part for part in parts if not are_equal(part.shape[axis], 0)] or parts[:1]
+    return joined(kept, axis, call.compute)
+
+
+def _without(shape: Sequence[Any], axis: int) -> list[Any]:
+    return [*shape[:axis], *shape[axis + 1 :]]
+
+
+def joined(parts: Sequence[Any], axis: int, compute: Callable[..., Any]) -> Any:
+    """Tensors one after another along an axis; where they are many, groups of them first."""
+    while len(parts) > _MOST_JOINED:
+        groups = [parts[n : n + _MOST_JOINED] for n in range(0, len(parts), _MOST_JOINED)]
+        parts = [joined(group, axis, compute) for group in groups]
+    extent = sum(part.shape[axis] for part in parts)
+    value = _one_of(parts, axis, 0)
+    shape = (*parts[0].shape[:axis], extent, *parts[0].shape[axis + 1 :])
+    return compute(shape, lambda *at: value(at))
+
+
+def _one_of(parts: Sequence[Any], axis: int, start: Any) -> Any:
+    """The element of some tensors one after another, of which the first starts there."""
+    if len(parts) == 1:
+        (part,) = parts
+        return tc.function(lambda at: part[spliced(at, axis, axis + 1, (at[axis] - start,))])
+    middle = len(parts) // 2
+    bound = start + sum(part.shape[axis] for part in parts[:middle])
+    before, behind = _one_of(parts[:middle], axis, start), _one_of(parts[middle:], axis, bound)
+    return tc.function(lambda at: before(at) if at[axis] < bound else behind(at))
+
+
+def strided(
+    call: Call, x: Any, starts: Sequence[Any], steps: Sequence[int], shape: Sequence[Any]
+) -> Tensor:
+    """A part of a tensor: along each axis every `step`th element from a start on."""
+    first, by = tuple(starts), tuple(steps)
+    return call.compute(
+        shape, lambda *at: x[tuple(s + i * n for i, s, n in zip(at, first, by, strict=True))]
+    )
+
+
+@operator("Split")
+def split(call: Call) -> Made:
+    x = call.tensor(0)
+    axis = axis_of(call, call.attribute("axis", 0), len(x.shape))
+    extent, count = x.shape[axis], len(call.node.outputs)
+    lengths = call.attribute("split") if call.node.version < 13 else None
+    if call.has(1):
+        lengths = call.integers(1)
+    if lengths is None:
+        number = call.count("num_outputs", count)
+        if isinstance(extent, int) and number > max(extent, count):
+            raise call.node.error(f"{extent} elements aren't {number} parts")
+        if call.node.version < 18 and extent % number != 0:
+            raise call.node.error(f"{extent} elements aren't {number} equal parts")
+        size = tc.cdiv(extent, number)
+        lengths = [size] * (number - 1) + [extent - size * (number - 1)]
+    negative = any(isinstance(length, int) and length < 0 for length in lengths)
+    if negative or not are_equal(sum(lengths), extent) or len(lengths) < count:
+        raise call.node.error(f"the parts {lengths} aren't the {extent} elements along axis {axis}")
+    made: list[Tensor] = []
+    for number, length in enumerate(lengths[:count]):
+        starts = [sum(lengths[:number]) if n == axis else 0 for n in range(len(x.shape))]
+        shape = [*x.shape[:axis], length, *x.shape[axis + 1 :]]
+        made.append(strided(call, x, starts, [1] * len(shape), shape))
+    return tuple(made)
+
+
+@operator("Slice")
+def slice_by_attributes(call: Call) -> Made:
+    starts, ends = call.attribute("starts"), call.attribute("ends")
+    axes = call.attribute("axes") or range(len(starts))
+    return _sliced(call, starts, ends, axes, [1] * len(starts))
+
+
+@operator("Slice", since=10)
+def slice_(call: Call) -> Made:
+    starts, ends = call.integers(1), call.integers(2)
+    axes = call.integers(3) if call.has(3) else range(len(starts))
+    steps = call.integers(4) if call.has(4) else [1] * len(starts)
+    return _sliced(call, starts, ends, axes, steps)
+
+
+def _sliced(
+    call: Call, starts: Sequence[Any], ends: Sequence[Any], axes: Sequence[Any], steps: Any
+) -> Tensor:
+    x = call.tensor(0)
+    rank = len(x.shape)
+    shape, first, by = [*x.shape], [0] * rank, [1] * rank
+    named = axes_of(call, axes, rank)
+    if not len(starts) == len(ends) == len(named) == len(steps):
+        raise call.node.error("its starts, ends, axes and steps aren't of one length")
+    for axis, start, end, step in zip(named, starts, ends, steps, strict=True):
+        if step == 0:
+            raise call.node.error("its step is 0")
+        first[axis], shape[axis] = _range(start, end, step, x.shape[axis])
+        by[axis] = step
+    return strided(call, x, first, by, shape)
+
+
+_FAR = 1 << 31  # an end that stands for the last element
+
+
+def _range(start: Any, end: Any, step: int, extent: Any) -> tuple[Any, Any]:
+    """Where a slice begins, and how many elements it has.
+
+    Unlike Python's, one that goes backwards from before the first element begins at that.
+    """
+    if all(isinstance(n, int) for n in (start, end, extent)):
+        if step < 0:
+            start = max(start, -extent)
+        span = range(*slice(start, end, step).indices(extent))
+        return span.start, len(span)
+    low, high = (0, extent) if step > 0 else (-1, extent - 1)
+    start, end = _end(start, extent, max(low, 0), high), _end(end, extent, low, high)
+    span = end - start if step > 0 else start - end
+    return start, tc.cdiv(span, abs(step)) if span > 0 else 0
+
+
+def _end(at: Any, extent: Any, low: Any, high: Any) -> Any:
+    """Where a slice begins or ends, held to its axis."""
+    if isinstance(at, int) and abs(at) >= _FAR:
+        return high if at > 0 else low
+    at = at + extent if at < 0 else at
+    if at < low:
+        return low
+    return high if at > high else at
+
+
+# Elements that other elements name.
+
+
+@tc.function
+def inside(index, extent):
+    """An index that is data, and known to be inside: the compiler needn't check it."""
+    return min(max(index, 0), extent - 1)
+
+
+@tc.function
+def place_of(index, extent):
+    """An index that is data, and may count from the end. One that is outside is an error when the model runs."""
+    return index + extent if index < 0 else index
+
+
+@tc.function
+def _place_inside(index, extent):
+    return inside(place_of(index, extent), extent)
+
+
+def _checked_places(call: Call, position: int, extents: Sequence[Any]) -> Any:
+    """The function of an index in an input and an extent that says which element is meant.
+
+    Indices that are known are checked now: the last axis of several has one for each of these extents.
+    """
+    found = call.inputs[position]
+    if isinstance(found, TensorHandle) or not all(isinstance(extent, int) for extent in extents):
+        return place_of
+    for number, index in enumerate(call.integers(position)):
+        extent = extents[number % len(extents)]
+        if not isinstance(index, int):
+            return place_of
+        if not -extent <= index < extent:
+            raise call.node.error(f"there is no element {index} of {extent}")
+    return _place_inside
+
+
+@operator("Gather")
+def gather(call: Call) -> Made:
+    x, places = call.tensor(0), call.tensor(1)
+    axis = axis_of(call, call.attribute("axis", 0), len(x.shape))
+    extent, behind = x.shape[axis], axis + len(places.shape)
+    place_in = _checked_places(call, 1, [extent])
+    shape = [*x.shape[:axis], *places.shape, *x.shape[axis + 1 :]]
+    known = call.inputs[1]
+    if places.shape == () and not isinstance(known, TensorHandle):
+        (index,) = call.integers(1)
+        at_once = index + extent if index < 0 else index
+        return call.compute(shape, lambda *at: x[spliced(at, axis, axis, (at_once,))])
+    by_python = call.by_python
+
+    def value(*at):
+        index = places[at[axis:behind]]
+        place = place_in(index if by_python else index.to(tc.i64), extent)
+        return x[spliced(at, axis, behind, (place,))]
+
+    return call.compute(shape, tc.function(value))
+
+
+def check_lines(call: Call, axis: int) -> None:
+    """Of elements along an axis: the indices are of no more lines than there are."""
+    whole, given = call.shape(0), call.shape(1)
+    fits = [
+        n == axis or not isinstance(extent, int) or not isinstance(most, int) or extent <= most
+        for n, (extent, most) in enumerate(zip(given, whole, strict=False))
+    ]
+    if len(given) != len(whole) or not all(fits):
+        raise call.node.error(
+            f"its indices {list(given)} have other lines along axis {axis} than {list(whole)}"
+        )
+
+
+@operator("GatherElements", since=11)
+def gather_elements(call: Call) -> Made:
+    call.require_kernel()
+    x, places = call.tensor(0), call.tensor(1)
+    axis = axis_of(call, call.attribute("axis", 0), len(x.shape))
+    check_lines(call, axis)
+    extent = x.shape[axis]
+    place_in = _checked_places(call, 1, [extent])
+
+    def value(*at):
+        place = place_in(places[at].to(tc.i64), extent)
+        return x[spliced(at, axis, axis + 1, (place,))]
+
+    return call.compute(places.shape, tc.function(value))
+
+
+@operator("GatherND", since=11, ranks=(None, at_least(1)))
+def gather_nd(call: Call) -> Made:
+    call.require_kernel()
+    x, places = call.tensor(0), call.tensor(1)
+    batch, count, outer = call.attribute("batch_dims", 0), places.shape[-1], len(places.shape) - 1
+    if not isinstance(count, int) or not 0 <= batch <= len(x.shape) - count:
+        raise call.node.error(
+            f"its indices are of {count} axes behind the first {batch}, and x has {len(x.shape)}"
+        )
+    named = tuple(x.shape[batch : batch + count])
+    place_in = _checked_places(call, 1, named)
+
+    def value(*at):
+        parts = tuple(
+            place_in(places[spliced(at, outer, len(at), (n,))].to(tc.i64), extent)
+            for n, extent in enumerate(named)
+        )
+        return x[spliced(at, batch, outer, parts)]
+
+    return call.compute([*places.shape[:-1], *x.shape[batch + count :]], tc.function(value))
+
+
+@operator("ReverseSequence", since=10)
+def reverse_sequence(call: Call) -> Made:
+    call.require_kernel()
+    x, lengths = call.tensor(0), call.tensor(1)
+    time, batch = call.attribute("time_axis", 0), call.attribute("batch_axis", 1)
+
+    def value(*at):
+        i, length = at[time], lengths[at[batch]]
+        place = length.to(tc.i64) - 1 - i if i < length else i
+        return x[tuple(place if axis == time else at[axis] for axis in range(len(at)))]
+
+    return call.compute(x.shape, tc.function(value))
+
+
+# Images.
+
+
+@operator("DepthToSpace", ranks=(4,))
+def depth_to_space(call: Call) -> Made:
+    call.require_kernel()
+    x, size = call.tensor(0), call.count("blocksize")
+    n, c, h, w = x.shape
+    if isinstance(c, int) and c % (size * size):
+        raise call.node.error(f"{c} channels aren't blocks of {size} by {size}")
+    depth = c // (size * size)
+    if call.attribute("mode", "DCR") == "DCR":
+
+        def value(b, k, i, j):
+            return x[b, (i % size * size + j % size) * depth + k, i // size, j // size]
+    else:
+
+        def value(b, k, i, j):
+            return x[b, (k * size + i % size) * size + j % size, i // size, j // size]
+
+    return call.compute((n, depth, h * size, w * size), tc.function(value))
+
+
+@operator("SpaceToDepth", ranks=(4,))
+def space_to_depth(call: Call) -> Made:
+    call.require_kernel()
+    x, size = call.tensor(0), call.count("blocksize")
+    n, c, h, w = x.shape
+    if any(isinstance(extent, int) and extent % size for extent in (h, w)):
+        raise call.node.error(f"{h} by {w} elements aren't blocks of {size} by {size}")
+    if call.attribute("mode", "DCR") == "DCR":
+
+        def value(b, k, i, j):
+            block = k // c
+            return x[b, k % c, i * size + block // size, j * size + block % size]
+    else:
+
+        def value(b, k, i, j):
+            block = k % (size * size)
+            return x[b, k // (size * size), i * size + block // size, j * size + block % size]
+
+    return call.compute((n, c * size * size, h // size, w // size), tc.function(value))

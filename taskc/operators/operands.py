@@ -1,0 +1,176 @@
+"""What operators that are kernels of the library ask of their inputs, and how they get a kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from math import prod
+from typing import Any, cast, overload
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+import taskc as tc
+from taskc import DType, TensorType
+from taskc.ir.build import product
+from taskc.ir.types import from_numpy
+from taskc.kernels.elementwise import elementwise
+from taskc.kernels.precision import wide
+from taskc.lang.sizes import Dimension, Size, Sizes, tracing
+from taskc.lang.source import called_from
+from taskc.lang.tracing import TensorHandle
+from taskc.operators.call import Call, Tensor, handle_of, now
+from taskc.operators.common import ELEMENT_TYPES, element, ones
+from taskc.operators.graph import Array
+
+Extent = Any  # an int, or a size
+
+
+def tensors(call: Call, count: int) -> tuple[Any, ...]:
+    """The first inputs of a node that needs kernels: each a handle, or None where it is absent."""
+    call.require_kernel()
+    return tuple([call.tensor(place) if call.has(place) else None for place in range(count)])
+
+
+def element_type(call: Call, number: int) -> DType:
+    """The element type of a number in an attribute."""
+    if number not in ELEMENT_TYPES:
+        raise call.node.error(f"it names the element type {number}, which taskc doesn't have")
+    return ELEMENT_TYPES[number]
+
+
+def wants(call: Call, place: int) -> bool:
+    """Whether the model uses an output."""
+    return place < len(call.node.outputs) and call.node.outputs[place] != ""
+
+
+def is_one(extent: Extent) -> bool:
+    return isinstance(extent, int) and extent == 1
+
+
+def size(extents: Any) -> Extent:
+    """How many elements there are."""
+    return prod(extents)
+
+
+def repeated(x: TensorHandle) -> Callable[..., Any]:
+    """An element of what x broadcasts to, by its indices."""
+    once = ones(x.shape)
+    return tc.function(lambda at: element(x, once, at))
+
+
+def converted(x: TensorHandle, dtype: DType) -> TensorHandle:
+    """The same numbers as another type."""
+    if x.dtype is dtype:
+        return x
+    return computed(x.shape, lambda *at: x[at].to(dtype))
+
+
+def converted_for_all(x: TensorHandle, dtype: DType) -> TensorHandle:
+    """The same, computed once for all who ask for it within the same body, in whatever shape they see it."""
+    if x.dtype is dtype:
+        return x
+    trace = x.trace
+    view = trace.views.get(x.tensor)
+    memory = x.tensor if view is None else view.of
+    first = 0 if view is None else view.offset
+    known, key = _conversions.setdefault(trace, {}), (memory, str(first), dtype, trace.written)
+    made = known.get(key)
+    if made is None or not trace.are_equal(product(made.tensor.shape), product(x.tensor.shape)):
+        made = known[key] = converted(x, dtype)
+    return reshaped(made, *x.shape)
+
+
+_conversions: WeakKeyDictionary[Sizes, dict[Any, TensorHandle]] = WeakKeyDictionary()
+
+
+def constant_of(x: Array, function: Any, result: DType) -> Array:
+    """A constant with a function of the language for each of its elements, now."""
+    dtype = from_numpy(x.dtype)
+    made: Array = now(lambda: _of_elements(function, dtype, result)(x.reshape(-1))).reshape(x.shape)
+    return made
+
+
+@cache
+def _of_elements(function: Any, dtype: DType, result: DType) -> tc.KernelDefinition:
+    return elementwise(function, [(tc.dim("n"),)], (dtype,), result=result)
+
+
+@tc.function
+def as_it_is(x):
+    return x
+
+
+def widened(x: Tensor, dtype: DType) -> TensorHandle:
+    """An operand of sums of this type, as it is added to them."""
+    if isinstance(x, np.ndarray) and from_numpy(x.dtype) is not wide(dtype):
+        x = constant_of(x, as_it_is, wide(dtype))
+    return converted(handle_of(x), wide(dtype))
+
+
+def computed(shape: Any, function: Callable[..., Any]) -> TensorHandle:
+    """`tc.compute`, of a tensor."""
+    return cast("TensorHandle", tc.compute(tuple(shape), function))
+
+
+@overload
+def reshaped(x: TensorHandle, *shape: Any) -> TensorHandle: ...
+@overload
+def reshaped(x: Array, *shape: Any) -> Array: ...
+def reshaped(x: Tensor, *shape: Any) -> Any:
+    """The same elements, in their order."""
+    return x.reshape(*shape)
+
+
+@overload
+def part(x: TensorHandle, which: Any) -> TensorHandle: ...
+@overload
+def part(x: Array, which: Any) -> Array: ...
+def part(x: Tensor, which: Any) -> Any:
+    """A part of the leading axis."""
+    return x[which]
+
+
+_remembered: WeakKeyDictionary[Sizes, dict[Any, Any]] = WeakKeyDictionary()
+
+
+def template(make: Callable[..., Any]) -> Callable[..., Any]:
+    """A template of the library, whose kernels are remembered as long as one program is traced: making one takes
+    milliseconds, and another program's may have been tuned since.
+
+    What is a size of the program is a dimension of the kernel's own.
+    """
+
+    def made(*arguments: Any, **options: Any) -> Any:
+        own: dict[str, Dimension] = {}
+
+        def generic(value: Any) -> Any:
+            match value:
+                case Size():
+                    return own.setdefault(str(value), _dimension(len(own)))
+                case tuple():
+                    return tuple(map(generic, value))
+                case TensorType():
+                    return TensorType(value.dtype, generic(value.shape))
+            return value
+
+        given = generic(arguments)
+        named = {name: generic(value) for name, value in options.items()}
+        trace = tracing.get()
+        known = {} if trace is None else _remembered.setdefault(trace, {})
+        key = make, given, tuple(sorted(named.items()))
+        if key not in known:
+            token = tracing.set(None)  # sizes that the template compares are none of the program's
+            try:
+                with called_from(None):  # other nodes may have it, too
+                    known[key] = make(*given, machine=tc.machine(), **named)
+            finally:
+                tracing.reset(token)
+        return known[key]
+
+    return made
+
+
+@cache
+def _dimension(number: int) -> Dimension:
+    return tc.dim(f"n{number}")

@@ -1,0 +1,234 @@
+"""Products of matrices: MatMul, Gemm and those of quantized numbers."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any, cast
+
+import numpy as np
+
+import taskc as tc
+from taskc import DType, f32, i32
+from taskc.ir.types import DTYPES, from_numpy
+from taskc.kernels.matmul import batch_matmul, matmul, product
+from taskc.kernels.precision import wide
+from taskc.lang.tracing import TensorHandle
+from taskc.operators.call import Call, Tensor, at_least, handle_of, operator
+from taskc.operators.graph import Array
+from taskc.operators.integers import exact_type, sums_of_bytes
+from taskc.operators.operands import (
+    Extent,
+    as_it_is,
+    computed,
+    constant_of,
+    converted,
+    converted_for_all,
+    is_one,
+    repeated,
+    reshaped,
+    template,
+    tensors,
+    widened,
+)
+from taskc.operators.quantization import requantized
+
+_MOST_BATCH_AXES = 3
+
+_matmul = template(matmul)
+_batch_matmul = template(batch_matmul)
+_product = template(product)
+
+
+@operator("MatMul", ranks=(at_least(1), at_least(1)))
+def matrix_product(call: Call) -> Tensor:
+    call.require_kernel()
+    return multiplied(call.given(0), call.given(1), operands=_operands(call))
+
+
+def _operands(call: Call) -> DType | None:
+    """What the operands are rounded to, if the user has asked for it."""
+    name = call.attribute("operands")
+    return None if name is None else DTYPES[name]
+
+
+def multiplied(a: Tensor, b: Tensor, *, operands: DType | None = None) -> TensorHandle:
+    """a @ b, as NumPy's: a vector is a row of a, or a column of b, and batch axes broadcast.
+
+    operands  as of `rows_times`, where b is one matrix
+    """
+    one, other = a.shape, b.shape
+    if len(one) == 1:
+        a = reshaped(a, 1, *one)
+    if len(other) == 1:
+        b = reshaped(b, *other, 1)
+    made = _stacked(a, b, operands)
+    *batch, m, n = made.shape
+    shape = [*batch, *([] if len(one) == 1 else [m]), *([] if len(other) == 1 else [n])]
+    return made if len(shape) == len(made.shape) else reshaped(made, *shape)
+
+
+def rows_times(
+    a: TensorHandle, b: Tensor, bias: Tensor | None = None, *, transpose_a: bool = False,
+    transpose_b: bool = False, operands: DType | None = None,
+) -> TensorHandle:  # fmt: skip
+    """a[m, k] @ b[k, n], plus a bias of n; b is packed where it is known.
+
+    operands  what f32 is rounded to as it is multiplied, where b is known
+    """
+    offset = () if bias is None else (widened(bias, a.dtype),)
+    if isinstance(b, np.ndarray) and tc.machine().is_processor:
+        known = b.T if transpose_b else b
+        return _by_packed(a, known, offset, transpose_a=transpose_a, operands=operands)
+    m, k = reversed(a.shape) if transpose_a else a.shape
+    kernel = _matmul(
+        m, b.shape[0 if transpose_b else 1], k, dtype=a.dtype, total=wide(a.dtype), result=a.dtype,
+        transpose_a=transpose_a, transpose_b=transpose_b, bias=bias is not None,
+    )  # fmt: skip
+    return cast("TensorHandle", kernel(a, b, *offset))
+
+
+def _by_packed(
+    a: TensorHandle, b: Array, offset: tuple[TensorHandle, ...], *, transpose_a: bool,
+    operands: DType | None,
+) -> TensorHandle:  # fmt: skip
+    total, result = wide(a.dtype), a.dtype
+    if operands is not None and a.dtype is f32:
+        a, b = converted_for_all(a, operands), constant_of(b, as_it_is, operands)
+    rows = a.shape[1 if transpose_a else 0]
+    options: dict[str, Any] = {"total": total, "result": result, "bias": len(offset) > 0}
+    options |= {"right": from_numpy(b.dtype), "packed": True}
+    if tc.machine().instructions(a.dtype, options["right"], total) and not transpose_a:
+        kernel = _product(rows, *b.shape[::-1], dtype=a.dtype, **options)
+        return cast("TensorHandle", kernel(a, b, *offset))
+    # Each of b's numbers is made wide for several rows, and each of a's would be for every panel of b.
+    kernel = _matmul(rows, *b.shape[::-1], dtype=total, transpose_a=transpose_a, **options)
+    return cast("TensorHandle", kernel(converted_for_all(a, total), b, *offset))
+
+
+def _stacked(a: Tensor, b: Tensor, operands: DType | None) -> TensorHandle:
+    """a[..., m, k] @ b[..., k, n]"""
+    left = handle_of(a)
+    *before, m, k = left.shape
+    *others, _, n = b.shape
+    if all(map(is_one, others)):  # one matrix for all rows
+        flat = reshaped(left, prod(before) * m, k)
+        rows = rows_times(flat, reshaped(b, b.shape[-2], n), operands=operands)
+        ones = [1] * (len(others) - len(before))
+        return reshaped(rows, *ones, *before, m, n)
+    right = handle_of(b)
+    rank = max(len(before), len(others))
+    pairs = list(zip(_filled(before, rank), _filled(others, rank), strict=True))
+    batch = [second if is_one(first) else first for first, second in pairs]
+    axes = _joined(pairs)
+    if len(axes) > _MOST_BATCH_AXES:
+        left, right = _expanded(left, batch), _expanded(right, batch)
+        axes = [(prod(batch), prod(batch))]
+    own, other = tuple(first for first, _ in axes), tuple(second for _, second in axes)
+    dtype = left.dtype
+    kernel = _batch_matmul((own, other), m, n, k, dtype=dtype, total=wide(dtype), result=dtype)
+    made = kernel(reshaped(left, *own, m, k), reshaped(right, *other, k, n))
+    return reshaped(made, *batch, m, n)
+
+
+def _filled(extents: list[Extent], rank: int) -> list[Extent]:
+    return [1] * (rank - len(extents)) + extents
+
+
+def _joined(pairs: list[tuple[Extent, Extent]]) -> list[tuple[Extent, Extent]]:
+    """Batch axes of two operands, with neighbours as one where both have them, or only one has."""
+    kinds: list[tuple[bool, bool]] = []
+    joined: list[tuple[Extent, Extent]] = []
+    for first, second in pairs:
+        kind = is_one(first), is_one(second)
+        if all(kind):
+            continue
+        if kinds and kinds[-1] == kind:
+            joined[-1] = joined[-1][0] * first, joined[-1][1] * second
+        else:
+            kinds.append(kind)
+            joined.append((first, second))
+    return joined
+
+
+def _expanded(x: TensorHandle, batch: list[Extent]) -> TensorHandle:
+    """With all batch axes, of all extents."""
+    shape = (*batch, *x.shape[-2:])
+    element = repeated(x)
+    return computed(shape, lambda *at: element(at))
+
+
+@operator("Gemm", ranks=(2, 2))
+def gemm(call: Call) -> Tensor:
+    call.require_kernel()
+    left, b, c = call.tensor(0), call.given(1), call.given(2) if call.has(2) else None
+    alpha, beta = call.attribute("alpha", 1.0), call.attribute("beta", 1.0)
+    turned: Any = {
+        "transpose_a": bool(call.attribute("transA", 0)),
+        "transpose_b": bool(call.attribute("transB", 0)),
+        "operands": _operands(call),
+    }
+    n = b.shape[0 if turned["transpose_b"] else 1]
+    dtype = left.dtype
+    if dtype.is_integer:
+        if alpha != int(alpha) or beta != int(beta):
+            raise call.node.error(f"integers aren't multiplied by {alpha} and {beta}")
+        alpha, beta = int(alpha), int(beta)
+    is_row = c is not None and c.shape in ((n,), (1, n))
+    if alpha == beta == 1 and (c is None or is_row):
+        return rows_times(left, b, None if c is None else reshaped(c, n), **turned)
+    product = rows_times(left, b, **turned)
+    if c is None:
+        return computed(product.shape, lambda *at: product[at] * alpha)
+    offset, total = repeated(handle_of(c)), wide(dtype)
+    return computed(
+        product.shape,
+        lambda *at: (product[at].to(total) * alpha + offset(at).to(total) * beta).to(dtype),
+    )
+
+
+@operator("MatMulInteger")
+def integer_product(call: Call) -> Tensor:
+    call.require_kernel()
+    return _integer_sums(call, (0, 1), (2, 3))
+
+
+def _integer_sums(call: Call, factors: tuple[int, int], zeros: tuple[int, int]) -> TensorHandle:
+    """Products of bytes less their zero points, as i32; both are said by their places among the inputs."""
+    a, b = (call.given(place) for place in factors)
+    zero_a, zero_b = (call.given(place) if call.has(place) else None for place in zeros)
+    made = sums_of_bytes(a, b, zero_a, zero_b)
+    if made is not None:
+        return made
+    left, right = (None if zero is None else handle_of(zero) for zero in (zero_a, zero_b))
+    between = exact_type(a.shape[-1])
+    rows = _shifted(handle_of(a), _of_rows(left), between)
+    return converted(multiplied(rows, _shifted(handle_of(b), right, between)), i32)
+
+
+@operator("QLinearMatMul")
+def quantized_product(call: Call) -> Tensor:
+    _, of_a, _, _, of_b, _, of_y, zero_y = tensors(call, 8)
+    sums = _integer_sums(call, (0, 3), (2, 5))
+    return requantized(
+        sums, (repeated(_of_rows(of_a)), repeated(of_b), repeated(of_y)),
+        repeated(zero_y), zero_y.dtype,
+    )  # fmt: skip
+
+
+def _of_rows(x: TensorHandle | None) -> Any:
+    """A left operand's scale or zero point: where there are several, each is of a row."""
+    if x is None or len(x.shape) != 1 or is_one(x.shape[0]):
+        return x
+    return x.reshape(*x.shape, 1)
+
+
+def _shifted(x: TensorHandle, zero: TensorHandle | None, dtype: DType) -> TensorHandle:
+    """Quantized numbers less their zero point."""
+    return shifted(x, None if zero is None else repeated(zero), dtype)
+
+
+def shifted(x: TensorHandle, zero: Any, dtype: DType) -> TensorHandle:
+    """x less its zero point, a function of an element's indices, as another type."""
+    if zero is None:
+        return converted(x, dtype)
+    return computed(x.shape, lambda *at: x[at].to(dtype) - zero(at).to(dtype))

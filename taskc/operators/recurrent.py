@@ -1,0 +1,326 @@
+"""Recurrent networks: LSTM, GRU and RNN.
+
+One product is for the inputs of all steps. A loop over steps follows: each is a product of the state before with the
+recurrent weights, and computations of the next state. The states of all steps lie in one tensor, in the order of x.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+
+import taskc as tc
+from taskc import TensorType, i64
+from taskc.lang.tracing import TensorHandle
+from taskc.operators.activations import activations_of
+from taskc.operators.call import Call, Made, Tensor, operator
+from taskc.operators.operands import computed, part, reshaped
+from taskc.operators.products import rows_times
+
+State = tuple[TensorHandle, ...]
+Put = Callable[[int, Callable[..., Any]], TensorHandle]  # computes one tensor of the next state
+Step = Callable[[TensorHandle, State, Put], None]  # from the inputs' share of gates, and a state
+
+
+@dataclass(frozen=True, slots=True)
+class Direction:
+    """What one direction computes with.
+
+    w, r       weights [gates * hidden, inputs] and [gates * hidden, hidden]
+    bias       [2 * gates * hidden], of inputs and then of states
+    peephole   [3 * hidden], of an LSTM
+    functions  of the cell
+    """
+
+    call: Call
+    w: Tensor
+    r: Tensor
+    bias: TensorHandle | None
+    peephole: TensorHandle | None
+    functions: list[Callable[..., Any]]
+
+    @property
+    def hidden(self) -> int:
+        return int(self.r.shape[1])
+
+    def shares(self, x: TensorHandle, apart: int | None = None) -> TensorHandle:
+        """The inputs' share of all steps' gates, with the bias of both products; from `apart` on, of this one alone."""
+        steps, batch, inputs = x.shape
+        rows, gates, given = reshaped(x, steps * batch, inputs), self.w.shape[0], self.bias
+        if given is None:
+            made = _times(rows, _turned(self.w))
+        else:
+            end = gates if apart is None else apart
+            bias = computed(
+                (gates,), lambda j: given[j] + given[gates + j] if j < end else given[j]
+            )
+            made = _times(rows, _turned(self.w), bias)
+        return reshaped(made, steps, batch, gates)
+
+
+def _turned(weights: Tensor) -> Tensor:
+    """What is known, as it is packed: once, for all steps."""
+    return weights.T if isinstance(weights, np.ndarray) else weights
+
+
+def _times(x: TensorHandle, w: Tensor, bias: TensorHandle | None = None) -> TensorHandle:
+    """x times weights that `_turned` has made, plus bias."""
+    return rows_times(x, w, bias, transpose_b=not isinstance(w, np.ndarray))
+
+
+_RANKS = (3, 3, 3, 2, 1, 3, 3, 2)
+
+
+@operator("LSTM", since=7, ranks=_RANKS)
+def lstm(call: Call) -> Made:
+    return _outputs(call, ["Sigmoid", "Tanh", "Tanh"], 4, _lstm_step)
+
+
+@operator("GRU", since=7, ranks=_RANKS)
+def gru(call: Call) -> Made:
+    return _outputs(call, ["Sigmoid", "Tanh"], 3, _gru_step)
+
+
+@operator("RNN", since=7, ranks=_RANKS)
+def rnn(call: Call) -> Made:
+    return _outputs(call, ["Tanh"], 1, _rnn_step)
+
+
+def _lstm_step(own: Direction) -> Step:
+    """Gates are those of input, output and forgetting, and the cell's."""
+    hidden, peephole = own.hidden, own.peephole
+    of_gate, of_cell, of_state = own.functions
+    is_coupled, weights = bool(own.call.attribute("input_forget", 0)), _turned(own.r)
+
+    def step(share: TensorHandle, state: State, put: Put) -> None:
+        h, c = state
+        product = _times(h, weights)
+
+        @tc.function
+        def gate(number, b, j):
+            return share[b, number * hidden + j] + product[b, number * hidden + j]
+
+        @tc.function
+        def seen(number, j, value):
+            return 0 if peephole is None else peephole[number * hidden + j] * value
+
+        @tc.function
+        def cell(b, j):
+            old = c[b, j]
+            entering = of_gate(gate(0, b, j) + seen(0, j, old))
+            staying = 1 - entering if is_coupled else of_gate(gate(2, b, j) + seen(2, j, old))
+            return staying * old + entering * of_cell(gate(3, b, j))
+
+        made = put(1, cell)
+
+        @tc.function
+        def out(b, j):
+            return of_gate(gate(1, b, j) + seen(1, j, made[b, j])) * of_state(made[b, j])
+
+        put(0, out)
+
+    return step
+
+
+def _gru_step(own: Direction) -> Step:
+    """Gates are those of updating and resetting, and the new state's."""
+    hidden, bias, whole = own.hidden, own.bias, _turned(own.r)
+    of_gate, of_state = own.functions
+    is_linear = bool(own.call.attribute("linear_before_reset", 0))
+    first, last = (
+        _turned(part(own.r, slice(2 * hidden))),
+        _turned(part(own.r, slice(2 * hidden, None))),
+    )
+
+    def step(share: TensorHandle, state: State, put: Put) -> None:
+        (h,) = state
+        product = _times(h, whole if is_linear else first)
+
+        @tc.function
+        def gate(number, b, j):
+            return of_gate(share[b, number * hidden + j] + product[b, number * hidden + j])
+
+        if is_linear:
+
+            @tc.function
+            def other(b, j):
+                offset = 0 if bias is None else bias[5 * hidden + j]
+                return gate(1, b, j) * (product[b, 2 * hidden + j] + offset)
+        else:
+            kept = computed(h.shape, lambda b, j: gate(1, b, j) * h[b, j])
+            turned = _times(kept, last)
+            other = tc.function(lambda b, j: turned[b, j])
+
+        @tc.function
+        def new(b, j):
+            own_share = share[b, 2 * hidden + j]
+            kept_part = gate(0, b, j)
+            return (1 - kept_part) * of_state(own_share + other(b, j)) + kept_part * h[b, j]
+
+        put(0, new)
+
+    return step
+
+
+def _rnn_step(own: Direction) -> Step:
+    (of_state,), weights = own.functions, _turned(own.r)
+
+    def step(share: TensorHandle, state: State, put: Put) -> None:
+        (h,) = state
+        product = _times(h, weights)
+        put(0, tc.function(lambda b, j: of_state(share[b, j] + product[b, j])))
+
+    return step
+
+
+def _outputs(call: Call, usual: list[str], gates: int, make: Callable[[Direction], Step]) -> Made:
+    """Both directions over all steps, as y of all steps and the last states, in the model's layout."""
+    call.require_kernel()
+    is_batch_first = bool(call.attribute("layout", 0))
+    x = call.tensor(0)
+    if is_batch_first:
+        x = _swapped(x)
+    each = _directions(call, usual, gates)
+    shape = x.shape[1], each[0].hidden
+    lengths = call.tensor(4) if call.has(4) else None
+    walks = []
+    for number, own in enumerate(each):
+        first = _first_state(call, number, shape, x.dtype, is_batch_first)
+        walks.append(_walk(own, make(own), x, first, lengths, number))
+    y = _all_steps([states[0] for states, _ in walks], lengths, is_batch_first)
+    last = [_stacked(list(parts)) for parts in zip(*[ends for _, ends in walks], strict=True)]
+    if is_batch_first:
+        last = [_swapped(part) for part in last]
+    return (y, *last)
+
+
+def _directions(call: Call, usual: list[str], gates: int) -> list[Direction]:
+    w, r = call.given(1), call.given(2)
+    directions, rows, hidden = r.shape
+    expected = 2 if call.attribute("direction", "forward") == "bidirectional" else 1
+    if directions != expected or rows != gates * hidden:
+        raise call.node.error(
+            f"its recurrent weights are {list(r.shape)}, for {expected} directions"
+        )
+    functions = activations_of(call, usual, directions)
+    bias = call.tensor(3) if call.has(3) else None
+    peephole = call.tensor(7) if call.has(7) else None
+    return [
+        Direction(
+            call,
+            part(w, number),
+            part(r, number),
+            None if bias is None else bias[number],
+            None if peephole is None else peephole[number],
+            functions[number],
+        )
+        for number in range(directions)
+    ]
+
+
+def _first_state(
+    call: Call, number: int, shape: tuple[Any, int], dtype: tc.DType, is_batch_first: bool
+) -> State:
+    """What a direction starts with: the model's, or zeros."""
+    made = []
+    for place in (5, 6) if call.node.operator == "LSTM" else (5,):
+        if not call.has(place):
+            made.append(computed(shape, lambda *at: dtype(0)))
+        elif is_batch_first:
+            made.append(cast("TensorHandle", _swapped(call.tensor(place))[number]))
+        else:
+            made.append(call.tensor(place)[number])
+    return tuple(made)
+
+
+def _walk(
+    own: Direction, step: Step, x: TensorHandle, first: State, lengths: TensorHandle | None,
+    number: int,
+) -> tuple[State, State]:  # fmt: skip
+    """The states behind all steps of a direction, in the order of x, and the last one."""
+    is_gru = own.call.node.operator == "GRU"
+    is_linear = is_gru and bool(own.call.attribute("linear_before_reset", 0))
+    shares = own.shares(x, 2 * own.hidden if is_linear else None)
+    steps = x.shape[0]
+    is_reverse = number == 1 or own.call.attribute("direction", "forward") == "reverse"
+    begin, end = (steps, 0) if is_reverse else (0, steps)
+    states = tuple([_begun(state, steps, begin) for state in first])
+    for t in tc.steps(steps):
+        place = steps - 1 - t if is_reverse else t
+        old, new = (place + 1, place) if is_reverse else (place, place + 1)
+        step(
+            part(shares, place),
+            tuple([part(state, old) for state in states]),
+            _put(states, old, new, place, lengths),
+        )
+    behind = slice(0, steps) if is_reverse else slice(1, steps + 1)
+    made = tuple([part(state, behind) for state in states])
+    return made, tuple([part(state, end) for state in states])
+
+
+def _begun(first: TensorHandle, steps: Any, place: Any) -> TensorHandle:
+    """Room for a tensor of the state before and behind all steps, with the first one in its place."""
+    kind = TensorType(first.dtype, (steps + 1, *first.shape))
+    states = cast("TensorHandle", tc.empty(kind))
+    tc.compute(first.shape, lambda *at: first[at], out=states[place])
+    return states
+
+
+def _put(states: State, old: Any, new: Any, place: Any, lengths: Any) -> Put:
+    """Behind a sequence's length its state stays as it is."""
+
+    def put(number: int, value: Callable[..., Any]) -> TensorHandle:
+        before, target = part(states[number], old), part(states[number], new)
+
+        @tc.function
+        def kept(b, j):
+            made = value(b, j)
+            return made if place < lengths[b].to(i64) else before[b, j]
+
+        tc.compute(target.shape, value if lengths is None else kept, out=target)
+        return target
+
+    return put
+
+
+def _all_steps(
+    directions: list[TensorHandle], lengths: TensorHandle | None, is_batch_first: bool
+) -> TensorHandle:
+    """y: the states of one or two directions behind all steps, and 0 behind a sequence's length."""
+    first, last = directions[0], directions[-1]
+    steps, batch, hidden = first.shape
+    if len(directions) == 1 and lengths is None and not is_batch_first:
+        return reshaped(first, steps, 1, batch, hidden)
+
+    @tc.function
+    def state(t, d, b, j):
+        own = first[t, b, j] if d == 0 else last[t, b, j]
+        return own if lengths is None or t < lengths[b].to(i64) else 0
+
+    if is_batch_first:
+        shape = batch, steps, len(directions), hidden
+        return computed(shape, lambda b, t, d, j: state(t, d, b, j))
+    return computed((steps, len(directions), batch, hidden), state)
+
+
+def _stacked(parts: list[TensorHandle]) -> TensorHandle:
+    """The states of one or two directions."""
+    first, last = parts[0], parts[-1]
+    if len(parts) == 1:
+        return reshaped(first, 1, *first.shape)
+    return computed((2, *first.shape), lambda d, b, j: first[b, j] if d == 0 else last[b, j])
+
+
+def _swapped(x: TensorHandle) -> TensorHandle:
+    """With the first two axes in the other order."""
+    first, second, *rest = x.shape
+
+    @tc.function
+    def other(i, j, *at):
+        place = (j, i, *at)
+        return x[place]
+
+    return computed((second, first, *rest), other)

@@ -1,0 +1,291 @@
+"""Reductions along axes, places of extremes, running sums, and the largest few: ReduceSum to TopK."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import Any, cast
+
+import taskc as tc
+from taskc import DType, boolean, f64, i64, spatial, u8
+from taskc.kernels.precision import wide
+from taskc.kernels.reductions import argmax, argmin, reduction
+from taskc.kernels.scans import cumprod, cumsum
+from taskc.lang.tracing import TensorHandle
+from taskc.operators.call import Call, Made, Tensor, operator
+from taskc.operators.common import axis_of
+from taskc.operators.movement import inside
+from taskc.operators.operands import (
+    computed,
+    converted,
+    repeated,
+    reshaped,
+    size,
+    template,
+    tensors,
+)
+
+_reduction = template(reduction)
+_argmax, _argmin = template(argmax), template(argmin)
+_scans = {"CumSum": template(cumsum), "CumProd": template(cumprod)}
+
+Function = Callable[[Any], Any]
+_OF_SIZES: dict[str, Function] = {"sum": sum, "prod": prod, "max": max, "min": min}
+
+
+def _reduces(
+    name: str, fold: str, before: Function | None = None, behind: Function | None = None
+) -> None:
+    """Registers a reduction: what `before` makes of each element is folded, and the result is `behind` of that."""
+
+    def build(call: Call) -> Tensor:
+        if call.by_python and fold in _OF_SIZES and before is behind is None:
+            return _of_known(call, _OF_SIZES[fold])
+        (x,) = tensors(call, 1)
+        dtype, total, given = x.dtype, wide(x.dtype), x
+        if before is not None:
+            given = computed(x.shape, lambda *at: before(x[at].to(total)))
+        axes = _axes(call, len(x.shape))
+        made = folded(fold, given, axes, bool(call.attribute("keepdims", 1)))
+        if behind is None:
+            return converted(made, dtype)
+        between = f64 if dtype.is_integer else total
+        return computed(made.shape, lambda *at: behind(made[at].to(between)).to(dtype))
+
+    operator(name)(build)
+
+
+def _of_known(call: Call, fold: Callable[[Any], Any]) -> Tensor:
+    """The fold of a list of integers: of a shape."""
+    x = call.tensor(0)
+    if x.ndim != 1 or _axes(call, 1) != (0,):
+        call.require_kernel()
+    value = fold(x.tolist())
+    return call.compute((1,) if call.attribute("keepdims", 1) else (), lambda *at: value)
+
+
+def _axes(call: Call, rank: int) -> tuple[int, ...]:
+    """The axes that a node folds: those of an attribute or, later, an input."""
+    axes = call.attribute("axes")
+    if axes is None:
+        axes = call.integers(1) if call.has(1) else []
+    if not axes:
+        return () if call.attribute("noop_with_empty_axes", 0) else tuple(range(rank))
+    return tuple(sorted({axis_of(call, axis, rank) for axis in axes}))
+
+
+def folded(fold: str, x: TensorHandle, axes: tuple[int, ...], keepdims: bool) -> TensorHandle:
+    """A reduction, also of what the library's kernels don't take: truth values, and no elements."""
+    if x.dtype is boolean:
+        return converted(folded(fold, converted(x, u8), axes, keepdims), boolean)
+    kept = [n for axis, n in enumerate(x.shape) if axis not in axes]
+    shape = [1 if axis in axes else n for axis, n in enumerate(x.shape)] if keepdims else kept
+    extents = [x.shape[axis] for axis in axes]
+    if fold in ("max", "min") and any(isinstance(n, int) and n == 0 for n in extents):
+        dtype = x.dtype
+        none = dtype.minimum if fold == "max" else dtype.maximum
+        if dtype.is_float:
+            none = -tc.inf if fold == "max" else tc.inf
+        return computed(shape, lambda *at: dtype(none))
+    if fold == "mean" and x.dtype.is_integer:
+        total, count = folded("sum", x, axes, keepdims), size(extents)
+        return computed(shape, lambda *at: tc.truncdiv(total[at], count))
+    if not axes:
+        return x
+    kernel = _reduction(fold, x.shape, axes, dtype=x.dtype, keepdims=keepdims)
+    return cast("TensorHandle", kernel(x))
+
+
+@tc.function
+def _squared(x):
+    return x * x
+
+
+@tc.function
+def _absolute(x):
+    return abs(x)
+
+
+@tc.function
+def _root(x):
+    return tc.sqrt(x)
+
+
+@tc.function
+def _logarithm(x):
+    return tc.log(x)
+
+
+_reduces("ReduceSum", "sum")
+_reduces("ReduceMean", "mean")
+_reduces("ReduceProd", "prod")
+_reduces("ReduceMax", "max")
+_reduces("ReduceMin", "min")
+_reduces("ReduceL1", "sum", _absolute)
+_reduces("ReduceSumSquare", "sum", _squared)
+_reduces("ReduceL2", "sum", _squared, _root)
+_reduces("ReduceLogSum", "sum", behind=_logarithm)
+
+
+@operator("ReduceLogSumExp")
+def reduce_log_sum_exp(call: Call) -> Tensor:
+    """The largest element is taken out first: its power would overflow."""
+    (x,) = tensors(call, 1)
+    axes, dtype, total = _axes(call, len(x.shape)), x.dtype, wide(x.dtype)
+    peak = folded("max", converted(x, total), axes, keepdims=True)
+    of = repeated(peak)
+
+    @tc.function
+    def taken(value):
+        return 0 if tc.isinf(value) else value
+
+    powers = computed(x.shape, lambda *at: tc.exp(x[at].to(total) - taken(of(at))))
+    sums = folded("sum", powers, axes, keepdims=True)
+    made = computed(sums.shape, lambda *at: (tc.log(sums[at]) + taken(peak[at])).to(dtype))
+    if call.attribute("keepdims", 1):
+        return made
+    kept = [n for axis, n in enumerate(x.shape) if axis not in axes]
+    return reshaped(made, *kept)
+
+
+@operator("ArgMax")
+def place_of_largest(call: Call) -> Tensor:
+    return _place(call, _argmax)
+
+
+@operator("ArgMin")
+def place_of_smallest(call: Call) -> Tensor:
+    return _place(call, _argmin)
+
+
+def _place(call: Call, make: Callable[..., Any]) -> Tensor:
+    (x,) = tensors(call, 1)
+    axis = axis_of(call, call.attribute("axis", 0), len(x.shape))
+    kernel = make(
+        x.shape, axis, dtype=x.dtype, keepdims=bool(call.attribute("keepdims", 1)),
+        last=bool(call.attribute("select_last_index", 0)),
+    )  # fmt: skip
+    made: TensorHandle = kernel(x)
+    return made
+
+
+@operator("CumSum")
+@operator("CumProd", since=26)
+def running(call: Call) -> Tensor:
+    (x,) = tensors(call, 1)
+    kernel = _scans[call.node.operator](
+        x.shape, axis_of(call, call.integers(1)[0], len(x.shape)), dtype=x.dtype,
+        exclusive=bool(call.attribute("exclusive", 0)), reverse=bool(call.attribute("reverse", 0)),
+    )  # fmt: skip
+    made: TensorHandle = kernel(x)
+    return made
+
+
+@operator("TopK")
+def largest_few(call: Call) -> Made:
+    (x,) = tensors(call, 1)
+    count = call.single(1) if call.has(1) else call.attribute("k")
+    axis = axis_of(call, call.attribute("axis", -1), len(x.shape))
+    extent = x.shape[axis]
+    if isinstance(extent, int) and not 0 <= count <= extent:
+        raise call.node.error(f"it has {extent} elements to take {count} of")
+    outer, inner = size(x.shape[:axis]), size(x.shape[axis + 1 :])
+    rows, dtype = outer * inner, x.dtype
+    values = computed((rows, count), lambda row, t: dtype(0))
+    places = computed((rows, count), lambda row, t: i64(0))
+    if count and size(x.shape):
+        is_largest = bool(call.attribute("largest", 1))
+        kernel = _ranked(outer, extent, inner, count, dtype=dtype, is_largest=is_largest)
+        kernel(x.reshape(outer, extent, inner), values, places)
+    shape = [count if d == axis else n for d, n in enumerate(x.shape)]
+    turned = [_behind_each_other(part, (outer, count, inner)) for part in (values, places)]
+    return tuple([reshaped(part, *shape) for part in turned])
+
+
+def _behind_each_other(rows: TensorHandle, shape: tuple[Any, Any, Any]) -> TensorHandle:
+    """Rows of an array [outer * inner, count] as columns of an array [outer, count, inner]."""
+    inner = shape[2]
+    if isinstance(inner, int) and inner == 1:
+        return rows
+    return computed(shape, lambda i, t, j: rows[i * inner + j, t])
+
+
+def _make_ranked(
+    outer: Any,
+    extent: Any,
+    inner: Any,
+    count: int,
+    *,
+    dtype: DType,
+    is_largest: bool,
+    machine: tc.Machine,
+) -> tc.KernelDefinition:
+    """The best few so far are a heap, the worst of them first: what is better takes its place. Then the heap is sorted.
+
+    Of equal numbers the first is better, and NaN is larger than any number.
+    """
+    rows = outer * inner
+
+    @tc.function
+    def is_larger(a, b):
+        return a > b or (a != a and b == b)
+
+    @tc.function
+    def is_better(a, b):
+        return is_larger(a, b) if is_largest else is_larger(b, a)
+
+    @tc.function
+    def comes_before(a, place, b, other):
+        return is_better(a, b) or (not is_better(b, a) and place < other)
+
+    @tc.function
+    def sink(values, places, row, value, place, first, size):
+        """Puts a number where it belongs at a place of the heap or behind it."""
+        hole, behind = first, 2 * first + 1
+        while behind < size:
+            at = inside(behind, count)
+            if behind + 1 < size:
+                other = inside(behind + 1, count)
+                if comes_before(
+                    values[row, at], places[row, at], values[row, other], places[row, other]
+                ):
+                    at = other
+            if comes_before(value, place, values[row, at], places[row, at]):
+                values[row, inside(hole, count)] = values[row, at]
+                places[row, inside(hole, count)] = places[row, at]
+                hole = at
+                behind = 2 * at + 1
+            else:
+                behind = size
+        values[row, inside(hole, count)] = value
+        places[row, inside(hole, count)] = place
+
+    @tc.kernel(workers=1)
+    def ranked(
+        x: dtype[outer, extent, inner],
+        values: tc.inout[dtype[rows, count]],
+        places: tc.inout[i64[rows, count]],
+    ):
+        for row in tc.tiles(rows, by=1):
+            for _ in spatial(1):
+                for q in range(count):
+                    values[row, q] = x[row // inner, q, row % inner]
+                    places[row, q] = q
+                for n in range(count // 2):
+                    first = count // 2 - 1 - n
+                    sink(values, places, row, values[row, first], places[row, first], first, count)
+                for q in range(count, extent):
+                    found = x[row // inner, q, row % inner]
+                    if is_better(found, values[row, 0]):
+                        sink(values, places, row, found, q, 0, count)
+                for n in range(count - 1):
+                    last = count - 1 - n
+                    value, place = values[row, last], places[row, last]
+                    values[row, last] = values[row, 0]
+                    places[row, last] = places[row, 0]
+                    sink(values, places, row, value, place, 0, last)
+
+    return ranked
+
+
+_ranked = template(_make_ranked)

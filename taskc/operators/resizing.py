@@ -1,0 +1,297 @@
+"""Resize and Upsample: each axis is a weighted sum of a few elements, or the nearest one.
+
+Where the elements are and what they weigh is a small table for each axis, computed once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import floor
+from typing import Any, cast
+
+import taskc as tc
+from taskc import f32, f64
+from taskc.operators.call import Call, Made, Tensor, computed_once, operator
+from taskc.operators.common import are_equal, axes_of, spliced, total
+from taskc.operators.movement import inside
+
+
+@dataclass(frozen=True, slots=True)
+class _Axis:
+    """How one axis is resized."""
+
+    axis: int
+    extent: int
+    length: int  # of the result
+    scale: float
+    start: float = 0.0  # of the part that is cut out, where one is
+    end: float = 1.0
+
+
+@operator("Upsample")
+def upsample_by_attributes(call: Call) -> Made:
+    return _upsampled(call, call.attribute("scales"))
+
+
+@operator("Upsample", since=9)
+def upsample(call: Call) -> Made:
+    return _upsampled(call, _floats(call, 1))
+
+
+@operator("Resize", since=10)
+def resize_by_scales(call: Call) -> Made:
+    return _upsampled(call, _floats(call, 1))
+
+
+def _upsampled(call: Call, scales: Sequence[float]) -> Tensor:
+    axes = [
+        _Axis(axis, extent, floor(extent * scale), scale)
+        for axis, (extent, scale) in enumerate(zip(call.shape(0), scales, strict=True))
+    ]
+    return _Resize(call, "asymmetric", "simple").resized(axes)
+
+
+@operator("Resize", since=11)
+def resize(call: Call) -> Made:
+    extents = call.shape(0)
+    rank = len(extents)
+    named = call.attribute("axes")
+    axes = range(rank) if named is None else axes_of(call, named, rank)
+    roi = _floats(call, 1) if call.has(1) and call.known(1).size else [0.0] * rank + [1.0] * rank
+    starts = dict(zip(axes, roi, strict=False))
+    ends = dict(zip(axes, roi[len(roi) // 2 :], strict=False))
+    if call.has(2) and call.known(2).size:
+        factors = _floats(call, 2)
+        _check_listed(call, "scales", factors, axes)
+        scales = dict(zip(axes, factors, strict=True))
+        if not min(factors, default=1.0) > 0:
+            raise call.node.error(f"its scales have to be above 0: {factors}")
+        lengths = {axis: floor(extents[axis] * scale) for axis, scale in scales.items()}
+        if call.attribute("coordinate_transformation_mode") == "tf_crop_and_resize":
+            lengths = {
+                axis: floor(extents[axis] * (ends[axis] - starts[axis]) * scale)
+                for axis, scale in scales.items()
+            }
+    else:
+        lengths, scales = _by_sizes(call, axes)
+    made = [
+        _Axis(axis, extents[axis], lengths[axis], scales[axis], starts[axis], ends[axis])
+        for axis in axes
+    ]
+    mode = call.attribute("coordinate_transformation_mode", "half_pixel")
+    nearest = call.attribute("nearest_mode", "round_prefer_floor")
+    return _Resize(call, mode, nearest).resized(made)
+
+
+def _check_listed(call: Call, what: str, numbers: Sequence[Any], axes: Sequence[int]) -> None:
+    if len(numbers) != len(axes):
+        raise call.node.error(f"it has {len(numbers)} {what} for {len(axes)} axes")
+
+
+def _by_sizes(call: Call, axes: Sequence[int]) -> tuple[dict[int, int], dict[int, float]]:
+    """The lengths that are asked for, and the scales that they mean."""
+    extents, wanted = call.shape(0), call.integers(3)
+    _check_listed(call, "sizes", wanted, axes)
+    if any(are_equal(extents[axis], 0) for axis in axes):
+        raise call.node.error("an image without elements has no size to scale from")
+    lengths = dict(zip(axes, wanted, strict=True))
+    scales = {axis: length / extents[axis] for axis, length in lengths.items()}
+    policy = call.attribute("keep_aspect_ratio_policy", "stretch")
+    if policy == "stretch":
+        return lengths, scales
+    scale = min(scales.values()) if policy == "not_larger" else max(scales.values())
+    return {axis: floor(extents[axis] * scale + 0.5) for axis in axes}, dict.fromkeys(axes, scale)
+
+
+def _floats(call: Call, position: int) -> list[float]:
+    return [float(number) for number in call.known(position).reshape(-1)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Resize:
+    """A node, where its elements come from, and how the nearest one is chosen."""
+
+    call: Call
+    coordinates: str
+    nearest: str
+
+    def resized(self, axes: Sequence[_Axis]) -> Tensor:
+        call = self.call
+        call.require_kernel()
+        x = call.tensor(0)
+        cuts = self.coordinates == "tf_crop_and_resize"
+        changed = [part for part in axes if cuts or part.scale != 1 or part.length != part.extent]
+        if call.attribute("mode", "nearest") == "nearest":
+            made: Any = self._nearest(x, changed)
+        else:
+            made = x if x.dtype.is_float else tc.compute(x.shape, lambda *at: x[at].to(f32))
+            for part in changed:
+                made = self._summed(made, part)
+        if cuts:
+            made = self._filled(made, changed)
+        return cast("Tensor", made if made.dtype is x.dtype else rounded(made, x.dtype))
+
+    def coordinate(self, part: _Axis) -> Any:
+        """Where an element of the result lies among the input's, as a function of its index."""
+        extent, length, scale = float(part.extent), float(part.length), part.scale
+        whole = scale * extent  # the length before it was rounded down
+        if self.coordinates == "asymmetric":
+            return tc.function(lambda i: i.to(f64) / scale)
+        if self.coordinates == "tf_half_pixel_for_nn":  # of opset 11 alone
+            return tc.function(lambda i: (i.to(f64) + 0.5) / scale)
+        if self.coordinates == "half_pixel_symmetric":
+            offset = extent / 2 * (1 - length / whole) - 0.5
+            return tc.function(lambda i: (i.to(f64) + 0.5) / scale + offset)
+        if self.coordinates == "half_pixel" or (
+            self.coordinates == "pytorch_half_pixel" and part.length > 1
+        ):
+            return tc.function(lambda i: (i.to(f64) + 0.5) / scale - 0.5)
+        if self.coordinates == "pytorch_half_pixel":
+            return tc.function(lambda i: i.to(f64))
+        if self.coordinates == "align_corners":
+            step = 0.0 if whole == 1 else (extent - 1) / (whole - 1)
+            return tc.function(lambda i: i.to(f64) * step)
+        if self.coordinates == "tf_crop_and_resize":
+            size = (part.end - part.start) * (extent - 1)
+            first = part.start * (extent - 1) + (size / 2 if whole == 1 else 0.0)
+            step = 0.0 if whole == 1 else size / (whole - 1)
+            return tc.function(lambda i: i.to(f64) * step + first)
+        raise self.call.node.error(f"taskc doesn't know its coordinates '{self.coordinates}'")
+
+    def _nearest(self, x: Any, changed: Sequence[_Axis]) -> Any:
+        shape, tables = [*x.shape], {}
+        for part in changed:
+            shape[part.axis] = part.length
+            tables[part.axis] = self._places(part)
+        axes = [tables.get(axis) for axis in range(len(shape))]
+
+        def value(*at):
+            return x[
+                tuple(
+                    i if table is None else inside(table[i].to(tc.i64), extent)
+                    for i, table, extent in zip(at, axes, x.shape, strict=True)
+                )
+            ]
+
+        return tc.compute(tuple(shape), tc.function(value), name="nearest")
+
+    def _places(self, part: _Axis) -> Any:
+        """The nearest elements of an axis."""
+        coordinate, last = self.coordinate(part), part.extent - 1
+        way = self.nearest
+        if way == "simple":  # what ONNX Runtime does where ONNX didn't say yet
+            way = "ceil" if part.scale < 1 else "floor"
+        if way not in _NEAREST:
+            raise self.call.node.error(f"taskc doesn't know its way to round '{way}'")
+        chosen = tc.function(_NEAREST[way])
+
+        def value(i):
+            return min(max(chosen(coordinate(i)).to(tc.i64), 0), last).to(tc.i32)
+
+        return _table((part.length,), value)
+
+    def _summed(self, x: Any, part: _Axis) -> Any:
+        """One axis resized by weights."""
+        axis, (places, weights), dtype = part.axis, self._weighted(part), x.dtype
+        count = weights.shape[0]
+        if dtype is not f64:
+            weights = rounded(weights, dtype)
+
+        @tc.function
+        def place(number, at):
+            return inside(places[number, at[axis]].to(tc.i64), part.extent)
+
+        def term(number: int) -> Any:
+            return tc.function(
+                lambda at: (
+                    weights[number, at[axis]] * x[spliced(at, axis, axis + 1, (place(number, at),))]
+                )
+            )
+
+        value = total([term(number) for number in range(count)])
+        shape = (*x.shape[:axis], part.length, *x.shape[axis + 1 :])
+        return tc.compute(shape, lambda *at: value(at), name="resized")
+
+    def _weighted(self, part: _Axis) -> tuple[Any, Any]:
+        """For each element of the result the places of the elements that it is a sum of, and their weights."""
+        first, count, weight = self._taps(part)
+        coordinate, last, length = self.coordinate(part), part.extent - 1, part.length
+        excludes = bool(self.call.attribute("exclude_outside", 0))
+
+        def raw(n, i):
+            where = coordinate(i)
+            below = tc.floor(where)
+            place = below.to(tc.i64) + n + first
+            counts = (place >= 0 and place <= last) or not excludes
+            return weight((n + first).to(f64) - (where - below)) if counts else f64(0)
+
+        def place(n, i):
+            return min(max(tc.floor(coordinate(i)).to(tc.i64) + n + first, 0), last).to(tc.i32)
+
+        def scaled():
+            known = tc.constant(weights)
+            taps = total([_tap(known, number) for number in range(count)])
+            return tc.compute((count, length), lambda n, i: known[n, i] / taps(i))
+
+        weights = computed_once(lambda: tc.compute((count, length), tc.function(raw)))
+        return _table((count, length), place), tc.constant(computed_once(scaled))
+
+    def _taps(self, part: _Axis) -> tuple[int, int, Any]:
+        """The first element that counts, how many there are, and what one weighs at a distance."""
+        shrunk = min(part.scale, 1.0) if self.call.attribute("antialias", 0) else 1.0
+        mode = self.call.attribute("mode")
+        if mode == "linear":
+            first = floor(-1 / shrunk) + 1
+            return first, 2 - 2 * first, tc.function(lambda d: max(0, 1 - abs(d * shrunk)))
+        if mode == "cubic":
+            first, a = floor(-2 / shrunk) + 1, self.call.attribute("cubic_coeff_a", -0.75)
+            return first, 2 - 2 * first, tc.function(lambda d: cubic(abs(d * shrunk), a))
+        raise self.call.node.error(f"taskc doesn't know its mode '{mode}'")
+
+    def _filled(self, x: Any, axes: Sequence[_Axis]) -> Any:
+        """With a number where what is cut out lies outside of the input."""
+        number, dtype = self.call.attribute("extrapolation_value", 0.0), x.dtype
+        checks = [(part.axis, float(part.extent - 1), self.coordinate(part)) for part in axes]
+
+        def value(*at):
+            covered = all(
+                where(at[axis]) >= 0 and where(at[axis]) <= last for axis, last, where in checks
+            )
+            return x[at] if covered else dtype(number)
+
+        return tc.compute(x.shape, tc.function(value), name="filled")
+
+
+_NEAREST: dict[str, Any] = {
+    "round_prefer_floor": lambda x: tc.ceil(x - 0.5),
+    "round_prefer_ceil": lambda x: tc.floor(x + 0.5),
+    "floor": lambda x: tc.floor(x),
+    "ceil": lambda x: tc.ceil(x),
+}
+
+
+@tc.function
+def cubic(d, a):
+    """Keys' cubic convolution at a distance."""
+    return (
+        ((a + 2) * d - (a + 3)) * d * d + 1
+        if d <= 1
+        else (((a * d - 5 * a) * d + 8 * a) * d - 4 * a if d < 2 else 0)
+    )
+
+
+def _table(shape: tuple[int, ...], value: Any) -> Any:
+    """A constant, element by element."""
+    return tc.constant(computed_once(lambda: tc.compute(shape, tc.function(value))))
+
+
+def _tap(weights: Any, number: int) -> Any:
+    return tc.function(lambda i: weights[number, i])
+
+
+def rounded(x: Any, dtype: Any) -> Any:
+    """The nearest numbers of a type."""
+    if dtype.is_integer:
+        return tc.compute(x.shape, lambda *at: round(x[at]).to(dtype), name="converted")
+    return tc.compute(x.shape, lambda *at: x[at].to(dtype), name="converted")

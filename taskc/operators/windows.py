@@ -1,0 +1,99 @@
+"""Windows over the spatial axes of images, as convolutions and poolings have them: extents, strides, padding."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from taskc.operators.call import Call
+from taskc.operators.operands import Extent
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """Of each spatial axis: a window's taps, how far they and the windows are apart, zeros before and behind."""
+
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+    dilation: tuple[int, ...]
+    before: tuple[int, ...]
+    behind: tuple[int, ...]
+
+    @property
+    def padding(self) -> tuple[int, ...]:
+        """As the library's kernels take it: all before, and then all behind."""
+        return (*self.before, *self.behind)
+
+    @property
+    def covered(self) -> tuple[int, ...]:
+        """From the first tap to the last."""
+        return tuple((n - 1) * d + 1 for n, d in zip(self.size, self.dilation, strict=True))
+
+    @property
+    def is_of_columns(self) -> bool:
+        """Of two axes, and of one column of an image that has one."""
+        is_one = len(self.size) == 2 and self.size[1] == 1
+        return is_one and (self.before[1], self.behind[1]) == (0, 0)
+
+    @property
+    def first(self) -> Windows:
+        """Those of the first axis."""
+        parts = self.size, self.stride, self.dilation, self.before, self.behind
+        return Windows(*[part[:1] for part in parts])
+
+
+def windows_of(call: Call, extents: tuple[Extent, ...], size: tuple[int, ...]) -> Windows:
+    """What a node's attributes say, for images of these extents."""
+    rank = len(extents)
+    stride, dilation = numbers(call, "strides", rank, 1), numbers(call, "dilations", rank, 1)
+    automatic = call.attribute("auto_pad", "NOTSET")
+    given = call.attribute("pads")
+    if len(size) != rank or min((*size, *stride, *dilation), default=1) < 1:
+        raise call.node.error(f"windows of {size} with strides of {stride} don't fit {rank} axes")
+    if automatic == "NOTSET":
+        pads = [0] * 2 * rank if given is None else given
+        if len(pads) != 2 * rank or min(pads, default=0) < 0:
+            raise call.node.error(f"its pads are {pads}, for {rank} axes")
+        return Windows(size, stride, dilation, tuple(pads[:rank]), tuple(pads[rank:]))
+    sides = [(0, 0)] * rank
+    if automatic != "VALID":
+        axes = zip(extents, size, stride, dilation, strict=True)
+        totals = [_total(call, *axis) for axis in axes]
+        sides = [halves(total, automatic == "SAME_LOWER") for total in totals]
+    before, behind = (tuple(side[n] for side in sides) for n in (0, 1))
+    return Windows(size, stride, dilation, before, behind)
+
+
+def numbers(call: Call, name: str, rank: int, default: int) -> tuple[int, ...]:
+    """A list of one integer for each spatial axis."""
+    found = call.attribute(name)
+    if found is None:
+        return (default,) * rank
+    if len(found) != rank:
+        raise call.node.error(f"'{name}' has {len(found)} numbers, for {rank} axes")
+    return tuple(found)
+
+
+def halves(total: int, larger_first: bool) -> tuple[int, int]:
+    small, large = total // 2, total - total // 2
+    return (large, small) if larger_first else (small, large)
+
+
+def _total(call: Call, extent: Extent, size: int, stride: int, dilation: int) -> int:
+    """The padding that makes one result of each `stride` elements."""
+    covered = (size - 1) * dilation + 1
+    if stride == 1:
+        return covered - 1
+    if not isinstance(extent, int):
+        raise call.node.error("its padding depends on an extent that is known only when it runs")
+    results = -(-extent // stride)
+    return max(0, (results - 1) * stride + covered - extent)
+
+
+def spatial(call: Call, shape: tuple[Any, ...], most: int = 3) -> tuple[Extent, ...]:
+    """The spatial extents of images [n, channels, …]."""
+    if not 1 <= len(shape) - 2 <= most:
+        raise call.node.error(
+            f"taskc has it for 1 to {most} spatial axes, and x has {len(shape) - 2}"
+        )
+    return tuple(shape[2:])

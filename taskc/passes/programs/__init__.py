@@ -1,1 +1,0 @@
-"""Passes over programs: Program -> Program, one a file."""

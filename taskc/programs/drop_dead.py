@@ -1,0 +1,60 @@
+"""drop_dead: calls whose results nobody reads go, and what no call names.
+
+    temporary t: f32[64]
+    temporary u: f32[64]
+    scaled(x, out=t)
+    moved(x, out=u)
+    copied(u, out=y)
+->
+    temporary u: f32[64]
+    moved(x, out=u)
+    copied(u, out=y)
+
+A loop, a while or a branch goes where nothing that it writes is read. A kernel that prints, stops or asserts does so
+whether or not its results are read, and a call that stays apart stays.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from taskc.ir import nodes as ir
+from taskc.ir.nodes import Kernel, Tensor
+from taskc.ir.program import Call, Program, Step, calls_of, tensors_named
+from taskc.ir.rewrite import walk
+from taskc.programs.calls import Calls
+
+
+def drop_dead(program: Program) -> Program:
+    calls = Calls(program)
+    alive = {item for item in program.parameters if isinstance(item, Tensor)}
+    kept: list[Step] = []
+    for step in reversed(program.calls):
+        if not alive.isdisjoint(calls.writes(step)) or any(map(_is_seen, calls_of((step,)))):
+            alive |= calls.reads(step)
+            kept.append(step)
+    named = {*tensors_named(kept)}
+    views = tuple([view for view in program.views if view.tensor in named])
+    named |= {view.of for view in views}
+    temporaries = tuple([tensor for tensor in program.temporaries if tensor in named])
+    constants = tuple([pair for pair in program.constants if pair[0] in named])
+    if (len(kept), len(views), len(temporaries), len(constants)) == tuple(
+        map(len, (program.calls, program.views, program.temporaries, program.constants))
+    ):
+        return program
+    return replace(
+        program,
+        calls=tuple(kept[::-1]),
+        views=views,
+        temporaries=temporaries,
+        constants=constants,
+    )
+
+
+def _is_seen(call: Call) -> bool:
+    """Whether it does more than write what it is given."""
+    if not isinstance(call.callee, Kernel):
+        return call.apart
+    return call.apart or any(
+        isinstance(node, ir.Print | ir.Assert | ir.Breakpoint) for node in walk(call.callee.body)
+    )

@@ -1,0 +1,187 @@
+"""fuse_computations: a computation's value is put where others read its elements.
+
+    temporary t: f32[64, 48]
+    scaled(x, out=t)            scaled: out[i, j] = x[i, j] * 2.0
+    moved(t, b, out=y)          moved: out[i, j] = t[i, j] + b[j]
+->
+    scaled_moved(x, b, out=y)   scaled_moved: out[i, j] = x[i, j] * 2.0 + b[j]
+
+The value is the same to the last bit: it is put in as it is, of the temporary's type, and a sum of a product stays two
+operations. Whoever reads a view of the temporary reads the element that it lies on. Where that computes elements more
+than once, by several readers or by one that repeats them, the operations are weighed against the bytes that nobody
+moves then. All readers take the value, or none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from taskc.ir import nodes as ir
+from taskc.ir.nodes import Expression, Tensor, Variable
+from taskc.ir.program import Call, Computation, Program
+from taskc.ir.rewrite import map_children, replace_tensors, substitute, walk
+from taskc.programs.calls import Calls, Joined, computation_of, is_free_computation, name_of
+from taskc.programs.indices import seen_in
+from taskc.programs.pairs import Pairs, UnfusedError
+from taskc.programs.proving import computation_problem
+from taskc.programs.work import elements_of, is_small, is_worth, operations_of
+
+_MOST_INPUTS = 24
+
+
+def fuse_computations(program: Program) -> Program:
+    """Until nothing changes: an index that was read from memory is in bounds once it is seen what it is."""
+    pairs = Pairs()
+    while True:
+        calls = Calls(program)
+        for position, call in calls.each():
+            if is_free_computation(call):
+                _Producer(calls, pairs, position, call).fuse()
+        if (made := calls.finished()) is program:
+            return program
+        program = made
+
+
+class _Producer:
+    """A computation, which may go into all that read it."""
+
+    def __init__(self, calls: Calls, pairs: Pairs, position: int, call: Call) -> None:
+        self.calls = calls
+        self.pairs = pairs
+        self.position = position
+        self.call = call
+
+    def fuse(self) -> None:
+        made = self.call.arguments[-1]
+        assert isinstance(made, Tensor)
+        readers = sorted(self.calls.readers.get(made, ()))
+        if made not in self.calls.temporaries or not self.calls.written_once(made) or not readers:
+            return
+        if not all(self.reaches(reader, made) for reader in readers) or not self.is_cheap(
+            made, readers
+        ):
+            return
+        fused = [self.into(reader, made) for reader in readers]
+        if None in fused:
+            return
+        for reader, call in zip(readers, fused, strict=True):
+            self.calls.put(reader, call)
+        self.calls.put(self.position, None)
+
+    def reaches(self, reader: int, made: Tensor) -> bool:
+        """Its inputs still are what they were where it would be computed, and are few."""
+        call = self.calls.call(reader)
+        return (
+            call is not None
+            and is_free_computation(call)
+            and len(call.arguments) <= 2 * _MOST_INPUTS
+            and reader > self.position
+            and self.calls.may_move(self.position, reader, made)
+            and not self.calls.disturbs(reader, self.position, made)
+        )
+
+    def is_cheap(self, made: Tensor, readers: list[int]) -> bool:
+        value = computation_of(self.call).value
+        evaluations = 0
+        for reader in readers:
+            call = self.calls.call(reader)
+            assert call is not None
+            consumer = computation_of(call)
+            read = {item for item, _ in self.calls.reading(call, made)}
+            places = {_place(node) for node in _reads(consumer.value) if node.tensor in read}
+            evaluations += len(places) * elements_of(consumer.output.shape)
+        repeated = max(0, evaluations - elements_of(made.shape))
+        return is_worth(repeated, operations_of(value), made, 1 + len(readers))
+
+    def into(self, position: int, made: Tensor) -> Call | None:
+        """The reader with the value in place of what it reads, or None where that can't be."""
+        call = self.calls.call(position)
+        assert call is not None
+        return self.pairs.call(self.calls, call, self.call, None, lambda: self.merged(call, made))
+
+    def merged(self, call: Call, made: Tensor) -> tuple[Computation, Joined]:
+        producer, consumer = computation_of(self.call), computation_of(call)
+        read = dict(self.calls.reading(call, made))
+        gone = frozenset(read), frozenset([producer.output])  # of one computation, perhaps
+        joined = Joined(call, consumer.parameters, self.call, gone)
+        value = replace_tensors(producer.value, joined.tensors_of_added)
+        value = substitute(value, joined.scalars_of_added)
+        extents = dict(zip(consumer.variables, consumer.output.shape, strict=True))
+        elements = _Elements(producer, value, extents)
+        offsets = {item: self.calls.view(given).offset for item, given in read.items()}
+        merged = elements.put_into(consumer.value, offsets, made)
+        if not is_small(merged) or len(joined.parameters()) > _MOST_INPUTS:
+            raise UnfusedError("one computation would be too large")
+        fused = replace(
+            consumer,
+            name=name_of(producer.name, consumer.name),
+            parameters=joined.parameters(),
+            dimensions=tuple(dict.fromkeys([*consumer.dimensions, *producer.dimensions])),
+            value=merged,
+        )
+        problem = computation_problem(fused) if elements.is_computed else None
+        if problem is not None:
+            raise UnfusedError(f"it isn't proved that one is right: {problem}")
+        return fused, joined
+
+
+class _Elements:
+    """The value of a computation, put in where its elements are read.
+
+    extents      of the reader's variables
+    is_computed  an element is read at other indices than variables that go as far as the producer's
+    """
+
+    def __init__(
+        self, producer: Computation, value: Expression, extents: dict[Variable, int | Expression]
+    ) -> None:
+        self.producer = producer
+        self.value = value
+        self.extents = extents
+        self.is_computed = False
+        self.made: dict[object, Expression] = {}
+
+    def put_into(
+        self, value: Expression, offsets: dict[Tensor, int | Expression], made: Tensor
+    ) -> Expression:
+        known: dict[int, tuple[Expression, Expression]] = {}
+
+        def visit(node: Expression) -> Expression:
+            if isinstance(node, Variable | ir.Constant):
+                return node
+            found = known.get(id(node))
+            if found is None:
+                inner = map_children(node, visit)
+                if isinstance(inner, ir.Read) and inner.tensor in offsets:
+                    at = seen_in(
+                        inner.indices, inner.tensor.shape, made.shape, offsets[inner.tensor]
+                    )
+                    if at is None:
+                        raise UnfusedError("its shape is another one, by more than constants")
+                    inner = self.at(at)
+                found = known[id(node)] = node, inner
+            return found[1]
+
+        return visit(value)
+
+    def at(self, indices: tuple[Expression, ...]) -> Expression:
+        """One element; what is read twice at the same variables is one expression."""
+        self.is_computed |= not all(
+            isinstance(place, Variable) and self.extents.get(place) == extent
+            for place, extent in zip(indices, self.producer.output.shape, strict=True)
+        )
+        key = tuple([place if isinstance(place, Variable) else id(place) for place in indices])
+        found = self.made.get(key)
+        if found is None:
+            values = dict(zip(self.producer.variables, indices, strict=True))
+            # The indices stay alive in the value, so that their identities stay their own.
+            found = self.made[key] = substitute(self.value, values)
+        return found
+
+
+def _reads(value: Expression) -> list[ir.Read]:
+    return [node for node in walk(value) if isinstance(node, ir.Read)]
+
+
+def _place(read: ir.Read) -> tuple[object, ...]:
+    return (read.tensor, *[at if isinstance(at, Variable) else id(at) for at in read.indices])

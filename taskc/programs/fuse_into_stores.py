@@ -1,0 +1,317 @@
+"""fuse_into_stores: a computation on a kernel's result is what the kernel stores: its epilogue.
+
+    temporary t: f32[64, 48]
+    product(a, b, out=t)            product: ... t[row + i, col + j] = acc[i, j]
+    moved(t, c, out=y)              moved: out[i, j] = max(t[i, j] + c[j], 0.0)
+->
+    product_moved(a, b, c, out=y)   ... y[row + i, col + j] = max(acc[i, j] + c[col + j], 0.0)
+
+A `tc.out` is proved to be stored exactly once, and never read; so where the computation reads each element for one
+of its own, at indices that are its variables in some order, it may be computed where that element is stored. The
+memory may be seen reshaped in between. What is made is proved again, and where it can't be, the two stay two. A
+result that others read, too, is stored besides.
+
+A store of a whole tile keeps its way to memory: what is stored is another tile, computed in a phase before it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from taskc.ir import nodes as ir
+from taskc.ir.build import ZERO, guarded
+from taskc.ir.extents import are_as_many
+from taskc.ir.nodes import Expression, Kernel, Statement, Tensor, Variable
+from taskc.ir.program import Call, Program
+from taskc.ir.rewrite import (
+    copy,
+    map_children,
+    map_statements,
+    replace_tensors,
+    substitute,
+    tensors_of,
+    walk,
+)
+from taskc.programs.calls import Calls, Joined, computation_of, is_free_computation, name_of
+from taskc.programs.fusion_cost import is_worth_fusing
+from taskc.programs.indices import Indices, bijection, is_same_number, seen_in
+from taskc.programs.pairs import Pairs, UnfusedError, is_fusible_kernel
+from taskc.programs.program_sizes import over_program_sizes
+from taskc.programs.work import is_small
+
+
+def fuse_into_stores(program: Program, lanes: int = 16) -> Program:
+    """The program with computations in the stores of the kernels whose results they read.
+
+    lanes  of a processor's vectors; 0 elsewhere, where it isn't weighed what that costs
+    """
+    calls = Calls(program)
+    pairs = Pairs()
+    for position, _ in calls.each():
+        while _fuse_one(calls, pairs, position, lanes):
+            pass
+    return calls.finished()
+
+
+def _fuse_one(calls: Calls, pairs: Pairs, position: int, lanes: int) -> bool:
+    """Whether a computation has become a part of the kernel that is called here."""
+    call = calls.call(position)
+    if call is None or not is_fusible_kernel(call):
+        return False
+    for parameter, given in zip(call.callee.parameters, call.arguments, strict=True):
+        if not isinstance(parameter, Tensor) or parameter.role != "out":
+            continue
+        assert isinstance(given, Tensor)
+        if calls.written_once(given):
+            for reader in sorted(calls.readers.get(given, ())):
+                if _fused(calls, pairs, position, parameter, given, reader, lanes):
+                    return True
+    return False
+
+
+def _fused(
+    calls: Calls,
+    pairs: Pairs,
+    position: int,
+    stored: Tensor,
+    given: Tensor,
+    reader: int,
+    lanes: int,
+) -> bool:
+    """Puts one reader into the stores of a kernel, at the place of one of the two."""
+    call, added = calls.call(position), calls.call(reader)
+    if call is None or added is None or not is_free_computation(added) or reader < position:
+        return False
+    read = calls.reading(added, given)
+    if len(read) != 1 or calls.disturbs(position, reader, given):
+        return False
+    if calls.disturbs(reader, position, given):
+        return False
+    if calls.may_move(position, reader):
+        place, empty = reader, position
+    elif calls.may_move(reader, position):
+        place, empty = position, reader
+    else:
+        return False
+    ((seen, view),) = read
+    if calls.view(view).offset != 0:
+        return False
+    is_kept = given not in calls.temporaries or calls.readers[given] != {reader}
+
+    def make() -> tuple[Kernel, Joined]:
+        return _Epilogue(call, stored, added, seen, is_kept, lanes).made()
+
+    made = pairs.call(calls, call, added, (id(stored), is_kept), make)
+    if made is None:
+        return False
+    calls.put(empty, None)
+    calls.put(place, made)
+    return True
+
+
+class _Epilogue:
+    """A kernel with a computation in its stores to one tensor.
+
+    stored       what the kernel stores, in the shape that it sees
+    read         as what the computation reads that
+    is_in_order  row by row, the output's elements are those that are read
+    axes         else the axis of what is read for each of the computation's variables
+    as_stored    the output and inputs that the kernel sees in the shape of what it stores, at the same indices
+    """
+
+    def __init__(
+        self, call: Call, stored: Tensor, added: Call, read: Tensor, is_kept: bool, lanes: int
+    ) -> None:
+        self.computation = computation = computation_of(added)
+        self.kernel, tensors = over_program_sizes(call)
+        self.stored = own = tensors[stored]
+        self.read, self.is_kept, self.lanes = read, is_kept, lanes
+        gone = frozenset(() if is_kept else (own,)), frozenset([read])
+        self.joined = Joined(call, self.kernel.parameters, added, gone)
+        value = replace_tensors(computation.value, self.joined.tensors_of_added)
+        self.value = substitute(value, self.joined.scalars_of_added)
+        self.reads = [n for n in walk(value) if isinstance(n, ir.Read) and n.tensor is read]
+        self.output = self.joined.tensors_of_added[computation.output]
+        self.is_in_order = all(map(self._is_in_order, self.reads))
+        self.axes = {} if self.is_in_order else self._axes()
+        layouts = computation.output.layout, own.layout
+        alike = (
+            [self.output, *self._alike()] if self.is_in_order and layouts == (None, None) else []
+        )
+        self.as_stored = {tensor: self._as_stored(tensor) for tensor in alike}
+
+    def made(self) -> tuple[Kernel, Joined]:
+        kernel, computation = self.kernel, self.computation
+        if not are_as_many(self.stored.argument_shape, self.read.shape):
+            raise UnfusedError("it reads a part of what is stored")
+        for node in walk(kernel.body):
+            is_store = isinstance(node, ir.Store | ir.Move) and node.tensor is self.stored
+            if self.stored in tensors_of(node) and not is_store:
+                raise UnfusedError(f"'{self.stored.name}' is more than stored to")
+        text = f"`{computation.name}` is computed where `{self.stored.name}` is stored"
+        made = replace(
+            kernel,
+            name=name_of(kernel.name, computation.name),
+            parameters=self.joined.parameters(self.as_stored),
+            dimensions=tuple(dict.fromkeys([*kernel.dimensions, *computation.dimensions])),
+            body=self.statement(kernel.body),
+            notes=(*kernel.notes, (text, computation.loc)),
+        )
+        if self.lanes and not is_worth_fusing(kernel, made, computation, self.stored, self.lanes):
+            raise UnfusedError("where it is stored it costs more than the memory between the two")
+        return made, self.joined
+
+    # Which element of the output is made of which that is stored.
+
+    def _is_in_order(self, read: ir.Read) -> bool:
+        """It reads the element that is as far from the first one as the output's own."""
+        variables, shape = self.computation.variables, self.computation.output.shape
+        return are_as_many(read.tensor.shape, shape) and is_same_number(
+            read.indices, read.tensor.shape, variables, shape
+        )
+
+    def _axes(self) -> dict[Variable, int]:
+        """The axis of what is read for each variable of the computation."""
+        variables, shape = self.computation.variables, self.read.shape
+        axes = bijection(self.reads[0].indices, shape, variables)
+        if axes is None or any(n.indices != self.reads[0].indices for n in self.reads):
+            raise UnfusedError("not each element of the output has one of its own that it reads")
+        for variable, extent in zip(variables, self.computation.output.shape, strict=True):
+            if extent != (shape[axes[variable]] if variable in axes else 1):
+                raise UnfusedError("it reads some elements several times, or not at all")
+        long = [axes[variable] for variable in variables if variable in axes]
+        long = [axis for axis in long if shape[axis] != 1]
+        if long and long[-1] != max(long):
+            raise UnfusedError("its last axis is another, and neighbours would be stored apart")
+        return axes
+
+    def _as_stored(self, tensor: Tensor) -> Tensor:
+        """A tensor of as many elements as the output in the shape in which the kernel stores."""
+        shape = self.stored.shape
+        return replace(tensor, shape=shape, given=None if tensor.shape == shape else tensor.shape)
+
+    def _alike(self) -> list[Tensor]:
+        """The inputs that are only read where the output is written."""
+        reads = [node for node in walk(self.value) if isinstance(node, ir.Read)]
+        own = {*self.joined.parameters()} - {*self.kernel.parameters}
+        tensors = dict.fromkeys([n.tensor for n in reads if n.tensor in own])
+        return [
+            tensor
+            for tensor in tensors
+            if tensor.layout is None
+            and all(self._is_in_order(n) for n in reads if n.tensor is tensor)
+        ]
+
+    def places(self, at: Indices) -> dict[Variable, Expression]:
+        """What the computation's variables are for the element that is stored at some indices."""
+        variables = self.computation.variables
+        shape = self.computation.output.shape if self.is_in_order else self.read.shape
+        found = seen_in(at, self.stored.shape, shape)
+        if found is None:
+            return {}
+        if self.is_in_order:
+            return dict(zip(variables, found, strict=True))
+        return {it: found[self.axes[it]] if it in self.axes else ZERO for it in variables}
+
+    def element(self, at: Indices, value: Expression) -> tuple[Tensor, Indices, Expression]:
+        """Where the element goes that is made of the one stored at some indices, and what it is."""
+        places, variables = self.places(at), self.computation.variables
+        made = _put_in(self.value, places, self.read, value, self.as_stored, at)
+        is_stored_alike = self.output in self.as_stored
+        if not places and (not is_stored_alike or any(node in variables for node in walk(made))):
+            raise UnfusedError("its shape is another one, by more than constants")
+        if not is_small(made):
+            raise UnfusedError("what would be stored has too many parts")
+        if is_stored_alike:
+            return self.as_stored[self.output], at, made
+        return self.output, tuple([places[it] for it in variables]), made
+
+    # The statements that store.
+
+    def statement(self, node: Statement) -> Statement:
+        match node:
+            case ir.Store() if node.tensor is self.stored:
+                return self.store(node)
+            case ir.Move() if node.tensor is self.stored:
+                return self.move(node)
+        return map_statements(node, self.statement)
+
+    def store(self, store: ir.Store) -> Statement:
+        before: list[Statement] = []
+        value = store.value
+        is_named = isinstance(value, Variable | ir.Constant)
+        if not is_named and (len(self.reads) > 1 or self.is_kept):
+            name = Variable(self.stored.name, value.dtype, loc=store.loc)
+            before.append(ir.Let(name, value, loc=store.loc))
+            value = name
+        if self.is_kept:
+            before.append(replace(store, value=value))
+        tensor, indices, made = self.element(store.indices, value)
+        last = replace(store, tensor=tensor, indices=indices, value=made)
+        return ir.Sequence((*before, last), loc=store.loc) if before else last
+
+    def move(self, move: ir.Move) -> Statement:
+        tile = _tile_of(move)
+        statements: list[Statement] = [move] if self.is_kept else []
+        fresh = copy(move) if self.is_kept else move
+        assert isinstance(fresh, ir.Move)
+        if tile is None:
+            tensor, indices, value = self.element(fresh.indices, fresh.value)
+            last = replace(fresh, tensor=tensor, indices=indices, value=value)
+            return ir.Sequence((*statements, last), loc=move.loc) if statements else last
+        done = replace(tile, name=f"{tile.name}_done", dtype=self.output.dtype, constant=False)
+        variables = tuple([replace(variable) for variable in move.variables])
+        names = dict(zip(move.variables, variables, strict=True))
+        at = tuple([substitute(place, names) for place in move.indices])
+        _, _, value = self.element(at, substitute(move.value, names))
+        inside = None if move.guard is None else substitute(move.guard, names)
+        compute = guarded(inside, ir.Store(done, variables, value, loc=move.loc))
+        assert tile.owners is not None
+        tensor, indices, _ = self.element(fresh.indices, fresh.value)
+        statements += [
+            ir.Allocate(done, loc=move.loc),
+            ir.Each(variables, tile.owners, None, compute, loc=move.loc),
+            replace(
+                fresh,
+                tensor=tensor,
+                indices=indices,
+                value=ir.Read(done, fresh.variables, loc=move.loc),
+            ),
+        ]
+        return ir.Sequence(tuple(statements), loc=move.loc)
+
+
+def _tile_of(move: ir.Move) -> Tensor | None:
+    """The tile whose elements a move stores, each at its own indices."""
+    for node in walk(move.value):
+        if isinstance(node, ir.Read) and node.tensor.scope == ir.TILE:
+            is_whole = node.indices == move.variables and node.tensor.shape == move.shape
+            return node.tensor if is_whole else None
+    return None
+
+
+def _put_in(
+    node: Expression,
+    places: dict[Variable, Expression],
+    read: Tensor,
+    value: Expression,
+    as_stored: dict[Tensor, Tensor],
+    at: Indices,
+) -> Expression:
+    """A computation's value at some places; what reads the tensor `read` is another value instead."""
+    made: dict[int, tuple[Expression, Expression]] = {}
+
+    def visit(current: Expression) -> Expression:
+        if isinstance(current, Variable):
+            return places.get(current, current)
+        if id(current) not in made:
+            if isinstance(current, ir.Read) and current.tensor is read:
+                found = value
+            elif isinstance(current, ir.Read) and current.tensor in as_stored:
+                found = replace(current, tensor=as_stored[current.tensor], indices=at)
+            else:
+                found = map_children(current, visit)
+            made[id(current)] = current, found
+        return made[id(current)][1]
+
+    return visit(node)

@@ -1,0 +1,325 @@
+"""The cost of a fusion on a processor: what a kernel computes and reads more, against the bytes that are not moved.
+
+    layer_norm(x, out=t); moved(t, s, out=y)     moved: out[i, j, k] = t[i, j, k] * s[j]
+->
+    y[row, col] = ... * s[col // 9 % 8]          each vector of 16 gathers s: 20 operations, for 8 bytes in a cache
+
+The unit is an operation on one element of a vector. Counted is each evaluation of all workers, so a value that every
+lane computes alike counts as often as there are lanes. A read counts by its index along the lanes: one that is
+uniform or contiguous is one load, quotients and remainders are some segments of a vector, all else is a gather.
+Quotients that all lanes share are computed as often as their names change: once a row, or once a vector.
+
+A long operation, as tanh, fills a core's window of instructions with few vectors of work. What the window overlapped
+before is waited for then: a row's fold, whose next row lies too far ahead, as far as that wasn't so before; and arrays
+that a tile reads by columns, which no prefetch follows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import ceil, gcd
+
+from taskc.analysis.facts import Facts
+from taskc.analysis.widths import facts_of_names, unit_stride
+from taskc.ir import nodes as ir
+from taskc.ir.linear import Affine, Opaque
+from taskc.ir.nodes import Expression, Kernel, Statement, Tensor, Variable
+from taskc.ir.program import Computation
+from taskc.ir.rewrite import expressions, operands_first, statements, walk, walk_statements
+from taskc.programs.indices import flat_index
+from taskc.programs.reads import Estimate
+from taskc.programs.work import (
+    bytes_weighed,
+    elements_of,
+    is_cached,
+    operations_of_node,
+    size_at_a_call,
+)
+
+_GATHER = 24  # of a vector whose elements lie apart
+_SHUFFLED = 4  # of one whose elements lie in few vectors
+_DIGIT = 4  # of a quotient or remainder of a vector's first lane
+_SEGMENT, _MOST_SEGMENTS = 4, 4  # of the lanes with one quotient; of more, a gather
+_LONG = 14  # operations of one that fills the window, as a function of numbers does
+_FOLD = 256  # of a vector, in the time that a fold of lanes takes
+_WINDOW = 128  # of a vector, that wait at the same time for what comes before them
+_FAR = 18  # of a vector of a large array's tile, which no prefetch follows
+_FAR_ALONE = 48  # of one that long operations keep from being read together with others
+_MOST_NEIGHBOURS = 8  # vectors of a row of a tile
+
+_Lanes = dict[Variable, tuple[int, ...]]
+
+
+def is_worth_fusing(
+    before: Kernel, made: Kernel, added: Computation, memory: Tensor, lanes: int
+) -> bool:
+    """Whether a kernel with a computation in it costs no more than the two, and the memory between them."""
+    apart = _cost(before, lanes) + _of_computation(added, lanes)
+    return _cost(made, lanes) <= apart + _moved(added, memory)
+
+
+def _moved(added: Computation, memory: Tensor) -> int:
+    """The operations in the time that it takes to store and load what lies between: none beside long operations,
+    where caches hold that and as much again."""
+    hides = is_cached(memory, parts=2) and _long_operations([added.value])
+    return bytes_weighed(memory, 0 if hides else 2)
+
+
+def _cost(kernel: Kernel, lanes: int) -> float:
+    """Operations of all workers on the values of a kernel, and its accesses."""
+    estimate, known = Estimate(kernel), facts_of_names(kernel.body)
+    changes = _Changes(estimate.names)
+    total, folds, long = 0.0, 0, 0
+    alike = _Weigh({}, set(), lanes, known, changes)
+    weighed = [alike]
+    pending: list[tuple[Statement, int, _Weigh]] = [(kernel.body, 1, alike)]
+    while pending:
+        node, times, weigh = pending.pop()
+        inside = times * estimate.times(node)
+        changes.enter(node, times, inside, lanes)
+        if isinstance(node, ir.Each | ir.Move):
+            offsets = _lane_offsets(node, lanes)
+            weigh = _Weigh(offsets, _varying(node, offsets), lanes, known, changes, _span(node))
+            weighed.append(weigh)
+        if isinstance(node, ir.Reduce):
+            folds += times * lanes
+        own = inside if isinstance(node, ir.Move | ir.While) else times
+        total += own * weigh.statement(node)
+        long += own * _long_operations(expressions(node))
+        pending += [(below, inside, weigh) for below in statements(node)]
+    waits = _FOLD * min(folds, long / _WINDOW)
+    return total + waits + sum([weigh.shared for weigh in weighed])
+
+
+def _long_operations(values: Iterable[Expression]) -> int:
+    parts = {id(part): part for value in values for part in operands_first(value)}
+    return sum([n for part in parts.values() if (n := operations_of_node(part)) >= _LONG])
+
+
+def _of_computation(computation: Computation, lanes: int) -> float:
+    """A computation by itself, whose lanes go along its last axis."""
+    last = computation.variables[-1:]  # none of a single number
+    offsets = dict.fromkeys(last, tuple(range(lanes)))
+    shape, changes = computation.output.shape, _Changes({})
+    for place, variable in enumerate(computation.variables):
+        changes.often[variable] = lanes * elements_of(shape[: place + 1])
+    weigh = _Weigh(offsets, set(last), lanes, Facts.empty(), changes)
+    # Reads along other axes are turned in squares, or shared by neighbours.
+    element = 1 + weigh.value(computation.value, most=2 * _SHUFFLED)
+    return elements_of(shape) * element + weigh.shared
+
+
+def _lane_offsets(each: ir.Each | ir.Move, lanes: int) -> _Lanes:
+    """How far the tasks of neighbouring workers are from the first one's, for each variable in which they differ."""
+    if isinstance(each, ir.Move):
+        return {each.variables[-1]: tuple(range(lanes))}
+    tasks = each.mapping.tasks[:lanes, 0]
+    offsets = [tuple((column - column[0]).tolist()) for column in tasks.T]
+    return {
+        variable: moved
+        for variable, moved in zip(each.variables, offsets, strict=True)
+        if any(moved)
+    }
+
+
+def _span(each: ir.Each | ir.Move) -> dict[Variable, int]:
+    """How far a worker's last task is from its first one, for each variable."""
+    if isinstance(each, ir.Move):
+        return {}
+    tasks = each.mapping.tasks[0]
+    return dict(zip(each.variables, (tasks[-1] - tasks[0]).tolist(), strict=True))
+
+
+def _extents(each: ir.Each | ir.Move) -> tuple[int, ...]:
+    return each.shape if isinstance(each, ir.Move) else each.mapping.shape
+
+
+class _Changes:
+    """How often variables get another value, counted for each lane."""
+
+    def __init__(self, names: Mapping[Variable, Expression]) -> None:
+        self.names = names
+        self.often: dict[Variable, int] = {}
+
+    def enter(self, node: Statement, times: int, inside: int, lanes: int) -> None:
+        """A statement that is executed so many times, and its body for all workers."""
+        match node:
+            case ir.Grid():
+                for variable, extent, by in zip(node.variables, node.shape, node.by, strict=True):
+                    times *= ceil(size_at_a_call(extent) / by)
+                    self.often[variable] = times * lanes
+            case ir.For():
+                self.often[node.variable] = inside * lanes
+            case ir.Each() | ir.Move():
+                changing = [
+                    variable
+                    for variable, extent in zip(node.variables, _extents(node), strict=True)
+                    if extent > 1
+                ]
+                self.often.update(dict.fromkeys(changing, inside))
+            case _:  # others bind no variable that changes
+                pass
+
+    def of(self, value: Expression) -> int:
+        often = 0
+        for node in walk(value):
+            if isinstance(node, Variable):
+                if node not in self.often and node in self.names:
+                    self.often[node] = self.of(self.names[node])
+                often = max(often, self.often.get(node, 0))
+        return often
+
+
+class _Weigh:
+    """The costs of a vector's values.
+
+    offsets  of each lane from the first one, for the variables in which they differ
+    varying  these, and the names that are made of them
+    span     how far a worker's last vector is from its first one, for each variable
+    """
+
+    def __init__(
+        self,
+        offsets: _Lanes,
+        varying: set[Variable],
+        lanes: int,
+        known: Facts,
+        changes: _Changes,
+        span: Mapping[Variable, int] | None = None,
+    ) -> None:
+        self.offsets = offsets
+        self.varying = varying
+        self.lanes = lanes
+        self.known = known
+        self.changes = changes
+        self.span = span or {}
+        self.digits: set[ir.Binary] = set()  # computed once, whatever reads by them
+        self.shared = 0  # the cost of those that all lanes share, however often they change
+        self.has_long = False
+
+    def statement(self, node: Statement) -> float:
+        cost = sum([self.value(part) for part in expressions(node)])
+        if isinstance(node, ir.Store | ir.Move):
+            cost += self.access(node.tensor, node.indices)
+        return cost
+
+    def value(self, value: Expression, most: int = _GATHER) -> float:
+        """Each distinct part once, and none of an index."""
+
+        def parts(node: Expression) -> Sequence[Expression]:
+            return () if isinstance(node, ir.Read) else list(expressions(node))
+
+        nodes = list(operands_first(value, parts))
+        reads = [node for node in nodes if isinstance(node, ir.Read)]
+        operations = [operations_of_node(node) for node in nodes if not isinstance(node, ir.Read)]
+        cost = sum([min(most, self.access(read.tensor, read.indices)) for read in reads])
+        if self.offsets and max(operations, default=0) >= _LONG:
+            self.has_long = True
+        far = sum([self._is_far(read) for read in reads])
+        return cost + far * (_FAR_ALONE if self.has_long else _FAR) + sum(operations)
+
+    def access(self, tensor: Tensor, indices: tuple[Expression, ...]) -> int:
+        """A vector's elements by how they lie; of private memory, and of no lanes, one load."""
+        if tensor.scope not in (ir.GLOBAL, ir.SHARED) or tensor.layout is not None:
+            return 1
+        form = self.known.affine(flat_index(indices, tensor.shape))
+        opaque = [atom.expression for atom in form.terms if isinstance(atom, Opaque)]
+        self._share([part for part in _digits(opaque) if not self._varies(part)])
+        if not self._varies(*indices):
+            return 1
+        places = [0] * len(next(iter(self.offsets.values())))
+        for variable, offsets in self.offsets.items():
+            step = form.coefficient(variable)
+            places = [place + step * moved for place, moved in zip(places, offsets, strict=True)]
+        known = self._of_places(places)
+        if not self._varies(*opaque):
+            return known
+        return _GATHER if known > 1 else self._by_digits(form, opaque)
+
+    def _share(self, digits: list[ir.Binary]) -> None:
+        for digit in digits:
+            if digit not in self.digits:
+                self.digits.add(digit)
+                self.shared += _DIGIT * self.changes.of(digit)
+
+    def _is_far(self, read: ir.Read) -> bool:
+        """Whether a worker's vectors of a large array are of several rows."""
+        tensor = read.tensor
+        if tensor.scope != ir.GLOBAL or is_cached(tensor, parts=2):
+            return False
+        if not self._varies(*read.indices):
+            return False
+        form = self.known.affine(flat_index(read.indices, tensor.shape))
+        span = sum([form.coefficient(variable) * moved for variable, moved in self.span.items()])
+        return abs(span) > _MOST_NEIGHBOURS * self.lanes
+
+    def _of_places(self, places: list[int]) -> int:
+        if not any(places) or places == list(range(len(places))):
+            return 1
+        return _SHUFFLED if max(places) - min(places) < _SHUFFLED * self.lanes else _GATHER
+
+    def _by_digits(self, form: Affine, opaque: list[Expression]) -> int:
+        """By quotients and remainders of a number that counts up from lane to lane."""
+        if any(self._step(form, variable) > 1 for variable in self.offsets):
+            return _GATHER
+        digits = {part for part in _digits(opaque) if self._varies(part)}
+        lengths = [n for digit in digits if (n := self._length(digit)) is not None]
+        if not lengths or any(
+            isinstance(part, ir.Read) for whole in opaque for part in walk(whole)
+        ):
+            return _GATHER
+        cost = _DIGIT * len(digits - self.digits)
+        self.digits |= digits
+        shortest = min([length for length in lengths if length], default=0)
+        segments = 1 if not shortest else (self.lanes + shortest - 2) // shortest + 1
+        return _GATHER if segments > _MOST_SEGMENTS else cost + _SEGMENT * segments
+
+    def _step(self, form: Affine, along: Variable) -> int:
+        """How far neighbours are from each other that have the same quotients."""
+        step = form.coefficient(along)
+        for atom, factor in form.terms.items():
+            if isinstance(atom, Opaque):
+                value = atom.expression
+                if isinstance(value, ir.Binary) and value.operator == "%":
+                    step += factor * self._step(self.known.affine(value.left), along)
+        return step
+
+    def _length(self, digit: ir.Binary) -> int | None:
+        """How many neighbours have one quotient; 0 where these are whole vectors.
+
+        None of what isn't a digit of a number that counts up: a digit of another one, perhaps.
+        """
+        along = [it for it, moved in self.offsets.items() if moved == tuple(range(len(moved)))]
+        if len(along) != 1 or not isinstance(digit.right, ir.Constant):
+            return None
+        if not unit_stride(digit.left, along[0], self.known):
+            return None
+        start = self.known.affine(digit.left).without(along[0])
+        length = int(digit.right.value)
+        aligned = gcd(*self.known.congruence_of(start), length)
+        return 0 if aligned % self.lanes == 0 else length
+
+    def _varies(self, *values: Expression) -> bool:
+        return _uses(self.varying, values)
+
+
+def _digits(values: Iterable[Expression]) -> Iterator[ir.Binary]:
+    for value in values:
+        for part in walk(value):
+            if isinstance(part, ir.Binary) and part.operator in ("//", "%"):
+                yield part
+
+
+def _uses(names: set[Variable], values: Iterable[Expression]) -> bool:
+    return any(
+        isinstance(node, Variable) and node in names for value in values for node in walk(value)
+    )
+
+
+def _varying(node: Statement, offsets: _Lanes) -> set[Variable]:
+    """The variables in which lanes differ, and the names that are made of these."""
+    names = set(offsets)
+    for below in walk_statements(node):
+        if isinstance(below, ir.Let) and _uses(names, (below.value,)):
+            names.add(below.variable)
+    return names

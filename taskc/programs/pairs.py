@@ -1,0 +1,85 @@
+"""Two callees as one: made once for calls that are alike, and only where it is proved."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from taskc.ir.nodes import Kernel, Tensor
+from taskc.ir.program import Call, Callee, Computation, joined_origins
+from taskc.programs.calls import Calls, Joined
+from taskc.programs.program_sizes import sizes_of
+from taskc.programs.proving import kernel_problem
+
+logger = logging.getLogger(__name__)
+
+
+class UnfusedError(Exception):
+    """Why two callees stay two."""
+
+
+def is_fusible_kernel(call: Call | None) -> bool:
+    """A kernel above barriers, whose sizes the call tells."""
+    return (
+        call is not None
+        and not call.apart
+        and isinstance(call.callee, Kernel)
+        and call.callee.stage == "parsed"
+        and sizes_of(call) is not None
+    )
+
+
+Made = tuple[Callee, Joined]
+
+
+class Pairs:
+    """Fused callees, by the two they were made of and by which of their arguments are the same."""
+
+    def __init__(self) -> None:
+        self.made: dict[object, tuple[Callee, Callee, Made | None]] = {}
+
+    def call(
+        self, calls: Calls, kept: Call, added: Call, what: object, make: Callable[[], Made]
+    ) -> Call | None:
+        """The call of what `make` returns: a computation, or a kernel if that is proved.
+
+        what  else than the two calls the callee depends on
+        """
+        key = (id(kept.callee), id(added.callee), what, _pattern(calls, kept, added))
+        if key not in self.made:
+            self.made[key] = kept.callee, added.callee, _proved(make, kept, added)
+        made = self.made[key][-1]
+        if made is None:
+            return None
+        callee, joined = made
+        arguments = [(kept, added)[side].arguments[place] for side, place in joined.sources]
+        # A computation goes into the one that is kept, so what it comes from is first.
+        in_order = (added, kept) if isinstance(callee, Computation) else (kept, added)
+        parts = joined_origins(*in_order)
+        return Call(callee, tuple(arguments), loc=kept.loc, parts=parts)
+
+
+def _proved(make: Callable[[], Made], kept: Call, added: Call) -> Made | None:
+    about = f"{kept.callee.name} and {added.callee.name} stay two calls"
+    try:
+        callee, joined = make()
+    except UnfusedError as reason:
+        logger.debug("%s: %s", about, reason)
+        return None
+    problem = kernel_problem(callee) if isinstance(callee, Kernel) else None
+    if problem is not None:
+        logger.info("%s: it isn't proved that one is right: %s", about, problem)
+        return None
+    return callee, joined
+
+
+def _pattern(calls: Calls, *both: Call) -> tuple[object, ...]:
+    """The sizes, and which of the tensors are the same ones, or parts of the same memory."""
+    given = [it for call in both for it in call.arguments if isinstance(it, Tensor)]
+    tensors: dict[Tensor, int] = {}
+    found: list[object] = [tuple((sizes_of(call) or {}).values()) for call in both]
+    for tensor in given:
+        view = calls.view(tensor)
+        same = [tensors.setdefault(it, len(tensors)) for it in (tensor, view.of)]
+        found.append((*same, view.offset, tensor.shape))
+    return tuple(found)

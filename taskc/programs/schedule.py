@@ -1,0 +1,103 @@
+"""schedule: a computation becomes a kernel, by rule.
+
+    computation add(x: f32[64, 48], b: f32[48], out: out f32[64, 48]):
+        out[i, j] = x[i, j] + b[j]
+
+    kernel add(x: f32[64, 48], b: f32[48], out: out f32[64, 48]) workers=16:
+        grid (i_first, j_first) in (64, 48) by (64, 48):
+            each (i, j) in repeat(64, 3) * spatial(1, 16):
+                out[i_first + i, j_first + j] = x[i_first + i, j_first + j] + b[j_first + j]
+
+Axes are joined and divided first (axes.py). A block is a box of the output (blocks.py), in which neighbouring workers
+have neighbours; where reads go along another axis it is squares that are turned (squares.py), and where rows are
+short, runs of several (runs.py). What a value has in several places is named, and indices that depend on data, or
+can't be proved to be within their extents, are held to them (parts.py).
+"""
+
+from __future__ import annotations
+
+from taskc.ir import nodes as ir
+from taskc.ir.build import add, guarded
+from taskc.ir.depth import deep
+from taskc.ir.nodes import Expression, Variable
+from taskc.ir.program import Callee, Computation, Program, map_callees
+from taskc.ir.rewrite import walk
+from taskc.passes.proofs.bounds import bounds_findings
+from taskc.passes.proofs.program import collect
+from taskc.programs.axes import fewest_axes, long_axes
+from taskc.programs.blocks import Machine, inside, kernel_by, owners_of
+from taskc.programs.parts import Parts
+from taskc.programs.runs import runs
+from taskc.programs.squares import squares, turned_reads
+
+
+def schedule(program: Program, machine: Machine) -> Program:
+    """The program with kernels for its computations."""
+
+    def scheduled(callee: Callee) -> Callee:
+        return kernel_of(callee, machine) if isinstance(callee, Computation) else callee
+
+    return map_callees(program, scheduled)
+
+
+def kernel_of(computation: Computation, machine: Machine) -> ir.Kernel:
+    """A kernel whose blocks are boxes of the output, or squares, or runs of short rows."""
+    machine = machine.of(computation.output.dtype)
+    with deep(computation.loc):
+        computation = fewest_axes(computation)
+        for make in (_fast, boxes):
+            kernel = make(computation, machine)
+            if not bounds_findings(collect(kernel)):
+                return kernel
+        return boxes(computation, machine, all_held=True)
+
+
+def _fast(computation: Computation, machine: Machine) -> ir.Kernel:
+    turned = turned_reads(computation)
+    if turned is not None:
+        return squares(computation, turned, machine)
+    computation, period = long_axes(computation, machine.lanes)
+    if period > 1 and machine.is_processor:
+        return runs(computation, period, machine)
+    return boxes(computation, machine)
+
+
+def boxes(computation: Computation, machine: Machine, *, all_held: bool = False) -> ir.Kernel:
+    output, loc = computation.output, computation.loc
+    own = owners_of(computation, machine)
+    first = [Variable(f"{axis.name}_first") for axis in computation.variables]
+    at = [Variable(axis.name) for axis in computation.variables]
+    place = [add(start, task) for start, task in zip(first, at, strict=True)]
+    across = {mode.dimension for mode in own.worker_modes or ()}
+    by_lane = {at[axis]: place[axis] for axis in range(len(at)) if axis in across}
+    parts = Parts.of(computation, place, all_held=all_held)
+    named = {made.variable: made.value for made in parts.statements if isinstance(made, ir.Let)}
+
+    def is_uniform(condition: Expression) -> bool:
+        return _is_uniform(condition, by_lane | named, machine.lanes)
+
+    stored = parts.stored(output, place, loc, is_uniform)
+    body = guarded(inside(place, output.shape, own.shape), stored)
+    tasks = ir.Each(tuple(at), own, None, body, loc=loc)
+    grid = ir.Grid(tuple(first), output.shape, own.shape, tasks, loc=loc)
+    return kernel_by(computation, own.workers, grid)
+
+
+def _is_uniform(condition: Expression, by_lane: dict[Variable, Expression], lanes: int) -> bool:
+    """Whether a condition is the same on all lanes: it has nothing that may differ, or it ends between vectors.
+
+    by_lane  what may differ: indices, with the place that they are part of, and names
+    """
+    if isinstance(condition, ir.Binary) and condition.operator in ("and", "or"):
+        return all(_is_uniform(part, by_lane, lanes) for part in (condition.left, condition.right))
+    used = [part for part in walk(condition) if isinstance(part, Variable) and part in by_lane]
+    if not used:
+        return True
+    return (
+        len(used) == 1
+        and isinstance(condition, ir.Binary)
+        and condition.operator in ("<", ">=")
+        and condition.left is by_lane[used[0]]
+        and isinstance(condition.right, ir.Constant)
+        and condition.right.value % lanes == 0
+    )

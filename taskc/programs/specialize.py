@@ -1,0 +1,183 @@
+"""A program at sizes that are known: what its shapes, offsets and scalars amount to, checked before anything runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
+
+from taskc.arrays.arguments import ArgumentError
+from taskc.errors import assert_never
+from taskc.ir.extents import extent_value, learn
+from taskc.ir.nodes import Constant, Expression, Tensor, Variable
+from taskc.ir.printer import expression_text
+from taskc.ir.program import Branch, Call, Loop, Program, Step, View, While, views_by_loop
+from taskc.ir.rounding import as_storage
+from taskc.ir.signature import Parameter, misfit
+
+# A tensor of the program, one of its own scalars, or a number of the parameter's storage type.
+Argument: TypeAlias = Any
+
+
+@dataclass(frozen=True, slots=True)
+class SizedCall:
+    """`dimensions` are the callee's."""
+
+    call: Call
+    arguments: tuple[Argument, ...]
+    dimensions: dict[Variable, int]
+
+
+@dataclass(frozen=True, slots=True)
+class SizedBranch:
+    condition: Tensor
+    then: list[SizedStep]
+    otherwise: list[SizedStep]
+
+
+@dataclass(frozen=True, slots=True)
+class SizedWhile:
+    condition: Tensor
+    body: list[SizedStep]
+
+
+SizedStep: TypeAlias = "SizedCall | SizedBranch | SizedWhile"
+
+
+@dataclass(frozen=True, slots=True)
+class Sized:
+    """The steps of loops come one after another, and a view that differs between them is one for each.
+
+    shapes  of all tensors
+    views   and of what each is memory
+    starts  of the views: how many elements of the other tensor come before each
+    """
+
+    shapes: dict[Tensor, tuple[int, ...]] = field(default_factory=dict)
+    views: dict[Tensor, Tensor] = field(default_factory=dict)
+    starts: dict[Tensor, int] = field(default_factory=dict)
+    steps: list[SizedStep] = field(default_factory=list)
+
+
+def sized(program: Program, sizes: Mapping[Variable, Any]) -> Sized:
+    """The program, given its dimensions, and those of its scalars that anything is computed of."""
+    found = Sized()
+    for item in (*program.parameters, *[tensor for tensor, _ in program.constants]):
+        if isinstance(item, Tensor):
+            found.shapes[item] = tuple([extent_value(n, sizes) for n in item.argument_shape])
+    for tensor in program.temporaries:
+        found.shapes[tensor] = _shape(program, tensor, sizes)
+    steps = _Steps(program, found, views_by_loop(program))
+    found.steps.extend(steps.turn(program.calls, None, {}, sizes))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Steps:
+    """views  those that are the same in all steps, and by its variable those that a loop's step decides"""
+
+    program: Program
+    found: Sized
+    views: Mapping[Variable | None, Sequence[View]]
+
+    def turn(
+        self,
+        steps: Sequence[Step],
+        loop: Variable | None,
+        named: Mapping[Tensor, Tensor],
+        sizes: Mapping[Variable, Any],
+    ) -> Iterator[SizedStep]:
+        """One turn of a loop's body, or of all; `named` are the views of the loops around, as they are in this one."""
+        found, own = self.found, dict(named)
+        for view in self.views.get(loop, ()):
+            tensor = view.tensor if loop is None else replace(view.tensor)
+            own[view.tensor] = tensor
+            found.views[tensor] = view.of
+            found.shapes[tensor] = _shape(self.program, view.tensor, sizes)
+            found.starts[tensor] = extent_value(view.offset, sizes)
+        yield from self.each(steps, own, sizes)
+
+    def each(
+        self,
+        steps: Sequence[Step],
+        named: Mapping[Tensor, Tensor],
+        sizes: Mapping[Variable, Any],
+    ) -> Iterator[SizedStep]:
+        def body(steps: Sequence[Step]) -> list[SizedStep]:
+            return [*self.each(steps, named, sizes)]
+
+        for step in steps:
+            match step:
+                case Call():
+                    yield _sized_call(self.program, step, named, self.found.shapes, sizes)
+                case Loop():
+                    for number in range(extent_value(step.count, sizes)):
+                        inside = {**sizes, step.variable: number}
+                        yield from self.turn(step.body, step.variable, named, inside)
+                case Branch():
+                    condition = named.get(step.condition, step.condition)
+                    yield SizedBranch(condition, body(step.then), body(step.otherwise))
+                case While():
+                    condition = named.get(step.condition, step.condition)
+                    yield SizedWhile(condition, body(step.body))
+                case _:
+                    assert_never(step)
+
+
+def _shape(program: Program, tensor: Tensor, sizes: Mapping[Variable, Any]) -> tuple[int, ...]:
+    shape = []
+    for extent in tensor.shape:
+        size = extent_value(extent, sizes)
+        if size < 0:
+            assert not isinstance(extent, int)
+            raise ArgumentError(
+                f"{program.name}(): temporary '{tensor.name}' has the extent"
+                f" {expression_text(extent)} = {size}, and an extent is 0 or more"
+            )
+        shape.append(size)
+    return tuple(shape)
+
+
+def _sized_call(
+    program: Program,
+    call: Call,
+    named: Mapping[Tensor, Tensor],
+    shapes: Mapping[Tensor, tuple[int, ...]],
+    sizes: Mapping[Variable, Any],
+) -> SizedCall:
+    arguments: list[Argument] = []
+    computed: list[tuple[Expression, int]] = []
+    # A computation has the program's own dimensions, which no argument need tell.
+    dimensions = {own: int(sizes[own]) for own in call.callee.dimensions if own in sizes}
+    for parameter, argument in zip(call.callee.parameters, call.arguments, strict=True):
+        if not isinstance(argument, Tensor):
+            arguments.append(_scalar(program, call, parameter, argument, sizes))
+            continue
+        argument = named.get(argument, argument)
+        arguments.append(argument)
+        assert isinstance(parameter, Tensor)
+        for extent, size in zip(parameter.argument_shape, shapes[argument], strict=True):
+            if isinstance(extent, Variable):
+                dimensions[extent] = size
+            elif not isinstance(extent, int):
+                computed.append((extent, size))
+    learn(computed, dimensions)
+    return SizedCall(call, tuple(arguments), dimensions)
+
+
+def _scalar(
+    program: Program,
+    call: Call,
+    parameter: Parameter,
+    argument: Expression,
+    sizes: Mapping[Variable, Any],
+) -> Argument:
+    if isinstance(argument, Variable) and argument in program.parameters:
+        return argument
+    literal = argument.value if isinstance(argument, Constant) else None
+    number = extent_value(argument, sizes) if literal is None else literal
+    problem = misfit(number, parameter.dtype) if isinstance(number, int) else None
+    if problem is not None:
+        what = f"argument '{parameter.name}' of {call.callee.name}()"
+        raise ArgumentError(f"{program.name}(): {what}, {expression_text(argument)}, {problem}")
+    return as_storage(number, parameter.dtype)[()]

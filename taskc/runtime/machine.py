@@ -1,0 +1,143 @@
+"""What a template asks about a machine, to choose its mappings: the one at hand, or any other that is built for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+
+from taskc.ir.target import TARGETS, THREAD_REGISTERS, MatrixInstruction
+from taskc.ir.types import DType
+from taskc.runtime.settings import thread_limit
+
+_CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
+# What isn't known of a processor that isn't here.
+_THREADS = 8
+_OWN_CACHE_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What mappings depend on. Of a processor, whose blocks are vectors of workers on one core:
+
+    lanes      numbers of `width` bytes in a vector: a mapping ends in spatial(1, lanes). Of `tc.machine()` these
+               are f32; `of(f64)` is the machine as plans for f64 see it
+    registers  vector registers
+    threads    how many blocks run at a time
+    fast_memory       bytes of a core's own cache, the largest that it shares with no other
+    products   the instructions that multiply matrices
+    name       what was measured on it is kept under this; nothing, under an empty one
+
+    What is known of one whose blocks are many workers around a memory of their own (`is_processor` is false):
+
+    lanes      workers that run in lockstep
+    registers  4-byte registers of a worker
+    threads    how many groups of blocks run at a time, one to a multiprocessor
+    fast_memory       bytes of the memory that a block has
+    """
+
+    lanes: int
+    registers: int
+    threads: int
+    fast_memory: int
+    products: tuple[MatrixInstruction, ...] = field(default=(), hash=False)  # long, and the same
+    is_processor: bool = True
+    name: str = ""
+    width: int = 4
+
+    def of(self, dtype: DType) -> Machine:
+        """The machine as plans see it whose numbers in registers are of this type: a vector has fewer lanes of wider
+        ones. Numbers of less than 4 bytes are computed in 32 bits."""
+        width = max(32, dtype.bits) // 8 if self.is_processor else self.width
+        if width == self.width:
+            return self
+        return replace(self, lanes=self.lanes * self.width // width, width=width)
+
+    @property
+    def vector_bytes(self) -> int:
+        return self.lanes * self.width
+
+    def instructions(
+        self, left: DType, right: DType, total: DType
+    ) -> tuple[MatrixInstruction, ...]:
+        """The instructions for products of these types, best first."""
+        types = left, right, total
+        return tuple(row for row in self.products if row.types == types)
+
+
+_built_for: ContextVar[Machine | None] = ContextVar("built_for", default=None)
+
+
+@contextmanager
+def built_for(target: str | None) -> Iterator[None]:
+    """Within this `with`, `machine()` is what is known of a target: what is traced there is made for it. None is the
+    processor at hand."""
+    token = _built_for.set(None if target is None else machine(target))
+    try:
+        yield
+    finally:
+        _built_for.reset(token)
+
+
+def machine(target: str | None = None, *, threads: int | None = None) -> Machine:
+    """The processor that calls run on; or what is known of a target, which need not be here.
+
+        tc.machine()                      the machine at hand
+        tc.machine("sm_80")               a GPU
+        tc.machine("avx2", threads=4)     a processor, whose cores have a MiB of cache of their own
+
+    threads  how many blocks run at a time: of a GPU as many as it has multiprocessors, of a processor 8, if not said
+    """
+    given = _built_for.get() if target is None and threads is None else None
+    return given or _known(target, threads)
+
+
+@cache
+def _known(target: str | None, threads: int | None) -> Machine:
+    if target is not None:
+        found = _described(target)
+        return found if threads is None else replace(found, threads=threads)
+    if threads is not None:
+        raise ValueError("TASKC_THREADS says how many threads there are on the machine at hand")
+    from taskc.backend.cpu.pool import limit_threads, thread_count
+    from taskc.backend.cpu.processor import host
+
+    limit_threads(thread_limit())
+    processor = host()
+    return replace(
+        _described(processor.target),
+        threads=thread_count(),
+        fast_memory=_cache_bytes(),
+        name=f"{processor.name} {processor.target}",
+    )
+
+
+def _described(name: str) -> Machine:
+    target = TARGETS.get(name)
+    if target is None:
+        raise ValueError(
+            f"there is no machine {name!r} to build for; there is {', '.join(TARGETS)}"
+        )
+    if target.is_processor:
+        vectors, products = target.vectors, target.products
+        return Machine(target.warp, vectors, _THREADS, _OWN_CACHE_BYTES, products, name=name)
+    return Machine(
+        target.warp,
+        THREAD_REGISTERS,
+        target.processors,
+        target.shared_bytes,
+        target.matrix,
+        False,
+        name,
+    )
+
+
+def _cache_bytes() -> int:
+    try:
+        text = (_CACHES / "index2" / "size").read_text(encoding="ascii").strip()
+        return int(text[:-1]) << {"K": 10, "M": 20}[text[-1]]
+    except (OSError, ValueError, KeyError):
+        return _OWN_CACHE_BYTES

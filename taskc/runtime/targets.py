@@ -1,0 +1,278 @@
+"""What kernels and programs run on: the simulator, the processor, CUDA devices.
+
+A target makes runners: of a kernel, and of a whole program where it takes such; its backend loads at its first use.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+from taskc.arrays.arguments import ALIGNMENT, Bound
+from taskc.arrays.device import Device
+from taskc.backend.packing import unpacked
+from taskc.errors import CheckError, CompileError, Finding, Location
+from taskc.ir import nodes as ir
+from taskc.ir.nodes import Kernel, Variable
+from taskc.ir.plan import Plan
+from taskc.ir.program import Program
+from taskc.ir.rewrite import walk
+from taskc.ir.target import TARGETS
+from taskc.programs.lifetimes import Block, blocks_of
+from taskc.programs.planning import Busy, plan, waits
+from taskc.runtime.settings import VERSION, cache_folder, thread_limit
+from taskc.runtime.user_passes import over_plan, registered
+
+if TYPE_CHECKING:
+    from taskc.backend.cpu.compile import Loaded
+    from taskc.backend.cpu.program import LoadedProgram
+    from taskc.backend.cuda.launch import Loaded as OnDevice
+    from taskc.backend.cuda.program import LoadedProgram as ProgramOnDevice
+
+Call: TypeAlias = Callable[..., Any]
+# Where the arrays of a program lie, and which calls wait for which, for sizes and so many threads or processors.
+Planner: TypeAlias = Callable[[Mapping[Variable, Any], int, Busy], Plan]
+
+
+@dataclass(frozen=True, slots=True)
+class Runner:
+    """What a compilation makes.
+
+    run     runs it on arguments that were checked
+    direct  makes what is called with a call's own arguments and checks them itself; those that it
+            doesn't take it hands to the function given. None where there is no such way
+    code    what the target's programs are made of
+    """
+
+    run: Callable[[Bound], None]
+    direct: Callable[[Call], Call | None] = lambda otherwise: None
+    code: Any = None
+
+
+class StreamDevice(Device, Protocol):
+    """`with place:` what runs goes into the stream that the arrays are ready for."""
+
+    def __enter__(self) -> None: ...
+    def __exit__(self, *error: object) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """How kernels get to run on one kind of machine.
+
+    compile  makes a runner of a kernel, given the facts
+    facts    what a compilation takes for granted about a call's arguments (their device, a size
+             that is a multiple of 16): one is made for each that occurs. Finite in number.
+    alignment  at what multiples of bytes an argument starts
+    place      the device of arrays that lie on one; None where the target can't take such
+    program    makes a runner of a whole program, given those of its kernels in the order of their first calls;
+               None where the target runs them one by one
+    machine    for which machine programs are scheduled that run on such arguments; None: for the processor at hand
+    stops      whether a `breakpoint()` does anything there
+    """
+
+    compile: Callable[[Kernel, Hashable], Runner]
+    facts: Callable[[Bound], Hashable] = lambda bound: ()
+    alignment: int = ALIGNMENT
+    place: Callable[[list[Any]], StreamDevice | None] = lambda arrays: None
+    program: Callable[[Program, list[Runner]], Runner] | None = None
+    machine: Callable[[Sequence[Any]], str | None] = lambda values: None
+    stops: bool = False
+
+
+def default_target(kernel: Kernel) -> str:
+    """Where a call runs if nobody says: one that prints or stops wants to be looked into."""
+    looks = any(isinstance(node, ir.Print | ir.Breakpoint) for node in walk(kernel.body))
+    return "sim" if looks or kernel.stage != "parsed" else "cpu"
+
+
+def check_target(name: str | None, loc: Location) -> None:
+    """Whether there is such a target to lower for; None is the one at hand."""
+    if name is not None and name not in TARGETS:
+        raise CompileError(f"there is no target {name!r}", loc, f"there is {', '.join(TARGETS)}")
+
+
+_targets: dict[str, Callable[[], Backend]] = {}
+
+
+def register_target(name: str, make: Callable[[], Backend]) -> None:
+    """Adds what runs the kernels of a target; `make` runs when it is first used, so what it imports loads only then."""
+    _targets[name] = make
+
+
+def find_target(name: str) -> Backend:
+    made = _made.get(name)
+    if made is None:
+        if name not in _targets:
+            known = ", ".join(_targets)
+            raise CompileError(f"there is no target {name!r}", hint=f"there is {known}")
+        made = _made.setdefault(name, _targets[name]())
+    return made
+
+
+_made: dict[str, Backend] = {}
+
+
+def compiler_version() -> str:
+    """The version of all that compiles: another where one of these files is."""
+    from taskc.backend.cache import sources_version
+
+    package = Path(__file__).parents[1]
+    parts = [package / name for name in ("ir", "analysis", "passes", "backend")]
+    return sources_version(VERSION, cache_folder() / "sources", *parts)
+
+
+def _planner(made: Program, blocks: list[Block]) -> Planner:
+    passes = registered()
+
+    def planned(sizes: Mapping[Variable, Any], threads: int, busy: Busy) -> Plan:
+        return over_plan(passes, made, plan(made, blocks, sizes, threads, busy))
+
+    return planned
+
+
+def _assertion_failed(said: str, loc: Location) -> None:
+    text = said or "the assertion does not hold"
+    raise CheckError((Finding("assertion", "error", text, loc),))
+
+
+# --- the simulator ---------------------------------------------------------------------------
+
+
+def _simulator() -> Backend:
+    from taskc.backend import sim
+    from taskc.backend.sim.debugger import open_debugger
+    from taskc.passes.prove import prove
+
+    def compile(kernel: Kernel, facts: Hashable) -> Runner:
+        # A kernel of tc.cuda is born below phases, where the proofs don't apply.
+        proved = prove(kernel) if kernel.stage == "parsed" else kernel
+
+        def run(bound: Bound) -> None:
+            with unpacked(kernel.parameters, bound.values) as values:
+                report = sim.run(
+                    proved,
+                    values,
+                    dimensions=bound.dimensions,
+                    on_print=_print,
+                    on_stop=open_debugger,
+                )
+                errors = tuple([f for f in report.findings if f.severity == "error"])
+                if errors:
+                    raise CheckError(errors)
+
+        return Runner(run)
+
+    return Backend(compile, stops=True)
+
+
+def _print(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+
+
+register_target("sim", _simulator)
+
+
+# --- the processor ---------------------------------------------------------------------------
+
+
+def _processor() -> Backend:
+    from taskc.backend.cache import Cache
+    from taskc.backend.cpu import target as cpu
+
+    version = compiler_version()
+    kept = Cache(cache_folder() / "cpu")
+    cpu.keep_code(kept, version)
+    cpu.limit_threads(thread_limit())
+
+    def compile(kernel: Kernel, facts: Hashable) -> Runner:
+        from taskc.passes.pipeline import lower  # all passes: a bundle needs none
+
+        loaded = cpu.load(kernel, lower, kept, version)
+        return _on_processor(loaded, lambda number: loaded.compiled.asserts[number - 1])
+
+    def program(made: Program, runners: list[Runner]) -> Runner:
+        return loaded_program(made, [runner.code for runner in runners], blocks_of(made))
+
+    return Backend(compile, alignment=1, program=program)
+
+
+register_target("cpu", _processor)
+
+
+def loaded_program(made: Program, kernels: list[Loaded], blocks: list[Block]) -> Runner:
+    """What runs a program on the processor.
+
+    kernels  in the order of their first calls
+    blocks   the memory of its temporaries
+    """
+    from taskc.backend.cpu.target import LoadedProgram
+
+    def assertion(number: int) -> tuple[str, Location]:
+        return kernels[number >> 32].compiled.asserts[(number & 0xFFFFFFFF) - 1]
+
+    return _on_processor(LoadedProgram(made, kernels, _planner(made, blocks)), assertion)
+
+
+def _on_processor(
+    loaded: Loaded | LoadedProgram, assertion: Callable[[int], tuple[str, Location]]
+) -> Runner:
+    """What runs compiled code; `assertion` is what failed, by the number that a run returns."""
+    from taskc.backend.cpu.target import admit
+
+    def failed(number: int) -> None:
+        _assertion_failed(*assertion(number))
+
+    def run(bound: Bound) -> None:
+        admit(bound.of_torch, bound.of_jax)
+        number = loaded.run(bound.values, bound.dimensions)
+        if number:
+            failed(number)
+
+    return Runner(run, lambda otherwise: loaded.entry(otherwise, failed), loaded)
+
+
+# --- CUDA devices ----------------------------------------------------------------------------
+
+
+def _cuda() -> Backend:
+    from taskc.backend.cache import Cache
+    from taskc.backend.cuda import target as cuda
+    from taskc.passes.pipeline import lower
+
+    version = compiler_version()
+    kept = Cache(cache_folder() / "cuda")
+
+    def compile(kernel: Kernel, device: Hashable) -> Runner:
+        assert isinstance(device, int)
+
+        def failed(number: int) -> None:
+            _assertion_failed(*loaded.compiled.asserts[number - 1])
+
+        loaded = cuda.load(kernel, lower, kept, version, device, failed)
+        return on_device(loaded)
+
+    def program(made: Program, runners: list[Runner]) -> Runner:
+        kernels = [runner.code for runner in runners]
+        planned = _planner(made, blocks_of(made))
+        return on_device(cuda.LoadedProgram(made, kernels, planned, partial(waits, made)))
+
+    def on_device(loaded: OnDevice | ProgramOnDevice) -> Runner:
+        def run(bound: Bound) -> None:
+            cuda.run(loaded, bound.values, bound.dimensions)
+
+        return Runner(run, lambda otherwise: cuda.direct(loaded, otherwise), loaded)
+
+    def device(bound: Bound) -> int:
+        return cuda.device_of(bound.values)
+
+    return Backend(
+        compile, device, place=cuda.DeviceStream, program=program, machine=cuda.machine_of
+    )
+
+
+register_target("cuda", _cuda)

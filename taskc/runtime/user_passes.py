@@ -1,0 +1,180 @@
+"""Passes over programs that users register: they run on every program that is compiled from then on.
+
+    traced    Program -> Program    as a program was traced: calls of kernels and computations
+    fused     Program -> Program    behind the passes that make several calls one; computations that are left over have
+                                    no schedule yet
+    kernel    Kernel -> Kernel      each kernel of the program that runs, at stage parsed
+    planned   Program, Plan -> None each plan that is made of it, on processors: for looking at
+
+What a pass returns is held to what an author's program is held to: its calls are checked as tracing checks them, and
+what it made anew is verified and proved. So a pass can be slow, or pointless, or compute something else, but none reads
+what nobody wrote, or writes beside an array.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from taskc.errors import NOWHERE, CompileError, InternalError
+from taskc.ir.nodes import Kernel
+from taskc.ir.plan import Plan
+from taskc.ir.program import Callee, Program, callees_of, calls_of, map_kernels
+from taskc.ir.verify import verify
+from taskc.lang.sizes import dim
+from taskc.runtime.machine import machine
+
+Point = Literal["traced", "fused", "kernel", "planned"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class UserPass:
+    """A pass that is registered, until `remove()` or the end of a `with`."""
+
+    function: Callable[..., Any]
+    at: Point
+
+    @property
+    def name(self) -> str:
+        return str(getattr(self.function, "__name__", type(self.function).__name__))
+
+    def remove(self) -> None:
+        with suppress(ValueError):
+            _registered.remove(self)
+        for tell in _listeners:
+            tell()
+
+    def __enter__(self) -> UserPass:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.remove()
+
+    def __repr__(self) -> str:
+        return f"<the pass {self.name!r} at {self.at!r}>"
+
+
+_registered: list[UserPass] = []
+_listeners: list[Callable[[], None]] = []
+
+
+def register_pass(function: Callable[..., Any], *, at: Point) -> UserPass:
+    """Register a pass, which runs on every program compiled from now on, after the passes registered before.
+
+        with tc.register_pass(doubled_by_adding, at="traced"):
+            program(x)
+
+    at  where: see the head of taskc/runtime/user_passes.py, and docs/extending.md
+    """
+    if at not in get_args(Point):
+        points = ", ".join(map(repr, get_args(Point)))
+        raise CompileError(f"there are no passes at {at!r}", hint=f"there is {points}")
+    if not callable(function):
+        raise CompileError(f"a pass is a function, and this is {type(function).__name__}")
+    made = UserPass(function, at)
+    _registered.append(made)
+    for tell in _listeners:
+        tell()
+    return made
+
+
+def registered() -> tuple[UserPass, ...]:
+    """Those that are registered now: what is compiled depends on them."""
+    return tuple(_registered)
+
+
+def on_change(tell: Callable[[], None]) -> None:
+    """Has something done whenever there are others."""
+    _listeners.append(tell)
+
+
+# --- running them ----------------------------------------------------------------------------
+
+
+def over_program(passes: tuple[UserPass, ...], at: Point, program: Program) -> Program:
+    """The program behind all passes of a point that are over programs, or over their kernels."""
+    for one in passes:
+        if one.at == at:
+            made = _kernels_of(one, program) if at == "kernel" else _program_of(one, program)
+            if made is not program:
+                _check(one, program, made)
+            program = made
+    return program
+
+
+def over_plan(passes: tuple[UserPass, ...], program: Program, plan: Plan) -> Plan:
+    """The plan, once all passes have seen it."""
+    for one in passes:
+        if one.at == "planned" and one.function(program, plan) is not None:
+            raise _error(one, "returns something, and a plan is for looking at")
+    return plan
+
+
+def _program_of(one: UserPass, program: Program) -> Program:
+    made = one.function(program)
+    if not isinstance(made, Program):
+        raise _error(one, f"returns no program, but a {type(made).__name__}")
+    if (made.parameters, made.dimensions) != (program.parameters, program.dimensions):
+        raise _error(one, f"changes what '{program.name}' takes or makes")
+    return made
+
+
+def _kernels_of(one: UserPass, program: Program) -> Program:
+    def changed(kernel: Kernel) -> Kernel:
+        made = one.function(kernel)
+        if not isinstance(made, Kernel):
+            raise _error(one, f"returns no kernel, but a {type(made).__name__}")
+        if (made.parameters, made.dimensions) != (kernel.parameters, kernel.dimensions):
+            raise _error(one, f"changes what '{kernel.name}' takes or makes")
+        return made
+
+    made = map_kernels(program, changed)
+    pairs = zip(calls_of(made.calls), calls_of(program.calls), strict=True)
+    return program if all(new.callee is old.callee for new, old in pairs) else made
+
+
+def _check(one: UserPass, before: Program, made: Program) -> None:
+    """Holds a program to what tracing checks, and what is new in it to what an author's kernels are held to."""
+    from taskc.lang.retracing import retrace  # with all that knows calls
+
+    known = {id(callee) for callee in callees_of(before).values()}
+    with _blaming(one):
+        for name, callee in callees_of(made).items():
+            if id(callee) not in known:
+                problem = _problem(callee)
+                if problem is not None:
+                    raise _error(one, f"made '{name}', which is wrong: {problem.message}", problem)
+        retrace(made, {dim(own.name, multiple=own.multiple): own for own in made.dimensions})
+
+
+def _problem(callee: Callee) -> CompileError | None:
+    # With all proofs, which a bundle needs none of.
+    from taskc.programs.proving import computation_problem, kernel_problem
+    from taskc.programs.schedule import boxes
+
+    if isinstance(callee, Kernel):
+        verify(callee)
+        return kernel_problem(callee)
+    verify(boxes(callee, machine(), all_held=True))
+    return computation_problem(callee)
+
+
+@contextmanager
+def _blaming(one: UserPass) -> Iterator[None]:
+    """What is found to be wrong is the pass's doing."""
+    try:
+        yield
+    except InternalError as error:
+        raise _error(one, f"made what is no program: {error.message}") from error
+    except CompileError as error:
+        if error.message.startswith("the pass "):
+            raise
+        raise _error(one, f"made a program that is wrong: {error.message}", error) from error
+
+
+def _error(one: UserPass, said: str, reason: CompileError | None = None) -> CompileError:
+    place = NOWHERE if reason is None else reason.location
+    hint = None if reason is None else reason.hint
+    return CompileError(f"the pass '{one.name}' {said}", place, hint)

@@ -1,0 +1,151 @@
+"""Kernels and programs as operators of PyTorch, for users: `taskc.torch`.
+
+    double = tc.torch.operator(kernel, "mine::double")
+    y = double(x)                              in a torch.compile'd function one node; torch.ops.mine.double, too
+
+PyTorch is not imported here: whoever makes an operator has done so.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from taskc.arrays.arguments import Described
+from taskc.arrays.dlpack import DTYPES
+from taskc.arrays.torch import dtype_of, torch
+from taskc.backward import GRADIENT, check_backward, definition_of, several
+from taskc.errors import CompileError
+from taskc.ir.nodes import Tensor
+from taskc.ir.signature import Parameter, inputs_of, outputs_of
+from taskc.ir.types import boolean
+from taskc.lang.definition import Definition
+from taskc.runtime.driver import signature
+
+__all__ = ["operator"]
+
+_NAME = re.compile(r"[A-Za-z_]\w*::[A-Za-z_]\w*", re.ASCII)
+
+
+def operator(kernel: Definition, name: str, *, backward: Definition | None = None) -> Any:
+    """Registers a kernel or a program with torch.library, and returns the operator.
+
+    name      "namespace::name", by which torch.ops has it
+    backward  a kernel or a program that computes gradients. Its parameters are named after those of `kernel`: it
+              takes any of its inputs and outputs, and of an output c the gradient as grad_c; of an input a it
+              returns the gradient as grad_a. An input without one gets none.
+
+    The operator takes what isn't `tc.out`, makes the outputs, and writes `tc.inout` in place. torch.compile sees one
+    node, and of its results types and shapes. Tensors that aren't contiguous are copied, as by PyTorch's own.
+    """
+    library = _library()
+    _check(kernel, "an operator")
+    if not _NAME.fullmatch(str(name)):
+        raise CompileError(f"an operator's name is 'namespace::name', and not {name!r}")
+    if backward is not None:
+        _check(backward, "a backward")
+        check_backward(kernel, backward, name, "torch")
+    made = _registered(library, kernel, name)
+    if backward is not None:
+        inner = _registered(library, backward, f"{name}_backward")
+        _differentiate(made, inner, kernel, backward)
+    return made
+
+
+def _library() -> Any:
+    library = torch()
+    if library is None:
+        raise CompileError("torch isn't imported", hint="import torch before tc.torch.operator()")
+    return library
+
+
+def _check(made: object, what: str) -> None:
+    made = definition_of(made, what)
+    for item in made.ir.parameters:
+        if not item.name.isascii():
+            raise CompileError(
+                f"'{item.name}' is no name for torch, which has ASCII ones", item.loc
+            )
+    if not any(isinstance(item, Tensor) for item in inputs_of(made.ir.parameters)):
+        raise CompileError(
+            f"'{made.name}' takes no tensor, which would tell torch where it runs", made.ir.loc
+        )
+
+
+def _registered(library: Any, definition: Definition, name: str) -> Any:
+    parameters = definition.ir.parameters
+    inputs, outputs = inputs_of(parameters), outputs_of(parameters)
+    bound = signature(definition)
+    dtypes = {dtype_of(dtype): dtype for dtype in DTYPES if hasattr(library, dtype.name)}
+
+    def run(*args: Any) -> Any:
+        with library.no_grad():  # autograd is a layer above
+            passed = [
+                value.contiguous() if isinstance(item, Tensor) and item.role == "in" else value
+                for item, value in zip(inputs, args, strict=True)
+            ]
+            return definition(*passed)
+
+    def fake(*args: Any) -> Any:
+        pairs = [
+            (item, value)
+            for item, value in zip(inputs, args, strict=True)
+            if isinstance(item, Tensor)
+        ]
+        known = {item.name: Described(dtypes[t.dtype], tuple(t.shape)) for item, t in pairs}
+        like = pairs[0][1]
+        made = [
+            like.new_empty(shape, dtype=dtype_of(np.dtype(output.dtype.numpy)))
+            for output, shape in zip(outputs, bound.shapes_of_outputs(known), strict=True)
+        ]
+        return None if not made else made[0] if len(made) == 1 else tuple(made)
+
+    written = [item.name for item in inputs if isinstance(item, Tensor) and item.role == "inout"]
+    made = library.library.custom_op(
+        name, run, mutates_args=written, schema=_schema(inputs, outputs)
+    )
+    made.register_fake(fake)
+    return made
+
+
+def _schema(inputs: Sequence[Parameter], outputs: Sequence[Tensor]) -> str:
+    """f(x: f32[n], by: f32, y: out f32[n])  ->  (Tensor x, float by) -> Tensor"""
+    taken = []
+    for number, item in enumerate(inputs):
+        if isinstance(item, Tensor):
+            kind = f"Tensor(a{number}!)" if item.role == "inout" else "Tensor"
+        else:
+            kind = "float" if item.dtype.is_float else "bool" if item.dtype is boolean else "SymInt"
+        taken.append(f"{kind} {item.name}")
+    made = ", ".join(["Tensor"] * len(outputs))
+    return f"({', '.join(taken)}) -> {made if len(outputs) == 1 else f'({made})'}"
+
+
+# --- gradients -------------------------------------------------------------------------------
+
+
+def _differentiate(made: Any, inner: Any, kernel: Definition, backward: Definition) -> None:
+    """Has autograd call `inner` for the gradients of `made`."""
+    inputs, outputs = inputs_of(kernel.ir.parameters), outputs_of(kernel.ir.parameters)
+    wanted = inputs_of(backward.ir.parameters)
+    returned = [output.name for output in outputs_of(backward.ir.parameters)]
+    names = [item.name for item in (*inputs, *outputs)]
+    kept = [item.name for item in wanted if item.name in names]
+    tensors = [item.name for item in wanted if item.name in kept and isinstance(item, Tensor)]
+
+    def keep(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        given = dict(zip(names, (*inputs, *several(output)), strict=True))
+        ctx.save_for_backward(*[given[name] for name in tensors])
+        ctx.numbers = {name: given[name] for name in kept if name not in tensors}
+
+    def gradients(ctx: Any, *given: Any) -> tuple[Any, ...]:
+        values = dict(zip(tensors, ctx.saved_tensors, strict=True)) | ctx.numbers
+        values |= {f"{GRADIENT}{item.name}": g for item, g in zip(outputs, given, strict=True)}
+        found = several(inner(*[values[item.name] for item in wanted]))
+        by_name = dict(zip(returned, found, strict=True))
+        return tuple([by_name.get(f"{GRADIENT}{item.name}") for item in inputs])
+
+    made.register_autograd(gradients, setup_context=keep)
