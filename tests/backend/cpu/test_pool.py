@@ -404,10 +404,10 @@ for cpu in (there[0], there[1], there[0]):
 
 @pytest.mark.parametrize(("given", "most"), [("1", 1), ("2", 2), ("64", 10**6), ("", 10**6)])
 def test_the_variable_lowers_the_number_of_threads(given: str, most: int) -> None:
-    program = "mixed(example(), 100)\nimport taskc\nprint(pool().threads, taskc.runtime.machine().threads)"
+    program = "mixed(example(), 100)\nimport taskc\nprint(pool().threads, taskc.machine().threads)"
     used, told = map(int, succeeds(program, TASKC_THREADS=given).split())
     assert used == told == min(most, len(os.sched_getaffinity(0)), used)
-    told_first = "import taskc\nprint(taskc.runtime.machine().threads)"
+    told_first = "import taskc\nprint(taskc.machine().threads)"
     assert int(succeeds(told_first, TASKC_THREADS=given)) == told
 
 
