@@ -48,6 +48,8 @@ CALLS = Path(__file__).parent / "latency_calls.py"
 CASES = {
     "NumPy, out=": ("np.add, out=", "ONNX Runtime, bound"),
     "NumPy": ("np.add", "ONNX Runtime"),
+    "a model": ("ONNX Runtime",),
+    "a model, run()": ("ONNX Runtime",),
     "one packed, out=": (),
     "one packed": (),
     "PyTorch, out=": ("torch.add, out=",),

@@ -91,7 +91,7 @@ def jax_calls(jax: Any) -> Calls:
     }
 
 
-def onnxruntime_calls(onnxruntime: Any) -> Calls:
+def _adding_model() -> bytes:
     onnx = importlib.import_module("onnx")
     helper = onnx.helper
     a, b, c = (
@@ -99,10 +99,24 @@ def onnxruntime_calls(onnxruntime: Any) -> Calls:
     )
     graph = helper.make_graph([helper.make_node("Add", ["a", "b"], ["c"])], "add", [a, b], [c])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    data: bytes = model.SerializeToString()
+    return data
+
+
+def onnx_calls(onnx: Any) -> Calls:
+    model = tc.compile(_adding_model())
+    a, b = np.ones(16, np.float32), np.ones(16, np.float32)
+    return {
+        "a model": lambda: model(a, b),
+        "a model, run()": lambda: model.run(None, {"a": a, "b": b}),
+    }
+
+
+def onnxruntime_calls(onnxruntime: Any) -> Calls:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     session = onnxruntime.InferenceSession(
-        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+        _adding_model(), options, providers=["CPUExecutionProvider"]
     )
     binding, arrays = session.io_binding(), [np.ones(16, np.float32) for _ in range(3)]
     binding.bind_cpu_input("a", arrays[0])
@@ -115,7 +129,12 @@ def onnxruntime_calls(onnxruntime: Any) -> Calls:
     }
 
 
-LIBRARIES = {"torch": torch_calls, "jax": jax_calls, "onnxruntime": onnxruntime_calls}
+LIBRARIES = {
+    "torch": torch_calls,
+    "jax": jax_calls,
+    "onnx": onnx_calls,
+    "onnxruntime": onnxruntime_calls,
+}
 
 
 def main() -> None:

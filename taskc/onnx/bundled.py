@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from taskc import CompileError, ProgramDefinition
+from taskc import CompileError, InternalError, ProgramDefinition
 from taskc.arrays.arguments import ArgumentError
 from taskc.backend.limits import NO_LIMITS, Limits, limited
 from taskc.ir.record import Json
@@ -25,7 +25,6 @@ from taskc.ir.reentry import Turn
 from taskc.ir.signature import named_type
 from taskc.ir.types import DTYPES, from_numpy
 from taskc.onnx.model import Model
-from taskc.onnx.outputs import outputs_for
 from taskc.operators.graph import Array, Graph, Value
 from taskc.operators.results import CountedOutput, Output
 from taskc.runtime.bundle import Bundle, BundledProgram, Writer, write
@@ -44,8 +43,8 @@ def save_bundle(
 ) -> None:
     """Compile a model or a program for this processor into one file, which `load_bundle` reads.
 
-    feeds  arrays by the names of a model's inputs: it is saved for calls with such shapes. None are needed where the
-           model says all of them
+    feeds  arrays by the names of a model's inputs; it is saved for calls with these shapes. None are needed if the
+           model declares all shapes
     """
     if isinstance(compiled, ProgramDefinition):
         if feeds:
@@ -66,11 +65,11 @@ def load_bundle(
 ) -> Model | BundledProgram:
     """Load the model or the program of a bundle; it is called like the saved one.
 
-    A bundle holds machine code: it is as trustworthy as where it comes from.
+    A bundle holds machine code: it is as trustworthy as its source.
 
-    verify  holds large weights to their SHA-256, too, as all else is, and not only to a checksum; it takes a second for
-            two gigabytes
-    threads, memory  what calls may take, as for `tc.compile`
+    verify  check large weights by SHA-256, too, like everything else, and not only by a checksum; this takes a second
+            for two gigabytes
+    threads, memory  limits of calls, as for `tc.compile`
     """
     limits, bundle = Limits(threads, memory), Bundle.open(path, verify=verify)
     if bundle.model is not None:
@@ -214,15 +213,15 @@ class Bundled:
         raise self._bundle.file.error("what a bundle's programs were traced as isn't in it", None)
 
     def run(self, arrays: Mapping[str, Array]) -> list[Array]:
-        return outputs_for(self._found(arrays), arrays)
+        raise InternalError("a bundle's program runs whole")
 
     def prepare(self, arrays: Mapping[str, Array]) -> None:
-        self._found(arrays)
+        self.whole(arrays)
 
     def kept(self) -> tuple[Entry, ...]:
         return tuple([entry for entry in self._entries if isinstance(entry, Entry)])
 
-    def _found(self, arrays: Mapping[str, Array]) -> Entry:
+    def whole(self, arrays: Mapping[str, Array]) -> Entry:
         found = self.entry(arrays)
         if found is None:
             raise ArgumentError(self._unknown(arrays))

@@ -2,28 +2,168 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
+
 from taskc.arrays.arguments import ArgumentError
+from taskc.arrays.device import AnyArray
+from taskc.arrays.dlpack import as_array, is_on_cuda
 from taskc.backend.limits import NO_LIMITS, Limits, limited
+from taskc.errors import CompileError
 from taskc.ir.reentry import door
 from taskc.ir.types import from_numpy
 from taskc.lang.values import did_you_mean
-from taskc.onnx.outputs import Runnable
-from taskc.onnx.places import PROCESSOR, Place
 from taskc.operators.graph import Array, Graph, Value
+from taskc.operators.results import Output, arrays_of, on_host
+from taskc.runtime import driver
+from taskc.runtime.served import Entry, Served
 
-if TYPE_CHECKING:  # with all operators: what was compiled needs none
+if TYPE_CHECKING:
     from taskc.onnx.importer import Imported
+
+# --- Where a model's programs run: on the processor, or on a CUDA device ------------------------
+# On a device NumPy's arrays are copied there, and the outputs back. Where any input lies on it, all outputs stay there.
+
+
+class Place(Protocol):
+    """Where programs run.
+
+    name      the target
+    machine   what programs are made for; None is the processor at hand
+    view      an array that is given, as it is looked at; None of what is none
+    call      a program's outputs
+    returned  a model's outputs as the caller gets them, who gave these inputs
+    """
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def machine(self) -> str | None: ...
+    def view(self, given: Any) -> AnyArray | None: ...
+    def call(self, program: Any, arguments: Sequence[AnyArray]) -> Any: ...
+    def returned(self, made: list[Any], given: Iterable[AnyArray]) -> list[Any]: ...
+
+
+class Processor:
+    name, machine = "cpu", None
+
+    def view(self, given: Any) -> AnyArray | None:
+        if isinstance(given, np.ma.MaskedArray):
+            return None
+        if isinstance(given, (np.ndarray, np.generic)):
+            return np.asarray(given)
+        if is_on_cuda(given):
+            raise ArgumentError("it lies on a device, and the model runs on the processor")
+        if not hasattr(given, "__dlpack__"):
+            return None
+        try:
+            return as_array(given)
+        except (BufferError, RuntimeError, ValueError) as error:
+            raise ArgumentError(f"it can't be read through DLPack: {error}") from error
+
+    def call(self, program: Any, arguments: Sequence[AnyArray]) -> Any:
+        return program(*arguments)
+
+    def returned(self, made: list[Any], given: Iterable[AnyArray]) -> list[Any]:
+        return made
+
+
+class CudaDevice:
+    """The first device."""
+
+    name = "cuda"
+
+    def __init__(self) -> None:
+        from taskc import device
+
+        self._device = device
+        self.machine: str | None = device.context(0).target
+
+    def view(self, given: Any) -> AnyArray | None:
+        return self._device.asarray(given) if is_on_cuda(given) else PROCESSOR.view(given)
+
+    def call(self, program: Any, arguments: Sequence[AnyArray]) -> Any:
+        if not arguments:
+            return driver.call(program, (), {}, self.name)
+        return program(*map(self._here, arguments))
+
+    def returned(self, made: list[Any], given: Iterable[AnyArray]) -> list[Any]:
+        if all(isinstance(array, np.ndarray) for array in given):
+            return [on_host(array) for array in made]
+        return [self._here(array) for array in made]
+
+    def _here(self, array: Any) -> Any:
+        return self._device.array(array) if isinstance(array, np.ndarray) else array
+
+
+PROCESSOR: Place = Processor()
+
+
+def place_of(target: str) -> Place:
+    if target == "cpu":
+        return PROCESSOR
+    if target == "cuda":
+        return CudaDevice()
+    raise CompileError(f"models don't run on {target!r}", hint="there is 'cpu', and 'cuda'")
+
+
+# --- What a graph's outputs are, of those of its program ----------------------------------------
+
+
+class Runnable(Protocol):
+    """A program, the names of the graph's inputs that it takes, and what each of the graph's outputs is."""
+
+    @property
+    def program(self) -> Any: ...
+    @property
+    def inputs(self) -> tuple[str, ...]: ...
+    @property
+    def outputs(self) -> tuple[Output, ...]: ...
+
+
+def entry_of(found: Runnable, names: Sequence[str]) -> Callable[[Sequence[Any]], list[Any]]:
+    """A function that returns the graph's outputs on the processor, for arrays by position."""
+    program, outputs = found.program, found.outputs
+    order = [names.index(name) for name in found.inputs]
+    if all(isinstance(output, np.ndarray) for output in outputs):
+        return lambda arrays: arrays_of(outputs, ())
+    if not all(isinstance(output, str) for output in outputs):
+        return lambda arrays: arrays_of(
+            outputs, _several(program(*[arrays[place] for place in order]))
+        )
+    is_one = len(outputs) == 1
+
+    def run(arrays: Sequence[Any]) -> list[Any]:
+        made = program(*[arrays[place] for place in order])
+        return [made] if is_one else [*made]
+
+    return run
+
+
+def _several(returned: Any) -> tuple[Any, ...]:
+    return returned if isinstance(returned, tuple) else (returned,)
+
+
+def outputs_for(found: Runnable, arrays: Mapping[str, Any], place: Place = PROCESSOR) -> list[Any]:
+    """The graph's outputs for arrays by the names of its inputs."""
+    is_known = all(isinstance(output, np.ndarray) for output in found.outputs)
+    given = [arrays[name] for name in found.inputs]
+    returned: Any = () if is_known else place.call(found.program, given)
+    return arrays_of(found.outputs, _several(returned))
+
+
+MOST_DECISIVE = 256  # elements of an input that decide what is compiled
 
 
 class Programs(Protocol):
     """Where a model's programs come from.
 
     graph   what the model is
-    run     all outputs for these inputs
+    whole   the one program that runs all of the graph for arrays like these; None where it runs in parts
+    run     all outputs for these inputs, by parts
     prepare  what a first run of arrays like these does before it runs
     traced  what the graph was traced as for arrays like these
     shapes  of the inputs by their names: the sets that there are programs for; none where any may be traced
@@ -34,6 +174,7 @@ class Programs(Protocol):
     def graph(self) -> Graph: ...
     @property
     def shapes(self) -> Sequence[Mapping[str, tuple[int, ...]]]: ...
+    def whole(self, arrays: Mapping[str, Array]) -> Runnable | None: ...
     def run(self, arrays: Mapping[str, Array]) -> list[Array]: ...
     def prepare(self, arrays: Mapping[str, Array]) -> None: ...
     def traced(self, arrays: Mapping[str, Array]) -> Imported: ...
@@ -64,12 +205,18 @@ class Model:
         self._foreign = foreign
         self._limits = limits
         self._place = place
+        self._served = Served()
 
     def __repr__(self) -> str:
         return f"<model {self.name!r}: {', '.join(map(str, self.inputs))}>"
 
     def __call__(self, *args: Any, **feeds: Any) -> Any:
         """The output, or a tuple of all; inputs by position, by name, or as a dictionary by name."""
+        if not feeds and len(args) == len(self.inputs):
+            entry = self._served.entry(args)
+            if entry is not None:
+                made = entry.run(args)
+                return made[0] if len(made) == 1 else tuple(made)
         if len(args) == 1 and isinstance(args[0], Mapping):
             feeds, args = {**args[0], **feeds}, ()
         if len(args) > len(self.inputs):
@@ -83,6 +230,11 @@ class Model:
 
     def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, Any]) -> list[Any]:
         """The outputs of these names, or all, for arrays by the names of inputs."""
+        if output_names is None and feeds.keys() == self._names.keys():
+            given = [feeds[name] for name in self._names]
+            entry = self._served.entry(given)
+            if entry is not None:
+                return entry.run(given)
         all_names = [value.name for value in self.outputs]
         wanted = all_names if output_names is None else output_names
         for name in wanted:
@@ -94,7 +246,23 @@ class Model:
 
     def _made(self, arrays: Mapping[str, Any]) -> list[Any]:
         with limited(self._limits):  # the calls of its programs have doors of their own
-            return self._place.returned(self._programs.run(arrays), arrays.values())
+            found = self._programs.whole(arrays)
+            if found is None:
+                made = self._programs.run(arrays)
+            else:
+                made = outputs_for(found, arrays, self._place)
+                if self._place is PROCESSOR:
+                    self._serve(arrays, found)
+            return self._place.returned(made, arrays.values())
+
+    def _serve(self, arrays: Mapping[str, Any], found: Runnable) -> None:
+        """Have calls with arrays like these run the program at once."""
+        names = [*arrays]
+        decisive = [name for name in names if name not in found.inputs]
+        if any(arrays[name].size > MOST_DECISIVE for name in decisive):
+            return  # which of them decide isn't known here
+        values = tuple([(names.index(name), arrays[name].tobytes()) for name in decisive])
+        self._served.keep([*arrays.values()], Entry(entry_of(found, names), values))
 
     @property
     def graph(self) -> Graph:

@@ -32,8 +32,7 @@ from taskc.backend.limits import Limits
 from taskc.ir.record import Json
 from taskc.ir.reentry import Turn
 from taskc.onnx.bundled import Bundled, Types, ends_of, entries_json, head_json, types_of
-from taskc.onnx.model import Model
-from taskc.onnx.outputs import Runnable, outputs_for
+from taskc.onnx.model import Model, Runnable
 from taskc.onnx.passes import pipeline
 from taskc.operators.graph import Array, Graph
 from taskc.runtime import user_passes
@@ -45,7 +44,7 @@ from taskc.tune.database import database
 
 if TYPE_CHECKING:
     from taskc.onnx.importer import Imported
-    from taskc.onnx.traced import Traced
+    from taskc.onnx.versions import Traced
 
 LIMIT = 2 << 30  # bytes of all bundles; the ones that were used longest ago go first
 _LARGEST = LIMIT // 2
@@ -183,11 +182,10 @@ class _Remembered:
         return self._source().traced(arrays)
 
     def run(self, arrays: Mapping[str, Array]) -> list[Array]:
-        found = self._whole(arrays)
-        return self._source().run(arrays) if found is None else outputs_for(found, arrays)
+        return self._source().run(arrays)
 
     def prepare(self, arrays: Mapping[str, Array]) -> None:
-        if self._whole(arrays) is not None:
+        if self.whole(arrays) is not None:
             return
         self._source().prepare(arrays)
 
@@ -196,7 +194,7 @@ class _Remembered:
         found = [one for bundled in opened if bundled is not None for one in bundled.kept()]
         return (*found, *[one for traced in self._made[:1] for one in traced.kept()])
 
-    def _whole(self, arrays: Mapping[str, Array]) -> Runnable | None:
+    def whole(self, arrays: Mapping[str, Array]) -> Runnable | None:
         """What runs for arrays like these; None where the graph runs in parts, which aren't kept."""
         # They run on all programs that are called, those in the cache too.
         if user_passes.registered():
