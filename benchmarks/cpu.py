@@ -97,8 +97,8 @@ def tune(threads: int, quick: bool, flags: list[str]) -> None:
     from statistics import geometric_mean
     from time import perf_counter
 
+    from taskc.tune.bench import tuned
     from taskc.tune.choose import recorded
-    from taskc.tune.session import tuned
     from taskc.tune.texts import said
 
     with recorded() as spaces:

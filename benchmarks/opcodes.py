@@ -15,8 +15,7 @@ from collections.abc import Sequence
 from gpu_cases import FAMILIES
 
 import taskc as tc
-from taskc.backend.cuda.compile import compile_kernel
-from taskc.backend.cuda.disassemble import main_loop, sass_of
+from taskc.backend.cuda.compile import compile_kernel, main_loop, sass_of
 from taskc.ir.program import Program, kernels_of
 from taskc.passes.pipeline import lower
 from taskc.runtime.checking import for_target

@@ -21,7 +21,7 @@ from taskc import __version__
 from taskc.arrays.arguments import ArgumentError
 from taskc.commands.terminal import LogLines, OutputError, UsageError, put, write_error
 from taskc.errors import CheckError, CompileError, InternalError
-from taskc.ir.mapping_checks import MappingError
+from taskc.ir.mapping_forms import MappingError
 from taskc.markup import visible
 from taskc.output_file import write_whole
 

@@ -20,7 +20,7 @@ from taskc.backend.cuda.emit import emit
 from taskc.backend.sim import run
 from taskc.ir import depth, nodes as ir, parse, to_text
 from taskc.ir.mapping import Mapping
-from taskc.ir.mapping_checks import MappingError
+from taskc.ir.mapping_forms import MappingError
 from taskc.ir.rewrite import walk
 from taskc.lang.definition import KernelDefinition
 from taskc.passes.pipeline import lower

@@ -11,10 +11,9 @@ from taskc import Mapping, machine
 from taskc.commands.terminal import UsageError, write_text
 from taskc.commands.tune import MORE, asked, speed
 from taskc.ir.types import DTYPES
-from taskc.tune.choose import choose
+from taskc.tune.choose import choose, fingerprint
 from taskc.tune.database import database
 from taskc.tune.template import Choices
-from taskc.tune.versions import fingerprint
 
 TAKES_MORE = True
 

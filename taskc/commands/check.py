@@ -11,8 +11,18 @@ from typing import Any
 
 from taskc.backend.sim import Report, Traffic
 from taskc.commands.loading import example_of, load_kernel
-from taskc.commands.options import add_json, add_kernel, add_seeds, add_target
-from taskc.commands.terminal import Part, Progress, many, write, write_finding, write_text
+from taskc.commands.terminal import (
+    Part,
+    Progress,
+    add_json,
+    add_kernel,
+    add_seeds,
+    add_target,
+    many,
+    write,
+    write_finding,
+    write_text,
+)
 from taskc.errors import Finding
 from taskc.ir import nodes as ir
 from taskc.ir.rewrite import walk

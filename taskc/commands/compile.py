@@ -20,8 +20,7 @@ from taskc.commands.models import (
     shape_of,
     shaped_feeds,
 )
-from taskc.commands.options import add_json
-from taskc.commands.terminal import Progress, UsageError, many, write, write_text
+from taskc.commands.terminal import Progress, UsageError, add_json, many, write, write_text
 from taskc.ir.program import bind_dimensions, calls_of, kernels_of
 from taskc.ir.signature import inputs_of
 from taskc.lang.program import ProgramDefinition

@@ -9,9 +9,19 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TextIO
 
-from taskc.commands.options import add_json
-from taskc.commands.readable import duration, printable, words
-from taskc.commands.terminal import UsageError, columns, many, put, write, write_error, write_text
+from taskc.commands.terminal import (
+    UsageError,
+    add_json,
+    columns,
+    duration,
+    many,
+    printable,
+    put,
+    words,
+    write,
+    write_error,
+    write_text,
+)
 from taskc.output_file import replacing
 from taskc.runtime.settings import VERSION
 from taskc.tune.database import Database, database

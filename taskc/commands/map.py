@@ -8,7 +8,7 @@ import re
 from taskc.commands.terminal import UsageError, columns, write, write_text
 from taskc.errors import CompileError, Location
 from taskc.ir.mapping import Mapping
-from taskc.ir.mapping_checks import MappingError
+from taskc.ir.mapping_forms import MappingError
 from taskc.output_file import write_whole
 
 SUMMARY = "draw a mapping"

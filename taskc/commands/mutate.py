@@ -8,8 +8,17 @@ from collections import Counter
 from typing import Any
 
 from taskc.commands.loading import example_of, load_kernel
-from taskc.commands.options import add_json, add_kernel, add_seeds, add_target
-from taskc.commands.terminal import Progress, columns, many, write, write_text
+from taskc.commands.terminal import (
+    Progress,
+    add_json,
+    add_kernel,
+    add_seeds,
+    add_target,
+    columns,
+    many,
+    write,
+    write_text,
+)
 from taskc.errors import Finding
 from taskc.ir.nodes import Kernel
 from taskc.ir.program import Program, map_kernels

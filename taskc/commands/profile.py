@@ -11,8 +11,18 @@ from typing import Any
 import taskc as tc
 from taskc.commands.loading import example_of, load_kernel
 from taskc.commands.models import add_feeds, feeds_of, is_model
-from taskc.commands.options import add_json, add_kernel, page_at, positive
-from taskc.commands.terminal import Progress, UsageError, columns, many, write, write_text
+from taskc.commands.terminal import (
+    Progress,
+    UsageError,
+    add_json,
+    add_kernel,
+    columns,
+    many,
+    page_at,
+    positive,
+    write,
+    write_text,
+)
 from taskc.kernels.machine_facts import PROCESSOR, ProcessorFacts
 from taskc.output_file import write_whole
 from taskc.profiling.page import page_of

@@ -23,8 +23,16 @@ from taskc.commands.models import (
     is_model,
     loaded,
 )
-from taskc.commands.options import add_json, add_kernel, positive
-from taskc.commands.terminal import Progress, UsageError, many, write, write_text
+from taskc.commands.terminal import (
+    Progress,
+    UsageError,
+    add_json,
+    add_kernel,
+    many,
+    positive,
+    write,
+    write_text,
+)
 from taskc.ir import nodes as ir
 from taskc.ir.signature import inputs_of, named_type, outputs_of
 from taskc.ir.types import DType, from_numpy

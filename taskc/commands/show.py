@@ -12,8 +12,16 @@ from dataclasses import replace
 from functools import partial
 
 from taskc.commands.loading import load_kernel
-from taskc.commands.options import add_kernel, add_target
-from taskc.commands.terminal import UsageError, many, write, write_diff, write_finding, write_text
+from taskc.commands.terminal import (
+    UsageError,
+    add_kernel,
+    add_target,
+    many,
+    write,
+    write_diff,
+    write_finding,
+    write_text,
+)
 from taskc.errors import Finding
 from taskc.ir import nodes as ir
 from taskc.ir.printer import calls_text, to_text
@@ -143,8 +151,7 @@ def _show_native(kernel: ir.Kernel, options: argparse.Namespace) -> None:
 
 def _show_cuda(kernel: ir.Kernel, options: argparse.Namespace) -> None:
     """What the _CUDA target makes of the last stage."""
-    from taskc.backend.cuda.compile import compile_source, ptx_of
-    from taskc.backend.cuda.disassemble import sass_of
+    from taskc.backend.cuda.compile import compile_source, ptx_of, sass_of
     from taskc.backend.cuda.emit import emit
 
     if options.all or options.diff:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+import json
 import logging
 import os
 import re
@@ -9,9 +11,94 @@ import sys
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, TextIO, TypeAlias
 
+from taskc.ir.target import TARGETS
 from taskc.markup import visible
+
+# --- Problems and plans for people: their JSON, as words ----------------------------------------
+# {"dtype":{"is":"type","name":"f32"},"is":"Problem","k":64,"m":16,"n":32}   m=16 n=32 k=64 f32
+
+
+_FIRST = ("m", "n", "k")
+_TYPE = "dtype"  # which other types are told of where they differ from it
+
+
+def words(text: str) -> list[str]:
+    """Extents, then types, then all else; a text that says no fields is its own word."""
+    try:
+        said = json.loads(text)
+        return _fields(said) if isinstance(said, dict) else [printable(text)]
+    except (ValueError, RecursionError):
+        return [printable(text)]
+
+
+def _fields(said: dict[str, Any]) -> list[str]:
+    said = dict(said)
+    kind = said.pop("is", "Problem")
+    said = {name: _value(value) for name, value in sorted(said.items(), key=_place)}
+    own = said.get(_TYPE)
+    found = [] if kind == "Problem" else [str(kind)]
+    for name, value in said.items():
+        if name == _TYPE:
+            found.append(str(value))
+        elif value is True:
+            found.append(name)
+        elif value != own:
+            found.append(f"{name}={value}")
+    return [printable(word) for word in found]
+
+
+def _place(item: tuple[str, Any]) -> tuple[int, int]:
+    """Where a field comes; those of one place keep their order."""
+    name, value = item
+    kind = value.get("is") if isinstance(value, dict) else None
+    is_number = isinstance(value, int | list) and not isinstance(value, bool)
+    among = _FIRST.index(name) if name in _FIRST else len(_FIRST)
+    if is_number or kind == "dim":
+        return 0, among
+    return (1 if kind == "type" else 2), (0 if name == _TYPE else 1)
+
+
+def _value(value: Any) -> Any:
+    """A word, or True."""
+    match value:
+        case True:
+            return True
+        case False | None:
+            return "no"
+        case {"is": "function", "name": str(name)}:
+            return name.rpartition(".")[2]
+        case {"is": "dim", "multiple": multiple}:
+            return "dim" if multiple == 1 else f"dim({multiple})"
+        case {"is": "type", "name": str(name)}:
+            return name
+        case {"is": "mapping", "text": str(said)}:
+            return said.replace(" ", "")
+        case {}:
+            return f"({' '.join(_fields(value))})"
+        case [int(), *_] if all(type(item) is int for item in value):
+            return "x".join(map(str, value))
+        case [*items]:
+            return f"[{','.join(str(_value(item)) for item in items)}]"
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def printable(text: str) -> str:
+    """A text that moves no cursor: what can't be printed is escaped."""
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
+
+
+def duration(seconds: float | None) -> str:
+    """Such as `1.25 ms`; `-` for none."""
+    if seconds is None:
+        return "-"
+    for factor, unit in ((1e9, "ns"), (1e6, "µs"), (1e3, "ms")):
+        if seconds * factor < 999.5:
+            return f"{seconds * factor:.3g} {unit}"
+    return f"{seconds:.3g} s" if seconds < 999.5 else f"{seconds:.0f} s"
+
 
 Part: TypeAlias = "str | tuple[str, str]"  # a text, or a text and its style
 
@@ -191,3 +278,75 @@ def _emit(stream: TextIO, parts: Iterable[Part], end: str) -> None:
         visible(part) if isinstance(part, str) else (visible(part[0]), part[1]) for part in parts
     ]
     console.print(Text.assemble(*shown), end=end)
+
+
+# --- Options that several commands have, each declared once -------------------------------------
+
+
+_KERNEL_HELP = """\
+FILE:KERNEL names a kernel or a program of a file of Python: one at its top level, or what a
+function returns:
+
+  taskc show examples/01_vector_add.py:vector_add
+  taskc show 'matmul.py:matmul(256, 256, 64, stages=3)'
+
+Without KERNEL it is the only one of the file; where there are several, they are listed.
+"""
+
+
+def add_kernel(parser: argparse.ArgumentParser, *, or_model: bool = False) -> None:
+    parser.epilog = _KERNEL_HELP
+    named, what = (
+        ("FILE:KERNEL|FILE.onnx|FILE.taskc", "kernel, model or bundle")
+        if or_model
+        else ("FILE:KERNEL", "kernel")
+    )
+    parser.add_argument("kernel", metavar=named, help=f"the {what}, see below")
+
+
+def add_target(parser: argparse.ArgumentParser, *more: str) -> None:
+    known = *more, *TARGETS
+    parser.add_argument(
+        "--target", choices=known, metavar="T", help=f"lower it for this target: {', '.join(known)}"
+    )
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="write JSON")
+
+
+def add_seeds(parser: argparse.ArgumentParser, default: int) -> None:
+    parser.add_argument(
+        "--seeds",
+        metavar="N",
+        type=positive,
+        default=default,
+        help=f"how many schedules of the workers are tried (default {default})",
+    )
+
+
+def page_at(named: str) -> Path:
+    """Where a page is written; it is checked before what takes long."""
+    path = Path(named)
+    if path.is_dir():
+        raise UsageError(f"the report can't be written to {path}: it is a folder")
+    if not path.parent.is_dir():
+        raise UsageError(f"the report can't be written to {path}: there is no folder {path.parent}")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise UsageError(f"the report can't be written to {path}: permission denied")
+    return path
+
+
+def positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{number} is less than 1")
+    return number
+
+
+def seconds_of(text: str) -> float:
+    """Of 30s, 5m, 1.5h, or 30."""
+    match = re.fullmatch(r"(\d+(?:\.\d*)?)([smh]?)", text)
+    if match is None or float(match[1]) <= 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is no time: say 30s, or 5m")
+    return float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]]

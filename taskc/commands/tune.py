@@ -15,8 +15,18 @@ import taskc as tc
 from taskc import DType, Machine, f32, machine
 from taskc.commands.loading import load_kernel, load_module
 from taskc.commands.models import add_feeds, feeds_of, is_model
-from taskc.commands.options import add_json, page_at, positive, seconds_of
-from taskc.commands.terminal import Progress, UsageError, columns, many, write, write_text
+from taskc.commands.terminal import (
+    Progress,
+    UsageError,
+    add_json,
+    columns,
+    many,
+    page_at,
+    positive,
+    seconds_of,
+    write,
+    write_text,
+)
 from taskc.commands.tune_target import add_target, machine_of, report_dry
 from taskc.ir.types import DTYPES
 from taskc.kernels.convolution import CONVOLUTION
@@ -25,20 +35,18 @@ from taskc.kernels.matmul import MATMUL
 from taskc.kernels.matmul.problem import problem_of as matmul_problem
 from taskc.lang.definition import Definition
 from taskc.output_file import write_whole
+from taskc.tune.bench import dry_run, tuned
 from taskc.tune.calibrate import measured_facts
-from taskc.tune.choose import recorded
+from taskc.tune.choose import processor, recorded
 from taskc.tune.database import database
-from taskc.tune.dry import dry_run
 from taskc.tune.model import Judged, Quality
 from taskc.tune.ray_workers import ray_workers
 from taskc.tune.report import report
-from taskc.tune.session import tuned
 from taskc.tune.space import Space
 from taskc.tune.strategies import STRATEGIES
 from taskc.tune.template import Template
 from taskc.tune.texts import said
 from taskc.tune.tuner import Final, Trial, Tuned
-from taskc.tune.versions import processor
 
 TAKES_MORE = True  # options of what is tuned
 

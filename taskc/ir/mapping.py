@@ -30,31 +30,30 @@ from numpy.typing import ArrayLike
 
 from taskc.errors import rendered
 from taskc.ir.cached import cached_property
-from taskc.ir.mapping_checks import (
-    MappingError,
-    checked_integer,
-    checked_order,
-    checked_sizes,
-    checked_task,
-    fits,
-    is_inside,
-    joined,
-)
 from taskc.ir.mapping_forms import (
     Booleans,
     Composed,
     Enumerated,
     Factor,
     Integers,
+    MappingError,
     Mode,
     Modes,
     Shape,
+    checked_integer,
+    checked_order,
+    checked_sizes,
+    checked_task,
+    coalesced_split,
+    fits,
+    is_inside,
+    joined,
     merged,
     read_only,
+    rounded_quotient,
     table_form,
 )
 from taskc.ir.mapping_picture import Owners, table
-from taskc.ir.mapping_split import coalesced_split, rounded_quotient
 from taskc.ir.mapping_text import mapping_text, read_mapping
 
 __all__ = [

@@ -7,9 +7,9 @@ limit depends on nothing but the task.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from math import prod
+from math import isqrt, prod
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -312,3 +312,104 @@ def table_form(shape: Shape, table: Integers, mask: Booleans) -> Enumerated:
 def read_only(array: Array) -> Array:
     array.setflags(write=False)
     return array
+
+
+# --- How `auto_map` divides its workers among the dimensions ------------------------------------
+
+
+def coalesced_split(shape: Shape, workers: int) -> Shape:
+    """The extents of the tile of workers, whose product is `workers`, that steps over a shape.
+
+    A masked task costs an issue slot and a broken row costs bandwidth. So a tile may take up to a
+    quarter more steps than the best one if that makes its rows longer. Of these tiles the longest
+    row within the shape wins, then the fewest steps. Workers that are left over come last in the
+    numbering: they exceed the shape in the outermost dimension, so whole warps of them idle. Then
+    the most workers in the innermost dimension win, then in the one before it.
+    """
+    steps = {tile: prod(rounded_quotient(shape, tile)) for tile in _tiles(workers, len(shape))}
+    fewest = min(steps.values())
+    return min(
+        (tile for tile in steps if 4 * steps[tile] <= 5 * fewest),
+        key=lambda tile: (
+            -min(tile[-1], shape[-1]),
+            steps[tile],
+            [max(0, extent - size) for extent, size in zip(tile[::-1], shape[::-1], strict=True)],
+            [-extent for extent in reversed(tile)],
+        ),
+    )
+
+
+def rounded_quotient(shape: Shape, tile: Shape) -> Shape:
+    """How many tiles cover the shape, by dimension."""
+    return tuple(-(-a // b) for a, b in zip(shape, tile, strict=True))
+
+
+def _tiles(workers: int, rank: int) -> Iterator[Shape]:
+    """All ways to write a number as an ordered product."""
+    if rank == 1:
+        yield (workers,)
+        return
+    for extent in _divisors(workers):
+        for rest in _tiles(workers // extent, rank - 1):
+            yield (extent, *rest)
+
+
+def _divisors(number: int) -> list[int]:
+    small = [i for i in range(1, isqrt(number) + 1) if number % i == 0]
+    return sorted({*small, *(number // i for i in small)})
+
+
+# --- What is asked of a mapping's arguments, and the error that names the numbers ---------------
+
+
+class MappingError(ValueError):
+    """A mapping that cannot be, or a question that it has no answer to."""
+
+
+def checked_integer(value: Any, what: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+        raise MappingError(f"{what} must be an integer; got {value!r}")
+    return int(value)
+
+
+def checked_sizes(asker: str, sizes: Sequence[Any]) -> Shape:
+    for size in sizes:
+        if hasattr(type(size), "__index__") and not isinstance(size, (int, np.integer)):
+            raise MappingError(
+                f"{asker}({joined(sizes)}) is the same at all calls, and {size} is known only at one; "
+                "go through it in tiles, as in `for start in tc.tiles(n, by=32)` or `range(0, n, 32)`"
+            )
+        if isinstance(size, bool) or not isinstance(size, (int, np.integer)) or size < 1:
+            raise MappingError(
+                f"{asker}({joined(sizes)}) needs integers of at least 1; got {size!r}"
+            )
+    return tuple(int(size) for size in sizes)
+
+
+def checked_order(asker: str, sizes: Shape, order: Sequence[Any]) -> Shape:
+    dimensions = tuple(checked_integer(i, "a dimension") for i in order)
+    if sorted(dimensions) != list(range(len(sizes))):
+        raise MappingError(
+            f"{asker}({joined(sizes)}) needs each dimension of 0..{len(sizes) - 1} once in its "
+            f"order; got {dimensions}"
+        )
+    return dimensions
+
+
+def checked_task(task: Sequence[Any], shape: Shape, where: str) -> Shape:
+    coordinates = tuple(checked_integer(coordinate, "a coordinate") for coordinate in task)
+    if len(coordinates) != len(shape) or not is_inside(coordinates, shape):
+        raise MappingError(f"{where}{coordinates} is outside the shape {shape}")
+    return coordinates
+
+
+def is_inside(task: Shape, shape: Shape) -> bool:
+    return all(0 <= i < extent for i, extent in zip(task, shape, strict=True))
+
+
+def fits(shape: Shape, outer: Shape) -> bool:
+    return all(a <= b for a, b in zip(shape, outer, strict=True))
+
+
+def joined(values: Sequence[Any]) -> str:
+    return ", ".join(map(str, values))

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from taskc.ir.mapping_checks import MappingError, joined
-from taskc.ir.mapping_forms import Composed, Enumerated, Factor, Mode, Shape
+from taskc.ir.mapping_forms import Composed, Enumerated, Factor, MappingError, Mode, Shape, joined
 
 if TYPE_CHECKING:  # printing needs none of it, and it takes a while to load
     from lark import Lark, Token, Tree

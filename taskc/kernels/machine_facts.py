@@ -17,8 +17,8 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from taskc import Machine, machine
+from taskc.tune.choose import processor
 from taskc.tune.database import database
-from taskc.tune.versions import processor
 
 UNMEASURED_SHARE = 0.01  # of what no table has, so that tuning meets it last
 

@@ -13,9 +13,9 @@ from taskc.errors import CompileError
 from taskc.ir.depth import deeply
 from taskc.ir.nodes import Kernel
 from taskc.passes.common_strides import common_strides
+from taskc.passes.proofs.accesses import collect
 from taskc.passes.proofs.bounds import bounds_findings
 from taskc.passes.proofs.coverage import coverage_findings
-from taskc.passes.proofs.program import collect
 from taskc.passes.proofs.races import race_findings
 from taskc.passes.proofs.replicas import dropped_findings
 from taskc.passes.proofs.tiles import tile_findings

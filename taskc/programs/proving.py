@@ -9,8 +9,8 @@ from taskc.ir.depth import deeply
 from taskc.ir.nodes import Kernel
 from taskc.ir.program import Computation
 from taskc.ir.types import DType
+from taskc.passes.proofs.accesses import collect
 from taskc.passes.proofs.bounds import bounds_findings
-from taskc.passes.proofs.program import collect
 from taskc.passes.prove import findings
 from taskc.programs.schedule import boxes
 

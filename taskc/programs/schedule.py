@@ -22,8 +22,8 @@ from taskc.ir.depth import deep
 from taskc.ir.nodes import Expression, Variable
 from taskc.ir.program import Callee, Computation, Program, map_callees
 from taskc.ir.rewrite import walk
+from taskc.passes.proofs.accesses import collect
 from taskc.passes.proofs.bounds import bounds_findings
-from taskc.passes.proofs.program import collect
 from taskc.programs.axes import fewest_axes, long_axes
 from taskc.programs.blocks import Machine, inside, kernel_by, owners_of
 from taskc.programs.parts import Parts

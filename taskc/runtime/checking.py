@@ -21,7 +21,7 @@ import numpy as np
 from taskc.arrays.arguments import Bound
 from taskc.arrays.packed import Packed
 from taskc.backend import sim
-from taskc.backend.sim.debugger import open_debugger
+from taskc.backend.sim.breakpoints import open_debugger
 from taskc.errors import CompileError, Finding, Findings, InternalError
 from taskc.ir import nodes as ir
 from taskc.ir.arithmetic import MATH_FUNCTIONS

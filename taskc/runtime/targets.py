@@ -145,7 +145,7 @@ def _assertion_failed(said: str, loc: Location) -> None:
 
 def _simulator() -> Backend:
     from taskc.backend import sim
-    from taskc.backend.sim.debugger import open_debugger
+    from taskc.backend.sim.breakpoints import open_debugger
     from taskc.passes.prove import prove
 
     def compile(kernel: Kernel, facts: Hashable) -> Runner:

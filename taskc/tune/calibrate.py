@@ -22,8 +22,7 @@ from taskc.ir.types import f32
 from taskc.lang.definition import kernel
 from taskc.lang.names import out, tile, tiles
 from taskc.runtime.machine import machine
-from taskc.tune.rotation import last_cache_bytes
-from taskc.tune.timing import seconds
+from taskc.tune.timing import last_cache_bytes, seconds
 
 _LATENCY = 4  # cycles of a multiply-add, on all processors of the last years
 _SUMS = 8  # vectors that are added to in turn, so that no load waits for a sum

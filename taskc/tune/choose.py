@@ -6,17 +6,95 @@ that is legal and its cost is nearly the least; else the one of least cost. Choo
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import cache, wraps
 from math import inf, log2
-from typing import Any
+from typing import Any, TypeVar, cast
 
+from taskc.ir.mapping import Mapping
+from taskc.ir.types import DType
+from taskc.lang.definition import Definition, KernelDefinition
+from taskc.lang.intrinsics import Intrinsic
+from taskc.lang.sizes import tracing
 from taskc.runtime.machine import Machine
+from taskc.runtime.settings import VERSION
+from taskc.runtime.targets import compiler_version
 from taskc.tune.database import database
 from taskc.tune.space import AnyPlan, Operator, Problem, Space
 from taskc.tune.texts import FUNCTION, TextError, parts
-from taskc.tune.versions import fingerprint
+
+# --- What a measurement is valid for: the machine it was made on, and the version of what compiles
+
+
+def fingerprint(machine: Machine) -> str:
+    """The name of a machine in the database, by which plans are kept."""
+    return f"{machine.name}, {machine.threads} threads, {machine.fast_memory >> 10} KiB"
+
+
+def processor(machine: Machine) -> str:
+    """The same however many threads there are: facts are kept by it."""
+    return f"{machine.name}, {machine.fast_memory >> 10} KiB"
+
+
+@cache
+def version() -> str:
+    """taskc's, and of all that compiles: another where one of its files is."""
+    return f"{VERSION}+{compiler_version()[:12]}"
+
+
+# --- Kernels are remembered by what was asked for: making one of a template takes 2 to 100 ms ---
+#     @remembered
+#     def build(problem, plan, machine): ...
+#
+# The same problem, plan and machine give the same kernel again, if nothing was tuned since; the latest are kept. Two
+# things are made anew each time: problems with a user's function, which may close over anything, and programs, whose
+# calls come from the lines that they were made at.
+
+
+_MOST = 256
+
+_kept: dict[Hashable, KernelDefinition] = {}  # the latest ones are last
+
+Build = TypeVar("Build", bound=Callable[..., Definition])
+
+
+def remembered(build: Build) -> Build:
+    """What makes the kernel of a problem by a plan, or by the one that is chosen where that is None."""
+
+    @wraps(build)
+    def found(problem: Any, plan: Any, machine: Machine) -> Definition:
+        if not _is_constant(problem):
+            return build(problem, plan, machine)
+        # 0.0 and -0.0 are equal, and so are 1 and True, but for their texts.
+        key = build, problem, repr(problem), plan, machine, None if plan else state()
+        known = _kept.pop(key, None)
+        if known is not None:
+            return _kept.setdefault(key, known)
+        made = build(problem, plan, machine)
+        return _keep(key, made) if isinstance(made, KernelDefinition) else made
+
+    return cast("Build", found)
+
+
+def _keep(key: Hashable, made: KernelDefinition) -> KernelDefinition:
+    """Whoever comes second takes what the first has put there."""
+    made = _kept.setdefault(key, made)
+    for old in [*_kept][:-_MOST]:
+        _kept.pop(old, None)
+    return made
+
+
+def _is_constant(problem: Any) -> bool:
+    """Nothing but its own fields decides what is made of it, and nobody wants to know of what is chosen."""
+    if tracing.get() is not None or is_recording():
+        return False
+    values = [getattr(problem, name) for name in problem.__dataclass_fields__]
+    return not any(
+        callable(value) and not isinstance(value, Intrinsic | DType | Mapping) for value in values
+    )
+
 
 _NEAR = 0.6  # of doublings, in all extents together
 _OPTION = 0.2  # as much as an operand more or less is worth

@@ -27,16 +27,21 @@ from weakref import WeakSet
 from taskc.backend.cache import private_folder_problem, problem_of
 from taskc.ir.reentry import door
 from taskc.runtime.settings import cache_folder
-from taskc.tune.database_file import COLUMNS, DatabaseError, connect, content, new_file, told
 from taskc.tune.rows import (
+    COLUMNS,
     MEASURED,
+    DatabaseError,
     Fact,
     Row,
     RowError,
     check,
+    connect,
+    content,
     from_line,
     header,
+    new_file,
     to_line,
+    told,
     version_order,
 )
 

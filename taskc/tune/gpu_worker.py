@@ -27,9 +27,9 @@ from taskc.lang.definition import Definition, KernelDefinition
 from taskc.lang.program import ProgramDefinition
 from taskc.runtime.checking import examine, examine_program
 from taskc.runtime.driver import compile_ahead
-from taskc.tune.disturbances import Disturbances
 from taskc.tune.operands import Operands, operands_of
-from taskc.tune.parcel import Parcel
+from taskc.tune.stages import Parcel
+from taskc.tune.timing import Disturbances
 from taskc.tune.worker import Answer, Worker, failed, serve
 from taskc.tune.workers import Workers
 

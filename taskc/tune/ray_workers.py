@@ -16,9 +16,8 @@ from typing import Any
 
 from taskc.errors import CompileError
 from taskc.runtime.machine import machine
-from taskc.tune.process import Failed, Process
-from taskc.tune.versions import fingerprint
-from taskc.tune.workers import COMMAND, Workers
+from taskc.tune.choose import fingerprint
+from taskc.tune.workers import COMMAND, Failed, Process, Workers
 
 _SCHEME = "ray://"
 _OURS = ("TASKC_THREADS",)  # what a worker there is told of the environment here

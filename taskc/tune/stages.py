@@ -7,23 +7,99 @@ compiled once.
 from __future__ import annotations
 
 import hashlib
+import json
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
 
 from taskc.backend.cache import Cache
 from taskc.backend.cpu.compile import Compiled, compile_kernel, refuse
 from taskc.backend.cpu.processor import host
 from taskc.backend.cpu.target import cache_key
-from taskc.ir import nodes as ir
+from taskc.ir import nodes as ir, parse, parse_program
 from taskc.ir.depth import deep
-from taskc.lang.definition import KernelDefinition
+from taskc.ir.printer import to_text
+from taskc.lang.definition import Definition, KernelDefinition, Packs
+from taskc.lang.program import ProgramDefinition
 from taskc.passes.pipeline import lower_steps
 from taskc.runtime.settings import cache_folder
 from taskc.runtime.targets import compiler_version
-from taskc.tune.parcel import Parcel
+
+# --- Definitions as text, which crosses to other processes: they need no code of the user's to compile and call one
+
+
+Pack: TypeAlias = "tuple[int, ...] | Parcel"
+
+
+@dataclass(frozen=True, slots=True)
+class Parcel:
+    """A definition as data.
+
+    ir     the text of a kernel at the stage at which its author wrote it, or of a program with its kernels
+    packs  what parameters are packed from, by name: a shape, or the kernel that packs
+
+    Parcels are equal where what they run is: locations, documentation, examples and the names of a tuple's parts stay
+    behind.
+    """
+
+    ir: str
+    packs: Mapping[str, Pack] = field(default_factory=dict)
+
+    @property
+    def text(self) -> str:
+        """All of it in one line, which `Parcel.parse` reads back; the same for equal parcels."""
+        return json.dumps(_data(self), sort_keys=True)
+
+    @staticmethod
+    def parse(text: str) -> Parcel:
+        return _parcel(json.loads(text))
+
+    def definition(self) -> KernelDefinition | ProgramDefinition:
+        """It runs as the one did that this was made of."""
+        if self.ir.startswith("program "):
+            return ProgramDefinition.of(parse_program(self.ir), _packs(self))
+        return _kernel(self)
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
+
+def parcel_of(definition: Definition) -> Parcel:
+    packs = {
+        name: parcel_of(pack) if isinstance(pack, KernelDefinition) else tuple(map(int, pack))
+        for name, pack in definition.packs.items()
+    }
+    return Parcel(to_text(definition.ir), packs)
+
+
+def _kernel(parcel: Parcel) -> KernelDefinition:
+    return KernelDefinition.of(parse(parcel.ir), _packs(parcel))
+
+
+def _packs(parcel: Parcel) -> Packs:
+    return {
+        name: _kernel(pack) if isinstance(pack, Parcel) else pack
+        for name, pack in parcel.packs.items()
+    }
+
+
+def _data(parcel: Parcel) -> dict[str, Any]:
+    packs = {
+        name: _data(pack) if isinstance(pack, Parcel) else list(pack)
+        for name, pack in parcel.packs.items()
+    }
+    return {"ir": parcel.ir, "packs": packs}
+
+
+def _parcel(data: dict[str, Any]) -> Parcel:
+    packs = {
+        name: tuple(pack) if isinstance(pack, list) else _parcel(pack)
+        for name, pack in data["packs"].items()
+    }
+    return Parcel(data["ir"], packs)
 
 
 @dataclass(frozen=True, slots=True)

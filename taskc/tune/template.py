@@ -99,7 +99,7 @@ class Template:
         strategy, budget, most, seed, afresh, progress  as `taskc.tune.tuned` has them; all other keywords are the
         template's
         """
-        from taskc.tune.session import OPTIONS, tuned
+        from taskc.tune.bench import OPTIONS, tuned
 
         how = {name: options.pop(name) for name in list(options) if name in OPTIONS}
         return tuned(self.space(*args, **options), reference=self.reference, **how)

@@ -1,12 +1,13 @@
 """Interleaved samples of several calls, with a probe of the clock between: what is compared ran side by side."""
 
-# mypy: disable-error-code="attr-defined, index, no-untyped-def, operator, valid-type"
-
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import cycle
+from pathlib import Path
 from statistics import fmean, median, quantiles
 from typing import Protocol, TypeAlias, runtime_checkable
 
@@ -14,9 +15,147 @@ import numpy as np
 
 from taskc.ir.mapping import repeat, spatial
 from taskc.ir.types import f32
-from taskc.lang.definition import kernel
+from taskc.lang.definition import Definition, kernel
 from taskc.lang.names import out, tile, tiles
 from taskc.runtime.machine import machine
+from taskc.tune.operands import Operands
+
+# --- Copies of operands that calls take in turn, so that each finds its own out of the caches, as a first use does
+
+
+_CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
+_UNITS = {"K": 10, "M": 20, "G": 30}
+_UNKNOWN = 1 << 25  # bytes
+_MOST_BYTES = 1 << 31  # of all copies
+_MOST_COPIES = 1 << 12
+
+
+def rotated(operands: Operands) -> tuple[Operands, ...]:
+    """So many copies that between two uses of one more is touched than the caches hold, if there is the memory."""
+    nbytes = max(operands.nbytes, 1)
+    wanted = 1 + -(-last_cache_bytes() // nbytes)
+    room = max(1, min(_MOST_BYTES, _available() // 4) // nbytes)
+    count = min(wanted, room, _MOST_COPIES)
+    return (operands, *[operands.copy() for _ in range(count - 1)])
+
+
+def in_turn(definition: Definition, copies: tuple[Operands, ...]) -> Callable[[], object]:
+    """A call of the next copy, each time."""
+    calls = [operands.call_of(definition) for operands in copies]
+    if len(calls) == 1:
+        return calls[0]
+    following = cycle(calls).__next__
+    return lambda: following()()
+
+
+def last_cache_bytes(folder: Path = _CACHES) -> int:
+    """Of the largest cache that the system names."""
+    sizes = []
+    for file in folder.glob("index*/size"):
+        try:
+            text = file.read_text(encoding="ascii").strip()
+            sizes.append(int(text[:-1]) << _UNITS[text[-1]])
+        except (OSError, ValueError, KeyError):
+            continue
+    return max(sizes, default=_UNKNOWN)
+
+
+def _available() -> int:
+    """Bytes of memory that are free."""
+    try:
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError):
+        return _MOST_BYTES
+
+
+# --- What disturbs a measurement: other processes, a quota of processor time that runs out, a clock that changes
+
+
+_BUSY = 0.25  # of a processor
+_LEAST = 0.2  # seconds: a shorter time has few of the ticks that the system counts
+_QUOTAS = ("", "cpu/", "cpu,cpuacct/")  # folders of the system's control groups, of version 2 and 1
+
+
+@dataclass(frozen=True, slots=True)
+class Disturbances:
+    """Numbers that the system doesn't tell are None.
+
+    others     how many processors other processes kept busy, on average
+    throttled  how many times the quota ran out
+    discarded  the share of samples during which the clock was off by more than 5%
+    slower     by how much of its time the clock's probe took longer than it ever did
+    """
+
+    others: float | None = None
+    throttled: int | None = None
+    discarded: float = 0.0
+    slower: float = 0.0
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """A sentence for each that makes times doubtful."""
+        found = []
+        if self.others is not None and self.others > _BUSY:
+            found.append(f"the machine is busy: others used {self.others:.1f} processors")
+        if self.throttled:
+            found.append(f"the quota of processor time ran out {self.throttled} times")
+        if self.discarded > 0.25:
+            found.append(
+                f"the clock is restless: {self.discarded:.0%} of the samples were off by more than"
+                f" {DRIFT:.0%}"
+            )
+        if self.slower > DRIFT:
+            found.append(f"the clock is slow: it has been {self.slower:.0%} faster")
+        return tuple(found)
+
+
+class Watch:
+    """It looks at the system when it is made, and again when it is asked."""
+
+    def __init__(self) -> None:
+        self.start = time.perf_counter()
+        self.busy = _busy()
+        self.own = time.process_time()
+        self.throttled = _throttled()
+
+    def disturbances(self, discarded: float = 0.0, slower: float = 0.0) -> Disturbances:
+        elapsed = time.perf_counter() - self.start
+        others = throttled = None
+        now = _busy()
+        if now is not None and self.busy is not None and elapsed >= _LEAST:
+            own = time.process_time() - self.own
+            others = max(0.0, (now - self.busy - own) / elapsed)
+        times = _throttled()
+        if times is not None and self.throttled is not None:
+            throttled = times - self.throttled
+        return Disturbances(others, throttled, discarded, slower)
+
+
+def _busy(file: Path = Path("/proc/stat")) -> float | None:
+    """Seconds for which processors have worked, all together."""
+    try:
+        first = file.read_text().partition("\n")[0]
+        user, nice, system, _, _, irq, softirq, *_ = map(int, first.split()[1:])
+    except (OSError, ValueError):
+        return None
+    return (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK")
+
+
+def _throttled(folder: Path = Path("/sys/fs/cgroup")) -> int | None:
+    """How often a quota has made the processes here wait."""
+    for place in _QUOTAS:
+        try:
+            text = (folder / place / "cpu.stat").read_text()
+        except OSError:
+            continue
+        for line in text.splitlines():
+            if line.startswith("nr_throttled "):
+                return int(line.split()[1])
+    return None
+
+
+# mypy: disable-error-code="attr-defined, index, no-untyped-def, operator, valid-type"
+
 
 Call: TypeAlias = Callable[[], object]
 DRIFT = 0.05  # of the clock, beyond which a sample doesn't count

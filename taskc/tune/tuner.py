@@ -18,13 +18,13 @@ from statistics import median, quantiles
 from typing import Any, Protocol, TypeAlias
 
 from taskc.errors import CompileError
+from taskc.tune.choose import fingerprint, version
 from taskc.tune.database import Database, Row
 from taskc.tune.model import Judged
-from taskc.tune.parcel import Parcel, parcel_of
 from taskc.tune.rows import now as today
 from taskc.tune.space import Space
+from taskc.tune.stages import Parcel, parcel_of
 from taskc.tune.strategies import Strategy
-from taskc.tune.versions import fingerprint, version
 
 Plan: TypeAlias = Any
 AnySpace: TypeAlias = "Space[Any, Any]"

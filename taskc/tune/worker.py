@@ -28,13 +28,9 @@ from typing import Any, TypeAlias
 from taskc.errors import CheckError, CompileError, InternalError
 from taskc.lang.definition import Definition
 from taskc.runtime.machine import machine
-from taskc.tune.disturbances import Watch
-from taskc.tune.operands import Operands, operands_of
-from taskc.tune.parcel import Parcel
-from taskc.tune.results import worst_error
-from taskc.tune.rotation import in_turn, rotated
-from taskc.tune.stages import compiled
-from taskc.tune.timing import Probe, interleaved
+from taskc.tune.operands import Operands, operands_of, worst_error
+from taskc.tune.stages import Parcel, compiled
+from taskc.tune.timing import Probe, Watch, in_turn, interleaved, rotated
 
 Answer: TypeAlias = dict[str, Any]
 

@@ -30,7 +30,7 @@ from taskc.cli import main
 from taskc.errors import CompileError, InternalError
 from taskc.ir import nodes as ir
 from taskc.ir.mapping import Mapping
-from taskc.ir.mapping_checks import MappingError
+from taskc.ir.mapping_forms import MappingError
 from taskc.ir.parser import parse
 from taskc.ir.printer import to_text
 from taskc.ir.rewrite import walk

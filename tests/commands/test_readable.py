@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from taskc.commands.readable import duration, printable, words
+from taskc.commands.terminal import duration, printable, words
 
 F32, F16 = ({"is": "type", "name": name} for name in ("f32", "f16"))
 

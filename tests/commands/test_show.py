@@ -111,7 +111,7 @@ def test_show_what_is_made_for_a_gpu(run: Any) -> None:
 
 
 def test_show_machine_code(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from taskc.backend.cuda import disassemble
+    from taskc.backend.cuda import compile as disassemble
 
     pytest.importorskip("cuda.bindings.nvrtc", reason="NVRTC isn't published for this machine")
     if disassemble.disassembler() is not None:

@@ -13,8 +13,8 @@ import pytest
 from taskc.cli import main
 from taskc.kernels.machine_facts import ProcessorFacts, with_measured
 from taskc.runtime.machine import machine
+from taskc.tune.choose import processor
 from taskc.tune.database import Database
-from taskc.tune.versions import processor
 
 MATMUL = ["matmul", "--m", "33", "--n", "70", "--k", "50"]
 CONVOLUTION = [
@@ -39,7 +39,7 @@ def database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Database:
     made = Database(tmp_path / "rows")
     for user in (
         "taskc.tune.choose.database",
-        "taskc.tune.session.shared",
+        "taskc.tune.bench.shared",
         "taskc.commands.best.database",
         "taskc.commands.tune.database",
     ):

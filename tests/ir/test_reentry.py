@@ -23,9 +23,8 @@ NAMES |= {"allocate_lock", "Queue", "SimpleQueue"}
 LISTED = {
     "taskc/ir/reentry.py": "the discipline itself",
     "taskc/tune/database.py": "re-entrant, for SQLite's connection; whoever comes in while it is held interrupts",
-    "taskc/tune/process.py": "of the tuner's workers, which no call of a kernel asks",
-    "taskc/backend/sim/debugger.py": "the end of a session of pdb, for which its own thread waits",
-    "taskc/tune/workers.py": "of the tuner's threads",
+    "taskc/tune/workers.py": "of the tuner's workers, which no call of a kernel asks",
+    "taskc/backend/sim/breakpoints.py": "the end of a session of pdb, for which its own thread waits",
 }
 
 

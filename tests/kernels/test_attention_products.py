@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 
 import taskc as tc
-from taskc.backend.cuda.compile import compile_many
-from taskc.backend.cuda.disassemble import disassembler, main_loop, sass_of
+from taskc.backend.cuda.compile import compile_many, disassembler, main_loop, sass_of
 from taskc.ir import nodes as ir
 from taskc.ir.program import Program, kernels_of
 from taskc.ir.rewrite import walk

@@ -10,8 +10,7 @@ import pytest
 
 import taskc as tc
 from taskc import bf16, boolean, f16, f32, i8
-from taskc.backend.cuda.compile import compile_kernel
-from taskc.backend.cuda.disassemble import disassembler, sass_of
+from taskc.backend.cuda.compile import compile_kernel, disassembler, sass_of
 from taskc.kernels.padding import pad, pitch
 from taskc.passes.pipeline import lower
 from taskc.runtime.checking import for_target

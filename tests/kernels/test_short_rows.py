@@ -10,8 +10,7 @@ import pytest
 
 import taskc as tc
 from taskc import boolean, f16, f32, i8
-from taskc.backend.cuda.compile import compile_kernel
-from taskc.backend.cuda.disassemble import disassembler, sass_of
+from taskc.backend.cuda.compile import compile_kernel, disassembler, sass_of
 from taskc.ir import nodes as ir
 from taskc.ir.rewrite import walk
 from taskc.kernels.transpose import transpose

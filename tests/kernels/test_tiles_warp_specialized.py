@@ -12,8 +12,7 @@ import pytest
 import taskc as tc
 from taskc import DType, bf16, f16, f32, i8, i32, repeat, spatial, tf32
 from taskc.backend import sim
-from taskc.backend.cuda.compile import compile_many
-from taskc.backend.cuda.disassemble import disassembler, sass_of
+from taskc.backend.cuda.compile import compile_many, disassembler, sass_of
 from taskc.ir import nodes as ir
 from taskc.ir.printer import to_text
 from taskc.ir.target import SM_90A, TARGETS

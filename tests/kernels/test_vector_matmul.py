@@ -11,8 +11,7 @@ import pytest
 
 import taskc as tc
 from taskc import bf16, f16, f32, f64, i8, i32, tf32
-from taskc.backend.cuda.compile import compile_many
-from taskc.backend.cuda.disassemble import disassembler, sass_of
+from taskc.backend.cuda.compile import compile_many, disassembler, sass_of
 from taskc.ir import nodes as ir
 from taskc.ir.rewrite import walk
 from taskc.kernels.matmul import matmul

@@ -10,8 +10,7 @@ import pytest
 from tests.random_programs_of_loops import arguments_for, run_kernel
 
 import taskc as tc
-from taskc.backend.cuda.compile import compile_kernel
-from taskc.backend.cuda.disassemble import disassembler, sass_of
+from taskc.backend.cuda.compile import compile_kernel, disassembler, sass_of
 from taskc.ir import nodes as ir
 from taskc.ir.code_size import trip_count
 from taskc.ir.nodes import Binary, Cast, Constant, Expression, For, Statement, Variable

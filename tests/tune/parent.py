@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from taskc.tune import process
+from taskc.tune import workers as process
 from taskc.tune.workers import Workers
 from tests.tune.kernels import endless, operands
 

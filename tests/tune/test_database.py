@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from taskc.kernels.machine_facts import ProcessorFacts
-from taskc.tune import database as database_module, database_file
+from taskc.tune import database as database_module, rows as database_file
 from taskc.tune.database import Database, DatabaseError
 from taskc.tune.rows import Row, RowError, days_ago, from_line, now, to_line
 

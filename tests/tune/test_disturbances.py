@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from taskc.tune import disturbances
-from taskc.tune.disturbances import Disturbances, Watch
+from taskc.tune import timing as disturbances
+from taskc.tune.timing import Disturbances, Watch
 
 
 def test_what_is_warned_of() -> None:

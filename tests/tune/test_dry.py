@@ -13,7 +13,7 @@ import pytest
 import taskc as tc
 from taskc import CompileError, Machine, f32, spatial
 from taskc.cli import main
-from taskc.tune.dry import dry_run
+from taskc.tune.bench import dry_run
 from taskc.tune.space import Operator, Space
 from taskc.tune.tuner import Tuned
 

@@ -11,8 +11,7 @@ import pytest
 import taskc as tc
 from taskc import f32, i32, repeat, spatial
 from taskc.kernels.matmul import matmul, product
-from taskc.tune.operands import operands_of, write_operands
-from taskc.tune.results import tolerance, worst_error
+from taskc.tune.operands import operands_of, tolerance, worst_error, write_operands
 
 
 def test_operands_lie_as_the_parameters_want_them(tmp_path: Path) -> None:

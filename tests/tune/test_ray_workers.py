@@ -11,9 +11,9 @@ import pytest
 import taskc as tc
 from taskc import CompileError, f32
 from taskc.kernels.matmul import MATMUL
+from taskc.tune.bench import tuned
 from taskc.tune.database import Database
 from taskc.tune.ray_workers import ray_workers
-from taskc.tune.session import tuned
 from taskc.tune.space import Space
 from tests.kernels.problems import gemm
 

@@ -18,12 +18,11 @@ from taskc.kernels.elementwise import elementwise
 from taskc.kernels.matmul import MATMUL, batch_matmul, matmul, product
 from taskc.kernels.matmul.problem import problem_of
 from taskc.kernels.rows import layer_norm, softmax
-from taskc.tune import remembered as module
-from taskc.tune.choose import recorded
+from taskc.tune import choose as module
+from taskc.tune.choose import fingerprint, recorded, version
 from taskc.tune.database import Database
 from taskc.tune.rows import Row, now
 from taskc.tune.space import Space
-from taskc.tune.versions import fingerprint, version
 
 HERE = tc.Machine(lanes=16, registers=32, threads=2, fast_memory=1 << 20, name="a machine")
 n = tc.dim("n")

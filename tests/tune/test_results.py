@@ -13,8 +13,7 @@ from taskc import DType, bf16, f16, f32, f64, i8, i32, repeat
 from taskc.kernels.matmul import matmul, product
 from taskc.kernels.reductions import reduction
 from taskc.kernels.transpose import transpose
-from taskc.tune.operands import operands_of, write_operands
-from taskc.tune.results import tolerance, worst_error
+from taskc.tune.operands import operands_of, tolerance, worst_error, write_operands
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ import pytest
 
 import taskc as tc
 from taskc import f32, repeat
-from taskc.tune import rotation
+from taskc.tune import timing as rotation
 from taskc.tune.operands import Operands
-from taskc.tune.rotation import in_turn, last_cache_bytes, rotated
+from taskc.tune.timing import in_turn, last_cache_bytes, rotated
 
 
 def operands(floats: int) -> Operands:

@@ -67,7 +67,7 @@ from pathlib import Path
 from taskc.kernels.matmul import MATMUL
 from taskc.runtime.machine import machine
 from taskc.tune.database import Database
-from taskc.tune.session import tuned
+from taskc.tune.bench import tuned
 from taskc.tune.space import Space
 from tests.kernels.problems import gemm
 from taskc import f32

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from taskc.tune.database import Database
-from taskc.tune.parcel import Parcel
+from taskc.tune.stages import Parcel
 from taskc.tune.strategies import STRATEGIES, Strategy
 from taskc.tune.tuner import Outcome, Trial, Tuned, Tuner
 from tests.tune.synthetic import FakeBench, Step, space

@@ -15,9 +15,8 @@ import pytest
 
 from taskc.kernels.matmul import matmul
 from taskc.tune.operands import write_operands
-from taskc.tune.parcel import Parcel, parcel_of
-from taskc.tune.process import WorkerError
-from taskc.tune.workers import Checked, Compiled, Failed, Timed, Workers
+from taskc.tune.stages import Parcel, parcel_of
+from taskc.tune.workers import Checked, Compiled, Failed, Timed, WorkerError, Workers
 from tests.tune.kernels import doubled, endless, operands
 
 

@@ -7,13 +7,173 @@ as long as the graph. New inputs are put into them by `Array.set`.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
 
 from taskc.backend.cuda.array import Array
-from taskc.backend.cuda.context import context
+from taskc.backend.cuda.context import Context, context
+from taskc.backend.cuda.launch import PreparedLaunch
 from taskc.backend.cuda.streams import Stream, current_stream
+from taskc.ir.plan import Given, InArena, InConstant, Word
+
+# --- Planned calls as a CUDA graph: each waits for those only that it has to wait for, and one launch runs them all
+#     a = f(x)
+#     b = g(y)             f(x)   g(y)
+#     c = h(a)       ->      |      |
+#     d = k(c, b)          h(a)     |
+#                             \    /
+#                            k(c, b)
+#
+# A node has its own copy of its arguments. A replay with other arrays gives new ones to the nodes that are passed
+# these, tensor maps of them too; replays that are under way keep theirs. CUDA runs one replay of a graph at a time,
+# whatever the streams, so the memory of the temporaries is the graph's own.
+
+
+# A word, or a scalar of its storage type.
+Passed: TypeAlias = "Word | np.generic"
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where a call finds what it isn't given: the temporaries and the constants."""
+
+    arena: Array
+    constants: Sequence[Array]
+
+    @property
+    def arrays(self) -> tuple[Array, ...]:
+        return self.arena, *self.constants
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedCall:
+    """One call of a plan; `passed` has one for each of the kernel's parameters."""
+
+    launch: PreparedLaunch
+    passed: tuple[Passed, ...]
+
+    def values(self, given: Sequence[Any], places: Places) -> list[Any]:
+        """What the launch is passed; `given` are the addresses and scalars that the program was."""
+        return [value_of(word, given, places) for word in self.passed]
+
+
+def value_of(word: Passed, given: Sequence[Any], places: Places) -> Any:
+    match word:
+        case Given(parameter=number, offset=offset):
+            return given[number] + offset if offset else given[number]
+        case InArena(offset=offset):
+            return places.arena.pointer + offset
+        case InConstant(number=number, offset=offset):
+            return places.constants[number].pointer + offset
+        case _:
+            return word
+
+
+class KernelGraph:
+    """Calls on one piece of memory for their temporaries.
+
+    waits   for each call the numbers of earlier ones that it has to wait for
+    given   what its nodes are passed at first
+    stream  the last one into which it was launched
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        calls: Sequence[PreparedCall],
+        waits: Sequence[Collection[int]],
+        given: Sequence[Any],
+        places: Places,
+        stream: Stream,
+    ) -> None:
+        self.context = context
+        self.stream = stream
+        self._calls = calls
+        self._places = places
+        self._nodes: dict[int, Any] = {}  # by the number of the call
+        self._bits: list[Any] | None = _bits(given)
+        with context.current():
+            self._graph = context.api.cuGraphCreate(0)
+            self._add_nodes(waits, given)
+            self._executable = context.api.cuGraphInstantiate(self._graph, 0)
+        self._users = self._by_parameter(len(given))
+        kernels = dict.fromkeys([calls[number].launch.loaded for number in self._nodes])
+        self._names = list(dict.fromkeys([loaded.kernel.name for loaded in kernels]))
+        looks = [loaded.look for loaded in kernels if loaded.status]
+        self._looks: dict[Callable[[], None], None] = dict.fromkeys(looks)
+        self._bind(stream)
+
+    def _add_nodes(self, waits: Sequence[Collection[int]], given: Sequence[Any]) -> None:
+        # Of each call the nodes whose end is its own: what launches nothing has none itself.
+        ends: list[set[int]] = []
+        for number, (call, others) in enumerate(zip(self._calls, waits, strict=True)):
+            before = {end for other in others for end in ends[other]}
+            if not call.launch.is_empty:
+                nodes = [self._nodes[other] for other in sorted(before)]
+                values = call.values(given, self._places)
+                self._nodes[number] = call.launch.add_node(self._graph, nodes, values)
+                before = {number}
+            ends.append(before)
+
+    def _by_parameter(self, count: int) -> list[list[int]]:
+        """The calls with a node that is passed each of the program's parameters."""
+        found: list[list[int]] = [[] for _ in range(count)]
+        for number in self._nodes:
+            for word in self._calls[number].passed:
+                if isinstance(word, Given):
+                    found[word.parameter].append(number)
+        return found
+
+    def _bind(self, stream: Stream) -> None:
+        self.stream = stream
+        for array in self._places.arrays:
+            array.memory.used(stream)
+        self._launched = [(stream.number, name) for name in self._names]
+
+    def replay(self, given: Sequence[Any], stream: Stream) -> None:
+        """Runs the calls in the order of a stream, on other arrays and scalars."""
+        api = self.context.api
+        if stream is not self.stream:
+            self._bind(stream)
+        with self.context.current():
+            self._patch(given)
+            api.cuGraphLaunch(self._executable, stream.number)
+        api.launched.extend(self._launched)
+        stream.assertions.update(self._looks)
+
+    def _patch(self, given: Sequence[Any]) -> None:
+        bits = _bits(given)
+        if bits == self._bits:
+            return
+        # If one can't be changed, nobody knows what the nodes have: then the next replay changes all.
+        before, self._bits = self._bits, None
+        changed = [
+            number for number, one in enumerate(bits) if before is None or one != before[number]
+        ]
+        for number in sorted({user for one in changed for user in self._users[one]}):
+            call = self._calls[number]
+            values = call.values(given, self._places)
+            call.launch.set_node(self._executable, self._nodes[number], values)
+        self._bits = bits
+
+    def __del__(self) -> None:
+        if sys.is_finalizing():
+            return
+        with suppress(Exception), self.context.current():  # nobody to tell
+            api = self.context.api
+            if hasattr(self, "_executable"):  # a replay that is under way ends as ever
+                api.cuGraphExecDestroy(self._executable)
+            if hasattr(self, "_graph"):  # its nodes name those of the executable
+                api.cuGraphDestroy(self._graph)
+
+
+def _bits(given: Sequence[Any]) -> list[Any]:
+    """Addresses, and the bytes of scalars: equal numbers may differ in these."""
+    return [one if isinstance(one, int) else np.asarray(one).tobytes() for one in given]
 
 
 class Graph:

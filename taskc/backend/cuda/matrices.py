@@ -11,14 +11,26 @@ from each other, and how its lines are swizzled.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import takewhile
 
+from taskc.backend.cuda.expressions import Expressions
 from taskc.backend.cuda.prelude import Entry
 from taskc.backend.cuda.types import STRUCTURES
 from taskc.errors import InternalError
+from taskc.ir import nodes as ir
+from taskc.ir.affine import Affine, SymbolTable
 from taskc.ir.fragments import UNIT, Placement
-from taskc.ir.target import MatrixInstruction, WarpgroupInstruction, WarpInstruction
-from taskc.ir.types import DType, bf16, f8e4m3, f8e5m2, f16, f32, i8, i32, tf32, u8
+from taskc.ir.nodes import REGISTER, Binary, Bitcast, Cast, Constant, Expression, Statement, Tensor
+from taskc.ir.rewrite import walk
+from taskc.ir.target import (
+    MatrixInstruction,
+    MatrixMove,
+    WarpgroupInstruction,
+    WarpInstruction,
+    is_asynchronous,
+)
+from taskc.ir.types import DType, bf16, f8e4m3, f8e5m2, f16, f32, i8, i32, tf32, u8, u16, u32
 
 _PTX = {
     f16: "f16",
@@ -141,3 +153,134 @@ def _needs(row: MatrixInstruction) -> Iterator[str]:
     if row.operand in STRUCTURES:
         yield row.operand.name
     yield "packed"
+
+
+# --- Moves of whole matrices as functions on fragments: one for each row of ir/target.py and type
+#     do ldmatrix.x4(&left[0], &sa[t5])   ->  tc::ldmatrix_x4_f16(&left[0], &sa[t5])
+#     do stmatrix.x4(&sc[t5], &acc[0])    ->  tc::stmatrix_x4_f16(&sc[t5], &acc[0])
+#
+# To the instruction registers hold 4 bytes, of whatever elements: it moves halves of them.
+
+
+def matrix_move(row: MatrixMove, dtype: DType) -> Entry:
+    """Target first, as the operation has it."""
+    transposed = ".trans" if row.transposed else ""
+    kind = row.name.partition(".")[0]
+    instruction = f"{kind}.sync.aligned.m8n8.x{row.count}{transposed}.shared.b16"
+    name = f"{row.name.replace('.', '_')}_{dtype}"
+    numbers = range(row.count)
+    needs = ["shared_address"]
+    if row.is_load:
+        registers = ", ".join([f"%{i}" for i in numbers])
+        results = ", ".join([f'"=r"(w[{i}])' for i in numbers])
+        parameters = f"{dtype}* to, const {dtype}* line"
+        body = [
+            f"u32 w[{row.count}];",
+            f'asm volatile("{instruction} {{{registers}}}, [%{row.count}];"',
+            f'             : {results} : "r"(shared_address(line)) : "memory");',
+            "memcpy(to, w, sizeof(w));",
+        ]
+    else:
+        registers = ", ".join([f"%{i + 1}" for i in numbers])
+        parts = words("from", dtype, row.count * 4 // dtype.nbytes)
+        inputs = ", ".join([f'"r"({word})' for word in parts])
+        parameters = f"{dtype}* line, const {dtype}* from"
+        body = [
+            f'asm volatile("{instruction} [%0], {{{registers}}};"',
+            f'             :: "r"(shared_address(line)), {inputs} : "memory");',
+        ]
+        needs += ["packed"]
+    needs += [dtype.name] if dtype in STRUCTURES else []
+    lines = [f"__device__ __forceinline__ void {name}({parameters}) {{"]
+    lines += [f"    {line}" for line in body]
+    return Entry(name, tuple(needs), "\n".join([*lines, "}"]))
+
+
+# --- What asynchronous products take from registers, in words of 4 bytes ------------------------
+#     do wgmma.fence()                                   const auto packed_p = tc::packed_whole(p);
+#     do wgmma.m64n64k16.f16(&acc[0], &p[8], ...)   ->   tc::wgmma_fence();
+#                                                        tc::wgmma_m64n64k16_f16(&acc[0], packed_p.words + 8 / 2, ...);
+#
+# It is packed in front of their fence: what was packed behind it the assembler would take for a change of
+# registers that a product in flight reads, and have that product end first.
+
+
+class PackedRegisters:
+    """`names` are those of the words that are known where the code stands."""
+
+    def __init__(self, expressions: Expressions) -> None:
+        self.expressions = expressions
+        self.names: dict[Tensor, str] = {}
+
+    def before(self, statements: Sequence[Statement]) -> Iterator[str]:
+        """What stands in front of the first of the statements, for the products behind it, if it is a fence."""
+        if not _is_fence(statements[0]):
+            return
+        names = self.expressions.names
+        behind = takewhile(lambda statement: not _is_fence(statement), statements[1:])
+        for tensor in dict.fromkeys(_left_registers(behind)):
+            self.names[tensor] = names.fresh(f"packed_{names[tensor]}")
+            yield f"const auto {self.names[tensor]} = {self._whole(tensor)};"
+
+    def __call__(self, place: ir.Address) -> str:
+        """Tells where the words of a fragment begin; where no fence is in sight they are packed for it alone."""
+        (index,) = place.indices
+        words = self.names.get(place.tensor) or self._whole(place.tensor)
+        return f"{words}.words + ({self.expressions(index)}) / {4 // place.tensor.dtype.nbytes}"
+
+    def _whole(self, tensor: Tensor) -> str:
+        return f"{self.expressions.use('packed_whole')}({self.expressions.names[tensor]})"
+
+
+def _is_fence(statement: Statement) -> bool:
+    return isinstance(statement, ir.Do) and statement.operation == "wgmma.fence"
+
+
+def _left_registers(statements: Iterable[Statement]) -> Iterator[Tensor]:
+    for node in (node for statement in statements for node in walk(statement)):
+        if isinstance(node, ir.Do) and is_asynchronous(node.operation):
+            left = node.operands[1]
+            if isinstance(left, ir.Address) and left.tensor.scope == ir.REGISTER:
+                yield left.tensor
+
+
+# --- Two registers of 16 bits that get the halves of a word get it whole ------------------------
+#     right[0] = bitcast((word & 65535).to(u16), f16)
+#     right[1] = bitcast((word >> 16).to(u16), f16)       ->   tc::store_word(&right[0], word);
+#
+# Apart, each half would be taken out by an instruction and put back by another one, in front of the product that reads
+# both.
+
+
+def word_of_halves(statements: Sequence[Statement], scope: SymbolTable) -> Expression | None:
+    """The word whose lower half the first of two statements stores, and whose upper one the second."""
+    match statements:
+        case [
+            ir.Store(tensor=tensor, indices=(first,), value=lower),
+            ir.Store(tensor=other, indices=(second,), value=upper),
+        ] if tensor is other and tensor.scope == REGISTER:
+            word = _lower(lower)
+            if word is None or word.dtype is not u32 or word != _upper(upper):
+                return None
+            return word if scope.form(second) - scope.form(first) == Affine(1, {}, 0) else None
+    return None
+
+
+def _lower(value: Expression) -> Expression | None:
+    match _bits(value):
+        case Binary(operator="&", left=word, right=Constant(value=0xFFFF)):
+            return word
+    return None
+
+
+def _upper(value: Expression) -> Expression | None:
+    match _bits(value):
+        case Binary(operator=">>", left=word, right=Constant(value=16)):
+            return word
+    return None
+
+
+def _bits(value: Expression) -> Expression | None:
+    """The value that is cut off to 16 bits and perhaps reinterpreted as a float."""
+    value = value.operand if isinstance(value, Bitcast) else value
+    return value.operand if isinstance(value, Cast) and value.dtype is u16 else None

@@ -14,8 +14,7 @@ import numpy as np
 from taskc.backend.cuda import matrices
 from taskc.backend.cuda.compiled import TensorMap
 from taskc.backend.cuda.expressions import SUM, Expressions
-from taskc.backend.cuda.matrix_moves import matrix_move
-from taskc.backend.cuda.packed_registers import PackedRegisters
+from taskc.backend.cuda.matrices import PackedRegisters, matrix_move
 from taskc.backend.cuda.prelude import Entry, library
 from taskc.backend.cuda.watchdog import Wait, limit, numbered
 from taskc.backend.operands import operands_of
@@ -33,7 +32,56 @@ from taskc.ir.target import (
     WarpgroupInstruction,
     registers_at_launch,
 )
-from taskc.ir.types import boolean, i64
+from taskc.ir.types import DType, boolean, i64
+
+# --- Atomic updates in CUDA C++: those of the hardware, and for the rest compare and swap -------
+# atomic y[0] max= x      tc::update(&y[0], [value = x](f32 old) -> f32 { return tc::maximum(old, value); });
+
+
+_FUNCTIONS = {
+    "+": "Add", "min": "Min", "max": "Max", "&": "And", "|": "Or", "^": "Xor", "exchange": "Exch",
+}  # fmt: skip
+
+
+def atomic_text(node: ir.Atomic, expressions: Expressions) -> str:
+    dtype, operator = node.tensor.dtype, node.operator
+    place = f"&{expressions.element(node.tensor, node.indices)}"
+    if node.operator == "release":
+        return f"{expressions.use('store_release')}({place}, {expressions(node.value)});"
+    value = expressions(node.value)
+    if operator == "acquire":
+        text = f"{expressions.use('load_acquire')}({place})"
+    elif not _is_in_hardware(operator, dtype):
+        function = expressions.use("update")
+        text = f"{function}({place}, {_combination(operator, dtype, value, expressions)})"
+    elif dtype.kind == "int" and dtype.bits == 64 and operator not in ("min", "max"):
+        # These are declared for unsigned numbers alone; the bits are the same.
+        text = f"({dtype})atomic{_FUNCTIONS[operator]}((u64*){place}, (u64)({value}))"
+    else:
+        text = f"atomic{_FUNCTIONS[operator]}({place}, {value})"
+    if node.result is not None:
+        text = f"const {node.result.dtype} {expressions.names[node.result]} = {text}"
+    return f"{text};"
+
+
+def _combination(operator: str, dtype: DType, value: str, expressions: Expressions) -> str:
+    """A function from the old element to the new one."""
+    if operator == "exchange":
+        return f"[value = {value}]({dtype}) -> {dtype} {{ return value; }}"
+    old, operand = ir.Variable("old", dtype), ir.Variable("value", dtype)
+    expressions.names.of.update({old: "old", operand: "value"})
+    made = expressions(ir.Binary(operator, old, operand))
+    return f"[value = {value}]({dtype} old) -> {dtype} {{ return {made}; }}"
+
+
+def _is_in_hardware(operator: str, dtype: DType) -> bool:
+    """Whether there is one that is what the language means."""
+    if dtype.bits < 32 or dtype is boolean:
+        return False
+    if dtype.is_float:
+        return operator == "+" or (operator == "exchange" and dtype.bits == 32)
+    return True
+
 
 _MBARRIERS = [name for name in OPERATIONS if name.startswith("mbarrier.")]
 _DIMENSIONS = 5  # of a tensor map, at most

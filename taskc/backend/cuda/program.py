@@ -11,7 +11,7 @@ import numpy as np
 from taskc.backend.cuda.array import Array, array
 from taskc.backend.cuda.compiled import count
 from taskc.backend.cuda.copies import to_host
-from taskc.backend.cuda.kernel_graph import KernelGraph, Passed, Places, PreparedCall, value_of
+from taskc.backend.cuda.graphs import KernelGraph, Passed, Places, PreparedCall, value_of
 from taskc.backend.cuda.launch import Loaded
 from taskc.backend.cuda.memory import Memory
 from taskc.backend.cuda.streams import Stream

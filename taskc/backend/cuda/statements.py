@@ -15,17 +15,16 @@ from contextlib import contextmanager, nullcontext
 
 from taskc.analysis.early_exit import exit_condition
 from taskc.analysis.facts import Facts
-from taskc.backend.cuda.atomics import atomic_text
 from taskc.backend.cuda.expressions import UNARY, Expressions
+from taskc.backend.cuda.matrices import word_of_halves
 from taskc.backend.cuda.names import Names
-from taskc.backend.cuda.operations import Operations
+from taskc.backend.cuda.operations import Operations, atomic_text
 from taskc.backend.cuda.prelude import Prelude
 from taskc.backend.cuda.printing import print_text
 from taskc.backend.cuda.shared_memory import shared_memory
 from taskc.backend.cuda.source import Line
 from taskc.backend.cuda.types import STRUCTURES
 from taskc.backend.cuda.vectors import Windows
-from taskc.backend.cuda.word_halves import word_of_halves
 from taskc.errors import NOWHERE, InternalError, Location, assert_never
 from taskc.ir import nodes as ir
 from taskc.ir.code_size import CodeSizes

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import combinations_with_replacement
 from math import prod
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from taskc.analysis.banks import swizzled
 from taskc.backend.sim.expressions import Evaluate, Expressions
 from taskc.backend.sim.machine import Frame, Run, Touched
 from taskc.backend.sim.memory import Array, Memory
@@ -25,11 +27,11 @@ from taskc.backend.sim.recording import (
     unwaited,
 )
 from taskc.backend.sim.report import Located
-from taskc.backend.sim.statistics import measure
+from taskc.backend.sim.statistics import measure, physical
 from taskc.backend.sim.tiles import Tiles
-from taskc.backend.sim.vectors import check_vector
 from taskc.errors import InternalError
-from taskc.ir import nodes as ir
+from taskc.ir import arithmetic, nodes as ir
+from taskc.ir.types import DType
 
 Locator: TypeAlias = Callable[[Frame], "tuple[Any, Any]"]
 """The linear offset of an access, and the lanes (None: none) where it is illegal."""
@@ -235,3 +237,194 @@ class Accesses:
             details=(("element", name),),
             where=node,
         )
+
+
+# --- Vector loops: what all turns do in one place is one access of so many elements -------------
+# The loop runs its turns at once, statement by statement, as a machine does. Whoever made it claims
+# that each access is aligned and contiguous, and that no turn touches what another one stores: it is
+# held to that here.
+
+
+WIDEST = 16  # bytes; GLOBAL and SHARED memory starts at multiples of them
+
+
+def check_vector(
+    frame: Frame, memory: Memory, at: Any, where: Any, node: Located, is_store: bool
+) -> None:
+    """Reports an access in a vector loop that isn't one access of its elements."""
+    count = frame.vector
+    rank = len(frame.axes) + 2
+    if not frame.axes:  # an asynchronous copy: `at` is its first element
+        at, rank = at + np.arange(count).reshape(count, 1, 1), 3
+    active: Any = np.atleast_2d(True if where is None else where)
+    if active.ndim == rank and len(active) == count:
+        partly = active.any(axis=0) & ~active.all(axis=0)
+        if np.count_nonzero(partly):
+            message = f"only some turns of a vector loop access {memory.tensor.name}"
+            frame.fault("not-a-vector", message, partly, node)
+        active = active.any(axis=0)
+    elif active.ndim == rank:
+        active = active[0]
+    tensor = memory.tensor
+    offsets = at - memory.rows
+    if frame.run.is_flat or tensor.layout is None:
+        offsets = swizzled(tensor.swizzle, offsets)
+    else:
+        active = active & (offsets[-1] < memory.size)  # what is outside has been reported
+        offsets = physical(tensor, memory.shape, np.clip(offsets, 0, memory.size - 1))
+    steps = np.diff(offsets, axis=0) if np.ndim(at) == rank and len(at) > 1 else np.zeros(1)
+    if not np.count_nonzero(steps):
+        if is_store and count > 1 and np.count_nonzero(active):
+            message = f"all turns of a vector loop store to one element of {tensor.name}"
+            frame.fault("not-a-vector", message, active, node)
+        return
+    share = 1 if is_store else _share_of(steps * active)
+    turns = np.arange(1, len(steps) + 1).reshape(-1, *[1] * (steps.ndim - 1))
+    gaps = (steps != (turns % share == 0)).any(axis=0) & active
+    if np.count_nonzero(gaps):
+        message = (
+            f"{count} elements of {tensor.name} are accessed at once, and don't lie side by side"
+        )
+        frame.fault("not-a-vector", message, gaps, node)
+        return
+    size = min(count // share * tensor.dtype.nbytes, WIDEST)
+    wrong = (offsets[0] * tensor.dtype.nbytes + (tensor.offset or 0)) % size != 0
+    wrong = wrong & active
+    if np.count_nonzero(wrong):
+        message = (
+            f"{count} elements of {tensor.name} are accessed at once from offset {{}} on,"
+            f" which isn't at a multiple of {size} bytes"
+        )
+        frame.fault("misaligned", message, wrong, node, offsets[0])
+
+
+def _share_of(steps: Array) -> int:
+    """How many turns read one element, before the next ones read its neighbour."""
+    moving = np.flatnonzero(steps.any(axis=tuple(range(1, steps.ndim))))
+    return int(moving[0]) + 1 if moving.size else 1
+
+
+class _Span(NamedTuple):
+    """The bytes [start, end) that each turn touches, and where it does."""
+
+    start: Array
+    end: Array
+    active: Array
+
+
+def check_turns(frame: Frame, touched: list[Touched]) -> None:
+    """Reports a turn that touches what another one stores. The loop's axis is the frame's first."""
+    count = frame.axes[0]
+    for first, second in combinations_with_replacement(touched, 2):
+        store, other = (first, second) if first.is_store else (second, first)
+        if not store.is_store or not _share(store.memory, other.memory):
+            continue
+        a, b = _span(frame, store), _span(frame, other)
+        for distance in range(1, count):
+            start, end, active = (np.roll(part, distance, axis=0) for part in b)
+            wrong = (a.start < end) & (start < a.end) & a.active & active
+            if np.count_nonzero(wrong):
+                _report(frame, store, other, wrong)
+                break
+
+
+def _share(a: Memory, b: Memory) -> bool:
+    return a is b or (a.shadow is not None and a.shadow is b.shadow)
+
+
+def _span(frame: Frame, touched: Touched) -> _Span:
+    size = touched.memory.tensor.dtype.nbytes
+    start = np.broadcast_to(np.asarray(touched.at) * size, frame.full)
+    active = np.broadcast_to(True if touched.where is None else touched.where, frame.full)
+    return _Span(start, start + size, active)
+
+
+def _report(frame: Frame, store: Touched, other: Touched, wrong: Array) -> None:
+    name = store.memory.tensor.name
+    does = "stores to" if other.is_store else "reads"
+    message = f"one turn of a vector loop stores to {name}, and another one {does} the same element"
+    notes = ((f"it {does} it here", other.loc),)
+    frame.fault("not-a-vector", message, wrong, store, notes=notes)
+
+
+# --- Atomic updates -----------------------------------------------------------------------------
+
+
+_AT: dict[str, np.ufunc] = {
+    "+": np.add,
+    "&": np.bitwise_and,
+    "|": np.bitwise_or,
+    "^": np.bitwise_xor,
+    "min": np.minimum,
+    "max": np.maximum,
+}
+
+
+def atomic(accesses: Accesses, node: ir.Atomic) -> Callable[[Frame, Any], Any]:
+    tensor, operator = node.tensor, node.operator
+    if tensor.scope not in (ir.GLOBAL, ir.SHARED):
+        raise InternalError(f"{tensor.name} can't be updated atomically")
+    place = accesses.place(tensor, node.indices, node)
+    is_shared = tensor.scope == ir.SHARED
+    site = accesses.run.site(node.loc)
+    watch = accesses.watch(tensor, node)
+    wants_result = node.result is not None
+
+    def atomic(frame: Frame, value: Any) -> Any:
+        at, illegal = place(frame)
+        memory = memory_of(frame, tensor)
+        if is_shared:
+            at = at + memory.rows
+        where = selection(frame, illegal)
+        if watch is not None:
+            watch(frame, memory, at, illegal, True)
+        together = accesses.run.by_phases and not frame.in_each
+        shape = (*frame.axes, frame.count, 1 if together else frame.width)
+        chosen, flat, values = picked(shape, where, at, value)
+        old = np.zeros(shape, memory.data.dtype)
+        if not flat.size:
+            return old
+        if not (memory.complete or memory.look()):
+            missing = memory.lacks(np.broadcast_to(at, shape))
+            if where is not None:
+                missing = missing & where
+            if missing.any():
+                uninitialized(frame, memory, at, missing, None, node)
+        counts = frame.run.counts_changes
+        was = memory.data[flat] if counts else None
+        before = update(memory.data, flat, values, operator, tensor.dtype, wants_result)
+        if counts:
+            frame.run.changes += bool((memory.data[flat] != was).any())
+        if wants_result:
+            if chosen is None:
+                old = before.reshape(shape)
+            else:
+                old.reshape(-1)[chosen] = before
+        touch(frame, memory, shape, flat, chosen, site, together, "atomic")
+        return old
+
+    return atomic
+
+
+def update(
+    data: Array, at: Array, values: Array, operator: str, dtype: DType, wants_result: bool
+) -> Array:
+    """Atomic updates one after another, in the order of the lanes; gives the old values."""
+    if not wants_result and dtype.is_integer and operator in _AT:
+        _AT[operator].at(data, at, values)
+        return values
+    order = np.argsort(at, kind="stable")
+    sorted_at = at[order]
+    starts = np.flatnonzero(np.concatenate(([True], sorted_at[1:] != sorted_at[:-1])))
+    counts = np.diff(np.append(starts, at.size))
+    before = np.empty(at.size, data.dtype)
+    for turn in range(int(counts.max())):
+        lanes = order[starts[counts > turn] + turn]
+        where = at[lanes]
+        old = data[where]
+        before[lanes] = old
+        if operator in ("exchange", "release"):
+            data[where] = values[lanes]
+        elif operator != "acquire":
+            data[where] = arithmetic.binary(operator, old, values[lanes], dtype)
+    return before

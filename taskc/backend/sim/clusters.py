@@ -18,9 +18,9 @@ from taskc.backend.sim.accesses import Watch
 from taskc.backend.sim.machine import Frame, Group, Run, active_columns
 from taskc.backend.sim.memory import Arena, Array, Memory, shared_memory
 from taskc.backend.sim.operations import Operations
-from taskc.backend.sim.order import Order
 from taskc.backend.sim.report import Located
 from taskc.backend.sim.schedule import Thread, Wait
+from taskc.backend.sim.shadow import Order
 from taskc.backend.sim.statements import Code
 from taskc.backend.sim.synchronization import all_come
 from taskc.errors import Location

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from taskc.backend.sim.bulk import bulk_move, task_indices
+from taskc.backend.sim.asynchronous import bulk_move, task_indices
 from taskc.backend.sim.expressions import narrowed, scalar
 from taskc.backend.sim.machine import Frame, active_blocks
 from taskc.backend.sim.memory import Array, Memory

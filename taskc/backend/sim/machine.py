@@ -16,9 +16,8 @@ import numpy as np
 
 from taskc.backend.sim.advice import Request
 from taskc.backend.sim.memory import LIVES, Arena, Array, Memory, shared_memory
-from taskc.backend.sim.order import Order
 from taskc.backend.sim.report import Findings, Located, Traffic
-from taskc.backend.sim.shadow import FEWEST, SEVERAL, WORKER_BITS, Lanes
+from taskc.backend.sim.shadow import FEWEST, SEVERAL, WORKER_BITS, Lanes, Order
 from taskc.errors import Location, Notes
 from taskc.ir import nodes as ir
 from taskc.ir.mapping import Mapping

@@ -8,12 +8,11 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from taskc.backend.sim.asynchronous import check_fences
 from taskc.backend.sim.machine import Frame
 from taskc.backend.sim.memory import Array, Memory
 from taskc.backend.sim.operations import Operations
-from taskc.backend.sim.proxies import check_fences
-from taskc.backend.sim.races import Races
-from taskc.backend.sim.recording import memory_of
+from taskc.backend.sim.recording import Races, memory_of
 from taskc.backend.sim.shadow import (
     SEVERAL,
     SITE_BITS,

@@ -17,20 +17,18 @@ from taskc.backend.sim.breakpoints import Breakpoints, Chosen, Stop
 from taskc.backend.sim.clusters import Clusters
 from taskc.backend.sim.collective import Collectives
 from taskc.backend.sim.expressions import Expressions
-from taskc.backend.sim.inflight import registers_of_products
 from taskc.backend.sim.loops import Loops
 from taskc.backend.sim.machine import Frame, Group, Run
 from taskc.backend.sim.mbarriers import Mbarriers
 from taskc.backend.sim.memory import Arena, Array
 from taskc.backend.sim.operations import Operations
-from taskc.backend.sim.products import Products
+from taskc.backend.sim.products import Products, registers_of_products
 from taskc.backend.sim.register_pools import RegisterPools
 from taskc.backend.sim.report import Enough, Findings, Report
 from taskc.backend.sim.results import report, store_results
-from taskc.backend.sim.rings import Rings
 from taskc.backend.sim.shadow import Shadow
 from taskc.backend.sim.statements import Statements, constant_of, grid_tiles
-from taskc.backend.sim.synchronization import Synchronization
+from taskc.backend.sim.synchronization import Rings, Synchronization
 from taskc.backend.sim.waiting import watched
 from taskc.ir import nodes as ir
 from taskc.ir.depth import deeply

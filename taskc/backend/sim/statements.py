@@ -15,8 +15,7 @@ import numpy as np
 
 from taskc.backend.printed import printed
 from taskc.backend.sim import analysis
-from taskc.backend.sim.accesses import Accesses
-from taskc.backend.sim.atomics import atomic
+from taskc.backend.sim.accesses import Accesses, atomic
 from taskc.backend.sim.expressions import Expressions
 from taskc.backend.sim.machine import Frame, Run, active_blocks
 from taskc.backend.sim.memory import Array, Memory

@@ -14,11 +14,11 @@ import numpy as np
 
 from taskc.backend.sim.binding import typed
 from taskc.backend.sim.clusters import Cluster
-from taskc.backend.sim.inflight import report_unfinished
 from taskc.backend.sim.machine import Frame, Group, Run
 from taskc.backend.sim.memory import Arena, Array
-from taskc.backend.sim.order import Order, join_all
+from taskc.backend.sim.products import report_unfinished
 from taskc.backend.sim.schedule import Schedule
+from taskc.backend.sim.shadow import Order, join_all
 from taskc.backend.sim.statements import Code
 from taskc.errors import CompileError
 from taskc.ir import nodes as ir

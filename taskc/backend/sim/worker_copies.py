@@ -9,14 +9,12 @@ from typing import Any
 import numpy as np
 
 from taskc.backend.operands import operands_of
-from taskc.backend.sim.accesses import Accesses
+from taskc.backend.sim.accesses import Accesses, check_vector
 from taskc.backend.sim.expressions import Expressions
 from taskc.backend.sim.machine import Frame, Run
 from taskc.backend.sim.memory import Array, Memory
-from taskc.backend.sim.races import Races
-from taskc.backend.sim.recording import memory_of, picked, selection
+from taskc.backend.sim.recording import Races, memory_of, picked, selection
 from taskc.backend.sim.statements import Code
-from taskc.backend.sim.vectors import check_vector
 from taskc.errors import InternalError
 from taskc.ir import nodes as ir
 

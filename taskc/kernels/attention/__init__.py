@@ -22,8 +22,7 @@ from taskc.kernels.attention.plan import FewQueries, Plan, Schedule, candidates
 from taskc.kernels.attention.problem import Extent, Problem, problem_of
 from taskc.kernels.attention.products import products
 from taskc.kernels.attention.tiles import tiles
-from taskc.tune.choose import choose
-from taskc.tune.remembered import remembered
+from taskc.tune.choose import choose, remembered
 from taskc.tune.space import Operator
 
 __all__ = ["Plan", "Problem", "Schedule", "attention", "build"]

@@ -37,8 +37,7 @@ from taskc.kernels.images import Extent, blocked, six_sides, triple
 from taskc.kernels.matmul import Tiling
 from taskc.kernels.matmul.plan_gpu import Vectors
 from taskc.kernels.roofline import work_of_products
-from taskc.tune.choose import choose
-from taskc.tune.remembered import remembered
+from taskc.tune.choose import choose, remembered
 from taskc.tune.space import Operator, Work
 
 __all__ = [

@@ -13,8 +13,7 @@ from taskc import DType, KernelDefinition, Machine, f32
 from taskc.kernels.elementwise.boxes import boxes
 from taskc.kernels.elementwise.plan import Boxes, candidates
 from taskc.kernels.elementwise.problem import Problem, problem_of
-from taskc.tune.choose import choose
-from taskc.tune.remembered import remembered
+from taskc.tune.choose import choose, remembered
 from taskc.tune.space import Operator
 
 __all__ = ["Boxes", "Problem", "build", "elementwise"]

@@ -37,8 +37,7 @@ from taskc.kernels.matmul.problem import Activation, Extent, Extents, Problem, p
 from taskc.kernels.matmul.smallest import smallest
 from taskc.kernels.matmul.tiles import tiles
 from taskc.kernels.roofline import work_of_products
-from taskc.tune.choose import choose
-from taskc.tune.remembered import remembered
+from taskc.tune.choose import choose, remembered
 from taskc.tune.space import Operator, Work
 
 __all__ = ["Packs", "Panels", "Problem", "Tiling", "batch_matmul", "build", "matmul", "product"]

@@ -22,8 +22,7 @@ from taskc.kernels.pooling.plan import Boxes, Lines, Planes, candidates
 from taskc.kernels.pooling.planes import planes
 from taskc.kernels.pooling.problem import Problem, problem_of
 from taskc.kernels.pooling.whole import whole
-from taskc.tune.choose import choose
-from taskc.tune.remembered import remembered
+from taskc.tune.choose import choose, remembered
 from taskc.tune.space import Operator
 
 __all__ = [

@@ -17,8 +17,7 @@ from taskc.kernels.quantized.plan import Panels, Strips, Tiles, candidates
 from taskc.kernels.quantized.problem import Activation, Extent, Problem, wide_of
 from taskc.kernels.quantized.strips import strips
 from taskc.kernels.quantized.tiles import tiles
-from taskc.tune.choose import choose
-from taskc.tune.remembered import remembered
+from taskc.tune.choose import choose, remembered
 from taskc.tune.space import Operator
 
 __all__ = ["Panels", "Problem", "Strips", "Tiles", "build", "quantized_matmul"]

@@ -29,8 +29,7 @@ from taskc.kernels.reductions.problem import (
     problem_of,
     problem_of_places,
 )
-from taskc.tune.choose import choose
-from taskc.tune.remembered import remembered
+from taskc.tune.choose import choose, remembered
 from taskc.tune.space import Operator
 
 __all__ = ["Fold", "Parts", "Problem", "argmax", "argmin", "build", "reduction"]

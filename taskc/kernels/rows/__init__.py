@@ -22,8 +22,7 @@ from taskc.kernels.rows.plan import Columns, Strips, Whole, candidates
 from taskc.kernels.rows.problem import Extent, Groups, Problem
 from taskc.kernels.rows.strips import strips
 from taskc.kernels.rows.whole import whole
-from taskc.tune.choose import choose
-from taskc.tune.remembered import remembered
+from taskc.tune.choose import choose, remembered
 from taskc.tune.space import Operator
 
 __all__ = [

@@ -21,8 +21,7 @@ from taskc.kernels.scans.plan import Lines, LookBack, Plan, Ranges, Serial, cand
 from taskc.kernels.scans.problem import Problem, problem_of
 from taskc.kernels.scans.ranges import ranges
 from taskc.kernels.scans.serial import serial
-from taskc.tune.choose import choose
-from taskc.tune.remembered import remembered
+from taskc.tune.choose import choose, remembered
 from taskc.tune.space import Operator
 
 __all__ = ["Lines", "LookBack", "Problem", "Ranges", "Serial", "build", "cumprod", "cumsum"]

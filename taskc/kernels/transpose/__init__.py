@@ -21,8 +21,7 @@ from taskc.kernels.transpose.rows import rows
 from taskc.kernels.transpose.runs import runs
 from taskc.kernels.transpose.squares import squares
 from taskc.kernels.transpose.tiles import tiles
-from taskc.tune.choose import choose
-from taskc.tune.remembered import remembered
+from taskc.tune.choose import choose, remembered
 from taskc.tune.space import Operator
 
 __all__ = ["Problem", "Rows", "Runs", "Squares", "Tiles", "build", "transpose"]

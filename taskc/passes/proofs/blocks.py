@@ -23,6 +23,7 @@ from taskc.analysis.reads import reads_memory
 from taskc.errors import CompileError
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import GLOBAL, Expression, Variable
+from taskc.passes.proofs.accesses import ATOMIC, READ, WRITE, Access, Guard, Program, used_variables
 from taskc.passes.proofs.enumeration import (
     LIMIT,
     Enumerator,
@@ -33,8 +34,6 @@ from taskc.passes.proofs.enumeration import (
 )
 from taskc.passes.proofs.folding import folded_alike, is_opaque, unfolded_alike
 from taskc.passes.proofs.pairs import kept_apart
-from taskc.passes.proofs.paths import Guard
-from taskc.passes.proofs.program import ATOMIC, READ, WRITE, Access, Program, used_variables
 from taskc.passes.proofs.wording import scatter_hint
 
 HINT = "index it with the variables of tc.tiles, or use tc.atomic_add and its like"

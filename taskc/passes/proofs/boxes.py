@@ -28,10 +28,18 @@ from taskc.analysis.indices import Array, Index
 from taskc.analysis.touches import Loop
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import Binary, Expression, Variable
+from taskc.passes.proofs.accesses import (
+    Access,
+    Frame,
+    Guard,
+    Path,
+    Program,
+    conjuncts,
+    is_dead,
+    used_variables,
+)
 from taskc.passes.proofs.enumeration import LIMIT, Enumerator, size_of
 from taskc.passes.proofs.folding import Row, folded, is_opaque
-from taskc.passes.proofs.paths import Frame, Guard, Path, conjuncts
-from taskc.passes.proofs.program import Access, Program, is_dead, used_variables
 from taskc.passes.proofs.wording import spelled
 
 _COMPARED = {

@@ -31,9 +31,7 @@ from taskc.ir import nodes as ir
 from taskc.ir.code_size import length
 from taskc.ir.mapping import Mapping
 from taskc.ir.nodes import Expression, Tensor, Variable
-from taskc.passes.proofs.cells import tensors_read
-from taskc.passes.proofs.paths import Frame, Guard
-from taskc.passes.proofs.program import Program
+from taskc.passes.proofs.accesses import Frame, Guard, Program, tensors_read
 
 Mode = Literal["phase", "iterations", "unrolled"]
 

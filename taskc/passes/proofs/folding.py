@@ -26,7 +26,7 @@ from taskc.analysis.sums import addends
 from taskc.ir import nodes as ir
 from taskc.ir.build import multiply
 from taskc.ir.nodes import Binary, Constant, Expression, Unary, Variable
-from taskc.passes.proofs.program import Access, Program, used_variables
+from taskc.passes.proofs.accesses import Access, Program, used_variables
 
 
 @dataclass(frozen=True, slots=True)

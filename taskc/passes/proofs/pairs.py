@@ -19,9 +19,16 @@ from taskc.ir.interval import range_of
 from taskc.ir.nodes import GLOBAL, LOCAL, SHARED, Binary, Expression, Statement, Tensor, Variable
 from taskc.ir.rewrite import bound_by, substitute, walk
 from taskc.ir.types import boolean, i64
-from taskc.passes.proofs.cells import tensors_read
-from taskc.passes.proofs.paths import Guard, Path, conjuncts
-from taskc.passes.proofs.program import READ, Access, Program, used_variables
+from taskc.passes.proofs.accesses import (
+    READ,
+    Access,
+    Guard,
+    Path,
+    Program,
+    conjuncts,
+    tensors_read,
+    used_variables,
+)
 
 Agents = ir.Grid | ir.Each | ir.Move
 

@@ -25,9 +25,8 @@ from taskc.ir import nodes as ir
 from taskc.ir.mapping import Mapping
 from taskc.ir.nodes import LOCAL, TILE, Expression, Tensor, Variable
 from taskc.ir.rewrite import expressions
+from taskc.passes.proofs.accesses import ATOMIC, WRITE, Access, Guard, Path, Phase, Program
 from taskc.passes.proofs.enumeration import Enumerator
-from taskc.passes.proofs.paths import Guard, Path, Phase
-from taskc.passes.proofs.program import ATOMIC, WRITE, Access, Program
 from taskc.passes.proofs.wording import element, task_text
 
 HINT = "combine the values of several workers with tc.reduce"

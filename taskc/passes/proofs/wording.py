@@ -11,10 +11,8 @@ from taskc.analysis.indices import Index
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import Expression, Tensor
 from taskc.ir.printer import expression_text
-from taskc.passes.proofs.cells import tensors_read
+from taskc.passes.proofs.accesses import Access, Path, Program, tensors_read
 from taskc.passes.proofs.enumeration import Enumerator
-from taskc.passes.proofs.paths import Path
-from taskc.passes.proofs.program import Access, Program
 
 
 def spelled(node: Expression) -> str:

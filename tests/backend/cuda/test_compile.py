@@ -20,11 +20,12 @@ from taskc.backend.cuda.compile import (
     compile_kernel,
     compile_many,
     compile_source,
+    disassembler,
     ptx_of,
     resources_of,
+    sass_of,
 )
 from taskc.backend.cuda.compiled import Compiled, TensorMap, count
-from taskc.backend.cuda.disassemble import disassembler, sass_of
 from taskc.backend.cuda.emit import emit
 from taskc.ir.target import TARGETS
 from taskc.ir.types import DTYPES

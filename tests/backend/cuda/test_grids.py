@@ -12,9 +12,8 @@ from cuda.bindings.driver import CUdevice_attribute
 
 import taskc as tc
 from taskc import device, i64
-from taskc.backend.cuda.compile import compile_source
+from taskc.backend.cuda.compile import compile_source, disassembler, sass_of
 from taskc.backend.cuda.compiled import Compiled
-from taskc.backend.cuda.disassemble import disassembler, sass_of
 from taskc.backend.cuda.emit import emit
 from taskc.passes.pipeline import lower
 from tests.backend.cuda import host

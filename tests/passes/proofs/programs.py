@@ -11,7 +11,7 @@ import pytest
 from taskc.errors import CompileError
 from taskc.ir import nodes as ir
 from taskc.ir.parser import parse
-from taskc.passes.proofs.program import Program, collect
+from taskc.passes.proofs.accesses import Program, collect
 
 Prover = Callable[[Program], Iterable[CompileError]]
 

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
+from taskc.passes.proofs.accesses import cell_ranges, collect
 from taskc.passes.proofs.bounds import bounds_findings
-from taskc.passes.proofs.cells import cell_ranges
-from taskc.passes.proofs.program import collect
 from taskc.passes.proofs.races import race_findings
 from tests.passes.proofs.programs import Case, cases, check
 

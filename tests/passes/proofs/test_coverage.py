@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from taskc.ir import nodes as ir
+from taskc.passes.proofs.accesses import collect
 from taskc.passes.proofs.coverage import coverage_findings
 from taskc.passes.proofs.enumeration import Enumerator
-from taskc.passes.proofs.program import collect
 from tests.passes.proofs.programs import Case, cases, check
 
 TILED = """

@@ -11,8 +11,8 @@ from taskc.analysis.facts import Facts
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import Expression, Variable
 from taskc.ir.printer import expression_text
+from taskc.passes.proofs.accesses import Program
 from taskc.passes.proofs.folding import Row, folded
-from taskc.passes.proofs.program import Program
 from tests.analysis.test_facts import b, loop
 from tests.evaluator import Machine
 from tests.ir.stage_programs import parsed

@@ -8,7 +8,7 @@ import pytest
 
 from taskc.ir.nodes import Binary, Expression, Unary, Variable
 from taskc.ir.types import boolean
-from taskc.passes.proofs.paths import conjuncts
+from taskc.passes.proofs.accesses import conjuncts
 from tests.evaluator import Machine
 
 P, Q, R = (Variable(name, boolean) for name in "pqr")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from taskc.passes.proofs.program import collect
+from taskc.passes.proofs.accesses import collect
 from taskc.passes.proofs.races import race_findings
 from tests.passes.proofs.programs import Case, cases, check
 

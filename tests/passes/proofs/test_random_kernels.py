@@ -15,9 +15,9 @@ from taskc.errors import CompileError, InternalError
 from taskc.ir import nodes as ir
 from taskc.ir.verify import verify
 from taskc.passes.common_strides import common_strides
+from taskc.passes.proofs.accesses import collect
 from taskc.passes.proofs.bounds import bounds_findings
 from taskc.passes.proofs.coverage import coverage_findings
-from taskc.passes.proofs.program import collect
 from taskc.passes.proofs.races import race_findings
 from tests.passes.proofs.random_kernels import BrokenPromiseError, RandomKernel
 

@@ -10,7 +10,7 @@ import random
 from typing import Any
 
 from taskc.ir.mapping import Mapping
-from taskc.passes.proofs.program import collect
+from taskc.passes.proofs.accesses import collect
 from taskc.passes.proofs.tiles import tile_findings
 from tests.passes.proofs.programs import Case, cases, check
 

@@ -12,9 +12,9 @@ import pytest
 
 from taskc.errors import CompileError
 from taskc.ir.mapping import Mapping
+from taskc.passes.proofs.accesses import collect
 from taskc.passes.proofs.bounds import bounds_findings
 from taskc.passes.proofs.coverage import coverage_findings
-from taskc.passes.proofs.program import collect
 from taskc.passes.proofs.races import race_findings
 from tests.passes.proofs.programs import Case, cases, check
 

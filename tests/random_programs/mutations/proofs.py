@@ -6,7 +6,7 @@ A proof that accepts too much shows on no valid program; tests/corpus and tests/
 from __future__ import annotations
 
 from taskc.analysis import touches
-from taskc.passes.proofs import coverage, enumeration, flow, tiles
+from taskc.passes.proofs import accesses as flow, coverage, enumeration, tiles
 from tests.random_programs.mutations.mutation import Mutation, always, edited
 
 MUTATIONS = (
