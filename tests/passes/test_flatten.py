@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.random_programs_of_loops import arguments_for, random_kernel, run_kernel
 
 from taskc.ir import nodes as ir
 from taskc.ir.mapping import Mapping, mapping, repeat
@@ -19,6 +18,7 @@ from taskc.passes.flatten import flatten, linear_offset
 from taskc.passes.simplify import simplify
 from tests.analysis.test_facts import b, loop
 from tests.evaluator import Machine
+from tests.programs_of_loops import arguments_for, random_kernel, run_kernel
 
 
 def skewed(worker: int) -> list[tuple[int, int]]:

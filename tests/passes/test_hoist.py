@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.random_programs_of_loops import arguments_for, random_kernel, run_kernel
 
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import Constant, Expression, For, Variable, constant
@@ -16,6 +15,7 @@ from taskc.ir.rewrite import walk
 from taskc.ir.types import boolean, f32, i64
 from taskc.passes.hoist import hoist
 from tests.analysis.test_facts import b, loop
+from tests.programs_of_loops import arguments_for, random_kernel, run_kernel
 
 X = ir.Tensor("x", f32, (256,), ir.GLOBAL)
 Y = ir.Tensor("y", f32, (256,), ir.GLOBAL, role="inout")

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.random_programs_of_loops import arguments_for, run_kernel
 
 import taskc as tc
 from taskc.backend.cuda.compile import compile_kernel, disassembler, sass_of
@@ -20,6 +19,7 @@ from taskc.kernels.matmul import matmul
 from taskc.passes.pipeline import lower
 from taskc.passes.vectorize import vectorize
 from tests.analysis.test_facts import b, loop
+from tests.programs_of_loops import arguments_for, run_kernel
 
 Q, R, N = Variable("q"), Variable("i"), Variable("n", multiple=4)
 X = ir.Tensor("x", f32, (64,), ir.GLOBAL)

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.random_programs_of_loops import arguments_for, random_kernel, run_kernel
 
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import (
@@ -20,6 +19,7 @@ from taskc.ir.printer import to_text
 from taskc.ir.types import f32
 from taskc.passes.simplify import simplify
 from tests.analysis.test_facts import b, loop
+from tests.programs_of_loops import arguments_for, random_kernel, run_kernel
 
 
 def bits(value: Any) -> Any:

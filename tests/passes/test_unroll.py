@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.random_programs_of_loops import arguments_for, random_kernel, run_kernel
 
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import Constant, For, Variable, constant
@@ -15,6 +14,7 @@ from taskc.ir.rewrite import walk
 from taskc.ir.types import f32, u64
 from taskc.passes.unroll import Options, unroll
 from tests.analysis.test_facts import b, loop
+from tests.programs_of_loops import arguments_for, random_kernel, run_kernel
 
 Y = ir.Tensor("y", f32, (64,), ir.GLOBAL, role="inout")
 ACC = ir.Tensor("acc", f32, (64,), ir.REGISTER)

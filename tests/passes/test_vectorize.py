@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.random_programs_of_loops import arguments_for, random_kernel, run_kernel
 
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import Binary, Constant, Expression, For, Select, Swizzle, Variable, constant
@@ -17,6 +16,7 @@ from taskc.ir.types import boolean, f16, f32
 from taskc.passes.vectorize import vectorize
 from tests.analysis.test_facts import b, loop
 from tests.each_value import few
+from tests.programs_of_loops import arguments_for, random_kernel, run_kernel
 from tests.stages import changes
 
 X = ir.Tensor("x", f32, (512,), ir.GLOBAL)
