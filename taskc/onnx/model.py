@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from taskc.arrays.arguments import ArgumentError
 from taskc.backend.limits import NO_LIMITS, Limits, limited
-from taskc.ir.reentry import door
 from taskc.ir.types import from_numpy
 from taskc.lang.values import did_you_mean
 from taskc.onnx.outputs import Runnable, entry_of, outputs_for
@@ -145,7 +144,7 @@ class Model:
         What is compiled for what another part of the model has made is left to calls.
         """
         arrays = self.checked(feeds)
-        with door(), limited(self._limits):
+        with limited(self._limits):
             self._programs.prepare(arrays)
 
     @property
