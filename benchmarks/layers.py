@@ -81,7 +81,7 @@ def measure(threads: int, flags: list[str]) -> Iterator[Row]:
     import taskc as tc
     from taskc.commands.explain import traffic_of
     from taskc.commands.verify import error_of
-    from taskc.onnx.onnx_runtime import RuntimeSession
+    from taskc.onnx.partitions import RuntimeSession
     from taskc.tune.timing import Probe, pairs
 
     probe = Probe(threads)

@@ -94,7 +94,7 @@ def _runtime(
     path: str, side: str, threads: int
 ) -> tuple[Callable[[Feeds], Any], Callable[[], int]]:
     if side == "onnxruntime":
-        from taskc.onnx.onnx_runtime import RuntimeSession
+        from taskc.onnx.partitions import RuntimeSession
 
         peer = RuntimeSession(path, threads)
         return peer.run, lambda: 0

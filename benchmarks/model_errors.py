@@ -107,7 +107,7 @@ def measured(path: Path, extents: Extents) -> list[dict[str, Any]]:
     import taskc as tc
     from taskc import CompileError
     from taskc.commands.verify import error_of
-    from taskc.onnx.onnx_runtime import RuntimeSession
+    from taskc.onnx.partitions import RuntimeSession
 
     model, session = tc.compile(path), RuntimeSession(str(path), None)
     tries = [(kind, [feeds]) for kind, feeds in inputs_of(model, extents).items()]

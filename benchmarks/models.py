@@ -75,7 +75,7 @@ def measure(path: Path, extents: Extents, threads: int, budget: float) -> dict[s
     """What one model gives; `error` where it gives nothing."""
     import taskc as tc
     from taskc.commands.verify import error_of
-    from taskc.onnx.onnx_runtime import RuntimeSession
+    from taskc.onnx.partitions import RuntimeSession
     from taskc.tune.timing import Probe, pairs
 
     start = time.perf_counter()

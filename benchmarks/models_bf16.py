@@ -177,7 +177,7 @@ def measure(name: str, layers: int, tokens: int, threads: int, budget: float) ->
     """Pairs with each of the two, and how far both are off."""
     import taskc as tc
     from taskc.commands.verify import error_of
-    from taskc.onnx.onnx_runtime import RuntimeSession
+    from taskc.onnx.partitions import RuntimeSession
     from taskc.tune.timing import Probe, pairs
 
     size = SIZES[name]

@@ -99,7 +99,9 @@ def compare(script: str, description: str, cases: Callable[[int, bool], Cases]) 
         budget, calm = 0.3 if quick else 1.0, CALM if threads > 1 else 0.0
         for benchmark, case, ours, peers in cases(threads, quick):
             for peer, call in peers.items():
-                found = pairs(ours, call, probe, budget=budget, calm=calm)
+                found = pairs(
+                    ours, call, probe, budget=budget, calm=calm, of_processor=threads == 1
+                )
                 yield Row.paired(benchmark, case, threads, peer, found)
 
     if is_measuring():

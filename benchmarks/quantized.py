@@ -63,7 +63,7 @@ def session_of(
     """MatMulNBits, whose weights lie column by column, two to a byte."""
     from onnx import TensorProto, helper, numpy_helper
 
-    from taskc.onnx.onnx_runtime import RuntimeSession
+    from taskc.onnx.partitions import RuntimeSession
 
     def in_bytes(codes: Array) -> Array:
         return np.ascontiguousarray(codes[..., ::2] | codes[..., 1::2] << 4)

@@ -63,7 +63,7 @@ def layer(operator: str, hidden: int, batch: int) -> bytes:
 def measure(threads: int, flags: list[str]) -> Iterator[Row]:
     import taskc as tc
     from taskc.commands.verify import error_of
-    from taskc.onnx.onnx_runtime import RuntimeSession
+    from taskc.onnx.partitions import RuntimeSession
     from taskc.tune.timing import Probe, pairs
 
     probe = Probe(threads)

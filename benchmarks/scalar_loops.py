@@ -80,6 +80,8 @@ def cases() -> list[tuple[str, Arrays, Arrays]]:
         ("sparse_product", (random.random(4000), starts, columns, values), (np.zeros(4000),)),
         ("histogram", (random.integers(0, 256, 100_000).astype(np.int32),), (np.zeros(256, np.int32),)),
         ("insertion_sort", (), (random.random(600),)),
+        ("search", (random.integers(8, 99, 100_000),), (np.zeros(1, np.int64),)),
+        ("newton", (1 + 100 * random.random(2000),), (np.zeros(2000),)),
         ("xorshift", (100_000,), (np.full(1, 88172645463325252, np.uint64),)),
     ]  # fmt: skip
 

@@ -183,6 +183,23 @@ def insertion_sort(a: Any) -> None:
 
 
 @numba.njit
+def search(a: Any, place: Any) -> None:
+    k = 0
+    while k < a.shape[0] and a[k] != 7:
+        k += 1
+    place[0] = k
+
+
+@numba.njit
+def newton(a: Any, roots: Any) -> None:
+    for i in range(a.shape[0]):
+        x = a[i]
+        while abs(x * x - a[i]) > 1e-9 * a[i]:
+            x = 0.5 * (x + a[i] / x)
+        roots[i] = x
+
+
+@numba.njit
 def xorshift(count: Any, state: Any) -> None:
     x = state[0]
     for _ in range(count):

@@ -201,6 +201,25 @@ def insertion_sort(a: tc.inout[f64[N]]) -> None:
 
 
 @tc.kernel(workers=1)
+def search(a: i64[N], place: tc.inout[i64[1]]) -> None:
+    for _ in spatial(1):
+        k = i64(0)
+        while k < N and a[k] != 7:
+            k += 1
+        place[0] = k
+
+
+@tc.kernel(workers=1)
+def newton(a: f64[N], roots: tc.inout[f64[N]]) -> None:
+    for _ in spatial(1):
+        for i in range(N):
+            x = a[i]
+            while abs(x * x - a[i]) > 1e-9 * a[i]:
+                x = 0.5 * (x + a[i] / x)
+            roots[i] = x
+
+
+@tc.kernel(workers=1)
 def xorshift(count: i64, state: tc.inout[u64[1]]) -> None:
     for _ in spatial(1):
         x = state[0]

@@ -142,7 +142,7 @@ def session_of(
 ) -> Any:
     from onnx import TensorProto, helper, numpy_helper
 
-    from taskc.onnx.onnx_runtime import RuntimeSession
+    from taskc.onnx.partitions import RuntimeSession
 
     names = ["values", "places"] if count else ["places"]
     node = helper.make_node(operator, ["x", "count"] if count else ["x"], names, **attributes)

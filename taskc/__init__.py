@@ -150,6 +150,9 @@ if TYPE_CHECKING:
     def save_bundle(compiled: Any, path: Any, *feeds: Any) -> None:
         """Compile a model or a program for this processor into one file, which `load_bundle` reads."""
 
+    op: Any
+    """The operators as attributes; `dir(op)` lists them, and `help(op.Conv)` shows inputs and attributes."""
+
 
 __version__ = VERSION
 

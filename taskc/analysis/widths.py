@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from math import gcd
 
+from taskc.analysis.banks import line_of
 from taskc.analysis.facts import Facts
-from taskc.analysis.panels import line_of
 from taskc.ir import nodes as ir
 from taskc.ir.linear import Opaque
 from taskc.ir.mapping import repeat

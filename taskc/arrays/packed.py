@@ -61,8 +61,8 @@ class Packed(np.ndarray[Any, Any], Laid):
 def pack(array: Array, type: TensorType) -> Packed:
     """Copy an array into the layout of a type.
 
-    Extents that aren't numbers are the array's. Elements of a sub-byte type it may have as bytes, in which they lie
-    row-major.
+    Extents that aren't numbers are taken from the array. An array of a sub-byte type may be given as packed bytes, in
+    row-major order.
     """
     if type.layout is None and not type.dtype.is_sub_byte:
         raise TypeError(f"{type} has no layout to pack an array into; say {type}.laid(…)")

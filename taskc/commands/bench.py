@@ -9,7 +9,7 @@ from dataclasses import asdict
 from taskc.commands.models import add_model, add_precision, feeds_of, is_model, model_of
 from taskc.commands.options import add_json, seconds_of
 from taskc.commands.terminal import Progress, UsageError, many, write, write_text
-from taskc.onnx.onnx_runtime import RuntimeSession
+from taskc.onnx.partitions import RuntimeSession
 from taskc.runtime.machine import machine
 from taskc.tune.timing import Probe, pairs
 

@@ -14,7 +14,7 @@ from taskc.arrays.arguments import Array
 from taskc.commands.models import add_model, add_precision, feeds_of
 from taskc.commands.options import add_json
 from taskc.commands.terminal import Progress, columns, write, write_text
-from taskc.onnx.onnx_runtime import RuntimeSession
+from taskc.onnx.partitions import RuntimeSession
 from taskc.runtime.machine import machine
 
 _TOLERANCES = {"f32": 1e-3, "bf16": 1e-1}

@@ -459,9 +459,9 @@ def mapping(
 def auto_map(shape: Sequence[int], *, workers: int, vector: int = 1) -> Mapping:
     """A coalesced cover by exactly this many workers: `repeat(…).spatial(…).repeat(1, …, vector)`.
 
-    The innermost `vector` elements are one worker's, neighbouring workers are neighbours in the
-    innermost dimension, and later slots are whole tiles further on. What the tiles exceed the shape
-    by is masked. `mapping_split` has the rule for the extents of `spatial`.
+    A worker owns `vector` elements of the innermost dimension, along which neighbouring workers follow each other.
+    Later slots are whole tiles further on. Tasks outside the shape are masked.
+    `mapping_split` has the rule for the extents of `spatial`.
     """
     shape = checked_sizes("auto_map", shape)
     workers, vector = checked_sizes("auto_map", (workers, vector))

@@ -23,8 +23,8 @@ class Layout(Protocol):
 class DType:
     """An element type. There is one object for each, so types compare with `is`.
 
-    numpy   what stores it; of a sub-byte type, one element alone
-    loaded  of a sub-byte type, which only memory has: the type of what is read there, which holds all its values
+    numpy   NumPy's type for an element; for a sub-byte type, of a single element
+    loaded  for a sub-byte type, which only memory has, the type of a load, which holds all its values
     """
 
     name: str
@@ -110,9 +110,9 @@ class DType:
 class TensorType:
     """A tensor's element type, its shape, and where its elements lie (row-major if not said).
 
-    An extent is an int >= 0 or a symbolic expression, which is not looked into here.
+    An extent is an int >= 0 or a symbolic expression, which is not examined here.
 
-    given  of a parameter: the shape that a call's argument has, if it has another
+    given  for a parameter, the shape of a call's argument if it differs
     """
 
     dtype: DType

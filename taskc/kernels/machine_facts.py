@@ -104,10 +104,8 @@ class ProcessorFacts:
     unrolled_steps: int = (
         16  # that the compiler writes out: a row of constant length in more is a loop
     )
-    # Of powers of a row, that the nearest caches keep; of longer rows they are computed again.
+    # Of powers of neighbouring columns, that the nearest caches keep; of longer ones they are computed again.
     cached_power_bytes: int = 1 << 16
-    # For a row whose powers, and the result of the row before, stay in the cache too.
-    cached_row_bytes: int = 1 << 15
     transposed_squares: int = 16  # along each side of a block, which share their cache lines
 
     def beside(self, one: float, other: float) -> float:

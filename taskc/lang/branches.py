@@ -132,8 +132,8 @@ def branch(flag: object) -> AbstractContextManager[None]:
         with tc.otherwise():
             copied(x, out=y)
 
-    Both bodies are traced, once, and one of them is run. `tc.otherwise` may be left out. What is read behind the
-    branch was written before it, or by both bodies; and so an output is written by both, or by neither.
+    Both bodies are traced once, and one of them runs. `tc.otherwise` may be left out. A tensor that is read after the
+    branch was written before it, or in both bodies; so an output is written in both, or in neither.
     """
     trace, condition, site = _flag("tc.branch", flag)
     _stay_inside(site)
@@ -161,8 +161,8 @@ def steps_while(flag: object) -> Iterator[None]:
             copied(following, out=x)
             differs(x, out=goes_on)
 
-    The body is traced once. What it reads was written before the loop, or earlier in the body; what it writes first is
-    nothing that is read behind the loop, for there may be no step.
+    The body is traced once. It reads tensors written before the loop, or earlier in the body. A tensor that is read
+    after the loop was written before it, since there may be no step.
     """
     trace, condition, site = _flag("tc.steps_while", flag)
     trace.awaited.append(site)

@@ -169,6 +169,7 @@ class Definition(Described, ABC):
         array = np.asarray(array)
         given = [item for item in inputs_of(self.ir.parameters) if isinstance(item, Tensor)]
         laid = [item for item in given if item.layout is not None or item.dtype.is_sub_byte]
+        laid += [item for item in given if item.name in self.packs and item not in laid]
         found = [item for item in laid if parameter in (None, item.name)]
         if len(found) > 1:
             found = [item for item in found if item.name in self.packs]
@@ -179,7 +180,7 @@ class Definition(Described, ABC):
                 f" and those are: {names}"
             )
         (item,) = found
-        if item.layout is None:
+        if item.layout is None and item.dtype.is_sub_byte:
             return pack_rows(array, TensorType(item.dtype, item.argument_shape))
         described = TensorType(item.dtype, item.shape, item.layout)
         wanted = self.packs.get(item.name, item.shape)
@@ -190,6 +191,8 @@ class Definition(Described, ABC):
             array = elements_of(array, item.dtype)
         if array.shape != wanted:
             raise TypeError(f"{item.name} is packed from {list(wanted)}, not {list(array.shape)}")
+        if item.layout is None:
+            return array  # a kernel that reads operands as they are needs no others
         rest = [full - own for full, own in zip(described.shape, wanted, strict=True)]
         return pack(np.pad(array, [(0, n) for n in rest]) if any(rest) else array, described)
 

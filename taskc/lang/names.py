@@ -51,7 +51,7 @@ class Role:
 
 
 class Typed:
-    """`tc.typed`: what stands in the brackets, where a type checker takes any expression."""
+    """`tc.typed`: the expression in the brackets, which a type checker accepts."""
 
     __iter__: ClassVar[None] = None
 
@@ -127,7 +127,7 @@ def load(what: Any, value: Any = None, *, fill: Any = 0) -> Any:
         part = tc.load(x[start : start + 32])
         part = tc.load(32, lambda i: 2 * x[99 - (start + i)], fill=0)
 
-    fill  what lies outside the tensor is this, and isn't read
+    fill  the value of elements outside the tensor, which aren't read
     """
 
 

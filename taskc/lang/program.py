@@ -152,8 +152,8 @@ def compute(
 def steps(count: Any) -> Iterator[Any]:
     """In a program, a loop: `for t in tc.steps(n):` runs its body, traced once, for each number t from 0 to n - 1.
 
-    The number is a size: it may say which part of a tensor is meant, `x[t]`, be a scalar's value, and stand in
-    computations. The body may read what was written before the loop, earlier in the body, or by the steps before.
+    The number is a size: it may select a part of a tensor, `x[t]`, be a scalar's value, and appear in computations.
+    The body may read what was written before the loop, earlier in the body, or by previous steps.
 
     count  a size; or a scalar of the program, and then the number is a tensor without dimensions, `t[()]`
     """
@@ -213,11 +213,11 @@ def trace(
 ) -> ProgramDefinition:
     """Trace a function, called with one handle per input, into a program; it returns the outputs.
 
-    What it returns are the outputs: a handle, called `out`, or a dictionary of them by name. What isn't a temporary of
-    its own, but an input, a constant, a part of something or returned twice, is copied.
+    The function returns one handle, the output `out`, or a dictionary of handles by name. An input, a constant, a part
+    of a tensor, or a handle that is returned twice is copied.
 
-    assumptions  where what a size is decides what is traced, it is as at sizes that these have, and they note it: the
-                 program may be called where `assumptions.serve` says so, and nothing but the caller sees to that
+    assumptions  sizes by which decisions are made during tracing. They record the decisions: the program may be called
+                 only for sizes for which `assumptions.serve` is true, which the caller has to check
     """
     from taskc.lang.traced_program import traced_body  # with all that knows the language
 

@@ -10,8 +10,7 @@ from onnx import ModelProto, NodeProto, helper
 from onnx.backend.base import Backend, BackendRep
 
 from taskc.device import DeviceError
-from taskc.onnx.model import Model
-from taskc.onnx.places import place_of
+from taskc.onnx.model import Model, place_of
 from taskc.onnx.session import compile
 
 _TARGETS = {"CPU": "cpu", "CUDA": "cuda"}

@@ -43,8 +43,8 @@ def save_bundle(
 ) -> None:
     """Compile a model or a program for this processor into one file, which `load_bundle` reads.
 
-    feeds  arrays by the names of a model's inputs: it is saved for calls with such shapes. None are needed where the
-           model says all of them
+    feeds  arrays by the names of a model's inputs; it is saved for calls with these shapes. None are needed if the
+           model declares all shapes
     """
     if isinstance(compiled, ProgramDefinition):
         if feeds:
@@ -65,11 +65,11 @@ def load_bundle(
 ) -> Model | BundledProgram:
     """Load the model or the program of a bundle; it is called like the saved one.
 
-    A bundle holds machine code: it is as trustworthy as where it comes from.
+    A bundle holds machine code: it is as trustworthy as its source.
 
-    verify  holds large weights to their SHA-256, too, as all else is, and not only to a checksum; it takes a second for
-            two gigabytes
-    threads, memory  what calls may take, as for `tc.compile`
+    verify  check large weights by SHA-256, too, like everything else, and not only by a checksum; this takes a second
+            for two gigabytes
+    threads, memory  limits of calls, as for `tc.compile`
     """
     limits, bundle = Limits(threads, memory), Bundle.open(path, verify=verify)
     if bundle.model is not None:

@@ -2,21 +2,156 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
+
 from taskc.arrays.arguments import ArgumentError
+from taskc.arrays.device import AnyArray
+from taskc.arrays.dlpack import as_array, is_on_cuda
 from taskc.backend.limits import NO_LIMITS, Limits, limited
+from taskc.errors import CompileError
 from taskc.ir.types import from_numpy
 from taskc.lang.values import did_you_mean
-from taskc.onnx.outputs import Runnable, entry_of, outputs_for
-from taskc.onnx.places import PROCESSOR, Place
 from taskc.operators.graph import Array, Graph, Value
+from taskc.operators.results import Output, arrays_of, on_host
+from taskc.runtime import driver
 from taskc.runtime.served import Entry, Served
 
-if TYPE_CHECKING:  # with all operators: what was compiled needs none
+if TYPE_CHECKING:
     from taskc.onnx.importer import Imported
+
+# --- Where a model's programs run: on the processor, or on a CUDA device ------------------------
+# On a device NumPy's arrays are copied there, and the outputs back. Where any input lies on it, all outputs stay there.
+
+
+class Place(Protocol):
+    """Where programs run.
+
+    name      the target
+    machine   what programs are made for; None is the processor at hand
+    view      an array that is given, as it is looked at; None of what is none
+    call      a program's outputs
+    returned  a model's outputs as the caller gets them, who gave these inputs
+    """
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def machine(self) -> str | None: ...
+    def view(self, given: Any) -> AnyArray | None: ...
+    def call(self, program: Any, arguments: Sequence[AnyArray]) -> Any: ...
+    def returned(self, made: list[Any], given: Iterable[AnyArray]) -> list[Any]: ...
+
+
+class Processor:
+    name, machine = "cpu", None
+
+    def view(self, given: Any) -> AnyArray | None:
+        if isinstance(given, np.ma.MaskedArray):
+            return None
+        if isinstance(given, (np.ndarray, np.generic)):
+            return np.asarray(given)
+        if is_on_cuda(given):
+            raise ArgumentError("it lies on a device, and the model runs on the processor")
+        if not hasattr(given, "__dlpack__"):
+            return None
+        try:
+            return as_array(given)
+        except (BufferError, RuntimeError, ValueError) as error:
+            raise ArgumentError(f"it can't be read through DLPack: {error}") from error
+
+    def call(self, program: Any, arguments: Sequence[AnyArray]) -> Any:
+        return program(*arguments)
+
+    def returned(self, made: list[Any], given: Iterable[AnyArray]) -> list[Any]:
+        return made
+
+
+class CudaDevice:
+    """The first device."""
+
+    name = "cuda"
+
+    def __init__(self) -> None:
+        from taskc import device
+
+        self._device = device
+        self.machine: str | None = device.context(0).target
+
+    def view(self, given: Any) -> AnyArray | None:
+        return self._device.asarray(given) if is_on_cuda(given) else PROCESSOR.view(given)
+
+    def call(self, program: Any, arguments: Sequence[AnyArray]) -> Any:
+        if not arguments:
+            return driver.call(program, (), {}, self.name)
+        return program(*map(self._here, arguments))
+
+    def returned(self, made: list[Any], given: Iterable[AnyArray]) -> list[Any]:
+        if all(isinstance(array, np.ndarray) for array in given):
+            return [on_host(array) for array in made]
+        return [self._here(array) for array in made]
+
+    def _here(self, array: Any) -> Any:
+        return self._device.array(array) if isinstance(array, np.ndarray) else array
+
+
+PROCESSOR: Place = Processor()
+
+
+def place_of(target: str) -> Place:
+    if target == "cpu":
+        return PROCESSOR
+    if target == "cuda":
+        return CudaDevice()
+    raise CompileError(f"models don't run on {target!r}", hint="there is 'cpu', and 'cuda'")
+
+
+# --- What a graph's outputs are, of those of its program ----------------------------------------
+
+
+class Runnable(Protocol):
+    """A program, the names of the graph's inputs that it takes, and what each of the graph's outputs is."""
+
+    @property
+    def program(self) -> Any: ...
+    @property
+    def inputs(self) -> tuple[str, ...]: ...
+    @property
+    def outputs(self) -> tuple[Output, ...]: ...
+
+
+def entry_of(found: Runnable, names: Sequence[str]) -> Callable[[Sequence[Any]], list[Any]]:
+    """A function that returns the graph's outputs on the processor, for arrays by position."""
+    program, outputs = found.program, found.outputs
+    order = [names.index(name) for name in found.inputs]
+    if all(isinstance(output, np.ndarray) for output in outputs):
+        return lambda arrays: arrays_of(outputs, ())
+    if not all(isinstance(output, str) for output in outputs):
+        return lambda arrays: arrays_of(
+            outputs, _several(program(*[arrays[place] for place in order]))
+        )
+    is_one = len(outputs) == 1
+
+    def run(arrays: Sequence[Any]) -> list[Any]:
+        made = program(*[arrays[place] for place in order])
+        return [made] if is_one else [*made]
+
+    return run
+
+
+def _several(returned: Any) -> tuple[Any, ...]:
+    return returned if isinstance(returned, tuple) else (returned,)
+
+
+def outputs_for(found: Runnable, arrays: Mapping[str, Any], place: Place = PROCESSOR) -> list[Any]:
+    """The graph's outputs for arrays by the names of its inputs."""
+    is_known = all(isinstance(output, np.ndarray) for output in found.outputs)
+    given = [arrays[name] for name in found.inputs]
+    returned: Any = () if is_known else place.call(found.program, given)
+    return arrays_of(found.outputs, _several(returned))
 
 
 MOST_DECISIVE = 256  # elements of an input that decide what is compiled

@@ -14,17 +14,15 @@ import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
+from importlib import import_module
 from typing import Any
 
 from taskc.backend.limits import LimitError
 from taskc.errors import CompileError, Location
 from taskc.ir.types import from_numpy
-from taskc.onnx.cut import cut, graphs_of, model_of, reads_of, said_of, tensors_of
-from taskc.onnx.external import Folder
+from taskc.onnx.extraction import cut, graphs_of, model_of, reads_of, said_of, tensors_of
 from taskc.onnx.importer import Imported, is_known
-from taskc.onnx.model import Model
-from taskc.onnx.onnx_runtime import RuntimeSession
-from taskc.onnx.outputs import Runnable
+from taskc.onnx.model import Model, Runnable
 from taskc.onnx.protobuf import (
     ModelProto,
     NodeProto,
@@ -34,10 +32,42 @@ from taskc.onnx.protobuf import (
     text,
 )
 from taskc.onnx.reader import load, read_proto, value_of
+from taskc.onnx.serialized import COMPUTED, Folder, dtype_of, take_in
 from taskc.onnx.session import compile
-from taskc.onnx.tensors import COMPUTED, dtype_of, take_in
 from taskc.operators.graph import Graph, Value
 from taskc.runtime.settings import thread_limit
+
+# --- ONNX Runtime, where it is installed: what models are compared with, and what runs a part that taskc doesn't take
+
+
+class RuntimeSession:
+    """A model in ONNX Runtime, with all optimizations, on so many threads."""
+
+    def __init__(self, model: str | bytes, threads: int | None) -> None:
+        try:
+            runtime: Any = import_module("onnxruntime")
+        except ImportError:
+            hint = "pip install onnxruntime"
+            raise CompileError("ONNX Runtime isn't installed", hint=hint) from None
+        options = runtime.SessionOptions()
+        options.intra_op_num_threads = threads or 0  # as many as there are
+        options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_ENABLE_ALL
+        options.log_severity_level = 4
+        try:
+            self._session = runtime.InferenceSession(
+                model, options, providers=["CPUExecutionProvider"]
+            )
+        except Exception as error:  # its exceptions have no class in common
+            raise CompileError(f"ONNX Runtime doesn't take the model: {error}") from None
+
+    def run(self, feeds: Mapping[str, Any], outputs: Sequence[str] | None = None) -> list[Any]:
+        """The outputs of these names, or all of the model's in order."""
+        try:
+            found: list[Any] = self._session.run(outputs, dict(feeds))
+        except Exception as error:
+            raise CompileError(f"ONNX Runtime doesn't run the model: {error}") from None
+        return found
+
 
 _logger = logging.getLogger("taskc")
 

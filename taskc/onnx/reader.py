@@ -12,8 +12,6 @@ from pathlib import Path
 from google.protobuf.message import DecodeError
 
 from taskc.errors import NOWHERE, CompileError, Location
-from taskc.onnx.attributes import attribute_of
-from taskc.onnx.external import Folder
 from taskc.onnx.protobuf import (
     IR_VERSION,
     FunctionProto,
@@ -26,8 +24,20 @@ from taskc.onnx.protobuf import (
 )
 from taskc.onnx.resolve import IsKnown, in_onnx, resolve
 from taskc.onnx.schemas import NEWEST, OLDEST, body_of
-from taskc.onnx.tensors import array_of, check_extents, dtype_of, element_type
-from taskc.onnx.written import Attribute, Function, Key, Part, WrittenGraph, WrittenNode
+from taskc.onnx.serialized import (
+    Attribute,
+    Folder,
+    Function,
+    Key,
+    Part,
+    WrittenGraph,
+    WrittenNode,
+    array_of,
+    attribute_of,
+    check_extents,
+    dtype_of,
+    element_type,
+)
 from taskc.operators.graph import Array, Graph, Node, Value
 
 _DEEPEST = 40

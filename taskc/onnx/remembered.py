@@ -32,8 +32,7 @@ from taskc.backend.limits import Limits
 from taskc.ir.record import Json
 from taskc.ir.reentry import Turn
 from taskc.onnx.bundled import Bundled, Types, ends_of, entries_json, head_json, types_of
-from taskc.onnx.model import Model
-from taskc.onnx.outputs import Runnable
+from taskc.onnx.model import Model, Runnable
 from taskc.onnx.passes import pipeline
 from taskc.operators.graph import Array, Graph
 from taskc.runtime import user_passes
@@ -45,7 +44,7 @@ from taskc.tune.database import database
 
 if TYPE_CHECKING:
     from taskc.onnx.importer import Imported
-    from taskc.onnx.traced import Traced
+    from taskc.onnx.versions import Traced
 
 LIMIT = 2 << 30  # bytes of all bundles; the ones that were used longest ago go first
 _LARGEST = LIMIT // 2

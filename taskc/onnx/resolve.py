@@ -7,17 +7,88 @@ become constants; nodes are sorted; names, operators and attributes are checked.
 from __future__ import annotations
 
 import difflib
+import heapq
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
+import numpy as np
+
 from taskc.errors import CompileError, Location
 from taskc.ir.types import DTYPES
 from taskc.onnx import schemas
-from taskc.onnx.constants import constant_of
-from taskc.onnx.order import in_order
-from taskc.onnx.written import Attribute, Function, Key, Reference, WrittenGraph, WrittenNode
+from taskc.onnx.serialized import Attribute, Function, Key, Reference, WrittenGraph, WrittenNode
 from taskc.operators.graph import Array, Graph, Node, Value
+
+# --- Nodes in an order in which each comes after those that make what it reads ------------------
+
+
+def in_order(nodes: tuple[WrittenNode, ...]) -> list[WrittenNode]:
+    """The nodes of one graph, in their own order as far as that is possible."""
+    makers = {name: at for at, item in enumerate(nodes) for name in item.node.outputs if name}
+    needs = [{makers[name] for name in item.reads if name in makers} for item in nodes]
+    users: list[list[int]] = [[] for _ in nodes]
+    for at, needed in enumerate(needs):
+        for maker in needed:
+            users[maker].append(at)
+    waits = list(map(len, needs))
+    ready = [at for at, count in enumerate(waits) if not count]
+    order: list[int] = []
+    while ready:
+        at = heapq.heappop(ready)
+        order.append(at)
+        for user in users[at]:
+            waits[user] -= 1
+            if not waits[user]:
+                heapq.heappush(ready, user)
+    if len(order) < len(nodes):
+        circle = _circle(needs, waits)
+        titles = ", ".join(nodes[at].node.title for at in circle[1:5])
+        more = f" and {len(circle) - 5} more" if len(circle) > 5 else ""
+        way = f", by way of the {titles}{more}" if titles else ""
+        raise nodes[circle[0]].node.error(f"it needs what it makes itself{way}")
+    return [nodes[at] for at in order]
+
+
+def _circle(needs: list[set[int]], waits: list[int]) -> list[int]:
+    """Nodes of which each needs the next, and the last the first; all nodes that wait need one that waits."""
+    path: list[int] = []
+    seen: dict[int, int] = {}
+    at = next(at for at, count in enumerate(waits) if count)
+    while at not in seen:
+        seen[at] = len(path)
+        path.append(at)
+        at = min(need for need in needs[at] if waits[need])
+    return path[seen[at] :]
+
+
+# --- What a Constant node makes -----------------------------------------------------------------
+
+
+_TYPES = {
+    "value_float": np.float32,
+    "value_floats": np.float32,
+    "value_int": np.int64,
+    "value_ints": np.int64,
+}
+
+
+def constant_of(node: Node, attributes: dict[str, Attribute]) -> Array:
+    """The array of a Constant node, which has one of several attributes for it."""
+    if not node.outputs[0]:
+        raise node.error("its output has no name")
+    if len(attributes) != 1:
+        has = ", ".join(attributes) or "none"
+        raise node.error(f"it needs one attribute that says its value, and has {has}")
+    ((name, attribute),) = attributes.items()
+    if isinstance(attribute.value, np.ndarray):
+        return attribute.value
+    if name not in _TYPES:
+        raise node.error("it makes strings, which taskc doesn't compute with")
+    array = np.array(attribute.value, _TYPES[name])
+    array.flags.writeable = False
+    return array
+
 
 IsKnown: TypeAlias = Callable[[str, str, int], bool]
 BodyOf: TypeAlias = "Callable[[Node, dict[str, Attribute], list[Value]], Function | None]"

@@ -7,12 +7,76 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from taskc.errors import NOWHERE, InternalError
-from taskc.onnx.attributes import FIELDS, attribute_of, type_name
-from taskc.onnx.external import Folder
-from taskc.onnx.protobuf import AttributeProto, FunctionProto, GraphProto, defs
-from taskc.onnx.writer import PLAIN, node_proto, type_proto
-from taskc.onnx.written import Attribute, Part, WrittenGraph
+from taskc.onnx.protobuf import (
+    AttributeProto,
+    FunctionProto,
+    GraphProto,
+    NodeProto,
+    TypeProto,
+    defs,
+)
+from taskc.onnx.serialized import (
+    COMPUTED,
+    FIELDS,
+    Attribute,
+    Folder,
+    Part,
+    WrittenGraph,
+    attribute_of,
+    type_name,
+)
 from taskc.operators.graph import Node, Value
+
+# --- Single nodes and types as protobuf: ONNX's tables ask for them where an operator's body depends on its node
+
+
+_NUMBERS = {name: number for number, name in COMPUTED.items()}
+
+PLAIN = {
+    "f",
+    "i",
+    "s",
+    "floats",
+    "ints",
+    "strings",
+}  # fields of attributes: numbers, strings, lists of them
+
+
+def node_proto(node: Node, attributes: dict[str, Attribute]) -> NodeProto:
+    """A node whose attributes are plain."""
+    return NodeProto(
+        op_type=node.operator,
+        domain=node.domain,
+        input=node.inputs,
+        output=node.outputs,
+        attribute=[_attribute(name, attribute) for name, attribute in attributes.items()],
+    )
+
+
+def _attribute(name: str, attribute: Attribute) -> AttributeProto:
+    value = attribute.value
+    if isinstance(value, list):
+        value = [_bytes(item) for item in value]
+    return AttributeProto(name=name, type=attribute.type, **{FIELDS[attribute.type]: _bytes(value)})
+
+
+def _bytes(value: object) -> object:
+    return value.encode() if isinstance(value, str) else value
+
+
+def type_proto(value: Value) -> TypeProto:
+    """The type of a tensor as far as it is known."""
+    proto = TypeProto()
+    if value.dtype is None:
+        return proto
+    proto.tensor_type.elem_type = _NUMBERS[value.dtype.name]
+    if value.shape is not None:
+        proto.tensor_type.shape.SetInParent()
+        for extent in value.shape:
+            key = "dim_value" if isinstance(extent, int) else "dim_param"
+            proto.tensor_type.shape.dim.add(**({} if extent is None else {key: extent}))
+    return proto
+
 
 OLDEST = 7
 NEWEST = defs.onnx_opset_version()

@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from taskc import CompileError, DType, bf16
 from taskc.backend.limits import NO_LIMITS, Limits
-from taskc.onnx.model import Model
-from taskc.onnx.places import PROCESSOR, place_of
+from taskc.onnx.model import PROCESSOR, Model, place_of
 from taskc.onnx.remembered import remembered
 from taskc.operators.graph import Graph
 
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-    from taskc.onnx.traced import Traced
+    from taskc.onnx.versions import Traced
 
 # What operands of products with weights are rounded to.
 PRECISIONS: dict[str, DType | None] = {"f32": None, "bf16": bf16}
@@ -33,15 +32,14 @@ def compile(
 ) -> Model:
     """Compile an ONNX model: a file, its bytes, a ModelProto, or a graph from `tc.onnx`.
 
-    target  "cpu", or "cuda": the first CUDA device. There NumPy's arrays are copied, and outputs back; for arrays that
-            lie on it, of any library, outputs stay there
-    exact  convolutions add up their products one by one. Else 3 x 3 ones may be Winograd's where these are faster,
-           whose errors are up to ten times as large: 5e-5 where results are about 1
-    precision  "bf16" rounds both operands of f32 products with weights to that, and sums in f32: `taskc verify
-               --precision bf16` says what that costs
-    threads  calls run on so many at most
-    memory  bytes of weights and of temporaries that each of its programs takes at most: a call that needs more is
-            an error
+    target  "cpu", or "cuda": the first CUDA device. NumPy arrays are copied there, and outputs back. If an input lies
+            on the device, outputs stay there
+    exact  convolutions sum their products one by one. Otherwise 3 x 3 ones may use Winograd's algorithm where it is
+           faster, with errors up to ten times as large: 5e-5 for results of about 1
+    precision  "bf16" rounds both operands of f32 products with weights to bf16, and sums in f32: `taskc verify
+               --precision bf16` measures the difference
+    threads  the most threads of a call
+    memory  the most bytes of weights and temporaries that each program takes; a call that needs more is an error
     """
     limits = Limits(threads, memory)
     if hasattr(model, "forward") or hasattr(model, "parameters"):
@@ -72,7 +70,7 @@ def _traced(
     model: str | os.PathLike[str] | bytes | ModelProto | Graph, options: dict[str, Any]
 ) -> Traced:
     from taskc.onnx.importer import is_known  # with all operators
-    from taskc.onnx.traced import Traced
+    from taskc.onnx.versions import Traced
 
     if not isinstance(model, Graph):
         from taskc.onnx.reader import read  # with the package onnx

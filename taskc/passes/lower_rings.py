@@ -37,7 +37,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from math import prod
 
-from taskc.analysis.panels import line_of
+from taskc.analysis.banks import line_of
 from taskc.analysis.phases import sent_by_bulk_copies
 from taskc.analysis.widths import facts_of_names
 from taskc.errors import InternalError, Location

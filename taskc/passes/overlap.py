@@ -42,7 +42,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from taskc.analysis.panels import slots_of
+from taskc.analysis.banks import slots_of
 from taskc.analysis.reads import reads_memory
 from taskc.errors import Location
 from taskc.ir import nodes as ir

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import copysign, gcd, prod
 
+from taskc.analysis.banks import line_of
 from taskc.analysis.facts import Facts
-from taskc.analysis.panels import line_of
 from taskc.analysis.widths import (
     contiguous_width,
     divisor,

@@ -69,7 +69,11 @@ def _cost(kernel: Kernel, lanes: int) -> float:
     """Operations of all workers on the values of a kernel, and its accesses."""
     estimate, known = Estimate(kernel), facts_of_names(kernel.body)
     changes = _Changes(estimate.names)
-    total, folds, long = 0.0, 0, 0
+    total, folds, before = (
+        0.0,
+        list[int](),
+        [0.0],
+    )  # long operations before each fold, and after the last
     alike = _Weigh({}, set(), lanes, known, changes)
     weighed = [alike]
     pending: list[tuple[Statement, int, _Weigh]] = [(kernel.body, 1, alike)]
@@ -82,13 +86,15 @@ def _cost(kernel: Kernel, lanes: int) -> float:
             weigh = _Weigh(offsets, _varying(node, offsets), lanes, known, changes, _span(node))
             weighed.append(weigh)
         if isinstance(node, ir.Reduce):
-            folds += times * lanes
+            folds.append(times * lanes)
+            before.append(0.0)
         own = inside if isinstance(node, ir.Move | ir.While) else times
         total += own * weigh.statement(node)
-        long += own * _long_operations(expressions(node))
-        pending += [(below, inside, weigh) for below in statements(node)]
-    waits = _FOLD * min(folds, long / _WINDOW)
-    return total + waits + sum([weigh.shared for weigh in weighed])
+        before[-1] += own * _long_operations(expressions(node))
+        pending += [(below, inside, weigh) for below in reversed([*statements(node)])]
+    before[0] += before.pop() if folds else 0.0  # rows follow each other
+    waits = sum([min(fold, long / _WINDOW) for fold, long in zip(folds, before, strict=False)])
+    return total + _FOLD * waits + sum([weigh.shared for weigh in weighed])
 
 
 def _long_operations(values: Iterable[Expression]) -> int:

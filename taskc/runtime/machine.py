@@ -21,17 +21,17 @@ _OWN_CACHE_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What mappings depend on. Of a processor, whose blocks are vectors of workers on one core:
+    """The facts that mappings depend on. For a processor, whose blocks are vectors of workers on one core:
 
-    lanes      numbers of `width` bytes in a vector: a mapping ends in spatial(1, lanes). Of `tc.machine()` these
-               are f32; `of(f64)` is the machine as plans for f64 see it
+    lanes      numbers of `width` bytes in a vector: a mapping ends in spatial(1, lanes). For `tc.machine()` these
+               are f32; `of(f64)` describes the machine for plans of f64
     registers  vector registers
     threads    how many blocks run at a time
     fast_memory       bytes of a core's own cache, the largest that it shares with no other
     products   the instructions that multiply matrices
-    name       what was measured on it is kept under this; nothing, under an empty one
+    name       the key of its measurements; with an empty name, nothing is kept
 
-    What is known of one whose blocks are many workers around a memory of their own (`is_processor` is false):
+    For a machine whose blocks are many workers around a memory of their own (`is_processor` is false):
 
     lanes      workers that run in lockstep
     registers  4-byte registers of a worker
@@ -49,8 +49,8 @@ class Machine:
     width: int = 4
 
     def of(self, dtype: DType) -> Machine:
-        """The machine as plans see it whose numbers in registers are of this type: a vector has fewer lanes of wider
-        ones. Numbers of less than 4 bytes are computed in 32 bits."""
+        """The machine for plans with numbers of this type in registers: wider types have fewer lanes in a vector. Types
+        of fewer than 4 bytes are computed in 32 bits."""
         width = max(32, dtype.bits) // 8 if self.is_processor else self.width
         if width == self.width:
             return self
@@ -73,7 +73,7 @@ _built_for: ContextVar[Machine | None] = ContextVar("built_for", default=None)
 
 @contextmanager
 def built_for(target: str | None) -> Iterator[None]:
-    """Within this `with`, `machine()` is what is known of a target: what is traced there is made for it. None is the
+    """Within this `with`, `machine()` describes a target, and code traced there is made for it. None is the
     processor at hand."""
     token = _built_for.set(None if target is None else machine(target))
     try:
@@ -83,13 +83,13 @@ def built_for(target: str | None) -> Iterator[None]:
 
 
 def machine(target: str | None = None, *, threads: int | None = None) -> Machine:
-    """The processor that calls run on; or what is known of a target, which need not be here.
+    """The processor that calls run on, or the description of another target, which need not be present.
 
         tc.machine()                      the machine at hand
         tc.machine("sm_80")               a GPU
         tc.machine("avx2", threads=4)     a processor, whose cores have a MiB of cache of their own
 
-    threads  how many blocks run at a time: of a GPU as many as it has multiprocessors, of a processor 8, if not said
+    threads  how many blocks run at a time; by default a GPU's multiprocessors, and 8 for a processor
     """
     given = _built_for.get() if target is None and threads is None else None
     return given or _known(target, threads)

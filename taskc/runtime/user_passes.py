@@ -66,7 +66,7 @@ def register_pass(function: Callable[..., Any], *, at: Point) -> UserPass:
         with tc.register_pass(doubled_by_adding, at="traced"):
             program(x)
 
-    at  where: see the head of taskc/runtime/user_passes.py, and docs/extending.md
+    at  the point at which the pass runs: "traced", "fused", "kernel" or "planned"; see docs/extending.md
     """
     if at not in get_args(Point):
         points = ", ".join(map(repr, get_args(Point)))

@@ -23,11 +23,12 @@ DRIFT = 0.05  # of the clock, beyond which a sample doesn't count
 _MOST = 200  # rounds
 
 
-def seconds(call: Call, times: int = 1) -> float:
-    start = time.perf_counter()
+def seconds(call: Call, times: int = 1, of_processor: bool = False) -> float:
+    now = time.process_time if of_processor else time.perf_counter
+    start = now()
     for _ in range(times):
         call()
-    return (time.perf_counter() - start) / times
+    return (now() - start) / times
 
 
 class Probe:
@@ -99,28 +100,32 @@ def interleaved(
     budget: float = 0.0,
     each: float = 1e-3,
     calm: float | None = None,
+    of_processor: bool = False,
 ) -> Rounds:
     """At least so many rounds, and more as long as the budget of seconds lasts.
 
     each  seconds that a sample takes at least: what others leave in the caches is a small part of it
     calm  seconds before each sample, and then a call that wakes its threads. None where all calls and the probe run
           on the same threads, which are awake
+    of_processor  the times are this process's own, without those of others on the machine: for one thread
     """
     for call in calls:
         call()
-    times = tuple([max(1, int(each / max(1e-7, seconds(call)))) for call in calls])
+    times = tuple(
+        [max(1, int(each / max(1e-7, seconds(call, of_processor=of_processor)))) for call in calls]
+    )
     rounds: list[Round] = []
     end = time.perf_counter() + budget
     while len(rounds) < least or (time.perf_counter() < end and len(rounds) < _MOST):
-        clock = seconds(probe)
+        clock = seconds(probe, of_processor=of_processor)
         found = [0.0] * len(calls)
         for position in range(len(calls)):
             number = (position + len(rounds)) % len(calls)
             if calm is not None:
                 time.sleep(calm)
                 seconds(calls[number])
-            found[number] = seconds(calls[number], times[number])
-        rounds.append(Round(max(clock, seconds(probe)), tuple(found)))
+            found[number] = seconds(calls[number], times[number], of_processor)
+        rounds.append(Round(max(clock, seconds(probe, of_processor=of_processor)), tuple(found)))
     return Rounds(tuple(rounds), times)
 
 
@@ -149,7 +154,14 @@ class Profiled(Protocol):
 
 
 def pairs(
-    ours: Call, theirs: Call, probe: Call, *, budget: float, least: int = 15, calm: float = 0.0
+    ours: Call,
+    theirs: Call,
+    probe: Call,
+    *,
+    budget: float,
+    least: int = 15,
+    calm: float = 0.0,
+    of_processor: bool = False,
 ) -> Pairs:
     """At least so many pairs, and more as long as the budget of seconds lasts.
 
@@ -157,7 +169,9 @@ def pairs(
     do so for 25 ms, and keep a core busy. What is profiled is profiled from its first call on, and its times are its
     own.
     """
-    found = interleaved((ours, theirs), probe, least=least, budget=budget, calm=calm)
+    found = interleaved(
+        (ours, theirs), probe, least=least, budget=budget, calm=calm, of_processor=of_processor
+    )
     for side, call in enumerate((ours, theirs)):
         if isinstance(call, Profiled):
             found = _as_profiled(found, side, call.seconds())

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from taskc.commands import verify
-from taskc.onnx.onnx_runtime import RuntimeSession
+from taskc.onnx.partitions import RuntimeSession
 
 pytestmark = pytest.mark.usefixtures("model_file")
 

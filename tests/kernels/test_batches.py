@@ -69,6 +69,15 @@ def test_a_weight_in_common() -> None:
     np.testing.assert_array_equal(kernel(a, panels, bias), expected)
 
 
+@pytest.mark.parametrize("batch", [((), ()), ((), (3,)), ((2, 1), (3,))], ids=str)
+def test_bias_and_scale_of_rows(batch: tuple[Any, Any]) -> None:
+    a, b = operands(batch, 9, 50, 7)
+    bias, scale = np.random.default_rng(1).standard_normal((2, 9), np.float32)
+    kernel = batch_matmul(batch, 9, 50, 7, bias=True, scale=True, by_rows=True)
+    exact = (a.astype(np.float64) @ b) * scale[:, None] + bias[:, None]
+    np.testing.assert_allclose(kernel(a, b, bias, scale), exact, rtol=1e-4, atol=1e-4)
+
+
 def test_one_kernel_for_all_batches() -> None:
     batch, m = tc.dim("batch"), tc.dim("m")
     shared = batch_matmul(((batch, 2), ()), 5, 20, 6)

@@ -361,3 +361,43 @@ def test_cubins(target: str) -> None:
         assert not taken.serializes_products
     operations = {node.operation for node in walk(lean[0].body) if isinstance(node, ir.Do)}
     assert any(name.startswith(("mma.sync", "wgmma")) for name in operations)
+
+
+@pytest.mark.parametrize("filters", ["OIHW", "OHWI"])
+@pytest.mark.parametrize("packed", [True, False])
+def test_images_of_few_channels_and_filters_of_one_pixel_are_matrices(
+    packed: bool, filters: str
+) -> None:
+    random = np.random.default_rng(0)
+    w, (bias, scale) = random.standard_normal((5, 17)), random.standard_normal((2, 5))
+    kernel = convolution(
+        tc.dim("images"), 9, 11, 17, 5,
+        size=1, order="NCHW", filters=filters, packed=packed, bias=True, scale=True, residual=True,
+        activation=tc.relu, dtype=tc.f64,
+    )  # fmt: skip
+    assert [part.name for part in kernel.kernels] == ["matmul"]
+    given: Any = w.reshape((5, 17, 1, 1) if filters == "OIHW" else (5, 1, 1, 17))
+    if packed:
+        with pytest.raises(TypeError, match="w is packed from"):
+            kernel.pack(w)
+        given = kernel.pack(given)
+    for images in (0, 1, 3):
+        x, residual = (random.standard_normal((images, n, 9, 11)) for n in (17, 5))
+        sums = np.einsum("fc,nchw->nfhw", w, x) * scale[:, None, None] + bias[:, None, None]
+        y = kernel(x, given, bias, scale, residual)
+        np.testing.assert_allclose(y, np.maximum(sums + residual, 0), rtol=1e-12, atol=1e-12)
+
+
+def test_which_convolutions_of_one_pixel_are_products() -> None:
+    def names(*sizes: int, **options: Any) -> list[str]:
+        said = {"size": 1, "order": "NCHW", "dtype": tc.f32, **options}
+        return [part.name for part in convolution(*sizes, **said).kernels]
+
+    assert names(1, 9, 11, 98, 5) == ["matmul"]
+    for sizes in ((1, 9, 11, 99, 5), (1, 9, 11, 0, 5)):  # deep, or empty
+        assert "matmul" not in names(*sizes)
+    for options in (
+        {"stride": 2}, {"padding": 1}, {"groups": 2}, {"results": "NHWC"}, {"order": "NHWC"}, {"dtype": tc.f16},
+        {"residual": True, "in_place": True}, {"transposed": True, "filters": "IOHW"},
+    ):  # fmt: skip
+        assert "matmul" not in names(1, 9, 11, 16, 6, **options)

@@ -353,3 +353,20 @@ def test_packs_of_instructions_are_made_of_rows_too() -> None:
     )
     with pytest.raises(tc.CompileError, match=r"b is \[k, n\] here, or packed from \[n, k\]"):
         product(3, 20, 33, dtype=tc.i8, transpose_b=True)
+
+
+@pytest.mark.parametrize("dtype", [tc.f32, tc.f64])
+def test_few_rows_take_panels_in_turn(dtype: tc.DType) -> None:
+    """What a row of b costs to find is shared by its panels; many rows have other things to do."""
+    machine = tc.machine("avx512", threads=1)
+    for m, panels in ((16, 8), (32, 8), (2048, 1)):
+        problem, seen = gemm(m, 3072, 768, (dtype, dtype, dtype)), machine.of(dtype)
+        untuned = [plan for plan in candidates(problem, seen) if isinstance(plan, Panels)]
+        copying = [plan for plan in untuned if not plan.in_place]
+        assert min(copying, key=lambda plan: plan.cost(problem, seen)).panels == panels
+    a, b = (
+        np.random.default_rng(0).standard_normal(n, dtype.numpy) for n in ((17, 200), (200, 900))
+    )
+    schedule = Panels(4, 2, 20, machine.of(dtype).lanes, 64, 8)
+    made = matmul(17, 900, 200, dtype=dtype, schedule=schedule)(a, b)
+    np.testing.assert_allclose(made, a @ b, rtol=1e-4, atol=1e-4)

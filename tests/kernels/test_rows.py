@@ -7,6 +7,8 @@ import pytest
 
 import taskc as tc
 from taskc.kernels.rows import group_norm, instance_norm, layer_norm, log_softmax, rms_norm, softmax
+from taskc.kernels.rows.plan import Strips, candidates
+from taskc.kernels.rows.problem import Problem
 
 SIZES = (1, 2, 3, 15, 16, 17, 127, 129, 1009)
 ULP = 2.0**-23
@@ -43,8 +45,9 @@ def test_softmax(n: int, scale: float) -> None:
 
 
 def test_softmax_of_rows_too_long_to_keep() -> None:
-    x = numbers(2, 20_000)
-    for kernel in (softmax(2, 20_000), softmax(tc.dim("m"), tc.dim("n"))):
+    n = tc.machine().fast_memory // 16 + 3  # a quarter of a core's cache, and a few
+    x = numbers(2, n)
+    for kernel in (softmax(2, n), softmax(tc.dim("m"), tc.dim("n"))):
         exact = exact_softmax(x)
         assert (np.abs(kernel(x) - exact) <= 16 * ULP * exact).all()
 
@@ -58,6 +61,19 @@ def test_softmax_of_several_rows_a_block(m: int, n: int) -> None:
     exact = exact_softmax(x)
     bound = (8 + np.abs(x - x.max(axis=1, keepdims=True))) * ULP * exact + 1e-37
     assert (np.abs(softmax(m, n)(x) - exact) <= bound).all()
+
+
+def test_rows_of_up_to_a_quarter_of_the_cache_go_in_pairs() -> None:
+    """The powers of one are computed while those of the row before are divided."""
+    machine = tc.machine("avx512", threads=2)
+    most = machine.fast_memory // 4 // 8
+    for n, rows in ((4099, 16), (most, 16), (most + 1, 1)):
+        problem = Problem(function="softmax", m=300, n=n, dtype=tc.f64)
+        (plan,) = candidates(problem, machine.of(tc.f64))
+        assert isinstance(plan, Strips)
+        assert (plan.rows, plan.kept) == (rows, min(n, most))
+    x = numbers(17, 9001)
+    assert (np.abs(softmax(17, 9001)(x) - exact_softmax(x)) <= 16 * ULP * exact_softmax(x)).all()
 
 
 def test_softmax_of_infinite_numbers() -> None:

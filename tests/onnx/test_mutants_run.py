@@ -14,7 +14,7 @@ from onnx import ModelProto, helper
 
 import taskc as tc
 from taskc import CompileError
-from taskc.onnx.onnx_runtime import RuntimeSession
+from taskc.onnx.partitions import RuntimeSession
 
 from .models import samples
 from .mutants import Outcome, mutant, outcomes

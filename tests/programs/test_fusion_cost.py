@@ -182,7 +182,7 @@ def test_functions_count_as_many_operations_as_they_take(function: str, calls: i
     assert len(fused(program.ir).calls) == calls
 
 
-@pytest.mark.parametrize(("rows", "calls"), [(160, 2), (16_000, 1)])
+@pytest.mark.parametrize(("rows", "calls"), [(160, 2), (640, 1), (16_000, 1)])
 def test_functions_hide_what_a_cache_takes(rows: int, calls: int) -> None:
     kernel, shape = rms_norm(rows, 392, scaled=False), (rows, 392)
 
@@ -190,5 +190,39 @@ def test_functions_hide_what_a_cache_takes(rows: int, calls: int) -> None:
     def program(x: f32[shape], s: f32[392], y: tc.out[f32[shape]]) -> None:
         z = kernel(x)
         tc.compute(shape, lambda i, j: tc.tanh(z[i, j] * s[j]), out=y)
+
+    assert len(fused(program.ir).calls) == calls
+
+
+@pytest.mark.parametrize(("n", "calls"), [(199, 2), (4099, 1)])
+def test_each_fold_waits_for_what_comes_before_it(n: int, calls: int) -> None:
+    """Exponentials before the sum hide nothing of what the next row's maximum waits for."""
+    shape = (1 << 18) // n, n
+    kernel = log_softmax(*shape)
+
+    @tc.program
+    def program(x: f32[shape], y: tc.out[f32[shape]]) -> None:
+        z = kernel(x)
+        tc.compute(shape, lambda i, j: tc.tanh(z[i, j]), out=y)
+
+    assert len(fused(program.ir).calls) == calls
+
+
+@pytest.mark.parametrize(("order", "calls"), [((0, 1, 2), 1), ((1, 2, 0), 2)])
+def test_lanes_in_other_rows_are_gathered(order: tuple[int, int, int], calls: int) -> None:
+    """The lanes of i % 23 have few quotients, and each is in a row of its own where that is the first axis."""
+    shape = (23, 416, 63)
+    turned = tuple(shape[axis] for axis in order)
+    sums = reduction("sum", (23, 1872, 14), [1])
+
+    @tc.function
+    def both(x: Any, z: Any, *at: Any) -> Any:
+        here = [at[order.index(axis)] for axis in range(3)]
+        return x[here[0], here[1], here[2]] + z[here[0], here[1], here[2]]
+
+    @tc.program
+    def program(x: f32[shape], z: f32[shape], y: tc.out[f32[23, 14]]) -> None:
+        moved = tc.compute(turned, lambda i, j, k: both(x, z, i, j, k))
+        sums(moved.reshape(23, 1872, 14), out=y)
 
     assert len(fused(program.ir).calls) == calls

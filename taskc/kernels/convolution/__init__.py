@@ -5,6 +5,7 @@ problem.py is what is computed, plan.py and plan_gpu.py how. Each other file is 
 direct         on processors: tiles of pixels by features in vector registers, filters packed as they are read
 packs          there, too: of 8- and 16-bit numbers, by instructions that multiply packs of them
 winograd       there, too: 3 x 3 by fewer products, where sums need not be of products of what is given
+pointwise      there, of NCHW images and filters of one pixel: a product of matrices
 reordered      there, of NCHW images whose groups are small: by way of blocked ones, or of NHWC
 gemm           on GPUs: a program around a GEMM of taskc.kernels.matmul, with copies of what lies badly (copies.py)
 implicit_gemm  on GPUs, of groups: products of matrices, one of which is gathered as it is loaded
@@ -28,6 +29,7 @@ from taskc.kernels.convolution.packs import packs
 from taskc.kernels.convolution.plan import Direct, Winograd, candidates
 from taskc.kernels.convolution.plan_gpu import Blocks, Depthwise, Gemm
 from taskc.kernels.convolution.plan_packs import Packs
+from taskc.kernels.convolution.pointwise import is_product, pointwise
 from taskc.kernels.convolution.problem import Problem, Slices, problem_of
 from taskc.kernels.convolution.reordered import reordered, reordered_problem
 from taskc.kernels.convolution.winograd import winograd
@@ -245,6 +247,8 @@ def _on_processor(
     if problem.has_far_channels and not isinstance(plan, Winograd | Packs):
         inner = reordered_problem(problem)
         return reordered(problem, plan or choose(CONVOLUTION, inner, machine), machine)
+    if plan is None and is_product(problem):
+        return pointwise(problem, machine)
     chosen = choose(CONVOLUTION, problem, machine) if plan is None else plan
     if isinstance(chosen, Winograd):
         return winograd(problem, chosen)

@@ -364,8 +364,9 @@ class Problem:
         residue = tuple(kind.as_given for kind in residue)
 
         role = tc.inout if self.in_place else tc.out
+        packs = {"w": packing or weights.shape} if packing or self.packed else None
 
-        @tc.program(packs={"w": packing} if packing else None)
+        @tc.program(packs=packs)
         def convolution(
             x: tc.typed[given],
             w: tc.typed[weights],

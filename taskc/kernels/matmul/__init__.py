@@ -179,6 +179,7 @@ def batch_matmul(
     bias: bool = False,
     scale: bool = False,
     residual: bool = False,
+    by_rows: bool = False,
     activation: Activation | None = None,
     machine: Machine | None = None,
     schedule: Panels | None = None,
@@ -186,13 +187,14 @@ def batch_matmul(
     """A kernel: c[..., m, n] = activation(a[..., m, k] @ b[..., k, n]), with bias, scale and residual.
 
     batch    what stands in front of the last two axes: a number or numbers of both, or numbers of a and of b
+    by_rows  bias and scale are [m], of c's rows
     machine  the processor that it is built for, if it isn't that at hand
 
     All else is as in `matmul`; a packed b is the same for all products.
     """
     problem = problem_of(
         m, n, k, dtype, total=total, result=result, packed=packed, transpose_a=transpose_a, transpose_b=transpose_b,
-        bias=bias, scale=scale, residual=residual, activation=activation,
+        bias=bias, scale=scale, residual=residual, by_rows=by_rows, activation=activation,
         batch=_batches(batch),
     )  # fmt: skip
     return _build_batches(problem, schedule, machine or tc.machine())

@@ -22,7 +22,8 @@ MOST_ROWS = 8  # of FewRows: of more, b is worth a copy
 _MANY = 1 << 20  # for an extent that is known only at a call
 
 # Of panels: vectors and rows of tiles, beside as many rows as there is room for; in how many parts rows are, of blocks;
-# rows of b that are summed at a time, and panels beside each other: the first ones are those that are chosen untuned.
+# rows of b that are summed at a time, and panels beside each other: untuned, the first of both are chosen, or the last
+# of both, where each panel is used by so few tiles that fetching the rows of b matters.
 _VECTORS = (3, 4, 2, 6, 1, 5)
 _ROWS = (2, 4, 6, 8, 12)
 _PARTS = (4, 1, 16, 64)
@@ -248,6 +249,9 @@ def _known(problem: Problem, machine: Machine) -> Iterator[Panels]:
     # Where all of b stays in the cores' caches, neighbours in c are made one after another.
     nbytes = _elements_of_b(problem) * problem.right.nbytes
     is_near = nbytes <= machine.fast_memory * machine.threads
+    extents = isinstance(problem.height, int) and isinstance(problem.n, int)
+    are_copied = not (problem.packed or problem.transpose_b or problem.counted)
+    are_in_turn = extents and are_copied and _size(problem.k) > _DEPTHS[-1]
     for rows, vectors in _tiles_of(problem, machine):
         tiles = max(1, ceil(height / rows))
         heights = dict.fromkeys(ceil(tiles / parts) * rows for parts in _PARTS)
@@ -261,6 +265,9 @@ def _known(problem: Problem, machine: Machine) -> Iterator[Panels]:
                 yield Panels(
                     rows, vectors, tall, machine.lanes, depth, in_place=in_place, order=order
                 )
+        plan = Panels(rows, vectors, tiles * rows, machine.lanes, _DEPTHS[-1], _PANELS[-1])
+        if are_in_turn and _size(problem.n) >= plan.panels * plan.wide:
+            yield plan
 
 
 def _tiles_of(problem: Problem, machine: Machine) -> Iterator[Extents]:

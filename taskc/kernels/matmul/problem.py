@@ -44,6 +44,7 @@ class Problem:
     transpose_a, transpose_b  a is given as [k, m], b as [n, k]
     packed      b comes in the order in which the kernel reads it
     turned      it is packed from [n, k]
+    by_rows     bias and scale are of c's rows, not of its columns
     by          what operands are rounded to as they are multiplied
     batch       what stands in front of the last two axes, of a and of b; they broadcast
     pitched     the rows of a and b have zeros behind them, up to their `pitch`
@@ -63,6 +64,7 @@ class Problem:
     bias: bool = False
     scale: bool = False
     residual: bool = False
+    by_rows: bool = False
     activation: Activation | None = None
     by: DType | None = None
     batch: tuple[tuple[Extent, ...], tuple[Extent, ...]] = ((), ())
@@ -198,13 +200,19 @@ class Problem:
         return Epilogue(
             bias=self.bias, scale=self.scale, residual=self.residual, activation=self.activation,
             total=self.total, made=TensorType(self.result, (*self.batches, self.m, self.n)),
-            features=self.n,
+            features=self.m if self.by_rows else self.n,
         )  # fmt: skip
 
     @property
     def epilogue(self) -> Callable[..., Any]:
         """An element of c, from its sum, the further operands, its column, and its indices."""
-        return self.of_sums.function
+        function = self.of_sums.function
+
+        @tc.function
+        def epilogue(value: Any, further: Any, j: Any, at: Any) -> Any:
+            return function(value, further, at[-2] if self.by_rows else j, at)
+
+        return epilogue
 
     def kernel(
         self, workers: int, blocks: Callable[..., Any], packed: TensorType | None = None

@@ -69,7 +69,7 @@ class Strips:
     def variations(self, problem: Problem, machine: Machine) -> Iterator[Strips]:
         paired, kept = {self.rows}, {self.kept}
         if problem.function == "softmax" and machine.is_processor:
-            kept |= {0, _most_powers(problem)}
+            kept |= {0, _most_powers(problem, machine)}
             if isinstance(problem.n, int) and problem.n <= self.kept:
                 paired |= {1, 2, 4, 8, 16}
         for own in _steps(problem, machine):
@@ -119,7 +119,8 @@ def _seconds(times: int, problem: Problem, machine: Machine) -> float:
 def _columns(problem: Problem, machine: Machine, own: Mapping) -> Columns:
     """A processor keeps the powers of as many elements as the nearest caches do."""
     n = problem.n
-    has_room = isinstance(n, int) and n * own.shape[0] <= _most_powers(problem)
+    most = PROCESSOR.cached_power_bytes // problem.wide.nbytes
+    has_room = isinstance(n, int) and n * own.shape[0] <= most
     return Columns(own, problem.function == "softmax" and machine.is_processor and has_room)
 
 
@@ -136,17 +137,16 @@ def _strips(problem: Problem, machine: Machine) -> Strips:
         plan = replace(plan, peak=_step(n, machine, 8, 1))
     if problem.function != "softmax":
         return plan
-    kept, rows = _most_powers(problem), 1
-    if isinstance(n, int):
-        kept = min(n, kept)
-        if isinstance(m, int) and n * problem.wide.nbytes <= PROCESSOR.cached_row_bytes:
-            rows = min(_PAIRED_ROWS, max(1, m // (4 * machine.threads)))
+    most, rows = _most_powers(problem, machine), 1
+    kept = min(n, most) if isinstance(n, int) else most
+    if isinstance(n, int) and isinstance(m, int) and n <= most:
+        rows = min(_PAIRED_ROWS, max(1, m // (4 * machine.threads)))
     return replace(plan, rows=rows, kept=kept)
 
 
-def _most_powers(problem: Problem) -> int:
-    """Powers that the nearest caches keep."""
-    return PROCESSOR.cached_power_bytes // problem.wide.nbytes
+def _most_powers(problem: Problem, machine: Machine) -> int:
+    """Powers of a row, so many that a core's own cache keeps the row, too, and the result of the row before."""
+    return machine.fast_memory // 4 // problem.wide.nbytes
 
 
 def _step(n: Extent, machine: Machine, most: int, steps: int) -> Mapping:

@@ -115,6 +115,10 @@ def _log_softmax(problem: Problem, plan: Strips) -> Function:
 def _normalization(problem: Problem, plan: Strips) -> Function:
     n, dtype, wide, own = problem.n, problem.dtype, problem.wide, plan.own
     step, is_centred, parameter_of = own.shape[1], problem.is_centred, problem.parameter_of
+    # Elements of a channel have one parameter, whose place is otherwise a quotient for each of them.
+    groups = problem.groups
+    is_by_part = groups is not None and groups.pixels >= step
+    parts, length = (n // groups.pixels, groups.pixels) if groups and is_by_part else (1, n)
 
     @tc.function
     def mean_of(x: Any, row: Any) -> Any:
@@ -138,21 +142,24 @@ def _normalization(problem: Problem, plan: Strips) -> Function:
     def block(x: Any, scale: Any, shift: Any, y: Any, row: Any) -> Any:
         mean = mean_of(x, row) if is_centred else None
         squares = tc.tile(wide, own, 0)
-        for col in range(0, n, step):
+        for back in range(-(-n // step)):  # from the end, which is in the nearest cache
+            col = (-(-n // step) - 1 - back) * step
             for i, j in own:
                 if col + j < n:
                     squares[i, j] += about(mean, x, row, i, col, j) ** 2
         factor = tc.reduce(squares, 1, "+")
         for i in factor.mapping:
             factor[i] = 1 / tc.sqrt(factor[i] / wide(n) + problem.epsilon)
-        for col in range(0, n, step):
-            for i, j in own:
-                if col + j < n:
-                    value = about(mean, x, row, i, col, j) * factor[i]
-                    if scale:
-                        value *= scale[0][parameter_of(row + i, col + j)].to(wide)
-                    if shift:
-                        value += shift[0][parameter_of(row + i, col + j)].to(wide)
-                    y[row + i, col + j] = value.to(dtype)
+        for part in range(parts):
+            for col in range(0, length, step):
+                for i, j in own:
+                    if col + j < length:
+                        at = part * length if is_by_part else col + j
+                        value = about(mean, x, row, i, part * length + col, j) * factor[i]
+                        if scale:
+                            value *= scale[0][parameter_of(row + i, at)].to(wide)
+                        if shift:
+                            value += shift[0][parameter_of(row + i, at)].to(wide)
+                        y[row + i, part * length + col + j] = value.to(dtype)
 
     return block

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from taskc.onnx.passes.tensors import Rewriting
+from taskc.onnx.passes.formulas import Rewriting
 from taskc.operators.graph import Graph, Node
 
 # These have kernels for images in blocks.

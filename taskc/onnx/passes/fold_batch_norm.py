@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from taskc.onnx.passes.tensors import Rewriting, Tensors
+from taskc.onnx.passes.formulas import Rewriting, Tensors
 from taskc.operators.graph import Graph, Node
 
 

@@ -21,7 +21,7 @@ from math import inf
 
 import numpy as np
 
-from taskc.onnx.passes.tensors import Rewriting, Tensors
+from taskc.onnx.passes.formulas import Rewriting, Tensors
 from taskc.operators.graph import Graph, Node
 
 _UNSEEN = -1e30  # a score that this is picked for, or added to, is the same as any other such

@@ -21,6 +21,8 @@ import numpy as np
 from taskc.onnx.passes.formulas import (
     Formula,
     Formulas,
+    Rewriting,
+    Tensors,
     last_axes,
     mean_over,
     number,
@@ -28,7 +30,6 @@ from taskc.onnx.passes.formulas import (
     same,
     times,
 )
-from taskc.onnx.passes.tensors import Rewriting, Tensors
 from taskc.operators.graph import Graph, Node
 
 

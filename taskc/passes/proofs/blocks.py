@@ -31,11 +31,10 @@ from taskc.passes.proofs.enumeration import (
     is_short,
     size_of,
 )
-from taskc.passes.proofs.folding import folded_alike, is_opaque
+from taskc.passes.proofs.folding import folded_alike, is_opaque, unfolded_alike
 from taskc.passes.proofs.pairs import kept_apart
 from taskc.passes.proofs.paths import Guard
 from taskc.passes.proofs.program import ATOMIC, READ, WRITE, Access, Program, used_variables
-from taskc.passes.proofs.unfolding import unfolded_alike
 from taskc.passes.proofs.wording import scatter_hint
 
 HINT = "index it with the variables of tc.tiles, or use tc.atomic_add and its like"

@@ -4,7 +4,7 @@ First by structure (taskc/passes/proofs/boxes.py): each store fills a box, and t
 stores to a tensor fill it without overlap. A condition on a store must be true wherever the index
 is in bounds; two stores under a condition and its negation count as one, and where a condition on
 sizes chooses between others, each case is proved for itself (taskc/passes/proofs/cases.py); where a block's
-position does, each way is proved for all blocks (taskc/passes/proofs/ways.py). What has another structure is
+position does, each way is proved for all blocks (taskc/passes/proofs/cases.py). What has another structure is
 enumerated whole, if its shape is constant: all blocks, loops, workers and slots.
 What is left can't be proved, and is rejected; `tc.inout` parameters are free of all this.
 """
@@ -24,13 +24,11 @@ from taskc.errors import CompileError, Location
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import GLOBAL, Expression, Tensor, Variable
 from taskc.passes.proofs.boxes import Box, NoBoxError, box_of, contains, corners, enumerated_loops
-from taskc.passes.proofs.cases import Case, cases
+from taskc.passes.proofs.cases import Case, cases, ways
 from taskc.passes.proofs.enumeration import LIMIT, Enumerator, all_blocks, is_short, size_of
-from taskc.passes.proofs.folding import Row
+from taskc.passes.proofs.folding import Row, unfolded
 from taskc.passes.proofs.paths import Guard
 from taskc.passes.proofs.program import ATOMIC, READ, Access, Program
-from taskc.passes.proofs.unfolding import unfolded
-from taskc.passes.proofs.ways import ways
 from taskc.passes.proofs.wording import at, element, task_of, task_text
 
 HINT = "a parameter that is updated in place or scattered into is declared tc.inout[...]"

@@ -17,12 +17,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import permutations
+from math import gcd
+from typing import TypeVar
 
 from taskc.analysis.facts import Facts
 from taskc.analysis.indices import Index
+from taskc.analysis.sums import addends
 from taskc.ir import nodes as ir
-from taskc.ir.nodes import Binary, Expression, Variable
-from taskc.passes.proofs.program import Access, Program
+from taskc.ir.build import multiply
+from taskc.ir.nodes import Binary, Constant, Expression, Unary, Variable
+from taskc.passes.proofs.program import Access, Program, used_variables
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,3 +127,174 @@ def resolved(index: Expression, program: Program) -> Expression:
     while isinstance(index, Variable) and index in program.lets:
         index = program.lets[index]
     return index
+
+
+# --- Indices that were made one of several, taken apart again -----------------------------------
+#     c[row * n + col]              ->  c'[row, col]      where 0 <= col < n, and c' is (m, n)
+#     c[2 * i]  and  c[2 * i + 1]   ->  c'[i, 0]  and  c'[i, 1]
+#     c[i]  and  c[i + n // 2]      ->  c'[0, i]  and  c'[1, i]      where c' is (2, n // 2)
+#
+# Two such elements are the same exactly where both parts are, so proofs may look at the parts. The
+# opposite of taskc/passes/proofs/folding.py.
+
+
+T = TypeVar("T")
+
+
+def unfolded(accesses: list[Access], program: Program) -> list[Row] | None:
+    """The indices of accesses to one tensor, with dimensions taken apart in the same way."""
+    shape = accesses[0].tensor.shape
+    facts = [program.facts(access.path) for access in accesses]
+    rows = [Row(access.indices, shape) for access in accesses]
+    d, is_new = 0, False
+    while d < len(rows[0].extents):
+        for divisor, whole in _divisors(rows, d, program):
+            parts = [
+                _parts(row.indices[d], divisor, program, known)
+                for row, known in zip(rows, facts, strict=True)
+            ]
+            if all(part is not None for part in parts):
+                extents = whole, _plain(divisor)
+                rows = [
+                    Row(_at(row.indices, d, part), _at(row.extents, d, extents))
+                    for row, part in zip(rows, parts, strict=True)
+                    if part is not None
+                ]
+                is_new = True
+                break
+        else:
+            d += 1
+    return rows if is_new else None
+
+
+def unfolded_alike(accesses: list[Access], program: Program) -> list[Access] | None:
+    rows = unfolded(accesses, program)
+    if rows is None:
+        return None
+    return [
+        replace(access, indices=row.indices) for access, row in zip(accesses, rows, strict=True)
+    ]
+
+
+def _divisors(
+    rows: list[Row], d: int, program: Program
+) -> Iterator[tuple[Expression, int | Expression]]:
+    """What the last part of an index may count to, and the first one: two factors of the extent, a
+    step that all indices have, or a part of the extent that sets two indices apart."""
+    extent = rows[0].extents[d]
+    factors = [] if isinstance(extent, int) else list(_factors(extent, program))
+    for position, factor in reversed(list(enumerate(factors))):
+        if len(factors) > 1:
+            yield factor, _plain(_product(factors[:position] + factors[position + 1 :]))
+    step = gcd(*(_step(row.indices[d], program) for row in rows))
+    if step > 1 and extent != step:
+        if isinstance(extent, int):
+            yield ir.constant(step), -(-extent // step)
+        else:
+            above = Binary("+", extent, ir.constant(step - 1))
+            yield ir.constant(step), Binary("//", above, ir.constant(step))
+    if isinstance(extent, int):
+        # A factor of an addend, where it divides the extent: n of row * n + col.
+        found = {number for number in _numbers(rows[0].indices[d], program) if number <= extent}
+        yield from ((ir.constant(n), extent // n) for n in sorted(found) if extent % n == 0)
+        return
+    sizes = Facts.empty(program.kernel)
+    for addend in [addend for row in rows for addend, _ in _addends(row.indices[d], program)]:
+        if used_variables(program, [addend]) <= set(program.kernel.dimensions):
+            for count in range(2, len(rows) + 1):
+                parts = Binary("*", ir.constant(count), addend)
+                if sizes.prove(Binary("==", parts, extent)):
+                    yield addend, count
+
+
+def _numbers(index: Expression, program: Program) -> Iterator[int]:
+    """What addends are multiplied with."""
+    for addend, _ in _addends(index, program):
+        if not isinstance(addend, Constant):
+            factors = _factors(addend, program)
+            yield from (int(f.value) for f in factors if isinstance(f, Constant) and f.value > 1)
+
+
+def _step(index: Expression, program: Program) -> int:
+    """A number that divides all of an index but its constant part."""
+    step = 0
+    for addend, _ in _addends(index, program):
+        if not isinstance(addend, Constant):
+            numbers = [f.value for f in _factors(addend, program) if isinstance(f, Constant)]
+            step = gcd(step, int(numbers[0]) if numbers else 1)
+    return step
+
+
+def _parts(
+    index: Expression, divisor: Expression, program: Program, facts: Facts
+) -> tuple[Expression, Expression] | None:
+    """(q, r) with index == q * divisor + r, 0 <= r < divisor."""
+    whole: list[tuple[Expression, bool]] = []
+    rest: list[tuple[Expression, bool]] = []
+    for addend, negative in _addends(index, program):
+        quotient = _quotient(addend, divisor, program, facts)
+        if quotient is None:
+            rest.append((addend, negative))
+        else:
+            whole.append((quotient, negative))
+    remainder = _sum(rest)
+    if facts.prove(Binary(">=", remainder, ir.constant(0))) is not True:
+        return None
+    if facts.prove(Binary("<", remainder, divisor)) is not True:
+        return None
+    return _sum(whole), remainder
+
+
+def _quotient(
+    addend: Expression, divisor: Expression, program: Program, facts: Facts
+) -> Expression | None:
+    factors = list(_factors(addend, program))
+    for position, factor in enumerate(factors):
+        others = factors[:position] + factors[position + 1 :]
+        if isinstance(factor, Constant) and isinstance(divisor, Constant):
+            if factor.value and factor.value % divisor.value == 0:
+                others.append(ir.constant(int(factor.value // divisor.value)))
+                return _product(others)
+        elif facts.constant_difference(factor, divisor) == 0:
+            return _product(others)
+    return None
+
+
+def _addends(node: Expression, program: Program) -> list[tuple[Expression, bool]]:
+    """What a sum adds up, and whether it is subtracted."""
+    terms = addends(node, program.lets, opens=lambda inner: False)
+    return [(multiply(term, abs(times)), times < 0) for term, times in terms]
+
+
+def _factors(node: Expression, program: Program) -> Iterator[Expression]:
+    node = resolved(node, program)
+    if isinstance(node, Binary) and node.operator == "*":
+        yield from _factors(node.left, program)
+        yield from _factors(node.right, program)
+    else:
+        yield node
+
+
+def _sum(addends: list[tuple[Expression, bool]]) -> Expression:
+    total: Expression | None = None
+    for addend, negative in addends:
+        if total is None:
+            total = Unary("-", addend) if negative else addend
+        else:
+            total = Binary("-" if negative else "+", total, addend)
+    return ir.constant(0) if total is None else total
+
+
+def _product(factors: list[Expression]) -> Expression:
+    total: Expression | None = None
+    for factor in factors:
+        total = factor if total is None else Binary("*", total, factor)
+    return ir.constant(1) if total is None else total
+
+
+def _plain(extent: Expression) -> int | Expression:
+    return int(extent.value) if isinstance(extent, Constant) else extent
+
+
+def _at(items: tuple[T, ...], d: int, parts: tuple[T, T]) -> tuple[T, ...]:
+    return (*items[:d], *parts, *items[d + 1 :])

@@ -31,11 +31,10 @@ from taskc.ir.nodes import GLOBAL, SHARED, Expression, Tensor, Variable
 from taskc.passes.proofs.blocks import block_findings
 from taskc.passes.proofs.cells import tensors_read
 from taskc.passes.proofs.enumeration import LIMIT, Enumerator, all_blocks, along, size_of
-from taskc.passes.proofs.folding import folded_alike
+from taskc.passes.proofs.folding import folded_alike, unfolded_alike
 from taskc.passes.proofs.pairs import kept_apart
 from taskc.passes.proofs.paths import Guard, Phase
 from taskc.passes.proofs.program import ATOMIC, WRITE, Access, Program, used_variables
-from taskc.passes.proofs.unfolding import unfolded_alike
 from taskc.passes.proofs.wording import at, element, index_text, scatter_hint, task_of, task_text
 
 HINT = "give each element to one worker, use tc.atomic_add and its like, or end the loop in between"

@@ -11,8 +11,8 @@ import pytest
 import taskc as tc
 from taskc import f32, i64, spatial
 from taskc.backend.cpu import emit
-from taskc.backend.cpu.compile import Loaded, compile_kernel, llvm_text
-from taskc.backend.cpu.looks import APART, FEW, MOST, SHORT, turns_between_looks
+from taskc.backend.cpu.compile import Loaded, assembly_of, compile_kernel, llvm_text
+from taskc.backend.cpu.looks import APART, FEW, MOST, SHORT, TURNS, turns_between_looks
 from taskc.backend.cpu.module import LOOK
 from taskc.backend.cpu.processor import host
 from taskc.ir import nodes as ir
@@ -88,6 +88,29 @@ def test_short_loops_are_code_without_looks() -> None:
     assert text.count(f"call i1 @{LOOK}") == 0
     text = llvm_text(lowered(series(None)), host())[0]
     assert text.count(f"call i1 @{LOOK}") == 1
+
+
+def test_a_tight_while_looks_once_in_some_turns() -> None:
+    """Turns are written out one after another, each with its own test of where the loop ends."""
+
+    @tc.kernel(workers=1)
+    def search(x: i64[N], y: tc.inout[i64[1]]):
+        for _ in spatial(1):
+            k = i64(0)
+            while k < N and x[k] != 7117:
+                k += 1
+            y[0] = k
+
+    assembly = assembly_of(lowered(search), host())
+    assert assembly.count("taskc_look") == 1
+    assert assembly.count("7117") == TURNS >= 4
+    for n in range(3 * TURNS):
+        y = np.zeros(1, np.int64)
+        search(np.full(n, 5), y)
+        assert y[0] == n
+        for place in range(n):
+            search(np.where(np.arange(n) == place, 7117, 5), y)
+            assert y[0] == place
 
 
 def in_parts(monkeypatch: pytest.MonkeyPatch, kernel: tc.Kernel, turns: int) -> Loaded:

@@ -1,0 +1,416 @@
+"""A model as it is written: names and attributes aren't looked up, functions aren't inlined, nothing is sorted.
+
+`reader.py` makes these from a protobuf, and `resolve.py` makes a graph of operators from them.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import ml_dtypes
+import numpy as np
+
+from taskc.errors import CompileError, Location
+from taskc.ir.types import DTYPES, DType
+from taskc.onnx.protobuf import AttributeProto, GraphProto, TensorProto, text
+from taskc.operators.graph import Array, Node, Value
+
+Key: TypeAlias = "tuple[str, str, str]"  # a function's domain, name and overload
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of a model as messages call it, such as "the initializer 'w'", and the model's file."""
+
+    title: str
+    where: Location
+
+    def error(self, message: str, hint: str | None = None) -> CompileError:
+        return CompileError(f"{self.title} {message}", self.where, hint)
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """In the body of a function: the attribute of that name of the node that calls it."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Attribute:
+    """An attribute as a node has it; `type` is its number in AttributeProto."""
+
+    type: int
+    value: object  # an int, float, str, bytes, array, WrittenGraph, a list of one of these, or a Reference
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WrittenNode:
+    """A node with its attributes beside it. `overload` chooses between functions of one name."""
+
+    node: Node
+    attributes: dict[str, Attribute]
+    overload: str
+
+    @property
+    def graphs(self) -> Iterator[WrittenGraph]:
+        for attribute in self.attributes.values():
+            value = attribute.value
+            for item in value if isinstance(value, list) else [value]:
+                if isinstance(item, WrittenGraph):
+                    yield item
+
+    @property
+    def reads(self) -> set[str]:
+        """Its inputs, and what its graphs use of the graphs around."""
+        return {*self.node.inputs}.union(*(graph.captured for graph in self.graphs)) - {""}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WrittenGraph:
+    name: str
+    inputs: tuple[Value, ...]
+    outputs: tuple[str, ...]
+    nodes: tuple[WrittenNode, ...]
+    constants: dict[str, Array]
+    values: dict[str, Value]
+
+    @property
+    def names(self) -> Iterator[str]:
+        """What it gives a meaning to."""
+        yield from (value.name for value in self.inputs)
+        yield from self.constants
+        for written in self.nodes:
+            yield from filter(None, written.node.outputs)
+
+    @property
+    def captured(self) -> set[str]:
+        """The names of the graphs around that it uses."""
+        return {*self.outputs}.union(*(node.reads for node in self.nodes)) - {*self.names}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Function:
+    """What a model, or ONNX, defines a node by. `defaults` are of attributes that a call leaves out."""
+
+    name: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    nodes: tuple[WrittenNode, ...]
+    defaults: dict[str, Attribute]
+
+
+# --- Tensors in files of their own beside a model: read only from below the model's folder ------
+
+
+class Folder:
+    """The folder that a model's external data lies in; a model that came as bytes has none."""
+
+    def __init__(self, path: Path | None) -> None:
+        self.path = path
+        # Of each file the bytes that tensors have taken. Tensors that share all of theirs are one array; others don't
+        # overlap, so that a small file can't fill the memory.
+        self._read: dict[Path, dict[tuple[int, int], bytes]] = {}
+
+    def read(self, entries: dict[str, str], nbytes: int, part: Part) -> bytes:
+        """The bytes that a tensor's entries name, as many as its shape asks for."""
+        file = self._file(entries.get("location", ""), part)
+        offset = _number(entries, "offset", 0, part)
+        length = _number(entries, "length", nbytes, part)
+        if length != nbytes:
+            raise part.error(f"has {length} bytes, but its shape asks for {nbytes}")
+        known = self._read.setdefault(file, {})
+        if (offset, length) not in known:
+            taken = length + sum(map(len, known.values()))
+            known[offset, length] = _bytes(file, offset, length, taken, part)
+        return known[offset, length]
+
+    def _file(self, location: str, part: Part) -> Path:
+        if self.path is None:
+            message = f"is in the file '{location}', and a model given as bytes has no folder"
+            raise part.error(message, "give the model by its path")
+        outside = part.error(f"is in '{location}', which isn't below the model's folder")
+        if not location or "\0" in location or Path(location).is_absolute():
+            raise outside
+        file = Path(os.path.realpath(self.path / location))
+        if not file.is_relative_to(os.path.realpath(self.path)):
+            raise outside
+        return file
+
+
+def _bytes(file: Path, offset: int, length: int, taken: int, part: Part) -> bytes:
+    try:
+        # Opening a pipe would wait for somebody to write to it.
+        if not stat.S_ISREG(os.stat(file).st_mode):
+            raise part.error(f"is in '{file}', which is no regular file")
+        with open(file, "rb") as opened:
+            size = os.fstat(opened.fileno()).st_size
+            if offset + length > size:
+                raise part.error(f"ends at byte {offset + length} of '{file}', which has {size}")
+            if taken > size:
+                raise part.error(f"lies over a part of another tensor in '{file}'")
+            opened.seek(offset)
+            found = opened.read(length)
+    except OSError as error:
+        raise part.error(f"is in '{file}': {error.strerror}") from None
+    if len(found) != length:
+        raise part.error(f"is in '{file}', which became shorter while it was read")
+    return found
+
+
+def _number(entries: dict[str, str], key: str, default: int, part: Part) -> int:
+    written = entries.get(key, str(default))
+    if not (written.isascii() and written.isdigit() and len(written) < 20):
+        raise part.error(f"has the {key} '{written}' in its external data")
+    return int(written)
+
+
+# --- A model's tensors as arrays ----------------------------------------------------------------
+# Nothing is allocated by what a tensor claims to be: its elements are counted against the bytes that are there first.
+
+
+COMPUTED: dict[int, str] = {
+    TensorProto.FLOAT: "f32",
+    TensorProto.DOUBLE: "f64",
+    TensorProto.FLOAT16: "f16",
+    TensorProto.BFLOAT16: "bf16",
+    TensorProto.INT8: "i8",
+    TensorProto.INT16: "i16",
+    TensorProto.INT32: "i32",
+    TensorProto.INT64: "i64",
+    TensorProto.UINT8: "u8",
+    TensorProto.UINT16: "u16",
+    TensorProto.UINT32: "u32",
+    TensorProto.UINT64: "u64",
+    TensorProto.BOOL: "bool",
+    TensorProto.FLOAT8E4M3FN: "f8e4m3",
+    TensorProto.FLOAT8E5M2: "f8e5m2",
+}
+# Constants may have these too; no tensor that is computed does.
+_PACKED: dict[int, tuple[int, np.dtype[Any]]] = {
+    TensorProto.INT4: (4, np.dtype(ml_dtypes.int4)),
+    TensorProto.UINT4: (4, np.dtype(ml_dtypes.uint4)),
+    TensorProto.INT2: (2, np.dtype(ml_dtypes.int2)),
+    TensorProto.UINT2: (2, np.dtype(ml_dtypes.uint2)),
+}
+_FIELDS = ("float_data", "int32_data", "int64_data", "double_data", "uint64_data", "string_data")
+_FIELD_OF: dict[int, str] = {
+    TensorProto.FLOAT: "float_data",
+    TensorProto.DOUBLE: "double_data",
+    TensorProto.INT64: "int64_data",
+    TensorProto.UINT32: "uint64_data",
+    TensorProto.UINT64: "uint64_data",
+}  # of all others "int32_data"
+_MAXIMUM_RANK = 32  # of NumPy 1
+_ADDRESSABLE = 2**62
+
+_SUPPORTED = f"taskc computes with {', '.join(COMPUTED.values())}"
+
+
+def dtype_of(number: int) -> DType | None:
+    """The element type that a model gives by its number in TensorProto, if taskc has it."""
+    return DTYPES[COMPUTED[number]] if number in COMPUTED else None
+
+
+def element_type(number: int, part: Part) -> DType:
+    """The same of a part of the model that needs to have one."""
+    dtype = dtype_of(number)
+    if dtype is None:
+        raise part.error(f"has elements of type {_type_name(number)}", _SUPPORTED)
+    return dtype
+
+
+def check_extents(shape: tuple[int, ...], part: Part) -> None:
+    """Refuse a shape that no array can have."""
+    if len(shape) > _MAXIMUM_RANK:
+        raise part.error(f"has {len(shape)} dimensions; the most is {_MAXIMUM_RANK}")
+    if any(extent < 0 for extent in shape):
+        raise part.error(f"has the negative extent {min(shape)}")
+    if prod(max(extent, 1) for extent in shape) * 8 >= _ADDRESSABLE:
+        raise part.error(f"has the shape {list(shape)}, which no memory holds")
+
+
+def array_of(tensor: TensorProto, part: Part, folder: Folder) -> Array:
+    """The array, which can't be written to. A tensor of 4-bit or 2-bit integers gives one of ml_dtypes' types."""
+    data, count, stored = _data(tensor, part, folder)
+    if tensor.data_type in _PACKED:
+        array = _unpacked(np.frombuffer(data, stored), count, *_PACKED[tensor.data_type])
+    elif tensor.data_type == TensorProto.BOOL:
+        array = np.frombuffer(data, np.uint8) != 0  # NumPy trusts that what is true is 1
+    else:
+        array = np.frombuffer(data, stored.newbyteorder("<")).astype(stored, copy=False)
+    array = array.reshape(tuple(tensor.dims))
+    array.flags.writeable = False
+    return array
+
+
+def take_in(tensor: TensorProto, where: Location, folder: Folder) -> None:
+    """Bring a tensor's elements into the model from the file that they are in, if they are in one."""
+    if tensor.data_location == TensorProto.EXTERNAL:
+        part = Part(f"the tensor '{text(tensor.name)}'", where)
+        tensor.raw_data = _data(tensor, part, folder)[0]
+        tensor.ClearField("external_data")
+        tensor.ClearField("data_location")
+
+
+def _data(tensor: TensorProto, part: Part, folder: Folder) -> tuple[bytes, int, np.dtype[Any]]:
+    """A tensor's bytes, little-endian, the number of its elements, and the type of what they are stored in."""
+    shape = tuple(tensor.dims)
+    check_extents(shape, part)
+    if tensor.HasField("segment"):
+        raise part.error("is a segment of a tensor, which taskc doesn't read")
+    count = stores = prod(shape)
+    if tensor.data_type in _PACKED:
+        bits, _ = _PACKED[tensor.data_type]
+        stored = np.dtype(np.uint8)
+        stores = (count * bits + 7) // 8
+    else:
+        stored = element_type(tensor.data_type, part).numpy
+    nbytes = stores * stored.itemsize
+    if tensor.data_location == TensorProto.EXTERNAL:
+        entries = {text(entry.key): text(entry.value) for entry in tensor.external_data}
+        return folder.read(entries, nbytes, part), count, stored
+    return _inside(tensor, stores, stored, part), count, stored
+
+
+def _inside(tensor: TensorProto, count: int, stored: np.dtype[Any], part: Part) -> bytes:
+    """The `count` items of type `stored` that a tensor has in one of its fields."""
+    raw: bytes = tensor.raw_data
+    filled = [name for name in _FIELDS if len(getattr(tensor, name))] + ["raw_data"] * bool(raw)
+    if len(filled) > 1:
+        raise part.error(f"has its elements twice: in {' and in '.join(filled)}")
+    if raw:
+        nbytes = count * stored.itemsize
+        if len(raw) != nbytes:
+            raise part.error(f"has {len(raw)} bytes, but its shape asks for {nbytes}")
+        return raw
+    field = _FIELD_OF.get(tensor.data_type, "int32_data")
+    if filled not in ([], [field]):
+        raise part.error(f"has its elements in {filled[0]}; of its type they are in {field}")
+    items = getattr(tensor, field)
+    if len(items) != count:
+        raise part.error(f"has {len(items)} elements, but its shape asks for {count}")
+    return _typed(items, stored, part)
+
+
+def _typed(items: Any, stored: np.dtype[Any], part: Part) -> bytes:
+    """A typed field's items as bytes. Floats of 16 and 8 bits are written as integers that have their bits."""
+    if stored in (np.float32, np.float64):
+        return np.array(items, stored.newbyteorder("<")).tobytes()
+    bits = stored if stored.kind in "iu" else np.dtype(f"u{stored.itemsize}")
+    limits = np.iinfo(bits)
+    outside = next((item for item in items if not limits.min <= item <= limits.max), None)
+    if outside is not None:
+        raise part.error(f"has the element {outside}, which is outside of its type")
+    return np.array(items, bits.newbyteorder("<")).tobytes()
+
+
+def _unpacked(data: Array, count: int, bits: int, dtype: np.dtype[Any]) -> Array:
+    """Integers of less than 8 bits, of which a byte has the first in its lowest bits."""
+    places = np.arange(0, 8, bits, dtype=np.uint8)
+    values = ((data[:, None] >> places) & ((1 << bits) - 1)).reshape(-1)[:count].astype(np.int8)
+    if dtype.name.startswith("int"):
+        values = np.where(values >= 1 << (bits - 1), values - (1 << bits), values)
+    return values.astype(dtype)
+
+
+def _type_name(number: int) -> str:
+    if number == TensorProto.STRING:
+        return "string"
+    names: dict[int, str] = {value: name for name, value in TensorProto.DataType.items()}
+    return names.get(number, f"number {number}")
+
+
+# --- A node's attributes as Python's values -----------------------------------------------------
+
+
+FIELDS: dict[int, str] = {
+    AttributeProto.FLOAT: "f",
+    AttributeProto.INT: "i",
+    AttributeProto.STRING: "s",
+    AttributeProto.TENSOR: "t",
+    AttributeProto.GRAPH: "g",
+    AttributeProto.FLOATS: "floats",
+    AttributeProto.INTS: "ints",
+    AttributeProto.STRINGS: "strings",
+    AttributeProto.TENSORS: "tensors",
+    AttributeProto.GRAPHS: "graphs",
+    AttributeProto.SPARSE_TENSOR: "sparse_tensor",
+    AttributeProto.SPARSE_TENSORS: "sparse_tensors",
+    AttributeProto.TYPE_PROTO: "tp",
+    AttributeProto.TYPE_PROTOS: "type_protos",
+}
+_LISTS = {"floats", "ints", "strings", "tensors", "graphs", "sparse_tensors", "type_protos"}
+_SINGLE = sorted(set(FIELDS.values()) - _LISTS)
+
+
+def type_name(number: int) -> str:
+    """What messages call an attribute's type."""
+    if number not in AttributeProto.AttributeType.values():
+        return f"number {number}"
+    name: str = AttributeProto.AttributeType.Name(number)
+    return name.lower().replace("_", " ")
+
+
+def attribute_of(
+    attribute: AttributeProto,
+    part: Part,
+    folder: Folder,
+    graph_of: Callable[[GraphProto], WrittenGraph],
+) -> Attribute:
+    """An attribute's type and value; `part` is the attribute."""
+    number = attribute.type or _written(attribute)
+    if attribute.ref_attr_name:
+        return Attribute(number, Reference(text(attribute.ref_attr_name)))
+    field = FIELDS.get(number, "")
+    others = [name for name in _filled(attribute) if name != field]
+    if others:
+        raise part.error(f"is of type {type_name(number)}, but has {', '.join(others)}")
+    if field in ("t", "g") and not attribute.HasField(field):
+        raise part.error(f"is of type {type_name(number)}, but has none")
+    value: object
+    match field:
+        case "f" | "i":
+            value = getattr(attribute, field)
+        case "s":
+            value = _string(attribute.s)
+        case "t":
+            value = array_of(attribute.t, part, folder)
+        case "g":
+            value = graph_of(attribute.g)
+        case "floats" | "ints":
+            value = [*getattr(attribute, field)]
+        case "strings":
+            value = [*map(_string, attribute.strings)]
+        case "tensors":
+            value = [array_of(item, part, folder) for item in attribute.tensors]
+        case "graphs":
+            value = [*map(graph_of, attribute.graphs)]
+        case _:
+            raise part.error(f"is of type {type_name(number)}, which taskc doesn't read")
+    return Attribute(number, value)
+
+
+def _filled(attribute: AttributeProto) -> list[str]:
+    found = [name for name in _SINGLE if attribute.HasField(name)]
+    return found + sorted(name for name in _LISTS if len(getattr(attribute, name)))
+
+
+def _written(attribute: AttributeProto) -> int:
+    """The type of an attribute that doesn't name it, as in the oldest models; 0 if nothing says."""
+    filled = _filled(attribute)
+    numbers = {field: number for number, field in FIELDS.items()}
+    return numbers[filled[0]] if len(filled) == 1 else 0
+
+
+def _string(value: bytes) -> str | bytes:
+    try:
+        return value.decode("utf-8")
+    except UnicodeDecodeError:
+        return value
