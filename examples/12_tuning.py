@@ -63,7 +63,7 @@ kernel = matmul(50, 70, 44)
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         database = Database(Path(folder) / "tuning.sqlite3")
-        found = matmul.tune(200, 192, 96, strategy=climb, most=9, database=database)
+        found = matmul.tune(200, 192, 96, strategy=climb, most=6, database=database)
     best = matmul.function(200, 192, 96, **dict(found.winner.values))
     a, b = best.example()
     error = np.abs(best(a, b) - product(a, b)).max()

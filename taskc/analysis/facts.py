@@ -1,6 +1,6 @@
 """What is known at a point of a program: range analysis, under the conditions that dominate the point.
 
-    facts = Facts.empty(kernel)         sizes >= 0, worker in [0, workers), block in [0, blocks)
+    facts = Facts.empty(kernel)         sizes >= 0, worker in [0, workers), block in [0, blocks), processors >= 1
     facts = facts.enter(statement)      inside the body of a For, Grid, Each, Move, ...; after a Let
     facts = facts.assume(condition)     where the condition holds
     facts.prove(row + i < m)            True, False, or None for unknown
@@ -63,11 +63,15 @@ class Facts(Known):
                     scope.bind(parameter, _number(low), _number(high))
         scope.bind(kernel.worker, natural, _number(kernel.workers + kernel.helpers - 1))
         scope.worker = kernel.worker
+        facts = Facts(scope)
+        facts.bind_processors(kernel)
         last = None if kernel.blocks is None else scope.form(kernel.blocks) - 1
         scope.bind(kernel.block, natural, last, most=MOST_BLOCKS)
-        facts = Facts(scope)
         # There is a block that runs, so the sizes are such that there are blocks.
         return facts if last is None else facts._with(-last)
+
+    def bind_processors(self, kernel: ir.Kernel) -> None:
+        self.scope.bind(kernel.processors, _number(1), _number(ir.MOST_PROCESSORS))
 
     # Extending.
 

@@ -17,10 +17,13 @@ from taskc.ir.rewrite import walk, walk_statements
 from taskc.ir.target import Target
 
 
-def facts_of_names(body: Statement) -> Facts:
-    """What is known of the names that a program binds, wherever they are bound."""
+def facts_of_names(program: ir.Kernel | Statement) -> Facts:
+    """All that is known of the names that a program binds, wherever they are bound."""
     facts = Facts.empty()
-    for node in walk_statements(body):
+    if isinstance(program, ir.Kernel):
+        facts.bind_processors(program)
+        program = program.body
+    for node in walk_statements(program):
         facts.enter(node)  # what it says of more than names holds within it alone
     return facts
 

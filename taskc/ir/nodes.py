@@ -102,8 +102,10 @@ import numpy as np
 from taskc.errors import NOWHERE, Location
 from taskc.ir.arithmetic import COMPARISONS
 from taskc.ir.mapping import Mapping
-from taskc.ir.types import DType, boolean, i64
+from taskc.ir.types import DType, boolean, i32, i64
 
+MOST_PROCESSORS = 1 << 12
+TURNS = ("tiles", "products")
 STAGES = ("parsed", "selected", "pipelined", "synchronized", "scalar", "lean")
 
 GLOBAL, SHARED, TILE, LOCAL, REGISTER, BARRIER = (
@@ -551,8 +553,8 @@ class Pipeline:
     """variable = 0, by, 2*by, ... below extent; loads of later steps may overlap a step's work.
 
     specialize  a producer of its own does the loads
-    consumers   so many groups of workers beside it, each with tiles of its own
-    alternate   the warpgroups beside it issue a step's products one after another
+    turns       beside it, "tiles": two groups of workers take a block's tiles in turn;
+                "products": warpgroups issue a step's products one after another
     """
 
     variable: BoundVariable
@@ -562,8 +564,7 @@ class Pipeline:
     body: Statement
     transport: str | None = None
     specialize: bool = False
-    consumers: int = 1
-    alternate: bool = False
+    turns: str | None = None
     loc: Location = _location()
 
 
@@ -768,6 +769,7 @@ class Kernel:
     workers     compute workers of a block; `helpers` counts extra ones (producer warps)
     worker      its own number within the block, and
     block       the number of the block: from stage scalar on the body uses them
+    processors  of the device, which the launch knows: 1 to MOST_PROCESSORS blocks of a persistent grid
     blocks      how many blocks are launched, from stage scalar on (before, the Grid says it)
     cluster     how many blocks of consecutive numbers are scheduled together; before, as blocks
     """
@@ -782,6 +784,7 @@ class Kernel:
     helpers: int = 0
     worker: Variable = field(default_factory=lambda: Variable("worker"), compare=False)
     block: Variable = field(default_factory=lambda: Variable("block"), compare=False)
+    processors: Variable = field(default_factory=lambda: Variable("processors", i32), compare=False)
     blocks: Expression | None = None
     cluster: int = 1
     notes: tuple[tuple[str, Location], ...] = field(default=(), compare=False)

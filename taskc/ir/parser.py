@@ -17,7 +17,7 @@ from taskc.ir.depth import deep
 from taskc.ir.parser_names import Node
 from taskc.ir.parser_statements import Statements
 from taskc.ir.parser_text import location, syntax_tree
-from taskc.ir.types import i64
+from taskc.ir.types import i32, i64
 
 T = TypeVar("T")
 
@@ -50,6 +50,7 @@ def kernel_of(statements: Statements, tree: Node) -> ir.Kernel:
     for option, word in (("worker", "worker"), ("block_number", "block")):
         dtype = names.dtype(found[option].children[0]) if option in found else i64
         numbers[word] = names.bound[word] = ir.Variable(word, dtype, loc=names.location(name))
+    processors = names.bound["processors"] = ir.Variable("processors", i32)
     dimensions, parameters = signature(statements, parts)
     blocks = found.get("blocks")
     return ir.Kernel(
@@ -65,6 +66,7 @@ def kernel_of(statements: Statements, tree: Node) -> ir.Kernel:
         cluster=_option(found, "clustered", int, 1),
         worker=numbers["worker"],
         block=numbers["block"],
+        processors=processors,
         loc=names.location(name),
     )
 

@@ -147,14 +147,13 @@ class Statements:
         total = self.expression(extent, i64)
         given = {str(o.data): o.children[0] for o in options if isinstance(o, Tree)}
         transport = self.names.word(given["transport"]) if "transport" in given else None
-        consumers = int(str(given.get("consumers", 1)))
-        words = [str(option) for option in options if isinstance(option, Token)]
+        turns = str(given["turns"]) if "turns" in given else None
+        is_specialized = any(isinstance(option, Token) for option in options)
         with self.names.nested():
             variable = self.names.bind(binder, i64)
             body = self.body(block)
         return ir.Pipeline(
-            *(variable, total, int(by), int(stages), body, transport),
-            *("specialize" in words, consumers, "alternate" in words),
+            *(variable, total, int(by), int(stages), body, transport, is_specialized, turns),
             loc=loc,
         )
 

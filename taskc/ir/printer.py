@@ -389,8 +389,8 @@ class _Printer:
         header += f" by {s.by} stages={s.stages}"
         if s.transport is not None:
             header += f" transport={_word(s.transport)}"
-        header += " specialize" * s.specialize + " alternate" * s.alternate
-        header += f" consumers={s.consumers}" if s.consumers > 1 else ""
+        header += " specialize" * s.specialize
+        header += "" if s.turns is None else f" turns={s.turns}"
         yield f"{indent}{header}:"
         yield from self.block(s.body, indent + "    ")
 

@@ -41,6 +41,7 @@ class Expressions:
             self.taken |= RESERVED
             self.names[kernel.worker] = "worker"
             self.names[kernel.block] = "block"
+            self.names[kernel.processors] = "processors"
 
     def name(self, named: Named) -> str:
         found = self.names.get(named)

@@ -1,6 +1,6 @@
 """What each stage permits, as data; `taskc.ir.verify` executes it, and `table()` shows it.
 
-`worker` and `block` are the kernel's variables of these names; the worker of an Each may use
+`worker`, `block` and `processors` are the kernel's variables of these names; the worker of an Each may use
 `worker` at every stage. `ATTRIBUTES` says at which stages an attribute has which values. Beyond
 that, until pipelined what stands around the phases is uniform, and at lean an access to GLOBAL,
 SHARED or REGISTER memory has one linear index, of type i32 or i64 (before, all indices are i64 and
@@ -25,7 +25,7 @@ _LIMITED: dict[tuple[type | str, ...], tuple[int, int]] = {
     (ir.Reduce, ir.Scan): (PARSED, PARSED),
     (ir.Pipeline,): (PARSED, SELECTED),
     (ir.RingStep,): (SELECTED, PIPELINED),
-    (ir.Do, ir.Roles): (SELECTED, LEAN),
+    (ir.Do, ir.Roles, "processors"): (SELECTED, LEAN),
     (ir.Barrier, ir.Address, ir.BARRIER): (PIPELINED, LEAN),
     (ir.Peer, "worker", "block"): (SYNCHRONIZED, LEAN),
     (ir.Lookup, ir.REGISTER): (SCALAR, LEAN),
@@ -59,7 +59,7 @@ ATTRIBUTES: tuple[Attribute, ...] = (
 
 
 def stages_of(what: type | str) -> tuple[int, int]:
-    """The first and the last stage that permit a node type, a scope, `worker` or `block`."""
+    """The first and the last stage that permit a node type, a scope or a variable of the kernel."""
     return _STAGES_OF[what]
 
 
@@ -73,7 +73,8 @@ def attributes(stage: int) -> dict[type, tuple[Attribute, ...]]:
     return _ATTRIBUTES[stage]
 
 
-_KINDS = (get_args(ir.Statement), get_args(ir.Expression), ir.SCOPES, ("worker", "block"))
+_NUMBERS = ("worker", "block", "processors")
+_KINDS = (get_args(ir.Statement), get_args(ir.Expression), ir.SCOPES, _NUMBERS)
 _STAGES_OF: dict[type | str, tuple[int, int]] = {
     **{item: (PARSED, LEAN) for kinds in _KINDS for item in kinds},
     **{item: stages for items, stages in _LIMITED.items() for item in items},

@@ -157,7 +157,7 @@ class Target:
     vector_bytes  the widest single access of one worker
     shared_bytes  what a block may have
     banks         4-byte banks of shared memory, 0 where it has none
-    processors    how many blocks a persistent grid launches; see `counted_target`
+    processors    how many blocks it runs at a time at least; a device may have another number
     shuffles      whether the workers of a warp can exchange registers
     cluster       how many blocks may be scheduled together
     transports    how block values may travel in a pipeline, best first; none: loads don't overlap work
@@ -200,11 +200,6 @@ class Target:
     def is_processor(self) -> bool:
         """Whether a worker is a lane of a CPU's vectors."""
         return self.banks == 0
-
-    @property
-    def architecture(self) -> str:
-        """The name that the assembler knows it by."""
-        return self.name.partition(_COUNTED)[0]
 
     def runs(self, other: Target) -> bool:
         """Whether it can do all that code for another one may use, but for the size of shared memory."""
@@ -462,28 +457,8 @@ NEON = _processor("neon", 4, 32)
 SSE2 = _processor("sse2", 4, 16, converts=32)
 
 _PROCESSORS = (AVX512, AVX512_VNNI, AVX512_BF16, AVX512_AMX, AVX2, AVX2_VNNI, NEON, SSE2)
-_COUNTED = ":"  # between a target's name and a number of processors
-
-
-class _Targets(dict[str, Target]):
-    """Targets by name; `sm_90a:114` is sm_90a with 114 processors, and is listed nowhere."""
-
-    def __missing__(self, name: str) -> Target:
-        known, _, count = name.partition(_COUNTED)
-        if not count:
-            raise KeyError(name)
-        return replace(self[known], name=name, processors=int(count))
-
-
-def counted_target(name: str, processors: int) -> str:
-    """The name of a target for a device with so many processors, for code that depends on the number."""
-    return name if TARGETS[name].processors == processors else f"{name}{_COUNTED}{processors}"
-
-
 _GPUS = (SM_80, SM_86, SM_87, SM_89, SM_90A, SM_120A)
-TARGETS: dict[str, Target] = _Targets(
-    {target.name: target for target in (GENERIC, *_GPUS, *_PROCESSORS)}
-)
+TARGETS: dict[str, Target] = {target.name: target for target in (GENERIC, *_GPUS, *_PROCESSORS)}
 
 GPUS: tuple[Target, ...] = tuple(
     sorted((t for t in TARGETS.values() if t.capabilities), key=lambda t: t.capabilities[0])

@@ -51,7 +51,7 @@ FUNCTIONS = BINARY_FUNCTIONS | UNARY_FUNCTIONS | {*CALLS, *DTYPES}
 RESERVED = {kind.__name__.lower() for kind in STATEMENT_TYPES} | set(
     (
         "constant global shared tile local register mbarrier elif else acquire commit wait release enter leave"
-        " role ring table snippet combine scope pass and or not True False inf nan worker block"
+        " role ring table snippet combine scope pass and or not True False inf nan worker block processors"
     ).split()
 )
 # Those that start a statement of a program, where else a kernel's name does.

@@ -95,6 +95,7 @@ class _Verifier:
         self.need(kernel.worker.multiple == kernel.block.multiple == 1, "worker has no multiple")
         self.names.bind(kernel.worker)
         self.names.bind(kernel.block)
+        self.names.bind(kernel.processors)
         for dimension in kernel.dimensions:
             self.names.bind(dimension)
         for parameter in kernel.parameters:
@@ -450,13 +451,11 @@ class _Verifier:
     def pipeline(self, s: ir.Pipeline) -> None:
         self.whole_block("a pipeline")
         self.uniform(self.expressions.index(s.extent), "bounds")
-        self.need(
-            min(s.by, s.stages, s.consumers) >= 1,
-            "a pipeline's step, stages and consumers are at least 1",
-        )
+        self.need(min(s.by, s.stages) >= 1, "a pipeline's step and stages are at least 1")
         self.need(
             s.transport is None or s.transport in _TRANSPORTS, f"no transport {s.transport!r}"
         )
+        self.need(s.turns is None or s.turns in ir.TURNS, f"no turns by {s.turns!r}")
         self.inner(s.body, s.variable)
 
     def each(self, s: ir.Each) -> None:

@@ -89,8 +89,8 @@ class Expressions:
         self.replicated: dict[ir.Tensor, bool] = {}
         self.closed: set[ir.Snippet | ir.Combine] = set()  # those that have been checked
         # The kernel's own numbers where the stage has them not.
-        words = (("worker", rules.kernel.worker), ("block", rules.kernel.block))
-        self.hidden = {variable: word for word, variable in words if word not in rules.permitted}
+        numbers = (rules.kernel.worker, rules.kernel.block, rules.kernel.processors)
+        self.hidden = {one: one.name for one in numbers if one.name not in rules.permitted}
 
     def index(self, index: Expression, *, allow_worker: bool = False) -> bool:
         diverges = self.check(index, allow_worker=allow_worker)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
@@ -173,7 +174,7 @@ def _pipeline(context: Context, node: ast.For, loop: PipelineLoop) -> None:
     context.emit(
         ir.Pipeline(
             *(variables[0], loop.extent, loop.by, loop.stages, body),
-            *(loop.transport, loop.specialize, loop.consumers, loop.alternate),
+            *(loop.transport, loop.specialize, loop.turns),
             loc=context.locate(node),
         )
     )
@@ -368,7 +369,7 @@ def _order(context: Context, node: ast.expr | None, rank: int) -> tuple[str | in
 
 
 def _pipeline_call(context: Context, node: ast.Call) -> PipelineLoop:
-    """`tc.pipeline(k, by=8, stages=3, transport="cp.async", specialize=False, consumers=1, alternate=False)`"""
+    """`tc.pipeline(k, by=8, stages=3, transport="cp.async", specialize=False, turns=None)`"""
     bound = bind(context, node, "tc.pipeline")
     if context.is_cuda_kernel:
         raise context.error(
@@ -378,29 +379,25 @@ def _pipeline_call(context: Context, node: ast.Call) -> PipelineLoop:
     end = index(context, context.evaluate(bound["extent"]), bound["extent"])
     by = _at_least_one(context, bound.get("by"), "the step of a pipeline")
     stages = _at_least_one(context, bound.get("stages"), "the number of stages")
-    transport = None
-    if "transport" in bound:
-        transport = context.evaluate(bound["transport"])
-        if transport is not None and transport not in _TRANSPORTS:
-            known = ", ".join(f'"{name}"' for name in _TRANSPORTS)
-            raise context.error(f"the transports are {known}", bound["transport"])
+    transport = _word(context, bound.get("transport"), "the transports are", _TRANSPORTS)
     specialize = flag(context, bound.get("specialize"), "specialize")
-    consumers = _at_least_one(context, bound.get("consumers"), "the number of consumers")
-    alternate = flag(context, bound.get("alternate"), "alternate")
-    for name, turns in (("alternate", alternate), ("consumers", consumers > 1)):
-        if turns and not specialize:
-            raise context.error(
-                f"only beside a producer is there anything to take in turn, by '{name}'",
-                bound[name],
-                "say specialize=True, too",
-            )
-    if alternate and consumers > 1:
+    turns = _word(context, bound.get("turns"), "there are turns of", ir.TURNS)
+    if turns is not None and not specialize:
         raise context.error(
-            "either warpgroups take turns in a step's products, or groups in a block's tiles",
-            bound["alternate"],
-            "say alternate=True or consumers=2",
+            "only beside a producer is there anything to take in turn",
+            bound["turns"],
+            "say specialize=True, too",
         )
-    return PipelineLoop(end, by, stages, transport, specialize, consumers, alternate)
+    return PipelineLoop(end, by, stages, transport, specialize, turns)
+
+
+def _word(context: Context, node: ast.expr | None, what: str, known: tuple[str, ...]) -> str | None:
+    if node is None:
+        return None
+    word: str | None = context.evaluate(node)
+    if word is not None and word not in known:
+        raise context.error(f"{what} {', '.join(map(json.dumps, known))}", node)
+    return word
 
 
 def _at_least_one(context: Context, node: ast.expr | None, what: str) -> int:

@@ -103,16 +103,15 @@ def pipeline(
     stages: int = 1,
     transport: str | None = None,
     specialize: bool = False,
-    consumers: int = 1,
-    alternate: bool = False,
+    turns: str | None = None,
 ) -> Iterator[Any]:
     """0, by, 2 * by, … below the extent, one after another; the loads of later steps overlap the work of this one.
 
     stages      how many steps are in flight, this one included
     transport   how block values travel: "registers", "cp.async", "tma"; by default the best that target and loads allow
     specialize  a warp of its own does the loads, in addition to the workers
-    consumers   groups of `workers` beside that one, which take a block's tiles in turn: one multiplies, another stores
-    alternate   beside it, warpgroups take turns: one issues its matrix products while others work on results
+    turns       beside that one, "tiles": two groups of `workers` take a block's tiles in turn, one multiplies while the
+                other one stores; "products": one warpgroup issues its matrix products while others work on results
     """
 
 

@@ -174,8 +174,7 @@ class PipelineLoop:
     stages: int
     transport: str | None
     specialize: bool
-    consumers: int
-    alternate: bool
+    turns: str | None
 
 
 @dataclass(frozen=True, slots=True)

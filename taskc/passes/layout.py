@@ -73,7 +73,7 @@ def _requests(kernel: ir.Kernel, target: Target) -> dict[Tensor, list[_Request]]
         if t.scope == SHARED and t.layout is None and t.swizzle is None and t.shape
     )
     bulk = {m.tensor for m in walk(kernel.body) if isinstance(m, ir.Move) and m.how == "tma"}
-    known = facts_of_names(kernel.body)
+    known = facts_of_names(kernel)
     requests: dict[Tensor, list[_Request]] = {}
     for statement, weight, crew in _phases(kernel.body, 1, Crew.everyone(kernel.workers)):
         width, is_matrix = None, isinstance(statement, ir.Move) and statement.how in MATRIX_MOVES

@@ -61,7 +61,9 @@ def lower_grid(kernel: ir.Kernel) -> ir.Kernel:
                     "how many blocks there are depends on memory, and has to be known before",
                     statement.loc,
                 )
-            return at_tile(statement, kernel.block)
+            return at_tile(
+                statement, floor_divide(kernel.block, cluster), modulo(kernel.block, cluster)
+            )
         if isinstance(statement, ir.Let):
             lets[statement.variable] = substitute(statement.value, lets)
         if isinstance(statement, ir.Sequence):
@@ -106,7 +108,7 @@ def check_cluster(grid: ir.Grid, lets: dict[Variable, Expression], target: Targe
 
 
 def _is_multiple(number: Expression, divisor: int) -> bool:
-    if isinstance(number, ir.Binary) and number.operator == "min":
+    if isinstance(number, ir.Binary) and number.operator in ("min", "max"):
         return _is_multiple(number.left, divisor) and _is_multiple(number.right, divisor)
     return divisible(number, divisor)
 
@@ -125,13 +127,10 @@ def _tile_counts(grid: ir.Grid) -> list[Expression]:
     return [ceiling_divide(extent, by) for extent, by in zip(grid.shape, grid.by, strict=True)]
 
 
-def at_tile(grid: ir.Grid, number: Expression) -> Statement:
-    """The body for the tile of this number."""
+def at_tile(grid: ir.Grid, number: Expression, rank: Expression) -> Statement:
+    """The body for the tile of a rank in the cluster of a number; without clusters, for the tile of the number."""
     counts = _tile_counts(grid)
-    rank = None
     if grid.cluster:
-        size = prod(grid.cluster)
-        rank, number = modulo(number, size), floor_divide(number, size)
         counts = [floor_divide(n, by) for n, by in zip(counts, grid.cluster, strict=True)]
     if grid.order and grid.order[0] in ir.GROUPED:
         lets, digits = _grouped(counts, number, int(grid.order[1]), grid.loc)
@@ -139,7 +138,7 @@ def at_tile(grid: ir.Grid, number: Expression) -> Statement:
             digits[1] = subtract(subtract(counts[1], 1), digits[1])
     else:
         lets, digits = [], _row_major(counts, number, grid.order)
-    if rank is not None:
+    if grid.cluster:
         within = digits_of(rank, grid.cluster)
         digits = [
             add(multiply(digit, by), inner)

@@ -110,7 +110,7 @@ class _Lowering:
             if isinstance(row, DotInstruction) and row.offset
         }
         self.sums: dict[int, Tensor] = {}  # of products, those that are made before them
-        self.known = facts_of_names(kernel.body)
+        self.known = facts_of_names(kernel)
 
     def register(self, tile: Tensor) -> Tensor:
         """The registers of one worker that hold its part of a tile."""

@@ -74,7 +74,7 @@ def _printed_once(statement: Statement, worker: ir.Variable) -> Statement:
 class _Lowering:
     def __init__(self, kernel: ir.Kernel, rings: dict[Ring, RingBarriers]) -> None:
         self.worker, self.workers = kernel.worker, kernel.workers
-        self.known = facts_of_names(kernel.body)
+        self.known = facts_of_names(kernel)
         self.rank = modulo(kernel.block, ir.cluster_of(kernel))
         self.common = common_loads(kernel.body, ir.cluster_of(kernel))
         self.in_clusters = any(counted.cluster > 1 for counted in rings.values())

@@ -3,14 +3,16 @@
     grid (row, col) in (m, n) by (64, 64) persistent:
         body
 ->
-    grid first_tile in min((m + 63) // 64 * ((n + 63) // 64), 132) by 1:
-        for tile in first_tile..(m + 63) // 64 * ((n + 63) // 64) step 132:
+    grid first_tile in min((m + 63) // 64 * ((n + 63) // 64), processors) by 1:
+        for turn in range(((m + 63) // 64 * ((n + 63) // 64) - first_tile + (processors - 1)) // processors):
+            let tile = min(first_tile + turn * processors, (m + 63) // 64 * ((n + 63) // 64) - 1)
             let row = tile // ((n + 63) // 64) * 64
             let col = tile % ((n + 63) // 64) * 64
             body
 
-There are as many blocks as the target has processors, in whole clusters; block b runs over the tiles
-b, b + processors, ... Where no block would get a second tile, the grid is a plain one.
+There are as many blocks as the device has processors, in whole clusters, which only a launch knows; block b runs
+over the tiles b, b + processors, ... The minimum says where they end to whoever asks for bounds. Where no block of
+the target's own number would get a second tile, the grid is a plain one, and so it is on CPUs.
 """
 
 from __future__ import annotations
@@ -19,10 +21,11 @@ from dataclasses import replace
 from math import prod
 
 from taskc.ir import nodes as ir
-from taskc.ir.build import index
+from taskc.ir.build import ZERO, add, floor_divide, index, modulo, multiply, subtract
 from taskc.ir.nodes import Expression, Statement, Variable
 from taskc.ir.rewrite import map_statements, substitute
-from taskc.ir.target import TARGETS
+from taskc.ir.target import TARGETS, Target
+from taskc.ir.types import i64
 from taskc.passes.lower_grid import at_tile, check_cluster, number_of_tiles
 
 
@@ -33,7 +36,7 @@ def persist(kernel: ir.Kernel) -> ir.Kernel:
     def visit(statement: Statement) -> Statement:
         if isinstance(statement, ir.Grid) and statement.persistent:
             check_cluster(statement, lets, target)
-            return _blocks_of_tiles(statement, target.processors)
+            return _blocks_of_tiles(statement, kernel.processors, target)
         if isinstance(statement, ir.Let):
             lets[statement.variable] = substitute(statement.value, lets)
         if isinstance(statement, ir.Sequence):
@@ -44,18 +47,32 @@ def persist(kernel: ir.Kernel) -> ir.Kernel:
     return kernel if body is kernel.body else replace(kernel, body=body)
 
 
-def _blocks_of_tiles(grid: ir.Grid, processors: int) -> ir.Grid:
-    loc, total = grid.loc, number_of_tiles(grid)
-    size = prod(grid.cluster)
-    processors = max(size, processors // size * size)
-    blocks: int | ir.Expression = ir.Binary("min", total, index(processors))
-    if isinstance(total, ir.Constant):
-        if total.value <= processors:
-            return replace(grid, persistent=False)
-        blocks = processors
-    first, tile = Variable("first_tile", loc=loc), Variable("tile", loc=loc)
-    loop = ir.For(tile, first, total, processors, at_tile(grid, tile), loc=loc)
-    body = ir.Sequence((loop,), loc=loc)
+def _blocks_of_tiles(grid: ir.Grid, processors: Variable, target: Target) -> ir.Grid:
+    loc, total, size = grid.loc, number_of_tiles(grid), prod(grid.cluster)
+    if target.is_processor or (
+        isinstance(total, ir.Constant) and total.value <= target.processors // size * size
+    ):
+        return replace(grid, persistent=False)
+    # A block has the tiles of one rank in their clusters, which are counted: none ends before its neighbours.
+    apart: Expression = ir.Cast(processors, i64)
+    if size > 1:
+        apart = ir.Binary("max", floor_divide(apart, size), index(1))
+    first, turn, tile = (
+        Variable(name, loc=loc)
+        for name in ("first_tile", "turn", "cluster" if size > 1 else "tile")
+    )
+    place, clusters = floor_divide(first, size), floor_divide(total, size)
+    turns = floor_divide(add(subtract(clusters, place), subtract(apart, 1)), apart)
+    number = ir.Binary("min", add(place, multiply(turn, apart)), subtract(clusters, 1))
+    tiles = at_tile(grid, tile, modulo(first, size))
+    assert isinstance(tiles, ir.Sequence)
+    run = ir.Sequence((ir.Let(tile, number, loc=loc), *tiles.statements), loc=loc)
+    loop = ir.For(turn, ZERO, turns, 1, run, loc=loc)
     return ir.Grid(
-        (first,), (blocks,), (1,), body, cluster=(size,) if grid.cluster else (), loc=loc
+        (first,),
+        (ir.Binary("min", total, multiply(apart, size)),),
+        (1,),
+        ir.Sequence((loop,), loc=loc),
+        cluster=(size,) if grid.cluster else (),
+        loc=loc,
     )

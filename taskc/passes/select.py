@@ -54,7 +54,7 @@ class _Selector:
         self.kernel = kernel
         self.target = target
         self.workers = kernel.workers
-        self.known = facts_of_names(kernel.body)
+        self.known = facts_of_names(kernel)
         self.notes: list[tuple[str, Location]] = []
         self.bulk_stores = BulkStores(kernel, target)
 

@@ -44,7 +44,7 @@ def with_asynchronous_products(kernel: ir.Kernel, target: Target, notes: Notes) 
     rows = [row for row in target.matrix if isinstance(row, WarpgroupInstruction)]
     if not rows or kernel.stage != "parsed":
         return kernel
-    known = facts_of_names(kernel.body)
+    known = facts_of_names(kernel)
     chosen: dict[Tensor, Tensor] = {}
 
     def visit(statement: Statement) -> Statement:

@@ -46,7 +46,7 @@ before it in the slot only, and each consumer skips the other's. So main loops f
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from taskc.analysis.widths import facts_of_names, move_width
 from taskc.errors import CompileError, Location
@@ -99,6 +99,22 @@ MOST_REGISTERS = 240  # that setmaxnreg asks for
 BESIDE_BYTES = 1024  # that mbarriers and the alignment of slots may take
 
 
+TURN = "enter", "leave"
+
+
+@dataclass(frozen=True, slots=True)
+class _Tile:
+    """around   the statements around the main loop, whose scalars the producer may need, too
+    produce  fills the rings
+    consume  the consumers' statements
+    """
+
+    rings: list[Ring]
+    around: tuple[Statement, ...]
+    produce: list[Statement]
+    consume: list[Statement]
+
+
 class _Cutter:
     def __init__(self, kernel: ir.Kernel, pipeline: ir.Pipeline, target: Target) -> None:
         self.kernel = kernel
@@ -125,67 +141,89 @@ class _Cutter:
     def cut(self, statement: ir.Sequence, tiles: ir.For | None) -> Statement:
         """The roles, of one run of the statement or of all `tiles` that it is the body of."""
         self.found = True
-        pipeline, loc = self.pipeline, self.pipeline.loc
-        at = next(k for k, s in enumerate(statement.statements) if s is pipeline)
+        at = next(k for k, s in enumerate(statement.statements) if s is self.pipeline)
         before, after = statement.statements[:at], statement.statements[at + 1 :]
-        loads = split_loads(pipeline, (self.kernel.body,), before)
+        loads = split_loads(self.pipeline, (self.kernel.body,), before)
         self.notes += loads.notes("is not loaded by the producer warp")
         refusal = self.refusal(before)
         if not loads.moves:
             refusal = "there is nothing that a producer warp could load"
         if refusal is not None:
-            self.notes.append((refusal, loc))
-            plain = replace(pipeline, specialize=False)
+            self.notes.append((refusal, self.pipeline.loc))
+            plain = replace(self.pipeline, specialize=False)
             body = replace(statement, statements=(*before, plain, *after))
             return body if tiles is None else replace(tiles, body=body)
-        if tiles is None:
-            steps = steps_of_one_run(pipeline)
-        elif cant_count_across(pipeline, tiles, before) is None:
-            steps = steps_across_tiles(pipeline, tiles, before)
-        else:
-            steps = steps_as_tiles_come(pipeline, tiles)
+        steps = self.steps(before, tiles)
         transport = self.transport(loads)
         consumers = self.consumers(steps, transport)
-        workers = self.kernel.workers * consumers
-        given, taken = self.registers(transport, workers)
-        self.helpers = WARPGROUP if given else self.target.warp
+        registers = self.registers(transport, self.kernel.workers * consumers)
+        self.helpers = WARPGROUP if registers[0] else self.target.warp
+        tile = self.tile(before, after, loads, steps, transport, alone=consumers == 1)
+        return replace(self.roles(tile, steps, consumers, registers), loc=statement.loc)
+
+    def steps(self, before: Sequence[Statement], tiles: ir.For | None) -> Steps:
+        if tiles is None:
+            return steps_of_one_run(self.pipeline)
+        if cant_count_across(self.pipeline, tiles, before) is None:
+            return steps_across_tiles(self.pipeline, tiles, before)
+        return steps_as_tiles_come(self.pipeline, tiles)
+
+    def tile(
+        self,
+        before: Sequence[Statement],
+        after: Sequence[Statement],
+        loads: Loads,
+        steps: Steps,
+        transport: str,
+        *,
+        alone: bool,
+    ) -> _Tile:
+        """A tile's rings, and both sides of them. `alone`: there is one consumer."""
         rings, produce, loop = self.loops(loads, steps, transport)
-        operand, once = None, None
+        operand = once = None
         if transport == "tma":
-            around = (before, after, steps.loop)
             operand = arriving(
-                *around,
-                self.kernel,
-                self.target,
-                self.by_producer,
-                self.notes,
-                alone=consumers == 1,
+                *(before, after, steps.loop, self.kernel, self.target),
+                *(self.by_producer, self.notes),
+                alone=alone,
             )
-            once = self.loaded_once(before, loads) if consumers == 1 else None
+            once = self.loaded_once(before, loads) if alone else None
+        if not alone:
+            turn = [ir.RingStep(op, rings[0], steps.tile, loc=self.pipeline.loc) for op in TURN]
+            loop = _around_loop(loop, before=turn[:1], behind=turn[1:])
         if operand is not None:
             rings = [*rings, operand.ring]
             loop = [*operand.setup, *_around_loop(loop, before=operand.freed)]
             produce = [*operand.setup, *produce, *operand.fill]
             after = operand.after
-        if consumers > 1:
-            turn = [ir.RingStep(op, rings[0], steps.tile, loc=loc) for op in ("enter", "leave")]
-            loop = _around_loop(loop, before=turn[:1], behind=turn[1:])
-        consume = [*before, *loop, *after]
-        if once is not None:
-            ring, fill, consume = self.once_a_tile(once, steps, consume)
-            rings, produce = [ring, *rings], [*fill, *produce]
-        scalars = needed_scalars((*before, *after), produce)
-        producer = steps.of_block(ir.Sequence((*scalars, *produce), loc=loc))
-        roles = [ir.Role("producer", workers, self.helpers, _with_registers(copy(producer), given))]
+        tile = _Tile(rings, (*before, *after), produce, [*before, *loop, *after])
+        return tile if once is None else self.with_loads(once, tile, steps)
+
+    def roles(
+        self, tile: _Tile, steps: Steps, consumers: int, registers: tuple[int, int]
+    ) -> ir.Sequence:
+        """The producer and its consumers, over all tiles of a block."""
+        loc, workers = self.pipeline.loc, self.kernel.workers
+
+        def role(
+            name: str, first: int, count: int, own: Steps, work: Sequence[Statement]
+        ) -> ir.Role:
+            body = copy(own.of_block(ir.Sequence(tuple(work), loc=loc)))
+            kept = registers[0] if name == "producer" else registers[1]
+            return ir.Role(name, first, count, _with_registers(body, kept))
+
+        scalars = needed_scalars(tile.around, tile.produce)
+        roles = [
+            role("producer", workers * consumers, self.helpers, steps, (*scalars, *tile.produce))
+        ]
         for number in range(consumers):
-            work = steps.in_turn(number, consumers).of_block(ir.Sequence(tuple(consume), loc=loc))
             name = f"consumer_{number}" if number else "consumer"
-            first, task = number * self.kernel.workers, _with_registers(copy(work), taken)
-            roles.append(ir.Role(name, first, self.kernel.workers, task))
-        self.helpers += workers - self.kernel.workers
-        allocations = [ir.Allocate(t, loc=t.loc) for ring in rings for t in ring.tensors]
+            own = steps.in_turn(number, consumers)
+            roles.append(role(name, number * workers, workers, own, tile.consume))
+        self.helpers += workers * (consumers - 1)
+        allocations = [ir.Allocate(t, loc=t.loc) for ring in tile.rings for t in ring.tensors]
         split = ir.Roles(tuple(roles), loc=loc)
-        return ir.Sequence((*steps.setup, *allocations, split), loc=statement.loc)
+        return ir.Sequence((*steps.setup, *allocations, split), loc=loc)
 
     def loops(
         self, loads: Loads, steps: Steps, transport: str
@@ -204,11 +242,8 @@ class _Cutter:
         number, place = steps.number(k), steps.place(k)
         fill: list[Statement] = []
         for part, (ring, slots) in zip(parts, rings, strict=True):
-            fill += [
-                ir.RingStep("acquire", ring, number, loc=loc),
-                *fetch_step(part, slots, number, place, stages, transport),
-                ir.RingStep("commit", ring, number, loc=loc),
-            ]
+            fetch = fetch_step(part, slots, number, place, stages, transport)
+            fill += _filling(fetch, ring, number, loc)
         produce = loop(k, fill)
         k = Variable("k", loc=loc)
         number = steps.number(k)
@@ -221,7 +256,7 @@ class _Cutter:
         use: Sequence[Statement] = work.statements if len(rings) > 1 else (work,)
         for ring, _ in rings:
             use = _using(use, ring, number)
-        if pipeline.alternate:
+        if pipeline.turns == "products":
             use = self.in_turn(use)
         consume = loop(k, use)
         return [ring for ring, _ in rings], produce, consume
@@ -247,26 +282,21 @@ class _Cutter:
         tensors = tuple(move.tensor for move in moves)
         return replace(found, tensors=tensors, moves=moves, scalars=())
 
-    def once_a_tile(
-        self, loads: Loads, steps: Steps, consume: Sequence[Statement]
-    ) -> tuple[Ring, list[Statement], list[Statement]]:
-        """The ring of these loads, what fills it, and the statements of a tile, which use it."""
+    def with_loads(self, loads: Loads, tile: _Tile, steps: Steps) -> _Tile:
+        """The tile, with a ring of one slot for what it loads once."""
         ring, slots = make_ring(loads, 1, "tma")
-        number, loc = steps.tile, loads.moves[0].loc
-        fill = [
-            ir.RingStep("acquire", ring, number, loc=loc),
-            *fetch_step(loads, slots, number, StepOrigin((), {}), 1, "tma"),
-            ir.RingStep("commit", ring, number, loc=loc),
-        ]
+        number = steps.tile
+        fetch = fetch_step(loads, slots, number, StepOrigin((), {}), 1, "tma")
         rest = [
             index_leading(s, slots, index(0))
-            for s in consume
+            for s in tile.consume
             if not (isinstance(s, ir.Allocate | ir.Move) and s.tensor in slots)
         ]
-        use = _using(rest, ring, number)
+        consume = _using(rest, ring, number)
         if steps.loop is None:  # nothing comes into the slot afterwards
-            use = [s for s in use if not (isinstance(s, ir.RingStep) and s.operation == "release")]
-        return ring, fill, use
+            consume = [s for s in consume if s != ir.RingStep("release", ring, number)]
+        produce = [*_filling(fetch, ring, number, loads.moves[0].loc), *tile.produce]
+        return replace(tile, rings=[ring, *tile.rings], produce=produce, consume=consume)
 
     def in_turn(self, statements: Sequence[Statement]) -> Sequence[Statement]:
         """The statements of a step, whose products one warpgroup after another issues."""
@@ -312,16 +342,13 @@ class _Cutter:
 
     def consumers(self, steps: Steps, transport: str) -> int:
         """How many there are: more than one where tiles follow one another, and mbarriers count."""
-        count = self.pipeline.consumers
-        if count == 1:
+        if self.pipeline.turns != "tiles":
             return 1
-        reason = None
+        count, reason = 2, None
         if steps.loop is None or steps.cell is not None:
             reason = "blocks have one tile each, or their tiles have different numbers of steps"
         elif transport != "tma" or self.kernel.workers % WARPGROUP:
             reason = "they are warpgroups, and their loads bulk copies"
-        elif count > 2:
-            reason = "two take turns"
         elif self.kernel.workers * count + WARPGROUP > self.target.max_workers:
             reason = f"{self.target.name} has not so many workers in a block"
         if reason is not None:
@@ -351,7 +378,7 @@ class _Cutter:
         return "registers"
 
     def by_producer(self, move: ir.Move) -> ir.Move:
-        width = move_width(move, self.target, facts_of_names(self.kernel.body))
+        width = move_width(move, self.target, facts_of_names(self.kernel))
         return replace(move, by=auto_map(move.shape, workers=self.helpers, vector=width))
 
 
@@ -371,6 +398,16 @@ def _with_registers(body: Statement, count: int) -> Statement:
 
 def _names(statement: Statement, tensors: Sequence[Tensor]) -> bool:
     return any(tensor in tensors for node in walk(statement) for tensor in tensors_of(node))
+
+
+def _filling(
+    fetch: Sequence[Statement], ring: Ring, number: Expression, loc: Location
+) -> list[Statement]:
+    return [
+        ir.RingStep("acquire", ring, number, loc=loc),
+        *fetch,
+        ir.RingStep("commit", ring, number, loc=loc),
+    ]
 
 
 def _using(statements: Sequence[Statement], ring: Ring, number: Expression) -> list[Statement]:

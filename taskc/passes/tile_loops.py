@@ -1,12 +1,12 @@
 """The loop over a block's tiles, as the rings of the pipelines in it see it.
 
     grid first_tile in 132 by 1:
-        for tile in first_tile..tiles step 132:
-            let row = tile * 64
+        for turn in range((tiles - first_tile + 131) // 132):
+            let row = (first_tile + turn * 132) * 64
             pipeline p in 512 by 8 stages=3: ...
 
 A ring belongs to the block: it runs on from tile to tile, and so do the numbers of its steps. Step k of a
-tile is step (tile - first_tile) // 132 * 64 + k of the ring, for 64 steps a tile, and step k + 2 lies in this
+tile is step turn * 64 + k of the ring, for 64 steps a tile, and step k + 2 lies in this
 tile or, where k + 2 is 64 or more, in the next one; where tiles have one step, in the one behind that.
 
 Where each tile has a number of steps of its own, a cell beside the loop has the sum of those before. Only a
@@ -27,7 +27,7 @@ from taskc.passes.loads import Work, needed_scalars
 
 
 def block_variables(body: Statement) -> frozenset[Variable]:
-    """What numbers the blocks of a grid of single tiles: there a loop over a block's tiles starts."""
+    """What numbers the blocks of a grid of single tiles: it bounds the loop over a block's tiles."""
     grids = [node for node in walk(body) if isinstance(node, ir.Grid)]
     return frozenset(grid.variables[0] for grid in grids if grid.by == (1,))
 
@@ -35,7 +35,7 @@ def block_variables(body: Statement) -> frozenset[Variable]:
 def is_tile_loop(statement: Statement, blocks: frozenset[Variable]) -> bool:
     return (
         isinstance(statement, ir.For)
-        and statement.start in blocks
+        and any(n in blocks for end in (statement.start, statement.stop) for n in walk(end))
         and statement.step > 0
         and isinstance(statement.body, ir.Sequence)
     )

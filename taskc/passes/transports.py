@@ -62,7 +62,7 @@ def transport_for(
 def refusal_of(
     transport: str, moves: Sequence[ir.Move], target: Target, kernel: ir.Kernel
 ) -> str | None:
-    known = facts_of_names(kernel.body)
+    known = facts_of_names(kernel)
     if transport not in target.transports:
         return f"{target.name} does not have it"
     if transport == "registers":

@@ -67,7 +67,7 @@ def _moved(added: Computation, memory: Tensor) -> int:
 
 def _cost(kernel: Kernel, lanes: int) -> float:
     """Operations of all workers on the values of a kernel, and its accesses."""
-    estimate, known = Estimate(kernel), facts_of_names(kernel.body)
+    estimate, known = Estimate(kernel), facts_of_names(kernel)
     changes = _Changes(estimate.names)
     total, folds, before = (
         0.0,

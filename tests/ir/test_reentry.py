@@ -166,7 +166,7 @@ def _moments(count: int, seed: int, tmp_path: Path) -> None:
 
 
 def test_calls_at_random_moments(tmp_path: Path) -> None:
-    _moments(250, 0, tmp_path)  # each way, 1,000 in all
+    _moments(150, 0, tmp_path)  # each way, 600 in all
 
 
 @pytest.mark.sweep

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from taskc.ir.target import GPUS, TARGETS, counted_target
+from taskc.ir.target import GPUS, TARGETS
 
 ROOT = Path(__file__).parent.parent.parent
 FILES = [p for p in sorted((ROOT / "taskc").rglob("*.py")) if p.name != "target.py"]
@@ -77,17 +77,6 @@ def test_each_capability_has_what_nvidia_says_of_it() -> None:
     assert allowed == {
         (8, 0): 163, (8, 6): 99, (8, 7): 163, (8, 9): 99, (9, 0): 227, (12, 0): 99,
     }  # fmt: skip
-
-
-def test_a_target_of_a_number_of_processors() -> None:
-    assert counted_target("sm_90a", 132) == "sm_90a"
-    name = counted_target("sm_90a", 114)
-    target = TARGETS[name]
-    assert (target.processors, target.architecture) == (114, "sm_90a")
-    assert target.runs(TARGETS["sm_90a"])
-    assert name not in TARGETS
-    with pytest.raises(KeyError):
-        TARGETS["sm_91"]
 
 
 def test_no_two_targets_are_for_one_gpu() -> None:

@@ -152,11 +152,8 @@ TOTAL = "tile s: f32[8] by replicate(32).repeat(8)\n"
         ("parsed", "grid i in 8 by 1 order=(1,):\n    pass", "a grid's order names each dimension"),
         ("parsed", "grid i in 8 by 1 cluster=(1, 1):\n    pass", "a cluster has the grid's rank"),
         ("parsed", "grid i in 8 by 0:\n    pass", "a grid's tiles aren't empty"),
-        (
-            "parsed",
-            "pipeline p in 8 by 0 stages=1:\n    pass",
-            "a pipeline's step, stages and consumers are",
-        ),
+        ("parsed", "pipeline p in 8 by 0 stages=1:\n    pass", "a pipeline's step and stages are"),
+        ("parsed", "pipeline p in 8 by 1 stages=1 turns=bus:\n    pass", "no turns by 'bus'"),
         ("parsed", "pipeline p in 8 by 1 stages=1 transport=bus:\n    pass", "no transport 'bus'"),
         ("parsed", "each i in spatial(8):\n    pass", "the mapping has 8 workers, the group 32"),
         ("parsed", "each i in spatial(8) on n:\n    pass", None),

@@ -56,7 +56,7 @@ def test_a_form_has_only_shapes_that_fit_it() -> None:
 def test_one_program_for_all_lengths_of_text() -> None:
     proto = bert(layers=1, hidden=24, heads=3, inner=32, longest=64)
     found, reference = tc.compile(proto), ReferenceEvaluator(proto)
-    lengths = [1, 64, *random.Random(0).sample(range(2, 64), 18)]
+    lengths = [1, 64, *random.Random(0).sample(range(2, 64), 6)]
     for length in lengths:
         ids = RANDOM.integers(0, 50, (1, length))
         mask = np.ones((1, length), np.int64)

@@ -11,12 +11,17 @@ import pytest
 
 import taskc as tc
 from taskc import f32, repeat, spatial
+from taskc.backend.sim import run
 from taskc.ir import nodes as ir
+from taskc.ir.nodes import MOST_PROCESSORS
+from taskc.ir.parser import parse
+from taskc.ir.printer import to_text
 from taskc.ir.rewrite import walk
 from taskc.ir.target import TARGETS
 from taskc.mutation import mutate
 from taskc.passes.overlap import overlap
 from taskc.passes.persist import persist
+from taskc.passes.pipeline import lower
 from taskc.passes.select import select
 from taskc.passes.specialize import specialize
 from tests.passes.kernels import (
@@ -189,6 +194,23 @@ def test_symbolic_sizes(way: str, k: int) -> None:
     holds(product(*shape, stages=4, **WAYS[way]), plain, sizes, (None, 0))
 
 
+@pytest.mark.parametrize("cluster", ["", " cluster=(2, 1)"])
+@pytest.mark.parametrize("way", ["cp.async", "specialized"])
+def test_one_code_for_every_number_of_processors(way: str, cluster: str) -> None:
+    """Only the launch knows the number; also of clusters that the machine hasn't processors enough for."""
+    sizes = (64, 20, 8)
+    text = to_text(product(*sizes, **WAYS[way]))
+    made = lower(parse(text.replace(" persistent", f" persistent{cluster}")))
+    expected = None
+    for processors in (1, 2, 3, 7, 23, 24, 25, MOST_PROCESSORS):
+        given = [*inputs(*sizes), np.full(sizes[:2], 77, np.float32)]
+        report = run(made, given, dimensions={made.processors: processors})
+        assert report.ok, report
+        expected = given[-1] if expected is None else expected
+        np.testing.assert_array_equal(given[-1], expected)
+    np.testing.assert_allclose(expected, given[0] @ given[1], rtol=1e-5)
+
+
 @pytest.mark.parametrize("way", ["registers", "cp.async"])
 def test_ragged_steps(way: str) -> None:
     shape = (tc.dim("m"), tc.dim("n"), tc.dim("k"))
@@ -225,7 +247,7 @@ def order_of_operations(start: ir.Kernel) -> list[str]:
     for node in walk(start.body):
         if isinstance(node, ir.RingStep):
             found.append(node.operation)
-        if isinstance(node, ir.For) and node.variable.name == "tile":
+        if isinstance(node, ir.For) and node.variable.name == "turn":
             found.append("tiles")
     return found
 
@@ -253,9 +275,9 @@ def test_loads_of_later_tiles_overlap_the_work() -> None:
     """With one step a tile and four stages, three tiles are in flight while one is computed."""
     ahead = []
     made = after(product(64, 24, 4, stages=4, **WAYS["registers"]), "overlap")
-    tiles = {node.variable for node in nodes(made, ir.For) if node.variable.name == "tile"}
+    tiles = {node.variable for node in nodes(made, ir.For) if node.variable.name == "turn"}
     for let in nodes(made, ir.Let):
-        if let.variable.name == "tile":
+        if let.variable.name == "turn":
             ahead.append([v for v in walk(let.value) if v in tiles])
     assert [bool(found) for found in ahead] == [False, True], "in the prologue, and in a step"
 
@@ -310,7 +332,7 @@ def test_steps_that_the_tile_counts(how: str) -> None:
         ]
     )
     assert order_of_operations(made)[0] == "tiles"
-    loop = next(n for n in nodes(made, ir.For) if n.variable.name == "tile")
+    loop = next(n for n in nodes(made, ir.For) if n.variable.name == "turn")
     allocated = [n for n in walk(loop) if isinstance(n, ir.Allocate)]
     assert any(n.tensor.scope == ir.SHARED for n in allocated) == ("specialize" not in how)
     keeps_its_result(start)
@@ -432,7 +454,7 @@ def test_more_steps_than_stages_order_the_consumers(steps: int, barriers: int) -
     keeps_its_result(start)
     made = after(start, "synchronize")
     assert [barrier.scope for barrier in nodes(made, ir.Barrier)] == ["role"] * barriers
-    for seed in range(5):
+    for seed in range(2):
         result(after(start, "lower_rings"), seed=seed)
     arguments = arguments_for(start)
     deleted = [m for m in mutate(start, [arguments]) if m.description == "the role barrier deleted"]

@@ -172,7 +172,7 @@ def test_a_branch_beside_products_stays_one() -> None:
 
 def two_rings(warpgroups: int = 1) -> KernelDefinition:
     """As in attention: the second product multiplies what the step before has left in registers."""
-    rows, alternate = 64 * warpgroups, warpgroups > 1
+    rows, turns = 64 * warpgroups, "products" if warpgroups > 1 else None
     out, scored = [spatial(warpgroups, 1) * fragment(n) for n in (16, 32)]
 
     @tc.kernel(workers=128 * warpgroups)
@@ -184,7 +184,7 @@ def two_rings(warpgroups: int = 1) -> KernelDefinition:
         total = tc.tile(f32, out, 0)
         highest = tc.tile(f32, out, 0)
         powers = tc.tile(bf16, scored, 0)
-        for p in tc.pipeline(96, by=32, stages=2, specialize=True, alternate=alternate):
+        for p in tc.pipeline(96, by=32, stages=2, specialize=True, turns=turns):
             sb = tc.load(b[p : p + 32, :])
             sc = tc.load(c[p : p + 32, :])
             scores = tc.tile(f32, scored, 0)
@@ -238,7 +238,7 @@ def test_warpgroups_issue_their_products_by_turns() -> None:
     steps = {step.name: step.kernel for step in lower_steps(on_hopper(two_rings(2)))}
     kernel = steps["lower_rings"]
     parsed = to_text(on_hopper(two_rings(2)))
-    assert " specialize alternate:" in parsed
+    assert " specialize turns=products:" in parsed
     assert to_text(parse(parsed)) == parsed
     pattern = r"barrier\.\w+\(.*, 256\)|mma \w+|wgmma\.wait\(\d\)|mbarrier\.wait\(&s[bc]_full|if worker // 128 == \d"
     turn, following = (
@@ -276,7 +276,7 @@ def test_a_lone_warpgroup_takes_no_turns() -> None:
     def kernel(a: bf16[64, 32], b: bf16[96, 32], y: tc.out[f32[64, 32]]):
         sa = tc.load(a[:, :])
         total = tc.tile(f32, fragment(32), 0)
-        for p in tc.pipeline(96, by=32, stages=2, specialize=True, alternate=True):
+        for p in tc.pipeline(96, by=32, stages=2, specialize=True, turns="products"):
             sb = tc.load(b[p : p + 32, :])
             tc.mma(total, sa, sb.T)
         tc.store(y[:, :], total)

@@ -13,8 +13,8 @@ import pytest
 from tests.random_programs.runner import run_many
 
 SEED = 7
-COUNT = 40
-CHUNK = 20
+COUNT = 20
+CHUNK = 10
 
 
 @pytest.mark.parametrize("first", range(0, COUNT, CHUNK))

@@ -45,14 +45,14 @@ def test_faults_are_recorded_and_the_run_goes_on(tmp_path: Path) -> None:
     space, database = planted.space(100), Database(tmp_path / "rows")
     command = (sys.executable, "-m", "tests.tune.planted")
     workers = Workers(threads=1, processes=1, folder=tmp_path / "cache", command=command)
-    with WorkerBench(space, reference=planted.reference, workers=workers, limit=5.0) as bench:
+    with WorkerBench(space, reference=planted.reference, workers=workers, limit=2.5) as bench:
         found = Tuner(space, bench, database, exhaustive).run()
     outcomes = {trial.plan.values[0][1]: trial.result for trial in found.trials}
     assert {kind: result.outcome for kind, result in outcomes.items()} == {
         "right": "measured", "crashes": "crashed", "hangs": "timed out", "wrong": "wrong", "also_right": "measured",
     }  # fmt: skip
     assert "SIGSEGV" in outcomes["crashes"].note
-    assert "5 seconds" in outcomes["hangs"].note
+    assert "2.5 seconds" in outcomes["hangs"].note
     assert "off by" in outcomes["wrong"].note
     assert found.winner.values[0][1] in ("right", "also_right")
     kept = {row.outcome for row in database.rows()}

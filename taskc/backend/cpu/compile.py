@@ -13,7 +13,7 @@ import numpy as np
 from taskc.backend.cpu import jit
 from taskc.backend.cpu.cost import count_text
 from taskc.backend.cpu.emit import PRINT, PRINTER, Emitter, emitted
-from taskc.backend.cpu.entry import call_of_kernel, entry_text
+from taskc.backend.cpu.entry import entry_text
 from taskc.backend.cpu.function import python_function
 from taskc.backend.cpu.kept import Object, object_of
 from taskc.backend.cpu.math import math_function
@@ -182,8 +182,8 @@ class Loaded:
 
 
 def entry_object(kernel: ir.Kernel) -> Object:
-    """The compiled code by which Python calls kernels with these parameters; it is given four addresses."""
-    text = entry_text(kernel, call_of_kernel(kernel), 4)
+    """The compiled code by which Python calls kernels with these parameters."""
+    text = entry_text(kernel, 4)
     return object_of("kernel", f"{head_text(host())}\n{text}\n")
 
 

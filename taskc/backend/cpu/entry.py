@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 
 from taskc.backend.cpu.unpacking import (
     CONTEXT,
@@ -21,8 +20,7 @@ from taskc.backend.cpu.unpacking import (
     takes_out,
     viewed_of,
 )
-from taskc.ir.nodes import Kernel, Tensor, Variable
-from taskc.ir.program import Program
+from taskc.ir.nodes import Tensor, Variable
 from taskc.ir.signature import outputs_of
 
 GIVEN_UP = (
@@ -30,13 +28,8 @@ GIVEN_UP = (
 ) - 1  # the number of no assertion: a handler of a signal has raised an exception
 
 _DECLARATIONS = """\
-declare i32 @PyObject_GetBuffer(ptr, ptr, i32)
 declare void @PyBuffer_Release(ptr)
-declare ptr @PyObject_GetAttr(ptr, ptr)
 declare ptr @PyObject_VectorcallDict(ptr, ptr, i64, ptr)
-declare ptr @PyEval_SaveThread()
-declare void @PyEval_RestoreThread(ptr)
-declare void @PyErr_Clear()
 declare ptr @PyErr_Occurred()
 declare ptr @PyTuple_New(i64)
 declare i32 @PyTuple_SetItem(ptr, i64, ptr)
@@ -53,51 +46,10 @@ declare void @Py_IncRef(ptr)
 @_Py_TrueStruct = external global i8
 @_Py_NoneStruct = external global i8
 declare double @llvm.fabs.f64(double)
-declare i64 @llvm.abs.i64(i64, i1)
 declare {i64, i1} @llvm.sadd.with.overflow.i64(i64, i64)
 declare {i64, i1} @llvm.ssub.with.overflow.i64(i64, i64)
 declare {i64, i1} @llvm.smul.with.overflow.i64(i64, i64)
 %buffer = type { ptr, ptr, i64, i64, i32, i32, ptr, ptr, ptr, ptr, ptr }
-"""
-_TWO_OPERANDS = 2 - 2**63  # and PyObject_VectorcallDict may use the place before them
-
-# PyObject_Vectorcall would pass names on, but no library has it before Python 3.11.
-_ASK = f"""\
-  call void @PyErr_Clear()
-  %is_named = icmp ne ptr %names, null
-  br i1 %is_named, label %named, label %gather
-named:
-  %named_count = call i64 @PyTuple_Size(ptr %names)
-  br label %gather
-gather:
-  %more = phi i64 [ 0, %slow ], [ %named_count, %named ]
-  %keywords = phi ptr [ @_Py_NoneStruct, %slow ], [ %names, %named ]
-  %total = add i64 %count, %more
-  %values = call ptr @PyTuple_New(i64 %total)
-  %is_made = icmp ne ptr %values, null
-  br i1 %is_made, label %each, label %nothing
-each:
-  %index = phi i64 [ 0, %gather ], [ %following, %put ]
-  %is_left = icmp slt i64 %index, %total
-  br i1 %is_left, label %put, label %ask
-put:
-  %place = getelementptr ptr, ptr %args, i64 %index
-  %value = load ptr, ptr %place
-  call void @Py_IncRef(ptr %value)
-  %status = call i32 @PyTuple_SetItem(ptr %values, i64 %index, ptr %value)
-  %following = add i64 %index, 1
-  br label %each
-ask:
-  %first = getelementptr ptr, ptr %operands, i64 1
-  store ptr %values, ptr %first
-  %second = getelementptr ptr, ptr %operands, i64 2
-  store ptr %keywords, ptr %second
-  %answer = call ptr @PyObject_VectorcallDict(
-    ptr %self, ptr %first, i64 {_TWO_OPERANDS}, ptr null)
-  call void @Py_DecRef(ptr %values)
-  ret ptr %answer
-nothing:
-  ret ptr null
 """
 
 
@@ -106,66 +58,12 @@ def context_size(called: Called) -> int:
     return known + 2 * len(viewed_of(called))
 
 
-def call_of_kernel(kernel: Kernel) -> str:
-    """`call` for any kernel with these parameters: its job, count and bytes of scratch are in the context."""
-    status = len(kernel.parameters) + len(kernel.dimensions)
-    first = context_size(kernel)
-    job, count, scratch = [
-        f"getelementptr (ptr, ptr @context, i64 {place})" for place in range(first, first + 3)
-    ]
-    return f"""\
-define internal i64 @call(ptr %words) {{
-  %status = getelementptr i64, ptr %words, i64 {status}
-  store i64 0, ptr %status
-  %count = load ptr, ptr {count}
-  %signed = call i64 %count(ptr %words)
-  %share = icmp sgt i64 %signed, 0
-  %blocks = call i64 @llvm.abs.i64(i64 %signed, i1 false)
-  %run = load ptr, ptr @context
-  %job = load ptr, ptr {job}
-  %scratch = load i64, ptr {scratch}
-  %state = call ptr @PyEval_SaveThread()
-  %result = call i32 %run(ptr %job, i64 %blocks, ptr %words, i64 %scratch, i1 %share)
-  call void @PyEval_RestoreThread(ptr %state)
-  %ran = icmp eq i32 %result, 0
-  %number = load i64, ptr %status
-  %code = select i1 %ran, i64 %number, i64 -1
-  %is_over = icmp eq i32 %result, 3
-  %answer = select i1 %is_over, i64 {GIVEN_UP}, i64 %code
-  ret i64 %answer
-}}"""
+def entry_text(called: Called, words: int) -> str:
+    """`entry`, which hands the words of all arguments to `call_kernel` or `call_program` of c/calls.c.
 
-
-def call_of_program(program: Program) -> str:
-    """`call` for a program, which is run as program.ll says; a frame is taken while Python's lock is held."""
-    place = "getelementptr (ptr, ptr @context, i64 {})"
-    begin, kept = map(place.format, range(context_size(program), context_size(program) + 2))
-    return f"""\
-define internal i64 @call(ptr %words) {{
-  %begin = load ptr, ptr {begin}
-  %program = load ptr, ptr {kept}
-  %frame = call ptr %begin(ptr %program, ptr %words)
-  %is_there = icmp ne ptr %frame, null
-  br i1 %is_there, label %run, label %missing
-run:
-  %run_program = load ptr, ptr @context
-  %state = call ptr @PyEval_SaveThread()
-  %code = call i64 %run_program(ptr %frame)
-  call void @PyEval_RestoreThread(ptr %state)
-  ret i64 %code
-missing:
-  ret i64 -1
-}}"""
-
-
-def entry_text(called: Called, call: str, addresses: int) -> str:
-    """`entry`, which hands the words of all arguments to `call`.
-
-    call       a function that returns 0, the number of an assertion that failed, GIVEN_UP, or less than 0 where it
-               hasn't run
-    addresses  how many it needs of the context
+    words  the last ones of the context: so many are what runs
     """
-    return _Entry(called, call, addresses, Unpacking(called)).text()
+    return _Entry(called, words, Unpacking(called)).text()
 
 
 @dataclass(slots=True)
@@ -173,8 +71,7 @@ class _Entry:
     """`code` is the function as far as it is written."""
 
     called: Called
-    call: str
-    addresses: int
+    words: int
     code: Unpacking
 
     def text(self) -> str:
@@ -183,10 +80,9 @@ class _Entry:
         inputs = [item for item in called.parameters if item not in outputs]
         items = [*called.parameters, *called.dimensions]
         places = {item: number for number, item in enumerate(items)}
-        size = context_size(called) + self.addresses - 1
+        size = context_size(called) + self.words
         head = [
             f"@context = global [{size} x ptr] zeroinitializer",
-            self.call,
             "define ptr @entry(ptr %self, ptr %args, i64 %count, ptr %names) {",
             "start:",
             f"  %words = alloca [{len(items) + 1} x i64]",
@@ -225,8 +121,7 @@ class _Entry:
             if isinstance(called.parameters[number], Tensor):
                 self.code.emit(f"call void @PyBuffer_Release(ptr %view{number})")
         self._result(outputs)
-        reading = (files("taskc.backend.cpu") / "argument.ll").read_text("utf-8")
-        return "\n".join([_DECLARATIONS, reading, *head, *self.code.lines, *self._slow(), "}"])
+        return "\n".join([_DECLARATIONS, *head, *self.code.lines, *self._slow(), "}"])
 
     def _given(self, outputs: Sequence[Tensor]) -> str:
         """Whether `out=` is the one keyword, as an i1; no other is taken."""
@@ -298,7 +193,10 @@ class _Entry:
         code.start(f"made_like{number}")
 
     def _run(self) -> None:
-        code = self.code.new("call i64 @call(ptr %words)")
+        call = self.code.context(CONTEXT.index("call"))
+        status = len(self.called.parameters) + len(self.called.dimensions)
+        runs = f"getelementptr (ptr, ptr @context, i64 {context_size(self.called)})"
+        code = self.code.new(f"call i64 {call}(ptr %words, i64 {status}, ptr {runs})")
         self.code.need(self.code.new(f"icmp sge i64 {code}, 0"))
         self._fail_if(code)
 
@@ -335,4 +233,6 @@ class _Entry:
             yield f"  {release}"
             yield f"  br label %{following}"
         yield "slow:"
-        yield _ASK
+        yield f"  %ask = load ptr, ptr getelementptr (ptr, ptr @context, i64 {CONTEXT.index('ask')})"
+        yield "  %answer = call ptr %ask(ptr %self, ptr %args, i64 %count, ptr %names)"
+        yield "  ret ptr %answer"

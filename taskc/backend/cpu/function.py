@@ -15,6 +15,7 @@ from taskc.backend.cpu.jit import Library
 from taskc.backend.cpu.pool import pool
 from taskc.backend.cpu.torch_tensors import TABLE
 from taskc.backend.cpu.unpacking import BITS, Called, packed_of, packed_type, viewed_of
+from taskc.ir.nodes import Kernel
 from taskc.ir.signature import outputs_of
 
 
@@ -28,7 +29,7 @@ def python_function(
 ) -> Callable[..., Any] | None:
     """The `entry` of a library; None where objects aren't what compiled code takes them for.
 
-    addresses  what its `call` takes out of the context: the first is in its first place, the others behind all else
+    addresses  the last words of the context: what runs, as c/calls.c has it
     slow       takes a call that compiled code doesn't
     failed     raises what an assertion says
     needs      what that code needs to be there
@@ -52,8 +53,10 @@ def python_function(
     names = sys.intern("out"), sys.intern("dtype")
     objects = (np.ndarray, np.empty, names[0], ended, names[1], np.ndarray.view)
     described = (*types, *classes, *viewed)
-    words = (addresses[0], *map(id, objects), TABLE, *map(id, described), *addresses[1:])
-    assert len(words) == context_size(called) + len(addresses) - 1
+    call = "call_kernel" if isinstance(called, Kernel) else "call_program"
+    functions = [pool().library[name] for name in (call, "read_argument", "ask_slow")]
+    words = (*functions, *map(id, objects), TABLE, *map(id, described), *addresses)
+    assert len(words) == context_size(called) + len(addresses)
     context = (ctypes.c_void_p * len(words)).from_address(library["context"])
     for number, word in enumerate(words):
         context[number] = word

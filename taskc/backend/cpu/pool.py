@@ -1,7 +1,7 @@
 """The thread pool (fork-join), which runs blocks: how many, when they start, what they are given.
 
-pool.ll is what they do, and program.ll how many jobs are run at one go. They are made at the first call that
-needs them, again in the child of a fork, and live as long as the process: they never touch Python, so that its exit
+c/pool.c is what they do, and c/program.c how many jobs are run at one go. They are made at the first call that needs
+them, again in the child of a fork, and live as long as the process: they never touch Python, so that its exit
 doesn't wait for them, and signals are left to Python's own threads. Its main thread sees them between two blocks.
 """
 
@@ -28,70 +28,7 @@ from taskc.ir.reentry import Turn
 
 _FUTEX = {"x86_64": 202, "aarch64": 98}  # the system call
 _PAUSE = {"x86_64": "pause", "aarch64": "yield", "arm64": "yield"}
-
-# A futex is Linux's. Elsewhere who is tired looks again twice a millisecond, so the first job after a
-# while without one begins with fewer threads.
-_ASLEEP = """
-declare i64 @syscall(i64, ...)
-define internal i64 @futex(i32 %operation, i32 %number) {{
-  %place = getelementptr i8, ptr @pool, i64 4
-  %result = call i64 (i64, ...) @syscall(
-    i64 {0}, ptr %place, i32 %operation, i32 %number, ptr null, ptr null, i32 0)
-  ret i64 %result
-}}
-define internal i64 @sleep(i32 %generation) {{
-  %result = call i64 @futex(i32 128, i32 %generation)
-  ret i64 0
-}}
-; Who wakes others is about to work where it runs, and a system may put them there, too: after a long
-; sleep both were seen to share one processor for tens of milliseconds. So they are kept off it.
-@masks = global ptr null        ; 128 bytes a processor: the others
-@processors = global i32 0
-@handles = global ptr null      ; the helpers'
-@handled = global i64 0
-@avoided = global i32 -1
-declare i32 @sched_getcpu()
-declare i32 @pthread_setaffinity_np(ptr, i64, ptr)
-
-define internal void @wake() {{
-  %processors = load i32, ptr @processors
-  %cpu = call i32 @sched_getcpu()
-  %avoided = load i32, ptr @avoided
-  %is_known = icmp ult i32 %cpu, %processors
-  %is_other = icmp ne i32 %cpu, %avoided
-  %moves = and i1 %is_known, %is_other
-  br i1 %moves, label %move, label %wake
-move:
-  store i32 %cpu, ptr @avoided
-  %masks = load ptr, ptr @masks
-  %handles = load ptr, ptr @handles
-  %count = load i64, ptr @handled
-  %mask = getelementptr [128 x i8], ptr %masks, i32 %cpu
-  br label %each
-each:
-  %k = phi i64 [ 0, %move ], [ %next, %set ]
-  %more = icmp ult i64 %k, %count
-  br i1 %more, label %set, label %wake
-set:
-  %place = getelementptr ptr, ptr %handles, i64 %k
-  %handle = load ptr, ptr %place
-  %error = call i32 @pthread_setaffinity_np(ptr %handle, i64 128, ptr %mask)
-  %next = add i64 %k, 1
-  br label %each
-wake:
-  %result = call i64 @futex(i32 129, i32 2147483647)
-  ret void
-}}
-"""
-_NAPPING = """
-define internal i64 @sleep(i32 %generation) {
-  %s = call i32 @usleep(i32 500)
-  ret i64 1000000
-}
-define internal void @wake() {
-  ret void
-}
-"""
+_MONOTONIC = {"darwin": 6}  # the number of the clock; else 1
 
 _PAGE = 4096
 _LINE = 64  # bytes: a cache line
@@ -100,7 +37,7 @@ _LEAST_SCRATCH = 1 << 20
 
 
 class _Pool(ctypes.Structure):
-    """%pool of pool.ll."""
+    """`pool` of c/pool.c."""
 
     _fields_ = (
         ("state", ctypes.c_int64), ("gap", ctypes.c_char * 56),
@@ -148,14 +85,10 @@ def container_limit(folder: Path) -> int | None:
         return None
 
 
-def pool_text(system: str, machine: str) -> str:
-    """pool.ll and program.ll, and what they need of a system and a processor."""
-    folder = files("taskc.backend.cpu")
-    text = "".join([(folder / name).read_text("utf-8") for name in ("pool.ll", "program.ll")])
-    rest = _ASLEEP.format(_FUTEX[machine]) if has_futex(system, machine) else _NAPPING
-    pause = f'call void asm sideeffect "{_PAUSE[machine]}", ""()' if machine in _PAUSE else ""
-    rest += f"\n@sig_block = internal constant i32 {int(signal.SIG_BLOCK)}"
-    return f"{text}{rest}\ndefine internal void @pause() {{\n  {pause}\n  ret void\n}}\n"
+def pool_text(machine: str) -> str:
+    """All of c/runtime.c as LLVM's text, with the processor's instruction for a pause."""
+    text = (files("taskc.backend.cpu") / "c" / "runtime.ll").read_text("utf-8")
+    return text.replace('asm sideeffect "pause"', f'asm sideeffect "{_PAUSE.get(machine, "")}"')
 
 
 def has_futex(system: str, machine: str) -> bool:
@@ -164,30 +97,24 @@ def has_futex(system: str, machine: str) -> bool:
 
 def pool_object() -> Object:
     """The pool's compiled code for the processor at hand."""
-    return object_of("pool", pool_text(sys.platform, platform.machine()))
+    return object_of("pool", pool_text(platform.machine()))
+
+
+_EXPORTED = (
+    *("pool", "run", "helper", "try", "claim", "release", "step", "checksum"),
+    *("due", "look", "go_on", "print", "raise", "main_thread", "inside", "watching", "sig_block"),
+    *("system_call", "futex", "current_processor", "keep_on"),
+    *("masks", "processors", "handles", "handled", "avoided"),
+    *("begin", "run_program", "monotonic_clock", "stamps", "taken", "stamped", "stamp_nothing"),
+    *("call_kernel", "call_program", "ask_slow", "read_argument"),
+    *("read_tensor", "new_tensor", "torch", "samples"),
+)
 
 
 class Pool:
     def __init__(self) -> None:
-        names: tuple[str, ...] = ("pool", "run", "helper", "try", "claim", "release")
-        names += (
-            "step",
-            "begin",
-            "run_program",
-            "due",
-            "look",
-            "go_on",
-            "print",
-            "raise",
-            "main",
-            "inside",
-            "watching",
-            "checksum",
-        )
-        self._keeps_apart = has_futex(sys.platform, platform.machine())
-        if self._keeps_apart:
-            names += ("masks", "processors", "handles", "handled", "avoided")
-        self.library = jit.load_object(pool_object().code, "taskc.pool", names)
+        code = pool_object().code
+        self.library = jit.load_object(code, "taskc.pool", _EXPORTED)
         self.run = self.library["run"]
         self.step = self.library["step"]
         self._memory = _Pool.from_address(self.library["pool"])
@@ -198,7 +125,19 @@ class Pool:
         arguments = ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p
         self._checksum = ctypes.CFUNCTYPE(None, *arguments)(self.library["checksum"])
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.library))  # threads run it to the end
-        self._set("main", ctypes.c_int64, threading.main_thread().ident or 0)
+        self._set("main_thread", ctypes.c_int64, threading.main_thread().ident or 0)
+        self._set("sig_block", ctypes.c_int32, int(signal.SIG_BLOCK))
+        self._set("monotonic_clock", ctypes.c_int32, _MONOTONIC.get(sys.platform, 1))
+        self._keeps_apart = has_futex(sys.platform, platform.machine())
+        if self._keeps_apart:
+            self._set("futex", ctypes.c_int64, _FUTEX[platform.machine()])
+            system = ctypes.CDLL(None)
+            for name, function in (
+                ("system_call", system.syscall),
+                ("current_processor", system.sched_getcpu),
+                ("keep_on", system.pthread_setaffinity_np),
+            ):
+                self._set(name, ctypes.c_void_p, ctypes.cast(function, ctypes.c_void_p).value or 0)
         self._turn = Turn()
         self._scratch: list[np.ndarray[Any, Any]] = []
         self._table: ctypes.Array[ctypes.c_void_p] | None = None
@@ -219,7 +158,7 @@ class Pool:
         self._memory.busy = self._memory.sleepers = self._memory.ready = 0
         self._set("watching", ctypes.c_int8, 0)
         self._set("inside", ctypes.c_int32, 0)
-        self._set("main", ctypes.c_int64, threading.get_ident())
+        self._set("main_thread", ctypes.c_int64, threading.get_ident())
 
     def _set(self, name: str, kind: type[Any], value: int) -> None:
         kind.from_address(self.library[name]).value = value

@@ -1,4 +1,4 @@
-"""A program in this process: its plans as memory that program.ll goes through, and the arenas of its calls.
+"""A program in this process: its plans as memory that c/program.c goes through, and the arenas of its calls.
 
 A plan and what belongs to it is made where a call finds none that is free: for sizes that are new, and for as many
 calls as are made at the same time. All of it goes with the program.
@@ -14,7 +14,7 @@ import numpy as np
 
 from taskc.backend.cpu import jit
 from taskc.backend.cpu.compile import Loaded, words_of
-from taskc.backend.cpu.entry import GIVEN_UP, call_of_program, entry_text
+from taskc.backend.cpu.entry import GIVEN_UP, entry_text
 from taskc.backend.cpu.function import python_function
 from taskc.backend.cpu.kept import Object, object_of
 from taskc.backend.cpu.module import head_text
@@ -50,7 +50,7 @@ _turn = Turn()  # of changing what a program keeps
 
 
 class _Memory(ctypes.Structure):
-    """What program.ll reads by its address. It isn't moved, and what addresses in it point to is kept beside it."""
+    """What c/program.c reads by its address. It isn't moved, and what addresses in it point to is kept beside it."""
 
     @property
     def address(self) -> int:
@@ -58,13 +58,13 @@ class _Memory(ctypes.Structure):
 
 
 class ProgramMemory(_Memory):
-    """%program."""
+    """`program`."""
 
     _fields_ = (("plans", ctypes.c_void_p), ("arenas", ctypes.c_void_p))
 
 
 class _PlanMemory(_Memory):
-    """%plan."""
+    """`plan`."""
 
     _fields_ = (
         ("next", ctypes.c_void_p),
@@ -79,13 +79,13 @@ _KEPT = (("next", ctypes.c_void_p), ("busy", ctypes.c_int64), ("bytes", ctypes.c
 
 
 class _ArenaMemory(_Memory):
-    """%arena."""
+    """`arena`."""
 
     _fields_ = (*_KEPT, ("memory", ctypes.c_void_p))
 
 
 class _FrameMemory(_Memory):
-    """%frame."""
+    """`frame`."""
 
     _fields_ = (
         *_KEPT,
@@ -115,7 +115,7 @@ class _Frame:
         job, begin, count, number, beside = plan.code
         none = np.zeros_like(job)
         columns = [job, starts[:-1], begin, none, count, starts[1:] - 8, number, beside]
-        self.steps = np.stack(columns, axis=1)  # %call
+        self.steps = np.stack(columns, axis=1)  # `call`
         self.node = _FrameMemory(
             words=self.words.ctypes.data,
             count=len(self.steps),
@@ -129,7 +129,7 @@ class _Frame:
 class LoadedPlan:
     """A plan's words, as far as no call changes them, and where calls do.
 
-    code    the columns of %call that are the same for all frames
+    code    the columns of `call` that are the same for all frames
     starts  of each step's words, which end with one for the number of an assertion; and where all of them end
     """
 
@@ -186,7 +186,7 @@ def _words_of(step: PlannedStep) -> tuple[Word, ...]:
 
 
 def _code_of(step: PlannedStep, kernels: Sequence[Loaded]) -> tuple[int, int, int, int, int]:
-    """What is in %call of a step: job, begin, count, kernel, beside."""
+    """What is in the `call` of a step: job, begin, count, kernel, beside."""
     match step:
         case PlannedCall():
             library = kernels[step.kernel].library
@@ -352,11 +352,11 @@ class LoadedProgram:
         """A function of Python in compiled code, as of a kernel; it finds its plan in compiled code, too."""
         if not has_entry(self.program):
             return None
-        addresses = [pool().library[name] for name in ("run_program", "begin")]
-        addresses.append(self._node.address)
         code = entry_object(self.program).code
         library = jit.load_object(code, self.program.name, ["entry", "context"])
-        return python_function(self.program, library, addresses, slow, failed, needs=self)
+        return python_function(
+            self.program, library, [self._node.address], slow, failed, needs=self
+        )
 
 
 def _mebibytes(size: int) -> str:
@@ -364,6 +364,6 @@ def _mebibytes(size: int) -> str:
 
 
 def entry_object(program: Program) -> Object:
-    """The compiled code by which Python calls a program; it is given three addresses."""
-    text = entry_text(program, call_of_program(program), 3)
+    """The compiled code by which Python calls a program."""
+    text = entry_text(program, 1)
     return object_of("program", f"{head_text(host())}\n{text}\n", optimize=False)

@@ -6,17 +6,14 @@ What looking at the clock takes, some 30 ns, is taken off.
 from __future__ import annotations
 
 import ctypes
-import sys
 from collections.abc import Callable, Sequence
 from time import perf_counter_ns
 from typing import Any
 
 import numpy as np
 
-from taskc.backend.cpu import jit
 from taskc.backend.cpu.compile import words_of
 from taskc.backend.cpu.entry import GIVEN_UP
-from taskc.backend.cpu.kept import object_of
 from taskc.backend.cpu.pool import pool
 from taskc.backend.cpu.program import Arena, LoadedPlan, LoadedProgram, ProgramMemory
 from taskc.backend.packing import packed
@@ -26,66 +23,6 @@ from taskc.ir.reentry import Turn
 
 _WARM = 3  # rounds that don't count
 _EMPTY_STEPS = 1000  # by which it is measured what looking at the clock takes
-
-_STAMPS = """
-@step = global ptr null
-@stamps = global ptr null
-@taken = global i64 0
-declare i32 @clock_gettime(i32, ptr)
-
-define internal void @stamp() {{
-  %time = alloca [2 x i64]
-  %error = call i32 @clock_gettime(i32 {0}, ptr %time)
-  %seconds = load i64, ptr %time
-  %rest_place = getelementptr i64, ptr %time, i64 1
-  %rest = load i64, ptr %rest_place
-  %whole = mul i64 %seconds, 1000000000
-  %now = add i64 %whole, %rest
-  %taken = load i64, ptr @taken
-  %stamps = load ptr, ptr @stamps
-  %place = getelementptr i64, ptr %stamps, i64 %taken
-  store i64 %now, ptr %place
-  %more = add i64 %taken, 1
-  store i64 %more, ptr @taken
-  ret void
-}}
-
-; One stamp before the first job, and one behind each.
-define void @stamped(ptr %call, i64 %blocks, ptr %scratch, i1 %share) {{
-  %taken = load i64, ptr @taken
-  %is_first = icmp eq i64 %taken, 0
-  br i1 %is_first, label %first, label %run
-first:
-  call void @stamp()
-  br label %run
-run:
-  %step = load ptr, ptr @step
-  call void %step(ptr %call, i64 %blocks, ptr %scratch, i1 %share)
-  call void @stamp()
-  ret void
-}}
-
-define internal void @nothing(i64 %first, i64 %last, ptr %words, ptr %scratch) {{
-  ret void
-}}
-
-@empty = internal global {{ ptr, ptr }} {{ ptr @nothing, ptr null }} ; job and arguments of %call
-
-define void @stamp_nothing(i64 %count) {{
-  br label %look
-look:
-  %k = phi i64 [ 0, %0 ], [ %following, %each ]
-  %more = icmp ult i64 %k, %count
-  br i1 %more, label %each, label %end
-each:
-  call void @stamped(ptr @empty, i64 1, ptr null, i1 false)
-  %following = add i64 %k, 1
-  br label %look
-end:
-  ret void
-}}
-"""
-_MONOTONIC = {"darwin": 6}  # the number of the clock; else 1
 
 _turn = Turn()  # two at once would measure each other
 
@@ -133,11 +70,8 @@ class _Stamps:
     """The clock at the ends of steps; `step` is the address of what stands in for the pool's."""
 
     def __init__(self, most: int) -> None:
-        text = _STAMPS.format(_MONOTONIC.get(sys.platform, 1))
-        names = ("step", "stamps", "taken", "stamped", "stamp_nothing")
-        self._library = jit.load_object(object_of("stamps", text).code, "taskc.stamps", names)
+        self._library = pool().library
         self._table = np.zeros(max(most, _EMPTY_STEPS) + 1, np.int64)
-        self._set("step", pool().step)
         self._set("stamps", self._table.ctypes.data)
         self.step = self._library["stamped"]
         nothing = ctypes.CFUNCTYPE(None, ctypes.c_int64)(self._library["stamp_nothing"])

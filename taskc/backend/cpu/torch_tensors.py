@@ -1,17 +1,14 @@
-"""What compiled code knows of PyTorch, torch_tensors.ll, loaded when a call has a tensor for the first time; and the
-class of JAX's arrays, which have buffers as NumPy's do."""
+"""The part of compiled code that reads PyTorch's tensors (c/torch_tensors.c), told of PyTorch when a call has one for
+the first time; and the class of JAX's arrays, which have buffers as NumPy's do."""
 
 from __future__ import annotations
 
 import ctypes
-from importlib.resources import files
 
 from taskc.arrays.dlpack import DTYPES, type_code
 from taskc.arrays.torch import Door, door
-from taskc.backend.cpu import jit
-from taskc.backend.cpu.kept import object_of
-from taskc.backend.cpu.module import head_text
-from taskc.backend.cpu.processor import host
+from taskc.backend.cpu.jit import Library
+from taskc.backend.cpu.pool import pool
 
 # read_tensor, new_tensor, and the class of arrays with buffers: null as long as they aren't there.
 _table = (ctypes.c_void_p * 3)()
@@ -20,7 +17,7 @@ _kept: list[object] = []  # what compiled code has addresses of, for as long as 
 
 
 class _Sample(ctypes.Structure):
-    """A row of @samples."""
+    """A row of `samples`."""
 
     _fields_ = (("type", ctypes.c_int32), ("tensor", ctypes.c_void_p))
 
@@ -32,12 +29,9 @@ def admit_tensors() -> None:
     found = door(DTYPES)
     if found is None:
         return
-    text = (files("taskc.backend.cpu") / "torch_tensors.ll").read_text("utf-8")
-    code = object_of("torch_tensors", f"{head_text(host())}\n{text}").code
-    names = ("read_tensor", "new_tensor", "torch", "samples")
-    library = jit.load_object(code, "taskc.arrays.torch", names)
+    library = pool().library
     _fill(library, found)
-    _kept.append((library, found))
+    _kept.append(found)
     _table[1] = library["new_tensor"]
     _table[0] = library["read_tensor"]
 
@@ -49,8 +43,8 @@ def admit_arrays(kind: type) -> None:
         _table[2] = id(kind)
 
 
-def _fill(library: jit.Library, found: Door) -> None:
-    """Writes what @torch and @samples hold."""
+def _fill(library: Library, found: Door) -> None:
+    """Writes what `torch` and `samples` hold."""
     words = (found.read, *map(id, found.objects))
     (ctypes.c_void_p * len(words)).from_address(library["torch"])[:] = [*words]
     rows = (_Sample * len(found.samples)).from_address(library["samples"])

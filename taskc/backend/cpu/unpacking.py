@@ -1,7 +1,7 @@
 """Arguments of a call taken out of Python's objects, each checked against its parameter.
 
 An array's buffer is asked for its address and whether its type, shape and order are the parameter's; a tensor of
-PyTorch's is described as a buffer would be (torch_tensors.ll); a number is read if it is of Python's own types and
+PyTorch's is described as a buffer would be (c/torch_tensors.c); a number is read if it is of Python's own types and
 fits. What isn't so is left to others: `slow` is where it goes on.
 """
 
@@ -29,7 +29,10 @@ Called: TypeAlias = "Kernel | Program"
 
 # What `context` points to, in this order; then the type of each output's elements, the class of each packed parameter,
 # and of each that buffers can't name the type of its elements and that of integers as wide.
-CONTEXT = ("run", "ndarray", "empty", "out", "failed", "dtype", "view", "tensors")
+CONTEXT = (
+    *("call", "read", "ask", "ndarray"),
+    *("empty", "out", "failed", "dtype", "view", "tensors"),
+)
 
 # How buffers name element types. Whether C's `long` has 64 bits, the size of an element tells.
 _FORMATS = {
@@ -178,7 +181,8 @@ class Unpacking:
         flags = _CONTIGUOUS | (_WRITABLE if item.role != "in" else 0)
         codes = [ord(code) for code in _FORMATS[stored.name]]
         kind = self.new(
-            f"call i32 @read(ptr {value}, ptr {view}, {self._classes(item)}, i32 {flags}, i8 {codes[0]},"
+            f"call i32 {self.context(CONTEXT.index('read'))}(ptr @context, ptr {value}, ptr {view},"
+            f" {self._classes(item)}, i32 {flags}, i8 {codes[0]},"
             f" i8 {codes[-1]}, i64 {stored.nbytes}, i32 {_code(stored if dtype.is_sub_byte else dtype)}, i1 {written})"
         )
         self.need(self.new(f"icmp sge i32 {kind}, 0"))
@@ -198,7 +202,7 @@ class Unpacking:
         self.emit(f"store ptr {address}, ptr {place}")
 
     def _classes(self, item: Tensor) -> str:
-        """What @read is to find: a class, and two types or none."""
+        """What `read_argument` is to find: a class, and two types or none."""
         laid, viewed = packed_of(self.called), viewed_of(self.called)
         number, first = (
             CONTEXT.index("ndarray"),

@@ -27,8 +27,9 @@ from taskc.errors import InternalError, Location
 from taskc.ir import nodes as ir
 
 LaunchExtent: TypeAlias = "int | tuple[Any, ...]"
-"""A number that a launch computes: an int, ("dimension", n) or ("scalar", n), the n-th of the kernel's
-dimensions or parameters, or an operator of `_OPERATORS` and two forms."""
+"""A number that a launch computes: an int; ("dimension", n) or ("scalar", n), the n-th of the kernel's dimensions or
+parameters, where behind the dimensions stands the device's number of processors; or an operator of `_OPERATORS` and
+two forms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +202,8 @@ def form_of(expression: ir.Expression, kernel: ir.Kernel) -> LaunchExtent:
     match expression:
         case ir.Constant(value=value):
             return int(value)
+        case ir.Variable() if expression is kernel.processors:
+            return "dimension", len(kernel.dimensions)
         case ir.Variable() if expression in kernel.dimensions:
             return "dimension", kernel.dimensions.index(expression)
         case ir.Variable() if expression in kernel.parameters:

@@ -9,6 +9,7 @@ from weakref import WeakValueDictionary
 
 from taskc.backend.cuda.api import Api, DeviceError, api
 from taskc.backend.cuda.parking import Parking
+from taskc.ir.nodes import MOST_PROCESSORS
 from taskc.ir.reentry import Turn
 from taskc.ir.target import GPUS
 
@@ -37,7 +38,7 @@ class Context:
             self._attribute("COMPUTE_CAPABILITY_MAJOR"),
             self._attribute("COMPUTE_CAPABILITY_MINOR"),
         )
-        self.processors = self._attribute("MULTIPROCESSOR_COUNT")
+        self.processors = min(self._attribute("MULTIPROCESSOR_COUNT"), MOST_PROCESSORS)
         self.shared_bytes = self._attribute("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN")
         self.cache_bytes = self._attribute("L2_CACHE_SIZE")
         self.memory_bytes = api.cuDeviceTotalMem(self.device)

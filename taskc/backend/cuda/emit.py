@@ -37,6 +37,7 @@ def emit(kernel: ir.Kernel) -> Source:
     name = code.names.fresh(function_name(kernel.name))
     code.names.of[kernel.worker] = code.names.fresh("worker")
     code.names.of[kernel.block] = code.names.fresh("block")
+    code.names.of[kernel.processors] = "i32(gridDim.x)"  # fewer where each block has one tile
     listed, arguments = _parameters(code)
     body = _body(code)
     maps = code.operations.maps
@@ -66,7 +67,7 @@ def emit(kernel: ir.Kernel) -> Source:
     macros += watchdog.macros()
     return Source(
         name,
-        code.expressions.target.architecture,
+        kernel.target,
         tuple(code.prelude.used.values()),
         tuple(macros),
         tuple(code.lines),

@@ -121,7 +121,10 @@ class Loaded:
         if found is None:
             if len(self.forms) >= _REMEMBERED:
                 self.forms.clear()
-            numbers = [dimensions[one] for one in self.kernel.dimensions]
+            numbers = [
+                *[dimensions[one] for one in self.kernel.dimensions],
+                self.context.processors,
+            ]
             with self.context.current():
                 found = PreparedLaunch(self, shapes, numbers)
             self.forms[key] = found
@@ -305,7 +308,7 @@ class PreparedLaunch:
             item = parameter.dtype.nbytes
             shape = self.shapes[wanted.parameter]
             if parameter.given is not None:
-                sizes = dict(zip(self.loaded.kernel.dimensions, self.dimensions, strict=True))
+                sizes = dict(zip(self.loaded.kernel.dimensions, self.dimensions, strict=False))
                 shape = tuple([extent_value(extent, sizes) for extent in parameter.shape])
             found = encode(self.loaded.context, wanted, pointer, shape, item)
             self._maps[key] = found

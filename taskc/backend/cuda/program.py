@@ -91,7 +91,8 @@ class LoadedProgram:
     def _busy(self, kernel: int, words: Sequence[int]) -> int:
         """How many processors a call's blocks fill."""
         loaded = self._kernels[kernel]
-        blocks = count(loaded.compiled.blocks, words[len(loaded.parameters) :], words)
+        sizes = (*words[len(loaded.parameters) :], self.context.processors)
+        blocks = count(loaded.compiled.blocks, sizes, words)
         return -(-blocks // max(1, loaded.resident))
 
 

@@ -16,8 +16,7 @@ from taskc.backend.cuda.direct import direct
 from taskc.backend.cuda.launch import Loaded
 from taskc.backend.cuda.program import LoadedProgram
 from taskc.ir import nodes as ir
-from taskc.ir.rewrite import walk
-from taskc.ir.target import TARGETS, counted_target
+from taskc.ir.target import TARGETS
 
 __all__ = ["DeviceStream", "LoadedProgram", "device_of", "direct", "load", "machine_of", "run"]
 
@@ -42,22 +41,13 @@ def load(
             f"{kernel.name}() is written for {kernel.target}, and CUDA device {device}, {owner.name},"
             f" runs code for {owner.target}"
         )
-    target = owner.target
-    if _is_persistent(
-        kernel
-    ):  # as many blocks as this device has processors, and tiles so far apart
-        target = counted_target(target, owner.processors)
-    lowered_for = replace(kernel, target=target)
+    lowered_for = replace(kernel, target=owner.target)
     return Loaded(kernel, compiled(lowered_for, lower, cache, version), owner, failed)
 
 
 def _runs(device: str, written_for: str) -> bool:
     """A kernel written for a target that is not a device's runs on any device."""
     return not TARGETS[written_for].capabilities or TARGETS[device].runs(TARGETS[written_for])
-
-
-def _is_persistent(kernel: ir.Kernel) -> bool:
-    return any(isinstance(node, ir.Grid) and node.persistent for node in walk(kernel.body))
 
 
 def device_of(values: Sequence[Any]) -> int:

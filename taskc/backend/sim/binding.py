@@ -14,6 +14,7 @@ from taskc.backend.sim.memory import Array, Memory
 from taskc.errors import CompileError
 from taskc.ir import arithmetic, nodes as ir
 from taskc.ir.extents import extent_value, size_in_bytes
+from taskc.ir.target import TARGETS
 from taskc.ir.types import TensorType
 
 
@@ -25,8 +26,9 @@ def bind_arguments(
     The parameters' memories and shapes go into `run`.
     """
     kernel = run.kernel
+    numbers = {kernel.processors: TARGETS[kernel.target].processors, **dimensions}
     bound: dict[ir.Variable, Any] = {
-        size: size.dtype.numpy.type(number) for size, number in dimensions.items()
+        size: size.dtype.numpy.type(number) for size, number in numbers.items()
     }
     results: list[tuple[Array, Memory]] = []
     if len(arguments) != len(kernel.parameters):

@@ -61,7 +61,7 @@ def run(
     """Executes a kernel of any stage on NumPy arrays, in place, and reports what is wrong with it.
 
     arguments     one for each parameter: arrays of the storage type, and numbers
-    dimensions    those that no argument's shape tells
+    dimensions    those that no argument's shape tells, and the kernel's processors, if not the target's number
     seed          of the schedule, where warps run by themselves; forces that form
     statistics    measure how each access meets the memory: `Report.accesses`, and warnings
     stop_at       how many findings are kept

@@ -206,7 +206,7 @@ def _attend(
             by=step,
             stages=plan.stages,
             specialize=plan.specialize,
-            alternate=plan.alternate,
+            turns="products" if plan.alternate else None,
         ):
             key = begin + p
             near_keys = tc.load(k[batch, group, key : key + step, 0:across])

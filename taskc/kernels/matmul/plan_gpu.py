@@ -31,7 +31,7 @@ class Tiling:
     specialize   a producer loads, from one tile of a block to the next (warp specialization, persistent blocks)
     cluster neighbouring blocks that load for each other what is the same for them; its extents have to divide
             the numbers of tiles
-    consumers  of tiles in turn, each `own.workers`: while one multiplies, another one stores (ping-pong)
+    consumers  1, or 2 that take tiles in turn, each `own.workers`: while one multiplies, the other stores (ping-pong)
     swap_ab  `own` is of c.T = b.T @ a.T, whose columns are the few rows of a: what an instruction has most of
             are rows
     """

@@ -122,7 +122,7 @@ def _summed(problem: Problem, plan: Tiling) -> Function:
             by=plan.depth,
             stages=plan.stages,
             specialize=plan.specialize,
-            consumers=plan.consumers,
+            turns="tiles" if plan.consumers > 1 else None,
         ):
             if plan.swap_ab:
                 multiply(acc, b, a, col, row, first + p)

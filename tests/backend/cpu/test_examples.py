@@ -22,8 +22,11 @@ from tests.test_examples import CASES, FILES, arguments_of, example, kernels_of
 THREADS = (1, 2, 5)
 
 
-# All shapes on this processor, and those of the files on lesser ones.
-ALL = [(make, NAMES if "(" not in name else NAMES[:1]) for name, make in CASES]
+# All shapes on this processor, and those of the files on a lesser one, too, in turn.
+ALL = [
+    (make, NAMES[:1] if "(" in name else (NAMES[0], *NAMES[1:][place % 2 :][:1]))
+    for place, (name, make) in enumerate(CASES)
+]
 
 
 @pytest.mark.parametrize(("make", "processors"), ALL, ids=[name for name, _ in CASES])

@@ -122,7 +122,7 @@ class OtherError(Exception):
     pass
 
 
-def interrupted(call: Callable[[], object], after: float = 0.2) -> float:
+def interrupted(call: Callable[[], object], after: float = 0.05) -> float:
     """Sends an interrupt while a call runs, and says how many seconds later the call ended."""
     timer = threading.Timer(after, lambda: os.kill(os.getpid(), signal.SIGINT))
     timer.start()
@@ -194,14 +194,14 @@ def handlers() -> None:
 
     signal.signal(signal.SIGINT, handler)
     me = os.getpid()
-    threading.Timer(0.3, lambda: os.kill(me, signal.SIGINT)).start()
+    threading.Timer(0.05, lambda: os.kill(me, signal.SIGINT)).start()
     terms = 1 << 12
     while not seen:  # one of these is met
         y = series(terms, HALVES)
         assert (y == 2).all()
         terms *= 2
-    threading.Timer(0.3, lambda: os.kill(me, signal.SIGINT)).start()
-    assert interrupted(lambda: counting(LAST_IS_ENDLESS), 1.0) < 5
+    threading.Timer(0.05, lambda: os.kill(me, signal.SIGINT)).start()
+    assert interrupted(lambda: counting(LAST_IS_ENDLESS), 0.8) < 5
     assert seen == [True, True, True]
     assert is_well()
 

@@ -365,14 +365,14 @@ def test_nothing_is_lost() -> None:
     gc.collect()
     before = references()
     tracemalloc.start()
-    rounds(200)
+    rounds(100)
     gc.collect()
     memory, _ = tracemalloc.get_traced_memory()
-    rounds(2_000)
+    rounds(1_000)
     gc.collect()
     grown = tracemalloc.get_traced_memory()[0] - memory
     tracemalloc.stop()
-    assert grown < 16_000  # 2,000 calls that leave an object each would leave 32,000 and more
+    assert grown < 8_000  # 1,000 calls that leave an object each would leave 16,000 and more
     # None counts for much that happens beside this; all others are exact where they count at all.
     for first, last in zip(before, references(), strict=True):
         assert abs(last - first) < 20

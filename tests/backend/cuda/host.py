@@ -32,6 +32,7 @@ from taskc.backend.packing import packed
 from taskc.ir import nodes as ir
 from taskc.ir.extents import extent_value
 from taskc.ir.rewrite import map_children, substitute, walk
+from taskc.ir.target import TARGETS
 from taskc.ir.types import DTYPES
 from tests.backend.cuda.host_asm import executable
 
@@ -96,7 +97,7 @@ class Runnable:
                 case "hang":
                     kept.append(np.array(hang.ctypes.data, np.uint64))
         pointers = (ctypes.c_void_p * max(len(kept), 1))(*(one.ctypes.data for one in kept))
-        blocks = count(source.blocks, sizes, values)
+        blocks = count(source.blocks, [*sizes, TARGETS[self.kernel.target].processors], values)
         code = self.function(pointers, ctypes.c_longlong(blocks), source.threads, number)
         if code:
             said = _FAILURES.get(code) or self.wrong().decode()

@@ -202,7 +202,7 @@ def test_a_kernel_for_a_newer_device_is_refused(
     )
 
 
-@pytest.mark.parametrize("processors", [3, 132])
+@pytest.mark.parametrize("processors", [1, 114, 144])
 def test_a_persistent_grid_has_as_many_blocks_as_the_device_has_processors(
     start: Start, monkeypatch: pytest.MonkeyPatch, tmp_path: Any, processors: int
 ) -> None:
@@ -221,7 +221,9 @@ def test_a_persistent_grid_has_as_many_blocks_as_the_device_has_processors(
                 if start + i < n:
                     y[start + i] = y[start + i] + x[start + i]
 
-    x, y = device.array(np.arange(330, dtype=np.float32)), device.array(np.ones(330, np.float32))
-    more(x, y)
-    np.testing.assert_array_equal(y.numpy(), 1 + np.arange(330))
-    assert fake.launches[-1]["grid"][0] == min(processors, 11)
+    for size, tiles in ((4170, 131), (330, 11)):
+        x = device.array(np.arange(size, dtype=np.float32))
+        y = device.array(np.ones(size, np.float32))
+        more(x, y)
+        np.testing.assert_array_equal(y.numpy(), 1 + np.arange(size))
+        assert fake.launches[-1]["grid"][0] == min(processors, tiles)
