@@ -13,7 +13,6 @@ from taskc.arrays.device import AnyArray
 from taskc.arrays.dlpack import as_array, is_on_cuda
 from taskc.backend.limits import NO_LIMITS, Limits, limited
 from taskc.errors import CompileError
-from taskc.ir.reentry import door
 from taskc.ir.types import from_numpy
 from taskc.lang.values import did_you_mean
 from taskc.operators.graph import Array, Graph, Value
@@ -280,7 +279,7 @@ class Model:
         What is compiled for what another part of the model has made is left to calls.
         """
         arrays = self.checked(feeds)
-        with door(), limited(self._limits):
+        with limited(self._limits):
             self._programs.prepare(arrays)
 
     @property

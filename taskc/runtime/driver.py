@@ -84,7 +84,7 @@ def _call(
     passes = registered()
     with door(), place or nullcontext():
         if isinstance(definition, ProgramDefinition):
-            runner = whole_program(definition, wanted, bound)
+            runner = _whole_program(definition, wanted, bound)
             if runner is not None:
                 runner.run(bound)
             else:
@@ -183,13 +183,16 @@ def _tell_of_breakpoints(kernel: Kernel, target: str) -> None:
 _NO_CALL = Bound((), {}, None)
 
 
-def whole_program(
-    definition: ProgramDefinition, target: str | None = None, bound: Bound = _NO_CALL
-) -> Runner | None:
-    """What runs a program by one call, where all of its kernels run on a target that can: made once, then kept.
+def whole_program(definition: ProgramDefinition, target: str | None = None) -> Runner | None:
+    """What runs a program by one call, where all of its kernels run on a target that can: made once, then kept."""
+    with door():
+        return _whole_program(definition, target, _NO_CALL)
 
-    bound  a call's arguments, for such as which it is made
-    """
+
+def _whole_program(
+    definition: ProgramDefinition, target: str | None, bound: Bound
+) -> Runner | None:
+    """bound  a call's arguments, for such as which it is made"""
     target = target or target_name("") or None
     machine_name = None if target is None else find_target(target).machine(bound.values)
     program, found = scheduled(definition, machine_name)

@@ -31,7 +31,10 @@ def outcome(number: int) -> str:
     """The fate of a random model: "same", "in parts" where ONNX Runtime has one, "invalid" where it has no result."""
     model = branches_of(Random(number))
     size = [extent.dim_value for extent in model.graph.input[0].type.tensor_type.shape.dim]
-    values = np.random.default_rng(number).standard_normal(size).astype(np.float32)
+    # Eighths, so that sums of 800 of them are exact: the next turn multiplies what they are off by.
+    values = (np.random.default_rng(number).standard_normal(size) * 8).round().astype(
+        np.float32
+    ) / 8
     made = model.SerializeToString()
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
@@ -53,8 +56,7 @@ def outcome(number: int) -> str:
                 return "unlike steps"
             raise
         assert found.shape == expected.shape, (number, found.shape, expected.shape)
-        most = max(1, np.abs(expected).max(initial=0))  # sums of 800 numbers of that size
-        assert np.allclose(found, expected, rtol=1e-4, atol=1e-5 * most), number
+        assert np.allclose(found, expected, rtol=1e-4, atol=1e-5), number
     return "in parts" if isinstance(compiled, Partition) else "same"
 
 
