@@ -37,7 +37,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """In the body of a function: the attribute of this name of the calling node."""
+    """A reference from a function's body to the attribute of this name of the calling node."""
 
     name: str
 
