@@ -4,11 +4,11 @@ or a trace function, which interrupts a call of its own thread at any line.
 One discipline prevents deadlocks:
 
 - State shared by calls is built privately, and published by one atomic step: `setdefault` of a dict, `append` of
-    a list, an assignment. Two calls may build the same thing; the first one published is used by all.
+  a list, an assignment. Two calls may build the same thing; the first one published is used by all.
 - State that shouldn't be built twice, or can't be changed atomically, has a `Turn`. One call at a time holds it, and
-    others wait. Turns are taken in the order models, programs, kernels, never the other way.
+  others wait. Turns are taken in the order models, programs, kernels, never the other way.
 - A call that interrupts another one never waits, neither for a turn nor for threads. If a turn isn't free, or its
-    own thread holds it, `taken` yields False, and the call uses private state.
+  own thread holds it, `taken` yields False, and the call uses private state.
 
 The only locks are those in this file, and those listed in tests/ir/test_reentry.py.
 """
