@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -24,9 +24,8 @@ from taskc.arrays.device import (
     overlap,
     start_of,
 )
-from taskc.arrays.jax import is_array, is_traced
+from taskc.arrays.host import Library, host_view, library_of
 from taskc.arrays.packed import Laid, Packed, packed_argument
-from taskc.arrays.torch import empty, is_tensor, note_written, readable
 from taskc.errors import Location, user_calls
 from taskc.ir import nodes as ir
 from taskc.ir.bits import has_whole_rows, shape_in_bytes, shape_of_elements
@@ -61,15 +60,13 @@ class Bound:
                 device, and scalars of the parameter's storage type
     dimensions  what the symbolic dimensions are
     returned    what the call returns: nothing, an output, or a tuple of them
-    of_torch    an argument is a tensor of PyTorch's, and so is what the call returns
-    of_jax      an argument is an array of JAX's: its class
+    foreign     the classes of other libraries' arrays among the arguments, by the libraries' names
     """
 
     values: tuple[Any, ...]
     dimensions: dict[ir.Variable, int]
     returned: Any
-    of_torch: bool = False
-    of_jax: type | None = None
+    foreign: Mapping[str, type] = field(default_factory=dict)
 
 
 class Signature:
@@ -102,14 +99,14 @@ class Signature:
         call.check_overlap(self.parameters)
         call.copy_what_is_misplaced()
         call.pack_bits(self.parameters)
-        call.note_written(given)
+        for library, array in call.written:
+            library.note_written(array)
         returned = tuple([given[output.name] for output in self.outputs])
         return Bound(
             tuple([call.values[item.name] for item in self.parameters]),
             call.sizes,
             None if not returned else returned[0] if len(returned) == 1 else returned,
-            call.of_torch,
-            call.of_jax,
+            {library.NAME: kind for library, kind in call.foreign.items()},
         )
 
     def shapes_of_outputs(self, given: Mapping[str, Described]) -> list[tuple[int, ...]]:
@@ -140,6 +137,8 @@ class _Call(Binding):
     """The arguments of one call on arrays.
 
     scattered, shifted  inputs that lie elsewhere than kernels take for granted, and are copied
+    foreign             the libraries whose arrays are among the arguments, with the class of one
+    written             arrays of theirs that are written in place
     """
 
     def __init__(self, name: str, alignment: int, place: Device | None = None) -> None:
@@ -148,9 +147,8 @@ class _Call(Binding):
         self.place = place
         self.scattered: list[str] = []
         self.shifted: list[str] = []
-        self.of_torch = False
-        self.of_jax: type | None = None
-        self.written: list[str] = []
+        self.foreign: dict[Library, type] = {}
+        self.written: list[tuple[Library, Any]] = []
 
     def error(
         self, text: str, hint: str | None = None, *notes: tuple[str, Location]
@@ -172,9 +170,7 @@ class _Call(Binding):
             return self._scalar(parameter, argument)
         if isinstance(argument, Laid) and isinstance(argument, np.ndarray) == (self.place is None):
             return self._packed(parameter, argument)
-        if is_tensor(argument):
-            argument = self._tensor(parameter, argument)
-        array = self._array(parameter, argument)
+        array = self._array(parameter, self._exporting(parameter, argument))
         self.check(parameter, array)
         if parameter.role != "in":
             self._check_written(parameter, array)
@@ -252,50 +248,37 @@ class _Call(Binding):
         """Loads and stores of several elements at once would not be aligned."""
         return array.size > 0 and start_of(array) % self.alignment != 0
 
-    def _tensor(self, parameter: ir.Tensor, value: Any) -> Any:
-        """A tensor of PyTorch's as one that exports its memory."""
-        self.of_torch = True
-        if parameter.role != "in":
-            self.written.append(parameter.name)
+    def _exporting(self, parameter: ir.Tensor, value: Any) -> Any:
+        """An object that exports the argument's memory."""
+        library = library_of(value)
+        if library is None:
+            return value
+        self.foreign[library] = type(value)
+        is_written = parameter.role != "in"
+        if is_written:
+            self.written.append((library, value))
         try:
-            return readable(value)
+            return library.argument(value, is_written)
         except BufferError as error:
-            raise self.fail(parameter, f"can't be read: {error}") from None
-
-    def note_written(self, given: Mapping[str, Any]) -> None:
-        """What is written in place by who isn't PyTorch; nothing can be wrong any more."""
-        for name in self.written:
-            note_written(given[name])
+            raise self.fail(parameter, str(error)) from None
 
     def _array(self, parameter: ir.Tensor, value: Any) -> AnyArray:
         """The argument as an array of the same memory."""
         if self.place is not None:
             return self._on_device(parameter, value, self.place)
-        if type(value) is np.ndarray:  # asking for more loads NumPy's masked arrays
-            return value
-        if isinstance(value, np.ndarray) and not isinstance(value, np.ma.MaskedArray):
-            return np.asarray(value)
-        on_gpu = "lies in a GPU's memory, and the call is to run elsewhere; pass it as a CPU array"
-        if hasattr(value, "__cuda_array_interface__"):
-            raise self.fail(parameter, on_gpu)
-        if is_traced(value):
+        try:
+            array = host_view(value)
+        except dlpack.NotOnHostError:
             raise self.fail(
                 parameter,
-                "is traced by JAX, and has no elements; tc.jax.operator() makes a kernel a function that takes it",
-            )
-        if is_array(value):
-            if parameter.role != "in":
-                raise self.fail(parameter, "is written in place, and JAX's arrays never change")
-            self.of_jax = type(value)
-        if not hasattr(value, "__dlpack__") or isinstance(value, np.ma.MaskedArray):
+                "lies in a GPU's memory, and the call is to run elsewhere; pass it as a CPU array",
+            ) from None
+        except BufferError as error:
+            raise self.fail(parameter, f"can't be read through DLPack: {error}") from error
+        if array is None:
             expected = f"{_expected(parameter)}, as a NumPy or DLPack array"
             raise self.fail(parameter, f"must be {expected}, not {_kind(value)}")
-        try:
-            if not dlpack.is_on_cpu(value):
-                raise self.fail(parameter, on_gpu)
-            return dlpack.as_array(value)
-        except (BufferError, RuntimeError, ValueError) as error:
-            raise self.fail(parameter, f"can't be read through DLPack: {error}") from error
+        return array
 
     def _on_device(self, parameter: ir.Tensor, value: Any, place: Device) -> DeviceArray:
         if not dlpack.is_on_cuda(value):
@@ -339,22 +322,23 @@ class _Call(Binding):
         return {output.name: self._allocate(output) for output in outputs}
 
     def _allocate(self, output: ir.Tensor) -> Any:
-        """Makes an array for an output that wasn't given: one of PyTorch's tensors where an argument is one."""
+        """A new array for an output: another library's where an argument is, and that library makes them."""
         if output.layout is not None and self.place is not None:
             raise self.fail(
                 output,
                 "has a layout, out of which no array is taken on a device; pass a packed one as out=",
             )
         described = TensorType(output.dtype, self.shape_of(output))
-        dtype: np.dtype[Any] = np.dtype(output.dtype.numpy)
-        place = self.place
-        made: Any
-        if self.of_torch:
-            made = empty(dtype, described.shape) if place is None else place.empty_tensor(described)
-            self.values[output.name] = self._array(output, made)
+        for library in self.foreign:
+            made = library.new_output(described, self.place)
+            if made is not None:
+                self.values[output.name] = self._array(output, made)
+                return made
+        if self.place is not None:
+            made = self.place.empty(described)
         else:
-            made = np.empty(described.shape, dtype) if place is None else place.empty(described)
-            self.values[output.name] = made
+            made = np.empty(described.shape, described.dtype.numpy)
+        self.values[output.name] = made
         return made
 
     def check_overlap(self, parameters: Iterable[Parameter]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from taskc.backend.cache import Cache, key_of
@@ -20,12 +20,12 @@ __all__ = ["LoadedProgram", "admit", "cache_key", "keep_code", "limit_threads", 
 Lower = Callable[[ir.Kernel], ir.Kernel]
 
 
-def admit(of_torch: bool, of_jax: type | None) -> None:
-    """From now on compiled code takes such arguments as a call has had: PyTorch's tensors, JAX's arrays of a class."""
-    if of_torch:
+def admit(foreign: Mapping[str, type]) -> None:
+    """From now on compiled code takes PyTorch's tensors, or JAX's arrays of a class, if a call has had such."""
+    if "torch" in foreign:
         admit_tensors()
-    if of_jax is not None:
-        admit_arrays(of_jax)
+    if "jax" in foreign:
+        admit_arrays(foreign["jax"])
 
 
 def load(kernel: ir.Kernel, lower: Lower, cache: Cache, version: str) -> Loaded:
