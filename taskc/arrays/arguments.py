@@ -170,7 +170,10 @@ class _Call(Binding):
             return self._scalar(parameter, argument)
         if isinstance(argument, Laid) and isinstance(argument, np.ndarray) == (self.place is None):
             return self._packed(parameter, argument)
-        array = self._array(parameter, self._exporting(parameter, argument))
+        library = library_of(argument)
+        if library is not None:
+            argument = self._exporting(parameter, argument, library)
+        array = self._array(parameter, argument)
         self.check(parameter, array)
         if parameter.role != "in":
             self._check_written(parameter, array)
@@ -248,11 +251,8 @@ class _Call(Binding):
         """Loads and stores of several elements at once would not be aligned."""
         return array.size > 0 and start_of(array) % self.alignment != 0
 
-    def _exporting(self, parameter: ir.Tensor, value: Any) -> Any:
-        """An object that exports the argument's memory."""
-        library = library_of(value)
-        if library is None:
-            return value
+    def _exporting(self, parameter: ir.Tensor, value: Any, library: Library) -> Any:
+        """An object that exports the memory of a library's array."""
         self.foreign[library] = type(value)
         is_written = parameter.role != "in"
         if is_written:

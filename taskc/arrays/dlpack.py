@@ -132,8 +132,10 @@ def exported(value: Any, **keywords: Any) -> Exported:
 
     keywords  for its `__dlpack__`: the stream of a device
     """
-    if is_tensor(value):
-        value = readable(value)
+    return _exported(readable(value) if is_tensor(value) else value, keywords)
+
+
+def _exported(value: Any, keywords: dict[str, Any]) -> Exported:
     try:
         capsule = value.__dlpack__(max_version=(1, 0), **keywords)
     except TypeError:  # a library from before version 1.0 of the protocol
@@ -169,7 +171,7 @@ def as_array(value: Any) -> np.ndarray:
         value = readable(value)
     if device_of(value)[0] not in CPU_DEVICES:
         raise NotOnHostError
-    given = exported(value)
+    given = _exported(value, {})
     array = _view(given)
     array.flags.writeable = not given.is_read_only
     return array

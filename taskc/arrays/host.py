@@ -8,7 +8,7 @@ import numpy as np
 
 from taskc.arrays import jax, torch
 from taskc.arrays.device import Device
-from taskc.arrays.dlpack import NotOnHostError, as_array, is_on_cuda
+from taskc.arrays.dlpack import NotOnHostError, as_array
 from taskc.errors import CompileError, Location
 from taskc.ir.types import TensorType
 
@@ -35,7 +35,11 @@ LIBRARIES: tuple[Library, ...] = (torch, jax)
 
 
 def library_of(value: Any) -> Library | None:
-    return next((library for library in LIBRARIES if library.takes(value)), None)
+    if type(value) is not np.ndarray:
+        for library in LIBRARIES:
+            if library.takes(value):
+                return library
+    return None
 
 
 def is_array(value: object) -> bool:
@@ -53,11 +57,11 @@ def host_view(value: Any) -> np.ndarray[Any, Any] | None:
         return None
     if isinstance(value, np.ndarray):
         return np.asarray(value)
-    try:
-        if is_on_cuda(value):
+    if not hasattr(value, "__dlpack__"):
+        if hasattr(value, "__cuda_array_interface__"):
             raise NotOnHostError
-        if not hasattr(value, "__dlpack__"):
-            return None
+        return None
+    try:
         return as_array(value)
     except (RuntimeError, ValueError) as error:
         raise BufferError(str(error)) from error

@@ -25,7 +25,7 @@ def torch() -> Any | None:
 
 
 def is_tensor(value: Any) -> bool:
-    kind = getattr(torch(), "Tensor", None)
+    kind = getattr(sys.modules.get(NAME), "Tensor", None)
     return kind is not None and isinstance(value, kind)
 
 

@@ -168,7 +168,7 @@ class Binding:
                 self.values[parameter.name] = self.fitting(parameter, given[parameter.name])
         self.check_computed()
         new = [output for output in outputs if output.name not in given]
-        return given | self.allocated(new)
+        return given | self.allocated(new) if new else given
 
     # A subclass says how.
 
@@ -223,7 +223,8 @@ class Binding:
     def fit(self, parameter: Tensor, shape: Sequence[Size], argument: Any) -> None:
         """Checks a shape of the right rank and learns dimensions from it. `argument` is for `mismatch`."""
         for extent, size in zip(parameter.argument_shape, shape, strict=True):
-            self._fit(parameter, extent, size, argument)
+            if not isinstance(extent, int) or extent != size:
+                self._fit(parameter, extent, size, argument)
 
     def _fit(self, parameter: Tensor, extent: int | Expression, size: Size, argument: Any) -> None:
         if isinstance(extent, int):
@@ -245,11 +246,10 @@ class Binding:
     def check_computed(self) -> None:
         """Checks extents that are computed. A dimension that is none by itself follows from one where all
         else is known: n of `12 * n + 2`, and of `m * n` where m is an extent."""
-        pending = [*self._computed]
-        left = len(pending) + 1
-        while len(pending) < left:
-            left = len(pending)
-            pending = [row for row in pending if not self._tells(*row)]
+        pending, told = self._computed, True
+        while pending and told:
+            left = [row for row in pending if not self._tells(*row)]
+            pending, told = left, len(left) < len(pending)
         for parameter, extent, size, argument in self._computed:
             self._check_equal(parameter, extent, self.known(parameter, extent), size, argument)
 

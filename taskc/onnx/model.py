@@ -10,7 +10,7 @@ import numpy as np
 
 from taskc.arrays.arguments import ArgumentError
 from taskc.arrays.device import AnyArray
-from taskc.arrays.dlpack import NotOnHostError, is_on_cuda
+from taskc.arrays.dlpack import is_on_cuda
 from taskc.arrays.host import host_view
 from taskc.backend.limits import NO_LIMITS, Limits, limited
 from taskc.errors import CompileError
@@ -51,12 +51,10 @@ class Processor:
     name, machine = "cpu", None
 
     def view(self, given: Any) -> AnyArray | None:
+        if is_on_cuda(given):
+            raise ArgumentError("it lies on a device, and the model runs on the processor")
         try:
             return host_view(np.asarray(given) if isinstance(given, np.generic) else given)
-        except NotOnHostError:
-            raise ArgumentError(
-                "it lies on a device, and the model runs on the processor"
-            ) from None
         except BufferError as error:
             raise ArgumentError(f"it can't be read through DLPack: {error}") from error
 
