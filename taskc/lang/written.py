@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from taskc.errors import CompileError, Location
+from taskc.errors import Location
 from taskc.ir.linear import Affine
 from taskc.ir.nodes import Tensor
 from taskc.lang.sizes import Sizes
@@ -35,7 +35,7 @@ class Need(NamedTuple):
     memory: Tensor
     span: Span
     written: tuple[Span, ...]
-    error: CompileError
+    error: Exception
 
 
 class Written:
@@ -180,7 +180,7 @@ class Written:
     # --- loops ---
 
     def need(
-        self, memory: Tensor, span: Span, error: CompileError, written: tuple[Span, ...] = ()
+        self, memory: Tensor, span: Span, error: Exception, written: tuple[Span, ...] = ()
     ) -> None:
         """A part that is read before it is surely written: in a loop earlier steps may have written it.
 
