@@ -124,7 +124,7 @@ class Bundle:
     """
 
     def __init__(self, file: BundleFile, *, verify: bool = False) -> None:
-        from taskc.backend.cpu.kept import give_code
+        from taskc.backend.cpu.object_cache import give_code
         from taskc.backend.cpu.processor import host
 
         self.file = file
