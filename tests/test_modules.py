@@ -63,7 +63,7 @@ ELSEWHERE = {
     "onnx/test_integer_products.py": "operators/integers operators/quantized_convolutions",
     "onnx/test_products.py": "operators/products",
     "onnx/test_random_images.py": "operators/columns operators/deformable operators/matrices"
-    " operators/regions operators/sampling",
+    " operators/roi_align operators/sampling",
     "onnx/test_selections.py": "operators/selections",
     "onnx/passes/test_blocked_images.py": "operators/blocked",
     "onnx/passes/test_recognize_gelu.py": "onnx/passes/formulas",
