@@ -184,11 +184,10 @@ class Binding:
 
     def fitting(self, parameter: Parameter, argument: Any) -> Any:
         """An argument as the call passes it on, checked."""
-        raise NotImplementedError
 
     def allocated(self, outputs: Sequence[Tensor]) -> dict[str, Any]:
         """New outputs by their names, put among the values, too."""
-        raise NotImplementedError
+        return {}
 
     def difference(self, left: Size, right: Size) -> int | None:
         """None where it depends on dimensions."""
@@ -210,15 +209,10 @@ class Binding:
 
     # The matching itself.
 
-    def fail(
-        self,
-        parameter: Parameter,
-        problem: str,
-        hint: str | None = None,
-        *notes: tuple[str, Location],
-    ) -> Exception:
+    def fail(self, parameter: Parameter, problem: str, *details: Any) -> Exception:
+        """The error of one argument; `details` are a hint, and notes with their locations."""
         kind = "output" if is_output(parameter) else "argument"
-        return self.error(f"{self.name}: {kind} '{parameter.name}' {problem}", hint, *notes)
+        return self.error(f"{self.name}: {kind} '{parameter.name}' {problem}", *details)
 
     def fit(self, parameter: Tensor, shape: Sequence[Size], argument: Any) -> None:
         """Checks a shape of the right rank and learns dimensions from it. `argument` is for `mismatch`."""
