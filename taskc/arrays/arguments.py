@@ -26,7 +26,7 @@ from taskc.arrays.device import (
 )
 from taskc.arrays.host import Library, host_view, library_of
 from taskc.arrays.packed import Laid, Packed, packed_argument
-from taskc.errors import Location, user_calls
+from taskc.errors import user_calls
 from taskc.ir import nodes as ir
 from taskc.ir.bits import has_whole_rows, shape_in_bytes, shape_of_elements
 from taskc.ir.program import Program
@@ -150,9 +150,7 @@ class _Call(Binding):
         self.foreign: dict[Library, type] = {}
         self.written: list[tuple[Library, Any]] = []
 
-    def error(
-        self, text: str, hint: str | None = None, *notes: tuple[str, Location]
-    ) -> ArgumentError:
+    def error(self, text: str, hint: str | None = None, *notes: Any) -> ArgumentError:
         return ArgumentError(text)
 
     def mismatch(

@@ -146,7 +146,7 @@ class Binding:
     def __init__(self, name: str, sizes: Mapping[Variable, Size] | None = None) -> None:
         self.name = name
         self.values: dict[str, Any] = {}
-        self.sizes: dict[Variable, Size] = dict(sizes or {})
+        self.sizes: dict[Any, Size] = dict(sizes or {})
         self._origins: dict[Variable, str] = {}
         self._computed: list[tuple[Tensor, Expression, Size, Any]] = []
 
@@ -184,11 +184,10 @@ class Binding:
 
     def fitting(self, parameter: Parameter, argument: Any) -> Any:
         """An argument as the call passes it on, checked."""
-        raise NotImplementedError
 
     def allocated(self, outputs: Sequence[Tensor]) -> dict[str, Any]:
         """New outputs by their names, put among the values, too."""
-        raise NotImplementedError
+        return {}
 
     def difference(self, left: Size, right: Size) -> int | None:
         """None where it depends on dimensions."""
@@ -210,20 +209,15 @@ class Binding:
 
     # The matching itself.
 
-    def fail(
-        self,
-        parameter: Parameter,
-        problem: str,
-        hint: str | None = None,
-        *notes: tuple[str, Location],
-    ) -> Exception:
+    def fail(self, parameter: Parameter, problem: str, *details: Any) -> Exception:
+        """The error of one argument; `details` are a hint, and notes with their locations."""
         kind = "output" if is_output(parameter) else "argument"
-        return self.error(f"{self.name}: {kind} '{parameter.name}' {problem}", hint, *notes)
+        return self.error(f"{self.name}: {kind} '{parameter.name}' {problem}", *details)
 
     def fit(self, parameter: Tensor, shape: Sequence[Size], argument: Any) -> None:
         """Checks a shape of the right rank and learns dimensions from it. `argument` is for `mismatch`."""
         for extent, size in zip(parameter.argument_shape, shape, strict=True):
-            if not isinstance(extent, int) or extent != size:
+            if (extent if isinstance(extent, int) else self.sizes.get(extent)) != size:
                 self._fit(parameter, extent, size, argument)
 
     def _fit(self, parameter: Tensor, extent: int | Expression, size: Size, argument: Any) -> None:
@@ -231,15 +225,17 @@ class Binding:
             if self.difference(extent, size) != 0:
                 raise self.mismatch(parameter, argument)
         elif isinstance(extent, Variable):
-            if not self.divides(extent.multiple, size):
+            if extent.multiple > 1 and not self.divides(extent.multiple, size):
                 declared = f'declare it so: tc.dim("{size}", multiple={extent.multiple})'
                 hint = declared if isinstance(size, Variable) else None
                 reason = f"with {extent} a multiple of {extent.multiple}"
                 raise self.mismatch(parameter, argument, reason, hint)
-            known = self.sizes.setdefault(extent, size)
-            origin = self._origins.setdefault(extent, parameter.name)
+            if extent not in self.sizes:
+                self.sizes[extent], self._origins[extent] = size, parameter.name
+                return
+            origin = self._origins.get(extent, parameter.name)
             where = "" if origin == parameter.name else f" (from '{origin}')"
-            self._check_equal(parameter, extent, known, size, argument, where)
+            self._check_equal(parameter, extent, self.sizes[extent], size, argument, where)
         else:
             self._computed.append((parameter, extent, size, argument))
 

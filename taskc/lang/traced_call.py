@@ -113,9 +113,7 @@ class _TracedCall(Binding):
         self.pack = pack
         self.parts: list[tuple[Handle, PartHandle]] = []  # what a call writes in place of parts
 
-    def error(
-        self, text: str, hint: str | None = None, *notes: tuple[str, Location]
-    ) -> CompileError:
+    def error(self, text: str, hint: str | None = None, *notes: Any) -> CompileError:
         return CompileError(text, self.site, hint, notes)
 
     def mismatch(

@@ -147,8 +147,8 @@ def _sized_call(
     sizes: Mapping[Variable, Any],
 ) -> SizedCall:
     arguments: list[Argument] = []
-    # A computation has the program's own dimensions, which no argument need tell.
-    own = {one: int(sizes[one]) for one in call.callee.dimensions if one in sizes}
+    # A computation has the program's own dimensions, which its arguments may not determine.
+    own = {item: int(sizes[item]) for item in call.callee.dimensions if item in sizes}
     binding = Binding(f"{call.callee.name}()", own)
     for parameter, argument in zip(call.callee.parameters, call.arguments, strict=True):
         if not isinstance(argument, Tensor):
