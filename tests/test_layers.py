@@ -23,7 +23,7 @@ BELOW: dict[str, tuple[str, ...]] = {
     "annotations": ("lang",),
     "analysis": ("ir",),
     "passes": ("analysis", "output_file"),
-    "programs": ("arrays", "passes"),
+    "programs": ("lang", "passes"),
     "backend": ("analysis", "arrays"),
     "backend.cpu": ("backend",),
     "backend.cuda": ("backend",),

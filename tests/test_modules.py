@@ -84,7 +84,7 @@ ELSEWHERE = {
     "passes/proofs/test_races.py": "passes/proofs/blocks passes/proofs/pairs passes/proofs/wording",
     # Parts of passes.
     "programs/test_schedule.py": "programs/axes programs/blocks programs/parts"
-    " programs/runs programs/squares",
+    " programs/runs programs/squares lang/templates",
     "passes/test_simplify.py": "passes/dead_code",
     "passes/test_vectorize.py": "passes/scalars",
     "passes/test_hoist.py": "passes/levels",

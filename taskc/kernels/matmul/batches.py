@@ -9,7 +9,7 @@ from typing import Any
 import taskc as tc
 from taskc.kernels.matmul.plan import Panels
 from taskc.kernels.matmul.problem import Problem
-from taskc.kernels.squares import columns, lines, quarters
+from taskc.programs.squares import columns, lines, quarters
 
 
 def transposed_panel(problem: Problem, plan: Panels) -> Callable[..., Any]:

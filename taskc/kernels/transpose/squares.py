@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import taskc as tc
 from taskc import KernelDefinition
-from taskc.kernels.squares import columns, lines, quarters
 from taskc.kernels.transpose.plan import Squares
 from taskc.kernels.transpose.problem import RANK, Problem
+from taskc.programs.squares import columns, lines, quarters
 
 
 def squares(problem: Problem, plan: Squares) -> KernelDefinition:
