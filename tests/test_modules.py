@@ -49,6 +49,7 @@ ELSEWHERE = {
     "profiling/test_page.py": "profiling/drawings",
     # A model is read, and seen in the graph that comes out.
     "backend/cpu/test_limits.py": "backend/limits",
+    "onnx/test_extraction.py": "onnx/cut",
     "onnx/test_reader.py": "onnx/protobuf onnx/resolve onnx/schemas",
     "onnx/test_session.py": "onnx/model",
     "onnx/test_tensors.py": "onnx/serialized",

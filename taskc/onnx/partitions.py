@@ -20,7 +20,7 @@ from typing import Any
 from taskc.backend.limits import LimitError
 from taskc.errors import CompileError, Location
 from taskc.ir.types import from_numpy
-from taskc.onnx.extraction import cut, graphs_of, model_of, reads_of, said_of, tensors_of
+from taskc.onnx.cut import cut, graphs_of, model_of, reads_of, said_of, tensors_of
 from taskc.onnx.importer import Imported, is_known
 from taskc.onnx.model import Model, Runnable
 from taskc.onnx.protobuf import (
