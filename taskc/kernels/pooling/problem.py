@@ -179,7 +179,7 @@ class Problem:
 def problem_of(
     operator: str, images: Extent, extents: tuple[Extent, Extent], channels: int, dtype: DType,
     *, size: Any, stride: Pair | None = None, padding: Sides = 0, dilation: Pair = 1, ceil_mode: bool = False,
-    counts_padding: bool = False, order: str, results: str | None = None, lanes: int,
+    count_include_pad: bool = False, order: str, results: str | None = None, lanes: int,
 ) -> Problem:  # fmt: skip
     """The problem of what a user asks for, if there is one."""
     check_orders(order, results or order)
@@ -215,7 +215,7 @@ def problem_of(
         results=results or order,
         lanes=lanes,
         dtype=dtype,
-        counts_padding=counts_padding,
+        counts_padding=count_include_pad,
     )
 
 

@@ -29,6 +29,7 @@ from taskc.kernels.reductions.problem import (
     problem_of,
     problem_of_places,
 )
+from taskc.kernels.signatures import parameters_of
 from taskc.tune.choose import choose, remembered
 from taskc.tune.space import Operator
 
@@ -82,22 +83,19 @@ def argmax(
     machine: Machine | None = None,
 ) -> KernelDefinition | ProgramDefinition:
     """Where along the axis the largest number is, as i64: the first of several, or the last one. NaN counts as such."""
-    problem = problem_of_places("argmax", shape, axis, dtype, keepdims=keepdims, last=last)
-    return build(problem, None, machine or tc.machine())
+    return _place("argmax", **locals())
 
 
-def argmin(
-    shape: Sequence[Any],
-    axis: int,
-    *,
-    dtype: DType = f32,
-    keepdims: bool = False,
-    last: bool = False,
-    machine: Machine | None = None,
-) -> KernelDefinition | ProgramDefinition:
+@parameters_of(argmax)
+def argmin(**options: Any) -> KernelDefinition | ProgramDefinition:
     """The same of the smallest number."""
-    problem = problem_of_places("argmin", shape, axis, dtype, keepdims=keepdims, last=last)
-    return build(problem, None, machine or tc.machine())
+    return _place("argmin", **options)
+
+
+def _place(
+    operator: str, *, machine: Machine | None, **options: Any
+) -> KernelDefinition | ProgramDefinition:
+    return build(problem_of_places(operator, **options), None, machine or tc.machine())
 
 
 @remembered

@@ -21,6 +21,7 @@ from taskc.kernels.scans.plan import Lines, LookBack, Plan, Ranges, Serial, cand
 from taskc.kernels.scans.problem import Problem, problem_of
 from taskc.kernels.scans.ranges import ranges
 from taskc.kernels.scans.serial import serial
+from taskc.kernels.signatures import parameters_of
 from taskc.tune.choose import choose, remembered
 from taskc.tune.space import Operator
 
@@ -44,22 +45,19 @@ def cumsum(
     Numbers of 16 bits are added up in f32, and each sum is rounded; integers wrap. In which order sums of floats are
     added up is the plan's: one after another along other axes than the innermost, and there as `tc.scan` does.
     """
-    problem = problem_of("sum", shape, axis, dtype, exclusive=exclusive, reverse=reverse)
-    return build(problem, None, machine or tc.machine())
+    return _scan("sum", **locals())
 
 
-def cumprod(
-    shape: Sequence[Any],
-    axis: int,
-    *,
-    dtype: DType = f32,
-    exclusive: bool = False,
-    reverse: bool = False,
-    machine: Machine | None = None,
-) -> KernelDefinition | ProgramDefinition:
+@parameters_of(cumsum)
+def cumprod(**options: Any) -> KernelDefinition | ProgramDefinition:
     """The product of each element and those before it, as `cumsum` has the sum; the first exclusive one is 1."""
-    problem = problem_of("prod", shape, axis, dtype, exclusive=exclusive, reverse=reverse)
-    return build(problem, None, machine or tc.machine())
+    return _scan("prod", **options)
+
+
+def _scan(
+    operator: str, *, machine: Machine | None, **options: Any
+) -> KernelDefinition | ProgramDefinition:
+    return build(problem_of(operator, **options), None, machine or tc.machine())
 
 
 @remembered
