@@ -63,13 +63,14 @@ def attention(
     A query that sees no key gets zeros, as in PyTorch and by ONNX's Attention. Numbers of 16 bits are
     converted as they are read, and the result is rounded once.
     """
-    problem = problem_of(
-        batches, heads, length, keys, features,
-        kv_heads=kv_heads, value_features=value_features, causal=causal, offset=offset, mask=mask,
-        scale=scale, dtype=dtype,
-    )  # fmt: skip
+    return _attention(**locals())
+
+
+def _attention(
+    *, machine: Machine | None, schedule: Schedule | None, plan: Plan | None, **options: Any
+) -> KernelDefinition | ProgramDefinition:
     machine = machine or tc.machine()
-    return build(problem, schedule if machine.is_processor else plan, machine)
+    return build(problem_of(**options), schedule if machine.is_processor else plan, machine)
 
 
 @remembered

@@ -120,15 +120,7 @@ def convolution(
     machine   what it is built for, by its mappings: `tc.machine()`, `tc.machine("avx2")`, `tc.machine("sm_80")`
     schedule  how, on a processor; `tiling`: elsewhere, of `own`, `depth` and `stages`
     """
-    machine = machine or tc.machine()
-    problem = problem_of(
-        images, (height, width), channels, features,
-        size=size, stride=stride, padding=padding, dilation=dilation, groups=groups, order=order,
-        results=results, filters=filters, transposed=transposed, output_padding=output_padding,
-        packed=packed, in_place=in_place, exact=exact, bias=bias, scale=scale, residual=residual,
-        activation=activation, dtype=dtype, right=right, total=total, result=result, lanes=machine.lanes,
-    )  # fmt: skip
-    return build(problem, schedule if machine.is_processor else tiling, machine)
+    return _convolution(**locals())
 
 
 def convolution_1d(
@@ -157,7 +149,7 @@ def convolution_1d(
     problem = problem_of(
         images, (1, width), channels, features,
         size=(1, size), stride=(1, stride), padding=(0, left, 0, right), dilation=(1, dilation),
-        order=order, filters=filters, axes=1, output_padding=(0, output_padding), **_whole(options, machine),
+        order=order, filters=filters, axes=1, output_padding=(0, output_padding), lanes=machine.lanes, **options,
     )  # fmt: skip
     return build(problem, schedule, machine)
 
@@ -198,18 +190,23 @@ def convolution_3d(
         images, (height, width), channels, features,
         size=sizes[1:], stride=strides[1:], padding=(above, left, below, right), dilation=dilations[1:],
         order=order, filters=filters, axes=3, transposed=transposed, output_padding=more[1:],
-        slices=Slices(depth, *depths), **_whole(options, machine),
+        slices=Slices(depth, *depths), lanes=machine.lanes, **options,
     )  # fmt: skip
     return build(problem, schedule, machine)
 
 
-def _whole(options: dict[str, Any], machine: Machine) -> dict[str, Any]:
-    """Options of images of other axes than two, with what isn't said."""
-    not_said: dict[str, Any] = {
-        "groups": 1, "bias": False, "scale": False, "residual": False, "activation": None,
-        "dtype": f16, "right": None, "total": None, "result": None,
-    }  # fmt: skip
-    return {**not_said, **options, "lanes": machine.lanes}
+def _convolution(
+    *,
+    height: Extent,
+    width: Extent,
+    machine: Machine | None,
+    schedule: Direct | Packs | Winograd | None,
+    tiling: Tiling | None,
+    **options: Any,
+) -> tc.KernelDefinition | tc.ProgramDefinition:
+    machine = machine or tc.machine()
+    problem = problem_of(extents=(height, width), lanes=machine.lanes, **options)
+    return build(problem, schedule if machine.is_processor else tiling, machine)
 
 
 @remembered

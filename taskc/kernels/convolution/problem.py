@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import taskc as tc
-from taskc import CompileError, DType, TensorType
+from taskc import CompileError, DType, TensorType, f16
 from taskc.kernels.epilogue import Epilogue
 from taskc.kernels.extents import require_numbers
 from taskc.kernels.images import (
@@ -418,14 +418,13 @@ class Problem:
 
 def problem_of(
     images: Extent, extents: tuple[Extent, Extent], channels: int, features: int,
-    *, size: Pair, stride: Pair, padding: Sides, dilation: Pair, groups: int,
-    order: str, filters: str, bias: bool, scale: bool, residual: bool, activation: Any,
-    dtype: DType, total: DType | None, result: DType | None, right: DType | None = None,
-    results: str | None = None, transposed: bool = False, output_padding: Pair = 0,
-    packed: bool = False, in_place: bool = False, exact: bool = True, axes: int = 2,
-    slices: Slices = Slices(), lanes: int = 16,
+    *, size: Pair, stride: Pair, padding: Sides, dilation: Pair, order: str, filters: str,
+    groups: int = 1, results: str | None = None, transposed: bool = False, output_padding: Pair = 0,
+    residual: bool = False, in_place: bool = False, dtype: DType = f16, right: DType | None = None,
+    total: DType | None = None, result: DType | None = None, axes: int = 2, slices: Slices = Slices(),
+    bias: bool = False, activation: Any = None, **others: Any,
 ) -> Problem:  # fmt: skip
-    """The problem of what a user asks for, if there is one."""
+    """Check options and complete them; `others` are as in a `Problem`."""
     require_numbers("convolution", channels=channels, features=features, depth=slices.extent)
     check_orders(order, results or order)
     if axes != 2 and "NCHWc" in (order, results):
@@ -444,35 +443,13 @@ def problem_of(
         )
     total, result = types_of_products(dtype, total, result)
     problem = Problem(
-        images=images,
-        extents=extents,
-        channels=channels,
-        features=features,
-        size=pair(size, "size"),
-        stride=pair(stride, "stride"),
-        padding=sides(padding),
-        dilation=pair(dilation, "dilation"),
-        groups=groups,
-        order=order,
-        results=results or order,
-        filters=filters,
-        transposed=transposed,
-        output_padding=pair(output_padding, "output_padding"),
-        activation=activation,
-        bias=bias,
-        scale=scale,
-        residual=residual or in_place,
-        lanes=lanes,
-        packed=packed,
-        in_place=in_place,
-        exact=exact,
-        axes=axes,
-        slices=slices,
-        dtype=dtype,
-        right=right or dtype,
-        total=total,
-        result=result,
-    )
+        images=images, extents=extents, channels=channels, features=features, size=pair(size, "size"),
+        stride=pair(stride, "stride"), padding=sides(padding), dilation=pair(dilation, "dilation"),
+        groups=groups, order=order, results=results or order, filters=filters, transposed=transposed,
+        output_padding=pair(output_padding, "output_padding"), residual=residual or in_place,
+        in_place=in_place, axes=axes, slices=slices, dtype=dtype, right=right or dtype, total=total,
+        result=result, bias=bias, activation=activation, **others,
+    )  # fmt: skip
     depths = slices.size, slices.stride, slices.dilation
     if min(*problem.size, *problem.stride, *problem.dilation, *depths) < 1:
         raise CompileError(

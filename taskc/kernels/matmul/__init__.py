@@ -81,17 +81,18 @@ def matmul(
                  `tc.machine("avx2")`, `tc.machine("sm_80")`. On a GPU long sums may be split; then it is a program
     schedule     how, on a processor; `tiling`: elsewhere
     """
-    machine = machine or tc.machine()
-    if packed and not machine.is_processor:
+    return _matmul(**locals())
+
+
+def _matmul(
+    *, machine: Machine | None, schedule: Panels | None, tiling: Tiling | None, **options: Any
+) -> Definition:
+    machine, by = machine or tc.machine(), options["by"]
+    if options["packed"] and not machine.is_processor:
         raise ValueError("this machine takes b as it is: pack it for processors")
     if by is not None and machine.is_processor:
-        raise ValueError(f"a processor multiplies {dtype} as it is, not by {by}")
-    problem = problem_of(
-        m, n, k, dtype, right=right, total=total, result=result, transpose_a=transpose_a,
-        transpose_b=transpose_b, packed=packed, bias=bias, scale=scale, residual=residual,
-        activation=activation, by=by,
-    )  # fmt: skip
-    return build(problem, schedule if machine.is_processor else tiling, machine)
+        raise ValueError(f"a processor multiplies {options['dtype']} as it is, not by {by}")
+    return build(problem_of(**options), schedule if machine.is_processor else tiling, machine)
 
 
 @remembered
@@ -141,16 +142,24 @@ def product(
     activation  a function of the sum, such as tc.gelu
     machine     the processor that it is built for, if it isn't that at hand
     """
-    require_numbers("product", k=k)
-    if transpose_b and not packed:
+    return _product(**locals())
+
+
+def _product(
+    *,
+    dtype: DType,
+    right: DType | None,
+    machine: Machine | None,
+    plan: Packs | None,
+    **options: Any,
+) -> tc.KernelDefinition:
+    require_numbers("product", k=options["k"])
+    if options["transpose_b"] and not options["packed"]:
         raise tc.CompileError(
             "b is [k, n] here, or packed from [n, k]", hint="packed=True, and pass kernel.pack(b)"
         )
-    problem = problem_of(
-        m, n, k, dtype, right=right or (tc.i8 if dtype is u8 else dtype), total=total, result=result,
-        packed=packed, transpose_b=transpose_b, bias=bias,
-        scale=scale, residual=residual, activation=activation,
-    )  # fmt: skip
+    right = right or (tc.i8 if dtype is u8 else dtype)
+    problem = problem_of(dtype=dtype, right=right, **options)
     return _build_product(problem, plan, machine or tc.machine())
 
 
@@ -191,11 +200,13 @@ def batch_matmul(
 
     All else is as in `matmul`; a packed b is the same for all products.
     """
-    problem = problem_of(
-        m, n, k, dtype, total=total, result=result, packed=packed, transpose_a=transpose_a, transpose_b=transpose_b,
-        bias=bias, scale=scale, residual=residual, by_rows=by_rows, activation=activation,
-        batch=_batches(batch),
-    )  # fmt: skip
+    return _batch_matmul(**locals())
+
+
+def _batch_matmul(
+    *, batch: Any, machine: Machine | None, schedule: Panels | None, **options: Any
+) -> tc.KernelDefinition:
+    problem = problem_of(batch=_batches(batch), **options)
     return _build_batches(problem, schedule, machine or tc.machine())
 
 

@@ -9,6 +9,8 @@ tiles   on GPUs: blocks of warps; weights become floats on their way to shared m
 
 from __future__ import annotations
 
+from typing import Any
+
 import taskc as tc
 from taskc import DType, Machine, f32, u4
 from taskc.kernels.extents import require_numbers
@@ -54,11 +56,18 @@ def quantized_matmul(
     result   c's type, a's if not said; sums are f32
     machine  what it is built for, if not the processor at hand
     """
-    require_numbers("quantized_matmul", n=n, k=k, group=group)
-    problem = Problem(
-        m=m, n=n, k=k, dtype=dtype, right=right, result=result or wide_of(dtype), group=group,
-        scales=scales, zeros=zeros, zero=zero, bias=bias, residual=residual, activation=activation,
-    )  # fmt: skip
+    return _quantized_matmul(**locals())
+
+
+def _quantized_matmul(
+    *,
+    result: DType | None,
+    machine: Machine | None,
+    plan: Panels | Strips | Tiles | None,
+    **options: Any,
+) -> tc.KernelDefinition | tc.ProgramDefinition:
+    require_numbers("quantized_matmul", **{name: options[name] for name in ("n", "k", "group")})
+    problem = Problem(result=result or wide_of(options["dtype"]), **options)
     return build(problem, plan, machine or tc.machine())
 
 
