@@ -9,6 +9,7 @@ from typing import Any
 
 import taskc as tc
 from taskc import CompileError, DType, Machine, TensorType, f32, repeat
+from taskc.kernels.extents import known
 
 Extent = Any  # an int, or a tc.dim
 Pair = int | tuple[int, int]
@@ -47,8 +48,8 @@ def images_type(
     if order == "NCHW":
         return TensorType(dtype, (images, channels, *extents))
     blocks = ceil(channels / lanes)
-    known = images if isinstance(images, int) else 1
-    layout = repeat(max(1, known), max(1, blocks), *extents) * repeat(1, lanes, 1, 1)
+    count = known(images, 1)
+    layout = repeat(max(1, count), max(1, blocks), *extents) * repeat(1, lanes, 1, 1)
     return TensorType(dtype, (images, blocks * lanes, *extents)).laid(layout)
 
 

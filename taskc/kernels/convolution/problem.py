@@ -9,7 +9,7 @@ from typing import Any
 import taskc as tc
 from taskc import CompileError, DType, TensorType, f16
 from taskc.kernels.epilogue import Epilogue
-from taskc.kernels.extents import require_numbers
+from taskc.kernels.extents import ASSUMED_PIXELS, ASSUMED_SIDE, known, require_numbers
 from taskc.kernels.images import (
     Extent,
     Pair,
@@ -22,9 +22,9 @@ from taskc.kernels.images import (
 )
 from taskc.kernels.precision import types_of_products
 
-_MANY = 1 << 17  # pixels, where they are known only at a call
-_SIDE = 56  # height and width, there
-_STEPS = 16  # of the filter along them, at the least: it may be long
+_STEPS = (
+    16  # of a filter along an axis whose extent is assumed, at the least: the filter may be long
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,8 +171,7 @@ class Problem:
             return self
         axes = zip(self.extents, self.covered, self.stride, strict=True)
         height, width = (
-            n if isinstance(n, int) else max(_SIDE, covered + _STEPS * step)
-            for n, covered, step in axes
+            known(n, max(ASSUMED_SIDE, covered + _STEPS * step)) for n, covered, step in axes
         )
         return replace(self, extents=(height, width))
 
@@ -186,7 +185,7 @@ class Problem:
 
     @property
     def known_images(self) -> int:
-        return self.images if isinstance(self.images, int) else 1
+        return known(self.images, 1)
 
     @property
     def pixels(self) -> Extent:
@@ -195,7 +194,7 @@ class Problem:
 
     @property
     def known_pixels(self) -> int:
-        return self.pixels if isinstance(self.pixels, int) else _MANY
+        return known(self.pixels, ASSUMED_PIXELS)
 
     @property
     def deep(self) -> int:

@@ -8,10 +8,9 @@ from math import prod
 
 from taskc import Machine, Mapping, repeat, spatial
 from taskc.kernels.elementwise.problem import Problem
+from taskc.kernels.extents import known
 from taskc.kernels.machine_facts import seconds_of_bytes
 from taskc.kernels.owners import boxes_of, owners_of_boxes, width
-
-_MANY = 1 << 10  # for an extent that is known only at a call
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +25,7 @@ class Boxes:
     def cost(self, problem: Problem, machine: Machine) -> float:
         """As long as memory takes."""
         nbytes = sum(
-            x.dtype.nbytes * prod(n if isinstance(n, int) else _MANY for n in x.shape)
-            for x in (*problem.given, problem.made)
+            x.dtype.nbytes * prod(known(n) for n in x.shape) for x in (*problem.given, problem.made)
         )
         return seconds_of_bytes(nbytes, machine)
 

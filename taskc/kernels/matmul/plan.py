@@ -8,18 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 from math import ceil, gcd
 
 from taskc import Machine, Mapping, repeat, spatial
 from taskc.ir.target import DotInstruction, TileInstruction
+from taskc.kernels.extents import ASSUMED_MANY, known
 from taskc.kernels.machine_facts import PROCESSOR, UNMEASURED_SHARE, Extents
 from taskc.kernels.matmul.plan_gpu import Tiling, Vectors, candidates_gpu
-from taskc.kernels.matmul.problem import Extent, Problem
+from taskc.kernels.matmul.problem import Problem
 from taskc.kernels.owners import VectorTile
 
 MOST_ROWS = 8  # of FewRows: of more, b is worth a copy
-_MANY = 1 << 20  # for an extent that is known only at a call
+_size = partial(known, assumed=ASSUMED_MANY)
 
 # Of panels: vectors and rows of tiles, beside as many rows as there is room for; in how many parts rows are, of blocks;
 # rows of b that are summed at a time, and panels beside each other: untuned, the first of both are chosen, or the last
@@ -345,7 +347,7 @@ def _tall(problem: Problem, own: Mapping, machine: Machine) -> int:
     panels = max(1, ceil(_size(problem.n) / wide))
     splits = min(tiles, ceil(PROCESSOR.blocks_per_thread * machine.threads / panels))
     if not isinstance(problem.height, int):
-        splits = max(splits, ceil(_MANY / (32 * rows)))
+        splits = max(splits, ceil(ASSUMED_MANY / (32 * rows)))
     return ceil(tiles / splits) * rows
 
 
@@ -401,7 +403,3 @@ def _kept_rows(apart: int, cache: int) -> int:
     """How many rows have room in a cache for a line of each, that are so many bytes apart."""
     period = cache // PROCESSOR.ways
     return PROCESSOR.ways * period // gcd(max(1, apart), period)
-
-
-def _size(extent: Extent) -> int:
-    return extent if isinstance(extent, int) else _MANY

@@ -8,6 +8,7 @@ from typing import Any
 
 import taskc as tc
 from taskc import CompileError, DType, TensorType, boolean
+from taskc.kernels.extents import ASSUMED_SIDE, known
 from taskc.kernels.images import (
     Extent,
     Pair,
@@ -20,8 +21,6 @@ from taskc.kernels.images import (
     sides,
 )
 from taskc.kernels.precision import wide
-
-_SIDE = 56  # height and width, where they are known only at a call
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,8 +100,7 @@ class Problem:
         if self.is_sized:
             return self
         (height, width), (rows, columns) = (
-            [n if isinstance(n, int) else _SIDE for n in both]
-            for both in (self.extents, self.outputs)
+            [known(n, ASSUMED_SIDE) for n in both] for both in (self.extents, self.outputs)
         )
         return replace(self, extents=(height, width), outputs=(rows, columns))
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from math import ceil, gcd, prod
-from typing import Any
 
 import taskc as tc
 from taskc import Machine, Mapping, repeat, spatial
+from taskc.kernels.extents import ASSUMED_MANY, known
 from taskc.kernels.machine_facts import GPU, PROCESSOR, seconds_of_bytes
 from taskc.kernels.owners import along as walkers, power, width
 from taskc.kernels.reductions.problem import PLACES, Problem
@@ -17,7 +18,7 @@ from taskc.kernels.reductions.problem import PLACES, Problem
 # depend on the number of threads, and so neither does the result.
 _PART = 1 << 16
 _MOST_KEPT = 64
-_MANY = 1 << 20  # for an extent that is known only at a call
+_size = partial(known, assumed=ASSUMED_MANY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +192,3 @@ def _owners(problem: Problem, machine: Machine) -> Iterator[Mapping]:
         else:
             for across in (8, 16, 32, 64):
                 yield _columns(count, across, width(inner, problem.given.dtype))
-
-
-def _size(extent: Any) -> int:
-    return extent if isinstance(extent, int) else _MANY

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import ceil, prod
-from typing import Any
 
 from taskc import Machine, Mapping, repeat, spatial
+from taskc.kernels.extents import known
 from taskc.kernels.machine_facts import GPU, PROCESSOR, seconds_of_bytes
 from taskc.kernels.owners import boxes_of, owners_of_boxes, power, width
 from taskc.kernels.scans.problem import Problem
-
-_MANY = 1 << 10  # for an extent that is known only at a call
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +21,7 @@ class Serial:
 
     def cost(self, problem: Problem, machine: Machine) -> float:
         """As long as memory takes for each element twice, and where lines lie along vectors each lane for itself."""
-        outer, along, inner = map(_size, problem.given.shape)
+        outer, along, inner = map(known, problem.given.shape)
         seconds = _seconds(problem, machine)
         if not machine.is_processor:  # few lines are few workers
             seconds /= min(1, max(1, outer * inner) / (GPU.block_workers * _fewest(machine)))
@@ -49,12 +47,12 @@ class Lines:
 
     def cost(self, problem: Problem, machine: Machine) -> float:
         """As long as memory takes, and then the vectors' prefixes, for which a line has one thread."""
-        outer = _size(problem.given.shape[0])
+        outer = known(problem.given.shape[0])
         rows, step = self.own.shape
         if not machine.is_processor:
             blocks = max(1, ceil(outer / rows))
             return _seconds(problem, machine) / min(1, blocks / _fewest(machine))
-        steps = outer * ceil(_size(problem.given.shape[1]) / step)
+        steps = outer * ceil(known(problem.given.shape[1]) / step)
         cycles = steps * step / machine.lanes * PROCESSOR.scan_cycles
         return _seconds(problem, machine) + _shared(cycles, outer, machine)
 
@@ -76,7 +74,7 @@ class Ranges:
 
     def cost(self, problem: Problem, machine: Machine) -> float:
         """As Lines, but by all threads, and all ranges but the last are read once more, by a step of its own."""
-        outer, along = map(_size, problem.given.shape[:2])
+        outer, along = map(known, problem.given.shape[:2])
         more = 1 + (1 - 1 / self.ranges) / 2
         if not machine.is_processor:
             blocks = max(1, outer) * self.ranges
@@ -87,7 +85,7 @@ class Ranges:
         return seconds + shared + PROCESSOR.step_seconds
 
     def variations(self, problem: Problem, machine: Machine) -> Iterator[Ranges]:
-        step, along = self.own.shape[1], _size(problem.given.shape[1])
+        step, along = self.own.shape[1], known(problem.given.shape[1])
         for chunks in (1, 2, 4, 8, 16):
             for ranges in (self.ranges // 2, self.ranges, 2 * self.ranges):
                 if ranges > 1 and along >= ranges * chunks * step:
@@ -111,7 +109,7 @@ class LookBack:
 
     def cost(self, problem: Problem, machine: Machine) -> float:
         """As long as memory takes for each element twice, behind a kernel that clears the words."""
-        outer, along = map(_size, problem.given.shape[:2])
+        outer, along = map(known, problem.given.shape[:2])
         busy = min(1, max(1, outer) * along / self.size / _fewest(machine))
         return _seconds(problem, machine) / busy + GPU.next_kernel_cycles / GPU.cycles_per_second
 
@@ -171,7 +169,7 @@ def _look_back(problem: Problem, machine: Machine) -> Iterator[LookBack]:
 
 
 def _seconds(problem: Problem, machine: Machine) -> float:
-    count = prod(map(_size, problem.given.shape))
+    count = prod(map(known, problem.given.shape))
     return seconds_of_bytes(2 * count * problem.given.dtype.nbytes, machine)
 
 
@@ -183,7 +181,3 @@ def _shared(cycles: float, parts: int, machine: Machine) -> float:
 def _fewest(machine: Machine) -> int:
     """Blocks that keep a GPU's memory busy."""
     return GPU.streaming_blocks * machine.threads
-
-
-def _size(extent: Any) -> int:
-    return extent if isinstance(extent, int) else _MANY

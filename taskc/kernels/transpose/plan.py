@@ -8,11 +8,10 @@ from math import ceil, gcd, prod
 from typing import Any
 
 from taskc import DType, Machine, Mapping
+from taskc.kernels.extents import known
 from taskc.kernels.machine_facts import GPU, PROCESSOR, seconds_of_bytes
 from taskc.kernels.owners import boxes_of, owners_of_boxes, power, width
 from taskc.kernels.transpose.problem import RANK, Problem
-
-_MANY = 1 << 10  # for an extent that is known only at a call
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,5 +137,5 @@ def _are_whole(extent: int, dtype: DType) -> bool:
 
 def _seconds(problem: Problem, machine: Machine) -> float:
     """As long as memory takes for each element twice."""
-    elements = prod(n if isinstance(n, int) else _MANY for n in problem.extents)
+    elements = prod(known(n) for n in problem.extents)
     return seconds_of_bytes(2 * elements * problem.dtype.nbytes, machine)
