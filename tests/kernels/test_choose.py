@@ -21,8 +21,10 @@ from taskc.kernels import (
 )  # fmt: skip
 from taskc.kernels.attention.plan import candidates as attention_plans
 from taskc.kernels.convolution.plan import candidates as convolution_plans
-from taskc.kernels.elementwise.plan import candidates as elementwise_plans
-from taskc.kernels.elementwise.problem import problem_of as elementwise_problem
+from taskc.kernels.elementwise import (
+    candidates as elementwise_plans,
+    problem_of as elementwise_problem,
+)
 from taskc.kernels.matmul import build, packs
 from taskc.kernels.matmul.panels import panels
 from taskc.kernels.matmul.plan import candidates, candidates_of_batches, candidates_of_packs
@@ -31,10 +33,8 @@ from taskc.kernels.pooling.problem import problem_of as pooling_problem
 from taskc.kernels.reductions.plan import candidates as reduction_plans
 from taskc.kernels.reductions.problem import problem_of as reduction_problem, problem_of_places
 from taskc.kernels.rows.plan import candidates as row_plans
-from taskc.kernels.scans.plan import candidates as scan_plans
-from taskc.kernels.scans.problem import problem_of as scan_problem
-from taskc.kernels.transpose.plan import candidates as transpose_plans
-from taskc.kernels.transpose.problem import problem_of as transpose_problem
+from taskc.kernels.scans import candidates as scan_plans, problem_of as scan_problem
+from taskc.kernels.transpose import candidates as transpose_plans, problem_of as transpose_problem
 from taskc.runtime.checking import examine, examine_program
 from taskc.runtime.machine import Machine
 from taskc.tune.space import least, plans, sample

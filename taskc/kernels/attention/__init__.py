@@ -2,11 +2,11 @@
 
 The scores are never stored as a whole: some keys at a time are scored, raised to powers of e less the
 largest score so far, and multiplied by their values; where a larger score comes up, what has been summed
-is scaled down. problem.py is what is computed, plan.py how. Each other file is an algorithm:
+is scaled down. problem.py is what is computed, plan.py how. The algorithms (gpu.py has those of GPUs):
 
 tiles     on processors, many queries
 few       on processors, few queries, as in decoding
-products  on GPUs: matrix products of a tile of queries with all keys, step by step (steps.py)
+products  on GPUs: matrix products of a tile of queries with all keys, step by step
 parts     on GPUs: few queries of many keys, by parts of these
 """
 
@@ -17,10 +17,9 @@ from typing import Any
 import taskc as tc
 from taskc import DType, KernelDefinition, Machine, ProgramDefinition, TensorType, f32
 from taskc.kernels.attention.few import few_queries_kernel
-from taskc.kernels.attention.parts import in_parts
+from taskc.kernels.attention.gpu import in_parts, products
 from taskc.kernels.attention.plan import FewQueries, Plan, Schedule, candidates
 from taskc.kernels.attention.problem import Extent, Problem, problem_of
-from taskc.kernels.attention.products import products
 from taskc.kernels.attention.tiles import tiles
 from taskc.tune.choose import choose, remembered
 from taskc.tune.space import Operator

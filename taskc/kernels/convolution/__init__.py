@@ -1,13 +1,13 @@
 """Convolutions of images, NHWC, NCHW or NCHWc, with filters that are OHWI or OIHW.
 
-problem.py is what is computed, plan.py and plan_gpu.py how. Each other file is an algorithm:
+problem.py is what is computed, plan.py and plan_gpu.py how. The algorithms (gpu.py has those of GPUs):
 
 direct         on processors: tiles of pixels by features in vector registers, filters packed as they are read
 packs          there, too: of 8- and 16-bit numbers, by instructions that multiply packs of them
 winograd       there, too: 3 x 3 by fewer products, where sums need not be of products of what is given
-pointwise      there, of NCHW images and filters of one pixel: a product of matrices
+pointwise      there, of NCHW images and filters of one pixel: a product of matrices (reordered.py)
 reordered      there, of NCHW images whose groups are small: by way of blocked ones, or of NHWC
-gemm           on GPUs: a program around a GEMM of taskc.kernels.matmul, with copies of what lies badly (copies.py)
+gemm           on GPUs: a program around a GEMM of taskc.kernels.matmul, with copies of what lies badly (gathered.py)
 implicit_gemm  on GPUs, of groups: products of matrices, one of which is gathered as it is loaded
 depthwise      on GPUs, where every feature has a channel of its own, so that there is no product of matrices
 """
@@ -20,23 +20,20 @@ from typing import Any
 
 import taskc as tc
 from taskc import CompileError, DType, Machine, f16
-from taskc.kernels.convolution.copies import shaped_residual, with_copies
-from taskc.kernels.convolution.depthwise import depthwise
 from taskc.kernels.convolution.direct import direct
-from taskc.kernels.convolution.gemm import gemm
-from taskc.kernels.convolution.implicit_gemm import implicit_gemm
+from taskc.kernels.convolution.gathered import shaped_residual, with_copies
+from taskc.kernels.convolution.gpu import depthwise, gemm, implicit_gemm
 from taskc.kernels.convolution.packs import packs
 from taskc.kernels.convolution.plan import Direct, Winograd, candidates
 from taskc.kernels.convolution.plan_gpu import Blocks, Depthwise, Gemm
 from taskc.kernels.convolution.plan_packs import Packs
-from taskc.kernels.convolution.pointwise import is_product, pointwise
 from taskc.kernels.convolution.problem import Problem, Slices, problem_of
-from taskc.kernels.convolution.reordered import reordered, reordered_problem
+from taskc.kernels.convolution.reordered import is_product, pointwise, reordered, reordered_problem
 from taskc.kernels.convolution.winograd import winograd
 from taskc.kernels.images import Extent, blocked, six_sides, triple
+from taskc.kernels.machine_facts import work_of_products
 from taskc.kernels.matmul import Tiling
 from taskc.kernels.matmul.plan_gpu import Vectors
-from taskc.kernels.roofline import work_of_products
 from taskc.tune.choose import choose, remembered
 from taskc.tune.space import Operator, Work
 

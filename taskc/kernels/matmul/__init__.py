@@ -1,6 +1,7 @@
 """GEMM: products of matrices, of one, of many, of vectors, on processors and GPUs.
 
-problem.py is what is computed, plan.py (of processors) and plan_gpu.py how. Each other file is an algorithm:
+problem.py is what is computed, plan.py (of processors) and plan_gpu.py how. The algorithms, in panels.py, packs.py and,
+for GPUs, gpu.py:
 
 panels, few_rows  on processors: tiles in vector registers; what `matmul` takes for up to 8 rows
 packs             on processors: by instructions that multiply packs of 8- or 16-bit numbers (`product`)
@@ -19,11 +20,10 @@ from typing import Any
 import taskc as tc
 from taskc import DType, Machine, f32, u8
 from taskc.kernels.extents import require_numbers
-from taskc.kernels.matmul.few_rows import few_rows_kernel
-from taskc.kernels.matmul.gemv import gemv
+from taskc.kernels.machine_facts import work_of_products
+from taskc.kernels.matmul.gpu import gemv, is_worth_copying, lying_well, tiles, with_copies
 from taskc.kernels.matmul.packs import packs
-from taskc.kernels.matmul.padded import is_worth_copying, lying_well, with_copies
-from taskc.kernels.matmul.panels import panels
+from taskc.kernels.matmul.panels import few_rows_kernel, panels
 from taskc.kernels.matmul.plan import (
     FewRows,
     Packs,
@@ -31,12 +31,10 @@ from taskc.kernels.matmul.plan import (
     candidates,
     candidates_of_batches,
     candidates_of_packs,
+    smallest,
 )
 from taskc.kernels.matmul.plan_gpu import Tiling, Vectors
 from taskc.kernels.matmul.problem import Activation, Extent, Extents, Problem, problem_of
-from taskc.kernels.matmul.smallest import smallest
-from taskc.kernels.matmul.tiles import tiles
-from taskc.kernels.roofline import work_of_products
 from taskc.tune.choose import choose, remembered
 from taskc.tune.space import Operator, Work
 

@@ -1,6 +1,6 @@
 """Pooling of images, NHWC, NCHW or NCHWc: the largest number of each window, the sum, or the average.
 
-problem.py is what is computed, plan.py how. Each other file is an algorithm:
+problem.py is what is computed, plan.py how. algorithms.py has the first four of these, axes.py the last:
 
 lines   on processors, of NHWC and NCHWc: tiles of pixels by channels in vector registers
 planes  of NCHW: vectors along the lines of a channel
@@ -17,13 +17,10 @@ import taskc as tc
 from taskc import CompileError, DType, KernelDefinition, Machine, ProgramDefinition, f32
 from taskc.kernels.extents import require_numbers
 from taskc.kernels.images import Extent, Pair, Sides
+from taskc.kernels.pooling.algorithms import boxes, lines, planes, whole
 from taskc.kernels.pooling.axes import of_one_axis, of_three_axes
-from taskc.kernels.pooling.boxes import boxes
-from taskc.kernels.pooling.lines import lines
 from taskc.kernels.pooling.plan import Boxes, Lines, Planes, candidates
-from taskc.kernels.pooling.planes import planes
 from taskc.kernels.pooling.problem import Problem, problem_of
-from taskc.kernels.pooling.whole import whole
 from taskc.kernels.signatures import parameters_of
 from taskc.tune.choose import choose, remembered
 from taskc.tune.space import Operator

@@ -1,6 +1,6 @@
 """Products with weights of few bits, in groups that have a scale each (W4A16, weight-only quantization).
 
-problem.py is what is computed, plan.py how. Each other file is an algorithm:
+problem.py is what is computed, plan.py how. algorithms.py has:
 
 panels  on processors: packed panels of weights, which become floats in registers
 strips  on GPUs, of few rows: weights of 4 bits go packed through shared memory, and become floats in registers
@@ -14,11 +14,9 @@ from typing import Any
 import taskc as tc
 from taskc import DType, Machine, f32, u4
 from taskc.kernels.extents import require_numbers
-from taskc.kernels.quantized.panels import panels
+from taskc.kernels.quantized.algorithms import panels, strips, tiles
 from taskc.kernels.quantized.plan import Panels, Strips, Tiles, candidates
 from taskc.kernels.quantized.problem import Activation, Extent, Problem, wide_of
-from taskc.kernels.quantized.strips import strips
-from taskc.kernels.quantized.tiles import tiles
 from taskc.tune.choose import choose, remembered
 from taskc.tune.space import Operator
 

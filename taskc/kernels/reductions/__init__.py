@@ -1,6 +1,6 @@
 """Sum, mean, maximum, minimum and product along any axes, and where a maximum or a minimum is.
 
-problem.py is what is computed, plan.py how. Each other file is an algorithm:
+problem.py is what is computed, plan.py how. algorithms.py has:
 
 fold    by one kernel
 parts   in two steps: of what is folded into few numbers, parts; of many groups of axes, the last two
@@ -16,9 +16,7 @@ from typing import Any
 import taskc as tc
 from taskc import DType, KernelDefinition, Machine, ProgramDefinition, f32
 from taskc.kernels.precision import wide
-from taskc.kernels.reductions.fold import fold
-from taskc.kernels.reductions.parts import in_parts, in_turn
-from taskc.kernels.reductions.places import places
+from taskc.kernels.reductions.algorithms import fold, in_parts, in_turn, places
 from taskc.kernels.reductions.plan import Fold, Parts, candidates
 from taskc.kernels.reductions.problem import (
     PLACES,

@@ -1,6 +1,6 @@
 """Softmax and normalizations over the last axis of a matrix, or another axis of an array.
 
-problem.py is what is computed, plan.py how. Each other file is an algorithm:
+problem.py is what is computed, plan.py how. algorithms.py has:
 
 whole    rows that a block has in registers: read once, and written once
 strips   rows that a block goes over two or three times, from the nearest cache but for the first
@@ -18,11 +18,9 @@ from typing import Any
 import taskc as tc
 from taskc import CompileError, DType, KernelDefinition, Machine, f32
 from taskc.kernels.extents import require_numbers
-from taskc.kernels.rows.columns import columns
+from taskc.kernels.rows.algorithms import columns, strips, whole
 from taskc.kernels.rows.plan import Columns, Strips, Whole, candidates
 from taskc.kernels.rows.problem import Extent, Groups, Problem
-from taskc.kernels.rows.strips import strips
-from taskc.kernels.rows.whole import whole
 from taskc.kernels.signatures import parameters_of
 from taskc.tune.choose import choose, remembered
 from taskc.tune.space import Operator
