@@ -265,7 +265,7 @@ def pieces() -> str:
 def tables() -> str:
     """The text of tables.py."""
     text = [
-        '"""Printed by benchmarks/polynomials.py, which says how each number was found."""\n',
+        '"""Printed by benchmarks/polynomials.py, which documents how each number was found."""\n',
         "from __future__ import annotations\n",
         "from taskc.ir.types import DType, f32, f64\n",
         "Table = dict[DType, tuple[float, ...]]\n",

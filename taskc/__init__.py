@@ -10,7 +10,7 @@ import importlib
 import sys
 from typing import TYPE_CHECKING, Any
 
-from taskc import pictures as _pictures  # noqa: F401  it registers what notebooks show
+from taskc import pictures as _pictures  # noqa: F401  it registers notebooks' pictures
 from taskc.annotations import (
     bf16,
     boolean,
@@ -126,7 +126,7 @@ if TYPE_CHECKING:
     from taskc.runtime.user_passes import register_pass
     from taskc.tune.template import tune
 
-    # What these are stands on the public names.
+    # Signatures of the public names that load later.
     def compile(
         model: Any,
         target: str = "cpu",
@@ -156,7 +156,7 @@ if TYPE_CHECKING:
 
 __version__ = VERSION
 
-# All but `print` and `range`, which would hide Python's.
+# Everything except `print` and `range`, which would hide Python's.
 __all__ = [
     "ArgumentError",
     "CheckError",
@@ -298,7 +298,7 @@ __all__ = [
 ]
 
 
-# The driver, and the targets and passes behind it, load when they are first asked for.
+# The driver, with its targets and passes, loads at its first use.
 _LOADED_LATER = {
     "ArgumentError": "taskc.arrays.arguments",
     "CopyWarning": "taskc.arrays.arguments",
@@ -319,7 +319,7 @@ _LOADED_LATER = {
 def __getattr__(name: str) -> Any:
     if name not in _LOADED_LATER:
         word = importlib.import_module("taskc.lang.peers").word_for(name)
-        # `from taskc import name` asks so, and of an AttributeError Python keeps no text.
+        # `from taskc import name` drops the text of an AttributeError.
         if word and sys._getframe(1).f_code.co_name == "_handle_fromlist":
             raise ImportError(f"cannot import name {name!r} from 'taskc'; {word}", name="taskc")
         hint = f"; {word}" if word else ""

@@ -1,4 +1,4 @@
-"""`python -m taskc`, for the command line."""
+"""`python -m taskc` runs the command line."""
 
 import sys
 

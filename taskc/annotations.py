@@ -1,4 +1,4 @@
-"""What annotates the parameters of kernels: element types, and what is done with a parameter.
+"""Annotations of kernels' parameters: element types and roles.
 
 Type checkers read `annotations.pyi` in place of this file.
 """

@@ -1,7 +1,7 @@
-"""What other libraries' operators are made from: kernels and programs, with backwards whose parameters go by name.
+"""Kernels and programs for operators of other libraries, with backwards, whose parameters are matched by name.
 
-A backward takes any of the inputs and outputs of its kernel, and of an output c the gradient as grad_c; of an input a
-it returns the gradient as grad_a.
+A backward takes any inputs and outputs of its kernel, and grad_c for the gradient of an output c; it returns grad_a for
+the gradient of an input a.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ GRADIENT = "grad_"
 
 
 def definition_of(made: object, what: str) -> Definition:
-    """Whatever somebody passes as a kernel or a program, which an error calls `what`."""
+    """The kernel or program that somebody passed; an error calls it `what`."""
     if isinstance(made, Definition):
         return made
     hint = "it returns one, perhaps: call it first" if callable(made) else None
@@ -27,10 +27,10 @@ def definition_of(made: object, what: str) -> Definition:
 
 
 def check_backward(kernel: Definition, backward: Definition, name: str, library: str) -> None:
-    """Whether a backward's parameters are named after the kernel's, and of their types.
+    """Check that a backward's parameters are named after the kernel's, and have their types.
 
-    name     what an error calls the operator
-    library  whose operator it is
+    name     the operator's name in errors
+    library  the library that it is for
     """
     inputs, outputs = inputs_of(kernel.ir.parameters), outputs_of(kernel.ir.parameters)
     for item in inputs:
@@ -55,7 +55,7 @@ def check_backward(kernel: Definition, backward: Definition, name: str, library:
 
 
 def gradients_of(items: Sequence[Parameter]) -> dict[str, Parameter]:
-    """What can have a gradient, by the name of that."""
+    """The parameters that can have a gradient, by the gradient's name."""
     return {
         f"{GRADIENT}{item.name}": item
         for item in items
@@ -66,7 +66,7 @@ def gradients_of(items: Sequence[Parameter]) -> dict[str, Parameter]:
 def _check_match(
     item: Parameter, known: dict[str, Parameter], what: str, backward: Definition
 ) -> None:
-    """Whether a parameter has one of the names that there are, and the type of what is called so."""
+    """Check that a parameter has a known name, and the type of the parameter that it is named after."""
     of = known.get(item.name)
     if of is None:
         raise CompileError(
@@ -89,7 +89,7 @@ def _type_text(item: Parameter) -> str:
 
 
 def _may_equal(one: Parameter, other: Parameter) -> bool:
-    """Both are numbers, or of equal rank, and of equal extents where both are known."""
+    """Whether both are numbers, or tensors of equal rank whose known extents are equal."""
     if not isinstance(one, Tensor) or not isinstance(other, Tensor):
         return not isinstance(one, Tensor) and not isinstance(other, Tensor)
     if len(one.argument_shape) != len(other.argument_shape):
@@ -99,5 +99,5 @@ def _may_equal(one: Parameter, other: Parameter) -> bool:
 
 
 def several(made: Any) -> tuple[Any, ...]:
-    """What an operator returns, as a tuple."""
+    """The results of an operator as a tuple."""
     return made if isinstance(made, tuple) else (made,)

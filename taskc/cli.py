@@ -36,10 +36,10 @@ _EXIT_BROKEN_PIPE = 141  # as a shell reports a program that SIGPIPE ended
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs a command and returns the exit code."""
+    """Run a command; returns the exit code."""
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115 (for good)
-    if sys.stdout is None:  # what is opened next would take its place
+    if sys.stdout is None:  # the next file to be opened would take its place
         write_error("error: the standard output is closed")
         return _EXIT_NO_OUTPUT
     for stream in (sys.stdout, sys.stderr):
@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             sys.stdout.flush()
     except OutputError as error:
         return _without_output(error.__cause__)
-    except OSError as error:  # the flush's; a command's own are told by now
+    except OSError as error:  # from the flush; a command reports its own
         return _without_output(error)
 
 
@@ -70,7 +70,7 @@ def _without_output(error: BaseException | None) -> int:
 def _run(arguments: Sequence[str] | None) -> int:
     try:
         words = sys.argv[1:] if arguments is None else arguments
-        asked = [name for name in COMMANDS if name in words[:1]]  # only it is imported
+        asked = [name for name in COMMANDS if name in words[:1]]  # import only this one
         parser = _parser(asked or COMMANDS)
         options, more = parser.parse_known_args(words)
         if more and not options.takes_more:
@@ -105,7 +105,7 @@ def _run(arguments: Sequence[str] | None) -> int:
 
 
 def _unexpected(error: Exception) -> str:
-    """A mistake of ours, in few lines; all of it goes where programs are dumped."""
+    """A short report of a bug in taskc; the whole traceback goes to the TASKC_DUMP folder."""
     frame = traceback.extract_tb(error.__traceback__)[-1]
     said = f"{type(error).__name__}: {error}"[:_LONGEST_ERROR]
     shown = str(InternalError(f"{said}, at {frame.filename}:{frame.lineno}"))
@@ -122,7 +122,7 @@ def _unexpected(error: Exception) -> str:
 
 
 class _Parser(argparse.ArgumentParser):
-    """argparse's own says nothing where its help can't be written."""
+    """A parser that reports when its help can't be written."""
 
     def _print_message(self, message: str, file: Any = None) -> None:
         if file is sys.stdout:

@@ -4,7 +4,7 @@
     y = kernel(x)                              runs there, and returns at once
     y.numpy()                                  waits, and copies back
 
-Nothing here needs a GPU to be imported; without one the first use says so.
+Importing this needs no GPU; without one, the first use raises an error.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ __all__ = [
 
 
 def synchronize(device: int = 0) -> None:
-    """Waits for all that a device has been given to do, and says what went wrong there."""
+    """Wait for a device to finish all its work; raises an error if some of it failed."""
     context(device).synchronize()
 
 
 def current_stream(device: int = 0) -> Stream:
-    """The stream that calls go into: of the innermost `with stream:`, else the legacy default one."""
+    """The stream of calls: that of the innermost `with stream:`, or the legacy default stream."""
     return _current_stream(context(device))

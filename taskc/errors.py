@@ -1,7 +1,7 @@
-"""Where an error is, and what it looks like.
+"""Errors, their locations, and their form in text.
 
-Three things are told to a person: the user's mistake (`CompileError`), ours (`InternalError`), and
-what the checker observed (`Finding`). All that have a place in the source show it in one form:
+There are three kinds: the user's mistakes (`CompileError`), bugs of taskc (`InternalError`), and observations of
+the checker (`Finding`). Locations in the source are always shown in this form:
 
     matmul.py:22:20: error: '@' needs 2-D tensors
           s = a; c = a @ b
@@ -59,7 +59,7 @@ NOWHERE = Location("", 0, 0, 0, 0)
 
 
 class CompileError(Exception):
-    """The program is wrong, and its author can mend it."""
+    """The program is wrong, and its author can fix it."""
 
     def __init__(
         self,
@@ -81,13 +81,13 @@ class CompileError(Exception):
         return "\n".join([*lines, *_note_lines(self.notes)])
 
     def _render_traceback_(self) -> list[str]:
-        """What IPython shows in place of a traceback."""
+        """The lines that IPython shows in place of a traceback."""
         lines, calls = str(self).splitlines(), user_calls(self)
         return [*lines, *calls] if len(calls) > 3 or self.location == NOWHERE else lines
 
 
 def user_calls(error: BaseException) -> list[str]:
-    """The part of a traceback that is the user's: two lines for each call, below the words that introduce them."""
+    """The user's part of a traceback: a heading, and two lines for each call."""
     frames = (
         (frame, line)
         for frame, line in traceback.walk_tb(error.__traceback__)
@@ -98,7 +98,7 @@ def user_calls(error: BaseException) -> list[str]:
 
 
 class InternalError(Exception):
-    """taskc is wrong. `ir` is the text of the program at the point where that showed."""
+    """A bug in taskc. `ir` is the text of the program at the point where it showed."""
 
     def __init__(self, message: str, ir: str = "") -> None:
         super().__init__(message, ir)
@@ -112,12 +112,12 @@ class InternalError(Exception):
 
 
 class RetryError(Exception):
-    """A request to the caller to build the same in another way; no user sees it."""
+    """A request to the caller to build the same in another way; users never see it."""
 
 
 @contextmanager
 def blaming_taskc(what: str, text: Callable[[], str] = str) -> Iterator[None]:
-    """Report what the compiler raises by mistake, a KeyError of a pass for instance, as its own bug.
+    """Report unexpected exceptions, such as a KeyError of a pass, as bugs of the compiler.
 
     what  the part of the compiler that is at work
     text  prints the program that it works on
@@ -131,11 +131,13 @@ def blaming_taskc(what: str, text: Callable[[], str] = str) -> Iterator[None]:
 
 
 def assert_never(value: NoReturn) -> NoReturn:
-    """Ends a `match` that has a case for each type of a union: the type checker names the one that has none."""
+    """The last case of a `match` over a union: the type checker reports it if a type has no case."""
     raise InternalError(f"there is no case for {type(value).__name__} here")
 
 
-renderers: dict[tuple[type, str], Callable[..., str]] = {}  # who draws a class as "svg" or "html"
+renderers: dict[
+    tuple[type, str], Callable[..., str]
+] = {}  # functions that draw a class as "svg" or "html"
 
 
 def rendered(subject: object, form: str, *options: object) -> str:
@@ -159,7 +161,7 @@ class Finding:
         return "\n".join([*lines, *_note_lines(self.notes)])
 
     def to_json(self) -> dict[str, object]:
-        """What `json.dumps` takes; `file` is as given, not relative to the working directory."""
+        """Data for `json.dumps`; `file` is as given, not relative to the working directory."""
         return {
             "kind": self.kind,
             "severity": self.severity,
@@ -174,7 +176,7 @@ class Finding:
 
 
 class Findings(tuple[Finding, ...]):
-    """All that the checker observed; a notebook shows it as a terminal does."""
+    """All observations of the checker; a notebook shows them as a terminal does."""
 
     __slots__ = ()
 
@@ -183,7 +185,7 @@ class Findings(tuple[Finding, ...]):
 
 
 class CheckError(Exception):
-    """A kernel did something wrong while it ran. `findings` say what, and where."""
+    """A kernel did something wrong while it ran. `findings` have the details."""
 
     def __init__(self, findings: tuple[Finding, ...]) -> None:
         super().__init__(findings)
@@ -206,7 +208,7 @@ def _note_lines(notes: Notes) -> Iterator[str]:
 
 
 def _excerpt(location: Location) -> tuple[str, str]:
-    """The source line, and carets under the span: to the end of the line if it goes on below."""
+    """The source line, and carets under the span, or to the end of the line if it continues below."""
     text = location.text.rstrip()
     cells = _cells(text)
     first = len(text) - len(text.lstrip())
@@ -220,7 +222,7 @@ def _excerpt(location: Location) -> tuple[str, str]:
 
 
 def _cells(text: str) -> list[tuple[str, int]]:
-    """Says for each character what is printed in its place, and how many terminal cells that takes."""
+    """For each character, the text printed in its place, and the number of terminal cells that it takes."""
     cells = []
     column = 0
     for char in text:
@@ -242,7 +244,7 @@ def _cells(text: str) -> list[tuple[str, int]]:
 
 
 def _shown_file(file: str) -> str:
-    """A file's name, relative to the working directory where it is below that, else as given."""
+    """A file's name, relative to the working directory if it is below that."""
     try:
         return str(Path(file).relative_to(Path.cwd()))
     except (OSError, ValueError):

@@ -1,7 +1,7 @@
-"""What pages are written with: elements whose texts are escaped, tables, and the look of it all.
+"""HTML for pages and notebooks: elements with escaped text, tables, and style sheets.
 
-A page is one file that asks for nothing else: no fonts, no scripts but the few lines below, no network. An inset is a
-part of a page of others, such as a notebook, has no scripts at all, and leaves the rest of that page as it is.
+A page is one self-contained file, without fonts or network, and with no scripts but the few lines below. An inset is a
+part of somebody else's page, such as a notebook; it has no scripts at all, and doesn't change the rest of that page.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from collections.abc import Callable, Iterable, Sequence
 from html import escape
 from typing import Any
 
-# All that a terminal, or who reads a line, takes for something else than a character: control characters, marks of
-# direction, halves of characters. Lines and tabulators stay.
+# Characters that affect a terminal or a reader in other ways: control characters, marks of direction, surrogates. Line
+# breaks and tabs are allowed.
 _UNSEEN = re.compile(
     "[\0-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
 
 
 def visible(text: str) -> str:
-    """A text without a character that does something: each such one is written as its escape."""
+    """A text with each unseen character replaced by its escape."""
     return _UNSEEN.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
@@ -30,7 +30,7 @@ class Markup(str):
 
 
 def tag(name: str, *inside: str, **attributes: object) -> Markup:
-    """An element. What is no Markup is text, and is escaped; `class_` is the attribute class, `data_key` data-key."""
+    """An element. Arguments that aren't Markup are escaped as text; `class_` is class, and `data_key` data-key."""
     given = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{escape(visible(str(value)))}"'
         for key, value in attributes.items()
@@ -53,7 +53,7 @@ def cell(*inside: str) -> Markup:
 
 
 def number(value: float | None, text: Callable[[Any], str]) -> Markup:
-    """A table's cell, which is ordered by the value; those without one come last."""
+    """A table cell ordered by its value; empty ones come last."""
     shown, key = ("", "") if value is None else (text(value), value)
     return tag("td", shown, class_="number", data_key=key)
 
@@ -61,7 +61,7 @@ def number(value: float | None, text: Callable[[Any], str]) -> Markup:
 def table(
     headings: Sequence[str], rows: Iterable[Sequence[Markup]], *, sorts: bool = False
 ) -> Markup:
-    """If it sorts, it does by the column whose heading is pressed."""
+    """A table; if it sorts, pressing a heading sorts by its column."""
     head = tag("thead", tag("tr", *(tag("th", heading) for heading in headings)))
     body = tag("tbody", *(tag("tr", *row) for row in rows))
     made = tag("table", head, body, class_="sorts" if sorts else "still")
@@ -69,12 +69,12 @@ def table(
 
 
 def inset(*inside: str) -> Markup:
-    """What a notebook shows of an object."""
+    """The HTML that a notebook shows for an object."""
     return tag("div", tag("style", Markup(_INSET)), *inside, class_="taskc")
 
 
 def page(title: str, *inside: str, style: str = "") -> str:
-    """A whole page; `style` is said of what only pages of its kind have."""
+    """A whole page; `style` is added for pages of its kind."""
     head = (
         '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
     )
@@ -84,8 +84,8 @@ def page(title: str, *inside: str, style: str = "") -> str:
     )
 
 
-# What pages and insets share. A page has its colours by the window's theme; an inset has them from the text around it,
-# whatever chose that: notebooks and sites switch themes by marks of their own.
+# Styles of pages and insets. A page's colours follow the window's theme. An inset takes its colours from the text
+# around it, since notebooks and sites switch themes in their own ways.
 _SHARED = """
 h3 { font-size: 1rem; margin: 0 0 .3rem; }
 p, figcaption, summary, .legend, .few { color: var(--soft); }
@@ -148,7 +148,7 @@ ul { margin: .2rem 0 1rem; padding-left: 1.2rem; }
 """
 )
 
-# Three times, so that it counts for more than what the page around says of its tables.
+# Three times, for a higher specificity than the surrounding page's own styles of tables.
 _INSET = f""".taskc.taskc.taskc {{ --ink: currentColor; --soft: color-mix(in srgb, currentColor 75%, transparent);
   --line: color-mix(in srgb, currentColor 22%, transparent); --card: color-mix(in srgb, currentColor 6%, transparent);
   margin-bottom: 1rem;

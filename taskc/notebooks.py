@@ -1,9 +1,9 @@
-"""What a notebook shows of a kernel or a program: parameters, calls, mappings as pictures, and the text.
+"""The picture of a kernel or a program in a notebook: parameters, calls, mappings, and the text.
 
-    html(definition)       as a part of a page
-    mappings_of(kernel)    who does what, and the places in the kernel that say it
+    html(definition)       HTML for a part of a page
+    mappings_of(kernel)    the mappings, with the places in the kernel that use them
 
-Of many mappings and calls the first are there, so that a page stays small.
+Only the first of many mappings and calls are shown, so that a page stays small.
 """
 
 from __future__ import annotations
@@ -49,15 +49,15 @@ def _kernel(definition: Definition, kernel: ir.Kernel) -> Iterator[Markup]:
 
 
 def _pictures(kernels: Iterable[tuple[str, ir.Kernel]]) -> Iterator[Markup]:
-    """Each mapping of some kernels, and what has it; in several kernels that is said with their names."""
-    found: dict[Mapping, list[str]] = {}
+    """Pictures of each mapping of some kernels, with its uses; of several kernels, uses have the kernel's name."""
+    uses_of: dict[Mapping, list[str]] = {}
     for name, kernel in kernels:
         for mapping, places in mappings_of(kernel).items():
-            found.setdefault(mapping, []).extend(f"{name}{place}" for place in places)
-    for mapping, places in islice(found.items(), _MOST_PICTURES):
+            uses_of.setdefault(mapping, []).extend(f"{name}{place}" for place in places)
+    for mapping, places in islice(uses_of.items(), _MOST_PICTURES):
         said = [part for place in places for part in (", ", tag("code", place))]
         yield figure(mapping, joined((tag("code", mapping.name), ": ", *said[1:])))
-    yield from _rest(len(found) - _MOST_PICTURES, "mapping")
+    yield from _rest(len(uses_of) - _MOST_PICTURES, "mapping")
 
 
 def _rest(count: int, what: str) -> Iterator[Markup]:
@@ -66,11 +66,11 @@ def _rest(count: int, what: str) -> Iterator[Markup]:
 
 
 def mappings_of(kernel: ir.Kernel) -> dict[Mapping, list[str]]:
-    """Each mapping in order, and what has it: loops, the owners of tiles, copies, and layouts."""
-    found: dict[Mapping, dict[str, None]] = {}
+    """Each mapping in order, with its uses: loops, the owners of tiles, copies, and layouts."""
+    places_of: dict[Mapping, dict[str, None]] = {}
     for mapping, place in _places(kernel):
-        found.setdefault(mapping, {})[place] = None
-    return {mapping: [*places] for mapping, places in found.items()}
+        places_of.setdefault(mapping, {})[place] = None
+    return {mapping: [*places] for mapping, places in places_of.items()}
 
 
 def _places(kernel: ir.Kernel) -> Iterator[tuple[Mapping, str]]:
@@ -109,11 +109,11 @@ def _program(definition: ProgramDefinition) -> Iterator[Markup]:
 
 
 def _calls(running: Program) -> Iterator[Markup]:
-    """Each call as it runs, beside the lines that it was made of: where there are several, they were fused."""
+    """Each call as it runs, with the lines that it was made of; several lines were fused."""
     names = {id(kernel): name for name, kernel in kernels_of(running).items()}
     calls, rows = [*calls_of(running.calls)], []
     for call in calls[:_MOST_CALLS]:
-        assert isinstance(call.callee, ir.Kernel)  # it has been scheduled
+        assert isinstance(call.callee, ir.Kernel)  # after scheduling there are no computations
         name, workers = names[id(call.callee)], _many(call.callee.workers, "worker")
         lines = [tag("div", tag("code", _line(origin))) for origin in call.origins]
         rows.append((_short(tag("code", name)), _short(workers), cell(*lines)))
@@ -142,7 +142,7 @@ def _parameters(made: ir.Kernel | Program) -> Markup:
 
 
 def _source(definition: Definition) -> Iterator[Markup]:
-    """As its author wrote it, where there is such a text."""
+    """The author's source text, if it is available."""
     function = getattr(definition, "__wrapped__", None)
     try:
         text = inspect.getsource(function) if function is not None else ""

@@ -1,4 +1,4 @@
-"""Files that somebody asked for: each is there whole or not at all, whatever ends the writing."""
+"""Output files that users ask for: each is written whole or not at all, even if writing is interrupted."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from typing import BinaryIO
 
 @contextmanager
 def replacing(path: str | os.PathLike[str], *, only_files: bool = False) -> Iterator[BinaryIO]:
-    """A new file beside the named one, whose place it takes if nothing goes wrong; its readers keep the old one.
+    """A new file that replaces the named one if nothing goes wrong; readers of the old one keep it.
 
-    A link stays, and what it leads to is replaced. A pipe or a device is written to, and never replaced.
+    A link stays, and its target is replaced. A pipe or a device is written to, and never replaced.
 
-    only_files  what is there and no regular file is refused
+    only_files  refuse to write to anything but a regular file
     """
     place = Path(os.path.realpath(path))
     try:
@@ -30,16 +30,16 @@ def replacing(path: str | os.PathLike[str], *, only_files: bool = False) -> Iter
         with open(path, "wb") as file:
             yield file
         return
-    beside = place.with_name(f".{secrets.token_hex(8)}.taskc-part")
+    partial = place.with_name(f".{secrets.token_hex(8)}.taskc-part")
     try:
-        with open(beside, "xb") as file:
+        with open(partial, "xb") as file:
             yield file
         if mode is not None:
-            os.chmod(beside, stat.S_IMODE(mode))
-        os.replace(beside, place)
+            os.chmod(partial, stat.S_IMODE(mode))
+        os.replace(partial, place)
     except BaseException:
         with suppress(OSError):
-            beside.unlink()
+            partial.unlink()
         raise
 
 

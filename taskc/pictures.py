@@ -1,4 +1,4 @@
-"""What notebooks show of mappings and findings, and mappings as SVG.
+"""Pictures of mappings and findings in notebooks, and mappings as SVG.
 
 The classes don't know HTML: this module registers itself with them (`taskc.errors.renderers`).
 """
@@ -15,7 +15,7 @@ from taskc.markup import Markup, inset, tag
 
 CELL_HEIGHT = 22
 LETTER_WIDTH = 7.25  # of monospace at 12 pixels
-GREY = "#808080"  # can be read on a light and on a dark page
+GREY = "#808080"  # readable on light and dark pages
 
 
 def svg(mapping: Mapping, most: int = 64, ink: str = GREY) -> Markup:
@@ -37,7 +37,9 @@ def svg(mapping: Mapping, most: int = 64, ink: str = GREY) -> Markup:
         for line, caption in enumerate(captions, start=len(rows))
     ]
     height = CELL_HEIGHT * (len(rows) + len(captions))
-    widest = max([width * len(rows[0]), *(ceil(LETTER_WIDTH * (1 + len(it))) for it in captions)])
+    widest = max(
+        [width * len(rows[0]), *(ceil(LETTER_WIDTH * (1 + len(text))) for text in captions)]
+    )
     return tag(
         "svg", tag("g", *drawn, stroke=GREY, stroke_width=0.5), tag("g", *lines, fill=ink),
         xmlns="http://www.w3.org/2000/svg", width=widest + 1, height=height + 1,
@@ -58,16 +60,16 @@ def _svg_cell(cell: Cell | None, x: int, y: int, width: int, ink: str) -> Markup
 
 
 def _colour(worker: int) -> str:
-    """A cell's background, light enough for its ink whatever the page is.
+    """A cell's background, light enough for its text on any page.
 
-    102.9 degrees are 2/7 of the circle and a little: workers whose numbers differ by up to 6, or by a power of two up
-    to 128, as neighbours' do, are 50 degrees apart at least. Those that differ by 7 are in another lightness.
+    102.9 degrees are slightly more than 2/7 of the circle: workers whose numbers differ by up to 6, or by a power of
+    two up to 128, as neighbours' do, are at least 50 degrees apart. Workers 7 apart differ in lightness.
     """
     return f"hsl({worker * 102.9 % 360:.4g}, 65%, {80 - worker // 7 % 2 * 8}%)"
 
 
 def figure(mapping: Mapping, caption: Markup, most: int = FEW) -> Markup:
-    """The picture within a page, whose ink it takes."""
+    """The picture within a page, in the page's text colour."""
     picture = tag("div", svg(mapping, most, "currentColor"), class_="wide")
     return tag("figure", tag("figcaption", caption), picture)
 

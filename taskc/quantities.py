@@ -1,4 +1,4 @@
-"""How a profile says numbers: `12.3 µs`, `4.00 MiB`, `83%`, `1.50 x`."""
+"""Formatted numbers: `12.3 µs`, `4.00 MiB`, `83%`, `1.50 x`."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def share_text(share: float) -> str:
 
 
 def factor_text(one: float, other: float) -> str:
-    """How many times as much one is; nothing where the other is nothing."""
+    """The factor of one over the other; empty if the other is 0."""
     return f"{_three(one / other)} x" if other else ""
 
 
 def _three(value: float) -> str:
-    """At least three digits, without an exponent."""
+    """The value with three digits or more, without an exponent."""
     return f"{value:.0f}" if value >= 99.95 else f"{value:.3g}"

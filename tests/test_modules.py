@@ -109,7 +109,7 @@ ELSEWHERE = {
     "backend/cpu/test_extremes.py": "backend/cpu/native",
     "backend/cpu/test_jit.py": "backend/cpu/module",
     "backend/cpu/test_entry.py": "backend/cpu/function",
-    "backend/cpu/test_pool.py": "backend/cpu/kept",
+    "backend/cpu/test_pool.py": "backend/cpu/object_cache",
     "backend/cpu/test_program.py": "backend/code_text",
     "backend/cpu/test_fused.py": "backend/cpu/math/fused",
     "backend/cpu/test_math.py": "backend/cpu/math/error backend/cpu/math/exponential backend/cpu/math/logarithm"

@@ -1,9 +1,9 @@
-"""What the workers of a block touch, and whether two such accesses can conflict.
+"""The accesses of a block's workers, and whether two of them can conflict.
 
-An access is a tensor with indices, seen by every worker for every one of its tasks: what depends on those is
-an array over all (worker, task) pairs. Two accesses conflict when different workers can touch one element:
-what all workers share, where it differs by a known amount, shifts the enumeration, slots k and k + d of a ring
-of more than d stages are distinct, and whatever can't be enumerated is assumed to meet.
+An access is a tensor with indices, for every worker and every one of its tasks: the parts that depend on these
+are arrays over all (worker, task) pairs. Two accesses conflict if different workers can touch one element:
+a known difference of the uniform parts shifts the enumeration, slots k and k + d of a ring
+of more than d stages are distinct, and indices that can't be enumerated are assumed to meet.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from taskc.ir.affine import constant_difference
 from taskc.ir.extents import size_in_bytes
 from taskc.ir.nodes import Expression, Tensor, Variable
 
-# What is in a sum more often, an index computed from itself again and again, may wrap around.
+# A larger coefficient, of an index computed from itself again and again, may wrap around.
 _MOST_TIMES = 1 << 31
 
 
 @dataclass(eq=False, frozen=True, slots=True)
 class Access:
-    """`workers` and the arrays of `indices` are of one shape, in ascending order of workers; an index that isn't
-    known is None."""
+    """An access; `workers` and the arrays of `indices` have one shape, in ascending order of workers. An unknown index
+    is None."""
 
     tensor: Tensor
     writes: bool
@@ -40,14 +40,14 @@ class Access:
     loc: Location
 
     def substituted(self, values: Dictionary[Variable, Expression]) -> Access:
-        """Makes the access of another iteration of the loops around it; it is itself, where it is no other."""
+        """The access in another iteration of the enclosing loops; the same object if it doesn't change."""
         indices = tuple([index and index.substituted(values) for index in self.indices])
         unchanged = all(new is old for new, old in zip(indices, self.indices, strict=True))
         return self if unchanged else replace(self, indices=indices)
 
     @property
     def key(self) -> Hashable:
-        """It is equal for accesses of the same workers to the same elements."""
+        """A key that is equal for accesses of the same workers to the same elements."""
         indices = tuple([index and index.key for index in self.indices])
         return self.tensor, self.writes, self.atomic, indices, content(self.workers)
 
@@ -60,7 +60,7 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class Crew:
-    """Who executes a phase: for every (worker, task), the worker's number and the bound variables.
+    """The executors of a phase: for every (worker, task), the worker's number and the bound variables.
 
     `active` masks the pairs whose task does not exist.
     """
@@ -74,7 +74,7 @@ class Crew:
         return Crew(np.arange(first, first + count), {}, None)
 
     def enter(self, loop: ir.Each, worker: Variable) -> Crew | None:
-        """The crew of a mapping loop's body; None where who runs it depends on run-time values."""
+        """The crew of a mapping loop's body; None if the workers depend on run-time values."""
         number: Array | None = self.workers - self.workers.min()
         if loop.worker is not None:
             number = evaluate(loop.worker, {**self.values, worker: self.workers})
@@ -91,7 +91,7 @@ class Crew:
         return Crew(workers, {**outer, **inner}, None if active.all() else active)
 
     def issue(self, loop: ir.Each, worker: Variable) -> Crew | None:
-        """Enters a loop for fewer workers: the first ones of as many groups of these, equally large."""
+        """The crew of a loop for fewer workers: the first ones of as many groups of these, equally large."""
         count = loop.mapping.workers
         numbers = replace(self, workers=np.arange(count)).enter(loop, worker)
         if numbers is None:
@@ -100,7 +100,7 @@ class Crew:
         return replace(numbers, workers=first + size * numbers.workers)
 
     def repeat(self, variable: Variable, trips: Array) -> Crew:
-        """Every pair once for each trip of a loop."""
+        """The crew with every pair repeated for each trip of a loop."""
         values = {v: array[..., None] for v, array in self.values.items()}
         shape = (*self.workers.shape, len(trips))
         active = None if self.active is None else np.broadcast_to(self.active[..., None], shape)
@@ -109,7 +109,7 @@ class Crew:
         )
 
     def first_owners(self, loop: ir.Each) -> Crew:
-        """Keeps of the workers that have one task the first alone: it does the stores to memory."""
+        """The crew restricted to the first of the workers that share a task, which does the stores to memory."""
         mapping = loop.mapping
         if not mapping.is_replicated or loop.worker is not None:
             return self
@@ -121,7 +121,7 @@ class Crew:
         return Crew(self.workers, self.values, is_first)
 
     def where(self, condition: Expression) -> Crew:
-        """Only the pairs for which a condition holds; all, where that is not known of each."""
+        """Only the pairs for which a condition holds; all pairs if it isn't known for each."""
         truth = Evaluator(Values(self.values)).truth(condition)
         if truth.must is not truth.may or not np.ndim(truth.may):
             return self
@@ -158,8 +158,9 @@ def _where(index: Index, active: Array) -> Index:
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """Variables that have arrays over (worker, task), and `divergent` ones, of which nothing is known; others are the
-    same for all workers. Nothing is known of memory, either."""
+    """Variables with arrays over (worker, task), and unknown `divergent` ones; all others are uniform. Memory is
+    unknown.
+    """
 
     arrays: Dictionary[Variable, Array]
     divergent: frozenset[Variable] = frozenset()
@@ -181,14 +182,15 @@ class Values:
 
 
 def evaluate(expression: Expression, values: Dictionary[Variable, Array]) -> Array | None:
-    """The value for every (worker, task), or None where it depends on more than these variables."""
+    """The value for every (worker, task), or None if it depends on more than these variables."""
     index = Evaluator(Values(values)).index(expression)
     return None if index is None or index.terms else np.asarray(index.base)
 
 
 def conflict_scope(a: Access, b: Access, groups: Dictionary[str, int]) -> str | None:
-    """Who has to wait between two accesses: the workers of one of `groups`, of so many each and the smallest first;
-    "block", or None where no two workers meet."""
+    """The scope that needs a barrier between two accesses: the name of one of `groups` (sizes, smallest first),
+    "block", or None if no two workers meet.
+    """
     if not (a.writes or b.writes) or (a.atomic and b.atomic):
         return None
     if a.writes and b.writes and a.tensor.role == "out":
@@ -215,8 +217,7 @@ def conflict_scope(a: Access, b: Access, groups: Dictionary[str, int]) -> str | 
 
 
 def _known_difference(one: Index, two: Index) -> int | str | None:
-    """What all workers share of the one less that of the other; "distinct" for two slots of a ring; None where it
-    is unknown."""
+    """The uniform part of one index minus the other's; "distinct" for two slots of a ring; None if unknown."""
     if any(f * f > _MOST_TIMES**2 for index in (one, two) for f in index.terms.values()):
         return None
     if one.terms == two.terms:
@@ -233,15 +234,17 @@ def _known_difference(one: Index, two: Index) -> int | str | None:
 
 
 def share_bytes(a: Tensor, b: Tensor) -> bool:
-    """Their places in shared memory overlap."""
+    """Whether their places in shared memory overlap."""
     if a.scope != ir.SHARED or b.scope != ir.SHARED or a.offset is None or b.offset is None:
         return False
     return a.offset < b.offset + size_in_bytes(b) and b.offset < a.offset + size_in_bytes(a)
 
 
 def _meeting_in_bytes(a: Access, b: Access, groups: Dictionary[str, int]) -> str | None:
-    """Compares likewise tensors that lie in the same bytes; where one access may be anywhere, all its workers meet."""
-    unit = gcd(a.tensor.dtype.nbytes, b.tensor.dtype.nbytes)  # offsets are multiples of more
+    """The scope for tensors that share bytes; if one access may be anywhere, all its workers meet."""
+    unit = gcd(
+        a.tensor.dtype.nbytes, b.tensor.dtype.nbytes
+    )  # offsets are multiples of larger units
     first, second = _places(a, unit), _places(b, unit)
     if first is None or second is None:
         return _meeting(a, b, [], [], groups)
@@ -249,7 +252,7 @@ def _meeting_in_bytes(a: Access, b: Access, groups: Dictionary[str, int]) -> str
 
 
 def _places(access: Access, unit: int) -> tuple[Access, Array] | None:
-    """The units of a block's shared memory that each (worker, task) touches; None where that is unknown.
+    """The units of a block's shared memory that each (worker, task) touches; None if unknown.
 
     A task that lies outside the tensor doesn't exist. What has a layout or a swizzle counts as
     unknown: until offsets are flat the simulator keeps its elements in row-major order, and so

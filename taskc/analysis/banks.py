@@ -1,6 +1,6 @@
-"""Bank conflicts: how many cycles shared memory takes for an access of a warp.
+"""Bank conflicts: the cycles that shared memory takes for an access of a warp.
 
-`layout` chooses the layout of a tensor by it, and the simulator reports and advises by it.
+`layout` chooses layouts by them, and the simulator reports them and gives advice.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _NOTHING = np.iinfo(np.int64).max
 
 
 def bank_cycles(addresses: Array, width: int, banks: int, active: Array | None = None) -> Array:
-    """The cycles of each group of lanes that are served at a time, [group, access].
+    """The cycles of each group of lanes that are served at the same time, [group, access].
 
     addresses  the first byte that a lane takes, [lane, access]
     width      how many bytes a lane takes; of 8 and 16 a half and a quarter of a warp are served at a time
@@ -47,7 +47,7 @@ def bank_cycles(addresses: Array, width: int, banks: int, active: Array | None =
 
 
 def swizzled(swizzle: Swizzle | None, offsets: Array) -> Array:
-    """Where the elements lie that a layout alone would put at these offsets."""
+    """The physical offsets of elements at these offsets of the layout."""
     if swizzle is None:
         return offsets
     mask = (1 << swizzle.bits) - 1
@@ -55,24 +55,21 @@ def swizzled(swizzle: Swizzle | None, offsets: Array) -> Array:
     return moved
 
 
-# --- Shared memory in panels of columns: how matrix instructions and bulk copies take it --------
-#     shared sb: bf16[64, 256]    ->    shared sb: bf16[64, 256].laid(repeat(1, 4).repeat(64, 64)).swizzled(3, 3, 6)
-#
-# A panel has the widest lines that a swizzle knows; it is one box of a bulk copy.
+# A panel has the widest lines that a swizzle supports; it is one box of a bulk copy.
 
 
-ATOM = 8  # lines that a swizzle tells apart
+ATOM = 8  # lines that a swizzle distinguishes
 
 
 def panel_layout(shape: tuple[int, ...], line: int) -> Mapping:
-    """Panels of `line` columns one behind the other, each row-major."""
+    """Panels of `line` columns one after the other, each row-major."""
     *outer, rows, columns = shape
     ones = (1,) * len(outer)
     return repeat(*outer, 1, columns // line) * repeat(*ones, rows, line)
 
 
 def line_of(tensor: Tensor) -> int | None:
-    """How many columns the panels have in which a tensor lies: all, if it is row-major; None: no panels."""
+    """The columns of a tensor's panels: all, if it is row-major; None if it has no panels."""
     shape = tuple(n for n in tensor.shape if isinstance(n, int))
     if tensor.layout is None:
         return shape[-1]
@@ -85,7 +82,7 @@ def line_of(tensor: Tensor) -> int | None:
 
 
 def in_panels(tensor: Tensor) -> Tensor | None:
-    """Shared memory in panels as wide as a swizzle; None where no width divides its rows."""
+    """Shared memory in panels as wide as a swizzle; None if no width divides its rows."""
     if tensor.scope != SHARED or tensor.layout is not None or tensor.swizzle is not None:
         return tensor
     shape = tuple(n for n in tensor.shape if isinstance(n, int))
@@ -99,7 +96,7 @@ def in_panels(tensor: Tensor) -> Tensor | None:
 
 
 def slots_of(tensor: Tensor, count: int) -> Tensor:
-    """`count` tensors of a form, one behind the other: a ring's slots."""
+    """`count` tensors of one form, one after the other, such as a ring's slots."""
     layout = tensor.layout
     if layout is not None:
         assert layout.slot_modes is not None

@@ -1,7 +1,7 @@
-"""Whether different agents touch one element, by the indices that each of them has at each of its places.
+"""Collisions of different agents at one element, from each agent's indices at each of its places.
 
-`prove` asks it of a phase's workers and of blocks, and wants an example; `synchronize` asks it of workers between two
-barriers, and wants to know how far those that meet are apart.
+`prove` uses it for a phase's workers and for blocks, and needs an example; `synchronize` uses it for workers
+between two barriers, and needs the distance of those that meet.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import numpy.typing as npt
 
 Array: TypeAlias = npt.NDArray[np.int64]
 
-_MOST_NUMBERS = 1 << 23  # without asking which of them occur
+_MOST_NUMBERS = 1 << 23  # most numbers that are used without compressing them to those that occur
 
 
 def element_numbers(own: Sequence[Any], other: Sequence[Any]) -> tuple[Array, Array, int]:
-    """A number for each element of two accesses, and how many numbers there are; an array for each dimension."""
+    """A number for each element of two accesses, and the count of numbers; one array for each dimension."""
     first, second = np.zeros((), np.int64), np.zeros((), np.int64)
     for a, b in zip(own, other, strict=True):
         low = min(int(np.min(a)), int(np.min(b)))
@@ -34,7 +34,7 @@ def element_numbers(own: Sequence[Any], other: Sequence[Any]) -> tuple[Array, Ar
 
 
 def extremes(keys: Array, agents: Array, count: int) -> tuple[Array, Array]:
-    """Finds for every number of an element the lowest and the highest agent; -1 where there is none."""
+    """For every element's number the lowest and the highest agent; -1 if there is none."""
     keys, numbers = (array.ravel() for array in np.broadcast_arrays(keys, agents))
     if (numbers[1:] < numbers[:-1]).any():
         order = np.argsort(numbers, kind="stable")
@@ -49,7 +49,7 @@ def example(
     keys: Array, agents: Array, keys_too: Array, agents_too: Array, count: int
 ) -> tuple[int, int] | None:
     """Places in the first and the second access where different agents touch one element, or None."""
-    # Where neither the lowest nor the highest is another one, nobody is.
+    # If neither the lowest nor the highest agent differs, none does.
     for other in extremes(keys, agents, count):
         met = other[keys_too]
         different = (met >= 0) & (met != agents_too)

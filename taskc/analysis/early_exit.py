@@ -1,8 +1,8 @@
-"""Loops that end before their range does, which is what a `break` has become.
+"""Loops that end before their range does, the form of a lowered `break`.
 
 for q in range(n):
-    if goes_on:                 where this doesn't hold, nothing happens, and nothing will:
-        ...                     the rest of the range may be left out
+    if goes_on:                 if this doesn't hold, nothing happens, now and later:
+        ...                     the rest of the range may be skipped
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from taskc.ir.text_rules import single_statement
 
 
 def exit_condition(loop: ir.For) -> ir.Expression | None:
-    """The condition without which no further iteration of the loop does anything, or None.
+    """The condition without which no further iteration of the loop has an effect, or None.
 
     It is that of all of the body, and depends on nothing but cells of the worker's own, which only the body could
     change.
@@ -29,7 +29,7 @@ def exit_condition(loop: ir.For) -> ir.Expression | None:
 
 
 def decides_by_cells(branch: ir.If) -> bool:
-    """Whether a branch is left out by what the worker itself has noted."""
+    """Whether a branch depends only on the worker's own scalar cells."""
     reads = [part.tensor for part in walk(branch.condition) if isinstance(part, ir.Read)]
     are_cells = all(tensor.scope == ir.LOCAL and not tensor.shape for tensor in reads)
     return bool(reads) and are_cells and branch.otherwise is None

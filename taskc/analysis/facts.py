@@ -1,4 +1,4 @@
-"""What is known at a point of a program: range analysis, under the conditions that dominate the point.
+"""Facts at a point of a program: range analysis, under the conditions that dominate the point.
 
     facts = Facts.empty(kernel)         sizes >= 0, worker in [0, workers), block in [0, blocks), processors >= 1
     facts = facts.enter(statement)      inside the body of a For, Grid, Each, Move, ...; after a Let
@@ -6,9 +6,9 @@
     facts.prove(row + i < m)            True, False, or None for unknown
     facts.interval(expression)          numeric bounds
 
-`Facts` are immutable: what follows a statement, or lies beside it, is not concerned. They are
+`Facts` are immutable: code after a statement, or in another branch, is not affected. They are
 cheap to extend, since ranges of names are kept in one `SymbolTable` (a variable is bound once), and only
-conditions make new frames. How a condition is proved is told in taskc.analysis.prover.
+conditions create new frames. taskc.analysis.prover describes how a condition is proved.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from taskc.ir.linear import factors_of
 from taskc.ir.nodes import Binary, Constant, Expression, Statement, Unary, Variable
 from taskc.ir.types import boolean
 
-# More blocks than this no target launches.
+# No target launches more blocks than this.
 MOST_BLOCKS = 2**31 - 1
 
 NEGATED = {"<": ">=", ">=": "<", ">": "<=", "<=": ">", "==": "!=", "!=": "=="}
@@ -36,7 +36,7 @@ NEGATED = {"<": ">=", ">=": "<", ">": "<=", "<=": ">", "==": "!=", "!=": "=="}
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Facts(Known):
-    """All that is known at a point of a program.
+    """All facts at a point of a program.
 
     truths   boolean atoms, and whether they hold
     _proofs  what was asked, and the answers
@@ -49,7 +49,7 @@ class Facts(Known):
     def empty(
         kernel: ir.Kernel | None = None, cells: Mapping[ir.Tensor, Interval] | None = None
     ) -> Facts:
-        """Knows what holds at the top of a kernel; `cells` says between which numbers some tensors' elements stay."""
+        """The facts at the top of a kernel; `cells` are the ranges of some tensors' elements."""
         scope = SymbolTable(cells)
         if kernel is None:
             return Facts(scope)
@@ -67,7 +67,7 @@ class Facts(Known):
         facts.bind_processors(kernel)
         last = None if kernel.blocks is None else scope.form(kernel.blocks) - 1
         scope.bind(kernel.block, natural, last, most=MOST_BLOCKS)
-        # There is a block that runs, so the sizes are such that there are blocks.
+        # A block runs, so the sizes are such that there are blocks.
         return facts if last is None else facts._with(-last)
 
     def bind_processors(self, kernel: ir.Kernel) -> None:
@@ -106,17 +106,17 @@ class Facts(Known):
         return self
 
     def enter_role(self, role: ir.Role, worker: Variable) -> Facts:
-        """Inside a role's body: the block's worker number is one of the role's."""
+        """Inside a role's body, where the block's worker number is one of the role's."""
         below = Binary("<", worker, Constant(role.first + role.workers, worker.dtype))
         above = Binary(">=", worker, Constant(role.first, worker.dtype))
         return self.assume(Binary("and", above, below))
 
     def branch(self, condition: Expression) -> tuple[Facts, Facts]:
-        """Where it holds, and where it doesn't."""
+        """The facts where a condition holds, and where it doesn't."""
         return self.assume(condition), self.assume(condition, holds=False)
 
     def assume(self, condition: Expression, *, holds: bool = True, lasting: bool = True) -> Facts:
-        """Where `condition` holds, or doesn't.
+        """The facts where `condition` holds, or doesn't.
 
         What reads memory that may change is left out, unless `lasting` is False: the facts are then
         for expressions evaluated at this very moment.
@@ -128,7 +128,7 @@ class Facts(Known):
                 if (condition.operator == "and") == holds:
                     facts = self.assume(condition.left, holds=holds, lasting=lasting)
                     return facts.assume(condition.right, holds=holds, lasting=lasting)
-                # One of the two holds (or doesn't): which one, only the other can tell.
+                # One of the two holds (or doesn't): the other one may tell which.
                 if self.prove(condition.left) is (not holds):
                     return self.assume(condition.right, holds=holds, lasting=lasting)
                 if self.prove(condition.right) is (not holds):
@@ -137,7 +137,7 @@ class Facts(Known):
                 operator = condition.operator if holds else NEGATED[condition.operator]
                 return self._assume_comparison(operator, condition, lasting)
             case _:
-                pass  # no more is known than that it holds
+                pass  # nothing is known besides that it holds
         if condition.dtype is not boolean or type(condition) is Constant:
             return self
         term = self.scope.term(condition)
@@ -148,8 +148,7 @@ class Facts(Known):
         return facts if named is None else facts._assume_named(named, holds)
 
     def _assume_named(self, condition: Expression, holds: bool) -> Facts:
-        """Where a condition held, or didn't, when it got a name: what memory may have changed is not
-        known any more."""
+        """The facts where a named condition held, or didn't, when it was evaluated; memory may have changed since."""
         if not self.scope.term(condition).volatile:
             return self.assume(condition, holds=holds)
         match condition:
@@ -178,14 +177,14 @@ class Facts(Known):
                 return facts._with_modulus(form)
         key = _equality(form)
         facts = replace(self, truths={**self.truths, key: False}, _proofs={})
-        # x >= 0 and x != 0 is x > 0, which is worth more.
+        # x >= 0 and x != 0 is x > 0, which is stronger.
         low, high = facts.interval_of(form)
         if low == 0:
             return facts._with(-form + 1)
         return facts._with(form + 1) if high == 0 else facts
 
     def _with(self, form: Affine) -> Facts:
-        """And form <= 0."""
+        """The facts with form <= 0 added."""
         facts = self._with_exactly(form)
         exact = without_wrapping(facts, form)
         return facts if exact is None else facts._with_exactly(exact)
@@ -212,14 +211,14 @@ class Facts(Known):
         if len(form.terms) == 1 and factor < 0 and form.constant > 0:
             facts = facts._with_positive_factors(atom)
         for atom, factor in form.terms.items():
-            # x < min(a, b) says more than its parts x < a and x < b, but they are easier to use.
+            # x < min(a, b) is stronger than x < a and x < b, but these are easier to use.
             if type(atom) is Opaque and atom.kind == ("min" if factor < 0 else "max"):
                 for option in atom.parts[0]:
                     facts = facts._with(form.replacing(atom, option))
         return facts
 
     def _with_positive_factors(self, product: Atom) -> Facts:
-        """And product >= 1: so is every factor, if none is negative."""
+        """The facts with product >= 1 added: if no factor is negative, each is >= 1."""
         factors = factors_of(product)
         facts = self
         if len(factors) > 1 and all(self._is_natural(a) for a in factors):
@@ -232,7 +231,7 @@ class Facts(Known):
         return low is not None and low >= 0
 
     def _with_modulus(self, form: Affine) -> Facts:
-        """And form == 0: where that says x % n == 0, x is a multiple of n."""
+        """The facts with form == 0 added: if it is x % n == 0, x is a multiple of n."""
         if len(form.terms) == 1 and not form.constant:
             (atom,) = form.terms
             if type(atom) is Opaque and atom.kind == "%" and isinstance(atom.parts[1], int):
@@ -264,19 +263,19 @@ class Facts(Known):
             return self
         return self._with(-distance + 1)
 
-    # Asking.
+    # Queries.
 
     def affine(self, expression: Expression) -> Affine:
-        """Its linear form; Lets are looked through."""
+        """The linear form of an expression; Lets are expanded."""
         return self.scope.form(expression)
 
     def constant_difference(self, left: Expression, right: Expression) -> int | None:
-        """left - right where that is one number."""
+        """left - right if it is constant."""
         form = self.scope.form(left) - self.scope.form(right)
         return form.constant if form.is_constant else None
 
     def congruence(self, expression: Expression) -> tuple[int, int]:
-        """(m, r): the value is r modulo m; m is 0 where it is the constant r."""
+        """(m, r): the value is congruent to r modulo m; m is 0 where it is the constant r."""
         return self.congruence_of(self.scope.form(expression))
 
     def divisible(self, expression: Expression, divisor: int) -> bool:
@@ -289,17 +288,17 @@ class Facts(Known):
         return self.interval_of(without_wrapping(self, form) or form)
 
     def nonpositive(self, form: Affine) -> bool:
-        """form <= 0 surely holds."""
+        """Whether form <= 0 surely holds."""
         return nonpositive(self, form)
 
     def prove(self, condition: Expression) -> bool | None:
-        """True or False where the condition surely does or doesn't hold here, else None."""
+        """True or False if the condition surely does or doesn't hold here, else None."""
         if type(condition) is Constant:
             return bool(condition.value)
-        found = self._proofs.get(id(condition))
-        if found is None:
-            found = self._proofs[id(condition)] = condition, self._prove(condition)
-        return found[1]
+        cached = self._proofs.get(id(condition))
+        if cached is None:
+            cached = self._proofs[id(condition)] = condition, self._prove(condition)
+        return cached[1]
 
     def _prove(self, condition: Expression) -> bool | None:
         match condition:
@@ -311,11 +310,11 @@ class Facts(Known):
                 left = self.prove(condition.left)
                 if left is decisive:
                     return decisive
-                # The right operand counts only where the left one didn't decide.
-                rest = self.assume(condition.left, holds=not decisive, lasting=False)
-                right = rest.prove(condition.right)
+                # The right operand counts only if the left one didn't decide.
+                assuming_left = self.assume(condition.left, holds=not decisive, lasting=False)
+                right = assuming_left.prove(condition.right)
                 if right is decisive:
-                    # For then the whole is decided whichever way the left one goes.
+                    # Then the whole is decided whichever way the left one goes.
                     return decisive
                 return right if left is not None and right is not None else None
             case Binary() if condition.operator in NEGATED and condition.left.dtype.is_integer:
@@ -335,7 +334,7 @@ class Facts(Known):
                 if result is not None:
                     return result
             case _:
-                pass  # it may have been assumed as it stands
+                pass  # the condition itself may have been assumed
         if not self.truths:
             return None
         term = self.scope.term(condition)
@@ -356,7 +355,7 @@ class Facts(Known):
         return equal if equal is None or condition.operator == "==" else not equal
 
     def _decide(self, form: Affine) -> bool | None:
-        """Whether form <= 0."""
+        """Whether form <= 0; None if unknown."""
         if self.nonpositive(form):
             return True
         return False if self.nonpositive(-form + 1) else None
@@ -373,18 +372,20 @@ class Facts(Known):
         return True if self.nonpositive(form) and self.nonpositive(-form) else None
 
     def _is_between_multiples(self, form: Affine) -> bool:
-        """Whether the form is a multiple of some n and a rest that is none: `16 * q + w - v` where 0 < w - v < 16."""
+        """Whether the form is a multiple of some n plus a rest strictly between multiples: `16 * q + w - v` where 0 < w
+        - v < 16.
+        """
         moduli = {
             atom: factor * self.congruence_of(self.scope.atom_form(atom))[0]
             for atom, factor in form.terms.items()
         }
         for n in {abs(modulus) for modulus in moduli.values()} - {0, 1}:
-            rest = form
+            remaining = form
             for atom, modulus in moduli.items():
                 if modulus % n == 0:
                     remainder = self.congruence_of(self.scope.atom_form(atom))[1]
-                    rest = rest.without(atom) + form.terms[atom] * remainder
-            for side in (rest, -rest):
+                    remaining = remaining.without(atom) + form.terms[atom] * remainder
+            for side in (remaining, -remaining):
                 if self.nonpositive(-side + 1) and self.nonpositive(side - (n - 1)):
                     return True
         return False

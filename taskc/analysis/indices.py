@@ -1,10 +1,10 @@
-"""Integers as workers see them, and conditions that may be unknown in places.
+"""Integers over all workers, and conditions that may be partly unknown.
 
     row + i * 2     the atom `row`, plus an array of 2 * i over everything enumerated
 
-An atom is an expression that has one value for all workers: a symbolic size, the origin of a tile, the
-variable of a block-wide loop. What is enumerated, and along which axes, is up to who asks: arrays broadcast,
-and nothing is expanded before somebody needs it.
+An atom is an expression with one value for all workers: a symbolic size, the origin of a tile, the
+variable of a block-wide loop. The caller decides what is enumerated, and along which axes: arrays broadcast,
+and nothing is expanded before it is needed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Factor: TypeAlias = int | Fraction
 class Index:
     """sum(coefficient * atom) + base.
 
-    A coefficient may be a fraction where the atom is a multiple of its denominator: each term is whole.
+    A coefficient may be a fraction if the atom is a multiple of its denominator: each term is an integer.
     """
 
     terms: Dictionary[Expression, Factor]
@@ -44,12 +44,12 @@ class Index:
 
     @property
     def origin(self) -> Expression:
-        """The terms, as one expression; no coefficient is a fraction."""
+        """The terms, as one expression; no coefficient may be a fraction."""
         return total([multiply(atom, int(factor)) for atom, factor in self.terms.items()])
 
     @property
     def key(self) -> Hashable:
-        """The same for indices that are surely equal; it stands for this one as long as its atoms live."""
+        """A key that is equal only for surely equal indices; it is valid as long as its atoms live."""
         terms = frozenset(
             (atom if isinstance(atom, Variable) else id(atom), factor)
             for atom, factor in self.terms.items()
@@ -73,7 +73,7 @@ class Index:
         return Index(terms, base)
 
     def substituted(self, values: Dictionary[Variable, Expression]) -> Index:
-        """With other values of some variables; itself, where it has none of them."""
+        """The index with some variables replaced; the same object if it has none of them."""
         if not self.terms:
             return self
         changed = [(substitute(atom, values), factor) for atom, factor in self.terms.items()]
@@ -91,7 +91,7 @@ def content(array: Array) -> Hashable:
 
 @dataclass(frozen=True, slots=True)
 class Truth:
-    """Where a condition surely holds, and where it may: booleans or arrays of them."""
+    """The places where a condition surely holds, and where it may: booleans or arrays of them."""
 
     must: Any
     may: Any
@@ -119,26 +119,26 @@ def negated(truth: Truth) -> Truth:
 
 
 class Names(Protocol):
-    """What an expression's leaves stand for."""
+    """The values of an expression's leaves."""
 
     def variable(self, variable: Variable) -> Index | None:
-        """None where its value is not known; an atom where it is only known to be one for all."""
+        """The value; None if unknown, an atom if it is only known to be uniform."""
 
     def read(self, read: ir.Read) -> Index | None: ...
 
     def named(self, condition: Variable) -> Expression | None:
-        """What a condition's name stands for."""
+        """The definition of a condition's name."""
 
     def divisor(self, atom: Expression) -> int:
         """A number that divides an atom."""
 
 
 class Evaluator:
-    """Evaluates expressions over everything that some variables have arrays for."""
+    """Evaluates expressions over all arrays that variables have."""
 
     def __init__(self, names: Names) -> None:
         self.names = names
-        # By identity: with the node itself, so that no other one takes its place in memory.
+        # By identity, with the node itself, so that its id isn't reused.
         self.indices: dict[int, tuple[Expression, Index | None]] = {}
         self.truths: dict[int, tuple[Expression, Truth]] = {}
         self.uniforms: dict[int, tuple[Expression, bool]] = {}
@@ -146,7 +146,7 @@ class Evaluator:
     # Integers.
 
     def index(self, node: Expression) -> Index | None:
-        """The value of an integer expression; None where that is not known."""
+        """The value of an integer expression; None if unknown."""
         if isinstance(node, ir.Constant):
             return Index({}, int(node.value))
         if isinstance(node, Variable):
@@ -161,8 +161,8 @@ class Evaluator:
                 left, right = self.index(node.left), self.index(node.right)
                 if left is None or right is None:
                     return None
-                found = _arithmetic(node.operator, left, right, self.names.divisor)
-                return self._stored(node, found, (left, right))
+                result = _arithmetic(node.operator, left, right, self.names.divisor)
+                return self._stored(node, result, (left, right))
             case ir.Binary(operator="&" | "|" | "^" | "<<" | ">>") if node.dtype.is_integer:
                 left, right = self.index(node.left), self.index(node.right)
                 if left is None or right is None:
@@ -199,7 +199,7 @@ class Evaluator:
     def _stored(
         self, node: Expression, found: Index | None, operands: tuple[Index, ...]
     ) -> Index | None:
-        """What was found, as the node's type holds it: numbers may wrap. An atom where that is not known."""
+        """The result as the node's type stores it, as numbers may wrap; an atom if that is unknown."""
         if found is not None and _fits(found, node.dtype):
             return found
         if found is not None and not found.terms:
@@ -209,14 +209,14 @@ class Evaluator:
     def _exactly(
         self, node: Expression, operands: tuple[Index, ...], operation: Callable[..., Array]
     ) -> Index | None:
-        """The result of an operation on numbers of the node's type, where they are known."""
+        """The result of an operation on known numbers of the node's type."""
         if any(operand.terms for operand in operands):
             return self._atom(node, operands)
         result = operation(*[_stored(operand.base, node.dtype) for operand in operands])
         return _number(result, all(operand.is_uniform for operand in operands))
 
     def _atom(self, node: Expression, operands: Iterable[Index | None]) -> Index | None:
-        """The expression as something opaque, if it has one value for all workers."""
+        """The expression as an atom, if it is uniform."""
         if all(operand is not None and operand.is_uniform for operand in operands):
             return Index({node: 1}, 0)
         return None
@@ -253,7 +253,9 @@ class Evaluator:
             case Variable() | ir.Read():
                 index = self.index(node)
                 return index is not None and index.is_uniform
-        if id(node) not in self.uniforms:  # else a tree of n selects is walked for each of them
+        if (
+            id(node) not in self.uniforms
+        ):  # otherwise a tree of n selects would be traversed for each of them
             self.uniforms[id(node)] = node, all(map(self.is_uniform, expressions(node)))
         return self.uniforms[id(node)][1]
 
@@ -295,7 +297,7 @@ class Evaluator:
 def _arithmetic(
     operator: str, left: Index, right: Index, divisor_of: Callable[[Expression], int]
 ) -> Index | None:
-    """The result of an operator, where it has such a form; `divisor_of` knows of atoms."""
+    """The result of an operator, if it has such a form; `divisor_of` gives divisors of atoms."""
     if operator == "+":
         return left.plus(right)
     if operator == "-":
@@ -329,12 +331,12 @@ def _arithmetic(
 
 
 def _plain(factor: Factor) -> Factor:
-    """An int where it is one."""
+    """The factor as an int if it is one."""
     return int(factor) if factor.denominator == 1 else factor
 
 
 def _fits(index: Index, dtype: DType) -> bool:
-    """The numbers surely don't wrap in their type; sums of 64 bits are taken not to."""
+    """Whether the numbers surely don't wrap in their type; sums of 64 bits are assumed not to."""
     if dtype.bits == 64:
         return True
     if index.terms:
@@ -345,7 +347,7 @@ def _fits(index: Index, dtype: DType) -> bool:
 
 
 def _wrapped(index: Index, dtype: DType) -> Index:
-    """Numbers as their type holds them."""
+    """Numbers as their type stores them."""
     return _number(_stored(index.base, dtype), index.is_uniform)
 
 

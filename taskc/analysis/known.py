@@ -1,6 +1,6 @@
-"""Numbers that are known at a point of a program: between which a linear form lies, and its remainders.
+"""Known numbers at a point of a program: the range of a linear form, and its remainders.
 
-What wraps around is told in taskc.analysis.wrapping, and what a search finds beyond that in taskc.analysis.prover.
+Wrapping is handled in taskc.analysis.wrapping, and further search in taskc.analysis.prover.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from taskc.ir.linear import factors_of
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Known:
-    """What a search for a proof starts from.
+    """The premises of a search for a proof.
 
     inequalities   forms that are <= 0
     intervals      atoms that conditions bound more tightly than the scope does
@@ -56,16 +56,16 @@ class Known:
         return general.meet(total)
 
     def interval_of_atom(self, atom: Atom) -> Interval:
-        found = self.intervals.get(atom)
-        if found is None:
-            found = self.scope.interval_of_atom(atom)
+        interval = self.intervals.get(atom)
+        if interval is None:
+            interval = self.scope.interval_of_atom(atom)
             if type(atom) is Opaque and atom.kind == "*" and self.intervals:
                 product = Interval(1, 1)
                 for factor, power in factors_of(atom).items():
                     for _ in range(power):
                         product = product.times(self.interval_of_atom(factor))
-                found = found.meet(product)
-        return found
+                interval = interval.meet(product)
+        return interval
 
 
 def cancelling(form: Affine, fact: Affine) -> Affine | None:

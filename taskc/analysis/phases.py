@@ -1,4 +1,4 @@
-"""The accesses of each phase: what its workers read and write in memory that others see."""
+"""The accesses of each phase to memory that other workers see."""
 
 from __future__ import annotations
 
@@ -40,16 +40,16 @@ class Phases:
     mbarriers: dict[Ring, Tensor] = field(default_factory=dict)
 
     def of(self, statement: Statement, lets: dict[Variable, Expression]) -> tuple[Access, ...]:
-        """What one phase, or a uniform statement, touches; `lets` are the scalars around it."""
-        found: list[Access] = []
+        """The accesses of one phase, or of a uniform statement; `lets` are the enclosing scalars."""
+        accesses: list[Access] = []
         if isinstance(statement, ir.Move) and statement.how in MATRIX_MOVES:
-            # Who names a line touches it, and so does who has its elements.
-            found += self.of(named_by_lines(statement), lets)
+            # Both the worker that names a line and the owner of its elements touch it.
+            accesses += self.of(named_by_lines(statement), lets)
         for touch in touches(statement, _Environment(self.worker, self.crew, lets)):
             node = touch.node
             loc = touch.loc if isinstance(node, ir.Operand) else node.loc
-            found += self._access(node, touch.known, loc)
-        return tuple(found)
+            accesses += self._access(node, touch.known, loc)
+        return tuple(accesses)
 
     def of_expression(
         self, expression: Expression, lets: dict[Variable, Expression]
@@ -62,24 +62,24 @@ class Phases:
         )
 
     def arrivals(self, step: ir.RingStep, lets: dict[Variable, Expression]) -> tuple[Access, ...]:
-        """What waiting for a step completes: the writes of its copies, by the workers that issued them."""
+        """The accesses that waiting for a step completes: the writes of its copies, by the workers that issued them."""
         slot = ir.Binary("%", step.step, ir.Constant(step.ring.stages))
-        found: list[Access] = []
+        writes: list[Access] = []
         for tensor in step.ring.tensors:
             if tensor in self.copies and tensor in self.shared:
                 move = self.copies[tensor]
                 copied = replace(
                     move, indices=(slot, *move.indices[1:]), value=ir.Constant(0), guard=None
                 )
-                found.extend(self.of(copied, lets))
-        return tuple(found)
+                writes.extend(self.of(copied, lets))
+        return tuple(writes)
 
     def look(self, step: ir.RingStep) -> Access:
-        """All workers look at a ring's mbarriers when they wait for a step."""
+        """All workers read a ring's mbarriers when they wait for a step."""
         return Access(self._mbarriers(step.ring), False, False, (), self.crew.workers, step.loc)
 
     def set_up(self, ring: Ring, loc: Location) -> Access:
-        """One worker writes them."""
+        """One worker writes a ring's mbarriers."""
         return Access(self._mbarriers(ring), True, False, (), self.crew.workers[:1], loc)
 
     def _mbarriers(self, ring: Ring) -> Tensor:
@@ -92,7 +92,7 @@ class Phases:
             return
         stores = isinstance(node, ir.Store | ir.Atomic | ir.Move)
         crew = scope.storing if stores and scope.storing is not None else scope.crew
-        if isinstance(node, ir.Operand):  # of whose matrix workers read what they like
+        if isinstance(node, ir.Operand):  # workers may read any of the matrix's elements
             indices: tuple[Expression | None, ...] = (*node.origin[:-2], None, None)
         else:
             indices = node.indices
@@ -109,9 +109,9 @@ class Phases:
 
 @dataclass(frozen=True, slots=True)
 class _Environment:
-    """lets    scalars and what they stand for
-    divergent    variables that different workers may see different, unknown values of
-    storing the crew without replicas; nested: inside a mapping loop
+    """lets     scalars and their definitions
+    divergent    variables with different, unknown values for different workers
+    storing the crew without replicas; nested: whether inside a mapping loop
     """
 
     worker: Variable
@@ -141,7 +141,7 @@ class _Environment:
             case ir.For() if self.nested:
                 return self._trips(loop)
             case _:
-                return self  # all workers are at one iteration at a time
+                return self  # all workers are in the same iteration
 
     def within(self, role: ir.Role) -> _Environment:
         return replace(self, crew=Crew.everyone(role.workers, role.first))
@@ -178,7 +178,7 @@ class _Environment:
         return replace(self, crew=crew, storing=storing, nested=True)
 
     def _trips(self, loop: ir.For) -> _Environment:
-        """Inside a mapping loop, workers may be at different iterations at a time: all are enumerated."""
+        """Inside a mapping loop, workers may be in different iterations at the same time: all are enumerated."""
         start, stop = (evaluate(self.resolve(x), {}) for x in (loop.start, loop.stop))
         if start is None or stop is None:
             return self._unknown(loop.variable)
@@ -193,21 +193,21 @@ class _Environment:
 
 def rings_between_roles(body: Statement) -> frozenset[Ring]:
     """The rings that one role fills and another reads."""
-    found: set[Ring] = set()
+    shared_rings: set[Ring] = set()
     for roles in walk(body):
         if isinstance(roles, ir.Roles):
             users = [
                 {step.ring for step in walk(role.body) if isinstance(step, ir.RingStep)}
                 for role in roles.roles
             ]
-            found |= {
+            shared_rings |= {
                 ring for rings in users for ring in rings if sum(ring in u for u in users) > 1
             }
-    return frozenset(found)
+    return frozenset(shared_rings)
 
 
 def rings_sent_on(body: Statement) -> frozenset[Ring]:
-    """The rings between roles whose slots are written over by their readers, and leave by bulk copies."""
+    """The rings between roles whose slots are overwritten by their readers, and leave by bulk copies."""
     sent = sent_by_bulk_copies(body)
     return frozenset(
         ring for ring in rings_between_roles(body) if not sent.isdisjoint(ring.tensors)
@@ -222,22 +222,22 @@ def surely_runs(loop: Statement) -> bool:
 
 
 def shared_tensors(body: Statement) -> frozenset[Tensor]:
-    """The tensors by which workers can affect each other: shared memory, and what is written globally."""
-    found: set[Tensor] = set()
+    """The tensors through which workers can affect each other: shared memory, and written global tensors."""
+    tensors: set[Tensor] = set()
     for node in walk(body):
         match node:
             case ir.Allocate(tensor=tensor) if tensor.scope == SHARED:
-                found.add(tensor)
+                tensors.add(tensor)
             case ir.Store(tensor=tensor) | ir.Atomic(tensor=tensor) | ir.Move(tensor=tensor):
                 if tensor.scope == GLOBAL:
-                    found.add(tensor)
+                    tensors.add(tensor)
             case _:
                 pass  # it writes no memory: Do comes later, and folds are from tile to tile
-    return frozenset(found)
+    return frozenset(tensors)
 
 
 def sent_by_bulk_copies(body: Statement) -> frozenset[Tensor]:
-    """Shared memory that bulk copies bring to global memory."""
+    """Shared memory that bulk copies transfer to global memory."""
     return frozenset(
         node.tensor
         for move in walk(body)

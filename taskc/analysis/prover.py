@@ -1,7 +1,7 @@
-"""Whether a linear form is surely <= 0: by its bounds, or by a search.
+"""Proofs that a linear form is <= 0: by its bounds, or by a search.
 
 Every step replaces the form by one that is at least as large, or by several of which one is. So a
-proof of the last form is one of the first; failing to find any says nothing. With k > 0:
+proof of the last form proves the first; finding none says nothing. With k > 0:
 
     g of modulus m            ->  g - (r - 1)                   r its least positive value
     k*x, low <= x <= high     k*x   ->  k*high;  -k*x  ->  -k*low
@@ -28,17 +28,17 @@ from taskc.ir.divisions import exact_quotient
 from taskc.ir.linear import Affine, Atom, Opaque
 
 _MOST_STEPS = 48
-_MOST_FACTS = 2  # that one proof subtracts
+_MOST_FACTS = 2  # most facts that one proof subtracts
 
 
 def nonpositive(facts: Known, form: Affine) -> bool:
-    """form <= 0 surely holds."""
+    """Whether form <= 0 surely holds."""
     low, high = facts.interval_of(form)
     if high is not None and high <= 0:
         return True
     if low is not None and low > 0:
         return False
-    # Bounds alone are a short search, which facts would crowd out.
+    # Bounds alone are a short search, which would be crowded out by facts.
     if any(_Search(facts).proves(form, left) for left in (0, _MOST_FACTS)):
         return True
     if _products(form) and _Search(facts, multiplies=True).proves(form, _MOST_FACTS):
@@ -48,8 +48,7 @@ def nonpositive(facts: Known, form: Affine) -> bool:
 
 
 class _Search:
-    """One proof; it remembers the forms that it failed at. Multiples of facts are many: they are
-    tried where nothing else helped."""
+    """One proof, with the forms it failed at. Multiples of facts are many: they are tried if nothing else helped."""
 
     def __init__(self, facts: Known, *, multiplies: bool = False) -> None:
         self.facts = facts
@@ -58,7 +57,7 @@ class _Search:
         self.seen: dict[Affine, int] = {}
 
     def proves(self, form: Affine, left: int) -> bool:
-        """`left` facts may still be used."""
+        """Whether form <= 0, with `left` further facts to use."""
         modulus, remainder = self.facts.congruence_of(form)
         if modulus == 0:
             return form.constant <= 0
@@ -84,31 +83,31 @@ class _Search:
         return any(self._replacing(form, atom, left) for atom in atoms)
 
     def _depth(self, atom: Atom) -> int:
-        """Atoms that are replaced first: non-linear ones, then the variables of inner loops."""
+        """The order of replacing atoms: non-linear ones first, then the variables of inner loops."""
         if type(atom) is Opaque:
             return 1 << 30
         known = self.facts.scope.ranges.get(atom)  # type: ignore[arg-type]
         return -1 if known is None else known.order
 
     def _with_fewer_products(self, form: Affine) -> list[Affine]:
-        """The form less multiples of facts that rid it of products; fewest first."""
+        """The form minus multiples of facts that eliminate products; fewest first."""
         products = _products(form) if self.multiplies else 0
         facts = self.facts.inequalities if products else ()
-        found = [other for fact in facts for other in self._cancelling_products(form, fact)]
-        return sorted((other for other in found if _products(other) < products), key=_products)
+        reduced = [other for fact in facts for other in self._cancelling_products(form, fact)]
+        return sorted((other for other in reduced if _products(other) < products), key=_products)
 
     def _cancelling_products(self, form: Affine, fact: Affine) -> Iterator[Affine]:
-        """u*form - v*y*fact for each natural y with which the fact has a product of the form."""
+        """u*form - v*y*fact for each natural y such that y*fact has a product of the form."""
         scope = self.facts.scope
         for product, ours in form.terms.items():
             if type(product) is not Opaque or product.kind != "*":
                 continue
             for atom, theirs in fact.terms.items():
-                rest = exact_quotient(scope, scope.atom_form(product), scope.atom_form(atom))
-                if ours * theirs < 0 or rest is None or rest.is_constant:
+                multiplier = exact_quotient(scope, scope.atom_form(product), scope.atom_form(atom))
+                if ours * theirs < 0 or multiplier is None or multiplier.is_constant:
                     continue
-                low = self.facts.interval_of(rest).low
-                scaled = scope.product(fact, rest, product.expression)
+                low = self.facts.interval_of(multiplier).low
+                scaled = scope.product(fact, multiplier, product.expression)
                 if low is None or low < 0 or not isinstance(scaled, Affine):
                     continue
                 common = gcd(ours, theirs)
@@ -118,7 +117,7 @@ class _Search:
         factor = form.terms[atom]
         if type(atom) is not Opaque:
             bound = self._bound(atom, factor > 0)
-            # A numeric bound was used by the interval already, but other terms may need it too.
+            # The interval used a numeric bound already, but other terms may need it too.
             return bound is not None and self.proves(form.replacing(atom, bound), left)
         match atom.kind, atom.parts:
             case "//", (Affine() as inner, int(n)):
@@ -157,7 +156,7 @@ class _Search:
     def _replacing_factor(
         self, form: Affine, atom: Opaque, powers: dict[Atom, int], left: int
     ) -> bool:
-        """One factor of a product replaced by its bound, where the others are not negative."""
+        """Replace one factor of a product by its bound, if the others are not negative."""
         scope = self.facts.scope
         factor = form.terms[atom]
         for part in sorted(powers, key=self._depth, reverse=True):
@@ -167,22 +166,24 @@ class _Search:
             others = {other: power for other, power in powers.items() if other != part}
             if powers[part] > 1:
                 others[part] = powers[part] - 1
-            rest = Affine(1, {}, 1)
+            other_factors = Affine(1, {}, 1)
             for other, power in others.items():
                 low = self.facts.interval_of(scope.atom_form(other)).low
                 if low is None or low < 0:
                     break
                 for _ in range(power):
-                    product = scope.product(rest, scope.atom_form(other), atom.expression)
-                    rest = product if isinstance(product, Affine) else scope.atom_form(product)
+                    product = scope.product(other_factors, scope.atom_form(other), atom.expression)
+                    other_factors = (
+                        product if isinstance(product, Affine) else scope.atom_form(product)
+                    )
             else:
-                product = scope.product(rest, bound, atom.expression)
+                product = scope.product(other_factors, bound, atom.expression)
                 if isinstance(product, Affine) and self.proves(form.replacing(atom, product), left):
                     return True
         return False
 
     def _is_positive(self, divisor: Affine) -> bool:
-        """Whether it surely is: for a divisor of 0 a quotient is 0, not at most q - 1."""
+        """Whether it is surely positive: for a divisor of 0 a quotient is 0, not at most q - 1."""
         low = self.facts.interval_of(divisor).low
         return (low is not None and low > 0) or nonpositive(self.facts, -divisor + 1)
 
@@ -218,16 +219,16 @@ def _without_floor(form: Affine, atom: Opaque, inner: Affine, n: int) -> Affine:
     """A form that is <= 0 only where this one is, without its term k * (inner // n)."""
     factor = form.terms[atom]
     size = abs(factor)
-    rest = form.without(atom)
-    if all(other % size == 0 for other in rest.terms.values()):
-        # Divided by |k|:  inner // n + rest <= 0  is  inner <= n - 1 - n * rest,
-        # and  rest <= inner // n  is  n * rest <= inner.
-        terms = {other: k // size for other, k in rest.terms.items()}
-        rest = Affine(-(-rest.constant // size), terms, rest.magnitude)
+    other_terms = form.without(atom)
+    if all(other % size == 0 for other in other_terms.terms.values()):
+        # Divided by |k|, inner // n + rest <= 0 is inner <= n - 1 - n * rest, and rest <= inner // n is n * rest <=
+        # inner.
+        terms = {other: k // size for other, k in other_terms.terms.items()}
+        other_terms = Affine(-(-other_terms.constant // size), terms, other_terms.magnitude)
         if factor > 0:
-            return rest.scaled(n) + inner - (n - 1)
-        return rest.scaled(n) - inner
+            return other_terms.scaled(n) + inner - (n - 1)
+        return other_terms.scaled(n) - inner
     common = gcd(size, n)
-    # n * (inner // n) lies in [inner - (n - 1), inner].
+    # n * (inner // n) is in [inner - (n - 1), inner].
     replacement = inner if factor > 0 else inner - (n - 1)
-    return rest.scaled(n // common) + replacement.scaled(factor // common)
+    return other_terms.scaled(n // common) + replacement.scaled(factor // common)

@@ -1,8 +1,8 @@
-"""The reads of memory in an expression, each with what is known where it happens.
+"""The memory reads of an expression, each with the facts that hold there.
 
     select(i < n, x[i], 0.0)      x[i], under i < n
 
-The walk over statements goes on in taskc.analysis.touches; CUDA's emitter finds what a vector loop loads by it.
+taskc.analysis.touches traverses statements; CUDA's emitter uses this for the loads of a vector loop.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Assume = Callable[[Known, Expression, bool], Known]
 def reads(
     node: Expression, known: Known, assume: Assume[Known]
 ) -> Iterator[tuple[ir.Read | ir.Address, Known]]:
-    """Those in indices come before what they are for; `assume` adds a condition that holds, or doesn't."""
+    """The reads, those in indices before their users; `assume` adds a condition that holds, or doesn't."""
     match node:
         case ir.Select():
             yield from reads(node.condition, known, assume)
@@ -42,7 +42,7 @@ def reads(
 def seen_through(
     nodes: Iterable[Expression], names: Mapping[Variable, Expression]
 ) -> Iterator[Expression]:
-    """All that is in these expressions, what names in them stand for included: each once, parents first."""
+    """Everything in these expressions, including the definitions of names in them: each once, parents first."""
     seen: set[int] = set()
     stack = [*nodes][::-1]
     while stack:

@@ -1,7 +1,7 @@
-"""What an integer sum adds up.
+"""The terms of an integer sum.
 
-`synchronize` and `layout` part an index into what all workers share and the rest, `hoist` puts outer loops first,
-`overlap` finds the pixels of an image, proofs take rows and columns apart, and the simulator asks whether turns differ.
+`synchronize` and `layout` split an index into its uniform part and the rest, `hoist` puts outer loops first,
+`overlap` finds the pixels of an image, proofs separate rows and columns, and the simulator checks whether turns differ.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def addends(
     names: Names = MappingProxyType({}),
     opens: Callable[[Expression], bool] = lambda inner: True,
 ) -> list[tuple[Expression, int]]:
-    """The terms, from left to right, and how many times each is added: -1 is subtracted once.
+    """The terms, from left to right, each with its factor: -1 for one that is subtracted once.
 
     names  what is looked through
     opens  whether a sum that a constant multiplies is taken apart as well
@@ -33,25 +33,25 @@ def addends(
         return [part for part, _, is_sum in parts if is_sum]
 
     times: dict[int, int] = {id(expression): 1}
-    found: list[tuple[Expression, int]] = []
-    # Every sum within the sum once, however often it is used.
+    terms: list[tuple[Expression, int]] = []
+    # Every sum within the sum is expanded once, however often it is used.
     for node in reversed(operands_first(expression, sums)):
         count, parts = times[id(node)], known[id(node)]
         if not parts:
-            found.append((node, count))
+            terms.append((node, count))
         for part, factor, is_sum in reversed(parts):
             if is_sum:
                 times[id(part)] = times.get(id(part), 0) + factor * count
             else:
-                found.append((part, factor * count))
-    return found[::-1]
+                terms.append((part, factor * count))
+    return terms[::-1]
 
 
 _Parts: TypeAlias = tuple[tuple[Expression, int, bool], ...]
 
 
 def _parts(node: Expression, names: Names, opens: Callable[[Expression], bool]) -> _Parts:
-    """(part, factor, whether it is looked into) of a sum, a multiple, or a name; none of anything else."""
+    """(part, factor, whether it is expanded) for a sum, a multiple, or a name; empty for anything else."""
     if type(node) is Variable:
         value = names.get(node)
         return () if value is None else ((value, 1, True),)

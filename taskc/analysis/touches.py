@@ -1,10 +1,10 @@
-"""Every access of a statement to a tensor, with what is known where it happens.
+"""Every access of a statement to a tensor, with the facts that hold there.
 
     if i < n:                    known.assume(i < n), and there
         y[i] = x[i]              x[i] is read, then y[i] is written
 
-What is known, and how it changes on the way, is up to who asks: `prove` keeps the path to a place, or what holds
-there, and `synchronize` and `layout` who comes there.
+The caller defines the facts, and how they change on the way: `prove` keeps the path to a place, or the facts
+that hold there, and `synchronize` and `layout` the workers that reach it.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ Loop: TypeAlias = ir.Grid | ir.For | ir.Pipeline | ir.While | ir.Each | ir.Move
 
 
 class Known(Protocol):
-    """What is known at a place of a program."""
+    """The caller's facts at a place of a program."""
 
     def assume(self: K, condition: Expression, holds: bool, /) -> K:
-        """Where a condition holds, or doesn't."""
+        """The facts where a condition holds, or doesn't."""
 
     def repeated(self: K, loop: Loop, /) -> K:
-        """In front of any iteration, where a While asks its condition."""
+        """The facts before any iteration, where a While evaluates its condition."""
 
     def under(self: K, loop: Loop, /) -> K:
-        """In the body of a loop, from in front of an iteration."""
+        """The facts in the body of a loop, given those before an iteration."""
 
     def within(self: K, role: ir.Role, /) -> K: ...
 
     def behind(self: K, statement: Statement, /) -> K:
-        """Where a statement has run; what it is made of may not have."""
+        """The facts after a statement, of which nested statements may not have run."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Touch(Generic[K]):
-    """An access by a node that has a tensor: a statement, a part of it, or of an expression in it."""
+    """An access by a node with a tensor: a statement, a part of it, or of an expression in it."""
 
     node: Touching
     statement: Statement
@@ -62,7 +62,7 @@ Walk: TypeAlias = Generator[Touch[K], None, K]
 
 
 def touches(node: Statement, known: K) -> Walk[K]:
-    """In program order; it returns what is known behind the statement."""
+    """The accesses in program order; returns the facts after the statement."""
     match node:
         case ir.Sequence():
             inside = known
@@ -105,7 +105,7 @@ def touches(node: Statement, known: K) -> Walk[K]:
 
 
 def touches_of(node: Expression, known: K, statement: Statement) -> Iterator[Touch[K]]:
-    """Those of an expression in a statement."""
+    """The accesses of an expression in a statement."""
     for read, where in reads(
         node, known, lambda now, condition, holds: now.assume(condition, holds)
     ):

@@ -1,4 +1,4 @@
-"""How wide an access may be (vectorized, coalesced): alignment, from what is known to divide an index.
+"""The widest vectorized or coalesced access at a place: its alignment, from known divisors of an index.
 
 Parameters start at an address that is a multiple of 16 bytes.
 """
@@ -18,18 +18,18 @@ from taskc.ir.target import Target
 
 
 def facts_of_names(program: ir.Kernel | Statement) -> Facts:
-    """All that is known of the names that a program binds, wherever they are bound."""
+    """All facts about the names that a program binds, wherever they are bound."""
     facts = Facts.empty()
     if isinstance(program, ir.Kernel):
         facts.bind_processors(program)
         program = program.body
     for node in walk_statements(program):
-        facts.enter(node)  # what it says of more than names holds within it alone
+        facts.enter(node)  # conditions hold only inside, and are dropped
     return facts
 
 
 def divisor(expression: Expression | int, known: Facts) -> int:
-    """A number that divides the value of an index; 0 stands for the value 0, which all divide."""
+    """A number that divides the value of an index; 0 stands for the value 0, which all numbers divide."""
     return abs(expression) if isinstance(expression, int) else gcd(*known.congruence(expression))
 
 
@@ -40,7 +40,7 @@ def contiguous_width(
     limit: int,
     known: Facts,
 ) -> int:
-    """The widest power of two, up to `limit`, of aligned consecutive elements that `along` walks over.
+    """The widest power of two, up to `limit`, of aligned consecutive elements along `along`.
 
     0 where the access does not depend on `along`.
     """
@@ -49,7 +49,7 @@ def contiguous_width(
     *leading, last = indices
     common = min([steady_width(index, along, limit, known) for index in leading], default=limit)
     if isinstance(last, ir.Binary) and last.operator == "%":
-        # The remainders of a run that lies between two multiples of the divisor.
+        # The remainders of a run between two multiples of the divisor.
         common, last = gcd(common, divisor(last.right, known)), last.left
     if not unit_stride(last, along, known):
         return 1
@@ -75,14 +75,14 @@ def steady_width(index: Expression, along: Variable, limit: int, known: Facts) -
 
 
 def unit_stride(index: Expression, along: Variable, known: Facts) -> bool:
-    """index = along + something else."""
+    """Whether index = along + terms without `along`."""
     form = known.affine(index)
     rest = [atom.expression for atom in form.terms if isinstance(atom, Opaque)]
     return form.coefficient(along) == 1 and not any(along is n for part in rest for n in walk(part))
 
 
 def move_width(move: ir.Move, target: Target, known: Facts) -> int:
-    """How many consecutive elements one worker of a move can take at a time."""
+    """The number of consecutive elements that one worker of a move can access at a time."""
     along = move.variables[-1]
     limit = max(1, target.vector_bytes // move.tensor.dtype.nbytes)
     limit = gcd(limit, move.shape[-1])

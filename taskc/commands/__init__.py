@@ -1,1 +1,1 @@
-"""The commands of the command line, one in a file: each has `run(options) -> exit code`."""
+"""The commands of the command line, one module each, with `run(options) -> exit code`."""

@@ -1,4 +1,4 @@
-"""taskc bench: how long a model takes here, and elsewhere, in pairs of samples side by side."""
+"""taskc bench: time a model here and in ONNX Runtime, in interleaved pairs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from taskc.tune.timing import Probe, pairs
 
 _PEERS = ("onnxruntime",)
 
-_CALM = 0.05  # seconds, in which the other side's threads stop waiting for work
+_CALM = 0.05  # seconds, in which the other side's threads stop spinning
 SUMMARY = "time a model, or a bundle of one, against ONNX Runtime"
 DESCRIPTION = """\
 Times an ONNX model here and in ONNX Runtime, one after the other in turn, each with all of its
@@ -69,25 +69,29 @@ def run(options: argparse.Namespace) -> int:
         for name in options.against:
             progress(f"timing {options.model} and {name}")
             peer = RuntimeSession(path, threads)
-            found = pairs(
+            timed_pairs = pairs(
                 lambda: model.run(None, feeds),
                 lambda peer=peer: peer.run(feeds),  # type: ignore[misc]
                 probe,
                 budget=options.budget,
                 calm=_CALM if threads > 1 else 0.0,
             )
-            rows.append((name, found))
+            rows.append((name, timed_pairs))
     if options.json:
-        rows_of = [{"peer": name, **asdict(found)} for name, found in rows]
+        rows_of = [{"peer": name, **asdict(timed_pairs)} for name, timed_pairs in rows]
         answer = {"model": options.model, "precision": options.precision, "threads": threads}
         answer["peers"] = rows_of
         write_text(json.dumps(answer, indent=2))
         return 0
-    for name, found in rows:
-        low, high = found.quartiles
-        write((f"{found.ours:.3g} ms", "bold"), f", {name} {found.theirs:.3g} ms: ", end="")
-        write((f"{found.ratio:.2f}x", "bold"), f" (quartiles {low:.2f} to {high:.2f}", end="")
-        write(f", {many(found.kept, 'pair')}, {many(threads, 'thread')})")
+    for name, timed_pairs in rows:
+        low, high = timed_pairs.quartiles
+        write(
+            (f"{timed_pairs.ours:.3g} ms", "bold"),
+            f", {name} {timed_pairs.theirs:.3g} ms: ",
+            end="",
+        )
+        write((f"{timed_pairs.ratio:.2f}x", "bold"), f" (quartiles {low:.2f} to {high:.2f}", end="")
+        write(f", {many(timed_pairs.kept, 'pair')}, {many(threads, 'thread')})")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""taskc best: what tuning chose, as a line of Python."""
+"""taskc best: print the plan that tuning chose, as a line of Python."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def source_of(value: Any) -> str:
-    """Frozen data as Python, without what is as by default."""
+    """Frozen data as Python source, without default values."""
     if isinstance(value, Choices):
         return ", ".join(f"{name}={source_of(item)}" for name, item in value.values)
     if is_dataclass(value) and not isinstance(value, type | Mapping):
@@ -68,7 +68,7 @@ def source_of(value: Any) -> str:
 
 
 def _names(value: Any) -> list[str]:
-    """The types of data, and of data in it."""
+    """The names of the types of frozen data, and of data in it."""
     if not is_dataclass(value) or isinstance(value, type | Mapping):
         return []
     inner = [name for item in fields(value) for name in _names(getattr(value, item.name))]

@@ -1,4 +1,4 @@
-"""taskc check: proofs, and the simulator after every pass, with the example arguments."""
+"""taskc check: proofs, and a run in the simulator after every pass, on the example arguments."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def run(options: argparse.Namespace) -> int:
 def _examined(
     definition: Definition, options: argparse.Namespace
 ) -> tuple[Examination | ProgramExamination, list[tuple[str, Examination, dict[str, Any]]]]:
-    """The examination, and a name and a summary of each kernel that ran in it."""
+    """The examination, and the name and a summary of each kernel that ran in it."""
     arguments, seeds = example_of(definition), tuple(range(options.seeds))
     with Progress() as progress:
 
@@ -103,16 +103,16 @@ def _examined(
 
 
 def _result(findings: Sequence[Finding]) -> Part:
-    """How many findings of which severity."""
+    """The number of findings of each severity."""
     counts = Counter(finding.severity for finding in findings)
-    found = [many(counts[kind], kind) for kind in ("error", "warning", "note") if counts[kind]]
-    if not found:
+    counted = [many(counts[kind], kind) for kind in ("error", "warning", "note") if counts[kind]]
+    if not counted:
         return "no findings", "bold green"
-    return ", ".join(found), "bold red" if counts["error"] else "yellow"
+    return ", ".join(counted), "bold red" if counts["error"] else "yellow"
 
 
 def summarize(kernel: ir.Kernel, examination: Examination) -> dict[str, Any]:
-    """What was checked, and the worst of the final program's memory traffic."""
+    """Counts of what was checked, and the worst memory traffic of the last run."""
     steps = examination.steps
     final = steps[-1].report if steps else Report(())
     shared = [access for access in final.accesses if access.scope == ir.SHARED]
@@ -136,7 +136,7 @@ def write_summary(
 ) -> None:
     phases, blocks = summary["phases"], summary["blocks"]
     workers = many(summary["workers"], "worker")
-    parts = [many(phases, "phase")] if phases else []  # a kernel of tc.cuda is below them
+    parts = [many(phases, "phase")] if phases else []  # a kernel of tc.cuda has none
     parts.append(f"{'blocks' if blocks is None else many(blocks, 'block')} of {workers}")
     if summary["programs"]:
         parts.append(f"{many(summary['shared_bytes'], 'byte')} of shared memory")
@@ -162,7 +162,7 @@ def _place(access: Traffic) -> dict[str, Any]:
 
 
 def block_count(kernel: ir.Kernel, dimensions: dict[ir.Variable, int]) -> int | None:
-    """How many tiles the grid has; None where only a run can tell."""
+    """The number of tiles of the grid; None if only a run can tell."""
     grid = next((node for node in walk(kernel.body) if isinstance(node, ir.Grid)), None)
     if grid is None:
         return 1
@@ -176,7 +176,7 @@ def block_count(kernel: ir.Kernel, dimensions: dict[ir.Variable, int]) -> int | 
 
 
 def phase_count(kernel: ir.Kernel) -> int:
-    """How many phases the program's text has: outer mapping loops and whole-block statements."""
+    """The number of phases in the kernel's text: outer mapping loops and whole-block statements."""
     count = 0
     pending: list[Any] = [kernel.body]
     while pending:

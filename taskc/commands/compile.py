@@ -1,4 +1,4 @@
-"""taskc compile: a model, a part of one or a program, ahead of its first call: into the cache, or into a file."""
+"""taskc compile: compile a model, a part of one or a program before its first call, into the cache or a file."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """What a compiled program is made of, and the bytes that it needs beside its inputs and outputs."""
+    """The size of a compiled program: calls, kernels, and the bytes that it needs besides inputs and outputs."""
 
     calls: int
     kernels: int
@@ -95,7 +95,7 @@ def run(options: argparse.Namespace) -> int:
         model = tc.compile(part, precision=options.precision)
         progress(f"compiling {options.model}")
         is_saved = to is not None and is_bundle(to)
-        # In a bundle nothing is left open.
+        # A bundle needs all shapes.
         feeds = (
             shaped_feeds(model, options)
             if is_saved or options.shape
@@ -124,7 +124,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _bundle_program(options: argparse.Namespace) -> int:
-    """A program of a file of Python, into a bundle."""
+    """Save a program of a Python file as a bundle."""
     if options.to is None or not is_bundle(options.to):
         raise UsageError(f"{options.model} is no ONNX model: of a program there is -o FILE.taskc")
     if options.inputs or options.outputs or options.dim or options.input or options.shape:
@@ -154,15 +154,17 @@ def _described(size: Size) -> str:
 
 
 def size_of(program: ProgramDefinition, shapes: Sequence[tuple[int, ...]]) -> Size:
-    """Of a program of tensors, for inputs of these shapes."""
-    made, _ = scheduled(program)
+    """Memory and call counts of a program at the given input shapes."""
+    lowered, _ = scheduled(program)
     runner = whole_program(program)
-    sizes = bind_dimensions(inputs_of(made.parameters), shapes)
-    planned = plan(made, blocks_of(made), sizes) if runner is None else runner.code.plan(sizes)
+    sizes = bind_dimensions(inputs_of(lowered.parameters), shapes)
+    planned = (
+        plan(lowered, blocks_of(lowered), sizes) if runner is None else runner.code.plan(sizes)
+    )
     return Size(
-        sum(1 for _ in calls_of(made.calls)),
-        len(kernels_of(made)),
-        sum(memory.nbytes for _, memory in made.constants),
+        sum(1 for _ in calls_of(lowered.calls)),
+        len(kernels_of(lowered)),
+        sum(memory.nbytes for _, memory in lowered.constants),
         planned.arena,
     )
 

@@ -1,4 +1,4 @@
-"""taskc db: what the tuning database has, and what goes into it and out of it."""
+"""taskc db: list, export, import and prune the tuning database."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def run(options: argparse.Namespace) -> int:
     return action(options, kept)
 
 
-# --- what there is -----------------------------------------------------------------------------
+# --- listing -----------------------------------------------------------------------------------
 
 
 def _list(options: argparse.Namespace, kept: Database) -> int:
@@ -147,8 +147,8 @@ def _show(options: argparse.Namespace, kept: Database) -> int:
 
 
 def _best(options: argparse.Namespace, kept: Database) -> int:
-    found = [kept.best(*key) for key in _groups(_asked(options, kept))]
-    best = [row for row in found if row is not None]
+    rows_or_none = [kept.best(*key) for key in _groups(_asked(options, kept))]
+    best = [row for row in rows_or_none if row is not None]
     if options.json:
         return _write_json([asdict(row) for row in best])
     table = [("operator", "problem", "time", "machine", "plan")]
@@ -160,7 +160,7 @@ def _best(options: argparse.Namespace, kept: Database) -> int:
 
 
 def _asked(options: argparse.Namespace, kept: Database) -> Iterator[Row]:
-    """The rows of an operator, of problems that have all words, and of machines of a name."""
+    """The rows of an operator, with all words in the problem, on machines whose names contain a text."""
     wanted = set(options.words)
     for row in kept.rows():
         is_asked = options.operator in (None, row.operator) and _is_named(
@@ -175,10 +175,10 @@ def _is_named(machine: str, part: str | None) -> bool:
 
 
 def _groups(rows: Iterable[Row]) -> dict[tuple[str, str, str], list[Row]]:
-    found: dict[tuple[str, str, str], list[Row]] = {}
+    groups: dict[tuple[str, str, str], list[Row]] = {}
     for row in rows:
-        found.setdefault((row.operator, row.problem, row.machine), []).append(row)
-    return found
+        groups.setdefault((row.operator, row.problem, row.machine), []).append(row)
+    return groups
 
 
 def _by_time(row: Row) -> tuple[bool, float]:
@@ -211,7 +211,7 @@ def _import(options: argparse.Namespace, kept: Database) -> int:
 
 
 def _lines(file: TextIO) -> Iterator[str]:
-    """Lines, of which one without an end isn't read to its end: it is too long by then."""
+    """Lines, where one that is too long is read only in part."""
     return iter(lambda: file.readline(LONGEST + 1), "")
 
 
@@ -235,7 +235,7 @@ def _prune(options: argparse.Namespace, kept: Database) -> int:
 
 
 def _only_machine(part: str, kept: Database) -> str:
-    """The one machine that a name means."""
+    """The one machine that a name, or a part of it, means."""
     names = sorted({row.machine for row in kept.rows() if _is_named(row.machine, part)})
     if part in names or len(names) == 1:
         return part if part in names else names[0]

@@ -1,4 +1,4 @@
-"""taskc demo: an operator from its source to its result, a model, and how a mistake in a kernel is reported."""
+"""taskc demo: an operator from its source to its result, a model, and the report of a mistake in a kernel."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from taskc.passes.pipeline import lower
 from taskc.runtime.checking import Examination, examine
 
 M, N, K = 40, 24, 36  # 24 is not a multiple of the block's 16 columns: edges are masked
-ROWS = 5  # of what the model is run on
+ROWS = 5  # of the model's input
 
 SUMMARY = "see taskc at work: an operator, its mapping, its checks, a model, and a race"
 DESCRIPTION = """\
@@ -38,7 +38,7 @@ seconds, and changes nothing.
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """It takes none."""
+    """The command takes no arguments."""
 
 
 def run(options: argparse.Namespace) -> int:
@@ -111,7 +111,7 @@ def _write_passes(examination: Examination) -> None:
 
 
 def _compare(kernel: KernelDefinition) -> bool:
-    """Runs the kernel on random numbers, and on whole ones, which float32 adds up exactly."""
+    """Run the kernel on random numbers, and on whole ones, whose sums are exact in float32."""
     random = np.random.default_rng(0)
     shapes = ((M, K), (K, N), (N,))
     x, w, bias = (random.standard_normal(shape).astype(np.float32) for shape in shapes)
@@ -150,7 +150,7 @@ def _write_machine_code(kernel: KernelDefinition) -> None:
 
 
 def _run_model() -> bool:
-    """Compiles the model, and writes which nodes each kernel took in, and how far its results are from NumPy's."""
+    """Run the model, and show the nodes in each kernel, and the difference from NumPy."""
     graph = classifier()
     write_text(_indented("\n".join(str(node) for node in graph.nodes)))
     model = tc.compile(graph)
@@ -174,7 +174,7 @@ def _scores(x: Any, w1: Any, b1: Any, w2: Any, b2: Any) -> Any:
 
 
 def _write_race() -> bool:
-    """What the checker says about the kernel with the mistake; whether it says anything."""
+    """Show the checker's report of the kernel with the mistake; returns whether there is one."""
     examination = examine(demo_race.differences)
     write()
     write_finding(_indented(_without_folder(str(CheckError(examination.findings)))))
@@ -185,7 +185,7 @@ def _write_race() -> bool:
 
 
 def _without_folder(text: str) -> str:
-    """A report about this package's kernels, with their files' names alone."""
+    """A report about this package's kernels, with only the names of their files."""
     folder = Path(__file__).parent
     shown = [folder]
     if folder.is_relative_to(Path.cwd()):

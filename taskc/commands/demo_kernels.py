@@ -1,4 +1,4 @@
-"""The operator that `taskc demo` shows."""
+"""The operator shown by `taskc demo`."""
 
 # mypy: ignore-errors
 

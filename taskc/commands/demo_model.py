@@ -1,4 +1,4 @@
-"""The model that `taskc demo` makes: a graph of ONNX's operators, which needs no file and no package that reads one."""
+"""The model made by `taskc demo`: a graph of ONNX operators, which needs no file and no onnx package."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The mistake that `taskc demo` shows: what a neighbour writes is read in the same phase."""
+"""The mistake shown by `taskc demo`: an element is read in the phase in which its neighbour writes it."""
 
 # mypy: ignore-errors
 

@@ -1,4 +1,4 @@
-"""taskc doctor: what taskc finds on this machine."""
+"""taskc doctor: versions, processor, devices and settings on this machine."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PACKAGES = (
     *("nvidia-cuda-nvrtc", "onnx"),
 )
 
-# What the targets can make use of. ARM's names are those of Linux.
+# Features that the targets use. ARM's names are those of Linux.
 _FEATURES = (
     *("avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512vl", "avx512_vnni", "avx512_bf16"),
     "avx_vnni",
@@ -36,7 +36,7 @@ Versions, processor, driver, cache folder, environment variables.
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """It takes none."""
+    """The command takes no arguments."""
 
 
 def run(options: argparse.Namespace) -> int:
@@ -86,7 +86,7 @@ def _processor() -> list[tuple[str, ...]]:
 
 
 def _target() -> str:
-    """What kernels are compiled for, and what they run on."""
+    """The target that kernels are compiled for, and the machine that they run on."""
     from taskc.backend.cpu.processor import host
 
     used = machine()
@@ -103,7 +103,7 @@ def _contents(folder: Path) -> str:
 
 
 def _cpu() -> tuple[str, str]:
-    """The processor's name, and which of the features that matter it has."""
+    """The processor's name, and its features that matter."""
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
     except OSError:  # not Linux
@@ -118,7 +118,7 @@ def _cpu() -> tuple[str, str]:
 
 
 def _cuda() -> list[tuple[str, ...]]:
-    """The compiler, the driver and its devices, or the reason why there are none, in a sentence."""
+    """The compiler, the driver and its devices, or the reason why there are none."""
     from taskc.backend.cuda.api import DeviceError, api, shown_version
     from taskc.backend.cuda.compile import nvrtc_version
 
@@ -141,11 +141,11 @@ def _device(ordinal: int) -> str:
     from taskc.backend.cuda.api import DeviceError
     from taskc.backend.cuda.context import context
 
-    found = context(ordinal)
+    device = context(ordinal)
     try:
-        target = f"kernels are compiled for {found.target}"
+        target = f"kernels are compiled for {device.target}"
     except DeviceError:
         target = "taskc doesn't compile for it"
-    major, minor = found.capability
-    memory = f"{found.memory_bytes / (1 << 30):.1f} GiB"
-    return f"{found.name}, compute capability {major}.{minor}, {memory}: {target}"
+    major, minor = device.capability
+    memory = f"{device.memory_bytes / (1 << 30):.1f} GiB"
+    return f"{device.name}, compute capability {major}.{minor}, {memory}: {target}"

@@ -1,4 +1,4 @@
-"""taskc explain: what a model becomes: its kernels, the nodes that each took in, and the bytes that it moves."""
+"""taskc explain: a model's kernels, the nodes fused into each, and the bytes moved."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from taskc.operators.graph import Graph
 from taskc.output_file import write_whole
 from taskc.runtime.driver import scheduled
 
-# --- The page of `taskc explain --html`: what rewrites found, each kernel, and both graphs, drawn
+# --- The page of `taskc explain --html`: rewrites, each kernel, and drawings of both graphs
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A call as the page has it: its kernel, the nodes in it, and the bytes that it moves, as a number and as text."""
+    """A call on the page: its kernel, its nodes, and the bytes that it moves, as a number and as text."""
 
     kernel: str
     nodes: str
@@ -44,8 +44,8 @@ def page_of(
     rewrites: Iterable[tuple[str, str]],
     facts: Mapping[str, str],
 ) -> str:
-    """One file that asks for nothing else."""
-    found = [(cell(name), cell(text)) for name, text in rewrites]
+    """A self-contained page."""
+    rewrite_cells = [(cell(name), cell(text)) for name, text in rewrites]
     rows = [
         (
             cell(row.kernel),
@@ -57,8 +57,8 @@ def page_of(
     headings = ("pass", "what it made")
     return page(
         graph.name or "model",
-        tag("dl", *(tag("div", tag("dt", name), tag("dd", it)) for name, it in facts.items())),
-        section("Rewrites", table(headings, found)) if found else Markup(""),
+        tag("dl", *(tag("div", tag("dt", name), tag("dd", text)) for name, text in facts.items())),
+        section("Rewrites", table(headings, rewrite_cells)) if rewrite_cells else Markup(""),
         section("Calls, as they run", table(("kernel", "nodes", "moved"), rows, sorts=True)),
         section("The graph of calls", tag("div", drawn(_of_calls(made, calls)), class_="wide")),
         section("The graph of the model", tag("div", drawn(_of_nodes(graph)), class_="wide")),
@@ -66,7 +66,7 @@ def page_of(
 
 
 def _of_calls(made: Program, rows: Sequence[Row]) -> list[Box]:
-    """Each call reads what calls before have written, also by views of it."""
+    """A box for each call, with the calls whose results it reads, also through views."""
     whole = {view.tensor: view.of for view in made.views}
     writers: dict[Tensor, int] = {}
     boxes: list[Box] = []
@@ -115,7 +115,7 @@ computed ahead, are shape arithmetic, or only name memory anew. A page has both 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A call of a kernel: the titles of the nodes that it took in, and the bytes of its arguments."""
+    """A kernel call: the titles of the nodes fused into it, and the bytes of its arguments."""
 
     kernel: str
     nodes: tuple[str, ...]
@@ -124,7 +124,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """Bytes of all calls' arguments, before calls became one and after; `least` is of inputs, weights and outputs."""
+    """The bytes of all calls' arguments before and after fusion; `least` counts inputs, weights and outputs."""
 
     before: int
     after: int
@@ -139,7 +139,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Rewrite:
-    """A pass over the graph that changed it: how many nodes of each operator it took out and put in."""
+    """A pass that changed the graph: the number of nodes of each operator that it removed and added."""
 
     name: str
     taken: dict[str, int]
@@ -150,21 +150,21 @@ class Rewrite:
 
 
 def rewrites_of(graph: Graph) -> list[Rewrite]:
-    found, before = [], _operators(graph)
-    for name, made in steps(graph):
-        behind = _operators(made)
-        if behind != before:
-            found.append(Rewrite(name, {**(before - behind)}, {**(behind - before)}))
-        before = behind
-    return found
+    rewrites, before = [], _operators(graph)
+    for name, rewritten in steps(graph):
+        operators = _operators(rewritten)
+        if operators != before:
+            rewrites.append(Rewrite(name, {**(before - operators)}, {**(operators - before)}))
+        before = operators
+    return rewrites
 
 
 def _operators(graph: Graph) -> Counter[str]:
-    return Counter(f"{it.domain}.{it.operator}".lstrip(".") for it in graph.needed)
+    return Counter(f"{node.domain}.{node.operator}".lstrip(".") for node in graph.needed)
 
 
 def _counted(operators: Mapping[str, int]) -> str:
-    """By how many there are, and then by name."""
+    """Operators with their numbers, the most frequent first."""
     ordered = sorted(operators.items(), key=lambda item: (-item[1], item[0]))
     return ", ".join(f"{count} {name}" for name, count in ordered) or "nothing"
 
@@ -184,7 +184,9 @@ def run(options: argparse.Namespace) -> int:
             "moved before fusing": _size(traffic.before),
             "inputs, weights, outputs": _size(traffic.least),
         }
-        rows = [Row(it.kernel, _shown(it.nodes), it.moved, _size(it.moved)) for it in calls]
+        rows = [
+            Row(step.kernel, _shown(step.nodes), step.moved, _size(step.moved)) for step in calls
+        ]
         named = [(rewrite.name, str(rewrite)) for rewrite in rewrites]
         text = page_of(model.graph, scheduled(program)[0], rows, named, facts)
         try:
@@ -217,24 +219,24 @@ def run(options: argparse.Namespace) -> int:
 
 
 def steps_of(program: ProgramDefinition) -> list[Step]:
-    """The calls of a program whose sizes are known, as they run."""
-    made, _ = scheduled(program)
+    """The calls of a program with known sizes, as they run."""
+    lowered, _ = scheduled(program)
     return [
-        Step(call.callee.name, _nodes_in(call), _moved([call])) for call in calls_of(made.calls)
+        Step(call.callee.name, _nodes_in(call), _moved([call])) for call in calls_of(lowered.calls)
     ]
 
 
 def traffic_of(program: ProgramDefinition) -> Traffic:
-    made, traced = scheduled(program)[0], program.ir
-    kept = [item for item in made.parameters if isinstance(item, Tensor)]
-    kept += [tensor for tensor, _ in made.constants]
+    lowered, traced = scheduled(program)[0], program.ir
+    fixed = [item for item in lowered.parameters if isinstance(item, Tensor)]
+    fixed += [tensor for tensor, _ in lowered.constants]
     return Traffic(
-        _moved(calls_of(traced.calls)), _moved(calls_of(made.calls)), sum(map(_bytes, kept))
+        _moved(calls_of(traced.calls)), _moved(calls_of(lowered.calls)), sum(map(_bytes, fixed))
     )
 
 
 def _nodes_in(call: Call) -> tuple[str, ...]:
-    """The titles of the nodes that a call took in. A call that became part of several others is in each."""
+    """The titles of the nodes fused into a call; a node fused into several calls is in each."""
     return tuple([place.text for place in call.origins if not place.line and place.text])
 
 
@@ -247,7 +249,7 @@ def _distinct(call: Call) -> Iterator[Tensor]:
 
 
 def _bytes(tensor: Tensor) -> int:
-    """All of a tensor, of which a call may read less."""
+    """The bytes of a whole tensor, of which a call may read less."""
     shape = [extent for extent in tensor.argument_shape if isinstance(extent, int)]
     count = prod(shape) if tensor.layout is None else slots_of(tuple(shape), tensor.layout)
     return tensor.dtype.bytes_of(count)

@@ -1,4 +1,4 @@
-"""A drawing of a graph, as SVG: boxes in layers, each below all that it reads, and lines between them."""
+"""Draw a graph as SVG: boxes in layers, each below the boxes that it reads, with lines between them."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _LONGEST = 28  # letters of a line in a box
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """One of a graph's vertices.
+    """A vertex of a graph.
 
-    title, line  what stands in it
-    note         what is shown where the pointer rests on it
-    behind       the numbers of those that it reads, each less than its own
+    title, line  its text
+    note         its tooltip
+    behind       the numbers of the boxes that it reads, each less than its own
     """
 
     title: str
@@ -37,7 +37,7 @@ def drawn(boxes: Sequence[Box]) -> Markup:
         for one in dict.fromkeys(box.behind)
     ]
     shown = [_box(box, *place) for box, place in zip(boxes, places, strict=True)]
-    # As large as it is: a page scrolls.
+    # Full size: the page scrolls.
     return tag(
         "svg", joined(lines), joined(shown), xmlns="http://www.w3.org/2000/svg", width=width,
         height=height, viewBox=f"0 0 {width} {height}", role="img",
@@ -45,7 +45,7 @@ def drawn(boxes: Sequence[Box]) -> Markup:
 
 
 def _places(boxes: Sequence[Box]) -> list[tuple[int, int]]:
-    """The upper left corners: boxes of a layer lie in the order of where those are that they read."""
+    """The upper left corners; the boxes of a layer are ordered by the mean position of the boxes that they read."""
     layers: list[list[int]] = []
     layer_of: list[int] = []
     for number, box in enumerate(boxes):
@@ -69,14 +69,14 @@ def _places(boxes: Sequence[Box]) -> list[tuple[int, int]]:
 
 
 def _mean(numbers: Iterable[float]) -> float:
-    given = [*numbers]
-    return sum(given) / len(given) if given else 0.0
+    listed = [*numbers]
+    return sum(listed) / len(listed) if listed else 0.0
 
 
 def _line(start: tuple[int, int], end: tuple[int, int]) -> Markup:
     x, y = start[0] + _WIDTH // 2, start[1] + _HEIGHT
     u, v = end[0] + _WIDTH // 2, end[1]
-    # One that passes layers goes around the boxes there.
+    # A line across several layers bends around their boxes.
     aside = 0 if v - y <= _BELOW else _WIDTH
     path = f"M{x} {y}C{x + aside} {y + _BELOW} {u + aside} {v - _BELOW} {u} {v}"
     return tag("path", d=path, style="fill:none;stroke:var(--soft);stroke-opacity:.6")

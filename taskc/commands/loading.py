@@ -1,4 +1,4 @@
-"""`FILE:KERNEL` as the command line says it: the kernel or program that it names."""
+"""Load the kernel or program that the command line names as `FILE:KERNEL`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from taskc.lang.definition import Definition
 def load_kernel(text: str) -> Definition:
     """The kernel or program of `FILE:NAME`, or what the template of `FILE:NAME(1024, stages=3)` returns.
 
-    `FILE` alone stands for the one kernel that it has.
+    `FILE` alone names its only kernel.
     """
     match = re.fullmatch(r"(.*?\.py)(?::(.*))?", text, re.DOTALL)
     file, name = match.groups() if match else text.rpartition(":")[::2]
@@ -44,13 +44,13 @@ def load_kernel(text: str) -> Definition:
 
 
 def example_of(definition: Definition, seed: int = 0, larger: int = 0) -> tuple[Any, ...]:
-    """Its own example arguments, which the user's code may make."""
+    """A definition's example arguments, which the user's code may make."""
     with _blaming(definition.ir.loc.file):
         return definition.example(seed, larger)
 
 
 def load_module(path: Path) -> ModuleType:
-    """A file of Python, run as a module. Its name need not be an identifier."""
+    """A Python file run as a module. Its name need not be an identifier."""
     path = path.resolve()
     name = f"taskc_file_{re.sub(r'[^0-9A-Za-z_]', '_', path.stem)}"
     spec = importlib.util.spec_from_file_location(name, path)
@@ -65,7 +65,7 @@ def load_module(path: Path) -> ModuleType:
 
 @contextmanager
 def _on_path(folder: str) -> Iterator[None]:
-    """What a file imports from beside itself is found, as when Python runs the file."""
+    """A context in which a file can import its neighbours, as when Python runs it."""
     sys.path.insert(0, folder)
     try:
         yield
@@ -76,7 +76,7 @@ def _on_path(folder: str) -> Iterator[None]:
 
 @contextmanager
 def _blaming(file: str) -> Iterator[None]:
-    """An exception of the user's own code becomes an error at their line."""
+    """Report exceptions of the user's own code as errors at their line."""
     try:
         yield
     except (CompileError, InternalError):
@@ -97,7 +97,7 @@ def _blaming(file: str) -> Iterator[None]:
 
 
 def _last_line(error: BaseException, file: str) -> Location:
-    """The line of a file that an exception came through last."""
+    """The last line of a file in an exception's traceback."""
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         if frame.filename == file and frame.lineno is not None:
             text = linecache.getline(file, frame.lineno).rstrip("\r\n")
@@ -143,7 +143,7 @@ def _find(module: ModuleType, file: str, text: str) -> Definition:
 
 
 def _needed(function: FunctionType) -> list[str]:
-    """The parameters that a call has to give."""
+    """The required parameters of a function."""
     return [
         parameter.name
         for parameter in inspect.signature(function).parameters.values()
@@ -153,7 +153,7 @@ def _needed(function: FunctionType) -> list[str]:
 
 
 def _offer(module: ModuleType, file: str, name: str = "") -> str:
-    """What there is instead."""
+    """The kernels and templates that the file has instead."""
     kernels = _kernels(module)
     templates = {
         key: value

@@ -1,4 +1,4 @@
-"""taskc map: the picture of a mapping, and what there is to say about it."""
+"""taskc map: draw a mapping, with its properties."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _parse(text: str) -> Mapping:
-    """The mapping, or an error with a caret under the place."""
+    """The mapping, or an error with a caret at the position."""
     try:
         return Mapping.parse(text)
     except MappingError as error:

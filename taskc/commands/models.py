@@ -1,4 +1,4 @@
-"""`model.onnx` as the command line says it, and the inputs that it is run on."""
+"""Models named on the command line, and the inputs to run them on."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from taskc.runtime.bundle import BundledProgram
 if TYPE_CHECKING:
     from taskc.onnx.model import Model
 
-_MOST = 1 << 30  # elements of an input
+_MAX_ELEMENTS = 1 << 30  # of an input
 
 
 def is_model(text: str) -> bool:
-    """Whether a word of the command line names a model, and not a kernel."""
+    """Whether a word of the command line names a model rather than a kernel."""
     return text.endswith(".onnx")
 
 
 def is_bundle(text: str) -> bool:
-    """Whether it names what was compiled before, a model or a program."""
+    """Whether it names a bundle of a model or a program."""
     return text.endswith(".taskc")
 
 
 def loaded(path: str, precision: str, target: str = "cpu") -> Model | BundledProgram:
-    """A model, compiled now or before, or a bundle's program."""
+    """A model, compiled now or loaded from a bundle, or a bundle's program."""
     if not is_bundle(path):
         return tc.compile(path, target, precision=precision)  # type: ignore[no-any-return]
     if target != "cpu":
@@ -45,10 +45,10 @@ def loaded(path: str, precision: str, target: str = "cpu") -> Model | BundledPro
 
 
 def model_of(path: str, precision: str) -> Model:
-    found = loaded(path, precision)
-    if isinstance(found, BundledProgram):
+    loaded_model = loaded(path, precision)
+    if isinstance(loaded_model, BundledProgram):
         raise UsageError(f"{path} holds a program, and no model")
-    return found
+    return loaded_model
 
 
 def add_model(
@@ -77,27 +77,28 @@ def add_feeds(parser: argparse.ArgumentParser) -> None:
 
 
 def shaped_feeds(model: Model, options: argparse.Namespace) -> list[dict[str, Array]]:
-    """`feeds_of` for each set of shapes that --shape gives: the first ones of all inputs, the second ones, and so on.
+    """`feeds_of` for each set of shapes given by --shape: the first shapes of all inputs, then the second ones, etc.
 
-    An input with one shape has it in all sets, and extents of one name are equal; all of them have to be said.
+    An input with one shape has it in all sets. Extents of the same name are equal. All inputs need a shape.
+
     """
-    given: dict[str, list[tuple[int, ...]]] = {}
+    shapes_of: dict[str, list[tuple[int, ...]]] = {}
     for name, shape in options.shape:
-        given.setdefault(name, []).append(shape)
-    _refuse_others("input", given, {value.name for value in model.inputs})
-    counts = {name: len(shapes) for name, shapes in given.items() if len(shapes) > 1}
+        shapes_of.setdefault(name, []).append(shape)
+    _refuse_others("input", shapes_of, {value.name for value in model.inputs})
+    counts = {name: len(shapes) for name, shapes in shapes_of.items() if len(shapes) > 1}
     if len({*counts.values()}) > 1:
         said = ", ".join(f"{count} of '{name}'" for name, count in counts.items())
         raise UsageError(
             f"inputs have as many shapes as there are sets of them, or one; not {said}"
         )
-    made = []
+    feeds = []
     for number in range(max(counts.values(), default=1)):
-        one = {name: shapes[min(number, len(shapes) - 1)] for name, shapes in given.items()}
+        by_name = {name: shapes[min(number, len(shapes) - 1)] for name, shapes in shapes_of.items()}
         extents = dict(options.dim)
         for value in model.inputs:
-            if value.name in one:
-                extents |= _said(value, one[value.name])
+            if value.name in by_name:
+                extents |= _said(value, by_name[value.name])
         files = dict(options.input)
         missing = [
             value
@@ -111,16 +112,16 @@ def shaped_feeds(model: Model, options: argparse.Namespace) -> list[dict[str, Ar
                 f" --shape {missing[0].name}=N,M"
             )
         sized = argparse.Namespace(dim=[*extents.items()], input=options.input)
-        made.append(feeds_of(model, sized))
-    return made
+        feeds.append(feeds_of(model, sized))
+    return feeds
 
 
 def _said(value: Value, shape: tuple[int, ...]) -> dict[str, int]:
-    """The open extents of an input that has this shape, by their names."""
-    own = value.shape
-    if own is None or len(own) != len(shape):
+    """The open extents of an input with this shape, by name."""
+    declared = value.shape
+    if declared is None or len(declared) != len(shape):
         raise UsageError(f"the input {value} has no shape of {many(len(shape), 'extent')}")
-    for extent, size in zip(own, shape, strict=True):
+    for extent, size in zip(declared, shape, strict=True):
         if isinstance(extent, int) and extent != size:
             raise UsageError(f"the input {value} has no extent of {size} in the place of {extent}")
     places = {f"{value.name}:{axis}": shape[axis] for axis, _ in _open_axes(value)}
@@ -132,32 +133,37 @@ def _said(value: Value, shape: tuple[int, ...]) -> dict[str, int]:
 
 
 def _open_axes(value: Value) -> list[tuple[int, str | None]]:
-    return [(n, it) for n, it in enumerate(value.shape or ()) if not isinstance(it, int)]
+    return [
+        (axis, extent)
+        for axis, extent in enumerate(value.shape or ())
+        if not isinstance(extent, int)
+    ]
 
 
 def arguments_of(program: BundledProgram, options: argparse.Namespace) -> list[Any]:
-    """An argument for each input of a program, of the extents that --dim says; scalars are 1."""
+    """An argument for each input of a program, with the extents given by --dim; scalars are 1."""
     named = {dimension.name: dimension for dimension in program.ir.dimensions}
     _refuse_others("dimension", dict(options.dim), {*named})
     if options.input:
         raise UsageError("--input is of models")
     extents = dict(options.dim)
-    sizes = {own: extents.get(name, own.multiple) for name, own in named.items()}
-    random, made = np.random.default_rng(0), list[Any]()
+    sizes = {item: extents.get(name, item.multiple) for name, item in named.items()}
+    random, arguments = np.random.default_rng(0), list[Any]()
     for item in inputs_of(program.ir.parameters):
         if isinstance(item, Tensor):
             shape = tuple([extent_value(extent, sizes) for extent in item.argument_shape])
-            made.append(_example(Value(item.name, item.dtype, shape), {}, random))
+            arguments.append(_example(Value(item.name, item.dtype, shape), {}, random))
         else:
-            made.append(item.dtype.numpy.type(1))
-    return made
+            arguments.append(item.dtype.numpy.type(1))
+    return arguments
 
 
 def feeds_of(model: Model, options: argparse.Namespace) -> dict[str, Array]:
-    """An array for each input: a file's, or one that is the same in each run.
+    """An array for each input: from a file, or random but the same in each run.
 
-    Floats are of a normal distribution. Integers and booleans are 0 or 1, which are an index into most tables, and of a
-    mask. Where a bundle says which shapes there may be, it is the first of them.
+    Floats are normally distributed. Integers and booleans are 0 or 1, which are valid in most tables and masks. If a
+    bundle has only certain shapes, the first set is used.
+
     """
     extents, files = dict(options.dim), dict(options.input)
     if model.shapes and not extents:
@@ -165,11 +171,11 @@ def feeds_of(model: Model, options: argparse.Namespace) -> dict[str, Array]:
             extents |= {} if value.name in files else _said(value, model.shapes[0][value.name])
     names = {value.name for value in model.inputs}
     _refuse_others("input", files, names)
-    made = [value for value in model.inputs if value.name not in files]
+    generated = [value for value in model.inputs if value.name not in files]
     random = np.random.default_rng(0)
     feeds = {name: _loaded(path) for name, path in files.items()}
-    feeds |= {value.name: _example(value, extents, random) for value in made}
-    _refuse_others("open extent", extents, {name for value in made for name in _open(value)})
+    feeds |= {value.name: _example(value, extents, random) for value in generated}
+    _refuse_others("open extent", extents, {name for value in generated for name in _open(value)})
     return feeds
 
 
@@ -181,7 +187,7 @@ def _refuse_others(what: str, given: dict[str, Any], known: set[str]) -> None:
 
 
 def _open(value: Value) -> list[str]:
-    """The ways to name the extents that an input leaves open."""
+    """The names of an input's open extents."""
     axes = _open_axes(value)
     return [n for axis, name in axes for n in (name, f"{value.name}:{axis}") if n is not None]
 
@@ -198,7 +204,7 @@ def _example(value: Value, extents: dict[str, int], random: np.random.Generator)
         else extents.get(f"{value.name}:{axis}", extents.get(extent or "", 1))
         for axis, extent in enumerate(value.shape)
     ]
-    if np.prod(shape, dtype=object) > _MOST:
+    if np.prod(shape, dtype=object) > _MAX_ELEMENTS:
         raise UsageError(f"the input {value} is too large to make up: give it with --input")
     dtype: np.dtype[Any] = np.dtype(value.dtype.numpy)
     if value.dtype.is_float:
@@ -208,12 +214,12 @@ def _example(value: Value, extents: dict[str, int], random: np.random.Generator)
 
 def _loaded(path: Path) -> Array:
     try:
-        found = np.load(path, allow_pickle=False)
+        array = np.load(path, allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
         raise UsageError(f"{path} can't be read as an array: {error}") from None
-    if not isinstance(found, np.ndarray):
+    if not isinstance(array, np.ndarray):
         raise UsageError(f"{path} has several arrays; an input is one")
-    return found
+    return array
 
 
 def shape_of(text: str) -> tuple[str, tuple[int, ...]]:

@@ -1,4 +1,4 @@
-"""taskc mutate: breaks the lowered program in every small way, and counts what is noticed."""
+"""taskc mutate: break the lowered program in every small way, and count which mutants are reported."""
 
 from __future__ import annotations
 

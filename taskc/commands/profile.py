@@ -1,4 +1,4 @@
-"""taskc profile: what each call of a program or of a model takes and moves, beside the least possible."""
+"""taskc profile: the time and traffic of each call of a program or a model, against the least possible."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from taskc.profiling.page import page_of
 from taskc.profiling.profile import Memory, Profile, ProfiledCall, Work, profile
 from taskc.quantities import bytes_text, factor_text, share_text, time_text
 
-_MOST_CALLS = 30  # in a table, beyond which equal kernels are one row
+_MOST_CALLS = 30  # rows of a table; with more calls, equal kernels share a row
 
 SUMMARY = "what each call of a program or a model takes and moves, and where its memory goes"
 DESCRIPTION = """\
@@ -66,15 +66,15 @@ def run(options: argparse.Namespace) -> int:
     page = None if options.html is None else page_at(options.html)
     with Progress() as progress:
         progress(f"profiling {options.kernel}")
-        found = _profiled(options)
+        profiled = _profiled(options)
     notes = () if ProcessorFacts() != PROCESSOR else (_UNCALIBRATED,)
     if page is not None:
-        write_whole(page, page_of(found, options.kernel, notes))
+        write_whole(page, page_of(profiled, options.kernel, notes))
     if options.json:
-        write_text(json.dumps(_answer(options.kernel, found), indent=2))
+        write_text(json.dumps(_answer(options.kernel, profiled), indent=2))
         return 0
-    _write_table(found, options.calls)
-    _write_sums(found)
+    _write_table(profiled, options.calls)
+    _write_sums(profiled)
     for note in notes:
         write(("note: ", "bold cyan"), note)
     if page is not None:
@@ -155,7 +155,7 @@ def _row(kernel: str, calls: Sequence[ProfiledCall], total: float) -> tuple[str,
 
 
 def _from(calls: Sequence[ProfiledCall], most: int = 3) -> str:
-    """Where calls come from, the first few."""
+    """The origins of calls, the first few."""
     places = [*dict.fromkeys([place for call in calls for place in call.origins])]
     left = len(places) - most
     return ", ".join(places[:most]) + (f" and {left} more" if left > 0 else "")

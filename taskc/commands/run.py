@@ -1,4 +1,4 @@
-"""taskc run: a kernel, a program or a model on example inputs: what it gives, and how long it takes."""
+"""taskc run: run a kernel, a program or a model on example inputs, and time it."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ from taskc.runtime.settings import target_name
 from taskc.runtime.targets import default_target
 from taskc.tune.timing import seconds
 
-_WARM = 3  # calls that aren't timed
-_CLOSE = {16: 1e-2, 32: 1e-4, 64: 1e-9}  # by the bits of a float
+_WARM = 3  # untimed calls
+_CLOSE = {16: 1e-2, 32: 1e-4, 64: 1e-9}  # tolerances by the bits of a float
 
 SUMMARY = "run a kernel, a program, a model (FILE.onnx) or a bundle (FILE.taskc) on example inputs"
 DESCRIPTION = """\
@@ -89,23 +89,23 @@ def run(options: argparse.Namespace) -> int:
     definition = load_kernel(options.kernel)
     arguments = example_of(definition)
     target = options.target or target_name(_default_target(definition))
-    made, _ = _outcome(definition, arguments, options.target)
+    outputs, _ = _outcome(definition, arguments, options.target)
     times = _times(definition, arguments, options)
     answer: dict[str, Any] = {
         "kernel": options.kernel,
-        **_described(made, times, target),
+        **_described(outputs, times, target),
     }
     comparison, different = "", ""
     if options.check:
         expected, _ = _outcome(definition, arguments, "sim")
         comparison = comparison_across_targets(definition)
-        different = _first_deviation(made, expected, comparison)
+        different = _first_deviation(outputs, expected, comparison)
         answer |= {"comparison": comparison, "difference": different}
     if options.json:
         write_text(json.dumps(answer, indent=2))
         return 1 if different else 0
     types = {item.name: item.dtype for item in definition.ir.parameters}
-    _write_outcome(made, types, answer)
+    _write_outcome(outputs, types, answer)
     if different:
         write(("not what the simulator gives: ", "bold red"), different)
     elif options.check:
@@ -126,20 +126,24 @@ def _run_model(options: argparse.Namespace) -> int:
     for _ in range(_WARM):
         once()
     times = [seconds(once) for _ in range(options.repeat)]
-    made = dict(zip(names, outputs, strict=True))
-    answer = {"model": options.kernel, **_described(made, times, target)}
+    outputs_by_name = dict(zip(names, outputs, strict=True))
+    answer = {"model": options.kernel, **_described(outputs_by_name, times, target)}
     answer["compile_s"] = first - statistics.median(times)
     if options.json:
         write_text(json.dumps(answer, indent=2))
         return 0
-    _write_outcome(made, {name: from_numpy(it.dtype) for name, it in made.items()}, answer)
+    _write_outcome(
+        outputs_by_name,
+        {name: from_numpy(array.dtype) for name, array in outputs_by_name.items()},
+        answer,
+    )
     did = "loaded" if is_bundle(options.kernel) else "read and compiled"
     write(f"{did} in {answer['compile_s']:.3g} s")
     return 0
 
 
 def _prepared(options: argparse.Namespace) -> tuple[list[str], Callable[[], list[Any]]]:
-    """A model, or what is in a bundle: the names of its outputs, and a call of it."""
+    """The names of the outputs of a model or a bundle, and a function that calls it."""
     found = loaded(options.kernel, options.precision, options.target or "cpu")
     if not isinstance(found, BundledProgram):
         feeds = feeds_of(found, options)
@@ -192,7 +196,7 @@ def _default_target(definition: Definition) -> str:
 def _outcome(
     definition: Definition, arguments: tuple[Any, ...], target: str | None
 ) -> tuple[dict[str, Array], float]:
-    """What is written by a call on arrays of its own, by name, and the seconds that it took."""
+    """The written arrays of a call on fresh copies, by name, and its seconds."""
     inputs = inputs_of(definition.ir.parameters)
     passed = _copies(inputs, arguments)
     start = time.perf_counter()
@@ -201,7 +205,7 @@ def _outcome(
     else:
         returned = call(definition, tuple(passed), {}, target)
     seconds = time.perf_counter() - start
-    made = {
+    written = {
         item.name: value
         for item, value in zip(inputs, passed, strict=True)
         if isinstance(item, ir.Tensor) and item.role == "inout"
@@ -209,12 +213,12 @@ def _outcome(
     outputs = [p for p in definition.ir.parameters if isinstance(p, ir.Tensor) and p.role == "out"]
     if returned is not None:
         values = returned if isinstance(returned, tuple) else (returned,)
-        made |= {item.name: value for item, value in zip(outputs, values, strict=True)}
-    return made, seconds
+        written |= {item.name: value for item, value in zip(outputs, values, strict=True)}
+    return written, seconds
 
 
 def _copies(inputs: Sequence[ir.Tensor | ir.Variable], arguments: Sequence[Any]) -> list[Any]:
-    """So that what a call modifies is the same each time."""
+    """The arguments, with copies of the arrays that a call modifies."""
     return [
         value.copy() if isinstance(item, ir.Tensor) and item.role == "inout" else value
         for item, value in zip(inputs, arguments, strict=True)
@@ -237,7 +241,7 @@ def _digest(array: Array) -> str:
 
 
 def _first_deviation(made: dict[str, Array], expected: dict[str, Array], comparison: str) -> str:
-    """The first element that differs by more than it may, in words; empty where none does."""
+    """The first element that differs by more than the tolerance, in words; empty if there is none."""
     for name, mine in made.items():
         theirs = expected[name]
         if comparison == "none" or mine.tobytes() == theirs.tobytes():

@@ -1,6 +1,6 @@
-"""taskc show: the text of a kernel at a stage, after every pass, or what each pass changes.
+"""taskc show: the text of a kernel at a stage, after every pass, or the changes of each pass.
 
-Of a program it shows the calls that run, and then each of its kernels so.
+For a program it shows the calls that run, and then each of its kernels.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from taskc.runtime.driver import scheduled
 from taskc.runtime.machine import machine
 from taskc.runtime.user_passes import over_program, registered
 
-_NATIVE = ("llvm", "asm")  # what follows the last stage on the CPU
-_CUDA = ("cuda", "ptx", "sass", "resources")  # and on a GPU, of which none is needed to show it
+_NATIVE = ("llvm", "asm")  # after the last stage, on the CPU
+_CUDA = ("cuda", "ptx", "sass", "resources")  # and for a GPU, which need not be present
 _DEFAULT_GPU = "sm_90a"
 _TRACED, _FUSED = _OF_PROGRAMS = (
     "traced",
@@ -85,7 +85,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _show_program(definition: ProgramDefinition, options: argparse.Namespace) -> None:
-    """A program with all that it calls, before that has schedules."""
+    """Show a program before its computations have schedules, with everything that it calls."""
     if options.all or options.diff:
         raise UsageError(f"--stage {options.stage} goes with neither --all nor --diff")
     shown = definition.ir
@@ -98,13 +98,13 @@ def _show_program(definition: ProgramDefinition, options: argparse.Namespace) ->
 
 
 def _show_what_runs(definition: ProgramDefinition, options: argparse.Namespace) -> None:
-    """The calls that are left once the program is fused, and then each of its kernels."""
+    """Show the calls after fusion, and then each kernel."""
     gpu = _DEFAULT_GPU if options.stage in _CUDA else None
     shown, _ = scheduled(definition, options.target or gpu)
     write_text(calls_text(shown))
     for name, kernel in kernels_of(shown).items():
         write()
-        _show(replace(kernel, name=name), options)  # as the program's text calls it
+        _show(replace(kernel, name=name), options)  # its name in the program's text
 
 
 def _show(kernel: ir.Kernel, options: argparse.Namespace) -> None:
@@ -129,7 +129,7 @@ def _write_notes(kernel: ir.Kernel) -> None:
 
 
 def _show_native(kernel: ir.Kernel, options: argparse.Namespace) -> None:
-    """What the CPU target makes of the last stage, for this processor or for another kind."""
+    """Show the CPU's code for the last stage, for this processor or another kind."""
     from taskc.backend.cpu.compile import assembly_of, llvm_text, refuse
     from taskc.backend.cpu.processor import host, typical
 
@@ -150,7 +150,7 @@ def _show_native(kernel: ir.Kernel, options: argparse.Namespace) -> None:
 
 
 def _show_cuda(kernel: ir.Kernel, options: argparse.Namespace) -> None:
-    """What the _CUDA target makes of the last stage."""
+    """Show the code of a GPU for the last stage."""
     from taskc.backend.cuda.compile import compile_source, ptx_of, sass_of
     from taskc.backend.cuda.emit import emit
 
@@ -159,8 +159,8 @@ def _show_cuda(kernel: ir.Kernel, options: argparse.Namespace) -> None:
     gpus = [gpu.name for gpu in GPUS]
     if options.target not in (None, *gpus):
         raise UsageError(f"--stage {options.stage} is for GPUs: {', '.join(gpus)}")
-    own = kernel.target if kernel.target in gpus else _DEFAULT_GPU
-    kernel = lower(for_target(kernel, options.target or own))
+    chosen = kernel.target if kernel.target in gpus else _DEFAULT_GPU
+    kernel = lower(for_target(kernel, options.target or chosen))
     source = emit(kernel)
     match options.stage:
         case "cuda":
@@ -171,27 +171,27 @@ def _show_cuda(kernel: ir.Kernel, options: argparse.Namespace) -> None:
             write_text(sass_of(compile_source(source).cubin))
         case _:
             compiled = compile_source(source)
-            taken = compiled.resources
+            resources = compiled.resources
             rows = {
                 "threads": compiled.threads,
-                "registers": taken.registers,
-                "shared bytes": compiled.shared + taken.shared,
-                "stack bytes": taken.stack,
-                "spill stores": taken.spill_stores,
-                "spill loads": taken.spill_loads,
-                "barriers": taken.barriers,
+                "registers": resources.registers,
+                "shared bytes": compiled.shared + resources.shared,
+                "stack bytes": resources.stack,
+                "spill stores": resources.spill_stores,
+                "spill loads": resources.spill_loads,
+                "barriers": resources.barriers,
                 "cubin bytes": len(compiled.cubin),
             }
             for name, value in rows.items():
                 write(f"{name:13} {value}")
-            for remark in taken.remarks:
+            for remark in resources.remarks:
                 write_finding(f"note: {remark}")
     _write_notes(kernel)
     write_finding(f"note: {source.name} for {source.arch}")
 
 
 def _every_pass(kernel: ir.Kernel, stage: str | None, *, is_diff: bool) -> ir.Kernel:
-    """Writes the program after each pass, and returns the last one."""
+    """Write the program after each pass; returns the last one."""
     before = to_text(kernel)
     _heading("parse", f"({kernel.stage})")
     write_text(before)
@@ -214,7 +214,7 @@ def _heading(name: str, about: str) -> None:
 
 
 def _steps(kernel: ir.Kernel, stage: str | None) -> Iterator[Step]:
-    """The passes up to the end of a stage, all of them if None."""
+    """The passes up to the end of a stage, or all of them."""
     for step in lower_steps(kernel):
         if stage is not None and ir.STAGES.index(step.kernel.stage) > ir.STAGES.index(stage):
             return

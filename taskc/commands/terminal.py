@@ -1,4 +1,4 @@
-"""What commands write: plain text, coloured where a person looks at a terminal that can."""
+"""Output of commands: plain text, coloured on a terminal that supports it."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from typing import Any, TextIO, TypeAlias
 from taskc.ir.target import TARGETS
 from taskc.markup import visible
 
-# --- Problems and plans for people: their JSON, as words ----------------------------------------
+# --- Problems and plans for people: JSON as words -----------------------------------------------
 # {"dtype":{"is":"type","name":"f32"},"is":"Problem","k":64,"m":16,"n":32}   m=16 n=32 k=64 f32
 
 
 _FIRST = ("m", "n", "k")
-_TYPE = "dtype"  # which other types are told of where they differ from it
+_TYPE = "dtype"  # other types are shown only if they differ from it
 
 
 def words(text: str) -> list[str]:
-    """Extents, then types, then all else; a text that says no fields is its own word."""
+    """Extents, then types, then the rest; a text without fields is a single word."""
     try:
         said = json.loads(text)
         return _fields(said) if isinstance(said, dict) else [printable(text)]
@@ -38,20 +38,20 @@ def _fields(said: dict[str, Any]) -> list[str]:
     said = dict(said)
     kind = said.pop("is", "Problem")
     said = {name: _value(value) for name, value in sorted(said.items(), key=_place)}
-    own = said.get(_TYPE)
-    found = [] if kind == "Problem" else [str(kind)]
+    dtype = said.get(_TYPE)
+    parts = [] if kind == "Problem" else [str(kind)]
     for name, value in said.items():
         if name == _TYPE:
-            found.append(str(value))
+            parts.append(str(value))
         elif value is True:
-            found.append(name)
-        elif value != own:
-            found.append(f"{name}={value}")
-    return [printable(word) for word in found]
+            parts.append(name)
+        elif value != dtype:
+            parts.append(f"{name}={value}")
+    return [printable(word) for word in parts]
 
 
 def _place(item: tuple[str, Any]) -> tuple[int, int]:
-    """Where a field comes; those of one place keep their order."""
+    """The sort key of a field; fields with equal keys keep their order."""
     name, value = item
     kind = value.get("is") if isinstance(value, dict) else None
     is_number = isinstance(value, int | list) and not isinstance(value, bool)
@@ -62,7 +62,7 @@ def _place(item: tuple[str, Any]) -> tuple[int, int]:
 
 
 def _value(value: Any) -> Any:
-    """A word, or True."""
+    """A field's value as a word, or True."""
     match value:
         case True:
             return True
@@ -86,12 +86,12 @@ def _value(value: Any) -> Any:
 
 
 def printable(text: str) -> str:
-    """A text that moves no cursor: what can't be printed is escaped."""
+    """A text with unprintable characters escaped, so that none moves the cursor."""
     return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
 
 
 def duration(seconds: float | None) -> str:
-    """Such as `1.25 ms`; `-` for none."""
+    """A time such as `1.25 ms`; `-` for None."""
     if seconds is None:
         return "-"
     for factor, unit in ((1e9, "ns"), (1e6, "µs"), (1e3, "ms")):
@@ -102,7 +102,7 @@ def duration(seconds: float | None) -> str:
 
 Part: TypeAlias = "str | tuple[str, str]"  # a text, or a text and its style
 
-_PATIENCE, _REFRESH = 1.0, 0.1  # seconds: until a bar is shown, and between two of its states
+_PATIENCE, _REFRESH = 1.0, 0.1  # seconds: until a bar is shown, and between its updates
 
 _RULES = (
     (r"(?m)^error:|(?<=\d: )(?!note)[a-z-]+:(?= )", "bold red"),  # after the line and column
@@ -113,25 +113,25 @@ _DIFF_STYLES = {"+": "green", "-": "red", "@": "cyan"}
 
 
 class OutputError(Exception):
-    """The standard output takes no more: from an OSError."""
+    """The standard output can't be written; the cause is an OSError."""
 
 
 class UsageError(Exception):
-    """The command line asks for something that isn't there."""
+    """The command line is wrong."""
 
 
 def write(*parts: Part, end: str = "\n") -> None:
-    """A line on the standard output."""
+    """Write a line to the standard output."""
     _emit(sys.stdout, parts, end)
 
 
 def write_text(text: str) -> None:
-    """Text that may be long, as it is."""
+    """Write text that may be long, unchanged."""
     put(text if text.endswith("\n") else f"{text}\n")
 
 
 def put(text: str) -> None:
-    """All that commands write on the standard output ends here, or in `_emit`."""
+    """Write to the standard output; all commands' output goes through here or `_emit`."""
     try:
         sys.stdout.write(visible(text))
     except OSError as error:
@@ -145,23 +145,23 @@ def write_diff(lines: Iterable[str]) -> None:
 
 
 def write_finding(text: str) -> None:
-    """A finding, or an error that a command expects to show."""
+    """Write a finding, or an error that the command expects."""
     _emit(sys.stdout, _highlighted(text), "\n")
 
 
 def write_error(text: str) -> None:
-    """What ended the command, on the standard error."""
-    with suppress(OSError, ValueError, AttributeError):  # closed or full, which is told later
+    """Write the error that ended the command to the standard error."""
+    with suppress(OSError, ValueError, AttributeError):  # closed or full, which is reported later
         sys.stdout.flush()
     try:
         _emit(sys.stderr, _highlighted(text), "\n")
         sys.stderr.flush()
-    except OSError:  # there is nobody left to tell, but Python would try again at its end
+    except OSError:  # nobody is left to report to, and Python would try again at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
 
 
 def columns(rows: Sequence[Sequence[str]], *, margin: str = "", right: Iterable[int] = ()) -> str:
-    """Rows of cells, aligned; the columns named by `right` to the right."""
+    """Rows of cells in aligned columns; those listed in `right` are right-aligned."""
     to_right = set(right)
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
 
@@ -179,16 +179,16 @@ def many(count: int, noun: str) -> str:
 
 
 class LogLines(logging.Handler):
-    """Warnings of the library, where nobody has said what becomes of them."""
+    """Prints the library's warnings, if no other handler is configured."""
 
     def emit(self, record: logging.LogRecord) -> None:
         write_error(f"warning: {record.getMessage()}")
 
 
 class Progress:
-    """A line that says what is being done, on a terminal only; it is gone when the work is.
+    """A line with the current activity, on a terminal only; it is removed at the end.
 
-    Where it is told how much of it is done, there is a bar as well, from the second second on.
+    If the completed share is given, a bar is shown after the first second.
     """
 
     def __init__(self) -> None:
@@ -227,7 +227,7 @@ class Progress:
         self._bar.update(0, description=visible(text), completed=share, refresh=True)
 
     def clear(self) -> None:
-        """Nothing is shown until the next call."""
+        """Show nothing until the next call."""
         if self._bar is not None:
             self._bar.stop()
             self._bar = None
@@ -269,7 +269,7 @@ def _emit(stream: TextIO, parts: Iterable[Part], end: str) -> None:
         else:
             stream.write(visible(text) + end)
         return
-    # Only a terminal is worth the time that loading it takes.
+    # Loading rich takes a while, so only for a terminal.
     from rich.console import Console
     from rich.text import Text
 
@@ -326,7 +326,7 @@ def add_seeds(parser: argparse.ArgumentParser, default: int) -> None:
 
 
 def page_at(named: str) -> Path:
-    """Where a page is written; it is checked before what takes long."""
+    """The path of a page to write, checked before long work begins."""
     path = Path(named)
     if path.is_dir():
         raise UsageError(f"the report can't be written to {path}: it is a folder")
@@ -345,7 +345,7 @@ def positive(text: str) -> int:
 
 
 def seconds_of(text: str) -> float:
-    """Of 30s, 5m, 1.5h, or 30."""
+    """The seconds of 30s, 5m, 1.5h, or 30."""
     match = re.fullmatch(r"(\d+(?:\.\d*)?)([smh]?)", text)
     if match is None or float(match[1]) <= 0:
         raise argparse.ArgumentTypeError(f"{text!r} is no time: say 30s, or 5m")

@@ -1,4 +1,4 @@
-"""taskc tune: the fastest plan for a matmul, a convolution, a template of one's own, or all of a model's."""
+"""taskc tune: find the fastest plan for a matmul, a convolution, a template, or all operators of a model."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ from taskc.tune.template import Template
 from taskc.tune.texts import said
 from taskc.tune.tuner import Final, Trial, Tuned
 
-TAKES_MORE = True  # options of what is tuned
+TAKES_MORE = True  # further options describe the problem
 
 SUMMARY = "find the fastest plan for a matmul, a convolution, your own template, or a model"
 DESCRIPTION = """\
@@ -128,17 +128,17 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError(f"a report is of one problem, and {options.what} has {len(wanted)}")
     data, was_interrupted = [], False
     for one in wanted:
-        found = _tuned(one, options)
-        was_interrupted |= found.was_interrupted
+        result = _tuned(one, options)
+        was_interrupted |= result.was_interrupted
         if options.json:
             of_this = {"is_dry": True, "winner": None} if options.dry_run else {}
-            data.append(as_data(found) | of_this)
+            data.append(as_data(result) | of_this)
         elif options.dry_run:
-            report_dry(one.title, found)
+            report_dry(one.title, result)
         else:
-            _report(one.title, found)
+            _report(one.title, result)
         if page is not None:
-            write_whole(page, report(found, one.title))
+            write_whole(page, report(result, one.title))
         if was_interrupted:
             break
     if options.json:
@@ -150,15 +150,15 @@ def _calibrate(options: argparse.Namespace) -> int:
     if options.what is not None or options.more:
         raise UsageError("--calibrate stands alone: it measures the processor")
     with Progress() as line:
-        found = measured_facts(lambda part: line(f"calibrating: {part}"))
+        facts = measured_facts(lambda part: line(f"calibrating: {part}"))
     here = processor(machine())
-    for name, value in found.items():
+    for name, value in facts.items():
         database().set_fact(here, name, value)
     if options.json:
-        write_text(json.dumps({"machine": here, "facts": found}, indent=2))
+        write_text(json.dumps({"machine": here, "facts": facts}, indent=2))
         return 0
     write(("calibrated: ", "bold"), here)
-    write_text(columns([(name, f"{value:.4g}") for name, value in found.items()], right=(1,)))
+    write_text(columns([(name, f"{value:.4g}") for name, value in facts.items()], right=(1,)))
     return 0
 
 
@@ -178,14 +178,15 @@ def _tuned(wanted: Asked, options: argparse.Namespace) -> Tuned:
         return tuned(wanted.space, reference=wanted.reference, afresh=options.afresh, **how)
 
 
-# --- what is tuned ---------------------------------------------------------------------------
+# --- problems --------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What the command line names.
+    """A problem named on the command line.
 
-    call     makes the kernel, in Python, with what is put in the place of {plan}; `imports` is what that needs
+    call     Python source that builds the kernel, with {plan} for the plan; `imports` is the import that it needs
+
     """
 
     title: str
@@ -204,7 +205,7 @@ def asked(what: str, more: Sequence[str], here: Machine) -> Asked:
 
 
 def _all_asked(what: str, more: Sequence[str], here: Machine) -> list[Asked]:
-    """What is tuned: one problem, or all that a kernel or a program of a file chooses plans for."""
+    """The problems to tune: one, or all problems of a kernel or a program in a file."""
     if is_model(what):
         return _each(_of_model(what, more), what, here)
     match = re.fullmatch(r"(.*\.py):(\w+)(\(.*\))?", what, re.DOTALL)
@@ -222,7 +223,7 @@ def _all_asked(what: str, more: Sequence[str], here: Machine) -> list[Asked]:
 
 
 def _of_model(path: str, words: Sequence[str]) -> Collection[Space[Any, Any]]:
-    """What plans are chosen from while a model is compiled, each once."""
+    """The spaces from which plans are chosen while a model is compiled, each once."""
     parser = _Options(prog=f"taskc tune {path}", add_help=False)
     add_feeds(parser)
     options = parser.parse_args(words)
@@ -315,7 +316,7 @@ def _convolution(words: Sequence[str], here: Machine) -> Asked:
 
 
 def _keywords(given: dict[str, Any], defaults: dict[str, Any]) -> str:
-    """`bias=True, dtype=f16, `, of those that a call has to say."""
+    """Arguments of a call that aren't defaults, as source: `bias=True, dtype=f16, `."""
     said = {name: value for name, value in given.items() if value != defaults.get(name, False)}
     return "".join(f"{name}={value!r}, " for name, value in said.items() if value is not None)
 
@@ -327,7 +328,7 @@ def _dtype(text: str) -> DType:
 
 
 def _extents(text: str) -> int | tuple[int, ...]:
-    """Of 3, or of 1,7."""
+    """The number of `3`, or the numbers of `1,7`."""
     numbers = tuple([int(part) for part in text.split(",")])
     return numbers[0] if len(numbers) == 1 else numbers
 
@@ -355,16 +356,16 @@ def _template(what: str, words: Sequence[str], here: Machine) -> Asked:
 
 
 def _named_values(words: Sequence[str]) -> dict[str, Any]:
-    """`--m 1024 --dtype f16`, by name."""
-    found: dict[str, Any] = {}
+    """The arguments of `--m 1024 --dtype f16`, by name."""
+    values: dict[str, Any] = {}
     left = [part for word in words for part in word.split("=", 1)]
     while left:
         name = left.pop(0)
         if not name.startswith("--") or not left:
             raise UsageError(f"a template's arguments are said as --NAME VALUE, and not {name!r}")
         text = left.pop(0)
-        found[name[2:].replace("-", "_")] = _value(text)
-    return found
+        values[name[2:].replace("-", "_")] = _value(text)
+    return values
 
 
 def _value(text: str) -> Any:
@@ -376,11 +377,11 @@ def _value(text: str) -> Any:
         return text
 
 
-# --- what one sees ---------------------------------------------------------------------------
+# --- output ----------------------------------------------------------------------------------
 
 
 class _Shown:
-    """How far it is, and the best so far."""
+    """The progress line: the number of plans tried, and the best time so far."""
 
     def __init__(self, space: Space[Any, Any], title: str) -> None:
         self._space, self._title = space, title
@@ -445,7 +446,7 @@ def _report(title: str, found: Tuned) -> None:
 
 
 def _row(found: Tuned, final: Final) -> tuple[str, ...]:
-    """A finalist: its speed, how far half of its samples are apart, and its time over the winner's."""
+    """A finalist: its speed, half of its interquartile range, and its time over the winner's."""
     mark = "best" if final is found.finals[0] else f"{final.ratio:.3f} x"
     if final.plan == found.space.default:
         mark += ", default"
@@ -454,7 +455,7 @@ def _row(found: Tuned, final: Final) -> tuple[str, ...]:
 
 
 def _judgement(model: Judged) -> str:
-    """What the costs were worth, over all that was tuned of an operator."""
+    """The quality of costs, over all tuned problems of an operator."""
 
     def words(quality: Quality) -> str:
         return (

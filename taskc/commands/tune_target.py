@@ -1,4 +1,4 @@
-"""What `taskc tune` tunes for: the processor at hand, a GPU at hand, or, dry, a GPU that isn't."""
+"""The target of `taskc tune`: the processor or a GPU at hand, or, in a dry run, a GPU that isn't present."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def add_target(parser: argparse.ArgumentParser) -> None:
 
 
 def machine_of(target: str, *, is_dry: bool) -> Machine:
-    """The machine that is tuned for, which is here unless the run is dry."""
+    """The machine to tune for, which is present unless the run is dry."""
     name = target.partition(":")[2]
     if is_dry:
         if not name:
@@ -46,7 +46,7 @@ def machine_of(target: str, *, is_dry: bool) -> Machine:
 
 
 def report_dry(title: str, found: Tuned) -> None:
-    """What was compiled and checked."""
+    """Report the plans that were compiled and checked."""
     tried = found.trials
     right = [trial for trial in tried if trial.result.outcome == "not measured"]
     write((title, "bold"), f", for {found.space.machine.name}, dry")

@@ -1,4 +1,4 @@
-"""taskc verify: a model's outputs against ONNX Runtime's, and the node where they part."""
+"""taskc verify: compare a model's outputs with ONNX Runtime's, and find the node where they diverge."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Departure:
-    """The first node whose outputs are off, and the output that is off the most."""
+    """The first node with outputs that are off, and the worst of these outputs."""
 
     node: str
     output: str
@@ -100,7 +100,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _expected(options: argparse.Namespace, feeds: Mapping[str, Array]) -> list[Array]:
-    """What the model gives elsewhere; or here in f32, where it is asked what less precision costs."""
+    """The outputs of ONNX Runtime; or of this model in f32, to measure the cost of lower precision."""
     if options.precision == "f32":
         return RuntimeSession(options.model, machine().threads).run(feeds)
     outputs: list[Array] = tc.compile(options.model, options.target).run(None, feeds)
@@ -108,7 +108,7 @@ def _expected(options: argparse.Namespace, feeds: Mapping[str, Array]) -> list[A
 
 
 def error_of(made: Array, expected: Array) -> float:
-    """The largest difference over the standard deviation of what is expected; of integers, the difference alone."""
+    """The largest difference over the standard deviation of the expected output; for integers, the difference."""
     if made.shape != expected.shape or made.dtype != expected.dtype:
         return float("inf")
     a, b = made.astype(np.float64), expected.astype(np.float64)
@@ -130,14 +130,14 @@ def _is_within(error: float, tolerance: float) -> bool:
 def first_departure(
     path: str, feeds: Mapping[str, Array], tolerance: float, target: str
 ) -> Departure | None:
-    """Where a model departs from ONNX Runtime: in the order of its nodes, which is that of computing."""
+    """The first node, in execution order, where a model departs from ONNX Runtime."""
     titles = dict(_makers(path))
     part = tc.onnx.extract_model(path, outputs=[*titles])
     model = tc.compile(part, target)
-    kept = {value.name: feeds[value.name] for value in model.inputs}
-    expected = RuntimeSession(part.SerializeToString(), machine().threads).run(kept)
+    needed_feeds = {value.name: feeds[value.name] for value in model.inputs}
+    expected = RuntimeSession(part.SerializeToString(), machine().threads).run(needed_feeds)
     worst: dict[str, Departure] = {}
-    for name, mine, theirs in zip(titles, model.run(None, kept), expected, strict=True):
+    for name, mine, theirs in zip(titles, model.run(None, needed_feeds), expected, strict=True):
         error = error_of(mine, theirs)
         if not _is_within(error, tolerance):
             known = worst.get(titles[name])
@@ -147,11 +147,11 @@ def first_departure(
 
 
 def _makers(path: str) -> Iterator[tuple[str, str]]:
-    """Each tensor that a node makes, and how messages call the node."""
+    """Each tensor that a node makes, with the node's title."""
     from taskc.onnx.protobuf import text
     from taskc.onnx.reader import load
 
     for node in load(path)[0].graph.node:
-        made = [text(name) for name in node.output if name]
-        called = f"'{text(node.name)}'" if node.name else f"that makes '{made[0]}'"
-        yield from ((name, f"{text(node.op_type)} node {called}") for name in made)
+        outputs = [text(name) for name in node.output if name]
+        called = f"'{text(node.name)}'" if node.name else f"that makes '{outputs[0]}'"
+        yield from ((name, f"{text(node.op_type)} node {called}") for name in outputs)

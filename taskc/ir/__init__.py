@@ -1,4 +1,4 @@
-"""Types, nodes and mappings: what every stage of a program is made of."""
+"""Types, nodes and mappings, of which programs at every stage consist."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = [
     "to_text",
 ]
 
-# They load when they are first asked for: whoever writes a kernel needs none of them.
+# They load at their first use: kernels can be written without them.
 _LOADED_LATER = {
     "calls_text": "printer",
     "program_difference": "compare",
@@ -46,7 +46,7 @@ def __getattr__(name: str) -> Any:
 
 
 def parse(text: str, file: str = "<ir>") -> Kernel:
-    """The kernel that a text describes; a CompileError tells where it can't be one."""
+    """Parse the text of a kernel; raises a CompileError with the location of an error."""
     from taskc.ir.parser import parse as parse_text
 
     return parse_text(text, file)
@@ -55,7 +55,7 @@ def parse(text: str, file: str = "<ir>") -> Kernel:
 def parse_program(
     text: str, file: str = "<ir>", constants: Mapping[str, np.ndarray] | None = None
 ) -> Program:
-    """The program that a text describes, with what it calls; a CompileError tells where it can't be one.
+    """Parse the text of a program and of its callees; raises a CompileError with the location of an error.
 
     constants  the memory of each by what stands for it in the text
     """

@@ -1,4 +1,4 @@
-"""From expressions to linear forms.
+"""Linear forms of expressions.
 
     affine(8 * x + y - y)          8*x
     affine((8 * x + 4) // 4)       2*x + 1
@@ -57,16 +57,16 @@ __all__ = [
 
 Term = Affine | Opaque
 
-# Names that stand for each other in a chain double what each stands for, where each is used twice.
+# A chain of names, each using the previous one twice, doubles the size of the definition at each step.
 _LARGEST_DEFINITION = 500
-_LONGEST_CONDITION = 256  # that a name is seen through to
+_LONGEST_CONDITION = 256  # largest condition that a name is replaced by
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
     """low <= variable <= high, and variable % modulus == remainder; None is unbounded.
 
-    `order` counts bindings: an outer variable has a lower one than those bound within.
+    `order` counts bindings: an outer variable has a lower one than variables bound inside.
     """
 
     low: Affine | None
@@ -78,7 +78,7 @@ class Range:
 
 
 class SymbolTable:
-    """What is known of names; `bind` and `define` are called when their binders are entered."""
+    """The bindings of names; `bind` and `define` are called where their binders are entered."""
 
     __slots__ = (
         "_depths",
@@ -97,13 +97,13 @@ class SymbolTable:
         self.worker: Variable | None = None
         self.ranges: dict[Variable, Range] = {}
         self.definitions: dict[Variable, Affine] = {}
-        # What conditions are, where looking is worth it: `_sizes` counts their parts, names written out.
+        # Definitions of conditions that are short enough to look through; `_sizes` counts their parts, names expanded.
         self.conditions: dict[Variable, Expression] = {}
         self._sizes: dict[Variable, int] = {}
-        # By the identity of the expression, which is kept so that the number stays its own.
+        # Keyed by the expression's identity; the expression is kept so that its id isn't reused.
         self._forms: dict[int, tuple[Expression, Term]] = {}
         self._intervals: dict[int, tuple[Affine, Interval]] = {}
-        self._depths: dict[Variable, int] = {}  # of those that are defined
+        self._depths: dict[Variable, int] = {}  # depths of defined variables
 
     # Names.
 
@@ -116,7 +116,7 @@ class SymbolTable:
         step: int = 1,
         most: int | None = None,
     ) -> None:
-        """`variable` is in [low, high], some steps away from `first`, and never exceeds `most`."""
+        """Bind `variable` in [low, high], a multiple of `step` from `first`, and at most `most`."""
         interval = Interval(
             None if low is None else self.interval_of(low).low,
             None if high is None else self.interval_of(high).high,
@@ -138,12 +138,11 @@ class SymbolTable:
         self.ranges[variable] = new
 
     def bind_within(self, variable: Variable, interval: Interval) -> None:
-        """`variable`, which no loop binds in a way that is known, is one of these numbers."""
+        """Bind `variable` to one of these numbers, without a known loop."""
         self.ranges[variable] = Range(None, None, interval, 1, 0, len(self.ranges))
 
     def define(self, variable: Variable, value: Expression) -> None:
-        """`variable` is `value`; kept as a form unless memory that may change decides it, or it has
-        grown too large to look through."""
+        """Define `variable` as `value`, by its form, unless that depends on memory that may change or is too large."""
         if variable.dtype is boolean:
             size = 0
             for part in walk(value):
@@ -168,7 +167,7 @@ class SymbolTable:
             self.definitions[variable] = form
 
     def depth(self, expression: Expression) -> int:
-        """How many names are bound before all of the expression's are; the worker's is the last."""
+        """The number of bindings up to the last of the expression's names; the worker counts as the last."""
         deepest = -1
         for part in walk(expression):
             if type(part) is Variable:
@@ -189,7 +188,7 @@ class SymbolTable:
             found = self._depths[variable] = max(map(self.depth, parts), default=-1)
         return found
 
-    # What is known of forms.
+    # Properties of forms.
 
     def interval_of_atom(self, atom: Atom) -> Interval:
         if type(atom) is Opaque:
@@ -204,9 +203,9 @@ class SymbolTable:
         terms = form.terms
         if not terms:
             return Interval(form.constant, form.constant)
-        found = self._intervals.get(id(form))
-        if found is not None:
-            return found[1]
+        cached = self._intervals.get(id(form))
+        if cached is not None:
+            return cached[1]
         low: int | None = form.constant
         high: int | None = form.constant
         for atom, factor in terms.items():
@@ -229,7 +228,7 @@ class SymbolTable:
         return known.modulus, known.remainder
 
     def congruence_of(self, form: Affine) -> tuple[int, int]:
-        """(m, r): the form is r modulo m; m is 0 where it is the constant r."""
+        """(m, r): the form is congruent to r modulo m; m is 0 where it is the constant r."""
         modulus, total = 0, form.constant
         for atom, factor in form.terms.items():
             step, remainder = self.congruence_of_atom(atom)
@@ -243,7 +242,7 @@ class SymbolTable:
         modulus, remainder = self.congruence_of(form)
         return modulus % divisor == 0 and remainder % divisor == 0
 
-    # From expressions.
+    # Forms of expressions.
 
     def form(self, expression: Expression) -> Affine:
         """The form of an integer expression."""
@@ -262,7 +261,7 @@ class SymbolTable:
             factors = factors_of(atom).items()
             return prod(max(1, self._magnitude_of_atom(part)) ** power for part, power in factors)
         if type(atom) is Opaque:
-            # A number from memory may wrap, however it is mixed with infinite ones.
+            # A number read from memory may wrap, even in arithmetic with unbounded sizes.
             for part in atom.parts:
                 for inner in part if isinstance(part, frozenset) else (part,):
                     if type(inner) is Affine:
@@ -270,10 +269,10 @@ class SymbolTable:
         return magnitude
 
     def term(self, expression: Expression) -> Term:
-        """A form where the expression is an integer, else an atom; equal only if the values are."""
-        found = self._forms.get(id(expression))
-        if found is not None:
-            return found[1]
+        """A form for an integer expression, else an atom; equal terms have equal values."""
+        cached = self._forms.get(id(expression))
+        if cached is not None:
+            return cached[1]
         result = _CONVERT.get(type(expression), _plain)(self, expression)
         if type(result) is Opaque and expression.dtype.is_integer:
             result = self.atom_form(result)
@@ -281,7 +280,7 @@ class SymbolTable:
         return result
 
     def exact(self, form: Affine, expression: Expression) -> Term:
-        """The form, if its value surely fits the type of the expression; else an atom."""
+        """The form, if its value surely fits the expression's type; else an atom."""
         if self.fits(form, expression.dtype):
             return form
         interval = range_of(expression.dtype)
@@ -290,13 +289,13 @@ class SymbolTable:
         )
 
     def fits(self, form: Affine, dtype: DType) -> bool:
-        """The form's value is surely one of the type's."""
+        """Whether the form's value surely fits the type."""
         if form.magnitude <= dtype.maximum and dtype.is_signed:
             return True
         return self.interval_of(form).inside(range_of(dtype))
 
     def product(self, left: Affine, right: Affine, expression: Expression) -> Affine | Opaque:
-        """left * right, multiplied out unless that is long."""
+        """left * right, multiplied out unless the result would be long."""
         if is_wide_product(left, right):
             interval = self.interval_of(left).times(self.interval_of(right))
             parts = frozenset((left, right)), left == right
@@ -337,7 +336,7 @@ class SymbolTable:
         return Opaque("*", (key,), expression, interval, modulus, 0, volatile)
 
 
-# What each node is as a form or an atom.
+# The form or atom of each kind of node.
 
 
 def _constant(scope: SymbolTable, node: Constant) -> Term:
@@ -371,7 +370,7 @@ def _unary(scope: SymbolTable, node: Unary) -> Term:
             interval = absolute
     if node.operator in BIT_COUNTS:
         interval = Interval(0, node.dtype.bits)
-    if node.operator == "~":  # -x - 1 in two's complement; of unsigned numbers it would wrap
+    if node.operator == "~":  # -x - 1 in two's complement; it would wrap for unsigned numbers
         return scope.exact(-operand - 1, node)
     return Opaque(node.operator, (operand,), node, interval, volatile=operand.volatile)
 
@@ -426,7 +425,7 @@ def _binary(scope: SymbolTable, node: Binary) -> Term:
 
 
 def _divided(operator: str, left: Interval, right: Interval) -> Interval:
-    """Of x // y or x % y, which are 0 for y == 0."""
+    """The interval of x // y or x % y, which are 0 for y == 0."""
     if operator == "%":
         if right.low is None or right.low < 0:
             return EVERYTHING
@@ -489,7 +488,7 @@ def _cast(scope: SymbolTable, node: Cast) -> Term:
 
 
 def is_stable(tensor: Tensor) -> bool:
-    """Nothing writes to it while the kernel runs."""
+    """Whether nothing writes to the tensor while the kernel runs."""
     return tensor.scope == GLOBAL and tensor.role == "in"
 
 
@@ -513,7 +512,7 @@ def _lookup(scope: SymbolTable, node: Lookup) -> Term:
 
 
 def _plain(scope: SymbolTable, node: Expression) -> Term:
-    """What says nothing of its value: an atom of its kind and of what its fields hold."""
+    """An atom for a node without known properties: its kind and its fields."""
     parts: list[Any] = []
     for field in fields(node):
         held = getattr(node, field.name) if field.compare else ()
@@ -554,13 +553,13 @@ def affine(expression: Expression, scope: SymbolTable | None = None) -> Affine:
 def constant_difference(
     left: Expression, right: Expression, scope: SymbolTable | None = None
 ) -> int | None:
-    """left - right where that is a constant, else None."""
+    """left - right if that is a constant, else None."""
     scope = scope or SymbolTable()
     form = scope.form(left) - scope.form(right)
     return form.constant if form.is_constant else None
 
 
 def divisible(expression: Expression, divisor: int, scope: SymbolTable | None = None) -> bool:
-    """The expression is surely a multiple of the divisor."""
+    """Whether the expression is surely a multiple of the divisor."""
     scope = scope or SymbolTable()
     return scope.divides(divisor, scope.form(expression))

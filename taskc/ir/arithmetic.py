@@ -1,4 +1,4 @@
-"""What every scalar operation means, on NumPy arrays.
+"""The meaning of every scalar operation, on NumPy arrays.
 
 The simulator and the constant folder compute with these functions; backends must agree with them
 bit for bit, but for MATH_FUNCTIONS. Operands are scalars or arrays of the type's storage and
@@ -43,7 +43,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """The kinds of type that an operator takes, and what it computes on f32, f64 or integers."""
+    """The kinds of type that an operator takes, and its function on f32, f64 or integers."""
 
     kinds: frozenset[str]
     evaluate: Callable[..., Any]
@@ -70,7 +70,7 @@ def _ordered(pick: np.ufunc, merge: np.ufunc, a: Array, b: Array) -> Array:
 
 
 def _power(a: Array, b: Array) -> Array:
-    """Of integers, too: a negative power is the inverse, truncated."""
+    """Powers of floats and integers; a negative power of an integer is the inverse, truncated."""
     if a.dtype.kind == "f":
         return np.asarray(np.power(a, b))
     is_inverse = b < 0
@@ -88,7 +88,7 @@ def _gelu(x: Array) -> Array:
 
 
 def _digits(x: Array) -> Array:
-    """The bits of each number along a new last axis, from the highest to the lowest."""
+    """The bits of each number along a new last axis, highest first."""
     highest_first = np.asarray(x, x.dtype.newbyteorder(">"))[..., None]
     return np.unpackbits(highest_first.view(np.uint8), axis=-1)
 
@@ -128,9 +128,9 @@ BINARY_OPERATORS: dict[str, Operator] = {
     "-": Operator(_NUMBERS, np.subtract),
     "*": Operator(_NUMBERS, np.multiply),
     "/": Operator(_FLOATS, np.divide),
-    "//": Operator(_NUMBERS, np.floor_divide),  # as Python's, and 0 for an integer divided by 0
+    "//": Operator(_NUMBERS, np.floor_divide),  # as in Python, but 0 for an integer divided by 0
     "%": Operator(_NUMBERS, np.remainder),  # likewise
-    "fmod": Operator(_FLOATS, np.fmod),  # of a quotient that is truncated
+    "fmod": Operator(_FLOATS, np.fmod),  # remainder of the truncated quotient
     "pow": Operator(_NUMBERS, _power),
     "atan2": Operator(_FLOATS, np.arctan2),
     "min": Operator(_ALL, _minimum),  # NaN if either is; -0 < +0
@@ -138,7 +138,7 @@ BINARY_OPERATORS: dict[str, Operator] = {
     "&": Operator(_BITS, np.bitwise_and),
     "|": Operator(_BITS, np.bitwise_or),
     "^": Operator(_BITS, np.bitwise_xor),
-    # The shift count is unsigned: `bits` and more, and so every negative one, shift all bits out.
+    # Shift counts are unsigned: a count of `bits` or more, and so every negative one, shifts all bits out.
     "<<": Operator(_INTEGERS, np.left_shift),
     ">>": Operator(_INTEGERS, np.right_shift),
     "and": Operator(_BOOLS, np.logical_and),
@@ -193,10 +193,10 @@ UNARY_OPERATORS: dict[str, Operator] = {
     "gelu": Operator(_FLOATS, _gelu),  # x * Phi(x), not the tanh approximation
 }
 
-# Their results lie between 0 and the bits of the type.
+# Their results lie between 0 and the type's number of bits.
 BIT_COUNTS: frozenset[str] = frozenset({"popcount", "leading_zeros", "trailing_zeros"})
 
-# Computed in f64 and rounded to the type; a backend is bound to an error, not to these bits.
+# Computed in f64 and rounded to the type; backends have to match within an error, not bit for bit.
 MATH_FUNCTIONS: frozenset[str] = frozenset(
     {"pow", "rsqrt", "exp", "exp2", "fast_exp2", "expm1", "log", "log2", "log1p"}
     | {"sin", "cos", "tan", "asin", "acos", "atan", "atan2"}
@@ -206,17 +206,17 @@ MATH_FUNCTIONS: frozenset[str] = frozenset(
 
 
 def binary(op: str, a: npt.ArrayLike, b: npt.ArrayLike, dtype: DType) -> Array:
-    """`a op b`, both of type `dtype`; comparisons give bool, everything else `dtype`."""
+    """`a op b`, both of type `dtype`; comparisons return bool, everything else `dtype`."""
     return _apply(op, BINARY_OPERATORS, (a, b), dtype, op in COMPARISONS)
 
 
 def unary(op: str, x: npt.ArrayLike, dtype: DType) -> Array:
-    """`op x`, of type `dtype`; "isnan" gives bool."""
+    """`op x`, of type `dtype`; "isnan" returns bool."""
     return _apply(op, UNARY_OPERATORS, (x,), dtype, op == "isnan")
 
 
 def divides_by_zero(op: str, b: npt.ArrayLike, dtype: DType) -> Array:
-    """Where the divisor `b` of an integer `op` is 0, so that its result is unspecified."""
+    """The mask of zero divisors `b` of an integer `op`, for which the result is unspecified."""
     divisor = as_storage(b, dtype)
     if op in ("//", "%") and dtype.is_integer:
         return np.asarray(divisor == 0)
@@ -245,5 +245,5 @@ def _apply(
     return convert(result, boolean if gives_bool else computed_in, boolean if gives_bool else dtype)
 
 
-# The float types with arithmetic; f8 and tf32 are converted to and from only.
+# The float types with arithmetic; f8 and tf32 have conversions only.
 _COMPUTED_IN: dict[DType, DType] = {f16: f32, bf16: f32, f32: f32, f64: f64}

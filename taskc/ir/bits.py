@@ -20,7 +20,7 @@ Array: TypeAlias = "np.ndarray[Any, Any]"
 
 
 def bytes_of(tensor: Tensor) -> Tensor:
-    """The parameter of bytes in which the elements of a parameter lie: `i4[k, n].bytes()`."""
+    """The parameter of bytes that stores a parameter's elements: `i4[k, n].bytes()`."""
     layout = tensor.layout
     count = build.product(tensor.shape)
     if layout is not None:
@@ -33,20 +33,20 @@ def bytes_of(tensor: Tensor) -> Tensor:
 
 
 def words_of(tensor: Tensor) -> Tensor:
-    """The same in words of 32 bits, of a parameter whose rows take whole ones: `i4[k, n].words()`."""
+    """The parameter of 32-bit words that stores a parameter's elements, for rows of whole words: `i4[k, n].words()`."""
     *outer, last = tensor.shape
     assert isinstance(last, int)
     return replace(tensor, dtype=u32, shape=(*outer, last * tensor.dtype.bits // 32), held=tensor)
 
 
 def has_whole_rows(tensor: Tensor) -> bool:
-    """Callers may give its elements as bytes: each row, in the last dimension, takes whole ones."""
+    """Whether each row, in the last dimension, takes whole bytes, so that callers may pass elements as bytes."""
     *_, last = tensor.argument_shape or (1,)
     return not isinstance(last, int) or last * tensor.dtype.bits % 8 == 0
 
 
 def shape_in_bytes(shape: tuple[int | Expression, ...], dtype: DType) -> tuple[Any, ...]:
-    """That of the bytes in which rows of elements lie."""
+    """The shape in bytes of rows of elements."""
     *outer, last = shape
     unit = gcd(dtype.bits, 8)
     count = build.multiply(build.floor_divide(last, 8 // unit), dtype.bits // unit)
@@ -54,7 +54,7 @@ def shape_in_bytes(shape: tuple[int | Expression, ...], dtype: DType) -> tuple[A
 
 
 def shape_of_elements(shape: tuple[int, ...], dtype: DType) -> tuple[int, ...] | None:
-    """That of the elements which rows of bytes hold; None where no whole number does."""
+    """The shape in elements of rows of bytes; None if a row isn't a whole number of elements."""
     if not shape or shape[-1] * 8 % dtype.bits:
         return None
     return (*shape[:-1], shape[-1] * 8 // dtype.bits)
@@ -73,11 +73,13 @@ def into_bytes(elements: Array, dtype: DType) -> Array:
 def from_bytes(stream: Array, dtype: DType, count: int) -> Array:
     """The first elements of a stream of bits."""
     bits = dtype.bits
-    wanted = stream.reshape(-1)[: dtype.bytes_of(count)]
+    stream_bytes = stream.reshape(-1)[: dtype.bytes_of(count)]
     if bits == 4:
-        codes = np.stack([wanted & np.uint8(15), wanted >> np.uint8(4)], axis=1).reshape(-1)[:count]
+        codes = np.stack(
+            [stream_bytes & np.uint8(15), stream_bytes >> np.uint8(4)], axis=1
+        ).reshape(-1)[:count]
     else:
-        each = np.unpackbits(wanted, bitorder="little")[: count * bits].reshape(count, bits)
+        each = np.unpackbits(stream_bytes, bitorder="little")[: count * bits].reshape(count, bits)
         codes = np.packbits(each, axis=1, bitorder="little").reshape(-1)
     if dtype.kind == "int":
         unused = np.uint8(8 - bits)

@@ -1,4 +1,4 @@
-"""Building index expressions: constants are folded, and what adds or scales by nothing disappears."""
+"""Construction of index expressions, with constants folded and neutral operands dropped."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def equal(left: Index, right: Index) -> Expression:
 
 
 def conjunction(conditions: Iterable[Expression | None]) -> Expression | None:
-    """All of them, in order; None when there is nothing to ask."""
+    """The conjunction of conditions, in order; None if there are none."""
     result: Expression | None = None
     for condition in conditions:
         if condition is None or condition == TRUE:
@@ -112,7 +112,7 @@ def guarded(condition: Expression | None, body: ir.Statement) -> ir.Statement:
 
 
 def digits_of(number: Index, sizes: Sequence[int]) -> list[Expression]:
-    """The mixed-radix digits of a number, slowest first; the slowest one takes what is left."""
+    """The mixed-radix digits of a number, slowest first; the slowest digit is unbounded."""
     digits: list[Expression] = []
     weight = 1
     for position in reversed(range(len(sizes))):

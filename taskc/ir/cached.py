@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 T = TypeVar("T")
 
 
-if TYPE_CHECKING:  # pyright asks of a protocol's property that it is one
+if TYPE_CHECKING:  # pyright requires a protocol's property to be one
     cached_property = property
 else:
 

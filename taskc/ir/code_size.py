@@ -1,4 +1,4 @@
-"""How much code a statement is, once its loops are unrolled."""
+"""The size of a statement's code, once its loops are unrolled."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from taskc.ir.rewrite import statements
 
 
 def length(values: range) -> int:
-    """What len says, which ends at 2**63."""
+    """The length of a range; len() ends at 2**63."""
     return (values[-1] - values[0]) // values.step + 1 if values else 0
 
 
 def trip_count(loop: ir.For) -> int | None:
-    """How many iterations it has, where the bounds are constant."""
+    """The number of iterations, if the bounds are constant."""
     if type(loop.start) is not Constant or type(loop.stop) is not Constant:
         return None
     return length(range(int(loop.start.value), int(loop.stop.value), loop.step))
 
 
 class CodeSizes:
-    """Counts statements, each node once; of nodes that stay alive as long as this."""
+    """Counts statements, each node once, for nodes that outlive it."""
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[Statement, int | None]] = {}
 
     def of(self, node: Statement) -> int | None:
-        """How many statements it is with its loops unrolled; None where a loop stays a loop."""
+        """The number of statements with all loops unrolled; None if a loop can't be unrolled."""
         known = self._known.get(id(node))
         if known is not None:
             return known[1]

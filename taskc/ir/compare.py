@@ -1,4 +1,4 @@
-"""Whether two programs are one program under other names.
+"""Comparison of two programs up to renaming.
 
 Variables, tensors, rings, tables, snippets and combine functions must correspond one to one. Everything else
 must be equal: floats by their bits, any NaN to any NaN. Locations, notes and the names of what corresponds
@@ -23,7 +23,7 @@ from taskc.ir.types import i64
 
 _NAMES = (ir.Variable, ir.Tensor, ir.Ring, ir.Table, ir.Snippet, ir.Combine)
 
-# What makes out a node, and what has to agree where two names correspond.
+# The fields that define a node, and those that have to agree where two names correspond.
 _FIELDS: dict[type, tuple[str, ...]] = {
     node: tuple(
         field.name for field in fields(node) if field.init and field.name not in ("loc", "notes")
@@ -47,7 +47,7 @@ def program_difference(a: ir.Kernel, b: ir.Kernel) -> str | None:
     forward: dict[Any, Any] = {}
     backward: dict[Any, Any] = {}
     seen: set[tuple[int, int]] = set()
-    # Pairs yet to compare, with what they are called and the pair of statements they are in.
+    # Pairs yet to compare, with a description of each and the pair of statements around it.
     stack: list[tuple[Any, Any, str, tuple[Any, Any] | None]] = [(a, b, "kernel", None)]
     while stack:
         x, y, what, around = stack.pop()
@@ -74,7 +74,7 @@ def program_difference(a: ir.Kernel, b: ir.Kernel) -> str | None:
             if not _equal(x, y):
                 return _described(x, y, what, around)
             continue
-        elif (id(x), id(y)) in seen:  # expressions may be shared, so that a tree has no end
+        elif (id(x), id(y)) in seen:  # expressions may be shared, so their trees may be exponential
             continue
         seen.add((id(x), id(y)))
         if kind in STATEMENT_TYPES:
@@ -96,7 +96,7 @@ def _called(kind: type, name: str) -> str:
 
 
 def _equal_extents(x: object, y: object) -> bool:
-    """An extent may be an int or a constant."""
+    """Whether two extents are equal, each an int or a constant."""
     return _extent(x) is not None and _extent(x) == _extent(y)
 
 

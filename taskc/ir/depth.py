@@ -1,4 +1,4 @@
-"""How deeply a program may be nested.
+"""Limits of nesting in programs.
 
 Whatever goes over a program calls itself for each level of it, several functions a level: a sum of 400 terms
 is a tree of 400 levels, and each `elif` is nested in the one before. Python stops at 1000 calls; the doors of
@@ -16,8 +16,8 @@ from typing import Concatenate, ParamSpec, TypeVar
 from taskc.errors import NOWHERE, CompileError, Location
 from taskc.ir.reentry import Turn
 
-# The calls that there is room for. Before Python 3.11 each takes up to 800 bytes of the thread's stack in C,
-# which has 8 MiB, so that twice as many would still fit.
+# The recursion limit. Before Python 3.11 each call takes up to 800 bytes of the thread's C stack of 8 MiB, so twice as
+# many would still fit.
 CALLS = 5_000
 
 P = ParamSpec("P")
@@ -27,13 +27,13 @@ T = TypeVar("T")
 _turn = Turn()
 _inside: list[
     None
-] = []  # one for each time that it is entered, by all threads: Python has one limit for them together
-_before = 0  # the limit outside them, once it was raised
+] = []  # an entry for each time it is entered, by any thread: Python has one limit for all of them
+_before = 0  # the limit outside, once it was raised
 
 
 @contextmanager
 def deep(location: Location = NOWHERE) -> Iterator[None]:
-    """Room for what is nested deeply; an error at the location where there isn't enough."""
+    """Raise the recursion limit for deep nesting; raises an error at the location if it isn't enough."""
     _enter()
     try:
         yield
@@ -49,7 +49,7 @@ def too_deep(location: Location) -> CompileError:
 
 
 def deeply(function: Callable[Concatenate[K, P], T]) -> Callable[Concatenate[K, P], T]:
-    """Lets a function of a kernel, or of whatever knows its place, nest deeply."""
+    """Decorator: run a function of a kernel, or of another node with a location, inside `deep`."""
 
     @wraps(function)
     def nested(subject: K, /, *args: P.args, **keywords: P.kwargs) -> T:
@@ -77,6 +77,6 @@ def _leave() -> None:
         if limit and not _inside:
             _before = 0
             sys.setrecursionlimit(limit)
-            if _inside:  # by a call that doesn't wait for its turn
+            if _inside:  # a call that doesn't wait for its turn
                 _before = limit
                 sys.setrecursionlimit(CALLS)

@@ -24,7 +24,7 @@ from taskc.ir.types import DType
 
 
 class Ranges(Protocol):
-    """What is asked of names and forms here; `taskc.ir.affine.Scope` answers it."""
+    """The queries about names and forms that divisions need, answered by `taskc.ir.affine.SymbolTable`."""
 
     def interval_of(self, form: Affine) -> Interval: ...
     def congruence_of(self, form: Affine) -> tuple[int, int]: ...
@@ -37,27 +37,27 @@ class Ranges(Protocol):
 def floor_divided(
     ranges: Ranges, form: Affine, n: int, dtype: DType, written: Expression | None = None
 ) -> Affine:
-    """form // n; `written` is how the program says it."""
+    """form // n; `written` is the program's own expression for it."""
     if n == 1:
         return form
-    whole, rest = _whole_and_rest(form, n)
-    low, high = ranges.interval_of(rest)
+    multiple, remainder = _whole_and_rest(form, n)
+    low, high = ranges.interval_of(remainder)
     if low is not None and high is not None and low // n == high // n:
-        return whole + low // n
+        return multiple + low // n
     count = n
-    split = _split(ranges, rest, n)
+    split = _split(ranges, remainder, n)
     if split is not None:
-        g, rest, _ = split
-        if g < n and all(factor % g == 0 for factor in rest.terms.values()):
-            rest, n = rest.quotient(g), n // g
-    inner, m, kind = _nested(rest)
+        g, remainder, _ = split
+        if g < n and all(factor % g == 0 for factor in remainder.terms.values()):
+            remainder, n = remainder.quotient(g), n // g
+    inner, m, kind = _nested(remainder)
     if inner is not None and kind == "//" and m * n <= dtype.maximum:
-        return whole + floor_divided(ranges, inner, m * n, dtype)
+        return multiple + floor_divided(ranges, inner, m * n, dtype)
     if inner is not None and kind == "%" and m % n == 0:
-        return whole + modulo(ranges, floor_divided(ranges, inner, n, dtype), m // n, dtype)
-    if not ranges.fits(rest, dtype):  # the whole form does
+        return multiple + modulo(ranges, floor_divided(ranges, inner, n, dtype), m // n, dtype)
+    if not ranges.fits(remainder, dtype):  # the whole form does
         return ranges.atom_form(_opaque(ranges, "//", form, count, form, dtype, written))
-    return whole + ranges.atom_form(_opaque(ranges, "//", rest, n, form, dtype, written))
+    return multiple + ranges.atom_form(_opaque(ranges, "//", remainder, n, form, dtype, written))
 
 
 def modulo(
@@ -66,30 +66,30 @@ def modulo(
     """form % n."""
     if n == 1:
         return ZERO
-    _, rest = _whole_and_rest(form, n)
-    low, high = ranges.interval_of(rest)
+    _, remainder = _whole_and_rest(form, n)
+    low, high = ranges.interval_of(remainder)
     if low is not None and high is not None and low // n == high // n:
-        return rest - n * (low // n)
-    split = _split(ranges, rest, n)
+        return remainder - n * (low // n)
+    split = _split(ranges, remainder, n)
     added = ZERO
     if split is not None:
-        g, rest, added = split
+        g, remainder, added = split
         if g == n:
             return added
-        if all(factor % g == 0 for factor in rest.terms.values()):
-            smaller = rest.quotient(g)
+        if all(factor % g == 0 for factor in remainder.terms.values()):
+            smaller = remainder.quotient(g)
             if ranges.fits(smaller, dtype):
                 return modulo(ranges, smaller, n // g, dtype).scaled(g) + added
-    inner, m, kind = _nested(rest)
+    inner, m, kind = _nested(remainder)
     if inner is not None and kind == "%" and m % n == 0:
         return added + modulo(ranges, inner, n, dtype)
-    if not ranges.fits(rest, dtype):
+    if not ranges.fits(remainder, dtype):
         return ranges.atom_form(_opaque(ranges, "%", form, n, form, dtype, written))
-    return added + ranges.atom_form(_opaque(ranges, "%", rest, n, form, dtype, written))
+    return added + ranges.atom_form(_opaque(ranges, "%", remainder, n, form, dtype, written))
 
 
 def _nested(form: Affine) -> tuple[Affine | None, int, str]:
-    """(x, m, operator) where the form is x // m or x % m and nothing else."""
+    """(x, m, operator) where the form is just x // m or x % m."""
     if len(form.terms) == 1 and not form.constant:
         ((atom, factor),) = form.terms.items()
         if factor == 1 and type(atom) is Opaque and atom.kind in ("//", "%"):
@@ -108,25 +108,25 @@ def by_symbol(ranges: Ranges, form: Affine, divisor: Affine) -> Affine | None:
 
 
 def exact_quotient(ranges: Ranges, form: Affine, divisor: Affine) -> Affine | None:
-    """The form with `divisor`, a multiple of an atom, taken out of every term as a factor, or None."""
+    """The form divided by `divisor`, a multiple of an atom that is a factor of every term; else None."""
     if form.constant or divisor.constant or len(divisor.terms) != 1:
         return None
     ((symbol, count),) = divisor.terms.items()
     if any(factor % count for factor in form.terms.values()):
         return None
-    taken = factors_of(symbol)
+    divisor_factors = factors_of(symbol)
     total = ZERO
     for atom, factor in form.terms.items():
         factors = factors_of(atom)
-        if any(factors[part] < power for part, power in taken.items()):
+        if any(factors[part] < power for part, power in divisor_factors.items()):
             return None
-        rest = Affine(1, {}, 1)
-        for part, power in (factors - taken).items():
+        cofactor = Affine(1, {}, 1)
+        for part, power in (factors - divisor_factors).items():
             for _ in range(power):
-                product = ranges.product(rest, ranges.atom_form(part), part_expression(part))
+                product = ranges.product(cofactor, ranges.atom_form(part), part_expression(part))
                 assert type(product) is Affine
-                rest = product
-        total = total + rest.scaled(factor // count)
+                cofactor = product
+        total = total + cofactor.scaled(factor // count)
     return total
 
 
@@ -135,7 +135,7 @@ def part_expression(atom: Atom) -> Expression:
 
 
 def _whole_and_rest(form: Affine, n: int) -> tuple[Affine, Affine]:
-    """(q, r) with form == n * q + r, r without multiples of n."""
+    """(q, r) with form == n * q + r, where r has no multiples of n."""
     whole: dict[Atom, int] = {}
     rest: dict[Atom, int] = {}
     for atom, factor in form.terms.items():
@@ -171,7 +171,7 @@ def _split(ranges: Ranges, form: Affine, n: int) -> tuple[int, Affine, Affine] |
         low, high = ranges.interval_of(small)
         if low is not None and low >= 0 and high is not None and high < g:
             if g < n and not fine and not remainder and any(k % g for k in coarse.values()):
-                continue  # nothing to drop, and the coefficients can't be divided
+                continue  # nothing to drop, and the coefficients have no common divisor
             return g, Affine(form.constant - remainder, coarse, form.magnitude), small
     return None
 
@@ -185,7 +185,7 @@ def _opaque(
     dtype: DType,
     written: Expression | None,
 ) -> Opaque:
-    """The atom rest // n or rest % n, in the words of the program where they say just that."""
+    """The atom rest // n or rest % n, with the program's own expression where that is exactly it."""
     interval = ranges.interval_of(rest)
     modulus, remainder = 1, 0
     if kind == "//":

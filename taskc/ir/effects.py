@@ -1,4 +1,4 @@
-"""What a node does to tensors: by the marks of its fields, and for a `Do` by what its operation says.
+"""Effects of a node on tensors, by the marks of its fields; those of a `Do` by the table of its operation.
 
 An Address reads nothing, and what an expression reads is no effect of the statement it is in: `walk` comes to both.
 """
@@ -15,12 +15,12 @@ from taskc.ir.rewrite import Node, held_by
 
 
 def written(node: Node) -> Iterator[Tensor]:
-    """The tensors of which `node` itself writes elements."""
+    """The tensors whose elements `node` itself writes."""
     return _touched(node, Effect.WRITES)
 
 
 def read(node: Node) -> Iterator[Tensor]:
-    """The tensors of which `node` itself reads elements."""
+    """The tensors whose elements `node` itself reads."""
     return _touched(node, Effect.READS)
 
 

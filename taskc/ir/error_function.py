@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 Doubles = npt.NDArray[np.float64]
 
-# Each polynomial from its highest power down; |x| <= 0.46875 ...
+# Each polynomial starts with its highest power; |x| <= 0.46875 ...
 _NEAR_NUMERATOR = (
     *(1.85777706184603153e-1, 3.16112374387056560e00, 1.13864154151050156e02),
     *(3.77485237685302021e02, 3.20937758913846947e03),

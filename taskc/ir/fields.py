@@ -1,4 +1,4 @@
-"""What each field of a node holds, from its type: traversal, rewriting and questions of effects come from this.
+"""Tables of the fields of nodes by type, from which traversal, rewriting and effects are derived.
 
 A field is listed where it holds what the table is about: one or several, or nothing, or an Operand or a
 Role that does. Those parts have rows of their own. An extent that is an int is passed over.
@@ -18,13 +18,13 @@ EXPRESSION_TYPES: frozenset[type] = frozenset(get_args(ir.Expression))
 STATEMENT_TYPES: frozenset[type] = frozenset(get_args(ir.Statement))
 PART_TYPES: frozenset[type] = frozenset({ir.Operand, ir.Role})
 
-# In the order in which they stand in the unions, so that nothing depends on hashes.
+# In the order of the unions, so that nothing depends on hashes.
 _KINDS = (*get_args(ir.Expression), *get_args(ir.Statement), ir.Operand, ir.Role)
 _HINTS = {kind: get_type_hints(kind, include_extras=True) for kind in _KINDS}
 
 
 def _within(hint: Any) -> set[Any]:
-    """The types that a type is put together from, and the effects that mark it."""
+    """The types that a type consists of, and the effects that mark it."""
     if get_origin(hint) is Annotated:
         kind, *effects = get_args(hint)
         return {*effects, *_within(kind)}
@@ -41,13 +41,13 @@ _WITHIN = {
 
 
 def _holding(wanted: Iterable[Any]) -> Fields:
-    """The fields that hold all of this, of the nodes and parts that have any."""
+    """The fields that contain all of these types, for nodes and parts that have any."""
     needed = frozenset(wanted)
-    found = {
+    matching = {
         kind: tuple([name for name, within in fields.items() if needed <= within])
         for kind, fields in _WITHIN.items()
     }
-    return {kind: names for kind, names in found.items() if names}
+    return {kind: names for kind, names in matching.items() if names}
 
 
 EXPRESSION_FIELDS = _holding(EXPRESSION_TYPES)
@@ -57,10 +57,10 @@ EFFECT_FIELDS: dict[Effect, Fields] = {effect: _holding({effect}) for effect in 
 
 
 def is_one_node(kind: type, name: str) -> bool:
-    """Whether the field always holds one expression or statement."""
+    """Whether the field always contains one expression or statement."""
     return _HINTS[kind][name] in (ir.Expression, ir.Statement)
 
 
 def is_tuple_of_nodes(kind: type, name: str) -> bool:
-    """Whether the field holds any number of expressions or statements, and nothing else."""
+    """Whether the field is a tuple of expressions or of statements."""
     return _HINTS[kind][name] in (tuple[ir.Expression, ...], tuple[ir.Statement, ...])

@@ -1,4 +1,4 @@
-"""How the operands of a matrix instruction are held by its workers, or lie in shared memory."""
+"""The placement of matrix operands in workers' registers and in shared memory."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from taskc.ir.target import (
 from taskc.ir.types import DType
 
 UNIT = 16  # bytes that a swizzle moves together
-SWIZZLED_ROW = 128  # bytes of memory that have one number in a swizzle
+SWIZZLED_ROW = 128  # bytes of memory with the same number in a swizzle
 
 
 def quotient_of(owners: Mapping, row: MatrixInstruction) -> Mapping | None:
-    """The mapping of fragments: owners == quotient * fragment. None where the row doesn't fit."""
+    """The mapping of fragments, with owners == quotient * fragment; None if the row doesn't fit."""
     try:
         quotient = owners / row.accumulator_fragment
     except MappingError:
@@ -35,16 +35,16 @@ def quotient_of(owners: Mapping, row: MatrixInstruction) -> Mapping | None:
 
 
 def without_dimension(quotient: Mapping, dropped: int) -> Mapping:
-    """The quotient on one dimension of the result; in place of the other, the product's own, of extent 1."""
-    kept = 1 - dropped
-    projected = quotient.project((kept,))
+    """The quotient on one dimension of the result; the other dimension gets extent 1."""
+    kept_dimension = 1 - dropped
+    projected = quotient.project((kept_dimension,))
     assert projected.worker_modes is not None
     assert projected.slot_modes is not None
 
     def renumbered(mode: Mode) -> Mode:
-        return mode if mode.dimension is None else mode._replace(dimension=kept)
+        return mode if mode.dimension is None else mode._replace(dimension=kept_dimension)
 
-    shape = (projected.shape[0], 1) if kept == 0 else (1, projected.shape[0])
+    shape = (projected.shape[0], 1) if kept_dimension == 0 else (1, projected.shape[0])
     return Mapping.from_modes(
         shape,
         [renumbered(m) for m in projected.worker_modes],
@@ -53,13 +53,13 @@ def without_dimension(quotient: Mapping, dropped: int) -> Mapping:
 
 
 def left_owners(quotient: Mapping, row: WarpInstruction | WarpgroupInstruction, k: int) -> Mapping:
-    """Who has a left operand of `k` columns in registers."""
+    """The owners of a left operand of `k` columns in registers."""
     steps = repeat(1, k // row.shape[2])
     return without_dimension(quotient, 1) * steps * row.left_fragment
 
 
 def right_owners(quotient: Mapping, row: WarpInstruction, k: int) -> Mapping:
-    """Who has a right operand of `k` rows in registers."""
+    """The owners of a right operand of `k` rows in registers."""
     steps = repeat(k // row.shape[2], 1)
     return without_dimension(quotient, 0) * steps * row.right_fragment
 
@@ -68,7 +68,7 @@ def right_owners(quotient: Mapping, row: WarpInstruction, k: int) -> Mapping:
 
 
 def swizzle_of(width: int, dtype: DType) -> Swizzle | None:
-    """The swizzle of lines of so many bytes: 32, 64 or 128; of 16 there is none."""
+    """The swizzle for lines of 32, 64 or 128 bytes; None for lines of 16."""
     bits = (width // UNIT).bit_length() - 1
     unit, row = UNIT // dtype.nbytes, SWIZZLED_ROW // dtype.nbytes
     return Swizzle(bits, unit.bit_length() - 1, row.bit_length() - 1) if bits else None
@@ -76,7 +76,7 @@ def swizzle_of(width: int, dtype: DType) -> Swizzle | None:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """A form with the distances that a descriptor has, in elements.
+    """A form, with the distances of a descriptor, in elements.
 
     The first line's units of 16 bytes are `leading` apart where that isn't 16 bytes (none is
     swizzled), or else lines of the next atom across; atoms of eight lines are `stride` apart.
@@ -88,7 +88,7 @@ class Placement:
     stride: int
 
     def offsets(self, mn: int, k: int) -> NDArray[Any]:
-        """Where the elements of a fragment lie, [mn, k], from the first one on, before any swizzle."""
+        """The offsets of a fragment's elements, [mn, k], from its first element, before any swizzle."""
         line, unit = self.form.width // self.nbytes, UNIT // self.nbytes
         rows, depth = np.indices((mn, k))
         if self.form.along == "k":
@@ -101,20 +101,20 @@ class Placement:
         return rows % line + rows // line * lines + depth % 8 * line + depth // 8 * atoms
 
     def is_aligned(self, start: int) -> bool:
-        """Whether a fragment may begin at this element: at a unit, and in the first line of an atom."""
+        """Whether a fragment may begin at this element: at a unit, in the first line of an atom."""
         at = start * self.nbytes
         return at % UNIT == 0 and at // SWIZZLED_ROW % (self.form.width // UNIT) == 0
 
 
 def runs_along(operand: Operand, *, is_left: bool) -> str:
-    """Which elements of an operand are neighbours in its tensor: "k" or "mn"."""
+    """The dimension along which an operand's elements are contiguous: "k" or "mn"."""
     return "mn" if operand.transposed == is_left else "k"
 
 
 def placement(
     tensor: Tensor, along: str, row: WarpgroupInstruction, *, is_left: bool
 ) -> Placement | None:
-    """How the instruction finds a fragment that begins at the tensor's first element, if it can."""
+    """The placement of a fragment at the tensor's first element, if the instruction can read it."""
     mn, k = row.shape[0 if is_left else 1], row.shape[2]
     shape = tuple(n for n in tensor.shape[-2:] if isinstance(n, int))
     extents = (mn, k) if along == "k" else (k, mn)
@@ -135,9 +135,9 @@ def placement(
             leading, stride = table[line if mn > line else 0, 0], table[0, 8]
         else:
             leading, stride = table[0, 8], table[unit if mn > unit else 0, 0]
-        found = Placement(form, size, int(leading), int(stride))
-        if np.array_equal(found.offsets(mn, k), table):
-            return found
+        candidate = Placement(form, size, int(leading), int(stride))
+        if np.array_equal(candidate.offsets(mn, k), table):
+            return candidate
     return None
 
 
@@ -160,12 +160,12 @@ def _addresses(tensor: Tensor, extents: tuple[int, int]) -> NDArray[Any] | None:
 
 
 def depth_of(operand: Operand, *, is_left: bool) -> int:
-    """Which dimension of an operand's tensor is k: -1, the last, or -2."""
+    """The dimension of an operand's tensor that is k: -1, the last, or -2."""
     return -2 if operand.transposed == is_left else -1
 
 
 def distances(tensor: Tensor, dimension: int, count: int, step: int) -> NDArray[Any] | None:
-    """How far `count` consecutive elements along a dimension are from the first of them.
+    """The distances of `count` consecutive elements along a dimension from the first of them.
 
     It is so wherever that one's index is a multiple of `step`; None where it differs from place to
     place, or isn't known.
@@ -178,9 +178,9 @@ def distances(tensor: Tensor, dimension: int, count: int, step: int) -> NDArray[
         return numbers * pitch if isinstance(pitch, int) else None
     if not layout.is_composed or layout.rank < -dimension:
         return None
-    # Of a composed layout an element's address is a sum of what each of its indices adds.
-    extent, given = layout.shape[dimension], tensor.shape[dimension]
-    is_one_layout = isinstance(given, int) and given <= extent
+    # In a composed layout an address is a sum of a term for each index.
+    extent, tensor_extent = layout.shape[dimension], tensor.shape[dimension]
+    is_one_layout = isinstance(tensor_extent, int) and tensor_extent <= extent
     if not is_one_layout and (extent % count or step % count):
         return None
     tasks = np.zeros((extent, layout.rank), np.int64)
@@ -189,12 +189,12 @@ def distances(tensor: Tensor, dimension: int, count: int, step: int) -> NDArray[
     starts = np.arange(0, extent - count + 1, step)
     if not starts.size:
         return None
-    found = places[starts[:, None] + numbers] - places[starts][:, None]
-    return found[0] if (found == found[0]).all() else None
+    relative = places[starts[:, None] + numbers] - places[starts][:, None]
+    return relative[0] if (relative == relative[0]).all() else None
 
 
 def pack_step(tensor: Tensor, dimension: int, pack: int) -> int:
-    """What an index into the last dimension or the one before is a multiple of where a pack begins there.
+    """The step of an index into one of the last two dimensions at which packs begin.
 
     1: anywhere; 0: the elements don't lie in packs.
     """
@@ -207,9 +207,9 @@ def pack_step(tensor: Tensor, dimension: int, pack: int) -> int:
 def tile_pitch(
     operand: Operand, row: TileInstruction, steps: tuple[int, int], *, is_left: bool
 ) -> int | None:
-    """How far a tile's lines are from each other; None where the operand has none such.
+    """The distance between a tile's lines; None if the operand's memory has no such tiles.
 
-    steps  what its origin is a multiple of, along k and the other dimension
+    steps  known divisors of the operand's origin, along k and the other dimension
     """
     dimension, (m, _, k) = depth_of(operand, is_left=is_left), row.shape
     depth = distances(operand.tensor, dimension, k, gcd(k, steps[0]))
@@ -226,7 +226,7 @@ def tile_pitch(
 def lies_well(
     operand: Operand, row: PackedInstruction, steps: tuple[int, int], *, is_left: bool
 ) -> bool:
-    """Whether an instruction that takes packs finds them in the operand's memory, from its origin on."""
+    """Whether an instruction on packs finds them in the operand's memory, from its origin on."""
     if isinstance(row, TileInstruction):
         return tile_pitch(operand, row, steps, is_left=is_left) is not None
     step = pack_step(operand.tensor, depth_of(operand, is_left=is_left), row.pack)
@@ -234,7 +234,7 @@ def lies_well(
 
 
 def packed_layout(tensor: Tensor, dimension: int, pack: int) -> Mapping:
-    """One that has k in packs, beside each other for neighbours in the other dimension."""
+    """A layout with k in packs, and neighbouring packs along the other dimension."""
     rows, columns = (int(n) for n in tensor.shape[-2:])  # type: ignore[arg-type]
     if dimension == -2:
         return repeat(-(-rows // pack), columns) * repeat(pack, 1)
@@ -253,7 +253,7 @@ def types_of(mma: Mma) -> tuple[DType, DType, DType]:
 
 
 def misfit(mma: Mma, row: PackedInstruction | WarpgroupInstruction) -> str | None:
-    """Why an instruction can't do a product; None: it can. The author's errors say more."""
+    """The reason why an instruction can't do a product, or None. The author's errors are more detailed."""
     owners = mma.accumulator.owners
     assert owners is not None
     m, n, k = row.shape

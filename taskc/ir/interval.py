@@ -1,4 +1,4 @@
-"""Ranges of integers, and their arithmetic.
+"""Intervals of integers, and their arithmetic.
 
 A bound of None is infinite. It stands for index arithmetic on sizes that are known only at the
 call: such numbers count elements or iterations, so they are taken never to reach 2**63.
@@ -25,12 +25,12 @@ class Interval(NamedTuple):
 
     @property
     def is_wide(self) -> bool:
-        """A number, not a size, that with another one added may leave 64 bits."""
+        """Whether adding another such number might overflow 64 bits; sizes never do."""
         low, high = self
         return (high is not None and high >= _WIDE) or (low is not None and low <= -_WIDE)
 
     def inside(self, other: Interval) -> bool:
-        """Every number of this one, which is finite, is in the other."""
+        """Whether this interval is finite and within the other."""
         if self.low is None or self.high is None:
             return False
         return (other.low is None or other.low <= self.low) and (
@@ -38,11 +38,11 @@ class Interval(NamedTuple):
         )
 
     def meet(self, other: Interval) -> Interval:
-        """The numbers in both."""
+        """The intersection."""
         return Interval(_tighter(max, self.low, other.low), _tighter(min, self.high, other.high))
 
     def join(self, other: Interval) -> Interval:
-        """The smallest interval around both."""
+        """The smallest interval that contains both."""
         low = None if self.low is None or other.low is None else min(self.low, other.low)
         high = None if self.high is None or other.high is None else max(self.high, other.high)
         return Interval(low, high)
@@ -100,11 +100,11 @@ NATURAL = Interval(0, None)
 
 
 def range_of(dtype: DType) -> Interval:
-    """The numbers of an integer type; a bool counts as 0 and 1."""
-    found = _RANGES.get(dtype)
-    if found is None:
-        found = _RANGES[dtype] = Interval(int(dtype.minimum), int(dtype.maximum))
-    return found
+    """The values of an integer type; a bool counts as 0 and 1."""
+    interval = _RANGES.get(dtype)
+    if interval is None:
+        interval = _RANGES[dtype] = Interval(int(dtype.minimum), int(dtype.maximum))
+    return interval
 
 
 def _tighter(pick: Callable[[int, int], int], a: int | None, b: int | None) -> int | None:

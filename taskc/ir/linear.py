@@ -1,4 +1,4 @@
-"""Integer-linear forms: constant + sum of coefficient * atom.
+"""Integer linear forms: constant + sum of coefficient * atom.
 
 An atom is a Variable, compared by identity, or an Opaque: a subexpression that is not linear,
 compared by its structure, so that equal ones cancel. A product of atoms is an Opaque of the kind
@@ -18,7 +18,7 @@ from taskc.ir.types import DType, i64
 
 
 class Opaque:
-    """A subexpression taken as a whole.
+    """A subexpression as an atom.
 
     kind, parts   its structure: an operator and what it is applied to
     expression    how it is written
@@ -79,7 +79,7 @@ class Opaque:
 
     @property
     def weight(self) -> int:
-        """How many parts it has as a tree."""
+        """The number of its parts, as a tree."""
         if not self._weight:
             self._weight = 1 + sum(map(_weight_of_part, self.parts))
         return self._weight
@@ -100,7 +100,7 @@ Atom = Variable | Opaque
 
 
 class Affine:
-    """An immutable form. `magnitude` bounds |value|, infinite atoms counted as 0."""
+    """An immutable form. `magnitude` bounds |value|, with unbounded atoms counted as 0."""
 
     __slots__ = ("_hash", "constant", "magnitude", "terms")
 
@@ -134,7 +134,7 @@ class Affine:
 
     @property
     def weight(self) -> int:
-        """How many parts it has as a tree."""
+        """The number of its parts, as a tree."""
         return 1 + sum([atom.weight if type(atom) is Opaque else 1 for atom in self.terms])
 
     def coefficient(self, atom: Atom) -> int:
@@ -179,14 +179,14 @@ class Affine:
         return Affine(self.constant * factor, terms, self.magnitude * abs(factor))
 
     def quotient(self, divisor: int) -> Affine:
-        """The exact quotient: every coefficient is a multiple of the divisor."""
+        """The exact quotient; every coefficient has to be a multiple of the divisor."""
         if divisor == 1:
             return self
         terms = {atom: old // divisor for atom, old in self.terms.items()}
         return Affine(self.constant // divisor, terms, self.magnitude)
 
     def without(self, atom: Atom) -> Affine:
-        """The form with this atom's term left out."""
+        """The form without this atom's term."""
         terms = dict(self.terms)
         del terms[atom]
         return Affine(self.constant, terms, self.magnitude)
@@ -199,7 +199,7 @@ class Affine:
         return gcd(*self.terms.values())
 
     def to_expression(self, dtype: DType = i64) -> Expression:
-        """The form written out: atoms of one coefficient together, positive terms first."""
+        """The form as an expression: atoms with a common coefficient together, positive terms first."""
         groups: dict[int, list[tuple[Expression, bool]]] = {}
         for atom, factor in self.terms.items():
             expression = atom if type(atom) is Variable else atom.expression  # type: ignore[union-attr]
@@ -231,13 +231,13 @@ class Affine:
 
 
 ZERO = Affine(0, {}, 0)
-WRAPPED = "wrapped"  # the kind of an atom that is a form reduced to what its type holds
+WRAPPED = "wrapped"  # the kind of an atom that is a form reduced to its type's range
 _BALANCE_FROM = 8
 _WIDEST_PRODUCT = 16
 
 
 def balanced_sum(terms: Sequence[Expression]) -> Expression:
-    """Adds from left to right; from some length on as a balanced tree, so that no sum is deep."""
+    """Add from left to right; long sums become a balanced tree, so that none is deep."""
     if len(terms) > _BALANCE_FROM:
         half = len(terms) // 2
         return Binary("+", balanced_sum(terms[:half]), balanced_sum(terms[half:]))
@@ -257,13 +257,13 @@ def _subtracted(plus: Sequence[Expression], minus: Sequence[Expression]) -> Expr
 
 
 def factors_of(atom: Atom) -> Counter[Atom]:
-    """The atoms that a product is made of, with their powers; an atom that is none is its own."""
+    """The atoms of a product with their powers; an atom that is no product is its own factor."""
     if type(atom) is Opaque and atom.kind == "*":
         return Counter(dict(atom.parts[0]))
     return Counter([atom])
 
 
 def is_wide_product(left: Affine, right: Affine) -> bool:
-    """Multiplying these out would write too many terms."""
+    """Whether multiplying two forms out would produce too many terms."""
     count = len(left.terms) + bool(left.constant)
     return count * (len(right.terms) + bool(right.constant)) > _WIDEST_PRODUCT

@@ -1,4 +1,4 @@
-"""Task mappings: which worker does which tasks, in which order.
+"""Task mappings: the assignment of tasks to workers, in order.
 
 A mapping is a pure value: a number of workers, a task shape, and for each worker an ordered list
 of tasks.
@@ -67,25 +67,25 @@ __all__ = [
     "spatial",
 ]
 
-_MOST = 1 << 62  # tasks, so that each has a number
-_MOST_LISTED = 1 << 28  # one by one
+_MOST = 1 << 62  # most tasks, so that each has a number
+_MOST_LISTED = 1 << 28  # most tasks that are listed one by one
 _MOST_RANK = 32
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Mapping:
-    """An immutable mapping of workers to ordered tasks; see the module's text."""
+    """An immutable mapping of workers to ordered tasks; see the head of this file."""
 
     form: Composed | Enumerated
     limit: Shape | None = None  # tasks outside are masked; never equal to the shape
-    factors: tuple[Factor, ...] = ()  # only how to print it; empty for a mapping that was derived
+    factors: tuple[Factor, ...] = ()  # for printing only; empty for a derived mapping
 
     def __post_init__(self) -> None:
         pairs, tasks = self.form.workers * self.form.slots, prod(self.shape)
         if max(pairs, tasks) > (_MOST if self.is_composed else _MOST_LISTED):
             raise MappingError(f"a mapping of {max(pairs, tasks)} tasks is too large")
 
-    # Who has which tasks.
+    # Owners and tasks.
 
     @property
     def shape(self) -> Shape:
@@ -93,7 +93,7 @@ class Mapping:
 
     @property
     def iterated(self) -> Shape:
-        """The shape whose tasks are done: the limit where there is one."""
+        """The shape of the unmasked tasks: the limit if there is one."""
         return self.limit or self.shape
 
     @property
@@ -106,7 +106,7 @@ class Mapping:
 
     @cached_property
     def slots(self) -> int:
-        """The length of the longest worker's list, empty slots included."""
+        """The length of the longest worker's list, with empty slots."""
         return self.form.slots
 
     @property
@@ -115,12 +115,12 @@ class Mapping:
 
     @property
     def worker_modes(self) -> Modes | None:
-        """The digits of a worker's number, slowest first; None where enumerated."""
+        """The digits of a worker's number, slowest first; None if enumerated."""
         return self.form.worker_modes if isinstance(self.form, Composed) else None
 
     @property
     def slot_modes(self) -> Modes | None:
-        """The digits of a slot's number, slowest first; None where enumerated."""
+        """The digits of a slot's number, slowest first; None if enumerated."""
         return self.form.slot_modes if isinstance(self.form, Composed) else None
 
     @cached_property
@@ -132,7 +132,7 @@ class Mapping:
 
     @cached_property
     def valid(self) -> Booleans:
-        """Which slots hold a task, [worker, slot]."""
+        """Mask of slots that hold a task, [worker, slot]."""
         self._check_listed(self.workers * self.slots)
         return read_only(self._valid_of(np.arange(self.workers)))
 
@@ -156,13 +156,13 @@ class Mapping:
 
     @property
     def name(self) -> str:
-        """The mapping in a message, where an enumeration would be too long."""
+        """The mapping for messages, where an enumeration would be too long."""
         return str(self) if self.is_composed else f"mapping({self.shape}, {self.workers}, …)"
 
-    # Questions.
+    # Queries.
 
     def __call__(self, worker: int) -> list[Shape]:
-        """This worker's tasks in order, empty slots left out."""
+        """A worker's tasks in order, without empty slots."""
         worker = checked_integer(worker, "a worker")
         if not 0 <= worker < self.workers:
             raise MappingError(f"worker {worker} is outside 0..{self.workers - 1} of {self.name}")
@@ -171,7 +171,7 @@ class Mapping:
         return [tuple(task) for task in self.form.tasks(which)[self._valid_of(which)].tolist()]
 
     def owner(self, task: Sequence[int]) -> tuple[int, int]:
-        """The worker and the slot that hold a task; the first ones where it is replicated."""
+        """The worker and the slot that hold a task; the first ones if it is replicated."""
         task = checked_task(task, self.shape, "task ")
         worker, slot = self.form.owner(task)
         if worker < 0 or not is_inside(task, self.iterated):
@@ -179,7 +179,7 @@ class Mapping:
         return int(worker), int(slot)
 
     def owner_table(self) -> tuple[Integers, Integers]:
-        """The workers and the slots that own each task first, of the full shape; -1 for nobody."""
+        """The workers and slots that own each task first, over the full shape; -1 for unowned tasks."""
         return self._owners
 
     @cached_property
@@ -200,7 +200,7 @@ class Mapping:
         return inside
 
     def find(self, workers: ArrayLike, tasks: ArrayLike) -> Integers:
-        """The slot where workers[...] hold tasks[..., rank], broadcast; -1 where they don't."""
+        """The slot in which workers[...] hold tasks[..., rank], broadcast; -1 where they don't."""
         workers, tasks = np.asarray(workers, np.int64), np.asarray(tasks, np.int64)
         if not tasks.ndim or tasks.shape[-1] != self.rank:
             raise MappingError(
@@ -211,18 +211,18 @@ class Mapping:
         inside = self._inside_limit([tasks[..., i] for i in range(self.rank)])
         safe = tasks * inside[..., None]
         slot = self.form.find(workers * known, [safe[..., i] for i in range(self.rank)])
-        if not (known.all() and inside.all()):  # slot may be large
+        if not (known.all() and inside.all()):  # slots may be numerous
             slot = np.where(known & inside, slot, -1)
         return np.broadcast_to(slot, np.broadcast_shapes(workers.shape, tasks.shape[:-1]))
 
     def multiplicity(self) -> Integers:
-        """How many (worker, slot) pairs hold each task, an array of the full shape."""
+        """The number of (worker, slot) pairs that hold each task, over the full shape."""
         self._check_listed(prod(self.shape))
         inside = self._inside_limit(np.indices(self.shape, sparse=True))
         return np.asarray(np.where(inside, self.form.multiplicity(), 0))
 
     def covers(self, shape: Sequence[int]) -> bool:
-        """Every task of the shape has an owner."""
+        """Whether every task of the shape has an owner."""
         shape = self._same_rank(shape, "covers")
         if self.is_composed or not fits(shape, self.shape):
             return fits(shape, self.iterated)
@@ -230,13 +230,13 @@ class Mapping:
 
     @cached_property
     def is_replicated(self) -> bool:
-        """Some task has two owners."""
+        """Whether some task has two owners."""
         if self.is_composed:
             return self.workers * self.slots > prod(self.shape)
         return bool((self.multiplicity() > 1).any())
 
     def is_bijection(self, shape: Sequence[int]) -> bool:
-        """Every task of the shape has exactly one owner, and no other task has any."""
+        """Whether every task of the shape has exactly one owner, and no other task has any."""
         if not self.covers(shape):
             return False
         if self.is_composed:
@@ -244,7 +244,7 @@ class Mapping:
         return int(np.count_nonzero(self.valid)) == prod(shape)
 
     def same_owners(self, other: Mapping) -> bool:
-        """Each worker has the same tasks in both, in any order of slots."""
+        """Whether each worker has the same tasks in both, in any order of slots."""
         if self._key[:3] != other._key[:3]:
             return False
         f, g = self.form, other.form
@@ -283,15 +283,14 @@ class Mapping:
     def __hash__(self) -> int:
         return hash(self._key)
 
-    # What it makes.
+    # Derived mappings.
 
     def __mul__(self, inner: Mapping) -> Mapping:
         if not isinstance(inner, Mapping):
             return NotImplemented
         f, g = _same_ranks(self, inner)
         extents = list(zip(f.shape, f.iterated, g.shape, g.iterated, strict=True))
-        # Where f has several tasks in a dimension, each of them brings the mask of g again, and no
-        # single limit says so.
+        # If f has several tasks in a dimension, the mask of g repeats for each, which no single limit expresses.
         is_mask_kept = all(a == 1 or b == limit for a, _, b, limit in extents)
         limit = tuple(d if a == 1 else b * c for a, b, c, d in extents)
         if isinstance(f.form, Composed) and isinstance(g.form, Composed) and is_mask_kept:
@@ -327,7 +326,7 @@ class Mapping:
         )
 
     def on(self, worker: Any) -> Mapping:
-        """In the head of a kernel's loop: a worker does the tasks of this one."""
+        """Only for the head of a kernel's loop, where a worker executes this mapping's tasks."""
         raise TypeError("mapping.on(...) is a part of the language: use it in a kernel's loop")
 
     def spatial(self, *dims: int, order: Sequence[int] | None = None) -> Mapping:
@@ -360,23 +359,25 @@ class Mapping:
         A dropped dimension's worker modes become replication and its slot modes vanish. Where
         enumerated, each worker keeps the first of the tasks that become equal.
         """
-        kept = tuple(checked_integer(i, "a dimension") for i in dimensions)
-        if len(set(kept)) != len(kept) or not all(0 <= i < self.rank for i in kept):
+        dimensions_kept = tuple(checked_integer(i, "a dimension") for i in dimensions)
+        if len(set(dimensions_kept)) != len(dimensions_kept) or not all(
+            0 <= i < self.rank for i in dimensions_kept
+        ):
             raise MappingError(
-                f"project(({joined(kept)})) needs distinct dimensions in 0..{self.rank - 1} "
+                f"project(({joined(dimensions_kept)})) needs distinct dimensions in 0..{self.rank - 1} "
                 f"of {self.name}"
             )
-        limit = tuple(self.iterated[i] for i in kept)
+        limit = tuple(self.iterated[i] for i in dimensions_kept)
         if isinstance(self.form, Composed):
-            return _limited(self.form.project(kept), limit)
+            return _limited(self.form.project(dimensions_kept), limit)
         lists = [
-            list(dict.fromkeys(tuple(task[i] for i in kept) for task in self(worker)))
+            list(dict.fromkeys(tuple(task[i] for i in dimensions_kept) for task in self(worker)))
             for worker in range(self.workers)
         ]
-        shape = tuple(self.shape[i] for i in kept)
+        shape = tuple(self.shape[i] for i in dimensions_kept)
         return _limited(mapping(shape, self.workers, lists.__getitem__).form, limit)
 
-    # How it is written and drawn.
+    # Text and pictures.
 
     def __str__(self) -> str:
         return mapping_text(self.form, self.limit, self.factors)
@@ -385,17 +386,17 @@ class Mapping:
 
     @staticmethod
     def parse(text: str) -> Mapping:
-        """Read what str(m) writes; factors may also be joined by `*`."""
+        """Parse the text of str(m); factors may also be joined by `*`."""
         makers = (spatial, repeat, replicate, auto_map, mapping)
-        found: Mapping = read_mapping(text, {maker.__name__: maker for maker in makers})
-        return found
+        parsed: Mapping = read_mapping(text, {maker.__name__: maker for maker in makers})
+        return parsed
 
     def table(self) -> str:
         """The owner of each task as text; see `taskc.ir.mapping_picture`."""
         return table(self.pictured)
 
     def svg(self, most: int = 64) -> str:
-        """The owner of each task as a standalone SVG, of at most so many rows and columns."""
+        """The owner of each task as a standalone SVG, with at most so many rows and columns."""
         return rendered(self, "svg", most)
 
     def _repr_html_(self) -> str:
@@ -403,11 +404,11 @@ class Mapping:
 
     @property
     def pictured(self) -> Owners:
-        """Its owners, for who draws them."""
+        """The owners, for drawing."""
         return Owners(self.iterated, self._owners_of, self.slots > 1)
 
     def _owners_of(self, tasks: Sequence[Any]) -> tuple[Any, Any, Any]:
-        """The worker and the slot that own each task first, and how many own it."""
+        """The first worker and slot that own each task, and the number of owners."""
         worker, slot = self.form.owner(tasks)
         if self.is_composed:
             return worker, slot, self.workers * self.slots // prod(self.shape)

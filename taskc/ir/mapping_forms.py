@@ -1,8 +1,8 @@
-"""How a mapping is stored: composed, as mixed-radix modes, or enumerated, as a table.
+"""Storage of mappings: composed, as mixed-radix modes, or enumerated, as a table.
 
-Both forms answer the same questions, for arrays of workers or of tasks at once. A form knows its
-full shape only; masking by a limit is the business of `Mapping`, which can do it last because a
-limit depends on nothing but the task.
+Both forms answer the same queries, for arrays of workers or of tasks at once. A form knows its
+full shape only. `Mapping` applies the limit afterwards, which is possible because the mask
+depends only on the task.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Modes = tuple[Mode, ...]
 
 
 class Factor(NamedTuple):
-    """One constructor of a composition, as it was written."""
+    """One constructor of a composition, as written."""
 
     kind: str
     sizes: Shape
@@ -43,7 +43,7 @@ class Factor(NamedTuple):
 
 
 def merged(modes: Iterable[Mode]) -> Modes:
-    """The one list of modes, slowest first, that stands for the same function.
+    """The unique list of modes, slowest first, for the same function.
 
     Without size 1 and mergeable neighbours the list is unique: the fastest mode's stride is the
     offset of number 1, and its size is the first number whose offset is not that many strides;
@@ -101,7 +101,7 @@ def without_suffix(modes: Modes, suffix: Modes, shape: Shape) -> Modes | None:
 
 
 def offsets(modes: Modes, numbers: Integers, rank: int) -> Integers:
-    """What each number adds to the task: an array [..., rank]."""
+    """The offset that each number adds to the task, [..., rank]."""
     result = np.zeros((*numbers.shape, rank), dtype=np.int64)
     for mode in reversed(modes):
         numbers, digit = np.divmod(numbers, mode.size)
@@ -111,7 +111,7 @@ def offsets(modes: Modes, numbers: Integers, rank: int) -> Integers:
 
 
 def number(modes: Modes, coordinates: Sequence[Any]) -> Any:
-    """The number whose digits the coordinates spell; the lowest one where there is replication."""
+    """The number whose digits are the coordinates; the lowest such number under replication."""
     result: Any = np.int64(0)
     for mode in modes:
         result = result * mode.size
@@ -130,7 +130,7 @@ def row_major(coordinates: Sequence[Any], shape: Shape) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Composed:
-    """Task (w, s) is the sum of the two numbers' offsets.
+    """Task (w, s) is the sum of the offsets of w and s.
 
     In each dimension the strides of all modes together are 1, a, a * b, … up to the extent: a
     coordinate spells its digits, so every task has an owner, and equally many of them.
@@ -162,7 +162,7 @@ class Composed:
         return number(self.worker_modes, coordinates), number(self.slot_modes, coordinates)
 
     def find(self, workers: Integers, coordinates: Sequence[Any]) -> Any:
-        """The slot where each worker has each task, or -1."""
+        """The slot in which each worker has each task, or -1."""
         worker, slot = self.owner(coordinates)
         place = offsets(self.worker_modes, workers, len(self.shape))
         first = number(self.worker_modes, [place[..., i] for i in range(len(self.shape))])
@@ -179,7 +179,7 @@ class Composed:
         )
 
     def over(self, inner: Composed) -> Composed | None:
-        """The one form f with f.times(inner) == self, or None; the shape is a multiple."""
+        """The one form f with f.times(inner) == self, or None; the shape has to be a multiple."""
         worker_modes = without_suffix(self.worker_modes, inner.worker_modes, inner.shape)
         slot_modes = without_suffix(self.slot_modes, inner.slot_modes, inner.shape)
         if worker_modes is None or slot_modes is None:
@@ -215,7 +215,7 @@ class Composed:
 
 @dataclass(frozen=True, eq=False)
 class Enumerated:
-    """A table of tasks [worker, slot, rank] and of which (worker, slot) pairs have one."""
+    """A table of tasks [worker, slot, rank], and the mask of (worker, slot) pairs that have one."""
 
     shape: Shape
     table: Integers
@@ -259,7 +259,7 @@ class Enumerated:
 
     @cached_property
     def _first_pairs(self) -> Integers:
-        """Gives for each task's number the first worker * slots + slot, or -1."""
+        """For each task's number the first worker * slots + slot, or -1."""
         numbers, first = np.unique(self._numbers[self.mask], return_index=True)
         result = np.full(prod(self.shape), -1, dtype=np.int64)
         result[numbers] = np.flatnonzero(self.mask)[first]
@@ -267,7 +267,7 @@ class Enumerated:
 
     @cached_property
     def _keys(self) -> tuple[Integers, Integers]:
-        """Worker and task as one ascending number, and its slot; the first slot comes first."""
+        """Worker and task as one ascending number, with its slot; the first slot comes first."""
         worker, slot = np.nonzero(self.mask)
         keys = worker * prod(self.shape) + self._numbers[self.mask]
         order = np.argsort(keys, kind="stable")
@@ -282,7 +282,7 @@ class Enumerated:
         return table_form(shape, table.reshape(*pairs, len(shape)), mask.reshape(pairs))
 
     def over(self, inner: Enumerated) -> Enumerated | None:
-        """The only possible f with f.times(inner) == self, which may be wrong, or None."""
+        """The only possible f with f.times(inner) == self, to be checked by the caller; or None."""
         held = np.argwhere(inner.mask)
         if not len(held) or self.slots % inner.slots:
             return None
@@ -340,12 +340,12 @@ def coalesced_split(shape: Shape, workers: int) -> Shape:
 
 
 def rounded_quotient(shape: Shape, tile: Shape) -> Shape:
-    """How many tiles cover the shape, by dimension."""
+    """The number of tiles that cover the shape, by dimension."""
     return tuple(-(-a // b) for a, b in zip(shape, tile, strict=True))
 
 
 def _tiles(workers: int, rank: int) -> Iterator[Shape]:
-    """All ways to write a number as an ordered product."""
+    """All ordered factorizations of a number."""
     if rank == 1:
         yield (workers,)
         return
@@ -363,7 +363,7 @@ def _divisors(number: int) -> list[int]:
 
 
 class MappingError(ValueError):
-    """A mapping that cannot be, or a question that it has no answer to."""
+    """An invalid mapping, or a query without an answer."""
 
 
 def checked_integer(value: Any, what: str) -> int:

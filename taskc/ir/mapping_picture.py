@@ -1,7 +1,7 @@
-"""Tables of a mapping: who owns which task; `taskc/pictures.py` draws them.
+"""Tables of a mapping, which show the owner of each task; `taskc/pictures.py` draws them.
 
-A cell shows the worker, and `:slot` where workers have several; `+` says that others own the task
-too, `·` that nobody does. Of a long dimension only both ends are asked for, and shown.
+A cell shows the worker, and `:slot` where workers have several slots; `+` marks tasks with more owners,
+`·` tasks without any. Of a long dimension only both ends are computed and shown.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from taskc.ir.mapping_forms import Shape
 Cell = tuple[int, str]  # the worker, -1 for none, and the text
 
 NOBODY = (-1, "·")
-FEW = 16  # rows and columns, where others stand around the picture
+FEW = 16  # most rows and columns in a text table
 
 
 class Owners(NamedTuple):
-    """Who owns which task.
+    """The owners of tasks.
 
     shape  of the tasks
     of     from tasks, an array of numbers for each dimension: the worker and the slot that own each first, -1 for
@@ -49,7 +49,7 @@ def heading(rank: int) -> list[str]:
 
 
 def grid(owners: Owners, most: int) -> tuple[list[list[Cell | None]], bool]:
-    """The cells of the last two dimensions, None where elided, and whether that is all of them."""
+    """The cells of the last two dimensions, None where elided, and whether these are all."""
     rows, columns = (_shown(extent, most) for extent in (1, 1, *owners.shape)[-2:])
     asked = [[place for place in places if place is not None] for places in (rows, columns)]
     plane = np.ix_(*asked)
@@ -77,7 +77,7 @@ def grid(owners: Owners, most: int) -> tuple[list[list[Cell | None]], bool]:
 
 
 def _shown(extent: int, most: int) -> list[int | None]:
-    """The indices, with a None for what is left out of the middle."""
+    """The indices, with a None for those left out in the middle."""
     if extent <= most:
         return list(range(extent))
     head = most // 2

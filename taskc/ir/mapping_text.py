@@ -1,4 +1,4 @@
-"""Mappings as text: printed like the DSL, and read back by those who make them."""
+"""Mappings as text: printed like the DSL, and parsed with its constructors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from taskc.ir.mapping_forms import Composed, Enumerated, Factor, MappingError, Mode, Shape, joined
 
-if TYPE_CHECKING:  # printing needs none of it, and it takes a while to load
+if TYPE_CHECKING:  # not needed for printing, and slow to load
     from lark import Lark, Token, Tree
 
 GRAMMAR = r"""
@@ -35,18 +35,18 @@ GRAMMAR = r"""
     %ignore /\s+/
 """
 
-MOST_DIGITS = 1000  # Python converts no more than 4,300, and no type holds as many
+MOST_DIGITS = 1000  # Python converts at most 4,300, and no type holds as many
 LONG_NUMBER = re.compile(rf"\d{{{MOST_DIGITS + 1}}}")
 
 
-# What makes a mapping, by the name that it has in the text; a product is one's `*` another.
+# Constructors of mappings by their names in the text; `*` composes two of them.
 Makers: TypeAlias = Dictionary[str, Callable[..., Any]]
 
 
 def mapping_text(
     form: Composed | Enumerated, limit: Shape | None, factors: tuple[Factor, ...]
 ) -> str:
-    """The chain as it was written, or for a derived mapping one that is equal to it."""
+    """The chain as written, or an equal one for a derived mapping."""
     within = "" if limit is None else f".within({joined(limit)})"
     if isinstance(form, Enumerated):
         return _table(form, _lists(form)) + within
@@ -56,7 +56,7 @@ def mapping_text(
         return _table(form, [[tuple(task) for task in row] for row in rows]) + within
     rank = len(form.shape)
     if rank != 1 and all(factor.kind == "replicate" for factor in chain):
-        # Without a partner to take it from, the rank has to be said.
+        # The rank has to be given if there is no partner to take it from.
         first, *rest = map(_factor, chain)
         return ".".join([f"{first[:-1]}, rank={rank})", *rest])
     return ".".join(map(_factor, chain)) + within
@@ -78,14 +78,14 @@ def _lists(form: Enumerated) -> list[list[Shape | None]]:
         while row and row[-1] is None:
             row.pop()
         rows.append(row)
-    # The longest list tells the number of slots.
+    # The longest list determines the number of slots.
     if max(map(len, rows)) < form.slots:
         rows[0] += [None] * (form.slots - len(rows[0]))
     return rows
 
 
 def _factors(form: Composed) -> tuple[Factor, ...] | None:
-    """A chain with these modes, built from outside inwards; None where there is none.
+    """A chain with these modes, built from the outside in; None if there is none.
 
     A mode may come next if it spans all that is left of its dimension.
     """
@@ -131,7 +131,7 @@ def _parser() -> Lark:
 
 
 def read_mapping(text: str, makers: Makers) -> Any:
-    """What a chain of constructors makes; a mistake is reported with its column, counted from 1."""
+    """The mapping of a chain of constructors; errors report a column, counted from 1."""
     from lark.exceptions import UnexpectedCharacters, UnexpectedToken
 
     if long := LONG_NUMBER.search(text):
@@ -152,15 +152,15 @@ def read_mapping(text: str, makers: Makers) -> Any:
 
 
 def _mistake(text: str, position: int) -> MappingError:
-    # The errors of lark name too much: all lookaheads of states that LALR has merged.
+    # lark's errors list too much: all lookaheads of states that LALR has merged.
     state = _parser().parse_interactive(text[:position])
     state.exhaust_lexer()
     names: set[str] = state.accepts()  # type: ignore[no-untyped-call]
     expected = sorted(map(_terminal, names))
-    found = re.match(r"\w+|.", text[position:])
+    token = re.match(r"\w+|.", text[position:])
     return MappingError(
         f"column {position + 1}: expected {' or '.join(expected)}, "
-        f"not {repr(found[0]) if found else 'the end of the text'}"
+        f"not {repr(token[0]) if token else 'the end of the text'}"
     )
 
 

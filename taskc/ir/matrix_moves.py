@@ -1,8 +1,8 @@
-"""Which moves between shared memory and a tile an instruction for matrices can do, and who names what.
+"""The moves between shared memory and a tile that matrix-move instructions can do, and the lanes that name lines.
 
-The lanes that name the lines of a matrix are not those that have its elements: both are mappings of the
-same tasks. Those who have them are the tile's owners. Those who name them follow: of each 4 bytes that a
-lane has, in the order of its registers, all lanes together have one matrix.
+The lanes that name the lines of a matrix are not the lanes that hold its elements: both are mappings of the
+same tasks. The tile's owners hold the elements. The naming lanes follow from them: the n-th 4 bytes of all
+lanes, in the order of their registers, form one matrix.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LINE_BYTES = 16
 
 
 def memory_side(move: Move) -> tuple[Tensor, tuple[Expression, ...]] | None:
-    """Where in shared memory a move has its elements, if its other side is a whole tile of their owners."""
+    """A move's place in shared memory, if its other side is a whole tile of their owners."""
     value = move.value
     if not isinstance(value, Read) or move.guard is not None or len(move.variables) != 2:
         return None
@@ -38,17 +38,17 @@ def memory_side(move: Move) -> tuple[Tensor, tuple[Expression, ...]] | None:
 
 
 def axis_along(indices: tuple[Expression, ...], variables: tuple[Variable, ...]) -> int | None:
-    """Which of a move's variables walks along the lines of memory; the other one doesn't."""
+    """The move's variable that runs along the lines of memory, if just one does."""
     *leading, last = (list(walk(index)) for index in indices)
-    found = [n for n, variable in enumerate(variables) if any(part is variable for part in last)]
-    if len(found) != 1:
+    axes = [n for n, variable in enumerate(variables) if any(part is variable for part in last)]
+    if len(axes) != 1:
         return None
-    along = variables[found[0]]
-    return None if any(part is along for index in leading for part in index) else found[0]
+    along = variables[axes[0]]
+    return None if any(part is along for index in leading for part in index) else axes[0]
 
 
 def line_namers(owners: Mapping, axis: int, row: MatrixMove, tensor: Tensor) -> Mapping | None:
-    """Who names which lines: a worker's slots are the elements of one line after the other.
+    """The mapping of lanes to the lines they name: a worker's slots are the elements of its lines in order.
 
     None where the instruction doesn't move the elements to, or from, their owners. `axis` is the
     dimension along which lines lie.
@@ -84,7 +84,7 @@ def line_namers(owners: Mapping, axis: int, row: MatrixMove, tensor: Tensor) -> 
 
 
 def named_by_lines(move: Move) -> Move:
-    """The move as if those did it who name the lines."""
+    """The move with the workers that name the lines as those that do it."""
     side = memory_side(move)
     assert side is not None
     assert move.by is not None
@@ -95,17 +95,19 @@ def named_by_lines(move: Move) -> Move:
 
 
 def _parted(modes: Iterable[Mode], size: int) -> tuple[list[Mode], list[Mode]] | None:
-    """The modes but for the fastest digits of so many values, and those; None where they straddle it."""
+    """Split off the fastest digits, of so many values in all; None if a digit straddles the boundary."""
     slow, fast = list(modes), list[Mode]()
     while size > 1:
         if not slow:
             return None
         mode = slow.pop()
-        taken = min(size, mode.size)
-        if size % taken or mode.size % taken:
+        taken_size = min(size, mode.size)
+        if size % taken_size or mode.size % taken_size:
             return None
-        fast.insert(0, mode._replace(size=taken))
-        if mode.size > taken:
-            slow.append(mode._replace(size=mode.size // taken, stride=mode.stride * taken))
-        size //= taken
+        fast.insert(0, mode._replace(size=taken_size))
+        if mode.size > taken_size:
+            slow.append(
+                mode._replace(size=mode.size // taken_size, stride=mode.stride * taken_size)
+            )
+        size //= taken_size
     return slow, fast

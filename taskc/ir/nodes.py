@@ -1,4 +1,4 @@
-"""The statement IR: its grammar, and what every node means.
+"""The statement IR: its grammar, and the meaning of every node.
 
     kernel     ::= Kernel(name, parameters, workers, body, stage, ...)
     statement  ::= Sequence(statement*)                 one after another; opens a scope
@@ -44,10 +44,10 @@ Each, to a task. REGISTER tensors are what tiles become at stage scalar: one arr
 slots known at compile time. BARRIER tensors are mbarriers. Uninitialized reads are errors. An access is
 legal when every index lies in [0, extent); what an access in a branch not taken would touch is not asked.
 
-Clusters. Blocks of a cluster run beside each other; `rank` numbers them. A Peer names, for each worker, the
-tensor `of` in the block of the rank that the worker gives: the same memory, of the same form. There it is
-read, stored, updated atomically, and named where an operation takes a "remote" place; nothing else. Who does
-so comes after that block has begun, and that block doesn't end before.
+Clusters. Blocks of a cluster run at the same time; `rank` numbers them. A Peer names, for each worker, the
+tensor `of` in the block whose rank the worker gives: the same memory, of the same form. A peer's tensor can be
+read, stored, updated atomically, and named where an operation takes a "remote" place; nothing else. Such an access
+happens after that block has begun, and the block doesn't end before it.
 
 Replication. Where several workers of an Each have one task, all of them run it; stores to SHARED and GLOBAL
 memory are done by the first owner alone, stores to a TILE or a LOCAL by every owner to its own copy.
@@ -69,7 +69,7 @@ says who does which, and `how` is the instruction (a name of ir/target.py).
 Mma: accumulator[i, j] = fused(left[i, q], right[q, j], accumulator[i, j]) for q ascending, operands first
 rounded to the type `by`, if there is one, and converted to the accumulator's; where `accumulate` is false,
 the accumulator starts from zero. An asynchronous instruction is `how` from the start, its author's choice:
-from stage synchronized on it runs beside the workers that issued it, until they wait (`wgmma.wait`), and
+from stage synchronized on it runs asynchronously to the workers that issued it, until they wait (`wgmma.wait`), and
 until then nobody may touch its registers or overwrite what it reads.
 Reduce: target = source folded over `axis`. Each worker folds its own slots in order; the partial results of
 the workers that share an element of the target, in ascending order of their position along the axis, are
@@ -181,12 +181,12 @@ class Tensor:
 
     @property
     def argument(self) -> Tensor:
-        """The parameter as its author declared it, which callers know."""
+        """The parameter as its author declared it, which is what callers see."""
         return self if self.held is None else self.held
 
     @property
     def argument_shape(self) -> tuple[int | Expression, ...]:
-        """What a call's argument has."""
+        """The shape of a call's argument."""
         declared = self.argument
         return declared.shape if declared.given is None else declared.given
 
@@ -196,7 +196,7 @@ class Tensor:
 
 @dataclass(eq=False, frozen=True, slots=True)
 class Ring:
-    """The block values of one pipelined loop, and how they travel.
+    """The block values of one pipelined loop, and their transport.
 
     transport: "registers" (staged through a tile), "cp.async" or "tma".
     """
@@ -212,7 +212,7 @@ class Ring:
 
 @dataclass(eq=False, frozen=True, slots=True)
 class Table:
-    """A constant array of integers, for mappings that are given by enumeration."""
+    """A constant array of integers, for enumerated mappings."""
 
     name: str
     values: np.ndarray
@@ -223,7 +223,7 @@ class Table:
 
 @dataclass(eq=False, frozen=True, slots=True)
 class Snippet:
-    """A value in the words of a target (PTX), and what it means: `meaning` over `parameters`.
+    """A value in a target's language (PTX), with its meaning: `meaning` over `parameters`.
 
     text  names the result %0 and the operands %1, %2, ...; `taskc.ir.ptx` says what it may hold
     """
@@ -255,7 +255,7 @@ class Combine:
 
 
 class Effect(Enum):
-    """What a node does with the name in a field of this mark. What a `Do` does, its operation says.
+    """The effect of a node on the name in a field with this mark. A `Do`'s effects follow from its operation.
 
     BINDS   the name is new; it ends with the enclosing Sequence or, where the node has a body or is a
             Move, with the node
@@ -268,7 +268,7 @@ class Effect(Enum):
     WRITES = "writes"
 
 
-# The types of fields are all that traversal and rewriting know of a node: see ir/fields.py.
+# Traversal and rewriting know nodes only by the types of their fields: see ir/fields.py.
 BoundVariable: TypeAlias = Annotated[Variable, Effect.BINDS]
 BoundTensor: TypeAlias = Annotated[Tensor, Effect.BINDS]
 ReadTensor: TypeAlias = Annotated[Tensor, Effect.READS]
@@ -350,7 +350,7 @@ class Cast:
 
 @dataclass(frozen=True, slots=True)
 class Bitcast:
-    """The same bits as a number of another type of as many, one of them or both a float."""
+    """Reinterpret the bits as a type of the same size; one of the two types, or both, is a float."""
 
     operand: Expression
     dtype: DType
@@ -451,7 +451,7 @@ class Allocate:
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """`tensor` is what `of`, SHARED or BARRIER memory, is in the block of this rank in the cluster."""
+    """`tensor` names the memory of `of`, SHARED or BARRIER, in the block with this rank in the cluster."""
 
     tensor: BoundTensor
     of: Tensor
@@ -472,8 +472,8 @@ class Atomic:
     """tensor[indices] = tensor[indices] operator value, indivisibly; `result` is the old value.
 
     Operators: "+", "min", "max", "&", "|", "^", "exchange"; and of `tc.cuda`, whose elements have 4 or 8 bytes,
-    "acquire", which changes nothing, and "release", which is an exchange. What a worker does behind an
-    "acquire" comes behind all that another did before the "release" whose value it sees.
+    "acquire", which changes nothing, and "release", which is an exchange. Everything that a worker does after an
+    "acquire" happens after everything that another did before the "release" whose value it sees.
     """
 
     operator: str
@@ -552,8 +552,8 @@ class Grid:
 class Pipeline:
     """variable = 0, by, 2*by, ... below extent; loads of later steps may overlap a step's work.
 
-    specialize  a producer of its own does the loads
-    turns       beside it, "tiles": two groups of workers take a block's tiles in turn;
+    specialize  whether a separate producer does the loads
+    turns       with a producer, "tiles": two groups of workers alternate over a block's tiles;
                 "products": warpgroups issue a step's products one after another
     """
 
@@ -601,7 +601,7 @@ class Move:
 class Operand:
     """A matrix within a tensor: the last two dimensions from `origin` on, perhaps transposed.
 
-    `shape` is what the product sees, after transposition.
+    `shape` is that of the matrix in the product, after transposition.
     """
 
     tensor: ReadTensor
@@ -637,7 +637,7 @@ class Reduce:
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """As a Reduce, and each target has the shape of its source. With a Combine it is inclusive."""
+    """Like a Reduce, but each target has the shape of its source. With a Combine it is inclusive."""
 
     targets: tuple[WrittenTensor, ...]
     sources: tuple[ReadTensor, ...]
@@ -649,7 +649,7 @@ class Scan:
 
 @dataclass(frozen=True, slots=True)
 class Print:
-    """`text` has one `{}` a value."""
+    """`text` has one `{}` for each value."""
 
     text: str
     values: tuple[Expression, ...]
@@ -688,13 +688,12 @@ class RingStep:
 
 @dataclass(frozen=True, slots=True)
 class Barrier:
-    """scope: "warp", "warpgroup", "role", "block" or "grid". `orders` names the conflict that it alone orders.
+    """scope: "warp", "warpgroup", "role", "block" or "grid". `orders` names the conflict that only it orders.
 
-    Whoever comes waits until all workers of the scope have come, and comes after all that they did
-    before. A warp is 32 workers, a warpgroup 128, from a multiple of that on. All blocks of a kernel with
-    a barrier of the grid run beside each other: a launch of more than the machine holds at once is
-    refused. That barrier orders accesses to GLOBAL memory, too, but for bulk copies of what the kernel
-    writes.
+    A worker that arrives waits until all workers of the scope have arrived, and goes on after everything they
+    did before. A warp is 32 workers, a warpgroup 128, from a multiple of that on. All blocks of a kernel with
+    a barrier of the grid run at the same time: a launch of more than the machine holds at once is refused.
+    That barrier orders accesses to GLOBAL memory, too, except bulk copies of memory that the kernel writes.
     """
 
     scope: str
@@ -714,7 +713,7 @@ class Role:
 
 @dataclass(frozen=True, slots=True)
 class Roles:
-    """The roles run beside each other; none may use a block-wide barrier inside."""
+    """The roles run at the same time; none may contain a block-wide barrier."""
 
     roles: tuple[Role, ...]
     loc: Location = _location()
@@ -722,7 +721,7 @@ class Roles:
 
 @dataclass(frozen=True, slots=True)
 class Do:
-    """One of the target operations that `taskc.ir.operations` lists, with their meaning."""
+    """One of the target operations of `taskc.ir.operations`, which lists their meaning."""
 
     operation: str
     operands: tuple[Expression, ...]
@@ -767,11 +766,11 @@ class Kernel:
     parameters  tensors (GLOBAL) and scalar variables, in the order of the call
     dimensions  symbolic dimensions (variables) that the parameters' shapes use
     workers     compute workers of a block; `helpers` counts extra ones (producer warps)
-    worker      its own number within the block, and
-    block       the number of the block: from stage scalar on the body uses them
-    processors  of the device, which the launch knows: 1 to MOST_PROCESSORS blocks of a persistent grid
-    blocks      how many blocks are launched, from stage scalar on (before, the Grid says it)
-    cluster     how many blocks of consecutive numbers are scheduled together; before, as blocks
+    worker      the worker's own number within the block, and
+    block       the number of the block: used in the body from stage scalar on
+    processors  number of the device's processors, known at launch: 1 to MOST_PROCESSORS blocks of a persistent grid
+    blocks      number of launched blocks, from stage scalar on (before, the Grid determines it)
+    cluster     number of consecutive blocks that are scheduled together; before stage scalar, as for blocks
     """
 
     name: str
@@ -797,7 +796,7 @@ def constant(value: int) -> Constant:
 
 
 def cluster_of(kernel: Kernel) -> int:
-    """How many blocks are scheduled together, at whatever stage."""
+    """The number of blocks that are scheduled together, at any stage."""
     top = kernel.body.statements if isinstance(kernel.body, Sequence) else (kernel.body,)
     grids = [statement for statement in top if isinstance(statement, Grid)]
     return prod(grids[0].cluster) if grids else kernel.cluster

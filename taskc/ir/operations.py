@@ -1,4 +1,4 @@
-"""The target operations that a `Do` may name: who takes part, what they take, what they mean.
+"""The target operations that a `Do` may name: their participants, operands and meaning.
 
 An operand is a *value* (an expression) or a *place* (an Address). Constants are values that must be
 known at compile time. `tc.cuda` offers most names to kernel authors; passes introduce them too.
@@ -32,12 +32,12 @@ class Operation:
     (a single elected worker must execute it) or "cluster" (each, in kernels with a cluster). result:
     None, a type, or "operand" (the type of the first operand).
 
-    reads     the numbers of the operands from which on elements are read, and
-    writes    written; what a place is besides is an mbarrier
-    proxy     by which it does that: "generic", or "asynchronous" (TMA, matrix products)
-    orders    whether accesses are ordered by it, so that without it there may be a race
-    lockstep  false: workers wait in it for others, or it runs on beside them, so that warps run by themselves
-    machine   whose it is: "gpu", "processor" or "any"
+    reads     positions of the operands, elements of which are read from the place on,
+    writes    or written; all other places are mbarriers
+    proxy     the proxy of these accesses: "generic", or "asynchronous" (TMA, matrix products)
+    orders    whether it orders accesses, so that there may be a race without it
+    lockstep  false if workers wait in it for others, or it runs asynchronously, so that warps run by themselves
+    machine   the machines that have it: "gpu", "processor" or "any"
     """
 
     name: str
@@ -53,7 +53,7 @@ class Operation:
     machine: str = "gpu"
 
     def kinds(self, count: int) -> tuple[str, ...]:
-        """Those of so many operands, or of as many as it takes."""
+        """The kinds of so many operands."""
         if not self.operands or not self.operands[-1].endswith("*"):
             return self.operands
         *first, last = self.operands
@@ -64,8 +64,8 @@ PACK = "store.pack"
 TURN = "turn"
 TURNS = ("schedule.take_turn", "schedule.give_turn")
 RELEASE = "mbarrier.release"
-SUMS = ".sums"  # ends the name of what is beside a matrix instruction that has an offset
-# End the names of what moves tiles for one that works on those.
+SUMS = ".sums"  # suffix of the operation that computes a matrix instruction's offset term
+# Suffixes of the operations that move tiles for an instruction on tile registers.
 TILE_LOAD, TILE_STORE, TILE_LEFT, TILE_RIGHT = ".load", ".store", ".left", ".right"
 
 _ROWS: tuple[Operation, ...] = (
@@ -242,12 +242,12 @@ _REGISTERS = ("place", "place", "place")
 
 def _of_matrices(row: MatrixInstruction) -> Operation:
     if isinstance(row, DotInstruction):
-        more = f" + {row.offset}" if row.offset else ""
+        offset = f" + {row.offset}" if row.offset else ""
         return Operation(
             row.name,
             (*_REGISTERS, "constant", "constant"),
             "worker",
-            f"accumulator += the product of a pack{more} of a row of the left matrix with one of a column"
+            f"accumulator += the product of a pack{offset} of a row of the left matrix with one of a column"
             " of the right one, one fused multiply-add a step, from the end of the packs to their beginning."
             " They begin at their places in memory; the constants say which of the matrices is transposed"
             " there. Subnormal floats count as zeros.",
@@ -361,7 +361,7 @@ _ROWS += tuple(
     for operation in _of_tiles(row)
 )
 
-# What works on tile registers, and the instruction that it is for.
+# The operations on tile registers, with the instruction that each belongs to.
 TILED: dict[str, TileInstruction] = {
     row.name + end: row
     for row in MATRIX_INSTRUCTIONS.values()
@@ -369,7 +369,7 @@ TILED: dict[str, TileInstruction] = {
     for end in ("", TILE_LOAD, TILE_STORE, TILE_LEFT, TILE_RIGHT)
 }
 
-# Products of each worker's own packs, and the sums beside them.
+# Products of each worker's own packs, and the sums for their offsets.
 DOTS: dict[str, DotInstruction] = {
     name: row
     for row in MATRIX_INSTRUCTIONS.values()
@@ -385,5 +385,5 @@ def _is_offered(name: str) -> bool:
     return not is_passes and not is_asynchronous(name)
 
 
-# What `tc.cuda` has under its own name. Asynchronous products it has as one, `tc.cuda.wgmma`.
+# The operations that `tc.cuda` exposes under their own names. Asynchronous products share `tc.cuda.wgmma`.
 OFFERED: tuple[Operation, ...] = tuple(row for row in _ROWS if _is_offered(row.name))

@@ -1,4 +1,4 @@
-"""Reading the text form of a kernel: what `taskc.ir.printer` writes, and what people write by hand.
+"""The parser of kernels in text form, printed by `taskc.ir.printer` or written by hand.
 
     parse(text) -> Kernel
 
@@ -25,45 +25,47 @@ _PARAMETERS = ("scalar", "array")
 
 
 def parse(text: str, file: str = "<ir>") -> ir.Kernel:
-    """The kernel that a text describes; a CompileError tells where it can't be one."""
+    """Parse the text of a kernel; raises a CompileError with the location of an error."""
     with deep(location(text.splitlines(), file, 1, 1)):
         (tree,) = syntax_tree(text, file, "kernel_text").children
         return kernel_of(Statements(text, file), tree)
 
 
 def kernel_of(statements: Statements, tree: Node) -> ir.Kernel:
-    """The kernel of a tree; the statements' names are its own."""
+    """The kernel of a tree; the names of `statements` belong to it."""
     names = statements.names
     name, *parts = tree.children
-    found = {part.data: part for part in parts if part.data not in _PARAMETERS}
+    attributes = {part.data: part for part in parts if part.data not in _PARAMETERS}
     for part in parts:
-        if part.data not in _PARAMETERS and found[part.data] is not part:
+        if part.data not in _PARAMETERS and attributes[part.data] is not part:
             raise names.error("this is said twice", part)
-    if "workers" not in found:
+    if "workers" not in attributes:
         raise names.error("a kernel says its number of workers: workers=…", name)
-    stage = _option(found, "stage", str, "parsed")
+    stage = _option(attributes, "stage", str, "parsed")
     if stage not in ir.STAGES:
         hint = f"there are: {', '.join(ir.STAGES)}"
-        raise names.error(f"there is no stage {stage!r}", found["stage"], hint)
+        raise names.error(f"there is no stage {stage!r}", attributes["stage"], hint)
     statements.expression.is_flat = stage == "lean"
     numbers = {}
     for option, word in (("worker", "worker"), ("block_number", "block")):
-        dtype = names.dtype(found[option].children[0]) if option in found else i64
+        dtype = names.dtype(attributes[option].children[0]) if option in attributes else i64
         numbers[word] = names.bound[word] = ir.Variable(word, dtype, loc=names.location(name))
     processors = names.bound["processors"] = ir.Variable("processors", i32)
     dimensions, parameters = signature(statements, parts)
-    blocks = found.get("blocks")
+    blocks = attributes.get("blocks")
     return ir.Kernel(
         name=names.title(name),
         parameters=parameters,
         dimensions=dimensions,
-        workers=_option(found, "workers", int, 1),
+        workers=_option(attributes, "workers", int, 1),
         blocks=None if blocks is None else statements.expression(blocks.children[0], None),
-        body=statements.body(found["block"]),
+        body=statements.body(attributes["block"]),
         stage=stage,
-        target=names.word(found["target"].children[0]) if "target" in found else "generic",
-        helpers=_option(found, "helpers", int, 0),
-        cluster=_option(found, "clustered", int, 1),
+        target=names.word(attributes["target"].children[0])
+        if "target" in attributes
+        else "generic",
+        helpers=_option(attributes, "helpers", int, 0),
+        cluster=_option(attributes, "clustered", int, 1),
         worker=numbers["worker"],
         block=numbers["block"],
         processors=processors,

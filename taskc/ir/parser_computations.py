@@ -1,4 +1,4 @@
-"""Reading the text of a computation, which stands below the program that calls it."""
+"""The parser of computations, which follow the program that calls them."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ def computation_of(
     name, *parts, element = tree.children
     dimensions = []
     for binder in [part for one in parts if one.data == "dimensions" for part in one.children]:
-        own = sizes.get(binder.children[0])
-        if own is None:
+        dimension = sizes.get(binder.children[0])
+        if dimension is None:
             message = f"the program has no dimension and no loop of {binder.children[0]}"
             raise names.error(message, binder)
-        dimensions.append(names.define(binder.children[0], own))
+        dimensions.append(names.define(binder.children[0], dimension))
     declared = [part for part in parts if part.data not in ("dimensions", "shared")]
     _, parameters = signature(statements, declared)
     output = parameters[-1] if parameters else None

@@ -1,4 +1,4 @@
-"""The expressions of a text; the part of the parser below statements."""
+"""The parser of expressions."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ class _Operation:
 
     operator: str
     operands: tuple[Node, ...]
-    first: Any  # tokens or trees that carry the place where it begins and ends
+    first: Any  # tokens or trees with the locations of its beginning and end
     last: Any
 
 
 class Expressions:
-    """Makes nodes of trees, each with the type that its surroundings expect."""
+    """Turns trees into nodes, each with the type that its surroundings expect."""
 
     def __init__(self, names: Names) -> None:
         self.names = names
-        self.is_flat = False  # stage lean: one linear index, whatever the rank
+        self.is_flat = False  # at stage lean: one linear index, whatever the rank
 
     def place(self, tree: Node) -> tuple[ir.Tensor, tuple[Expression, ...]]:
         name, *arguments = tree.children
@@ -96,7 +96,7 @@ class Expressions:
         return ir.Constant(value, dtype, loc=self.names.location(place, token))
 
     def grouped(self, parts: List[Node]) -> Node:
-        """Tokens and primaries in a row, as a tree by precedence. Long sums don't recurse."""
+        """A row of tokens and primaries as a tree by precedence. Long sums don't recurse."""
         position = 0
 
         def operand(level: int) -> Node:
@@ -137,7 +137,7 @@ class Expressions:
                 return self.number(operand, tree.first, expected, "-")
             inner = self(operand, surroundings(tree.operator, expected))
             return ir.Unary(tree.operator, inner, loc=self.names.location(tree.first, tree.last))
-        # The left sides, from the outside in: a long chain must not recurse.
+        # The left operands, from the outside in: a long chain must not recurse.
         chain: list[tuple[_Operation, DType | None]] = []
         left: Node = tree
         while type(left) is _Operation and len(left.operands) == 2:
@@ -156,22 +156,22 @@ class Expressions:
         return value
 
     def operands(self, trees: List[Node], expected: DType | None) -> tuple[Expression, ...]:
-        """The operands of one operator: the first that is no constant gives the others its type."""
-        found: list[Expression | None] = [None] * len(trees)
+        """The operands of one operator: the first one that isn't constant determines the type of the others."""
+        parsed: list[Expression | None] = [None] * len(trees)
         for i, tree in enumerate(trees):
             if not _is_constant(tree):
-                found[i] = giver = self(tree, expected)
+                parsed[i] = giver = self(tree, expected)
                 expected = giver.dtype
                 break
         return tuple(
             [
                 self(tree, expected) if done is None else done
-                for tree, done in zip(trees, found, strict=True)
+                for tree, done in zip(trees, parsed, strict=True)
             ]
         )
 
     def type_among(self, trees: List[Node], operands: tuple[Expression, ...]) -> DType | None:
-        """The type that the first of these operands which is no constant gives the others."""
+        """The type that the first operand which isn't constant gives to the others."""
         pairs = zip(trees, operands, strict=True)
         return next((e.dtype for tree, e in pairs if not _is_constant(tree)), None)
 
@@ -179,11 +179,11 @@ class Expressions:
         name, *arguments = tree.children
         trees = arguments[0].children if arguments else []
         loc = self.names.location(tree)
-        found = self.names.bound.get(name)
-        if type(found) is ir.Table:
+        named = self.names.bound.get(name)
+        if type(named) is ir.Table:
             if len(trees) != 1:
                 raise self.names.error(f"the table {name} takes one index", tree)
-            return ir.Lookup(found, self(trees[0], i64), loc=loc)
+            return ir.Lookup(named, self(trees[0], i64), loc=loc)
         tensor = self.names.find(name, ir.Tensor)
         return ir.Read(tensor, self.indices(tree, tensor, trees), loc=loc)
 
@@ -212,10 +212,10 @@ class Expressions:
                     f"{name}(…) takes a number", tree, "a conversion is x.to(f32)"
                 )
             return self(trees[0], DTYPES[name])
-        found = self.names.bound.get(name)
-        if type(found) is ir.Snippet:
-            return ir.Inline(found, self.arguments(tree, found, trees), loc=loc)
-        kind: Any  # a class of nodes, or one with its operator
+        named = self.names.bound.get(name)
+        if type(named) is ir.Snippet:
+            return ir.Inline(named, self.arguments(tree, named, trees), loc=loc)
+        kind: Any  # a class of nodes, or a class and its operator
         if name in CALLS:
             kind, conditions = CALLS[name]
             count = len(EXPRESSION_FIELDS[kind])
@@ -251,7 +251,7 @@ def _last(node: Node) -> Node:
 
 
 def _is_number(tree: Node) -> bool:
-    """A number, perhaps with a sign, that says no type."""
+    """Whether a tree is a number without a type, perhaps with a sign."""
     if type(tree) is _Operation:
         return tree.operator == "-" and len(tree.operands) == 1 and _is_plain(tree.operands[0])
     if type(tree) is Tree and tree.data == "expression":
@@ -264,7 +264,7 @@ def _is_plain(tree: Node) -> bool:
 
 
 def _is_constant(tree: Node) -> bool:
-    """What becomes a Constant: a number, with or without a type, or a truth value."""
+    """Whether a tree becomes a Constant: a number, with or without a type, or a bool."""
     if type(tree) is Token:
         return tree.type != "NAME"
     if type(tree) is Tree and tree.data == "call":

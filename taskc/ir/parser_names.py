@@ -1,4 +1,4 @@
-"""The names of a text, and the words and places in it: what every part of the parser asks for."""
+"""The names in scope, and the words and locations of a text: used by every part of the parser."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _KINDS = {
 
 
 class Names:
-    """What is bound where the parser is, and where that is in the text."""
+    """The names in scope at the parser's position, and its location in the text."""
 
     def __init__(self, text: str, file: str) -> None:
         self.lines = text.splitlines()
@@ -73,14 +73,14 @@ class Names:
 
     @contextmanager
     def nested(self) -> Iterator[None]:
-        """What is bound inside is known there alone."""
+        """A scope: names bound inside end with it."""
         outer = self.bound
         self.bound = dict(outer)
         yield
         self.bound = outer
 
     def bind(self, tree: Node, dtype: DType) -> ir.Variable:
-        """A new variable; `dtype` is its type where it says none."""
+        """Bind a new variable, of type `dtype` unless the binder has a type."""
         name = tree.children[0]
         multiple = 1
         for part in tree.children[1:]:
@@ -92,7 +92,7 @@ class Names:
         return self.define(name, variable)
 
     def declared(self, binder: Node) -> DType | None:
-        """The type that a binder says."""
+        """The type in a binder, if it has one."""
         parts = binder.children[1:]
         return self.dtype(parts[0].children[0]) if parts and parts[0].data == "dtype" else None
 
@@ -113,7 +113,7 @@ class Names:
         return self.string(first) if first.type == "STRING" else ".".join(tree.children)
 
     def title(self, token: Token) -> str:
-        """What a kernel or a role is called, in quotes or not."""
+        """The name of a kernel or a role, in quotes or not."""
         return str(token) if token.type == "NAME" else self.string(token)
 
     def string(self, token: Token) -> str:

@@ -1,4 +1,4 @@
-"""Reading the text of a program: its steps, and below them what they call.
+"""The parser of programs: steps, followed by the callees.
 
     parse_program(text, constants) -> Program
 
@@ -46,7 +46,7 @@ Constants = Mapping[str, np.ndarray]
 
 
 def parse_program(text: str, file: str = "<ir>", constants: Constants | None = None) -> Program:
-    """The program that a text describes; a CompileError tells where it can't be one.
+    """Parse the text of a program; raises a CompileError with the location of an error.
 
     constants  the memory of each by what stands for it in the text, its `digest_of`
     """
@@ -56,7 +56,7 @@ def parse_program(text: str, file: str = "<ir>", constants: Constants | None = N
 
 
 class _Reader:
-    """What has been read of a program so far."""
+    """The state of the parser of a program."""
 
     def __init__(self, text: str, file: str, known: Constants) -> None:
         self.text = text
@@ -86,9 +86,9 @@ class _Reader:
         for callee in callees:
             self.callee(callee)
         calls = self.steps(steps)
-        for found, callee in zip(self.callees, callees, strict=True):
-            if found not in self.called:
-                raise self.names.error(f"no call is one of {found}", callee.children[0])
+        for unused, callee in zip(self.callees, callees, strict=True):
+            if unused not in self.called:
+                raise self.names.error(f"no call is one of {unused}", callee.children[0])
         return Program(
             name=self.names.title(name),
             parameters=parameters,
@@ -103,7 +103,7 @@ class _Reader:
     # --- what is called ---
 
     def find_loops(self, steps: Node) -> None:
-        """The variables of all loops, which computations below may name."""
+        """Bind the variables of all loops, which computations below may name."""
         for step in steps.children:
             if step.data == "loop":
                 name = step.children[0]
@@ -116,15 +116,15 @@ class _Reader:
 
     def callee(self, tree: Node) -> None:
         statements = Statements(self.text, self.file)
-        found: Callee
+        callee_read: Callee
         if tree.data == "kernel":
-            found = kernel_of(statements, tree)
+            callee_read = kernel_of(statements, tree)
         else:
-            sizes = {own.name: own for own in self.dimensions}
-            found = computation_of(statements, tree, sizes | self.loops)
-        if found.name in self.callees:
-            raise self.names.error(f"two callees are called {found.name}", tree.children[0])
-        self.callees[found.name] = found
+            sizes = {size.name: size for size in self.dimensions}
+            callee_read = computation_of(statements, tree, sizes | self.loops)
+        if callee_read.name in self.callees:
+            raise self.names.error(f"two callees are called {callee_read.name}", tree.children[0])
+        self.callees[callee_read.name] = callee_read
 
     # --- what stands in a program ---
 

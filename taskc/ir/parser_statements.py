@@ -34,7 +34,7 @@ _SCOPES = {"mbarrier": ir.BARRIER}
 
 
 class Statements:
-    """Makes statements of trees, and the tensors that they declare."""
+    """Turns trees into statements, and into the tensors that they declare."""
 
     def __init__(self, text: str, file: str) -> None:
         self.names = Names(text, file)
@@ -47,10 +47,10 @@ class Statements:
         return statements[0] if len(statements) == 1 else ir.Sequence(statements)
 
     def statements(self, tree: Node) -> tuple[Statement, ...]:
-        """What stands in one scope; declarations of rings, tables and snippets leave nothing."""
+        """The statements of a scope; declarations of rings, tables and snippets produce none."""
         with self.names.nested():
-            found = [self.statement(child) for child in tree.children]
-        return tuple([statement for statement in found if statement is not None])
+            parsed = [self.statement(child) for child in tree.children]
+        return tuple([statement for statement in parsed if statement is not None])
 
     def statement(self, tree: Node) -> Statement | None:
         loc = self.names.location(tree)
@@ -61,7 +61,7 @@ class Statements:
             raise too_deep(loc) from None
 
     def by_fields(self, tree: Node, loc: Location) -> Statement:
-        """A statement of the rule's name, whose tree holds expressions, texts and blocks field by field."""
+        """A statement of the rule's name, whose tree lists expressions, texts and blocks in the order of fields."""
         held: list[Any] = []
         for child in tree.children:
             if isinstance(child, Tree) and child.data == "block":
@@ -79,11 +79,11 @@ class Statements:
         return ir.Sequence(self.statements(tree.children[0]), loc=loc)
 
     def if_(self, tree: Node, loc: Location) -> Statement:
-        condition, then, *rest = tree.children
+        condition, then, *alternatives = tree.children
         otherwise: Statement | None = None
-        if rest and rest[-1].data == "else_":
-            otherwise = self.body(rest.pop().children[0])
-        for part in reversed(rest):
+        if alternatives and alternatives[-1].data == "else_":
+            otherwise = self.body(alternatives.pop().children[0])
+        for part in reversed(alternatives):
             test, block = part.children
             otherwise = ir.If(
                 self.expression(test, None),
@@ -119,20 +119,20 @@ class Statements:
         binders, extents, sizes, *options, block = tree.children
         shape = self.extents(extents.children)
         by = self.names.sizes(sizes)
-        more: dict[str, Any] = {}
+        attributes: dict[str, Any] = {}
         for option in options:
             match option.data:
                 case "order":
-                    more["order"] = tuple(
+                    attributes["order"] = tuple(
                         [
                             self.names.string(entry) if entry.type == "STRING" else int(entry)
                             for entry in option.children
                         ]
                     )
                 case "cluster":
-                    more["cluster"] = self.names.sizes(option.children[0])
+                    attributes["cluster"] = self.names.sizes(option.children[0])
                 case _:
-                    more["persistent"] = True
+                    attributes["persistent"] = True
         if len(by) != len(shape):
             raise self.names.error(
                 f"the tile sizes are {len(by)}, the dimensions {len(shape)}", sizes
@@ -140,14 +140,14 @@ class Statements:
         with self.names.nested():
             variables = self.names.bind_all(binders, shape)
             body = self.body(block)
-        return ir.Grid(variables, shape, by, body, **more, loc=loc)
+        return ir.Grid(variables, shape, by, body, **attributes, loc=loc)
 
     def pipeline(self, tree: Node, loc: Location) -> Statement:
         binder, extent, by, stages, *options, block = tree.children
         total = self.expression(extent, i64)
-        given = {str(o.data): o.children[0] for o in options if isinstance(o, Tree)}
-        transport = self.names.word(given["transport"]) if "transport" in given else None
-        turns = str(given["turns"]) if "turns" in given else None
+        chosen = {str(o.data): o.children[0] for o in options if isinstance(o, Tree)}
+        transport = self.names.word(chosen["transport"]) if "transport" in chosen else None
+        turns = str(chosen["turns"]) if "turns" in chosen else None
         is_specialized = any(isinstance(option, Token) for option in options)
         with self.names.nested():
             variable = self.names.bind(binder, i64)
@@ -183,18 +183,18 @@ class Statements:
 
     def allocate(self, tree: Node, loc: Location) -> Statement:
         parts = list(tree.children)
-        more: dict[str, Any] = {}
+        attributes: dict[str, Any] = {}
         if parts[0].type == "CONSTANT":
-            more["constant"] = True
+            attributes["constant"] = True
             del parts[0]
-        word, name, type_tree, *rest = parts
+        word, name, type_tree, *modifiers = parts
         fill_tree: Node | None = None
-        for part in rest:
+        for part in modifiers:
             if part.data == "by":
-                more["owners"] = self.mapping(part.children[0])
+                attributes["owners"] = self.mapping(part.children[0])
             else:
                 fill_tree = part.children[0]
-        tensor = self.tensor(name, type_tree, _SCOPES.get(str(word), str(word)), **more)
+        tensor = self.tensor(name, type_tree, _SCOPES.get(str(word), str(word)), **attributes)
         fill = None if fill_tree is None else self.expression(fill_tree, tensor.dtype)
         if fill is not None and not isinstance(fill, ir.Constant):
             raise self.names.error("a tensor is filled with a constant", fill_tree)
@@ -239,7 +239,7 @@ class Statements:
     def move(self, tree: Node, loc: Location) -> Statement:
         place, value_tree, binders, sizes, *options = tree.children
         shape = self.names.sizes(sizes)
-        more: dict[str, Any] = {}
+        attributes: dict[str, Any] = {}
         with self.names.nested():
             variables = self.names.bind_all(binders, shape)
             tensor, indices = self.expression.place(place)
@@ -248,12 +248,12 @@ class Statements:
                 child = option.children[0]
                 match option.data:
                     case "guard":
-                        more["guard"] = self.expression(child, boolean)
+                        attributes["guard"] = self.expression(child, boolean)
                     case "by":
-                        more["by"] = self.mapping(child)
+                        attributes["by"] = self.mapping(child)
                     case _:
-                        more["how"] = self.names.word(child)
-        return ir.Move(tensor, indices, variables, shape, value, **more, loc=loc)
+                        attributes["how"] = self.names.word(child)
+        return ir.Move(tensor, indices, variables, shape, value, **attributes, loc=loc)
 
     def mma(self, tree: Node, loc: Location) -> Statement:
         accumulator, left, right, *options = tree.children
@@ -333,8 +333,8 @@ class Statements:
                         held_in = words_of
                     case _:
                         more["offset"] = int(values[0])
-        made = ir.Tensor(str(name), dtype, shape, scope, **more, loc=self.names.location(name))
-        return made if held_in is None else held_in(made)
+        tensor = ir.Tensor(str(name), dtype, shape, scope, **more, loc=self.names.location(name))
+        return tensor if held_in is None else held_in(tensor)
 
     def extents(self, trees: List[Node]) -> tuple[int | Expression, ...]:
         found = []

@@ -1,4 +1,4 @@
-"""From text to lark's tree, and lark's errors in our words."""
+"""Syntax trees by lark, and lark's errors in our words."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _READABLE = {
     "$END": "the end of the text",
 }
 
-# Where all of these may stand, one phrase says it.
+# One phrase for each group of terminals that may all come next.
 _GROUPS = (
     ("a statement", frozenset({"LET", "SCOPE", "RING_STEP", "IF", "FOR"})),
     ("an expression", frozenset({"PREFIX", "NUMBER", "TRUTH", "NAME"})),
@@ -64,7 +64,7 @@ def _parser() -> Lark:
 
 
 def syntax_tree(text: str, file: str, start: str) -> Tree[Token]:
-    """The tree of a whole text, or a CompileError that says what was expected where."""
+    """The tree of a whole text; raises a CompileError with the expected terminals."""
     try:
         tree = _parser().parse(text if text.endswith("\n") else text + "\n", start)
     except UnexpectedInput as error:
@@ -101,36 +101,36 @@ def _compile_error(error: UnexpectedInput, text: str, file: str, start: str) -> 
     if isinstance(error, UnexpectedCharacters):
         line, column = error.line, error.column
         match = re.match(r"\w+|.", text[error.pos_in_stream :])
-        found = repr(match[0]) if match else "the end of the text"
+        unexpected = repr(match[0]) if match else "the end of the text"
         end_column = column + len(match[0]) if match else 0
         expected = _allowed_before_characters(text, start)
     elif token is None or token.type == "$END":
         line, column = max(len(lines), 1), len(lines[-1]) + 1 if lines else 1
-        found, expected = "the end of the text", _allowed(error)
+        unexpected, expected = "the end of the text", _allowed(error)
     else:
         line, column, expected = error.line, error.column, _allowed(error)
         match token.type:
             case "_NEWLINE":
-                found = "the end of the line"
+                unexpected = "the end of the line"
             case "_INDENT":
                 line, column = token.end_line, token.end_column
-                found = "a deeper indentation"
+                unexpected = "a deeper indentation"
             case "_DEDENT":
-                found = "the end of the block"
+                unexpected = "the end of the block"
             case _:
-                found = repr(str(token))
+                unexpected = repr(str(token))
                 end_line, end_column = token.end_line, token.end_column
     place = location(lines, file, line, column, end_line, end_column)
-    return CompileError(f"expected {_either(expected)}, not {found}", place)
+    return CompileError(f"expected {_either(expected)}, not {unexpected}", place)
 
 
 def _allowed(error: UnexpectedInput) -> Iterable[str]:
-    """What could stand here; `accepts` is exact, `expected` has what a later check refuses."""
+    """The terminals that could come next; `accepts` is exact, `expected` includes some that a later check refuses."""
     return (error.accepts or error.expected) if isinstance(error, UnexpectedToken) else ()
 
 
 def _allowed_before_characters(text: str, start: str) -> Iterable[str]:
-    """What could stand where the text goes on with something that is no token."""
+    """The terminals that could come next, where the text continues with something that is no token."""
     parser = _parser().parse_interactive(text, start)
     with suppress(UnexpectedInput):
         parser.exhaust_lexer()
@@ -152,7 +152,7 @@ def _either(terminals: Iterable[str]) -> str:
 
 
 def _begins(phrase: str, name: str) -> bool:
-    """Whether a terminal begins what the phrase names."""
+    """Whether a terminal can begin the construct that the phrase names."""
     if phrase == "an expression":
         return name in ("PREFIX", "NUMBER", "TRUTH", "NAME", "LPAR", "AMPERSAND", "__ANON_0")
     return name not in ("_DEDENT", "$END", "_NEWLINE", "ELIF", "ELSE")
@@ -166,7 +166,7 @@ def _readable(name: str) -> str:
 
 
 def _bad_dedent(text: str) -> int:
-    """The first line whose indentation is that of no open block."""
+    """The first line whose indentation matches no open block."""
     blocks = [0]
     for number, line in enumerate(text.splitlines(), 1):
         code = line.partition("#")[0].expandtabs()

@@ -1,14 +1,14 @@
-"""Plans: a program at sizes that are known, as the numbers that its calls are made with.
+"""Plans: a program at known sizes, as the words that its calls are made with.
 
     plan ::= Plan(steps, arena, alive)
     step ::= PlannedCall(kernel, words, beside) | Jump(to, unless)
     word ::= Given(parameter, offset) | InConstant(number, offset) | InArena(offset) | int
 
-A word is what a kernel gets for one of its parameters, then for one of its dimensions: an address, or the bits of
-a scalar. The steps are taken one after another, but for jumps: a branch is one over each of its bodies, a while one
-behind its body and one back. So the calls between two places where jumps start or end are always made together, and
-those that `beside` joins may be made at the same time. A plan is plain data: it names nothing but by numbers, and
-depends on no machine but for how many threads it is for.
+A word is what a kernel receives for one of its parameters or dimensions: an address, or the bits of a
+scalar. Steps are executed one after another, except for jumps: a branch jumps over each of its bodies, a while
+jumps past its body and back. So the calls between two ends of jumps are always executed together, and those that
+`beside` joins may run at the same time. A plan is plain data: it refers to everything by number, and depends on no
+machine except through the number of threads that it is made for.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from taskc.ir.rewrite import walk
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """So many bytes behind where the program's parameter of this number begins; a scalar's own bits."""
+    """An address at a byte offset into the program's parameter of this number; or a scalar's own bits."""
 
     parameter: int
     offset: int = 0
@@ -31,7 +31,7 @@ class Given:
 
 @dataclass(frozen=True, slots=True)
 class InConstant:
-    """So many bytes behind where the program's constant of this number begins."""
+    """An address at a byte offset into the program's constant of this number."""
 
     number: int
     offset: int = 0
@@ -39,7 +39,7 @@ class InConstant:
 
 @dataclass(frozen=True, slots=True)
 class InArena:
-    """So many bytes behind where the memory of temporaries begins."""
+    """An address at a byte offset into the memory of temporaries."""
 
     offset: int
 
@@ -49,8 +49,8 @@ Word: TypeAlias = "Given | InConstant | InArena | int"
 
 @dataclass(frozen=True, slots=True)
 class PlannedCall:
-    """kernel  its number among those that the program calls, in the order of their first calls
-    beside  how many of the next calls may run beside it: none of them all writes what another one reads or writes
+    """kernel  index among the kernels that the program calls, in the order of their first calls
+    beside  how many of the next calls may run at the same time: none of them writes memory that another one accesses
     """
 
     kernel: int
@@ -60,9 +60,9 @@ class PlannedCall:
 
 @dataclass(frozen=True, slots=True)
 class Jump:
-    """The next step is the one of this number, or where the plan ends.
+    """Continue with the step of this number, or at the end of the plan.
 
-    unless  where a bool lies: if it holds when the jump is reached, the next step is the one behind it
+    unless  address of a bool: if it holds when the jump is reached, the next step is the one after the jump
     """
 
     to: int
@@ -74,8 +74,8 @@ PlannedStep: TypeAlias = "PlannedCall | Jump"
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """arena  bytes that all temporaries take
-    alive  the most bytes of temporaries that are alive at once: no arena is smaller
+    """arena  bytes of all temporaries
+    alive  most bytes of temporaries that are alive at once, a lower bound of any arena
     """
 
     steps: tuple[PlannedStep, ...]
@@ -84,14 +84,14 @@ class Plan:
 
     @property
     def calls(self) -> tuple[PlannedCall, ...]:
-        """Those among the steps."""
+        """The calls among the steps."""
         return tuple([step for step in self.steps if isinstance(step, PlannedCall)])
 
 
 def deciding(program: Program) -> tuple[Variable, ...]:
-    """What a plan depends on: the dimensions, and those scalars that anything is computed of.
+    """The inputs that a plan depends on: dimensions, and scalars that occur in computed arguments.
 
-    A scalar that calls only hand on is a word like an address.
+    A scalar that calls only pass on is a word, like an address.
     """
     scalars = {item for item in program.parameters if isinstance(item, Variable)}
     computed: list[int | Expression | Tensor] = [

@@ -1,4 +1,4 @@
-"""Kernels and programs as text that looks like the language and that `taskc.ir.parser` reads back.
+"""Printing of kernels and programs as text that resembles the language; `taskc.ir.parser` parses it.
 
     kernel matmul(a: f32[64, 32], b: f32[32, 64], c: out f32[64, 64]) workers=256 stage=parsed:
         grid (row, col) in (64, 64) by (32, 32):
@@ -9,7 +9,7 @@
                 ...
 
 Names are unique within a kernel: the second variable called `i` is `i_1`. A tensor of shape () is
-read and stored by its name alone. Rings are declared behind the last of their tensors, tables and
+read and stored by its name alone. Rings are declared after the last of their tensors, tables and
 snippets at the top of the body, though none of them is a statement. Notes and locations are left out.
 """
 
@@ -52,13 +52,13 @@ from taskc.ir.text_rules import (
 from taskc.ir.types import boolean, i64
 
 _WIDTH = 100
-_SHORT = 8  # nodes of an expression that is written as often as it is used
+_SHORT = 8  # largest number of nodes of an expression that is repeated at each use
 _SCOPE_WORDS = {ir.BARRIER: "mbarrier"}
 
 
 @deeply
 def to_text(printed: ir.Kernel | Computation | Program) -> str:
-    """A kernel, or a program and below it what it calls, as text; a newline at its end."""
+    """A kernel, or a program followed by its callees, as text with a final newline."""
     if isinstance(printed, ir.Kernel):
         return _Printer(printed).kernel(printed)
     if isinstance(printed, Computation):
@@ -76,13 +76,13 @@ def to_text(printed: ir.Kernel | Computation | Program) -> str:
 
 @deeply
 def calls_text(program: Program) -> str:
-    """A program without what it calls, as text; a newline at its end."""
+    """A program without its callees, as text with a final newline."""
     return _Printer(None).program(program)
 
 
 @deeply
 def statement_text(statement: Statement) -> str:
-    """A statement as it would look in a kernel, without the newline at its end; for messages."""
+    """A statement as it would look in a kernel, without a final newline; for messages."""
     return "\n".join(_Printer(None).statement(statement, ""))
 
 
@@ -137,7 +137,7 @@ class _Printer:
         return f"snippet {self.text.name(snippet)}({parameters}) = {meaning} as {_quoted(snippet.text)}"
 
     def combine(self, combine: ir.Combine) -> str:
-        """The parameters are one list, the left half first."""
+        """A combine function; its parameters are one list, the left half first."""
         name = self.text.name(combine)
         parameters = [self.text.binder(p, None) for p in (*combine.left, *combine.right)]
         lets = [f"{self.let(let)}, " for let in combine.lets]
@@ -246,7 +246,7 @@ class _Printer:
         return "\n".join([*lines, f"    {output}[{variables}] = {value}", ""])
 
     def call(self, call: Call) -> str:
-        """The arguments: inputs in order, and the outputs; and whether it stays apart."""
+        """A call: inputs in order, the outputs, and whether it stays apart."""
         inputs: list[str] = []
         outputs: list[str] = []
         for parameter, argument in zip(call.callee.parameters, call.arguments, strict=True):
@@ -277,7 +277,7 @@ class _Printer:
             yield from compound(self, s, indent)
 
     def block(self, body: Statement, indent: str) -> Iterator[str]:
-        """What stands under a header: a Sequence opens no other scope there than the block does."""
+        """The lines of a body; a Sequence there opens no scope besides the block's."""
         body = single_statement(body)
         statements = body.statements if isinstance(body, ir.Sequence) else (body,)
         if not statements:
@@ -469,12 +469,12 @@ def _how(how: str | None) -> str:
 
 
 def _long_and_shared(value: Expression) -> list[Expression]:
-    """The parts of an expression that stand in it more than once, but for short ones; each after its own parts.
+    """The longer parts that occur more than once in an expression, each after its own parts.
 
     With a name for each of them the text is as long as the expression is in memory.
     """
     uses = Counter(id(part) for node in walk(value) for part in expressions(node))
-    found: list[Expression] = []
+    shared: list[Expression] = []
     lengths: dict[int, int] = {}
     waiting = [value]
     while waiting:
@@ -488,9 +488,9 @@ def _long_and_shared(value: Expression) -> list[Expression]:
         if id(node) not in lengths:
             lengths[id(node)] = 1 + sum(lengths[id(part)] for part in parts)
             if lengths[id(node)] > _SHORT and uses[id(node)] > 1:
-                found.append(node)
+                shared.append(node)
                 lengths[id(node)] = 1
-    return found
+    return shared
 
 
 def _quoted(text: str) -> str:

@@ -1,4 +1,4 @@
-"""The names, types and expressions of a printed kernel; the printer below statements."""
+"""The printer of names, types and expressions."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Expressions:
         self.names: dict[Named, str] = {}
         self.counts: dict[str, int] = {}
         self.taken: set[str] = set()
-        self.shared: dict[int, str] = {}  # the names of expressions, by their `id`
+        self.shared: dict[int, str] = {}  # names of expressions, by their `id`
         if kernel is not None:
             self.taken |= RESERVED
             self.names[kernel.worker] = "worker"
@@ -44,9 +44,9 @@ class Expressions:
             self.names[kernel.processors] = "processors"
 
     def name(self, named: Named) -> str:
-        found = self.names.get(named)
-        if found is not None:
-            return found
+        known = self.names.get(named)
+        if known is not None:
+            return known
         base = name = identifier(named.name)
         count = self.counts.get(base, 0)
         while name in self.taken or (type(named) in (ir.Snippet, ir.Combine) and name in FUNCTIONS):
@@ -95,7 +95,7 @@ class Expressions:
     # --- expressions ---
 
     def __call__(self, e: Expression, expected: DType | None, level: int) -> str:
-        """`e` in a place that expects a type and binds at `level` (see PRECEDENCE)."""
+        """The text of `e` in a place that expects a type and binds at `level` (see PRECEDENCE)."""
         kind = type(e)
         if self.shared and id(e) in self.shared:
             return self.shared[id(e)]
@@ -104,7 +104,7 @@ class Expressions:
         if kind is ir.Binary and e.operator in PRECEDENCE:  # type: ignore[union-attr]
             return self.infix(e, expected, level)  # type: ignore[arg-type]
         render = _EXPRESSIONS.get(kind)
-        # What is no expression still has to be shown: the verifier's message has the whole program.
+        # An invalid expression is shown, too: the verifier's message contains the whole program.
         return f"<{e!r}>" if render is None else render(self, e, expected, level)
 
     def constant(self, e: ir.Constant, expected: DType | None, level: int) -> str:
@@ -116,7 +116,7 @@ class Expressions:
         return f"({text})" if level >= POSTFIX else text
 
     def infix(self, e: ir.Binary, expected: DType | None, level: int) -> str:
-        """A chain like a + b - c, from left to right without recursion: sums may be long."""
+        """The text of a chain like a + b - c, from left to right without recursion: sums may be long."""
         right_sides: list[tuple[str, Expression, DType | None, int, str]] = []
         first: Expression = e
         opened = 0
@@ -144,7 +144,9 @@ class Expressions:
         return f"{name}({', '.join(self.operands(operands, expected))})"
 
     def operands(self, operands: tuple[Expression, ...], expected: DType | None) -> Iterator[str]:
-        """The one that gives the type expects what the surroundings do, the others its type."""
+        """The texts of operands: the one that determines the type expects what the surroundings do, the others its
+        type.
+        """
         common = operand_type(operands, expected)
         giver = next((i for i, e in enumerate(operands) if type(e) is not ir.Constant), None)
         for i, operand in enumerate(operands):
@@ -161,7 +163,7 @@ class Expressions:
             return self.function(e.operator, (e.operand,), expected)
         operand = self(e.operand, expected, precedence)
         if e.operator == "-" and (operand[0].isdigit() or operand in ("inf", "nan")):
-            operand = f"({operand})"  # without them it would be a negative constant
+            operand = f"({operand})"  # without parentheses it would be a negative constant
         text = f"not {operand}" if precedence == NOT else e.operator + operand
         return f"({text})" if precedence < level else text
 

@@ -31,8 +31,8 @@ What holds of every program that can be called, since tracing has checked it:
 
 - an argument has its parameter's type, shape and layout, for all sizes of the dimensions;
 - what a call reads was written by calls before, in earlier steps of a loop too, or by the caller; so was a
-  condition. What only one body of a branch writes, or a while, isn't written behind it: what is carried from turn to
-  turn was there before the first;
+  condition. Memory that only one body of a branch writes, or a while, doesn't count as written after it: memory that
+  is carried from turn to turn was written before the first;
 - what a call writes overlaps no other argument of it; an input is never written, and each element of an output
   is one of the `out` of exactly one call, in whichever bodies are taken: of one in each body of a branch, and of none
   in that of a while.
@@ -56,7 +56,7 @@ from taskc.ir.types import TensorType, boolean
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Computation:
-    """output[variables] = value for every element of the output, as the head of this file says."""
+    """output[variables] = value for every element of the output; see the head of this file."""
 
     name: str
     parameters: tuple[Tensor | Variable, ...]
@@ -77,7 +77,7 @@ Callee: TypeAlias = Kernel | Computation
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call; `arguments` are one for each of the callee's parameters, outputs too.
+    """A call; `arguments` has one for each of the callee's parameters, outputs too.
 
     apart  it stays a call of its own: no pass makes one of it and another
     parts  where it comes from, if that is more than one place: the calls that it was made of, and those of programs
@@ -92,13 +92,13 @@ class Call:
 
     @property
     def origins(self) -> tuple[Location, ...]:
-        """Where all comes from that it does: lines of a program, or nodes of a model."""
+        """The locations that all its work comes from: lines of a program, or nodes of a model."""
         return self.parts or (() if self.loc == NOWHERE else (self.loc,))
 
 
 @dataclass(frozen=True, slots=True)
 class _Nest:
-    """A step that is made of steps. It knows what they name, so that nobody has to go over all that is nested.
+    """A step that contains steps. It caches the tensors that they name.
 
     reads, writes  tensors that steps in its bodies name, as inputs or conditions, and as outputs
     """
@@ -126,7 +126,7 @@ class Loop(_Nest):
 
 @dataclass(frozen=True, slots=True)
 class Branch(_Nest):
-    """The steps of `then` if the condition holds, or else those of `otherwise`."""
+    """The steps of `then` if the condition holds, else those of `otherwise`."""
 
     condition: Tensor
     then: tuple[Step, ...]
@@ -136,7 +136,7 @@ class Branch(_Nest):
 
 @dataclass(frozen=True, slots=True)
 class While(_Nest):
-    """The steps of `body`, again and again as long as the condition holds before them."""
+    """The steps of `body`, repeated while the condition holds before each turn."""
 
     condition: Tensor
     body: tuple[Step, ...]
@@ -157,7 +157,7 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """Calls, as the head of this file says. Parameters and dimensions are those of a kernel.
+    """Calls, as the head of this file describes. Parameters and dimensions are as in a kernel.
 
     constants  and the memory of each: its elements row-major, or as its layout has them
     """
@@ -173,22 +173,26 @@ class Program:
 
 
 def digest_of(memory: np.ndarray) -> str:
-    """What stands for a constant's elements in a program's text."""
+    """The digest that represents a constant's elements in a program's text."""
     return hashlib.sha256(np.ascontiguousarray(memory).view(np.uint8).data).hexdigest()[:32]
 
 
 def memory_problem(kind: TensorType, memory: np.ndarray) -> str | None:
-    """Why memory can't be that of a constant of a type, or None."""
-    own = getattr(memory, "type", None)
-    if kind.layout is not None or own is not None:
-        return None if own == kind else f"what is given is {own or 'an array without a layout'}"
+    """The reason why memory can't be a constant of a type, or None."""
+    packed_type = getattr(memory, "type", None)
+    if kind.layout is not None or packed_type is not None:
+        return (
+            None
+            if packed_type == kind
+            else f"what is given is {packed_type or 'an array without a layout'}"
+        )
     if memory.dtype != kind.dtype.numpy or memory.shape != kind.shape:
         return f"what is given is an array of {memory.dtype}{list(memory.shape)}"
     return None
 
 
 def condition_problem(tensor: Tensor) -> str | None:
-    """Why a tensor can't choose among steps, or None."""
+    """The reason why a tensor can't be a condition, or None."""
     is_one = all(extent == 1 for extent in tensor.shape)
     if tensor.dtype is boolean and is_one and tensor.layout is None:
         return None
@@ -198,7 +202,7 @@ def condition_problem(tensor: Tensor) -> str | None:
 
 
 def bodies_of(step: Step) -> tuple[tuple[Step, ...], ...]:
-    """The steps that a step is made of, both bodies of a branch."""
+    """The bodies of a step, both of a branch."""
     match step:
         case Call():
             return ()
@@ -211,7 +215,7 @@ def bodies_of(step: Step) -> tuple[tuple[Step, ...], ...]:
 
 
 def with_bodies(step: Step, bodies: Sequence[tuple[Step, ...]]) -> Step:
-    """A step that is made of others; itself where they are the same ones."""
+    """A step with other bodies; the same object if they are unchanged."""
     if [[*map(id, body)] for body in bodies] == [[*map(id, body)] for body in bodies_of(step)]:
         return step
     match step:
@@ -226,9 +230,9 @@ def with_bodies(step: Step, bodies: Sequence[tuple[Step, ...]]) -> Step:
 
 
 def tensors_given(call: Call) -> Iterator[tuple[Tensor, Tensor]]:
-    """The parameters of a call that are tensors, each with what it is given."""
+    """The tensor parameters of a call, each with its argument."""
     for item, given in zip(call.callee.parameters, call.arguments, strict=False):
-        if isinstance(item, Tensor) and isinstance(given, Tensor):  # verify sees to all others
+        if isinstance(item, Tensor) and isinstance(given, Tensor):  # verify checks all others
             yield item, given
 
 
@@ -247,7 +251,7 @@ def writes_of(step: Step) -> frozenset[Tensor]:
 
 
 def steps_of(steps: Sequence[Step]) -> Iterator[Step]:
-    """Steps and those that they are made of, as the text has them."""
+    """Steps and the steps nested in them, in the order of the text."""
     left = [*steps[::-1]]
     while left:
         step = left.pop()
@@ -257,7 +261,7 @@ def steps_of(steps: Sequence[Step]) -> Iterator[Step]:
 
 
 def calls_of(steps: Sequence[Step]) -> Iterator[Call]:
-    """The calls among steps and in their bodies, as the text has them."""
+    """The calls among steps and in their bodies, in the order of the text."""
     return (step for step in steps_of(steps) if isinstance(step, Call))
 
 
@@ -267,17 +271,17 @@ def loops_of(steps: Sequence[Step]) -> Iterator[Loop]:
 
 
 def tensors_named(steps: Sequence[Step]) -> frozenset[Tensor]:
-    """What steps name: conditions, and arguments of calls."""
+    """The tensors that steps name: conditions, and arguments of calls."""
     return frozenset[Tensor]().union(*map(reads_of, steps), *map(writes_of, steps))
 
 
 def joined_origins(*calls: Call) -> tuple[Location, ...]:
-    """Those of calls that become one, in order, each once."""
+    """The origins of calls that become one, in order, each once."""
     return tuple(dict.fromkeys([place for call in calls for place in call.origins]))
 
 
 def map_calls(steps: Sequence[Step], change: Callable[[Call], Call]) -> tuple[Step, ...]:
-    """Steps with their calls exchanged, those in bodies too."""
+    """Steps with `change` applied to their calls, in bodies too."""
     return tuple(
         [
             change(step)
@@ -289,7 +293,7 @@ def map_calls(steps: Sequence[Step], change: Callable[[Call], Call]) -> tuple[St
 
 
 def exchanged(steps: Sequence[Step], old: Tensor, new: Tensor) -> tuple[Step, ...]:
-    """Steps that name another tensor in the place of one."""
+    """Steps with one tensor replaced by another."""
 
     def change(step: Step) -> Step:
         if isinstance(step, Call):
@@ -306,13 +310,13 @@ def exchanged(steps: Sequence[Step], old: Tensor, new: Tensor) -> tuple[Step, ..
 
 
 def views_by_loop(program: Program) -> dict[Variable | None, list[View]]:
-    """The views that are the same in all steps, and by its variable those that a loop's step decides last."""
+    """The views for each loop, by its variable: a view belongs to its innermost loop, or to None."""
     order = {loop.variable: depth for depth, loop in enumerate(loops_of(program.calls))}
-    found: dict[Variable | None, list[View]] = {}
+    views: dict[Variable | None, list[View]] = {}
     for view in program.views:
         inside = [node for node in _sizes_in(view) if node in order] if order else []
-        found.setdefault(max(inside, key=order.__getitem__, default=None), []).append(view)
-    return found
+        views.setdefault(max(inside, key=order.__getitem__, default=None), []).append(view)
+    return views
 
 
 def _sizes_in(view: View) -> Iterator[Variable]:
@@ -322,7 +326,7 @@ def _sizes_in(view: View) -> Iterator[Variable]:
 
 
 def callees_of(program: Program) -> dict[str, Callee]:
-    """What a program calls, each once, in the order of the first calls.
+    """The callees of a program, each once, in the order of the first calls, by unique names.
 
     The names are their own; the second one that is called `copy` is `copy_1`. No name is a word of the text.
     """
@@ -341,16 +345,16 @@ def callees_of(program: Program) -> dict[str, Callee]:
 
 
 def kernels_of(program: Program) -> dict[str, Kernel]:
-    """The kernels among what a program calls, by the same names."""
+    """The kernels among a program's callees, by the same names."""
     return {name: it for name, it in callees_of(program).items() if isinstance(it, Kernel)}
 
 
 def map_callees(program: Program, change: Callable[[Callee], Callee]) -> Program:
-    """The program with its callees exchanged: one that is called twice is still one."""
-    made = {id(callee): change(callee) for callee in callees_of(program).values()}
+    """The program with `change` applied to its callees: one that is called twice stays one."""
+    changed_callees = {id(callee): change(callee) for callee in callees_of(program).values()}
 
     def changed(call: Call) -> Call:
-        return replace(call, callee=made[id(call.callee)])
+        return replace(call, callee=changed_callees[id(call.callee)])
 
     return replace(program, calls=map_calls(program.calls, changed))
 
@@ -362,7 +366,7 @@ def map_kernels(program: Program, change: Callable[[Kernel], Kernel]) -> Program
 def bind_dimensions(
     parameters: Sequence[Tensor | Variable], shapes: Sequence[Sequence[int]]
 ) -> dict[Variable, int]:
-    """What the symbolic dimensions are, given the shapes of a call's arguments."""
+    """The values of symbolic dimensions, from the shapes of a call's arguments."""
     return {
         extent: size
         for parameter, shape in zip(parameters, shapes, strict=True)

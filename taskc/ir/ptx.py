@@ -1,4 +1,4 @@
-"""What the text of a Snippet may hold: PTX that computes one value from its operands.
+"""The rules for the text of a Snippet: PTX that computes one value from its operands.
 
     fma.rn.f32 %0, %1, %2, %3;
     { .reg .pred p; setp.lt.f32 p, %1, 0f00000000; selp.f32 %0, 0f00000000, %1, p; }
@@ -17,7 +17,7 @@ from taskc.ir import nodes as ir
 from taskc.ir.rewrite import walk
 from taskc.ir.types import DType
 
-# First parts of instructions and directives, and why they have no place in a value.
+# First parts of instructions and directives, with the reason why they can't compute a value.
 _REASONS: dict[str, str] = {
     word: reason
     for reason, words in (
@@ -44,12 +44,12 @@ _LABEL = re.compile(r"([A-Za-z_$][\w$]*)\s*:(?!:)")
 
 
 def has_register(dtype: DType) -> bool:
-    """Whether a value of this type is an operand: PTX has registers of 16, 32 and 64 bits."""
+    """Whether PTX has registers for a type: those of 16, 32 and 64 bits."""
     return dtype.kind != "bool" and dtype.bits in (16, 32, 64)
 
 
 def fault_in_text(text: str, operands: int) -> str | None:
-    """What is wrong with the text of a snippet with so many operands, or None."""
+    """The error in the text of a snippet with so many operands, or None."""
     code = _COMMENT.sub(" ", text).strip()
     if not code:
         return "the text is empty"
@@ -83,7 +83,7 @@ def fault_in_text(text: str, operands: int) -> str | None:
 
 
 def fault_in_snippet(snippet: ir.Snippet) -> str | None:
-    """What is wrong with a snippet but for the types in its meaning, or None."""
+    """The error in a snippet, except in the types of its meaning, or None."""
     for dtype in (snippet.meaning.dtype, *(parameter.dtype for parameter in snippet.parameters)):
         if not has_register(dtype):
             return f"{dtype} has no register"

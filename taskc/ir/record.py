@@ -1,15 +1,15 @@
-"""Programs as plain data: what JSON holds, and reads back in milliseconds, without a grammar.
+"""Programs as plain data for JSON, which loads in milliseconds, without a grammar.
 
     recorded(node, ...) -> json       from_record(json) -> [node, ...]
 
-A record is a list of nodes, each after those that it names, and then which of them were asked for:
+A record is a list of nodes, each after the nodes that it refers to, and the list of the roots:
 
     record ::= {"nodes": [node, ...], "found": [field, ...]}
-    node   ::= [class, field, ...]     but for where in a source it comes from
+    node   ::= [class, field, ...]     without the source location
     field  ::= number | text | true | false | null | [field, ...] | {"at": place among the nodes}
 
-What two nodes share they share in the record: variables, tensors and kernels are the same only where they are one
-object. Any class of nodes.py, program.py and mapping.py is one of a node, so that a new one needs nothing here.
+Nodes shared by two nodes are shared in the record: variables, tensors and kernels are the same only if they are one
+object. Any class of nodes.py, program.py and mapping.py may occur, so that new classes need no code here.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _MODULES = (nodes, program, mapping, mapping_forms)
 
 
 def recorded(*roots: object, also: Sequence[type] = ()) -> Json:
-    """These and all below them.
+    """The record of some roots and everything below them.
 
     also  other classes of nodes that there may be
     """
@@ -40,32 +40,32 @@ def recorded(*roots: object, also: Sequence[type] = ()) -> Json:
 
 
 def from_record(record: Json, also: Sequence[type] = ()) -> list[Any]:
-    """What was recorded; errors are Python's own, of whatever kind."""
+    """The roots of a record; errors are Python's own, of any kind."""
     classes: dict[str, type] = {**_classes(), **{one.__name__: one for one in also}}
-    made: list[Any] = []
+    nodes: list[Any] = []
 
     def field(value: Json) -> Any:
         match value:
             case list():
                 return tuple(map(field, value))
             case {"at": int(place)}:
-                return made[place]
+                return nodes[place]
         return value
 
     for name, *values in record["nodes"]:
-        found = map(field, values)
+        field_values = map(field, values)
         if name == DType.__name__:
-            made.append(DTYPES[values[0]])
+            nodes.append(DTYPES[values[0]])
         elif name == np.ndarray.__name__:
-            dtype, shape, elements = found
-            made.append(np.array(elements, dtype).reshape(shape))
+            dtype, shape, elements = field_values
+            nodes.append(np.array(elements, dtype).reshape(shape))
         else:
             kind: Any = classes[name]
             names = _names(kind)
             if names is None:
-                made.append(kind(*found))
+                nodes.append(kind(*field_values))
             else:
-                made.append(kind(**dict(zip(names, found, strict=True))))
+                nodes.append(kind(**dict(zip(names, field_values, strict=True))))
     return [*map(field, record["found"])]
 
 
@@ -73,7 +73,7 @@ class _Writer:
     def __init__(self, classes: set[type]) -> None:
         self.nodes: list[Json] = []
         self.places: dict[int, int] = {}
-        self.kept: list[object] = []  # so that no identity is given twice
+        self.kept: list[object] = []  # keeps objects alive, so that no id is reused
         self.classes = classes
 
     def field(self, value: Any) -> Json:
@@ -108,7 +108,7 @@ class _Writer:
 
 @cache
 def _names(kind: Any) -> tuple[str, ...] | None:
-    """The fields of a class that make it; None of a named tuple, which is made of all."""
+    """The fields that a class is constructed from; None for a named tuple, which takes all."""
     if not is_dataclass(kind):
         return None
     return tuple([field.name for field in fields(kind) if field.init and field.name != "loc"])

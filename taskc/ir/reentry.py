@@ -1,16 +1,16 @@
-"""Calls may come at any moment: from other threads, and within the handler of a signal, a finalizer, a callback or a
-trace function, which interrupt another call in their own thread at any of its lines.
+"""Reentrancy: a call may come at any moment, from another thread, or within a signal handler, a finalizer, a callback
+or a trace function, which interrupts a call of its own thread at any line.
 
-There is one discipline, so that none waits for itself or for one that waits for it:
+One discipline prevents deadlocks:
 
-- What calls share is made aside, and published by one step that nothing interrupts: `setdefault` of a dict, `append` of
-  a list, an assignment. Two may make the same thing; the first one that is published is everyone's.
-- What shouldn't be made twice, or can't be changed by such a step, has a `Turn`. It is taken by one call at a time, and
-  others wait. Turns are taken from models to programs to kernels, never the other way.
-- A call that interrupts another one waits for nobody, and has no threads that it waits for. Where it can't have a turn
-  at once, and where its own thread has that turn, it is told so, and makes for itself what it needs.
+- State shared by calls is built privately, and published by one atomic step: `setdefault` of a dict, `append` of
+  a list, an assignment. Two calls may build the same thing; the first one published is used by all.
+- State that shouldn't be built twice, or can't be changed atomically, has a `Turn`. One call at a time holds it, and
+  others wait. Turns are taken in the order models, programs, kernels, never the other way.
+- A call that interrupts another one never waits, neither for a turn nor for threads. If a turn isn't free, or its
+  own thread holds it, `taken` yields False, and the call uses private state.
 
-The only locks are those in this file, and those in the list of tests/ir/test_reentry.py.
+The only locks are those in this file, and those listed in tests/ir/test_reentry.py.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ T = TypeVar("T")
 
 
 class _Thread(threading.local):
-    """doors        how many calls this thread is in, one of them within another
-    turns        what it has taken
+    """doors        depth of nested calls in this thread
+    turns        the turns it holds
     interrupting whether the innermost call interrupts another one
     """
 
@@ -44,7 +44,7 @@ _here = _Thread()
 
 @contextmanager
 def door() -> Iterator[None]:
-    """Whoever comes in while the thread is in here, or has a turn, interrupts it."""
+    """Mark a call's extent: a call that begins while the thread is inside, or holds a turn, interrupts it."""
     before = _here.doors, _here.interrupting
     try:
         _here.interrupting = before[0] > 0 or bool(_here.turns)
@@ -55,12 +55,12 @@ def door() -> Iterator[None]:
 
 
 def may_wait() -> bool:
-    """Whether this call may wait for threads, of its own too: it interrupts none."""
+    """Whether this call may wait for threads, including its own: it interrupts none."""
     return not _here.interrupting
 
 
 def for_another_thread(function: Callable[P, T]) -> Callable[P, T]:
-    """A part of this call, for a thread that the call waits for."""
+    """Wrap a part of this call for a thread that the call waits for."""
 
     @wraps(function)
     def part(*args: P.args, **keywords: P.kwargs) -> T:
@@ -71,7 +71,7 @@ def for_another_thread(function: Callable[P, T]) -> Callable[P, T]:
 
 
 class Turn:
-    """A right that one call at a time holds."""
+    """A mutual exclusion that one call at a time holds."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -79,25 +79,28 @@ class Turn:
 
     @contextmanager
     def taken(self) -> Iterator[bool]:
-        """Waits for it, and is true; false where it can't be had, for a call that may not wait."""
+        """Wait for the turn and yield True; yield False if it isn't free and the call may not wait."""
         before = _here.turns
         if _here.interrupting or self in before:
             yield False
             return
         try:
-            _here.turns = (*before, self)  # first, so that nobody waits for this thread in it
+            _here.turns = (
+                *before,
+                self,
+            )  # first, so that an interrupting call never waits for its own thread
             with self._lock:
                 yield True
         finally:
             _here.turns = before
 
     def forget(self) -> None:
-        """In a fork's child: whoever has it in the parent isn't here."""
+        """Reset in a fork's child, where the parent's holder doesn't exist."""
         self._lock = threading.Lock()
 
 
 class _Nobodys(Turn):
-    """Of what one call has for itself."""
+    """The turn of private state, which is always free."""
 
     @contextmanager
     def taken(self) -> Iterator[bool]:

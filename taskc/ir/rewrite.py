@@ -1,4 +1,4 @@
-"""Walking and rebuilding programs.
+"""Traversal and rewriting of programs.
 
 `map_children` rebuilds one node from its children, and returns the very same node when no child
 changed: a pass that finds nothing to do returns its input, and `is` tells.
@@ -39,8 +39,8 @@ def _same(old: tuple[T, ...], new: tuple[T, ...]) -> bool:
 
 
 def _mapped(held: Any, function: Callable[[Any], Any], fields: Fields) -> Any:
-    """What a field holds, with `function` applied to what the table is about."""
-    if type(held) in EXPRESSION_TYPES:  # the most frequent
+    """The value of a field, with `function` applied to the nodes that the table lists."""
+    if type(held) in EXPRESSION_TYPES:  # the most frequent case
         return function(held)
     if held is None or isinstance(held, int):
         return held
@@ -61,7 +61,7 @@ def _map_fields(node: T, function: Callable[[Any], Any], fields: Fields) -> T:
 
 
 def held_by(node: Any, fields: Fields) -> Iterator[Any]:
-    """What the fields of a node hold of what the table is about."""
+    """The nodes in the fields of a node that the table lists."""
     for name in fields.get(type(node), ()):
         held = getattr(node, name)
         for item in held if isinstance(held, tuple) else (held,):
@@ -122,7 +122,7 @@ def bound_by(node: Node) -> Iterator[Variable]:
 
 
 def walk(node: Node) -> Iterator[Node]:
-    """`node` and all below it, parents first, in program order. No recursion: depth is no limit.
+    """`node` and everything below it, parents first, in program order. It doesn't recurse, so depth is no limit.
 
     An expression that is in one statement several times comes once, but for variables and constants
     directly in different ones.
@@ -139,22 +139,24 @@ def walk(node: Node) -> Iterator[Node]:
                 continue
             seen.add(id(current))
         yield current
-        if below := _BELOW.get(kind):  # what is no node is for the verifier to refuse
+        if below := _BELOW.get(kind):  # anything else is refused by the verifier
             stack += below(current)
 
 
 def _below(kind: type) -> Callable[[Any], Iterable[Node]]:
-    """How such a node's children are found, the last ones first. Compilers spend much of their time in `walk`."""
+    """The function that lists such a node's children, last ones first. Compilation spends much of its time in
+    `walk`.
+    """
     names = (*EXPRESSION_FIELDS.get(kind, ()), *STATEMENT_FIELDS.get(kind, ()))
     several = tuple([name for name in names if is_tuple_of_nodes(kind, name)])
     single = tuple([name for name in names if is_one_node(kind, name)])
     if names == single:
         return _below_single(single)
     if len(several) == 1 and names == several + single:
-        first, rest = attrgetter(*several), _below_single(single)
+        first, single_getter = attrgetter(*several), _below_single(single)
         if not single:
             return lambda node: first(node)[::-1]
-        return lambda node: (*rest(node), *first(node)[::-1])
+        return lambda node: (*single_getter(node), *first(node)[::-1])
     return lambda node: [*held_by(node, EXPRESSION_FIELDS), *held_by(node, STATEMENT_FIELDS)][::-1]
 
 
@@ -175,7 +177,7 @@ _BELOW = {kind: _below(kind) for kind in (*EXPRESSION_TYPES, *STATEMENT_TYPES)}
 def operands_first(
     expression: Expression, parts: Callable[[Expression], Iterable[Expression]] = expressions
 ) -> list[Expression]:
-    """The distinct parts of an expression, itself the last: each behind those that it is made of."""
+    """The distinct parts of an expression, each after its own parts; the expression itself is the last."""
     order: list[Expression] = []
     seen: set[int] = set()
     stack: list[tuple[Expression, bool]] = [(expression, False)]
@@ -191,7 +193,7 @@ def operands_first(
 
 
 def walk_statements(node: Statement) -> Iterator[Statement]:
-    """`node` and the statements below it, as `walk` comes to them: without their expressions."""
+    """`node` and the statements below it, in the order of `walk`, without expressions."""
     stack: list[Statement] = [node]
     while stack:
         current = stack.pop()
@@ -228,7 +230,7 @@ def replace_tensors(node: Expression, tensors: Dictionary[Tensor, Tensor]) -> Ex
 @overload
 def replace_tensors(node: Statement, tensors: Dictionary[Tensor, Tensor]) -> Statement: ...
 def replace_tensors(node: Node, tensors: Dictionary[Tensor, Tensor]) -> Node:
-    """`node` with tensors exchanged for others, wherever they are read, written or allocated."""
+    """`node` with tensors replaced by others, wherever they are read, written or allocated."""
     if not tensors:
         return node
 
@@ -242,8 +244,10 @@ def replace_tensors(node: Node, tensors: Dictionary[Tensor, Tensor]) -> Node:
 
 
 def rewritten(node: T, change: Callable[[Any], Any]) -> T:
-    """`node` with `change` applied to all below it and then to itself: parts come first, each distinct one once."""
-    made: dict[int, tuple[Any, Any]] = {}  # with what is keyed, whose identity stays its own
+    """`node` with `change` applied to everything below it and then to itself, bottom-up, each distinct part once."""
+    made: dict[
+        int, tuple[Any, Any]
+    ] = {}  # values include the key's node, so that its id isn't reused
 
     def visit(current: Any) -> Any:
         if type(current) is Variable or type(current) is ir.Constant:
@@ -258,7 +262,7 @@ def rewritten(node: T, change: Callable[[Any], Any]) -> T:
 
 
 def sequence(*parts: Statement | None) -> Statement:
-    """The statements one after another in one scope, nested Sequences spliced; one alone stays alone.
+    """The statements one after another in one scope, with nested Sequences spliced; a single one is returned as is.
 
     Only splice where the names bound inside may live on: scopes become wider, never narrower.
     """
@@ -278,7 +282,7 @@ def copy(
 @overload
 def copy(node: Statement, values: Dictionary[Variable, Expression] | None = None) -> Statement: ...
 def copy(node: Node, values: Dictionary[Variable, Expression] | None = None) -> Node:
-    """A second copy of `node` for another place: what it binds and allocates gets identities of its own.
+    """A second copy of `node` for another place, with new identities for everything it binds and allocates.
 
     `values` replaces free variables on the way.
     """
@@ -287,7 +291,7 @@ def copy(node: Node, values: Dictionary[Variable, Expression] | None = None) -> 
 
     made: dict[
         int, tuple[Node, Node]
-    ] = {}  # of expressions, as long as variables stay what they are
+    ] = {}  # of expressions, valid as long as variables keep their values
 
     def fresh(name: Variable | Tensor) -> Variable | Tensor:
         if isinstance(name, Tensor):
@@ -318,7 +322,7 @@ def index_leading(
     node: Statement, rings: Dictionary[Tensor, Tensor], slot: Expression
 ) -> Statement: ...
 def index_leading(node: Node, rings: Dictionary[Tensor, Tensor], slot: Expression) -> Node:
-    """Accesses to the keys of `rings` become accesses to one slot of their rings."""
+    """Redirect accesses to the keys of `rings` to one slot of their rings."""
 
     def changed(current: Node) -> Node:
         match current:

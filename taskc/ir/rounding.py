@@ -34,7 +34,7 @@ def as_storage(value: npt.ArrayLike, dtype: DType) -> Array:
 
 
 def convert(x: npt.ArrayLike, source: DType, target: DType) -> Array:
-    """`x`, of type `source`, as `target`.
+    """Convert `x` from type `source` to `target`.
 
     To a float: the nearest, ties to even. f8 saturates to the largest finite value, infinities too
     (PTX cvt.rn.satfinite); tf32 rounds ties away from zero (PTX cvt.rna). From a float to an
@@ -58,7 +58,7 @@ def convert(x: npt.ArrayLike, source: DType, target: DType) -> Array:
 
 
 def bitcast(x: npt.ArrayLike, source: DType, target: DType) -> Array:
-    """`x`, of type `source`, as the number of type `target` that has the same bits."""
+    """Reinterpret `x` as the number of type `target` with the same bits."""
     return as_storage(x, source).view(target.numpy)
 
 
@@ -88,12 +88,12 @@ def _from_integer(x: Array, source: DType, target: DType) -> Array:
 
 
 def _narrow(x: Array, target: DType) -> Array:
-    """An f32 or f64 array rounded once to a float type."""
+    """Round an f32 or f64 array once to a float type."""
     if target in (f64, f32, f16):
         return x.astype(target.numpy)  # NumPy rounds once
     if x.dtype == np.float64:
-        # f32 has two bits more than each format below it, and all its exponents. ml_dtypes, too,
-        # converts through f32, but rounds to even on the way.
+        # f32 has two bits more than each format below it, and all its exponents. ml_dtypes, too, converts through f32,
+        # but rounds to even on the way.
         nearest = np.asarray(x.astype(np.float32))
         x = _to_odd(nearest, x - nearest)
     if target is tf32:
@@ -125,7 +125,7 @@ def _to_odd(nearest: Array, error: Array) -> Array:
 
 
 def fma(a: npt.ArrayLike, b: npt.ArrayLike, c: npt.ArrayLike, dtype: DType) -> Array:
-    """`a * b + c`, rounded once; on integers modulo 2**bits."""
+    """`a * b + c`, rounded once; modulo 2**bits for integers."""
     if not dtype.is_integer and dtype not in (f16, bf16, f32, f64):
         raise TypeError(f"{dtype} has no fma")
     a, b, c = as_storage(a, dtype), as_storage(b, dtype), as_storage(c, dtype)
@@ -153,7 +153,7 @@ def _fma_through_f64(a: Array, b: Array, c: Array, dtype: DType) -> Array:
     dropped = 52 - dtype.mantissa_bits
     suspect = np.asarray((total.view(np.int64) & (2**dropped - 1)) == 2 ** (dropped - 1))
     subnormal = np.asarray(np.abs(total) < dtype.smallest_normal)
-    if np.count_nonzero(subnormal):  # a quarter of what any() takes for a few lanes
+    if np.count_nonzero(subnormal):  # a quarter of the time of any() for a few lanes
         suspect |= subnormal & (total != 0)
     if np.count_nonzero(suspect):
         _, error = _two_sum(product, addend)
@@ -170,7 +170,7 @@ def _fma_f64(a: Array, b: Array, c: Array) -> Array:
     sums that don't overflow; other elements take exact rational arithmetic, one at a time.
     """
     product = np.asarray(a * b)
-    # Right where a product is 0 or an operand is not finite; beside an infinite addend it may overflow.
+    # Correct where a product is 0 or an operand isn't finite; with an infinite addend the product may overflow.
     finite = np.isfinite(a) & np.isfinite(b)
     total = np.asarray(np.where(np.isinf(c) & finite, c, product + c))
     high, low = product, _product_error(a, b, product)

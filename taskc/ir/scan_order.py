@@ -1,13 +1,13 @@
 """The order in which a scan folds: a function of the mapping alone.
 
-A coordinate along the axis is a number whose digits are the worker's and the slot's. From the innermost ones out,
-neighbouring digits of one kind are a *level*: of `size` blocks of `stride` elements each, whose prefixes are known,
-it makes a block. Of spatial(4, 32).repeat(1, 8), along axis 1, the levels are 8 slots and 32 workers.
+A coordinate along the axis is a number with digits of the worker's and the slot's number. From the innermost out,
+neighbouring digits of one kind form a *level*: it joins `size` blocks of `stride` elements each, whose prefixes are
+known, into one block. For spatial(4, 32).repeat(1, 8), along axis 1, the levels are 8 slots and 32 workers.
 
-    slots     one block after another takes in the last prefix of the block before it
-    workers   the blocks' totals are scanned as a tree: the i-th takes in, for each set bit k of i from the lowest
-              on, the total of the 2**k blocks up to the multiple of 2**k below i. Blocks of one element have their
-              prefixes with that; the elements of others take in what the block before has
+    slots     one block after another folds in the last prefix of the block before it
+    workers   the blocks' totals are scanned as a tree: the i-th folds in, for each set bit k of i from the lowest
+              on, the total of the 2**k blocks up to the multiple of 2**k below i. Blocks of one element then have
+              their prefixes; the elements of larger blocks fold in the prefix of the previous block
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Arrays = tuple[np.ndarray, ...]
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """`modes` are the digits, slowest first."""
+    """One level; `modes` are its digits, slowest first."""
 
     modes: tuple[Mode, ...]
     is_workers: bool
@@ -42,7 +42,7 @@ class Level:
 
 
 def scan_levels(owners: Mapping, axis: int) -> tuple[Level, ...]:
-    """The levels, innermost first. A mapping that has no digits counts as one worker's, from left to right."""
+    """The levels, innermost first. A mapping without digits counts as one worker's, from left to right."""
     if not owners.is_composed or owners.limit is not None:
         return (Level((Mode(axis, owners.iterated[axis], 1),), False),)
     assert owners.worker_modes is not None
@@ -60,16 +60,18 @@ def scanned(
     levels: tuple[Level, ...], lines: Arrays, combine: Callable[[Arrays, Arrays], Arrays]
 ) -> Arrays:
     """The inclusive prefixes along the last axis of arrays."""
-    made = tuple([line.copy() for line in lines])
+    prefixes = tuple([line.copy() for line in lines])
     for level in levels:
-        blocks = tuple([it.reshape(*it.shape[:-1], -1, level.size, level.stride) for it in made])
+        blocks = tuple(
+            [it.reshape(*it.shape[:-1], -1, level.size, level.stride) for it in prefixes]
+        )
         if level.is_workers:
             _tree(blocks, combine)
             continue
         for s in range(1, level.size):
             before = tuple([it[..., s - 1, -1:] for it in blocks])
             _take_in(before, tuple([it[..., s, :] for it in blocks]), combine)
-    return made
+    return prefixes
 
 
 def _tree(blocks: Arrays, combine: Callable[[Arrays, Arrays], Arrays]) -> None:

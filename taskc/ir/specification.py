@@ -1,8 +1,8 @@
-"""What each stage permits, as data; `taskc.ir.verify` executes it, and `table()` shows it.
+"""The rules of each stage, as data; `taskc.ir.verify` checks them, and `table()` prints them.
 
 `worker`, `block` and `processors` are the kernel's variables of these names; the worker of an Each may use
-`worker` at every stage. `ATTRIBUTES` says at which stages an attribute has which values. Beyond
-that, until pipelined what stands around the phases is uniform, and at lean an access to GLOBAL,
+`worker` at every stage. `ATTRIBUTES` lists the stages at which an attribute has certain values. Beyond
+that, until pipelined the code around phases is uniform, and at lean an access to GLOBAL,
 SHARED or REGISTER memory has one linear index, of type i32 or i64 (before, all indices are i64 and
 as many as the tensor has dimensions).
 """
@@ -19,7 +19,7 @@ from taskc.ir import nodes as ir
 STAGES = ir.STAGES
 PARSED, SELECTED, PIPELINED, SYNCHRONIZED, SCALAR, LEAN = range(len(STAGES))
 
-# What is not permitted at every stage: node types, scopes and the kernel's variables, and their first and last one.
+# Items that not every stage permits: node types, scopes and the kernel's variables, with their first and last stage.
 _LIMITED: dict[tuple[type | str, ...], tuple[int, int]] = {
     (ir.Grid, ir.Each, ir.Move, ir.Mma, ir.TILE): (PARSED, SYNCHRONIZED),
     (ir.Reduce, ir.Scan): (PARSED, PARSED),
@@ -34,7 +34,7 @@ _LIMITED: dict[tuple[type | str, ...], tuple[int, int]] = {
 
 @dataclass(frozen=True, slots=True)
 class Attribute:
-    """From stage `first` to `last`, nodes of a type (or tensors, or the kernel) satisfy `holds`."""
+    """A rule: from stage `first` to `last`, nodes of a type (or tensors, or the kernel) satisfy `holds`."""
 
     node: type
     says: str
@@ -69,7 +69,7 @@ def permitted(stage: int) -> frozenset[type | str]:
 
 
 def attributes(stage: int) -> dict[type, tuple[Attribute, ...]]:
-    """The rules about attributes that a stage has, by node type."""
+    """The rules about attributes at a stage, by node type."""
     return _ATTRIBUTES[stage]
 
 
@@ -95,7 +95,7 @@ _ATTRIBUTES = [
 
 
 def table() -> str:
-    """Node types, scopes and the kernel's variables, and the stages that permit them."""
+    """The stages that permit each node type, scope and variable of the kernel."""
     lines = [" " * 30 + " ".join(STAGES)]
     for kinds in _KINDS:
         for first, last in dict.fromkeys(_STAGES_OF[item] for item in kinds):

@@ -1,10 +1,10 @@
-"""What each target offers, as data (tensor cores, AVX-512, AMX, capacities): passes read it, backends only emit.
+"""The features of each target, as data (tensor cores, AVX-512, AMX, capacities): passes read it, backends only emit.
 
-A matrix instruction is a row of one of four kinds, by who acts together and where operands come from:
-it says which elements each worker holds. It fits a `tc.mma` where the accumulator's mapping divides by
+A matrix instruction is a row of one of four kinds, by the workers that act together and the source of its operands:
+it defines the elements that each worker holds. It fits a `tc.mma` if the accumulator's mapping divides by
 the row's fragment: own = quotient * fragment. An operand in registers is then held as the quotient,
 projected on the operand's dimensions, times the operand's own fragment; one in shared memory lies in one
-of the row's forms. `taskc.ir.fragments` works both out.
+of the row's forms. `taskc.ir.fragments` computes both.
 
 Processors take both operands from memory, in packs: `pack` consecutive elements of k of a row of the
 left matrix, or of a column of the right one, lie together, at whatever address. Row-major is such a form
@@ -23,7 +23,7 @@ from taskc.ir.types import DType, bf16, f8e4m3, f8e5m2, f16, f32, i8, i32, tf32,
 
 @dataclass(frozen=True, slots=True)
 class SharedForm:
-    """How an operand may lie in SHARED memory: in atoms of eight lines of `width` bytes.
+    """The placement of an operand in SHARED memory: atoms of eight lines of `width` bytes.
 
     along    "k": a line is consecutive elements of k, and the eight lines are rows or columns of the
              result; "mn": the other way round
@@ -36,7 +36,7 @@ class SharedForm:
 
 @dataclass(frozen=True, slots=True)
 class _Product:
-    """What all kinds have: `shape` is (m, n, k), of which the accumulator's fragment covers m x n."""
+    """The common fields of all kinds: `shape` is (m, n, k), and the accumulator's fragment covers m x n."""
 
     asynchronous: ClassVar[bool] = False
 
@@ -54,7 +54,7 @@ class _Product:
 
     @property
     def group(self) -> int:
-        """How many consecutive workers act together, from a multiple of that on."""
+        """The number of consecutive workers that act together, from a multiple of it on."""
         return self.accumulator_fragment.workers
 
 
@@ -73,7 +73,7 @@ class DotInstruction(_Product):
 
 @dataclass(frozen=True, slots=True)
 class TileInstruction(_Product):
-    """Works on `tiles` tile registers, of which the workers' lanes have no part.
+    """Works on `tiles` tile registers, which don't belong to the workers' lanes.
 
     Fragments of the accumulator have to be put there before they are added to, and packs of either
     operand before they are multiplied. In memory a tile is 16 lines of 64 bytes, at any equal distance.
@@ -85,7 +85,7 @@ class TileInstruction(_Product):
 
 @dataclass(frozen=True, slots=True)
 class WarpInstruction(_Product):
-    """A warp has both operands in registers: fragments of m x k and k x n."""
+    """A warp holds both operands in registers: fragments of m x k and k x n."""
 
     left_fragment: Mapping
     right_fragment: Mapping
@@ -93,7 +93,7 @@ class WarpInstruction(_Product):
 
 @dataclass(frozen=True, slots=True)
 class WarpgroupInstruction(_Product):
-    """Runs on beside the warps that have issued it, until they wait for it.
+    """Runs asynchronously to the warps that issued it, until they wait for it.
 
     The left operand is in registers or in SHARED memory, the right one is there, in one of the forms
     that `memory` lists.
@@ -126,11 +126,11 @@ class MatrixMove:
     transposed: bool
 
     def fits(self, dtype: DType) -> bool:
-        """Whether elements of this type keep together."""
+        """Whether elements of this type are moved whole."""
         return dtype.nbytes == 2 or (dtype.nbytes in (1, 4) and not self.transposed)
 
     def fragment(self, dtype: DType) -> Mapping:
-        """Who has which elements of a matrix, lines by elements of a line."""
+        """The owners of a matrix's elements, lines by elements of a line."""
         if self.transposed:
             return spatial(4, 8, order=(1, 0)) * repeat(2, 1)
         return spatial(8, 4) * repeat(1, 4 // dtype.nbytes)
@@ -139,15 +139,18 @@ class MatrixMove:
 WARP = 32  # of a GPU
 WARPGROUP = 4 * WARP
 REGISTERS = 1 << 16  # of a multiprocessor
-THREAD_REGISTERS = 255  # that code of a thread can name
-LEAST_REGISTERS, MOST_REGISTERS = 24, 256  # of a worker, whose warpgroup gives up or takes some
+THREAD_REGISTERS = 255  # that a thread's code can name
+LEAST_REGISTERS, MOST_REGISTERS = (
+    24,
+    256,
+)  # of a worker, after its warpgroup has given up or taken registers
 MOST_COUNTED = (
     1 << 20
 ) - 1  # arrivals of a phase of an mbarrier, and bytes that are missing or too many
 
 
 def registers_at_launch(threads: int) -> int:
-    """What each thread of a block has at first, where warpgroups change it: its part of all there are."""
+    """Registers of each thread at launch, if warpgroups change them: an equal share of the multiprocessor's."""
     return min(REGISTERS // threads // 8 * 8, THREAD_REGISTERS)
 
 
@@ -155,21 +158,21 @@ def registers_at_launch(threads: int) -> int:
 class Target:
     """warp          workers that run in lockstep and may exchange registers
     vector_bytes  the widest single access of one worker
-    shared_bytes  what a block may have
-    banks         4-byte banks of shared memory, 0 where it has none
-    processors    how many blocks it runs at a time at least; a device may have another number
+    shared_bytes  most shared memory of a block
+    banks         4-byte banks of shared memory, 0 for none
+    processors    number of blocks that run at a time; an actual device may have another number
     shuffles      whether the workers of a warp can exchange registers
-    cluster       how many blocks may be scheduled together
-    transports    how block values may travel in a pipeline, best first; none: loads don't overlap work
-    narrow        whether offsets are 32-bit where that is enough
+    cluster       most blocks that may be scheduled together
+    transports    transports of block values in a pipeline, best first; if empty, loads don't overlap work
+    narrow        whether offsets are 32-bit where that suffices
     moves         instructions that move matrices between SHARED memory and registers, the largest first
-    unroll_limit      statements that a loop may become where it is unrolled to save its own instructions
-    merge_limit        statements that a part of it may become whose reads of SHARED memory are then one access
-    registers     of a block, that warpgroups may hand to each other; 0: they can't
-    group         workers of a warpgroup, who have barriers of their own; 0: there are none
-    vectors       vector registers of a processor; 0: it is none
-    converts      the smallest floats, in bits, that it has instructions to convert
-    capabilities  the compute capabilities of the GPUs that run it; none: it is for no GPU
+    unroll_limit      statements that a loop may become if it is unrolled to save its overhead
+    merge_limit        statements that a part of it may become if its reads of SHARED memory merge into one access
+    registers     registers of a block that warpgroups can hand to each other; 0 if they can't
+    group         workers of a warpgroup, which has barriers of its own; 0 for none
+    vectors       vector registers of a processor; 0 for a GPU
+    converts      the smallest floats, in bits, that it has conversion instructions for
+    capabilities  the compute capabilities of the GPUs that run it; empty if it isn't for GPUs
     """
 
     name: str
@@ -202,7 +205,7 @@ class Target:
         return self.banks == 0
 
     def runs(self, other: Target) -> bool:
-        """Whether it can do all that code for another one may use, but for the size of shared memory."""
+        """Whether it supports everything code for another target may use, except for the size of shared memory."""
         return (
             {*other.matrix} <= {*self.matrix}
             and {*other.moves} <= {*self.moves}
@@ -212,7 +215,7 @@ class Target:
 
     @property
     def products(self) -> tuple[MatrixInstruction, ...]:
-        """Those that `tc.mma` may become."""
+        """The instructions that `tc.mma` may become."""
         return tuple(row for row in self.matrix if not row.asynchronous)
 
 
@@ -361,7 +364,7 @@ SM_90A = Target(
     capabilities=((9, 0),),
 )
 
-# No wgmma. It has bulk copies and mbarriers, which nobody has tried there yet: cp.async does without.
+# No wgmma. It has bulk copies and mbarriers, which are untested there: cp.async works without them.
 SM_120A = replace(
     SM_89, name="sm_120a", processors=170, moves=_LDMATRIX + _STMATRIX, capabilities=((12, 0),)
 )
@@ -384,8 +387,8 @@ def _dot(
     )
 
 
-# Four times as many products as an f32 fma, on every processor that has it. It multiplies unsigned numbers
-# by signed ones: a signed left operand has its sign bits flipped, which makes it larger by 128.
+# Four times as many products as an f32 fma, on every processor that has it. It multiplies unsigned numbers by signed
+# ones: a signed left operand has its sign bits flipped, which makes it larger by 128.
 _VNNI = (
     _dot("vpdpbusd.u8", u8, i32, right=i8),
     _dot("vpdpbusd.i8", i8, i32, offset=128),
@@ -409,14 +412,15 @@ def _of_tiles(
     )
 
 
-# Fourteen times as many products of bf16 as an f32 fma, 28 times of 8 bits.
+# Fourteen times as many products as an f32 fma for bf16, 28 times for 8 bits.
 _AMX = (
     _of_tiles("tdpbf16ps", bf16, f32),
     _of_tiles("tdpbssd", i8, i32),
     _of_tiles("tdpbusd", u8, i32, right=i8),
 )
 
-# Twice as many as an f32 fma on AMD's Zen 4 and 5. On Intel's processors as many: they don't have this row.
+# Twice as many products as an f32 fma on AMD's Zen 4 and 5. On Intel's processors just as many, so they don't have this
+# row.
 _BF16 = (_dot("vdpbf16ps", bf16, f32),)
 
 
@@ -437,11 +441,11 @@ def _processor(
         shared_bytes=1 << 28,
         banks=0,
         shuffles=True,
-        cluster=8,  # they may as well run one after another
+        cluster=8,  # blocks may run one after another
         transports=(),
         matrix=matrix,
         narrow=False,
-        unroll_limit=128,  # each is a vector's, and a loop costs next to nothing
+        unroll_limit=128,  # each statement is a vector's, and a loop costs next to nothing
         vectors=vectors,
         converts=converts,
     )
@@ -482,5 +486,5 @@ MATRIX_MOVES: dict[str, MatrixMove] = {
 
 
 def is_asynchronous(name: str | None) -> bool:
-    """Whether this is a matrix instruction that runs on beside its workers."""
+    """Whether this is a matrix instruction that runs asynchronously."""
     return name in WARPGROUP_INSTRUCTIONS

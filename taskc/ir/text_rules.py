@@ -1,9 +1,9 @@
-"""What the printer and the parser of the IR agree on: words, precedence, numbers, inferred types.
+"""The common conventions of the printer and the parser of the IR: words, precedence, numbers, inferred types.
 
-A number is written without its type where the type can be told. Among the operands of an operator
-the first that is no constant gives the others its type; where all are constants they have the type
-that the surroundings expect: what is stored into, a declared variable's type, i64 for an index.
-Where nothing is expected it is i64. Everywhere else a constant says its type: `f32(1.5)`.
+A number is written without its type if the type can be inferred. Among the operands of an operator the
+first that isn't constant determines the type of the others; if all are constants they have the type
+that the surroundings expect: that of a store's target or a declared variable, i64 for an index.
+Without an expectation it is i64. Everywhere else a constant has a type: `f32(1.5)`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from taskc.ir.nodes import Constant, Expression, Fused, Select, Sequence, Statem
 from taskc.ir.operations import OPERATIONS
 from taskc.ir.types import DTYPES, DType, boolean, f64, i64
 
-# Python's, from the loosest to the tightest. Comparisons don't chain.
+# Python's precedence, from the loosest to the tightest. Comparisons don't chain.
 PRECEDENCE: dict[str, int] = {
     operator: level
     for level, operators in (
@@ -42,19 +42,19 @@ PREFIXES: dict[str, int] = {"not": NOT, "-": SIGN, "~": SIGN}
 
 BINARY_FUNCTIONS = frozenset({"min", "max", "pow", "fmod", "atan2"})
 UNARY_FUNCTIONS = frozenset(UNARY_OPERATORS) - frozenset(PREFIXES)
-# Nodes that are written as calls, and how many conditions come first; the other operands have one type.
+# Nodes that are written as calls, with their number of leading conditions; the other operands have one type.
 CALLS: dict[str, tuple[type, int]] = {"select": (Select, 1), "fma": (Fused, 0)}
-# What a call in an expression may name but for a snippet; a type makes a constant.
+# The functions that a call in an expression may name, besides snippets; a type makes a constant.
 FUNCTIONS = BINARY_FUNCTIONS | UNARY_FUNCTIONS | {*CALLS, *DTYPES}
 
-# Words that may start a statement or an expression, so that no name may be spelled like them.
+# Words that may start a statement or an expression, and can't be names.
 RESERVED = {kind.__name__.lower() for kind in STATEMENT_TYPES} | set(
     (
         "constant global shared tile local register mbarrier elif else acquire commit wait release enter leave"
         " role ring table snippet combine scope pass and or not True False inf nan worker block processors"
     ).split()
 )
-# Those that start a statement of a program, where else a kernel's name does.
+# Words that start a statement of a program, where otherwise a kernel's name comes.
 PROGRAM_WORDS = frozenset({"constant", "for", "if", "pass", "temporary", "view", "while"})
 
 _IDENTIFIER = re.compile(r"[^\W\d]\w*")
@@ -62,12 +62,12 @@ _WORD = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 
 def is_word(text: str) -> bool:
-    """Whether an option's value, such as `cp.async`, stands without quotes."""
+    """Whether an option's value, such as `cp.async`, is written without quotes."""
     return bool(_WORD.fullmatch(text))
 
 
 def identifier(name: str) -> str:
-    """`name`, or something near it that the grammar takes for a name."""
+    """`name`, or a similar one that the grammar accepts as a name."""
     if not _IDENTIFIER.fullmatch(name):
         name = re.sub(r"\W", "_", name)
         name = name if _IDENTIFIER.fullmatch(name) else f"_{name}"
@@ -75,14 +75,14 @@ def identifier(name: str) -> str:
 
 
 def single_statement(body: Statement) -> Statement:
-    """What stands under a header: a Sequence of one statement is that statement there."""
+    """The statement under a header: a Sequence of one statement is replaced by that statement."""
     while isinstance(body, Sequence) and len(body.statements) == 1:
         body = body.statements[0]
     return body
 
 
 def operand_type(operands: Iterable[Expression], expected: DType | None) -> DType | None:
-    """The type that constants among these operands have unless they say another."""
+    """The type of untyped constants among these operands."""
     for operand in operands:
         if type(operand) is not Constant:
             return operand.dtype
@@ -90,12 +90,12 @@ def operand_type(operands: Iterable[Expression], expected: DType | None) -> DTyp
 
 
 def surroundings(operator: str, expected: DType | None) -> DType | None:
-    """The type expected of an operator's operands, from that expected of its result."""
+    """The type expected of an operator's operands, given that expected of its result."""
     return None if operator in COMPARISONS or operator in ("not", "isnan") else expected
 
 
 def result_type(operation: str, operands: tuple[Expression, ...]) -> DType | None:
-    """The type of a `Do`'s result, or None where it has none or is unknown."""
+    """The type of a `Do`'s result, or None if it has none or is unknown."""
     row = OPERATIONS.get(operation)
     if row is None or row.result is None:
         return None
@@ -105,7 +105,7 @@ def result_type(operation: str, operands: tuple[Expression, ...]) -> DType | Non
 
 
 def number_text(value: float, dtype: DType) -> str:
-    """The shortest text that `number` reads as this value of this type."""
+    """The shortest text that `number` parses as this value of this type."""
     if dtype is boolean:
         return str(bool(value))
     if not dtype.is_float:
@@ -131,7 +131,7 @@ def _shortest(value: float, dtype: DType) -> str:
 
 
 def number(text: str, dtype: DType) -> int | float:
-    """The value of a number, rounded to a float type. ValueError where it is none of this type."""
+    """The value of a number, rounded to a float type. ValueError if the type doesn't have it."""
     if dtype.is_float:
         return rounded(float(text), dtype)
     if dtype is boolean or not text.lstrip("-").isdecimal():
@@ -170,5 +170,5 @@ def is_representable(value: object, dtype: DType) -> bool:
 
 
 def default_type(expected: DType | None) -> DType:
-    """The type of a number that says none; a bool can't be expected of a number."""
+    """The type of a number without one; a number can't be a bool."""
     return i64 if expected is None or expected is boolean else expected

@@ -10,7 +10,7 @@ import numpy as np
 
 
 class Layout(Protocol):
-    """What a tensor type asks of a memory layout: a mapping with one worker."""
+    """The requirements of a tensor type on a memory layout: a mapping with one worker."""
 
     @property
     def workers(self) -> int: ...
@@ -39,10 +39,10 @@ class DType:
         return self.name
 
     def __reduce__(self) -> str:
-        # Copies and unpickled types are the module's own object: identity survives processes.
+        # Copies and unpickled types are the module's own objects: identity survives processes.
         return "boolean" if self.kind == "bool" else self.name
 
-    # With an item for every index it would be a sequence without an end.
+    # With an item for every index it would be an endless sequence.
     __iter__: ClassVar[None] = None
 
     def __getitem__(self, shape: object) -> TensorType:
@@ -66,7 +66,7 @@ class DType:
 
     @property
     def is_sub_byte(self) -> bool:
-        """Its elements lie in memory as a stream of bits, and one of them has no bytes of its own."""
+        """Whether elements are stored as a stream of bits, so that a single one has no bytes of its own."""
         return self.loaded is not None
 
     @property
@@ -77,7 +77,7 @@ class DType:
         return self.bits // 8
 
     def bytes_of(self, count: int) -> int:
-        """Bytes of so many stored elements, the last of which may have bits to spare."""
+        """Bytes of so many stored elements, the last of which may have spare bits."""
         return -(-count * self.bits // 8)
 
     @property
@@ -89,7 +89,7 @@ class DType:
             return (1 << (self.bits - self.is_signed)) - 1
         if self.name == "f8e4m3":
             return 448.0  # the "fn" format: no infinities, so the top exponent holds numbers
-        if self.is_sub_byte:  # they have neither infinities nor NaN
+        if self.is_sub_byte:  # these have neither infinities nor NaN
             return float((2 - 2.0**-self.mantissa_bits) * 2.0**2 ** (self.exponent_bits - 1))
         return float((2 - 2.0**-self.mantissa_bits) * 2.0 ** (2 ** (self.exponent_bits - 1) - 1))
 
@@ -108,7 +108,7 @@ class DType:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class TensorType:
-    """A tensor's element type, its shape, and where its elements lie (row-major if not said).
+    """A tensor's element type, its shape, and its layout (row-major by default).
 
     An extent is an int >= 0 or a symbolic expression, which is not examined here.
 
@@ -141,7 +141,7 @@ class TensorType:
         return len(self.shape)
 
     def laid(self, layout: Layout) -> TensorType:
-        """This type with its elements where `layout` puts them."""
+        """This type with its elements in `layout`."""
         return TensorType(self.dtype, self.shape, layout, self.given)
 
     def reshape(self, *shape: Any) -> TensorType:
@@ -205,9 +205,9 @@ f32 = _float("f32", np.float32, 8, 23)
 f64 = _float("f64", np.float64, 11, 52)
 f8e4m3 = _float("f8e4m3", ml_dtypes.float8_e4m3fn, 4, 3)
 f8e5m2 = _float("f8e5m2", ml_dtypes.float8_e5m2, 5, 2)
-# A compute type: an f32 whose low 13 bits don't count, whatever they are. Conversions to it leave zeros there.
+# A compute type: an f32 whose low 13 bits are ignored. Conversions to it leave zeros there.
 tf32 = _float("tf32", np.float32, 8, 10)
-# Types of memory alone: what is read is the wider number.
+# Types that exist only in memory: loads give the wider number.
 i4 = _sub_byte(ml_dtypes.int4, i8)
 u4 = _sub_byte(ml_dtypes.uint4, u8)
 f4e2m1 = _sub_byte(ml_dtypes.float4_e2m1fn, f16, 2, 1)
@@ -230,7 +230,7 @@ def from_numpy(dtype: np.dtype[Any]) -> DType:
 
 
 def common_type(a: DType, b: DType) -> DType | None:
-    """The type that `a` and `b` promote to without being asked, or None.
+    """The type that `a` and `b` implicitly promote to, or None.
 
     Integers of one signedness widen. Nothing else does: a float changes its type only where the
     program says so.

@@ -1,15 +1,15 @@
-"""Whether a program keeps the rules of its stage; run after each pass, in tests always.
+"""The verifier of a stage's rules; run after each pass, always in tests.
 
     verify(kernel)      returns, or raises InternalError: a pass is wrong, not the user
 
-What a stage permits is data, in `taskc.ir.specification`. Types are the business of
+The permitted nodes of a stage are data, in `taskc.ir.specification`. Types are checked in
 `taskc.ir.verify_expressions`. The rules of statements:
 
     names      A variable or tensor is bound once in a kernel, before its uses, and used within its
                scope.
     phases     Whole-block statements stand outside mapping loops. There is at most one Grid, at the
                top, with nothing but Lets before it.
-    uniform    Until pipelined, what stands outside mapping loops (conditions, bounds, what is bound
+    uniform    Until pipelined, everything outside mapping loops (conditions, bounds, bound values
                or stored) is the same for all workers: it reads no tile unless wholly replicated,
                and no local cell that a mapping loop writes. At synchronized the author of a kernel
                may diverge, by `worker` for example, but not around a phase.
@@ -60,14 +60,14 @@ def verify(kernel: ir.Kernel) -> None:
     """Raise an InternalError that names the broken rule, with the program's text."""
     divergent: frozenset[ir.Tensor] = frozenset()
     while True:
-        # Which local cells differ between workers shows only at the end: a loop may read a cell
-        # before it is written. So it starts again with what it found, until nothing is new.
+        # A loop may read a local cell before it is written, so the cells that differ between workers are known only at
+        # the end. The check is repeated with them until there are no new ones.
         verifier = _Verifier(kernel, divergent)
         verifier.run()
-        found = frozenset(verifier.expressions.divergent_cells)
-        if found == divergent:
+        divergent_found = frozenset(verifier.expressions.divergent_cells)
+        if divergent_found == divergent:
             return
-        divergent = found
+        divergent = divergent_found
 
 
 class _Verifier:
@@ -80,9 +80,9 @@ class _Verifier:
         self.expressions = Expressions(self.rules, self.names, divergent_cells)
         self.group = kernel.workers
         self.in_roles = False
-        self.diverged = False  # the control flow around, at stage synchronized
+        self.diverged = False  # whether the control flow around diverges, at stage synchronized
         self.outer_cells: set[ir.Tensor] = set()  # allocated outside mapping loops
-        self.peers: set[ir.Tensor] = set()  # tensors that are other blocks'
+        self.peers: set[ir.Tensor] = set()  # tensors of other blocks
         self.moves: Counter[ir.Tensor] = Counter()
         self.constants: list[ir.Tensor] = []
 
@@ -130,7 +130,7 @@ class _Verifier:
     # --- scopes ---
 
     def body(self, statement: Statement) -> None:
-        """A statement whose names end with it."""
+        """Check a statement whose names end with it."""
         mark = len(self.names.trail)
         self.statement(statement)
         self.names.end_behind(mark)
@@ -154,7 +154,7 @@ class _Verifier:
         check(self, statement)
 
     def inner(self, statement: Statement, *variables: ir.Variable, inside: bool = False) -> None:
-        """The block of a statement that binds variables for it."""
+        """Check the body of a statement that binds variables for it."""
         for variable in variables:
             self.names.bind(variable)
             if inside:
@@ -166,7 +166,7 @@ class _Verifier:
             self.names.live.discard(variable)
 
     def flow(self, diverges: bool, *bodies: Statement | None) -> None:
-        """Blocks that run, or how often they run, as a condition says."""
+        """Check bodies whose execution, or number of executions, depends on a condition."""
         outer = self.diverged
         if diverges and not self.rules.inside and self.rules.stage <= SYNCHRONIZED:
             self.diverged = True
@@ -175,7 +175,7 @@ class _Verifier:
                 self.body(body)
         self.diverged = outer
 
-    # --- what stands anywhere ---
+    # --- statements that may be anywhere ---
 
     def let(self, s: ir.Let) -> None:
         if self.value(s.value):
@@ -223,7 +223,7 @@ class _Verifier:
         self.peers.add(tensor)
 
     def own(self, tensor: ir.Tensor, what: str) -> None:
-        """A tensor that is no peer's."""
+        """Check that a tensor isn't a peer's."""
         self.need(tensor not in self.peers, f"{what} takes memory of its own block")
 
     def tensor(self, tensor: ir.Tensor, *, is_parameter: bool) -> None:
@@ -361,7 +361,7 @@ class _Verifier:
         self.rules.is_bool(s.condition)
 
     def breakpoint(self, s: ir.Breakpoint) -> None:
-        """It may stand anywhere."""
+        """A breakpoint may be anywhere."""
 
     def do(self, s: ir.Do) -> None:
         row = OPERATIONS.get(s.operation)
@@ -423,7 +423,7 @@ class _Verifier:
         self.uniform(diverges, "a condition")
         return diverges
 
-    # --- phases, and what stands around them ---
+    # --- phases, and the code around them ---
 
     def whole_block(self, what: str) -> None:
         self.need(not self.rules.inside, f"{what} stands outside mapping loops")
@@ -466,7 +466,7 @@ class _Verifier:
             )
             self.need(not self.diverged, "a mapping loop is not in divergent control flow")
         else:
-            self.rules.inside += 1  # any stage may number the workers by `worker` here
+            self.rules.inside += 1  # at any stage the worker's number may use `worker`
             self.expressions.index(s.worker, allow_worker=True)
             self.rules.inside -= 1
         self.need(

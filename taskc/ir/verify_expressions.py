@@ -1,14 +1,14 @@
 """The verifier's rules of names and expressions.
 
     names       what is used is bound, and its scope hasn't ended
-    types       operands of one operator have one type, on which it is defined; conditions are bool;
+    operands of one operator have one type, on which it is defined; conditions are bool;
                 indices are i64 until lean, there i32 or i64; a constant is a value of its type
     elements    as many indices as the tensor has dimensions; at lean one linear offset
     places      an Address is an operand of `Do` and nothing else
     snippets    an Inline has operands of its parameters' types; a meaning is closed; see ir/ptx.py
-    combine     a function that folds is closed, too, and of the types of what it folds
+    combine     a combine function is closed, too, and has the types of the values it folds
 
-It runs after every pass, so expressions are checked by a loop over a stack. Messages are made only
+It runs after every pass, so expressions are checked by a loop over a stack. Messages are built only
 when a rule is broken.
 """
 
@@ -52,13 +52,13 @@ def _is_value(value: bool | int | float, dtype: DType) -> bool:
 
 
 class Names:
-    """Which names are bound, and which of them still are."""
+    """The names that have been bound, and those still in scope."""
 
     def __init__(self, rules: Rules) -> None:
         self.rules = rules
         self.live: set[Any] = set()
         self.ever: set[Any] = set()
-        self.trail: list[Any] = []  # what is live, in the order of binding
+        self.trail: list[Any] = []  # live names, in the order of binding
 
     def bind(self, name: ir.Variable | ir.Tensor) -> None:
         if name in self.ever:
@@ -73,13 +73,13 @@ class Names:
             raise self.rules.broken(f"a name is used within its scope, but {name} is used {when}")
 
     def end_behind(self, mark: int) -> None:
-        """The scope ends that began where the trail was so long."""
+        """End the scope that began when the trail had this length."""
         self.live.difference_update(self.trail[mark:])
         del self.trail[mark:]
 
 
 class Expressions:
-    """Checks expressions, and says whether their values may differ between workers."""
+    """Checks expressions, and determines whether their values may differ between workers."""
 
     def __init__(self, rules: Rules, names: Names, divergent_cells: frozenset[ir.Tensor]) -> None:
         self.rules = rules
@@ -88,7 +88,7 @@ class Expressions:
         self.divergent_cells: set[ir.Tensor] = set(divergent_cells)
         self.replicated: dict[ir.Tensor, bool] = {}
         self.closed: set[ir.Snippet | ir.Combine] = set()  # those that have been checked
-        # The kernel's own numbers where the stage has them not.
+        # The kernel's own variables that the stage doesn't have.
         numbers = (rules.kernel.worker, rules.kernel.block, rules.kernel.processors)
         self.hidden = {one: one.name for one in numbers if one.name not in rules.permitted}
 
@@ -127,18 +127,20 @@ class Expressions:
 
     def is_replicated(self, tile: ir.Tensor) -> bool:
         """Whether each worker holds the whole tile, so that it is the same for all of them."""
-        found = self.replicated.get(tile)
-        if found is None:
+        replicated = self.replicated.get(tile)
+        if replicated is None:
             owners = tile.owners
-            found = owners is not None and owners.is_composed and owners.slots == prod(owners.shape)
-            self.replicated[tile] = found
-        return found
+            replicated = (
+                owners is not None and owners.is_composed and owners.slots == prod(owners.shape)
+            )
+            self.replicated[tile] = replicated
+        return replicated
 
     def check(self, root: Expression, *, allow_worker: bool = False) -> bool:
-        """Check all of it; whether its value may differ between workers."""
+        """Check all of it; returns whether its value may differ between workers."""
         diverges = False
         live, divergent, rules = self.names.live, self.divergent, self.rules
-        # By identity: twenty sums of a value and itself are a million nodes of a tree.
+        # By identity: twenty sums of a value and itself are a tree of a million nodes.
         checked: set[int] = set()
         stack: list[Any] = [root]
         while stack:
@@ -189,7 +191,7 @@ class Expressions:
                 rule(self, e, stack)
         return diverges
 
-    # The kinds that an index has seldom; their operands go onto the stack.
+    # Kinds that are rare in an index; their operands are pushed on the stack.
 
     def unary(self, e: ir.Unary, stack: list[Any]) -> None:
         if e.operand.dtype not in _UNARY.get(e.operator, _NOTHING):
@@ -248,11 +250,11 @@ class Expressions:
         self.names.live = live
 
     def combine(self, combine: ir.Combine, types: tuple[DType, ...]) -> None:
-        """A function of two tuples of these types, which gives a third."""
+        """Check a function of two tuples of these types, which returns a third."""
         for part in (combine.left, combine.right, combine.values):
-            given = tuple([value.dtype for value in part])
-            if given != types:
-                raise self.rules.broken(f"{combine} is a function of {types}, not {given}")
+            part_types = tuple([value.dtype for value in part])
+            if part_types != types:
+                raise self.rules.broken(f"{combine} is a function of {types}, not {part_types}")
         if combine in self.closed:
             return
         self.closed.add(combine)
@@ -267,7 +269,7 @@ class Expressions:
         self.names.live = live
 
     def differs(self, tensor: ir.Tensor) -> bool:
-        """Whether an element may be another for each worker, outside mapping loops."""
+        """Whether an element may differ between workers, outside mapping loops."""
         if tensor.scope == ir.TILE:
             return not self.is_replicated(tensor)
         return tensor.scope == ir.LOCAL and tensor in self.divergent_cells
@@ -287,7 +289,7 @@ class Expressions:
         return self.rules.broken(f"{e!r} is no expression")
 
 
-# An Address is no expression but as an operand of an operation; see `address`.
+# An Address is an expression only as an operand of an operation; see `address`.
 _RARE: dict[type, Callable[[Expressions, Any, list[Any]], None]] = {
     ir.Unary: Expressions.unary,
     ir.Fused: Expressions.fused,

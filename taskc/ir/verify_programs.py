@@ -1,4 +1,4 @@
-"""Whether a program and the computations that it calls keep their rules; run after each pass over programs, in tests.
+"""The verifier of programs and of the computations that they call; run after each pass over programs, in tests.
 
 verify_program(program)      returns, or raises InternalError: a pass is wrong, not the user
 
@@ -39,7 +39,7 @@ from taskc.ir.verify import verify
 
 
 def verify_computation(computation: Computation) -> None:
-    """Raises an InternalError that names the broken rule."""
+    """Raise an InternalError that names the broken rule."""
     output = computation.parameters[-1] if computation.parameters else None
     if not isinstance(output, ir.Tensor) or output.role != "out":
         raise InternalError(f"{computation.name}: a computation's last parameter is its output")
@@ -50,7 +50,7 @@ def verify_computation(computation: Computation) -> None:
         raise _broken(computation, f"there is an index for each axis of {output}")
     if any(isinstance(node, ir.Read) and node.tensor is output for node in walk(computation.value)):
         raise _broken(computation, f"the output {output} is written, and not read")
-    # The rest are the rules of expressions: of a kernel that stores each element.
+    # The other rules are those of expressions, checked on a kernel that stores each element.
     body: ir.Statement = ir.Store(
         output, computation.variables, computation.value, loc=computation.loc
     )
@@ -68,7 +68,7 @@ def _broken(computation: Computation, rule: str) -> InternalError:
 
 @deeply
 def verify_program(program: Program) -> None:
-    """Raises an InternalError that names the broken rule, with the program's text."""
+    """Raise an InternalError that names the broken rule, with the program's text."""
     for callee in callees_of(program).values():
         if isinstance(callee, Computation):
             verify_computation(callee)
@@ -79,7 +79,7 @@ class _Verifier:
     def __init__(self, program: Program) -> None:
         self.program = program
         self.views = views_by_loop(program)
-        self.sizes: set[ir.Variable] = set()  # that are known where the verifier is
+        self.sizes: set[ir.Variable] = set()  # sizes that are known at the verifier's position
         self.scalars: set[ir.Variable] = set()
         self.tensors: set[ir.Tensor] = set()
         self.bound: set[ir.Variable] = set()
@@ -120,7 +120,7 @@ class _Verifier:
                 self.need(variable in self.sizes, f"the size {variable} is known where it is used")
 
     def body(self, variable: ir.Variable | None, steps: tuple[Step, ...]) -> None:
-        """Steps with the views that are theirs, whose names end with them."""
+        """Check steps with the views that belong to them, whose names end with them."""
         views = self.views.get(variable, [])
         seen = {view.tensor for view in self.program.views}
         for view in views:
@@ -155,7 +155,7 @@ class _Verifier:
     def call(self, call: Call) -> None:
         callee = call.callee
         count = len(callee.parameters)
-        if len(call.arguments) != count:  # such a program has no text
+        if len(call.arguments) != count:  # a program with another number of arguments has no text
             raise InternalError(f"{self.program.name}: {callee.name} has {count} parameters")
         for parameter, argument in zip(callee.parameters, call.arguments, strict=True):
             what = f"{callee.name}'s {parameter}"

@@ -1,4 +1,4 @@
-"""What holds at a stage, as the verifier asks for it, and the error that names a broken rule."""
+"""The rules of a stage for the verifier, and the error that names a broken rule."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from taskc.ir.types import DType, boolean
 
 
 class Rules:
-    """Those of a kernel's stage, for the statement that the verifier has come to."""
+    """The rules of a kernel's stage, for the statement that the verifier is at."""
 
     def __init__(self, kernel: ir.Kernel) -> None:
         self.kernel = kernel
@@ -26,7 +26,7 @@ class Rules:
         self.attributes = attributes(self.stage)
         self.cluster = ir.cluster_of(kernel)
         self.current: Statement | None = None
-        self.inside = 0  # how many mapping loops, or a move, are around
+        self.inside = 0  # number of enclosing mapping loops and moves
 
     def broken(self, rule: str) -> InternalError:
         message = f"{self.kernel.name} breaks a rule of stage {self.kernel.stage}: {rule}"

@@ -1,9 +1,9 @@
 """Kernels and programs as functions of JAX, for users: `taskc.jax`.
 
     double = tc.jax.operator(kernel)
-    y = jax.jit(lambda x: double(x) + 1)(x)                      in the compiled program one call, by XLA's FFI
+    y = jax.jit(lambda x: double(x) + 1)(x)                      one call of the compiled program, by XLA's FFI
 
-JAX is not imported here: whoever makes an operator has done so.
+JAX is not imported here: a caller who makes an operator has imported it.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ def operator(kernel: Definition, *, backward: Definition | None = None) -> Calla
     """A function of JAX that runs a kernel or a program on processors.
 
     backward  a kernel or a program that computes gradients. Its parameters are named after those of `kernel`: it
-              takes any of its inputs and outputs, and of an output c the gradient as grad_c; of an input a it
-              returns the gradient as grad_a. An input without one gets zeros.
+              takes any inputs and outputs of `kernel`, and grad_c for the gradient of an output c; it returns grad_a
+              for the gradient of an input a. Other inputs get zeros.
 
-    The function takes what isn't `tc.out`, in order or by name, and returns the outputs: one, or a tuple. Of what a
-    kernel writes in place (`tc.inout`) it returns what comes out, in the order of the parameters. A number may be an
-    array without axes. `jax.jit` sees one call; `jax.vmap` makes a loop of it.
+    The function takes all parameters but `tc.out`, in order or by name, and returns the outputs, one or a tuple, in the
+    order of the parameters. The new value of a `tc.inout` is an output, too. A number may be an array without axes.
+    `jax.jit` sees one call; `jax.vmap` loops over it.
     """
     library = _library()
     forward = _registered(library, definition_of(kernel, "an operator"))
@@ -72,7 +72,7 @@ def _library() -> Any:
 
 
 def _traced(library: Any, kernel: Definition, item: Parameter, given: dict[str, Any]) -> Any:
-    """An argument as an array of JAX's; a number as one without axes, of the parameter's type."""
+    """An argument as a JAX array; a number becomes one without axes, of the parameter's type."""
     value = given[item.name]
     if isinstance(item, Tensor):
         return library.numpy.asarray(value)
@@ -91,7 +91,7 @@ def _traced(library: Any, kernel: Definition, item: Parameter, given: dict[str, 
 
 
 def _registered(library: Any, definition: Definition) -> Callable[..., Any]:
-    """A function of JAX's arrays, one for each input, that are as JAX has them."""
+    """A function of JAX arrays of the right types, one for each input."""
     parameters, bound = definition.ir.parameters, signature(definition)
     inputs = inputs_of(parameters)
     written = [item for item in parameters if isinstance(item, Tensor) and item.role != "in"]
@@ -108,7 +108,7 @@ def _registered(library: Any, definition: Definition) -> Callable[..., Any]:
             made.get(item.name, value) if isinstance(item, Tensor) else value.item()
             for item, value in zip(inputs, arguments, strict=True)
         ]
-        definition(*values, **dict(zip(names, [made[it] for it in outputs], strict=True)))
+        definition(*values, **dict(zip(names, [made[name] for name in outputs], strict=True)))
 
     def refuse(arguments: list[Any], results: list[Any]) -> None:
         raise CompileError(
@@ -131,14 +131,14 @@ def _registered(library: Any, definition: Definition) -> Callable[..., Any]:
         }
         shapes = dict(zip(outputs, bound.shapes_of_outputs(known), strict=True))
         shapes |= {item.name: known[item.name].shape for item in written if item.name in known}
-        made = [library.ShapeDtypeStruct(shapes[it.name], it.dtype.numpy) for it in written]
+        made = [library.ShapeDtypeStruct(shapes[item.name], item.dtype.numpy) for item in written]
         run = library.ffi.ffi_call(
             target, made, vmap_method="sequential", input_output_aliases=aliases
         )
         found = tuple(run(*arrays))
         return None if not found else found[0] if len(found) == 1 else found
 
-    # By itself a call is as quick as one of jit's, and in a function that is transformed a part of that.
+    # A call by itself is as fast as a jitted function's, and a call in a transformed function is inlined.
     jitted: Callable[..., Any] = library.jit(call, inline=True)
     return jitted
 
@@ -148,7 +148,7 @@ def _names(items: Sequence[Parameter]) -> list[str]:
 
 
 def _check_type(library: Any, definition: Definition, item: Tensor) -> None:
-    """Whether JAX has arrays of a parameter's type as they are."""
+    """Check that JAX has arrays of a parameter's type."""
     if item.dtype.is_sub_byte:
         raise CompileError(
             f"'{item.name}' is {item.dtype}, whose elements share bytes, and JAX's don't", item.loc
@@ -171,7 +171,7 @@ def _check_type(library: Any, definition: Definition, item: Tensor) -> None:
 def _differentiated(
     library: Any, forward: Callable[..., Any], kernel: Definition, backward: Definition
 ) -> Any:
-    """`forward` with a gradient, which `backward` computes."""
+    """`forward` with a gradient, computed by `backward`."""
     inputs, outputs = inputs_of(kernel.ir.parameters), outputs_of(kernel.ir.parameters)
     wanted = _names(inputs_of(backward.ir.parameters))
     returned = _names(outputs_of(backward.ir.parameters))

@@ -1,7 +1,7 @@
-"""Functions of Python as what XLA calls: handlers of its foreign function interface.
+"""Python functions as handlers of XLA's foreign function interface.
 
-A handler is given a frame, in which buffers lie that it reads and others that it writes, and returns null or an error.
-The frame's layout is that of xla/ffi/api/c_api.h, 0.1, which later versions only add to.
+A handler gets a frame with buffers to read and buffers to write, and returns null or an error. The frame's layout is
+that of xla/ffi/api/c_api.h, 0.1, which later versions only extend.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Run: TypeAlias = "Callable[[list[Array], list[Array]], None]"
 
 _VERSION = 0, 1
 _METADATA = 1  # the extension by which XLA asks for the version
-_INTERNAL = 13  # of its kinds of errors
+_INTERNAL = 13  # its error code
 
 _HEAD = (("size", ctypes.c_size_t), ("extension", ctypes.c_void_p))
 
@@ -50,7 +50,7 @@ class _Version(ctypes.Structure):
 
 
 class _Metadata(ctypes.Structure):
-    """Later versions have more behind this, which XLA has zeroed."""
+    """Later versions have more fields after these, which XLA has zeroed."""
 
     _fields_ = (("size", ctypes.c_size_t), ("version", _Version), ("traits", ctypes.c_uint32))
 
@@ -96,34 +96,34 @@ _HANDLER = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
 _capsule = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)(
     ("PyCapsule_New", ctypes.pythonapi)
 )
-_kept: list[object] = []  # XLA has their addresses, for as long as the process lives
+_handlers: list[object] = []  # kept alive: XLA has their addresses for the life of the process
 
 
 def capsule_of(run: Run, dtypes: Sequence[np.dtype[Any]]) -> object:
-    """A handler that runs a function on arrays in the memory of a frame's buffers; what it raises is XLA's error.
+    """A handler that runs a function on arrays over the buffers of a frame; exceptions become XLA errors.
 
     dtypes  of the elements of all arguments, and then of all results
     """
 
     def handle(address: int) -> int | None:
-        given = _Frame.from_address(address)
-        extension = given.extension
+        frame = _Frame.from_address(address)
+        extension = frame.extension
         if extension and extension.contents.kind == _METADATA:
             version = extension.contents.metadata.contents.version
             version.major, version.minor = _VERSION
             return None
         try:
-            inputs, outputs = given.arguments, given.results
+            inputs, outputs = frame.arguments, frame.results
             count = inputs.count
             places = inputs.items[:count] + outputs.items[: outputs.count]
             arrays = [_array(at, dtype) for at, dtype in zip(places, dtypes, strict=True)]
             run(arrays[:count], arrays[count:])
         except BaseException as error:  # nothing may pass through XLA
-            return _error_of(given.api.contents, error)
+            return _error_of(frame.api.contents, error)
         return None
 
     handler = _HANDLER(handle)
-    _kept.append(handler)
+    _handlers.append(handler)
     return _capsule(ctypes.cast(handler, ctypes.c_void_p), b"xla._CUSTOM_CALL_TARGET", None)
 
 

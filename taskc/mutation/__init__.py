@@ -1,11 +1,11 @@
-"""Mutation testing of the checker: breaks a correct kernel in every small way, and sees whether that is reported.
+"""Mutation testing of the checker: break a correct kernel in every small way, and see whether that is reported.
 
 A mutant is the kernel at a stage from `synchronized` on with one change: a barrier, wait, arrival or fence
 deleted or moved across its neighbour, a ring's slot shifted, a buffer shrunk, a mapping perturbed. It is
-reported when the simulator finds an error under one of the schedules, or when the result differs from the
-one of the program as its author wrote it. What survives that is run with other inputs, of other sizes
-where they are symbolic, and at the last stage, where elements lie as their layouts say, before it counts
-as equivalent. A `@tc.program` is broken one kernel at a time.
+reported when the simulator finds an error under one of the schedules, or when the result differs from that
+of the program as written. A mutant that survives is run with other inputs (of other sizes where they are
+symbolic), and at the last stage, where memory has the layouts' order, before it counts as equivalent. A
+`@tc.program` is broken one kernel at a time.
 """
 
 from __future__ import annotations
@@ -43,9 +43,12 @@ _MOST_CALLS = 10_000  # of kernels in one run of a program
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """kind      "delete", "move", "slot", "buffer" or "mapping"
-    finding   what reported it: a Finding, or a sentence (a wrong result, a refusal)
-    reason    of one that was not reported: why it is no bug, where that is proved, or shown by runs
+    """A mutant with its outcome.
+
+    kind      "delete", "move", "slot", "buffer" or "mapping"
+    finding   the report: a Finding, or a sentence (a wrong result, a refusal)
+    reason    if it wasn't reported: why it is no bug, as proved or shown by runs
+
     """
 
     kind: str
@@ -64,11 +67,11 @@ class Mutant:
         return self.finding is None and bool(self.reason)
 
 
-EXAMPLES = ((0, 0), (1, 1))  # seeds and sizes: its own example, another for what survives
+EXAMPLES = ((0, 0), (1, 1))  # seeds and sizes: the kernel's own example, and another for survivors
 
 
 def inputs_of(definition: Definition) -> list[Sequence[Any]]:
-    """What `mutate` runs a kernel or a program with."""
+    """The inputs with which `mutate` runs a kernel or a program."""
     called = signature(definition)
     bound = [called.bind(definition.example(*which), {}) for which in EXAMPLES]
     return [[*map(as_elements, one.values)] for one in bound]
@@ -80,12 +83,12 @@ def mutate(
     *,
     seeds: Sequence[int | None] = (None, 0, 1),
 ) -> Iterator[Mutant]:
-    """The mutants of a kernel, or of each kernel of a program, each with what became of it.
+    """The mutants of a kernel, or of each kernel of a program, with their outcomes.
 
-    inputs  the arguments of one call, outputs too, and those of others for what survives that
+    inputs  the arguments of one call (with outputs), and of further calls for survivors
 
-    What breaks a program's kernel is looked for in the findings of its own runs, and in the result
-    of the whole program.
+    A mutant of a program's kernel is reported by the findings of its own runs, or by the result of
+    the whole program.
     """
     kernels = [mutated] if isinstance(mutated, Kernel) else kernels_of(mutated).values()
     for kernel in kernels:
@@ -106,7 +109,7 @@ def mutate(
 
 
 def _changes(with_ring_steps: Kernel | None, synchronized: Kernel) -> Iterator[Change]:
-    """Barriers are changed while ring steps still say what they order: then equivalence can be proved."""
+    """Barriers are changed before ring steps are lowered, since equivalence can be proved from these."""
     chosen = is_ordering
     if with_ring_steps is not None:
         chosen = is_wait
@@ -137,9 +140,9 @@ def _run(
     arguments: Sequence[Any],
     seed: int | None,
 ) -> tuple[Finding | None, list[Any]]:
-    """The first error of a run with another kernel in place of one, and what its arguments are then.
+    """The first error of a run with a kernel replaced, and the arguments after it.
 
-    The other kernels of a program run as their author wrote them.
+    The other kernels of a program run as written.
     """
     values = _copies(arguments)
     if isinstance(whole, Kernel):
@@ -175,9 +178,11 @@ def _copies(arguments: Sequence[Any]) -> list[Any]:
 
 @dataclass(frozen=True, slots=True)
 class _Trial:
-    """`calls` are arguments with their results. Kernels below phases place their barriers themselves.
+    """Runs mutants of one kernel. `calls` are arguments with their results.
 
-    unproved  what the proofs say of the unbroken kernel: nothing is known of reductions that have become exchanges
+    below_phases  the kernel places its barriers itself
+    unproved      findings of the proofs about the unbroken kernel: they know nothing of reductions lowered to exchanges
+
     """
 
     whole: Kernel | Program
@@ -199,7 +204,7 @@ class _Trial:
         return Mutant(change.kind, stage, change.description, change.location, finding, reason)
 
     def lowered(self, kernel: Kernel) -> Kernel:
-        """A synchronized kernel at the last stage, or what the proofs say of it and not of the unbroken one."""
+        """A synchronized kernel at the last stage; new findings of its proofs are raised."""
         if self.below_phases:
             return lower(kernel)
         for error in findings(kernel):
@@ -210,7 +215,7 @@ class _Trial:
         return kernel
 
     def first_difference(self, kernel: Kernel) -> Finding | str | None:
-        """What the first of the runs shows that shows anything."""
+        """The first error of any run."""
         for call, seed in product(range(len(self.calls)), self.seeds):
             finding = self.wrong_result(kernel, call, seed)
             if finding is not None:
@@ -218,7 +223,7 @@ class _Trial:
         return None
 
     def wrong_result(self, kernel: Kernel, call: int, seed: int | None) -> Finding | str | None:
-        """What a run of the kernel shows to be wrong."""
+        """The error of a run, or None."""
         arguments, expected = self.calls[call]
         error, values = _run(self.whole, self.kernel, kernel, arguments, seed)
         if error is not None:
@@ -230,12 +235,12 @@ class _Trial:
         return None
 
     def reason(self, change: Change) -> str:
-        """Why a change that nothing reports is no bug.
+        """The reason why an unreported change is no bug.
 
-        Which arrivals complete a phase of an mbarrier depends on no schedule, and the shadow demands
-        that they order every two conflicting accesses: so clean runs prove the order. The same holds
-        of barriers and of waits for bulk copies; but it is asked only of one that was moved, where
-        nothing else can tell: one that can be left out is for its author to look at.
+        The arrivals that complete a phase of an mbarrier don't depend on the schedule, and the shadow
+        memory requires that they order all conflicting accesses: so clean runs prove the order. The
+        same holds for barriers and for waits for bulk copies, but it is used only for moved ones,
+        where nothing else can tell: a barrier that can be deleted is for its author to look at.
         """
         if change.reason:
             return change.reason
@@ -244,11 +249,11 @@ class _Trial:
                 f"the arrivals that are left order every conflicting pair of accesses{self.where}"
             )
         if change.description.startswith("wgmma.fence"):
-            # Whether one is missing depends on no schedule either.
+            # A missing fence doesn't depend on the schedule either.
             return f"a fence is left behind whatever touched a product's registers{self.where}"
         if change.kind == "move" and change.description.startswith("tma.wait"):
             return f"nobody writes what a copy reads before it is waited for{self.where}"
-        if change.kind == "buffer":  # every index is held to its extent
+        if change.kind == "buffer":  # every index is checked against its extent
             return f"no access reaches what is cut off{self.where}"
         if self.below_phases and change.kind == "move" and "barrier" in change.description:
             return f"the barriers order every conflicting pair of accesses{self.where}"
@@ -261,7 +266,7 @@ class _Trial:
 
     @property
     def where(self) -> str:
-        """Says for what inputs a reason that comes from running has been found."""
+        """The inputs for which a reason from runs was found, in words."""
         return (
             " of this run"
             if len(self.calls) == 1

@@ -1,4 +1,4 @@
-"""The small breaks: one change each to a kernel at a stage from `synchronized` on."""
+"""The changes that make mutants: one small break each to a kernel at a stage from `synchronized` on."""
 
 from __future__ import annotations
 
@@ -26,9 +26,12 @@ from taskc.mutation.reasons import harmless
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """kind    "delete", "move", "slot", "buffer" or "mapping"
-    reason  why it is no bug, where that can be told without running it
-    probes  kernels of which each gives the right result only if the change is no bug
+    """One change of a kernel.
+
+    kind    "delete", "move", "slot", "buffer" or "mapping"
+    reason  why it is no bug, if that is known without running it
+    probes  kernels each of which gives the right result only if the change is no bug
+
     """
 
     kind: str
@@ -40,7 +43,7 @@ class Change:
 
 
 def other_changes(kernel: Kernel) -> Iterator[Change]:
-    """Slots, buffers and mappings."""
+    """Changes of slots, buffers and mappings."""
     yield from _slot_shifts(kernel)
     yield from _smaller_buffers(kernel)
     yield from _other_mappings(kernel)
@@ -72,7 +75,7 @@ def deletions(kernel: Kernel, chosen: Callable[[object], bool]) -> Iterator[Chan
 
 
 def moves(kernel: Kernel, chosen: Callable[[object], bool]) -> Iterator[Change]:
-    """Each ordering statement across the nearest statement with an effect, in both directions."""
+    """Each ordering statement moved across the nearest statement with an effect, in both directions."""
     for sequence in [n for n in walk(kernel.body) if isinstance(n, ir.Sequence)]:
         statements = sequence.statements
         for place, node in enumerate(statements):
@@ -86,9 +89,9 @@ def moves(kernel: Kernel, chosen: Callable[[object], bool]) -> Iterator[Change]:
                     continue
                 if _binds(statements[min(place, other) : max(place, other) + 1]) and step < 0:
                     continue
-                rest = [s for s in statements if s is not node]
-                at = rest.index(statements[other]) + (1 if step > 0 else 0)
-                moved = (*rest[:at], node, *rest[at:])
+                others = [s for s in statements if s is not node]
+                at = others.index(statements[other]) + (1 if step > 0 else 0)
+                moved = (*others[:at], node, *others[at:])
                 yield Change(
                     "move",
                     f"{_name(node)} moved {words} {type(statements[other]).__name__.lower()}"
@@ -100,7 +103,7 @@ def moves(kernel: Kernel, chosen: Callable[[object], bool]) -> Iterator[Change]:
 
 
 def _has_effect(statement: Statement) -> bool:
-    """Others may see it, or it may see what others do: a barrier across it changes something."""
+    """Whether other workers may see its effect, or it may see theirs, so that a barrier across it matters."""
     return any(
         (isinstance(node, ir.Do | ir.Mma) and not _is_for_the_assembler(node))
         or (
@@ -122,7 +125,7 @@ def _binds(statements: Sequence[Statement]) -> bool:
 
 
 def _slot_shifts(kernel: Kernel) -> Iterator[Change]:
-    """The slot k % s of one access becomes (k + 1) % s."""
+    """One access with its slot k % s changed to (k + 1) % s."""
 
     def is_slot(node: object) -> bool:
         return (
@@ -171,7 +174,7 @@ def _smaller_buffers(kernel: Kernel) -> Iterator[Change]:
 
 
 def _other_mappings(kernel: Kernel) -> Iterator[Change]:
-    """A mapping loses its last tasks in one dimension; one that a tile's accesses follow exchanges workers."""
+    """Mappings without their last tasks in a dimension, or with workers exchanged if a tile's accesses follow them."""
     for node in _distinct(kernel, lambda n: isinstance(n, ir.Each | ir.Move)):
         field = "mapping" if isinstance(node, ir.Each) else "by"
         mapping: Mapping = getattr(node, field)
@@ -206,22 +209,22 @@ def _other_mappings(kernel: Kernel) -> Iterator[Change]:
 
 
 def _poisoned(node: ir.Each | ir.Move, limit: tuple[int, ...], *, unless_same: bool) -> Statement:
-    """The unmutated statement; but a store beyond the limit, or one that changes something, stores nonsense."""
+    """The original statement, except that stores beyond the limit (or those that change something) store nonsense."""
     if isinstance(node, ir.Move):
         assert node.by is not None
         store: Statement = ir.Store(node.tensor, node.indices, node.value, loc=node.loc)
         body = store if node.guard is None else ir.If(node.guard, store, loc=node.loc)
         node = ir.Each(node.variables, node.by, None, body, loc=node.loc)
-    kept: ir.Expression = ir.Constant(True, boolean)
+    within: ir.Expression = ir.Constant(True, boolean)
     for variable, extent in zip(node.variables, limit, strict=True):
-        kept = ir.Binary("and", kept, ir.Binary("<", variable, ir.Constant(extent)))
+        within = ir.Binary("and", within, ir.Binary("<", variable, ir.Constant(extent)))
 
     def visit(part: Any) -> Any:
         if isinstance(part, ir.Store):
-            right = kept
-            if unless_same:  # it has to have a value
+            right = within
+            if unless_same:  # the element must have been written
                 same = ir.Binary("==", ir.Read(part.tensor, part.indices), part.value)
-                right = ir.Binary("or", kept, same)
+                right = ir.Binary("or", within, same)
             nonsense = ir.Constant(77, part.tensor.dtype)
             value = ir.Select(right, part.value, nonsense)
             return replace(part, value=value)
@@ -241,12 +244,12 @@ def _touches_tile(node: Statement) -> bool:
 
 
 def _distinct(kernel: Kernel, chosen: Callable[[object], bool]) -> list[Any]:
-    """The nodes that are asked for; one that stands in several places counts once."""
+    """The matching nodes, each once, though it may occur in several places."""
     return list({id(node): node for node in walk(kernel.body) if chosen(node)}.values())
 
 
 def _with(kernel: Kernel, old: object, new: object) -> Kernel:
-    """The kernel with one node exchanged."""
+    """The kernel with one node replaced."""
 
     def visit(node: Any) -> Any:
         return new if node is old else map_children(node, visit)

@@ -1,4 +1,4 @@
-"""Why it does not matter that an ordering statement stands beyond others, where that shows without a run."""
+"""Reasons why moving an ordering statement across others is harmless, as far as the text alone shows it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _GROUPS = {"wgmma.commit", "wgmma.wait"}
 
 
 def harmless(statements: Sequence[Statement], place: int, other: int) -> str:
-    """Why it is harmless to move the statement at a place beyond another one; empty where it may not be."""
+    """The reason why moving a statement past another one is harmless; empty if it may not be."""
     node = statements[place]
     if not isinstance(node, ir.Do):
         return ""

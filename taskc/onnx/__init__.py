@@ -1,9 +1,10 @@
-"""ONNX models: read into a thin graph of operators, which is traced as a program.
+"""ONNX models: read into a graph of operators, which is traced as a program.
 
-`tc.onnx` has what users' programs need: `operator` registers an operator, `register_pass` a rewrite of graphs, and
-`extract` cuts a part out of a model. `partition` runs a model of which taskc doesn't take all.
+`tc.onnx` is for users' programs: `operator` registers an operator, `register_pass` a rewrite of graphs, and `extract`
+cuts a part out of a model. `partition` runs a model of which taskc supports only a part.
 
 `reader.py` makes a graph of a model, `extraction.py` cuts a part out, `passes/` rewrites it.
+
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import TypeAlias, TypeVar
 
-    Call: TypeAlias = Any  # what they are stands on the names of taskc
+    Call: TypeAlias = Any  # the real types would import all of taskc
     extract: Callable[..., Any]
     extract_model: Callable[..., Any]
     partition: Callable[..., Any]
@@ -40,10 +41,10 @@ if TYPE_CHECKING:
     def operator(
         name: str, since: int = 1, domain: str = "", *, ranks: Any = ()
     ) -> Callable[[_Builder], _Builder]:
-        """Registers what builds an operator, from this version of its operator set on."""
+        """Register the builder of an operator, from this version of its operator set on."""
 
 
-# What stands on the package onnx, or on all of taskc.
+# Names whose modules import the package onnx, or all of taskc.
 _LATER = dict.fromkeys(("Call", "operator"), "taskc.operators.call")
 _LATER |= dict.fromkeys(("extract", "extract_model"), "taskc.onnx.extraction")
 _LATER["partition"] = "taskc.onnx.partitions"

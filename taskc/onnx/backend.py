@@ -1,4 +1,4 @@
-"""taskc as a backend of the package onnx, whose own tests then run on it."""
+"""taskc as a backend of the package onnx, so that ONNX's own tests run on it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TARGETS = {"CPU": "cpu", "CUDA": "cuda"}
 
 
 class TaskcModel(BackendRep):  # type: ignore[misc]
-    """A compiled model as the package onnx calls it."""
+    """A compiled model behind the interface of the package onnx."""
 
     def __init__(self, model: Model) -> None:
         self.model = model
@@ -51,19 +51,19 @@ class TaskcBackend(Backend):  # type: ignore[misc]
         outputs_info: Sequence[tuple[Any, tuple[int, ...]]] | None = None,
         **keywords: Any,
     ) -> tuple[Any, ...]:
-        """The outputs of one node, of the newest operators, for an array for each of its inputs that isn't absent."""
-        given = dict(
+        """The outputs of one node of the newest operator set, for an array for each of its present inputs."""
+        arrays = dict(
             zip([name for name in node.input if name], map(np.asarray, inputs), strict=True)
         )
         described = [
             helper.make_tensor_value_info(
                 name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape
             )
-            for name, array in given.items()
+            for name, array in arrays.items()
         ]
-        made = [helper.make_empty_tensor_value_info(name) for name in node.output if name]
-        graph = helper.make_graph([node], "node", described, made)
-        return cls.run_model(helper.make_model(graph), [*given.values()], device)
+        results = [helper.make_empty_tensor_value_info(name) for name in node.output if name]
+        graph = helper.make_graph([node], "node", described, results)
+        return cls.run_model(helper.make_model(graph), [*arrays.values()], device)
 
     @classmethod
     def supports_device(cls, device: str) -> bool:

@@ -1,9 +1,9 @@
 """Models in bundles: programs for some sets of shapes, under the names of the model's inputs and outputs.
 
-    save_bundle(model, "model.taskc", {"x": array}, …)     a program for each of these feeds
-    load_bundle("model.taskc")                             the model again, or a program that was saved
+    save_bundle(model, "model.taskc", {"x": array}, …)     compile a program for each of these feeds
+    load_bundle("model.taskc")                             load the model again, or a saved program
 
-What is compiled may depend on the elements of small inputs, too: then it is for those that the feeds had.
+A program may also depend on the elements of small inputs: then it serves only calls with the elements of its feed.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from taskc.runtime.bundle import Bundle, BundledProgram, Writer, write
 if TYPE_CHECKING:
     from taskc.onnx.importer import Imported
 
-# Of a model's inputs, in their order.
+# The element type and shape of each of a model's inputs, in order.
 Types: TypeAlias = tuple[tuple[str, tuple[int, ...]], ...]
 
-_MOST_SHOWN = 8  # sets of shapes in a message
+_MAX_SHOWN = 8  # sets of shapes in a message
 
 
 def save_bundle(
@@ -67,7 +67,7 @@ def load_bundle(
 
     A bundle holds machine code: it is as trustworthy as its source.
 
-    verify  check large weights by SHA-256, too, like everything else, and not only by a checksum; this takes a second
+    verify  check large weights by SHA-256 like everything else, not only by a checksum; this takes a second
             for two gigabytes
     threads, memory  limits of calls, as for `tc.compile`
     """
@@ -78,12 +78,12 @@ def load_bundle(
         return bundle.program(0)
 
 
-# --- what is written -------------------------------------------------------------------------------
+# --- writing --------------------------------------------------------------------------------------
 
 
 def _own_feeds(model: Model) -> dict[str, Array]:
-    """Arrays of the shapes that a model says, for all inputs."""
-    made: dict[str, Array] = {}
+    """Arrays of the declared shapes, for all inputs."""
+    feeds: dict[str, Array] = {}
     for value in model.inputs:
         if value.dtype is None or not all(isinstance(n, int) for n in value.shape or (None,)):
             raise CompileError(
@@ -91,12 +91,12 @@ def _own_feeds(model: Model) -> dict[str, Array]:
                 hint=f"say it: taskc compile MODEL.onnx -o MODEL.taskc --shape {value.name}=1,128; a bundle has"
                 " programs for the shapes that it is asked for",
             )
-        made[value.name] = np.zeros(value.shape or (), value.dtype.numpy)
-    return made
+        feeds[value.name] = np.zeros(value.shape or (), value.dtype.numpy)
+    return feeds
 
 
 def _model_json(writer: Writer, model: Model, feeds: Sequence[Mapping[str, Any]]) -> Json:
-    """What a bundle says of a model, whose programs for these feeds are added to it."""
+    """The bundle's record of a model, with its programs for these feeds added."""
     pairs = [(model.checked(one), _traced(model, one)) for one in feeds]
     head = head_json(model.name, model.inputs, model.outputs)
     return {**head, "entries": entries_json(writer, pairs)}
@@ -117,7 +117,7 @@ def _traced(model: Model, feeds: Mapping[str, Any]) -> Imported:
 
 
 def entries_json(writer: Writer, pairs: Sequence[tuple[Mapping[str, Array], Imported]]) -> Json:
-    """What a bundle says of programs, which are added to it, and of the inputs of each."""
+    """The bundle's records of programs, which are added to it, with the inputs of each."""
     numbers: dict[int, int | None] = {}
     entries = []
     for arrays, traced in pairs:
@@ -138,7 +138,7 @@ def entries_json(writer: Writer, pairs: Sequence[tuple[Mapping[str, Array], Impo
 
 
 def head_json(name: str, inputs: Sequence[Value], outputs: Sequence[Value]) -> Json:
-    """A model's names and shapes."""
+    """A model's name, inputs and outputs as JSON."""
 
     def value(one: Value) -> Json:
         dtype = None if one.dtype is None else one.dtype.name
@@ -149,7 +149,7 @@ def head_json(name: str, inputs: Sequence[Value], outputs: Sequence[Value]) -> J
 
 
 def ends_of(head: Json) -> tuple[str, list[Value], list[Value]]:
-    """The name of a model, its inputs and its outputs."""
+    """A model's name, inputs and outputs."""
 
     def value(one: Json) -> Value:
         name, dtype, shape = one
@@ -180,12 +180,16 @@ def _array_json(writer: Writer, array: Array) -> Json:
     return [writer.sections.add(np.ascontiguousarray(array).tobytes()), *_type_of(array)]
 
 
-# --- what is read ----------------------------------------------------------------------------------
+# --- reading --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A program of a bundle, None if nothing is computed, for these elements of the inputs that it doesn't take."""
+    """A program of a bundle, for these values of the inputs that it doesn't take.
+
+    `program` is None if all outputs are constants.
+
+    """
 
     values: Mapping[str, Array]
     program: BundledProgram | None
@@ -194,7 +198,7 @@ class Entry:
 
 
 class Bundled:
-    """The programs of a model in a bundle. Each is loaded when it is called first."""
+    """The programs of a model in a bundle; each is loaded at its first call."""
 
     def __init__(self, bundle: Bundle) -> None:
         self._bundle = bundle
@@ -222,16 +226,16 @@ class Bundled:
         return tuple([entry for entry in self._entries if isinstance(entry, Entry)])
 
     def whole(self, arrays: Mapping[str, Array]) -> Entry:
-        found = self.entry(arrays)
-        if found is None:
+        entry = self.entry(arrays)
+        if entry is None:
             raise ArgumentError(self._unknown(arrays))
-        return found
+        return entry
 
     def entry(self, arrays: Mapping[str, Array]) -> Entry | None:
-        """What runs for arrays like these, if it is there."""
+        """The entry for arrays like these, or None."""
         types = types_of(arrays)
-        for number, own in enumerate(self._types):
-            if own != types:
+        for number, known_types in enumerate(self._types):
+            if known_types != types:
                 continue
             entry = self._entry(number)
             if all(_is_same(arrays[name], value) for name, value in entry.values.items()):
@@ -240,7 +244,7 @@ class Bundled:
 
     @property
     def shapes(self) -> list[dict[str, tuple[int, ...]]]:
-        """Sets of shapes that there are programs for: no call may have others."""
+        """The sets of shapes that have programs: no call may have others."""
         names = [value.name for value in self.inputs]
         return [
             dict(zip(names, [shape for _, shape in types], strict=True)) for types in self._types
@@ -254,14 +258,14 @@ class Bundled:
             program = content["program"]
             if program is not None and program not in self._loaded:
                 self._loaded[program] = self._bundle.program(program)
-            made = Entry(
+            entry = Entry(
                 {name: self._array(value) for name, value in content["values"].items()},
                 None if program is None else self._loaded[program],
                 tuple(content["inputs"]),
-                tuple([self._output(it) for it in content["outputs"]]),
+                tuple([self._output(output) for output in content["outputs"]]),
             )
-        self._entries[number] = made
-        return made
+        self._entries[number] = entry
+        return entry
 
     def _output(self, content: Json) -> Output:
         match content:
@@ -285,8 +289,8 @@ class Bundled:
             number = self._types.index(asked)
             decisive = " and ".join(f"'{name}'" for name in self._entry(number).values)
             return f"the bundle has no program for these elements of {decisive}, which decide what is compiled"
-        more = f", and {len(there) - _MOST_SHOWN} more" if len(there) > _MOST_SHOWN else ""
-        has = "; ".join(there[:_MOST_SHOWN])
+        more = f", and {len(there) - _MAX_SHOWN} more" if len(there) > _MAX_SHOWN else ""
+        has = "; ".join(there[:_MAX_SHOWN])
         return f"the bundle has no program for {_shown(names, asked)}; it has: {has}{more}"
 
 

@@ -1,8 +1,8 @@
-"""A part of a model: what lies between tensors that are named.
+"""Cutting a part out of a model, between named tensors.
 
     x -> Conv -> a -> Relu -> b -> MaxPool -> y    with inputs=["a"], outputs=["b"] becomes    a -> Relu -> b
 
-Where no outputs are named, they are the model's; where no inputs are, they are those of the model's that are needed.
+By default, outputs are the model's, and inputs are those of the model's inputs that the outputs need.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from taskc.onnx.importer import is_known
 from taskc.onnx.protobuf import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, text
 from taskc.operators.graph import Graph
 
-# --- The protobuf of a part of a model: the nodes and initializers that make some of its tensors from others
+# --- The protobuf of a part of a model: the nodes and initializers that compute some tensors from others
 
 
 def cut(
@@ -26,19 +26,19 @@ def cut(
     outputs: Sequence[str] | None,
     said: Mapping[str, ValueInfoProto] | None = None,
 ) -> ModelProto:
-    """The part of a model between the named tensors; where none are named, its outputs, and what inputs these need.
+    """The part of a model between the named tensors; by default to its outputs, and from the inputs these need.
 
-    said  what is known of its tensors, where that is more than what the model says
+    said  the types of its tensors, if more are known than the model declares
     """
     graph = proto.graph
     weights = {text(tensor.name): tensor for tensor in graph.initializer}
     if outputs is None:
         outputs = [text(value.name) for value in graph.output]
-    own = [text(value.name) for value in graph.input]
-    made = (text(name) for node in graph.node for name in node.output if name)
-    _check_names([*(inputs or ()), *outputs], {*own, *weights, *made}, where)
+    model_inputs = [text(value.name) for value in graph.input]
+    computed = (text(name) for node in graph.node for name in node.output if name)
+    _check_names([*(inputs or ()), *outputs], {*model_inputs, *weights, *computed}, where)
     nodes, needed = _needed(graph, {*(inputs or ())}, outputs)
-    ends = [name for name in own if name in needed and name not in weights]
+    ends = [name for name in model_inputs if name in needed and name not in weights]
     if inputs is None:
         inputs = ends
     elif ends:
@@ -66,9 +66,9 @@ def _check_names(given: Iterable[str], names: set[str], where: Location) -> None
 def _needed(
     graph: GraphProto, inputs: set[str], outputs: Sequence[str]
 ) -> tuple[list[NodeProto], set[str]]:
-    """The nodes that make the outputs from the inputs, and the other tensors that these need."""
+    """The nodes that compute the outputs from the inputs, and the names of other tensors that these read."""
     makers = {text(name): at for at, node in enumerate(graph.node) for name in node.output if name}
-    kept: set[int] = set()
+    node_indices: set[int] = set()
     others: set[str] = set()
     wanted = [*outputs]
     while wanted:
@@ -77,21 +77,21 @@ def _needed(
             continue
         if name not in makers:
             others.add(name)
-        elif makers[name] not in kept:
-            kept.add(makers[name])
+        elif makers[name] not in node_indices:
+            node_indices.add(makers[name])
             wanted += reads_of(graph.node[makers[name]])
-    return [graph.node[at] for at in sorted(kept)], others
+    return [graph.node[at] for at in sorted(node_indices)], others
 
 
 def reads_of(node: NodeProto) -> set[str]:
-    """A node's inputs, and what its graphs use of the graphs around."""
-    found = {text(name) for name in node.input if name}
+    """A node's inputs, and the names that its graphs capture."""
+    names = {text(name) for name in node.input if name}
     for graph in graphs_of(node):
-        made = {text(item.name) for item in (*graph.input, *graph.initializer)}
-        made.update(text(name) for inner in graph.node for name in inner.output)
+        defined = {text(item.name) for item in (*graph.input, *graph.initializer)}
+        defined.update(text(name) for inner in graph.node for name in inner.output)
         used = {text(value.name) for value in graph.output}.union(*map(reads_of, graph.node))
-        found |= used - made
-    return found
+        names |= used - defined
+    return names
 
 
 def graphs_of(node: NodeProto) -> Iterator[GraphProto]:
@@ -102,17 +102,17 @@ def graphs_of(node: NodeProto) -> Iterator[GraphProto]:
 
 
 def said_of(proto: ModelProto) -> dict[str, ValueInfoProto]:
-    """What a model says of its tensors."""
+    """The types that a model declares for its tensors."""
     graph = proto.graph
-    said = {text(item.name): item for item in (*graph.value_info, *graph.input, *graph.output)}
+    declared = {text(item.name): item for item in (*graph.value_info, *graph.input, *graph.output)}
     for tensor in graph.initializer:
         value = ValueInfoProto(name=text(tensor.name))
         value.type.tensor_type.elem_type = tensor.data_type
         value.type.tensor_type.shape.dim.extend(
             value.type.tensor_type.shape.Dimension(dim_value=n) for n in tensor.dims
         )
-        said.setdefault(value.name, value)
-    return said
+        declared.setdefault(value.name, value)
+    return declared
 
 
 def model_of(
@@ -123,13 +123,13 @@ def model_of(
     nodes: Sequence[NodeProto],
     weights: Sequence[TensorProto],
 ) -> ModelProto:
-    """A model of parts of the whole, of whose tensors so much is said."""
+    """A model of parts of another one, with the types that are known of its tensors."""
 
     def values(names: Iterable[str]) -> list[ValueInfoProto]:
         return [said.get(name) or ValueInfoProto(name=name) for name in names]
 
-    nodes = [_without(node, {*inputs}) for node in nodes]
-    made = [text(name) for node in nodes for name in node.output]
+    nodes = [_without_inputs(node, {*inputs}) for node in nodes]
+    computed = [text(name) for node in nodes for name in node.output]
     return ModelProto(
         ir_version=whole.ir_version,
         opset_import=whole.opset_import,
@@ -140,13 +140,13 @@ def model_of(
             initializer=weights,
             input=values(inputs),
             output=values(outputs),
-            value_info=[said[name] for name in made if name in said and name not in outputs],
+            value_info=[said[name] for name in computed if name in said and name not in outputs],
         ),
     )
 
 
-def _without(node: NodeProto, inputs: set[str]) -> NodeProto:
-    """A node that makes, beside what is needed of it, no input of the part: that goes by another name, unused."""
+def _without_inputs(node: NodeProto, inputs: set[str]) -> NodeProto:
+    """A node whose outputs don't redefine an input of the part: such an output gets another name, unused."""
     names = [text(name) for name in node.output]
     if inputs.isdisjoint(names):
         return node
@@ -157,7 +157,7 @@ def _without(node: NodeProto, inputs: set[str]) -> NodeProto:
 
 
 def tensors_of(graph: GraphProto) -> Iterator[TensorProto]:
-    """All tensors that a graph's nodes and initializers have."""
+    """All tensors in a graph's nodes and initializers, at any depth."""
     yield from graph.initializer
     for node in graph.node:
         for attribute in node.attribute:
@@ -185,7 +185,7 @@ def extract_model(
     inputs: Sequence[str] | None = None,
     outputs: Sequence[str] | None = None,
 ) -> ModelProto:
-    """The same as a model, to be saved: what the whole one has in other files is inside of it."""
+    """The same part as a model to be saved; external data of the whole one is included in it."""
     from taskc.onnx.reader import load
     from taskc.onnx.serialized import take_in
 

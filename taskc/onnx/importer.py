@@ -1,7 +1,7 @@
-"""A graph becomes a program: its nodes are built in order while the program is traced.
+"""Import a graph as a program: its nodes are built in order while the program is traced.
 
-What the model and the shapes of its inputs tell is known then: shape arithmetic is done by Python, and what else
-depends on nothing but constants is computed once, by a program of its own.
+Constants and shapes are known then: Python does the shape arithmetic, and other results of constants are computed once,
+by a program of their own.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from taskc.operators.results import Output
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """A program of a graph.
+    """The program of a graph.
 
     inputs   the names of the graph's inputs that the program takes
-    outputs  for each of the graph's: the name of the program's output, or the array that it always is
+    outputs  for each of the graph's: the name of the program's output, or a constant array
     """
 
     program: ProgramDefinition
@@ -48,7 +48,7 @@ class Imported:
 
 
 def is_known(operator: str, domain: str, version: int) -> bool:
-    """Whether there is what builds an operator."""
+    """Whether an operator has a builder."""
     return builder_of(operator, version, domain) is not None
 
 
@@ -59,11 +59,11 @@ def import_graph(
     assumptions: Assumptions | None = None,
     late: frozenset[str] = frozenset(),
 ) -> Imported:
-    """The program of a graph for these types of its inputs, but for those whose elements are known.
+    """The program of a graph for these types of its inputs; inputs with known elements are constants.
 
-    assumptions  what the program takes for granted where extents are dimensions; it is added to. Without them the
-                 program has to be right for all sizes
-    late         names of what decides only when the program runs
+    assumptions  where extents are dimensions, the assumptions of the program are added here. Without them the program
+                 has to be right for all sizes
+    late         names of tensors that decide only when the program runs
     """
     counts = [f"{name}_count" for name in graph.outputs]
     names = _identifiers([*inputs, *graph.outputs, *counts])
@@ -91,15 +91,15 @@ def import_graph(
 
 
 def inputs_behind(graph: Graph, name: str) -> set[str]:
-    """The graph's inputs that a tensor's elements depend on, other than by their shapes."""
-    makers = {made: node for node in _all_nodes(graph) for made in node.outputs}
-    found, waiting = {name}, [name]
+    """The graph's inputs on whose elements (not only shapes) a tensor's elements depend."""
+    makers = {output: node for node in _all_nodes(graph) for output in node.outputs}
+    names, waiting = {name}, [name]
     while waiting:
         node = makers.get(waiting.pop())
         if node is not None and node.operator not in ("Shape", "Size"):
-            waiting += [read for read in node.reads if read not in found]
-            found.update(node.reads)
-    return {value.name for value in graph.inputs if value.name in found}
+            waiting += [read for read in node.reads if read not in names]
+            names.update(node.reads)
+    return {value.name for value in graph.inputs if value.name in names}
 
 
 def _all_nodes(graph: Graph) -> Iterator[Node]:
@@ -110,21 +110,21 @@ def _all_nodes(graph: Graph) -> Iterator[Node]:
 
 
 def _identifiers(names: Sequence[str]) -> list[str]:
-    """An identifier for each name, like it, and no two alike."""
-    found: dict[str, None] = {}
+    """A distinct identifier for each name, similar to it."""
+    identifiers: dict[str, None] = {}
     for name in names:
-        own = base = identifier(name)
+        candidate = base = identifier(name)
         count = 1
-        while own in found or keyword.iskeyword(own):
+        while candidate in identifiers or keyword.iskeyword(candidate):
             count += 1
-            own = f"{base}_{count}"
-        found[own] = None
-    return [*found]
+            candidate = f"{base}_{count}"
+        identifiers[candidate] = None
+    return [*identifiers]
 
 
 @dataclass(frozen=True, slots=True)
 class _Scope:
-    """What names stand for in a graph, and in those around it; the rest is as in `Call`."""
+    """The values of names in a graph, and in the graphs around it; the other fields are as in `Call`."""
 
     values: dict[str, Held]
     outer: _Scope | None
@@ -142,14 +142,14 @@ class _Scope:
 
 
 def _build(graph: Graph, scope: _Scope) -> None:
-    """Builds a graph's nodes, once its inputs are in the scope."""
+    """Build a graph's nodes; its inputs are in the scope already."""
     scope.values.update(graph.constants)
     for node in graph.needed:
-        made = _built(node, scope)
-        for name, tensor in zip(node.outputs, made, strict=False):
+        outputs = _built(node, scope)
+        for name, tensor in zip(node.outputs, outputs, strict=False):
             if name and tensor is not None:
                 scope.values[name] = tensor
-        for name in node.outputs[len(made) :]:
+        for name in node.outputs[len(outputs) :]:
             if name:
                 raise node.error(f"taskc doesn't compute its output '{name}'")
 
@@ -163,12 +163,14 @@ def _built(node: Node, scope: _Scope) -> tuple[Held | None, ...]:
         _check_counts(node, graph.outputs, inner)
         made = [inner.find(name) for name in graph.outputs]
         goes_on = made[0]
-        if node.operator == "Loop" and isinstance(goes_on, Loose):  # one element is read of it
+        if node.operator == "Loop" and isinstance(
+            goes_on, Loose
+        ):  # a reader needs only its element
             made[0] = goes_on.handle
         return tuple(map(rows_of, made))
 
     _check_counts(node, node.reads, scope)
-    # What bodies read is made now, not where a flag decides whether it is.
+    # Bodies' captured tensors are computed here: within a body they would be computed only if it runs.
     for name in {name for inner in node.graphs for name in inner.captured}:
         if not isinstance(scope.find(name), Loose):
             rows_of(scope.find(name))
@@ -177,7 +179,7 @@ def _built(node: Node, scope: _Scope) -> tuple[Held | None, ...]:
 
 
 def _check_counts(node: Node, names: Iterable[str], scope: _Scope) -> None:
-    """Raises an error where it isn't known how many elements there are of what a node works on."""
+    """Raise an error where a node reads a tensor with an unknown number of elements."""
     for name in names:
         if isinstance(scope.find(name), Counted):
             error = CountError(

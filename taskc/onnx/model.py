@@ -1,4 +1,4 @@
-"""A model that runs, as its users see it: called with arrays, or as ONNX Runtime's sessions are."""
+"""A compiled model: called with arrays, or through the interface of ONNX Runtime's sessions."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
     from taskc.onnx.importer import Imported
 
 # --- Where a model's programs run: on the processor, or on a CUDA device ------------------------
-# On a device NumPy's arrays are copied there, and the outputs back. Where any input lies on it, all outputs stay there.
+# On a device, NumPy's arrays are copied there, and outputs back. If any input is on the device, all outputs stay there.
 
 
 class Place(Protocol):
-    """Where programs run.
+    """Where programs run: the processor, or a device.
 
     name      the target
-    machine   what programs are made for; None is the processor at hand
-    view      an array that is given, as it is looked at; None of what is none
+    machine   the machine that programs are compiled for; None is the processor at hand
+    view      an argument as an array, without a copy; None if it is no array
     call      a program's outputs
-    returned  a model's outputs as the caller gets them, who gave these inputs
+    returned  a model's outputs as the caller of these inputs gets them
     """
 
     @property
@@ -71,7 +71,7 @@ class Processor:
 
 
 class CudaDevice:
-    """The first device."""
+    """The first CUDA device."""
 
     name = "cuda"
 
@@ -109,11 +109,11 @@ def place_of(target: str) -> Place:
     raise CompileError(f"models don't run on {target!r}", hint="there is 'cpu', and 'cuda'")
 
 
-# --- What a graph's outputs are, of those of its program ----------------------------------------
+# --- A graph's outputs from those of its program ------------------------------------------------
 
 
 class Runnable(Protocol):
-    """A program, the names of the graph's inputs that it takes, and what each of the graph's outputs is."""
+    """A program with the graph's inputs that it takes, and the source of each of the graph's outputs."""
 
     @property
     def program(self) -> Any: ...
@@ -123,10 +123,10 @@ class Runnable(Protocol):
     def outputs(self) -> tuple[Output, ...]: ...
 
 
-def entry_of(found: Runnable, names: Sequence[str]) -> Callable[[Sequence[Any]], list[Any]]:
-    """A function that returns the graph's outputs on the processor, for arrays by position."""
-    program, outputs = found.program, found.outputs
-    order = [names.index(name) for name in found.inputs]
+def entry_of(runnable: Runnable, names: Sequence[str]) -> Callable[[Sequence[Any]], list[Any]]:
+    """A function from arrays by position to the graph's outputs, on the processor."""
+    program, outputs = runnable.program, runnable.outputs
+    order = [names.index(name) for name in runnable.inputs]
     if all(isinstance(output, np.ndarray) for output in outputs):
         return lambda arrays: arrays_of(outputs, ())
     if not all(isinstance(output, str) for output in outputs):
@@ -136,8 +136,8 @@ def entry_of(found: Runnable, names: Sequence[str]) -> Callable[[Sequence[Any]],
     is_one = len(outputs) == 1
 
     def run(arrays: Sequence[Any]) -> list[Any]:
-        made = program(*[arrays[place] for place in order])
-        return [made] if is_one else [*made]
+        results = program(*[arrays[place] for place in order])
+        return [results] if is_one else [*results]
 
     return run
 
@@ -149,8 +149,8 @@ def _several(returned: Any) -> tuple[Any, ...]:
 def outputs_for(found: Runnable, arrays: Mapping[str, Any], place: Place = PROCESSOR) -> list[Any]:
     """The graph's outputs for arrays by the names of its inputs."""
     is_known = all(isinstance(output, np.ndarray) for output in found.outputs)
-    given = [arrays[name] for name in found.inputs]
-    returned: Any = () if is_known else place.call(found.program, given)
+    arguments = [arrays[name] for name in found.inputs]
+    returned: Any = () if is_known else place.call(found.program, arguments)
     return arrays_of(found.outputs, _several(returned))
 
 
@@ -158,15 +158,15 @@ MOST_DECISIVE = 256  # elements of an input that decide what is compiled
 
 
 class Programs(Protocol):
-    """Where a model's programs come from.
+    """The source of a model's programs.
 
-    graph   what the model is
+    graph   the model's graph
     whole   the one program that runs all of the graph for arrays like these; None where it runs in parts
     run     all outputs for these inputs, by parts
-    prepare  what a first run of arrays like these does before it runs
-    traced  what the graph was traced as for arrays like these
-    shapes  of the inputs by their names: the sets that there are programs for; none where any may be traced
-    kept    what was made so far
+    prepare  compiles for arrays like these, without running
+    traced  the traced graph for arrays like these
+    shapes  the sets of input shapes that have programs; empty where any may be traced
+    kept    the programs compiled so far
     """
 
     @property
@@ -183,7 +183,8 @@ class Programs(Protocol):
 class Model:
     """A compiled model. Calls may come from several threads.
 
-    Inputs that are `foreign` are no tensors of taskc's: they are handed on as they are given.
+    Inputs named in `foreign` are no tensors of taskc: they are passed through unchanged.
+
     """
 
     def __init__(
@@ -214,8 +215,8 @@ class Model:
         if not feeds and len(args) == len(self.inputs):
             entry = self._served.entry(args)
             if entry is not None:
-                made = entry.run(args)
-                return made[0] if len(made) == 1 else tuple(made)
+                outputs = entry.run(args)
+                return outputs[0] if len(outputs) == 1 else tuple(outputs)
         if len(args) == 1 and isinstance(args[0], Mapping):
             feeds, args = {**args[0], **feeds}, ()
         if len(args) > len(self.inputs):
@@ -230,38 +231,42 @@ class Model:
     def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, Any]) -> list[Any]:
         """The outputs of these names, or all, for arrays by the names of inputs."""
         if output_names is None and feeds.keys() == self._names.keys():
-            given = [feeds[name] for name in self._names]
-            entry = self._served.entry(given)
+            arguments = [feeds[name] for name in self._names]
+            entry = self._served.entry(arguments)
             if entry is not None:
-                return entry.run(given)
+                return entry.run(arguments)
         all_names = [value.name for value in self.outputs]
         wanted = all_names if output_names is None else output_names
         for name in wanted:
             if name not in all_names:
                 raise ArgumentError(_unknown("output", name, all_names))
         arrays = self.checked(feeds)
-        made = copy_context().run(self._made, arrays)  # as calls of kernels have one of their own
-        return [made[all_names.index(name)] for name in wanted]
+        outputs = copy_context().run(
+            self._computed, arrays
+        )  # like a call of a kernel, see driver.call
+        return [outputs[all_names.index(name)] for name in wanted]
 
-    def _made(self, arrays: Mapping[str, Any]) -> list[Any]:
-        with limited(self._limits):  # the calls of its programs have doors of their own
-            found = self._programs.whole(arrays)
-            if found is None:
-                made = self._programs.run(arrays)
+    def _computed(self, arrays: Mapping[str, Any]) -> list[Any]:
+        with limited(
+            self._limits
+        ):  # its programs' calls go through `driver.call`, each with its own door
+            runnable = self._programs.whole(arrays)
+            if runnable is None:
+                outputs = self._programs.run(arrays)
             else:
-                made = outputs_for(found, arrays, self._place)
+                outputs = outputs_for(runnable, arrays, self._place)
                 if self._place is PROCESSOR:
-                    self._serve(arrays, found)
-            return self._place.returned(made, arrays.values())
+                    self._serve(arrays, runnable)
+            return self._place.returned(outputs, arrays.values())
 
-    def _serve(self, arrays: Mapping[str, Any], found: Runnable) -> None:
-        """Have calls with arrays like these run the program at once."""
+    def _serve(self, arrays: Mapping[str, Any], runnable: Runnable) -> None:
+        """Cache the program for calls with arrays like these."""
         names = [*arrays]
-        decisive = [name for name in names if name not in found.inputs]
+        decisive = [name for name in names if name not in runnable.inputs]
         if any(arrays[name].size > MOST_DECISIVE for name in decisive):
-            return  # which of them decide isn't known here
+            return  # too large to compare at every call
         values = tuple([(names.index(name), arrays[name].tobytes()) for name in decisive])
-        self._served.keep([*arrays.values()], Entry(entry_of(found, names), values))
+        self._served.keep([*arrays.values()], Entry(entry_of(runnable, names), values))
 
     @property
     def graph(self) -> Graph:
@@ -270,13 +275,14 @@ class Model:
 
     @property
     def shapes(self) -> Sequence[Mapping[str, tuple[int, ...]]]:
-        """The only shapes of inputs that calls may have, in a bundle; none where all may be had."""
+        """The only sets of input shapes that a bundle's model accepts; empty if any are accepted."""
         return self._programs.shapes
 
     def prepare(self, feeds: Mapping[str, Any]) -> None:
-        """Does what a first call with arrays like these does before it runs.
+        """Compile for arrays like these, as a first call would, without running.
 
-        What is compiled for what another part of the model has made is left to calls.
+        Program parts that depend on the results of other parts are compiled by calls.
+
         """
         arrays = self.checked(feeds)
         with limited(self._limits):
@@ -284,24 +290,24 @@ class Model:
 
     @property
     def programs(self) -> tuple[Runnable, ...]:
-        """What it has compiled and kept."""
+        """The programs compiled so far that are still kept."""
         return self._programs.kept()
 
     def program(self, feeds: Mapping[str, Any]) -> Imported:
-        """What was traced for arrays like these: it is made if it isn't there, and not run."""
+        """The traced program for arrays like these, traced if need be, and not run."""
         return self._programs.traced(self.checked(feeds))
 
     def checked(self, feeds: Mapping[str, Any]) -> dict[str, Array]:
-        """The inputs, in their order, each as it has to be."""
+        """The inputs in order, checked and viewed as arrays."""
         for name in feeds:
             if name not in self._names:
                 raise ArgumentError(_unknown("input", name, [*self._names]))
         missing = [name for name in self._names if name not in feeds]
         if missing:
             raise ArgumentError(f"the model's input '{missing[0]}' is missing")
-        own = [value for value in self.inputs if value.name not in self._foreign]
-        arrays = {value.name: _array(value, feeds[value.name], self._place) for value in own}
-        _check_extents(own, arrays)
+        tensors = [value for value in self.inputs if value.name not in self._foreign]
+        arrays = {value.name: _array(value, feeds[value.name], self._place) for value in tensors}
+        _check_extents(tensors, arrays)
         return {name: arrays[name] if name in arrays else feeds[name] for name in self._names}
 
 
@@ -312,7 +318,7 @@ def _unknown(what: str, name: str, known: Sequence[str]) -> str:
 
 
 def _array(value: Value, given: Any, place: Place) -> Any:
-    """What is given for an input, of its type and rank."""
+    """The argument for an input as an array, with its type and rank checked."""
     try:
         array = place.view(given)
     except ArgumentError as error:
@@ -333,7 +339,7 @@ def _array(value: Value, given: Any, place: Place) -> Any:
 
 
 def _check_extents(inputs: Sequence[Value], arrays: Mapping[str, Array]) -> None:
-    """Numbers are as the model has them, and extents of one name are equal."""
+    """Check declared extents, and that extents of the same name are equal."""
     named: dict[str, tuple[int, str]] = {}
     for value in inputs:
         array = arrays[value.name]

@@ -1,9 +1,9 @@
-"""A model that runs in parts: what taskc doesn't take is left to ONNX Runtime.
+"""Partition a model: parts that taskc doesn't support are left to ONNX Runtime.
 
     x -> Relu -> a -> Own -> b -> Add -> y      becomes    x -> Relu -> a,    a -> Own -> b,    b -> Add -> y
 
-Nodes of one side are one part unless they wait for different parts of the other: there are as many parts as the
-longest way through the model changes sides. What is made of constants alone belongs to every part that reads it.
+Nodes of one side are in one part unless they depend on different parts of the other side: the number of parts is one
+more than the longest path through the model changes sides. Results of constants belong to every part that reads them.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from taskc.onnx.session import compile
 from taskc.operators.graph import Graph, Value
 from taskc.runtime.settings import thread_limit
 
-# --- ONNX Runtime, where it is installed: what models are compared with, and what runs a part that taskc doesn't take
+# --- ONNX Runtime, if it is installed: the reference for `taskc verify`, and the runtime for parts that are left to it
 
 
 class RuntimeSession:
-    """A model in ONNX Runtime, with all optimizations, on so many threads."""
+    """A model in ONNX Runtime with all optimizations, on a number of threads."""
 
     def __init__(self, model: str | bytes, threads: int | None) -> None:
         try:
@@ -50,7 +50,7 @@ class RuntimeSession:
             hint = "pip install onnxruntime"
             raise CompileError("ONNX Runtime isn't installed", hint=hint) from None
         options = runtime.SessionOptions()
-        options.intra_op_num_threads = threads or 0  # as many as there are
+        options.intra_op_num_threads = threads or 0  # 0: all
         options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_ENABLE_ALL
         options.log_severity_level = 4
         try:
@@ -63,10 +63,10 @@ class RuntimeSession:
     def run(self, feeds: Mapping[str, Any], outputs: Sequence[str] | None = None) -> list[Any]:
         """The outputs of these names, or all of the model's in order."""
         try:
-            found: list[Any] = self._session.run(outputs, dict(feeds))
+            results: list[Any] = self._session.run(outputs, dict(feeds))
         except Exception as error:
             raise CompileError(f"ONNX Runtime doesn't run the model: {error}") from None
-        return found
+        return results
 
 
 _logger = logging.getLogger("taskc")
@@ -76,10 +76,10 @@ _NUMBERS = {name: number for number, name in COMPUTED.items()}
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Part:
-    """What runs at once.
+    """One part of a partition.
 
     is_left  whether ONNX Runtime runs it
-    nodes    of the model, as messages call them
+    nodes    titles of the model's nodes
     model    the part as a model of its own
     """
 
@@ -96,7 +96,7 @@ class Part:
 
 
 class Partition:
-    """A model in parts, which is called as other models are."""
+    """A model in parts, called like any other model."""
 
     def __init__(self, model: Model, parts: Sequence[Part]) -> None:
         self._model = model
@@ -124,12 +124,12 @@ def partition(
     threads: int | None = None,
     memory: int | None = None,
 ) -> Partition:
-    """What runs a model of which taskc doesn't take all: operators it doesn't know, tensors of strings, sequences.
+    """Run a model that taskc doesn't fully support: unknown operators, tensors of strings, sequences.
 
-    leave  operators, and names of nodes, that are left to ONNX Runtime, too
+    leave  more operators, and names of nodes, to leave to ONNX Runtime
     exact, precision, threads, memory  as for `tc.compile`; the memory is that of each of taskc's parts
 
-    A part that can't be compiled for the shapes of a call is left from then on, with a warning in the log.
+    A part that can't be compiled for the shapes of a call is left to ONNX Runtime from then on, with a logged warning.
     """
     whole = _Whole.of(model)
     parts = tuple(_parts(whole, {*leave}))
@@ -156,7 +156,7 @@ def partition(
 
 @dataclass(frozen=True, slots=True)
 class _Whole:
-    """A model that is loaded; `said` is what it says of its tensors, and what their types must be."""
+    """A loaded model; `said` has the types of its tensors, declared and inferred."""
 
     proto: ModelProto
     where: Location
@@ -170,20 +170,20 @@ class _Whole:
         said = said_of(proto)
         graph = proto.graph
         weights = {text(tensor.name) for tensor in graph.initializer}
-        own = [value for value in graph.input if text(value.name) not in weights]
+        model_inputs = [value for value in graph.input if text(value.name) not in weights]
         ends = [text(value.name) for value in graph.output]
         known = [
             *{**dict.fromkeys(text(value.name) for value in graph.input), **dict.fromkeys(weights)}
         ]
-        # Extents that a model says of what it computes may be wrong: nobody checks them.
+        # Extents that a model declares for computed tensors may be wrong: nobody checks them.
         types = infer_types(model_of(proto, said, known, ends, graph.node, ()))
         inner = {value.name: _of_type(value) for value in types if value.name not in known}
-        inputs = tuple(map(value_of, own))
+        inputs = tuple(map(value_of, model_inputs))
         return _Whole(proto, where, folder, {**said, **inner}, inputs)
 
 
 def _of_type(value: ValueInfoProto) -> ValueInfoProto:
-    """The same without a shape."""
+    """The declared type without its shape."""
     copy = ValueInfoProto()
     copy.CopyFrom(value)
     if copy.type.WhichOneof("value") == "tensor_type":
@@ -192,7 +192,7 @@ def _of_type(value: ValueInfoProto) -> ValueInfoProto:
 
 
 def _is_ours(value: ValueInfoProto | None) -> bool:
-    """Whether taskc computes with such a tensor; what isn't known may be one."""
+    """Whether taskc computes with such a tensor; one of unknown type may be one."""
     kind = value.type.WhichOneof("value") if value is not None else None
     if value is None or kind is None:
         return True
@@ -201,15 +201,15 @@ def _is_ours(value: ValueInfoProto | None) -> bool:
 
 
 def _is_taken(node: NodeProto, whole: _Whole) -> bool:
-    """Whether taskc reads a node."""
+    """Whether taskc supports a node."""
     reads = sorted(reads_of(node))
-    made = [text(name) for name in node.output if name]
-    if not all(_is_ours(whole.said.get(name)) for name in (*reads, *made)):
+    outputs = [text(name) for name in node.output if name]
+    if not all(_is_ours(whole.said.get(name)) for name in (*reads, *outputs)):
         return False
-    alone = model_of(whole.proto, whole.said, reads, made, [node], ())
+    alone = model_of(whole.proto, whole.said, reads, outputs, [node], ())
     names = {(text(function.domain), text(function.name)) for function in alone.functions}
     if names.isdisjoint(_kinds(node)):
-        del alone.functions[:]  # to read them for each node would take long
+        del alone.functions[:]  # reading them for each node would take long
     try:
         read_proto(alone, whole.where, whole.folder, is_known)
     except CompileError:
@@ -225,7 +225,7 @@ def _kinds(node: NodeProto) -> Iterator[tuple[str, str]]:
 
 
 def _parts(whole: _Whole, leave: Collection[str]) -> Iterator[Part]:
-    """The parts, in the order in which they run."""
+    """The parts in execution order."""
     graph = whole.proto.graph
     left = [
         bool({text(node.op_type), text(node.name)} & {*leave}) or not _is_taken(node, whole)
@@ -243,10 +243,10 @@ def _parts(whole: _Whole, leave: Collection[str]) -> Iterator[Part]:
     for stage in sorted({*stages.values()}):
         members = [node for at, node in enumerate(graph.node) if stages.get(at) == stage]
         others = [node for at, node in enumerate(graph.node) if stages.get(at, stage) != stage]
-        own = {text(name) for node in members for name in node.output}
-        inputs = {*given, *(name for name, of in stage_of.items() if of is not None)} - own
+        computed = {text(name) for node in members for name in node.output}
+        inputs = {*given, *(name for name, of in stage_of.items() if of is not None)} - computed
         inputs &= {name for node in members for name in reads_of(node)}
-        outputs = own & {*ends, *(name for node in others for name in reads_of(node))}
+        outputs = computed & {*ends, *(name for node in others for name in reads_of(node))}
         if outputs:
             yield _part(whole, bool(stage % 2), members, sorted(inputs), sorted(outputs))
 
@@ -271,7 +271,7 @@ def _title(node: NodeProto) -> str:
 
 
 def _stages(whole: _Whole, left: Sequence[bool]) -> dict[int, int]:
-    """In which part each node runs; the odd ones are left. What is made of constants alone has none."""
+    """The stage of each node; odd stages are left to ONNX Runtime. Nodes of constants alone have none."""
     nodes = whole.proto.graph.node
     makers = {text(name): at for at, node in enumerate(nodes) for name in node.output if name}
     given = {value.name for value in whole.inputs}
@@ -288,14 +288,16 @@ def _stages(whole: _Whole, left: Sequence[bool]) -> dict[int, int]:
             stages[need] + (left[need] != left[at]) for need in needs[at] if need in stages
         ]
         is_constant = given.isdisjoint(reads_of(nodes[at])) and not waits_for
-        if left[at] or not is_constant:  # what draws at random is left, and drawn once
+        if (
+            left[at] or not is_constant
+        ):  # a constant left to ONNX Runtime may be random: it runs once
             stages[at] = max(waits_for, default=int(left[at]))
     return stages
 
 
 @dataclass(slots=True)
 class _Step:
-    """Runs a part. ONNX Runtime is given a model when it is known of which types the inputs are."""
+    """Runs one part. An ONNX Runtime session is made once the types of the inputs are known."""
 
     part: Part
     threads: int | None
@@ -326,12 +328,12 @@ class _Step:
         for value, number in zip(copy.graph.input, numbers, strict=True):
             if value.type.WhichOneof("value") in (None, "tensor_type"):
                 value.type.tensor_type.elem_type = number
-        made: bytes = copy.SerializeToString()
-        return made
+        serialized: bytes = copy.SerializeToString()
+        return serialized
 
 
 def _number(given: Any) -> int:
-    """The number in TensorProto of an array's type; 0 of what is no array."""
+    """The number of an array's type in TensorProto; 0 for something that is no array."""
     dtype = getattr(given, "dtype", None)
     if dtype is None:
         return 0
@@ -355,8 +357,8 @@ class _Steps:
     def run(self, arrays: Mapping[str, Any]) -> list[Any]:
         known = {**arrays}
         for step in self._steps:
-            made = step.run({name: known[name] for name in step.part.inputs})
-            known.update(zip(step.part.outputs, made, strict=True))
+            results = step.run({name: known[name] for name in step.part.inputs})
+            known.update(zip(step.part.outputs, results, strict=True))
         return [known[name] for name in self._outputs]
 
     @property
@@ -364,7 +366,7 @@ class _Steps:
         raise CompileError("a model in parts isn't one graph", hint="each part's model is one")
 
     def prepare(self, arrays: Mapping[str, Any]) -> None:
-        """What a part makes is known when it has run."""
+        """The inputs of later parts are known only once earlier ones have run."""
 
     def traced(self, arrays: Mapping[str, Any]) -> Imported:
         raise CompileError("a model in parts isn't one program", hint="each part's model is one")

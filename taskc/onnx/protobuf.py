@@ -1,4 +1,4 @@
-"""The classes of ONNX's protobuf and its tables of operators: the one place that imports the package onnx."""
+"""ONNX's protobuf classes and tables of operators; only this module imports the package onnx."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ __all__ = [
 
 
 def text(value: str | bytes) -> str:
-    """A string of a protobuf, which the package gives as bytes where they aren't UTF-8."""
+    """A string of a protobuf, which the package returns as bytes where it isn't UTF-8."""
     return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else value
 
 
 def infer_types(model: ModelProto) -> list[ValueInfoProto]:
-    """What ONNX's own inference says of a model's tensors; nothing where that fails."""
+    """The types that ONNX's own inference finds; none where it fails."""
     try:
         return [*shape_inference.infer_shapes(model).graph.value_info]
     except Exception:  # its exceptions have no class in common

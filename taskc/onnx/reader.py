@@ -1,7 +1,7 @@
-"""A model as a graph of operators: a file, bytes or a ModelProto.
+"""Read a model (a file, bytes or a ModelProto) as a graph of operators.
 
-A model is read in two steps. This file takes the protobuf apart: what it says is there afterwards as graphs and
-functions, as written. `resolve.py` makes one graph of them, in which nothing is left to find out.
+Reading takes two steps. This module parses the protobuf into graphs and functions as written. `resolve.py` makes one
+graph of them, with every name and operator resolved.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _DEEPEST = 40
 
 
 def read(model: str | os.PathLike[str] | bytes | ModelProto, is_known: IsKnown = in_onnx) -> Graph:
-    """The graph of a model; `is_known` says of an operator, a domain and a version whether it needn't be expanded."""
+    """The graph of a model; `is_known` tells whether an operator of a domain and version needn't be expanded."""
     proto, where, folder = load(model)
     return read_proto(proto, where, folder, is_known)
 
@@ -52,7 +52,7 @@ def read(model: str | os.PathLike[str] | bytes | ModelProto, is_known: IsKnown =
 def read_proto(
     proto: ModelProto, where: Location, folder: Folder, is_known: IsKnown = in_onnx
 ) -> Graph:
-    """The graph of a model that is loaded."""
+    """The graph of a loaded model."""
     if not proto.HasField("graph"):
         raise CompileError("this is no ONNX model: it has no graph", where)
     if proto.ir_version > IR_VERSION:
@@ -60,20 +60,20 @@ def read_proto(
         raise CompileError(message, where, f"taskc reads versions up to {IR_VERSION}")
     functions: dict[Key, Function] = {}
     for function in proto.functions:
-        key, made = function_of(function, where, folder)
+        key, parsed = function_of(function, where, folder)
         if key in functions:
             raise CompileError(f"the model defines the function {key[1]} twice", where)
-        functions[key] = made
+        functions[key] = parsed
     opsets = _opsets(proto, where)
     reader = _Reader(opsets, where, folder)
 
     def body(node: Node, attributes: dict[str, Attribute], types: list[Value]) -> Function | None:
-        found = body_of(node, attributes, types)
-        if found is None:
+        body_proto = body_of(node, attributes, types)
+        if body_proto is None:
             return None
-        if not any(entry.domain == "" for entry in found.opset_import):
-            found.opset_import.add(version=opsets.get("", NEWEST))
-        return function_of(found, where, folder)[1]
+        if not any(entry.domain == "" for entry in body_proto.opset_import):
+            body_proto.opset_import.add(version=opsets.get("", NEWEST))
+        return function_of(body_proto, where, folder)[1]
 
     return resolve(reader.graph(proto.graph), functions, body, is_known, where)
 
@@ -81,7 +81,7 @@ def read_proto(
 def load(
     model: str | os.PathLike[str] | bytes | ModelProto,
 ) -> tuple[ModelProto, Location, Folder]:
-    """A model's protobuf, the file that messages name, and the folder of its external data."""
+    """A model's protobuf, the file named in messages, and the folder of its external data."""
     if isinstance(model, ModelProto):
         return model, NOWHERE, Folder(None)
     if isinstance(model, (bytes, bytearray, memoryview)):
@@ -105,29 +105,29 @@ def _parsed(data: bytes, where: Location) -> ModelProto:
 
 
 def _opsets(proto: ModelProto | FunctionProto, where: Location) -> dict[str, int]:
-    """The version of each operator set by its domain."""
-    found: dict[str, int] = {}
+    """The version of each operator set, by domain."""
+    versions: dict[str, int] = {}
     for entry in proto.opset_import:
         domain = domain_of(entry.domain)
         if not 0 < entry.version < 2**31:
             message = f"the model uses version {entry.version} of the operator set '{domain}'"
             raise CompileError(message, where, "versions count from 1")
-        if found.setdefault(domain, entry.version) != entry.version:
+        if versions.setdefault(domain, entry.version) != entry.version:
             raise CompileError(f"two versions of the operator set '{domain}' are imported", where)
-    if found.get("", OLDEST) > NEWEST:
-        message = f"the model uses opset {found['']} of ONNX"
+    if versions.get("", OLDEST) > NEWEST:
+        message = f"the model uses opset {versions['']} of ONNX"
         raise CompileError(message, where, f"taskc reads opsets {OLDEST} to {NEWEST}")
-    return found
+    return versions
 
 
 def domain_of(domain: str) -> str:
-    """ONNX's own domain has two names."""
-    found = text(domain)
-    return "" if found == "ai.onnx" else found
+    """The domain; ONNX's own has two names."""
+    name = text(domain)
+    return "" if name == "ai.onnx" else name
 
 
 def function_of(proto: FunctionProto, where: Location, folder: Folder) -> tuple[Key, Function]:
-    """A function's name, domain and overload, and what it computes."""
+    """A function's key (domain, name and overload), and its definition."""
     reader = _Reader(_opsets(proto, where), where, folder)
     inputs = tuple(map(text, proto.input))
     if "" in inputs or len({*inputs}) < len(inputs):
@@ -149,7 +149,7 @@ def function_of(proto: FunctionProto, where: Location, folder: Folder) -> tuple[
 
 
 class _Reader:
-    """Takes graphs apart whose nodes are read by the same operator sets."""
+    """Parses graphs whose nodes use the same operator sets."""
 
     def __init__(self, opsets: dict[str, int], where: Location, folder: Folder) -> None:
         self._opsets = opsets
@@ -219,7 +219,7 @@ class _Reader:
         return WrittenNode(node, attributes, text(proto.overload))
 
     def _input(self, proto: ValueInfoProto) -> Value:
-        """An input, which is a tensor of a type that taskc computes with, if its type is said at all."""
+        """An input: a tensor of a type that taskc computes with, or of undeclared type."""
         name = text(proto.name)
         part = Part(f"the input '{name}'", self._where)
         kind = proto.type.WhichOneof("value")
@@ -230,14 +230,14 @@ class _Reader:
             raise part.error(f"is of type {what}; taskc takes tensors")
         if proto.type.tensor_type.elem_type:
             element_type(proto.type.tensor_type.elem_type, part)
-        found = value_of(proto)
-        if found.shape is not None:
-            check_extents(tuple(n for n in found.shape if isinstance(n, int)), part)
-        return found
+        value = value_of(proto)
+        if value.shape is not None:
+            check_extents(tuple(n for n in value.shape if isinstance(n, int)), part)
+        return value
 
 
 def value_of(proto: ValueInfoProto) -> Value:
-    """What a model says of a tensor."""
+    """The type that a model declares for a tensor."""
     name = text(proto.name)
     tensor = proto.type.tensor_type
     dtype = dtype_of(tensor.elem_type)

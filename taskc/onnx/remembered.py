@@ -1,12 +1,11 @@
-"""Models in the cache folder: one that was compiled before starts as a bundle does.
+"""The cache of compiled models: a model that was compiled before loads as a bundle does.
 
-A file's model is kept under the hash of all that what is compiled depends on: the file's bytes, how it is compiled,
-taskc's sources, the machine, and what was tuned on it. Under that are the names of its inputs and outputs, and beside
-it a bundle for each of the first sets of shapes that it was called with. Neither the package onnx nor any operator is
-loaded for what is there.
+The key of a file's model is a hash of everything that compilation depends on: the file's bytes, the options, taskc's
+sources, the machine, and its tuning results. The entry has the names of inputs and outputs; each of the first sets of
+shapes that the model is called with adds a bundle. A cache hit loads neither the package onnx nor any operator.
 
-Not kept is what a hash doesn't tell: models with tensors in other files, and whatever passes or operators of a user's
-own had a hand in.
+Models that the hash can't cover aren't cached: those with tensors in other files, and any compiled with a user's own
+passes or operators.
 """
 
 from __future__ import annotations
@@ -46,68 +45,68 @@ if TYPE_CHECKING:
     from taskc.onnx.importer import Imported
     from taskc.onnx.versions import Traced
 
-LIMIT = 2 << 30  # bytes of all bundles; the ones that were used longest ago go first
+LIMIT = 2 << 30  # bytes of all bundles; the least recently used ones are dropped first
 _LARGEST = LIMIT // 2
-_MOST_KEPT = 2  # sets of shapes of a model that one process keeps
-_MOST_SOUGHT = 64  # sets of shapes that it looks for
+_MAX_STORED = 2  # sets of shapes of a model that one process adds to the cache
+_MAX_LOOKUPS = 64  # sets of shapes that it looks up
 _PACKAGE = Path(taskc.__file__).parent
-_SETTLED = 2 * 10**9  # nanoseconds: no clock of a file system is coarser
+_SETTLED = 2 * 10**9  # nanoseconds: no file system's clock is coarser
 _ELSEWHERE = "elsewhere"  # a tensor is in another file
-# In the tensor's protobuf, what says in which: a key and its length, of which protobuf allows longer forms.
+# The key of external data in a tensor's protobuf, with its length, which may be encoded in more bytes than needed.
 _LOCATION = re.compile(rb"(?:\x08|\x88\x80{0,8}\x00)location")
 _LONGEST_LOCATION = 18
 
 logger = logging.getLogger(__name__)
 
 
-Trace = Callable[[], "Traced"]  # reads the file, and is ready to trace its graph
+Trace = Callable[[], "Traced"]  # reads the file
 
 
 def remembered(
     path: Path, options: Mapping[str, Any], trace: Trace, limits: Limits
 ) -> Model | None:
-    """The model of a file, as it was compiled before or is to be kept; None where it can't be."""
+    """The model of a file, from the cache or to be added to it; None where it can't be cached."""
     if not _is_plain():
         return None
-    kept = Cache(cache_folder() / "models", LIMIT)
+    cache = Cache(cache_folder() / "models", LIMIT)
     try:
         state = _state(path)
-        content = _content(path, state, kept)
+        content = _content(path, state, cache)
     except (OSError, ValueError):
-        return None  # whoever reads it says what is wrong
+        return None  # reading the model reports the error
     if content == _ELSEWHERE:
         return None
     key = key_of(content, repr(sorted(options.items())), *_surroundings())
-    found = _Remembered(path, state, key, kept, trace)
-    known = kept.get(key)
-    if known is None:
-        graph = found.graph
-        known = json.dumps(head_json(graph.name, graph.inputs, graph.returned)).encode()
-        kept.put(key, known)
-    found.head = json.loads(known)
-    return Model(*ends_of(found.head), found, limits=limits)
+    programs = _Remembered(path, state, key, cache, trace)
+    head = cache.get(key)
+    if head is None:
+        graph = programs.graph
+        head = json.dumps(head_json(graph.name, graph.inputs, graph.returned)).encode()
+        cache.put(key, head)
+    programs.head = json.loads(head)
+    return Model(*ends_of(programs.head), programs, limits=limits)
 
 
 def _state(path: Path) -> tuple[int, ...]:
-    """Another one where a file may be another."""
-    it = os.stat(path)
-    return it.st_dev, it.st_ino, it.st_size, it.st_mtime_ns, it.st_ctime_ns
+    """The identity, size and times of a file; they differ if the file changes."""
+    status = os.stat(path)
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 def _content(path: Path, state: tuple[int, ...], kept: Cache) -> str:
-    """The hash of a file, remembered once nobody has touched the file for a while: a gigabyte takes half a second.
+    """The hash of a file, cached once the file has been unchanged for a while: hashing a gigabyte takes half a second.
 
-    A file that is written twice within one tick of its file system's clock may look the same both times.
+    A file that is written twice within one tick of its file system's clock may have the same times.
     """
     key = key_of("file", os.path.abspath(path), repr(state))
     known = kept.get(key)
     if known is not None:
         return known.decode()
-    found = _hashed(path)
+    digest = _hashed(path)
     *_, modified, changed = state
     if time.time_ns() - max(modified, changed) > _SETTLED and state == _state(path):
-        kept.put(key, found.encode())
-    return found
+        kept.put(key, digest.encode())
+    return digest
 
 
 def _hashed(path: Path) -> str:
@@ -123,7 +122,7 @@ def _hashed(path: Path) -> str:
 
 
 def _is_plain() -> bool:
-    """Whether nothing but what `_surroundings` tells has a say in what is compiled."""
+    """Whether compilation depends on nothing but the inputs of `_surroundings`."""
     operators = sys.modules.get("taskc.operators.call")  # users register theirs there
     return (
         not user_passes.registered()
@@ -135,7 +134,7 @@ def _is_plain() -> bool:
 
 
 def _surroundings() -> Iterator[str]:
-    """What is compiled depends on these, too."""
+    """Everything besides the file and the options that compilation depends on."""
     from taskc.backend.cpu.processor import host
 
     yield sources_version(VERSION, cache_folder() / "sources", _PACKAGE)
@@ -151,12 +150,12 @@ def _surroundings() -> Iterator[str]:
 
 
 def _aside(write: Callable[[], None]) -> None:
-    """A first call needn't wait for the disk; the process does when it ends."""
+    """Write in a thread: a first call needn't wait for the disk, and the process waits when it ends."""
     threading.Thread(target=write, name="taskc keeps a model").start()
 
 
 class _Remembered:
-    """The programs of a file's model: out of the cache, or traced and put there."""
+    """The programs of a file's model, from the cache, or traced and added to it."""
 
     def __init__(
         self, path: Path, state: tuple[int, ...], key: str, kept: Cache, trace: Trace
@@ -167,9 +166,9 @@ class _Remembered:
         self._kept = kept
         self._trace = trace
         self._turn = Turn()
-        self._made: list[Traced] = []  # the first one is everyone's
+        self._made: list[Traced] = []  # all readers use the first one
         self._opened: dict[Types, Bundled | None] = {}
-        self._room = _MOST_KEPT
+        self._room = _MAX_STORED
         self._is_plain = True
         self.head: Json = {}
         self.shapes: Sequence[Mapping[str, tuple[int, ...]]] = ()
@@ -191,39 +190,39 @@ class _Remembered:
 
     def kept(self) -> tuple[Runnable, ...]:
         opened = [*self._opened.values()]
-        found = [one for bundled in opened if bundled is not None for one in bundled.kept()]
-        return (*found, *[one for traced in self._made[:1] for one in traced.kept()])
+        from_cache = [one for bundled in opened if bundled is not None for one in bundled.kept()]
+        return (*from_cache, *[one for traced in self._made[:1] for one in traced.kept()])
 
     def whole(self, arrays: Mapping[str, Array]) -> Runnable | None:
-        """What runs for arrays like these; None where the graph runs in parts, which aren't kept."""
-        # They run on all programs that are called, those in the cache too.
+        """The program for arrays like these; None where the graph runs in parts, which aren't cached."""
+        # User passes run on every program that is called, so cached ones can't be used.
         if user_passes.registered():
             return self._source().whole(arrays)
         types = types_of(arrays)
-        is_new = types not in self._opened and len(self._opened) < _MOST_SOUGHT
+        is_new = types not in self._opened and len(self._opened) < _MAX_LOOKUPS
         if is_new:
             with self._turn.taken():
                 is_new = types not in self._opened
                 if is_new:
                     self._opened.setdefault(types, self._open(self._key_of(types), arrays))
         bundled = self._opened.get(types)
-        found = None if bundled is None else bundled.entry(arrays)
-        if found is not None:
-            return found
-        made = self._source().whole(arrays)
-        if is_new and bundled is None and made is not None:
-            self._keep(self._key_of(types), arrays, made)
-        return made
+        entry = None if bundled is None else bundled.entry(arrays)
+        if entry is not None:
+            return entry
+        traced = self._source().whole(arrays)
+        if is_new and bundled is None and traced is not None:
+            self._keep(self._key_of(types), arrays, traced)
+        return traced
 
     def _source(self) -> Traced:
         if not self._made:
-            with self._turn.taken():  # or not: then it is read twice
+            with self._turn.taken():  # a turn that isn't available only means reading twice
                 if not self._made:
                     self._trace_anew()
         return self._made[0]
 
     def _trace_anew(self) -> None:
-        is_plain = _is_plain()  # as what users register now changes its graph
+        is_plain = _is_plain()  # before and after, as users may register passes meanwhile
         traced = self._trace()
         if _state(self._path) != self._state:
             raise CompileError(
@@ -238,7 +237,7 @@ class _Remembered:
         return key_of(self._key, repr(types))
 
     def _open(self, key: str, arrays: Mapping[str, Array]) -> Bundled | None:
-        """The bundle of that key, of which all is loaded that these arrays need."""
+        """The cached bundle of this key, with everything loaded that these arrays need."""
         file = self._kept.open(key)
         if file is None:
             return None
@@ -248,25 +247,27 @@ class _Remembered:
             with bundle.file.reading():
                 if bundle.model["key"] != key:
                     raise ValueError("it is another one's")
-            found = Bundled(bundle)
-            found.entry(arrays)
+            programs = Bundled(bundle)
+            programs.entry(arrays)
         except BundleError as error:
             logger.warning("what the cache has of %s is made again: %s", self._path, error.message)
             return None
-        return found
+        return programs
 
     def _keep(self, key: str, arrays: Mapping[str, Array], made: Imported) -> None:
         if self._room < 1 or not self._is_plain or not _is_plain():
             return
         self._room -= 1
-        self._source().prepare(arrays)  # here, and with the limits that calls have
-        # The elements of those that the program doesn't take decide what is compiled: their owner may change them.
-        own = {name: it if name in made.inputs else it.copy() for name, it in arrays.items()}
-        _aside(lambda: self._write(key, own, made))
+        self._source().prepare(arrays)  # in this thread, within the call's limits
+        # Inputs that the program doesn't take decide what is compiled: copy them, as their owner may change them.
+        kept = {
+            name: array if name in made.inputs else array.copy() for name, array in arrays.items()
+        }
+        _aside(lambda: self._write(key, kept, made))
 
     def _write(self, key: str, arrays: Mapping[str, Array], made: Imported) -> None:
         writer = Writer()
         content = {"key": key, **self.head, "entries": entries_json(writer, [(arrays, made)])}
-        if writer.sections.nbytes <= _LARGEST and _is_plain():  # still
+        if writer.sections.nbytes <= _LARGEST and _is_plain():
             pieces = writer.sections.pieces(writer.content(content))
             self._kept.write(key, pieces, durable=True)

@@ -1,7 +1,7 @@
-"""One graph of a model's graphs and functions, in which every name and operator is known.
+"""Resolve a model's graphs and functions into one graph, in which every name and operator is known.
 
-Functions are inlined, and so are operators that ONNX defines by others, where taskc hasn't them itself; Constant nodes
-become constants; nodes are sorted; names, operators and attributes are checked.
+Functions are inlined, as are operators that ONNX defines by others and taskc has no builder for. Constant nodes become
+constants. Nodes are sorted. Names, operators and attributes are checked.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from taskc.onnx import schemas
 from taskc.onnx.serialized import Attribute, Function, Key, Reference, WrittenGraph, WrittenNode
 from taskc.operators.graph import Array, Graph, Node, Value
 
-# --- Nodes in an order in which each comes after those that make what it reads ------------------
+# --- Topological order --------------------------------------------------------------------------
 
 
 def in_order(nodes: tuple[WrittenNode, ...]) -> list[WrittenNode]:
-    """The nodes of one graph, in their own order as far as that is possible."""
+    """The nodes of one graph in topological order, close to their own order."""
     makers = {name: at for at, item in enumerate(nodes) for name in item.node.outputs if name}
     needs = [{makers[name] for name in item.reads if name in makers} for item in nodes]
     users: list[list[int]] = [[] for _ in nodes]
@@ -51,7 +51,7 @@ def in_order(nodes: tuple[WrittenNode, ...]) -> list[WrittenNode]:
 
 
 def _circle(needs: list[set[int]], waits: list[int]) -> list[int]:
-    """Nodes of which each needs the next, and the last the first; all nodes that wait need one that waits."""
+    """A cycle of nodes, each of which needs the next; every node that waits needs another one that waits."""
     path: list[int] = []
     seen: dict[int, int] = {}
     at = next(at for at, count in enumerate(waits) if count)
@@ -62,7 +62,7 @@ def _circle(needs: list[set[int]], waits: list[int]) -> list[int]:
     return path[seen[at] :]
 
 
-# --- What a Constant node makes -----------------------------------------------------------------
+# --- Constant nodes -----------------------------------------------------------------------------
 
 
 _TYPES = {
@@ -74,7 +74,7 @@ _TYPES = {
 
 
 def constant_of(node: Node, attributes: dict[str, Attribute]) -> Array:
-    """The array of a Constant node, which has one of several attributes for it."""
+    """The array of a Constant node, which is in one of several attributes."""
     if not node.outputs[0]:
         raise node.error("its output has no name")
     if len(attributes) != 1:
@@ -110,7 +110,7 @@ def resolve(
     is_known: IsKnown,
     where: Location,
 ) -> Graph:
-    """The graph; `body_of` gives what ONNX defines a node of some input types by, if it does."""
+    """The resolved graph; `body_of` returns ONNX's definition of a node for some input types, or None."""
     resolver = _Resolver(functions, body_of, is_known, where, {*_all_names(written)})
     graph = resolver.graph(written, None)
     if resolver.unknown:
@@ -136,15 +136,15 @@ def _unknown(unknown: dict[tuple[str, str, int], list[Node]]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Made:
-    """A graph that is being made, and what is known of the tensors that it may use."""
+class _Builder:
+    """A graph under construction, and the known types of tensors that it may use."""
 
     nodes: list[Node] = field(default_factory=list)
     constants: dict[str, Array] = field(default_factory=dict)
     types: dict[str, Value] = field(default_factory=dict)
 
     def types_of(self, node: Node) -> list[Value]:
-        """What is known of a node's inputs."""
+        """The known types of a node's inputs."""
         return [self.types.get(name, Value(name)) for name in node.inputs]
 
     def add_constant(self, name: str, array: Array) -> None:
@@ -155,15 +155,15 @@ class _Made:
 
 @dataclass(frozen=True, slots=True)
 class _Scope:
-    """What names mean at one place of the model.
+    """The meaning of names at one place of the model.
 
     outer   the scope of the graph around; the body of a function has none
-    prefix  what the names of a function's body begin with where it is inlined
-    given   the attributes of the node that the function is inlined for; None outside of functions
-    depth   how many graphs and functions are around
+    prefix  the prefix of a function body's names where it is inlined
+    given   the attributes of the call that a function is inlined for; None outside of functions
+    depth   the number of enclosing graphs and functions
     """
 
-    made: _Made
+    made: _Builder
     outer: _Scope | None = None
     prefix: str = ""
     given: dict[str, Attribute] | None = None
@@ -171,7 +171,7 @@ class _Scope:
     names: dict[str, str] = field(default_factory=dict)
 
     def find(self, name: str) -> str | None:
-        """The name in the graph that is made; "" for an input that a call leaves out."""
+        """The name in the resolved graph; "" for an input that a call leaves out."""
         scope: _Scope | None = self
         while scope is not None:
             if name in scope.names:
@@ -190,15 +190,15 @@ class _Resolver:
     body_of: BodyOf
     is_known: IsKnown
     where: Location
-    taken: set[str]  # names that mean something somewhere
+    taken: set[str]  # all names in use
     unknown: dict[tuple[str, str, int], list[Node]] = field(default_factory=dict)
     repeats: dict[str, int] = field(default_factory=dict)
     count: int = 0
 
     def graph(self, written: WrittenGraph, outer: _Scope | None) -> Graph:
-        scope = _Scope(_Made())
+        scope = _Scope(_Builder())
         if outer is not None:
-            made = _Made(types={**outer.made.types})
+            made = _Builder(types={**outer.made.types})
             scope = _Scope(made, outer, outer.prefix, outer.given, outer.depth + 1)
         self.name_inputs(written, scope)
         self.name_outputs(written.nodes, scope, {})
@@ -213,17 +213,17 @@ class _Resolver:
         self.add(written.nodes, scope)
         outputs = []
         for name in written.outputs:
-            found = scope.find(name)
-            if not found:
+            resolved = scope.find(name)
+            if not resolved:
                 message = f"nothing makes the output '{name}' of the graph '{written.name}'"
                 raise CompileError(message, self.where, _close(name, scope))
-            outputs.append(found)
+            outputs.append(resolved)
         inputs = tuple(replace(item, name=scope.names[item.name]) for item in written.inputs)
         nodes = tuple(scope.made.nodes)
         return Graph(written.name, inputs, tuple(outputs), nodes, scope.made.constants, values)
 
     def name_inputs(self, written: WrittenGraph, scope: _Scope) -> None:
-        """Give names to a graph's inputs and constants, which may hide names of the graphs around."""
+        """Name a graph's inputs and constants, which may shadow names of the enclosing graphs."""
         for name in (*(value.name for value in written.inputs), *written.constants):
             if not name:
                 message = f"the graph '{written.name}' has an input or initializer without a name"
@@ -238,16 +238,16 @@ class _Resolver:
     def name_outputs(
         self, written: tuple[WrittenNode, ...], scope: _Scope, bound: dict[str, str]
     ) -> None:
-        """Give names to what nodes make; `bound` has those that it is called by around an inlined function."""
+        """Name the outputs of nodes; `bound` has the caller's names for outputs of an inlined function."""
         for item in written:
             for name in filter(None, item.node.outputs):
                 if name in scope.names or (scope.outer and scope.outer.find(name) is not None):
                     raise item.node.error(f"something else makes its output '{name}', too")
-                own = self.fresh if scope.prefix else str
-                scope.names[name] = bound.get(name) or own(scope.prefix + name)
+                renamed = self.fresh if scope.prefix else str
+                scope.names[name] = bound.get(name) or renamed(scope.prefix + name)
 
     def add(self, written: tuple[WrittenNode, ...], scope: _Scope) -> None:
-        """Add nodes to the graph that is made."""
+        """Add nodes to the graph under construction."""
         for item in in_order(written):
             self.node(item, scope)
 
@@ -259,10 +259,10 @@ class _Resolver:
         node = written.node
         inputs = []
         for name in node.inputs:
-            found = scope.find(name)
-            if found is None:
+            resolved = scope.find(name)
+            if resolved is None:
                 raise node.error(f"nothing makes its input '{name}'", _close(name, scope))
-            inputs.append(found)
+            inputs.append(resolved)
         node = replace(
             node,
             inputs=tuple(inputs),
@@ -298,16 +298,16 @@ class _Resolver:
     def attributes(
         self, node: Node, written: dict[str, Attribute], scope: _Scope
     ) -> dict[str, Attribute]:
-        """Attributes with those of a call in the place of references; one that the call hasn't is left out."""
-        found = {}
+        """Attributes with references replaced by the call's attributes; ones that the call lacks are left out."""
+        resolved = {}
         for name, attribute in written.items():
             if not isinstance(attribute.value, Reference):
-                found[name] = replace(attribute, value=self.value(attribute.value, scope))
+                resolved[name] = replace(attribute, value=self.value(attribute.value, scope))
             elif scope.given is None:
                 raise node.error(f"its attribute '{name}' is a function's, and it is in none")
             elif attribute.value.name in scope.given:
-                found[name] = scope.given[attribute.value.name]
-        return found
+                resolved[name] = scope.given[attribute.value.name]
+        return resolved
 
     def value(self, value: object, scope: _Scope) -> object:
         match value:
@@ -320,7 +320,7 @@ class _Resolver:
     def inline(
         self, function: Function, node: Node, attributes: dict[str, Attribute], scope: _Scope
     ) -> None:
-        """Add the nodes of a function's body for a node that calls it."""
+        """Add the nodes of a function's body in place of a node that calls it."""
         _check_call(function, node, scope)
         label = node.name or next(filter(None, node.outputs), node.operator)
         inner = _Scope(
@@ -345,19 +345,19 @@ class _Resolver:
             if not inner.find(formal):
                 raise node.error(f"the function {function.name} doesn't make its output '{formal}'")
         for formal, name in copied:
-            made = Node(
+            identity = Node(
                 "Identity", (inner.names[formal],), (name,), {}, schemas.NEWEST, "", "", self.where
             )
-            scope.made.nodes.append(made)
+            scope.made.nodes.append(identity)
 
     def fresh(self, name: str) -> str:
-        """A name that nothing else has."""
-        found = name
-        while found in self.taken:
+        """A name that isn't in use."""
+        candidate = name
+        while candidate in self.taken:
             self.repeats[name] = self.repeats.get(name, 1) + 1
-            found = f"{name}_{self.repeats[name]}"
-        self.taken.add(found)
-        return found
+            candidate = f"{name}_{self.repeats[name]}"
+        self.taken.add(candidate)
+        return candidate
 
 
 def _check_call(function: Function, node: Node, scope: _Scope) -> None:

@@ -1,4 +1,4 @@
-"""What ONNX's tables say of its operators: inputs, attributes with their defaults, and bodies of functions."""
+"""ONNX's tables of operators: inputs, attributes with their defaults, and bodies of functions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from taskc.onnx.serialized import (
 )
 from taskc.operators.graph import Node, Value
 
-# --- Single nodes and types as protobuf: ONNX's tables ask for them where an operator's body depends on its node
+# --- Nodes and types as protobuf: ONNX's tables need them where an operator's body depends on its node
 
 
 _NUMBERS = {name: number for number, name in COMPUTED.items()}
@@ -43,7 +43,7 @@ PLAIN = {
 
 
 def node_proto(node: Node, attributes: dict[str, Attribute]) -> NodeProto:
-    """A node whose attributes are plain."""
+    """A node with plain attributes as protobuf."""
     return NodeProto(
         op_type=node.operator,
         domain=node.domain,
@@ -65,7 +65,7 @@ def _bytes(value: object) -> object:
 
 
 def type_proto(value: Value) -> TypeProto:
-    """The type of a tensor as far as it is known."""
+    """The type of a tensor as protobuf, as far as it is known."""
     proto = TypeProto()
     if value.dtype is None:
         return proto
@@ -80,12 +80,12 @@ def type_proto(value: Value) -> TypeProto:
 
 OLDEST = 7
 NEWEST = defs.onnx_opset_version()
-_UNBOUNDED = 2**31 - 1  # how the tables say that a number of inputs or outputs has no end
+_UNBOUNDED = 2**31 - 1  # in the tables, an unlimited number of inputs or outputs
 
 
 @dataclass(frozen=True, slots=True)
 class Formal:
-    """An attribute that an operator has: its type's number in AttributeProto, and its default."""
+    """An attribute in an operator's schema: its type's number in AttributeProto, and its default."""
 
     type: int
     required: bool
@@ -96,9 +96,9 @@ class Formal:
 class Schema:
     """One version of an operator.
 
-    since     the version that it came with
-    required  for each input whether it has to be there; those past the end are as the last
-    types     of each input, and of each output in `output_types`: what has the same name has the same element type
+    since     the version that introduced it
+    required  for each input, whether it has to be present; further inputs are like the last
+    types     of each input (of each output in `output_types`): equal names are equal element types
     """
 
     since: int
@@ -113,38 +113,38 @@ class Schema:
 
 @lru_cache(maxsize=4096)
 def schema_of(operator: str, version: int, domain: str) -> Schema | None:
-    """The operator as the version of its operator set has it; None if it hasn't.
+    """The operator as of a version of its operator set, or None.
 
-    A version that is deprecated, GroupNormalization's first one, is there as long as later ones are.
+    A deprecated version (GroupNormalization's first) is available as long as a later one isn't deprecated.
     """
     try:
-        found = defs.get_schema(operator, version, domain)
+        schema = defs.get_schema(operator, version, domain)
         newest = defs.get_schema(operator, domain=domain)
     except defs.SchemaError:
         return None
-    if newest.deprecated and found.deprecated:
+    if newest.deprecated and schema.deprecated:
         return None
     single = defs.OpSchema.FormalParameterOption.Single
     return Schema(
-        found.since_version,
-        tuple(formal.name for formal in found.inputs),
-        tuple(formal.option == single for formal in found.inputs),
-        tuple(formal.type_str for formal in found.inputs),
-        tuple(formal.type_str for formal in found.outputs),
-        (found.min_input, found.max_input),
-        (found.min_output, found.max_output),
-        {name: _formal(attribute) for name, attribute in sorted(found.attributes.items())},
+        schema.since_version,
+        tuple(formal.name for formal in schema.inputs),
+        tuple(formal.option == single for formal in schema.inputs),
+        tuple(formal.type_str for formal in schema.inputs),
+        tuple(formal.type_str for formal in schema.outputs),
+        (schema.min_input, schema.max_input),
+        (schema.min_output, schema.max_output),
+        {name: _formal(attribute) for name, attribute in sorted(schema.attributes.items())},
     )
 
 
 def _formal(attribute: defs.OpSchema.Attribute) -> Formal:
     default = attribute.default_value
-    given = default.type != AttributeProto.UNDEFINED
+    has_default = default.type != AttributeProto.UNDEFINED
     return Formal(
         attribute.type.value,
         attribute.required,
         attribute_of(default, Part("a default", NOWHERE), Folder(None), _no_graph)
-        if given
+        if has_default
         else None,
     )
 
@@ -154,7 +154,7 @@ def _no_graph(graph: GraphProto) -> WrittenGraph:
 
 
 def at_least_oldest(node: Node) -> Node:
-    """The node of an older operator set by the oldest that taskc reads, if its operator is the same in both."""
+    """The node raised to the oldest supported operator set, if its operator is the same in both."""
     if node.domain or node.version >= OLDEST:
         return node
     now, then = (schema_of(node.operator, version, "") for version in (OLDEST, node.version))
@@ -165,23 +165,23 @@ def at_least_oldest(node: Node) -> Node:
 
 
 def complete(node: Node, attributes: dict[str, Attribute], schema: Schema) -> dict[str, Attribute]:
-    """The node's attributes with the defaults of those that it leaves out, after a check of the node."""
+    """The node's attributes with defaults added, after a check of the node against its schema."""
     _check_count(node, "input", len(node.inputs), schema.counts)
     _check_count(node, "output", len(node.outputs), schema.output_counts)
     for index, (name, required) in enumerate(zip(schema.inputs, schema.required, strict=True)):
         if required and not (index < len(node.inputs) and node.inputs[index]):
             raise node.error(f"its input {index}, {name}, is missing")
-    for name, given in attributes.items():
+    for name, attribute in attributes.items():
         formal = schema.attributes.get(name)
         if formal is None:
-            if name.startswith("__"):  # a note of who wrote the model
+            if name.startswith("__"):  # an annotation by an exporter
                 continue
             has = ", ".join(sorted(schema.attributes)) or "none"
             raise node.error(
                 f"it has no attribute '{name}' in opset {node.version}", f"it has {has}"
             )
-        if given.type != formal.type:
-            kinds = f"{type_name(given.type)}, not {type_name(formal.type)}"
+        if attribute.type != formal.type:
+            kinds = f"{type_name(attribute.type)}, not {type_name(formal.type)}"
             raise node.error(f"its attribute '{name}' is of type {kinds}")
     for name, formal in schema.attributes.items():
         if formal.required and name not in attributes:
@@ -193,7 +193,7 @@ def complete(node: Node, attributes: dict[str, Attribute], schema: Schema) -> di
 
 
 def made_types(node: Node, schema: Schema, types: list[Value]) -> Iterator[Value]:
-    """What is known of a node's outputs from its inputs alone: those that have an input's element type."""
+    """The known types of a node's outputs: those that share an input's element type."""
     known = {
         schema.types[min(at, len(schema.types) - 1)]: value.dtype
         for at, value in enumerate(types)
@@ -219,21 +219,22 @@ def _check_count(node: Node, what: str, count: int, limits: tuple[int, int]) -> 
 def body_of(
     node: Node, attributes: dict[str, Attribute], types: list[Value]
 ) -> FunctionProto | None:
-    """The operators that ONNX defines this node by, if it does; `types` are of its inputs.
+    """ONNX's definition of this node by other operators, or None; `types` are its inputs'.
 
-    A body says itself which operator sets its nodes are read by; of several it is the latest up to the node's version.
-    Some bodies depend on the node's attributes and types.
+    A body names the operator sets of its nodes; of several bodies, this is the latest up to the node's version. Some
+    bodies depend on the node's attributes and types.
+
     """
-    found = defs.get_schema(node.operator, node.version, node.domain)
-    if version := _version(found.function_opset_versions, node):
-        return _function(found.get_function_with_opset_version(version))
-    if version := _version(found.context_dependent_function_opset_versions, node):
+    schema = defs.get_schema(node.operator, node.version, node.domain)
+    if version := _version(schema.function_opset_versions, node):
+        return _function(schema.get_function_with_opset_version(version))
+    if version := _version(schema.context_dependent_function_opset_versions, node):
         if any(FIELDS[attribute.type] not in PLAIN for attribute in attributes.values()):
             return None
         proto = node_proto(node, attributes).SerializeToString()
         kinds = [type_proto(value).SerializeToString() for value in types]
         try:
-            body = found.get_context_dependent_function_with_opset_version(version, proto, kinds)
+            body = schema.get_context_dependent_function_with_opset_version(version, proto, kinds)
         except (RuntimeError, ValueError, defs.SchemaError) as error:
             raise node.error(f"ONNX can't say what defines it: {error}") from None
         if not body:
@@ -246,7 +247,7 @@ def body_of(
 
 
 def _version(versions: list[int], node: Node) -> int:
-    """The latest of a body's versions that is none of a later operator set, else the first; 0 if there is none."""
+    """The latest version of a body up to the node's, else the first; 0 if there is none."""
     return max((v for v in versions if v <= node.version), default=min(versions, default=0))
 
 

@@ -1,6 +1,6 @@
-"""A model as it is written: names and attributes aren't looked up, functions aren't inlined, nothing is sorted.
+"""A model as written: names and attributes unresolved, functions not inlined, nodes unsorted.
 
-`reader.py` makes these from a protobuf, and `resolve.py` makes a graph of operators from them.
+`reader.py` parses these from a protobuf, and `resolve.py` makes a graph of operators of them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Key: TypeAlias = "tuple[str, str, str]"  # a function's domain, name and overloa
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of a model as messages call it, such as "the initializer 'w'", and the model's file."""
+    """A part of a model by its title in messages, such as "the initializer 'w'", and the model's file."""
 
     title: str
     where: Location
@@ -37,14 +37,14 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """In the body of a function: the attribute of that name of the node that calls it."""
+    """A reference from a function's body to the attribute of this name of the calling node."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Attribute:
-    """An attribute as a node has it; `type` is its number in AttributeProto."""
+    """An attribute as written; `type` is its number in AttributeProto."""
 
     type: int
     value: object  # an int, float, str, bytes, array, WrittenGraph, a list of one of these, or a Reference
@@ -52,7 +52,7 @@ class Attribute:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WrittenNode:
-    """A node with its attributes beside it. `overload` chooses between functions of one name."""
+    """A node with its attributes, kept apart. `overload` chooses between functions of one name."""
 
     node: Node
     attributes: dict[str, Attribute]
@@ -68,7 +68,7 @@ class WrittenNode:
 
     @property
     def reads(self) -> set[str]:
-        """Its inputs, and what its graphs use of the graphs around."""
+        """Its inputs, and the names that its graphs capture."""
         return {*self.node.inputs}.union(*(graph.captured for graph in self.graphs)) - {""}
 
 
@@ -83,7 +83,7 @@ class WrittenGraph:
 
     @property
     def names(self) -> Iterator[str]:
-        """What it gives a meaning to."""
+        """The names that it defines."""
         yield from (value.name for value in self.inputs)
         yield from self.constants
         for written in self.nodes:
@@ -91,13 +91,13 @@ class WrittenGraph:
 
     @property
     def captured(self) -> set[str]:
-        """The names of the graphs around that it uses."""
+        """The names of the enclosing graphs that it uses."""
         return {*self.outputs}.union(*(node.reads for node in self.nodes)) - {*self.names}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Function:
-    """What a model, or ONNX, defines a node by. `defaults` are of attributes that a call leaves out."""
+    """A function that defines a node, from the model or from ONNX. `defaults` are for attributes that a call omits."""
 
     name: str
     inputs: tuple[str, ...]
@@ -106,20 +106,20 @@ class Function:
     defaults: dict[str, Attribute]
 
 
-# --- Tensors in files of their own beside a model: read only from below the model's folder ------
+# --- External data: read only from below the model's folder --------------------------------------
 
 
 class Folder:
-    """The folder that a model's external data lies in; a model that came as bytes has none."""
+    """The folder of a model's external data; a model given as bytes has none."""
 
     def __init__(self, path: Path | None) -> None:
         self.path = path
-        # Of each file the bytes that tensors have taken. Tensors that share all of theirs are one array; others don't
-        # overlap, so that a small file can't fill the memory.
+        # The byte ranges of each file that tensors use. Tensors may share a range, and other ranges may not overlap, so
+        # that a small file can't fill the memory.
         self._read: dict[Path, dict[tuple[int, int], bytes]] = {}
 
     def read(self, entries: dict[str, str], nbytes: int, part: Part) -> bytes:
-        """The bytes that a tensor's entries name, as many as its shape asks for."""
+        """The bytes that a tensor's entries name, checked against its shape."""
         file = self._file(entries.get("location", ""), part)
         offset = _number(entries, "offset", 0, part)
         length = _number(entries, "length", nbytes, part)
@@ -146,7 +146,7 @@ class Folder:
 
 def _bytes(file: Path, offset: int, length: int, taken: int, part: Part) -> bytes:
     try:
-        # Opening a pipe would wait for somebody to write to it.
+        # Opening a pipe would wait for a writer.
         if not stat.S_ISREG(os.stat(file).st_mode):
             raise part.error(f"is in '{file}', which is no regular file")
         with open(file, "rb") as opened:
@@ -156,12 +156,12 @@ def _bytes(file: Path, offset: int, length: int, taken: int, part: Part) -> byte
             if taken > size:
                 raise part.error(f"lies over a part of another tensor in '{file}'")
             opened.seek(offset)
-            found = opened.read(length)
+            content = opened.read(length)
     except OSError as error:
         raise part.error(f"is in '{file}': {error.strerror}") from None
-    if len(found) != length:
+    if len(content) != length:
         raise part.error(f"is in '{file}', which became shorter while it was read")
-    return found
+    return content
 
 
 def _number(entries: dict[str, str], key: str, default: int, part: Part) -> int:
@@ -172,7 +172,7 @@ def _number(entries: dict[str, str], key: str, default: int, part: Part) -> int:
 
 
 # --- A model's tensors as arrays ----------------------------------------------------------------
-# Nothing is allocated by what a tensor claims to be: its elements are counted against the bytes that are there first.
+# A tensor's declared shape is checked against the bytes that are present before anything is allocated.
 
 
 COMPUTED: dict[int, str] = {
@@ -192,7 +192,7 @@ COMPUTED: dict[int, str] = {
     TensorProto.FLOAT8E4M3FN: "f8e4m3",
     TensorProto.FLOAT8E5M2: "f8e5m2",
 }
-# Constants may have these too; no tensor that is computed does.
+# Only constants may have these types.
 _PACKED: dict[int, tuple[int, np.dtype[Any]]] = {
     TensorProto.INT4: (4, np.dtype(ml_dtypes.int4)),
     TensorProto.UINT4: (4, np.dtype(ml_dtypes.uint4)),
@@ -207,19 +207,19 @@ _FIELD_OF: dict[int, str] = {
     TensorProto.UINT32: "uint64_data",
     TensorProto.UINT64: "uint64_data",
 }  # of all others "int32_data"
-_MAXIMUM_RANK = 32  # of NumPy 1
+_MAXIMUM_RANK = 32  # NumPy 1's limit
 _ADDRESSABLE = 2**62
 
 _SUPPORTED = f"taskc computes with {', '.join(COMPUTED.values())}"
 
 
 def dtype_of(number: int) -> DType | None:
-    """The element type that a model gives by its number in TensorProto, if taskc has it."""
+    """The element type of a number in TensorProto, or None if taskc doesn't have it."""
     return DTYPES[COMPUTED[number]] if number in COMPUTED else None
 
 
 def element_type(number: int, part: Part) -> DType:
-    """The same of a part of the model that needs to have one."""
+    """The element type of a number in TensorProto; an error if taskc doesn't have it."""
     dtype = dtype_of(number)
     if dtype is None:
         raise part.error(f"has elements of type {_type_name(number)}", _SUPPORTED)
@@ -237,12 +237,12 @@ def check_extents(shape: tuple[int, ...], part: Part) -> None:
 
 
 def array_of(tensor: TensorProto, part: Part, folder: Folder) -> Array:
-    """The array, which can't be written to. A tensor of 4-bit or 2-bit integers gives one of ml_dtypes' types."""
+    """A read-only array. A tensor of 4-bit or 2-bit integers gives one of ml_dtypes' types."""
     data, count, stored = _data(tensor, part, folder)
     if tensor.data_type in _PACKED:
         array = _unpacked(np.frombuffer(data, stored), count, *_PACKED[tensor.data_type])
     elif tensor.data_type == TensorProto.BOOL:
-        array = np.frombuffer(data, np.uint8) != 0  # NumPy trusts that what is true is 1
+        array = np.frombuffer(data, np.uint8) != 0  # NumPy relies on True being 1
     else:
         array = np.frombuffer(data, stored.newbyteorder("<")).astype(stored, copy=False)
     array = array.reshape(tuple(tensor.dims))
@@ -251,7 +251,7 @@ def array_of(tensor: TensorProto, part: Part, folder: Folder) -> Array:
 
 
 def take_in(tensor: TensorProto, where: Location, folder: Folder) -> None:
-    """Bring a tensor's elements into the model from the file that they are in, if they are in one."""
+    """Bring a tensor's external data into the model."""
     if tensor.data_location == TensorProto.EXTERNAL:
         part = Part(f"the tensor '{text(tensor.name)}'", where)
         tensor.raw_data = _data(tensor, part, folder)[0]
@@ -260,7 +260,7 @@ def take_in(tensor: TensorProto, where: Location, folder: Folder) -> None:
 
 
 def _data(tensor: TensorProto, part: Part, folder: Folder) -> tuple[bytes, int, np.dtype[Any]]:
-    """A tensor's bytes, little-endian, the number of its elements, and the type of what they are stored in."""
+    """A tensor's bytes (little-endian), its number of elements, and the type that they are stored in."""
     shape = tuple(tensor.dims)
     check_extents(shape, part)
     if tensor.HasField("segment"):
@@ -280,7 +280,7 @@ def _data(tensor: TensorProto, part: Part, folder: Folder) -> tuple[bytes, int, 
 
 
 def _inside(tensor: TensorProto, count: int, stored: np.dtype[Any], part: Part) -> bytes:
-    """The `count` items of type `stored` that a tensor has in one of its fields."""
+    """The bytes of a tensor's `count` items, stored in one of its own fields."""
     raw: bytes = tensor.raw_data
     filled = [name for name in _FIELDS if len(getattr(tensor, name))] + ["raw_data"] * bool(raw)
     if len(filled) > 1:
@@ -300,7 +300,7 @@ def _inside(tensor: TensorProto, count: int, stored: np.dtype[Any], part: Part) 
 
 
 def _typed(items: Any, stored: np.dtype[Any], part: Part) -> bytes:
-    """A typed field's items as bytes. Floats of 16 and 8 bits are written as integers that have their bits."""
+    """A typed field's items as bytes. 16-bit and 8-bit floats are written as integers with their bits."""
     if stored in (np.float32, np.float64):
         return np.array(items, stored.newbyteorder("<")).tobytes()
     bits = stored if stored.kind in "iu" else np.dtype(f"u{stored.itemsize}")
@@ -312,7 +312,7 @@ def _typed(items: Any, stored: np.dtype[Any], part: Part) -> bytes:
 
 
 def _unpacked(data: Array, count: int, bits: int, dtype: np.dtype[Any]) -> Array:
-    """Integers of less than 8 bits, of which a byte has the first in its lowest bits."""
+    """Integers of less than 8 bits; the first one of a byte is in its lowest bits."""
     places = np.arange(0, 8, bits, dtype=np.uint8)
     values = ((data[:, None] >> places) & ((1 << bits) - 1)).reshape(-1)[:count].astype(np.int8)
     if dtype.name.startswith("int"):
@@ -327,7 +327,7 @@ def _type_name(number: int) -> str:
     return names.get(number, f"number {number}")
 
 
-# --- A node's attributes as Python's values -----------------------------------------------------
+# --- A node's attributes as Python values -------------------------------------------------------
 
 
 FIELDS: dict[int, str] = {
@@ -351,7 +351,7 @@ _SINGLE = sorted(set(FIELDS.values()) - _LISTS)
 
 
 def type_name(number: int) -> str:
-    """What messages call an attribute's type."""
+    """The name of an attribute's type in messages."""
     if number not in AttributeProto.AttributeType.values():
         return f"number {number}"
     name: str = AttributeProto.AttributeType.Name(number)
@@ -364,7 +364,7 @@ def attribute_of(
     folder: Folder,
     graph_of: Callable[[GraphProto], WrittenGraph],
 ) -> Attribute:
-    """An attribute's type and value; `part` is the attribute."""
+    """An attribute's type and value; `part` names the attribute in messages."""
     number = attribute.type or _written(attribute)
     if attribute.ref_attr_name:
         return Attribute(number, Reference(text(attribute.ref_attr_name)))
@@ -403,7 +403,7 @@ def _filled(attribute: AttributeProto) -> list[str]:
 
 
 def _written(attribute: AttributeProto) -> int:
-    """The type of an attribute that doesn't name it, as in the oldest models; 0 if nothing says."""
+    """The type of an attribute that doesn't name it, as in the oldest models; 0 if it can't be inferred."""
     filled = _filled(attribute)
     numbers = {field: number for number, field in FIELDS.items()}
     return numbers[filled[0]] if len(filled) == 1 else 0

@@ -1,4 +1,4 @@
-"""`tc.compile(model)`: a model that runs."""
+"""`tc.compile(model)`: compile a model for calls."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from taskc.onnx.versions import Traced
 
-# What operands of products with weights are rounded to.
+# The types to which operands of products with weights are rounded.
 PRECISIONS: dict[str, DType | None] = {"f32": None, "bf16": bf16}
 
 
@@ -69,11 +69,11 @@ def compile(
 def _traced(
     model: str | os.PathLike[str] | bytes | ModelProto | Graph, options: dict[str, Any]
 ) -> Traced:
-    from taskc.onnx.importer import is_known  # with all operators
+    from taskc.onnx.importer import is_known  # slow: loads all operators
     from taskc.onnx.versions import Traced
 
     if not isinstance(model, Graph):
-        from taskc.onnx.reader import read  # with the package onnx
+        from taskc.onnx.reader import read  # slow: loads the package onnx
 
         model = read(model, is_known)
     return Traced(model, **options)

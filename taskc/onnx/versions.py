@@ -1,25 +1,25 @@
-"""The programs of a model: one for each of the first shapes, and then one for all that change as they did.
+"""The programs of a model: one for each of the first shapes, and then one with dimensions that serves many.
 
 A program in which all extents are numbers is the fastest, and most models are called with one set of shapes or two. So
 the first `_EXACT` sets get a program each. The next one gets a program with dimensions (`tc.dim`), which serves later
-calls too: it is compiled once, and only its plan, the place of each temporary, is made for each set of sizes.
+calls too: it is compiled once, and only its memory plan is made again for each set of sizes.
 
-**Which extents are dimensions**: those that have changed, as the least general form of the shapes so far.
+**Which extents are dimensions**: the ones that have changed, in the least general form of the shapes so far.
 
     ids [1, 17], mask [1, 17]
     ids [1, 40], mask [1, 40]
     ids [1, 25], mask [1, 25]        ids [1, n], mask [1, n]
 
-What was one number each time stays that number, and what was equal each time is one dimension, so that shapes fit each
-other as they do in the model. A call that doesn't have this form gets a program that is more general.
+An extent that never changed stays a number, and extents that were always equal are one dimension, so that shapes match
+as they do in the model. A call that doesn't have this form gets a more general program.
 
-**What is built by them**: where an operator goes one way or another by a size, the program goes that of the call that
-it is made for, and has assumed so (`Assumptions`); it serves the calls that would have gone the same way.
+**Decisions that depend on a size**: the program takes the decision of the call that it is compiled for, and records it
+(`Assumptions`). It serves calls that lead to the same decisions.
 
-**What can't be left open**: where an operator or a kernel needs a number, the extents that it has come from are numbers
-from then on (`SizeError`): there is a program for each of their values. In the worst case that is all of them.
+**Sizes that have to be numbers**: where an operator or a kernel needs a number, the extents that it comes from are
+numbers from then on (`SizeError`), with a program for each of their values. In the worst case these are all extents.
 
-No more than `_MOST_OPEN` programs with dimensions are made for one set of decisive values. Behind them, and for arrays
+At most `_MOST_OPEN` programs with dimensions are made for one set of decisive values. After that, and for arrays
 without elements, each set of shapes has a program of its own; the latest `_MOST_EXACT` are kept.
 """
 
@@ -51,20 +51,20 @@ from taskc.runtime.machine import built_for
 
 logger = logging.getLogger(__name__)
 
-_EXACT = 2  # sets of shapes with a program each, before there is one with dimensions
+_EXACT = 2  # sets of shapes with a program each, before one with dimensions is compiled
 _MOST_EXACT = 32
 _MOST_OPEN = 8
-_MOST_SERVED = 1024  # sets of shapes of which it is kept which program with dimensions serves them
+_MOST_SERVED = 1024  # sets of shapes whose program with dimensions is remembered
 
 Shapes: TypeAlias = tuple[tuple[int, ...], ...]  # of the inputs, in their order
-Axis: TypeAlias = tuple[int, int]  # of which input, and which one of its own
+Axis: TypeAlias = tuple[int, int]  # the input's number, and the axis's
 
 _Key = TypeVar("_Key")
 _Item = TypeVar("_Item")
 
 
 def keep(kept: dict[_Key, _Item], key: _Key, item: _Item, most: int) -> _Item:
-    """Puts an item last, and drops the first of too many."""
+    """Make an item the most recent, and drop the oldest of more than `most`."""
     kept.pop(key, None)
     item = kept.setdefault(key, item)
     for old in [*kept][:-most]:
@@ -74,7 +74,7 @@ def keep(kept: dict[_Key, _Item], key: _Key, item: _Item, most: int) -> _Item:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """Shapes some of whose extents are dimensions."""
+    """Shapes in which some extents are dimensions."""
 
     extents: Mapping[Axis, int | Dimension]
 
@@ -83,21 +83,21 @@ class Form:
         return tuple(dict.fromkeys(n for n in self.extents.values() if isinstance(n, Dimension)))
 
     def sizes(self, shapes: Shapes) -> dict[Dimension, int] | None:
-        """What the dimensions are at shapes of this form, which have elements; None for others."""
-        found: dict[Dimension, int] = {}
+        """The values of the dimensions at shapes of this form without empty axes; None for others."""
+        sizes: dict[Dimension, int] = {}
         for (number, axis), extent in self.extents.items():
             size = shapes[number][axis]
-            known = extent if isinstance(extent, int) else found.setdefault(extent, size)
+            known = extent if isinstance(extent, int) else sizes.setdefault(extent, size)
             if known != size or size == 0:
                 return None
-        return found
+        return sizes
 
     def shape(self, number: int, rank: int) -> tuple[int | Dimension, ...]:
         return tuple([self.extents[number, axis] for axis in range(rank)])
 
 
 def least_general(seen: Sequence[Shapes], numbers: set[Axis], names: Mapping[Axis, str]) -> Form:
-    """The form that all of some shapes have, but for axes that are numbers: those of the last shapes."""
+    """The least general form of some shapes; axes in `numbers` keep the last shapes' extents."""
     extents: dict[Axis, int | Dimension] = {}
     dimensions: dict[tuple[int, ...], Dimension] = {}
     for number, shape in enumerate(seen[-1]):
@@ -114,16 +114,16 @@ def least_general(seen: Sequence[Shapes], numbers: set[Axis], names: Mapping[Axi
 
 
 def _unused(name: str, dimensions: Iterable[Dimension]) -> str:
-    used, found, count = {one.name for one in dimensions}, name, 1
-    while found in used:
+    used, candidate, count = {one.name for one in dimensions}, name, 1
+    while candidate in used:
         count += 1
-        found = f"{name}_{count}"
-    return found
+        candidate = f"{name}_{count}"
+    return candidate
 
 
 @dataclass(frozen=True, slots=True)
 class _Open:
-    """A program with dimensions, and the calls that it is right for."""
+    """A program with dimensions, and the conditions under which it is right."""
 
     form: Form
     assumptions: Assumptions
@@ -140,9 +140,9 @@ class Versions:
 
     dtypes   of the other inputs
     known    the decisive inputs
-    late     names of what decides only when a program runs
-    seen     the last shapes that a program was made for
-    numbers  axes that are no dimensions
+    late     names of tensors that decide only when a program runs
+    seen     the last shapes that programs were compiled for
+    numbers  axes that must not be dimensions
     """
 
     graph: Graph
@@ -157,11 +157,10 @@ class Versions:
     making: Turn = field(default_factory=Turn)
 
     def program(self, shapes: Shapes) -> Imported:
-        """What runs for arrays of these shapes. Where it isn't there one thread makes it, and those that need one that
-        isn't there either wait."""
-        found = self._found(shapes)
-        if found is not None:
-            return found
+        """The program for arrays of these shapes. One thread compiles a missing one; others that miss one wait."""
+        program = self._found(shapes)
+        if program is not None:
+            return program
         with self.making.taken() as is_alone:
             return self._found(shapes) or self._made(shapes, is_alone)
 
@@ -169,13 +168,13 @@ class Versions:
         return [*self.exact.values(), *(one.imported for one in [*self.open])]
 
     def _found(self, shapes: Shapes) -> Imported | None:
-        found = self.exact.get(shapes)
-        if found is not None:
-            return keep(self.exact, shapes, found, _MOST_EXACT)
-        found = self.served.get(shapes)
-        if found is None:
-            found = next((one.imported for one in [*self.open] if one.serves(shapes)), None)
-        return found and keep(self.served, shapes, found, _MOST_SERVED)
+        program = self.exact.get(shapes)
+        if program is not None:
+            return keep(self.exact, shapes, program, _MOST_EXACT)
+        program = self.served.get(shapes)
+        if program is None:
+            program = next((one.imported for one in [*self.open] if one.serves(shapes)), None)
+        return program and keep(self.served, shapes, program, _MOST_SERVED)
 
     def _made(self, shapes: Shapes, is_alone: bool) -> Imported:
         opened = self._opened(shapes) if is_alone else None
@@ -186,11 +185,11 @@ class Versions:
             name: dtype[shape]
             for (name, dtype), shape in zip(self.dtypes.items(), shapes, strict=True)
         }
-        made = import_graph(self.graph, kinds, self.known, late=self.late)
-        return keep(self.exact, shapes, made, _MOST_EXACT)
+        imported = import_graph(self.graph, kinds, self.known, late=self.late)
+        return keep(self.exact, shapes, imported, _MOST_EXACT)
 
     def _opened(self, shapes: Shapes) -> _Open | None:
-        """A program with dimensions for shapes that no other serves; None where they are to have one of their own."""
+        """A program with dimensions for shapes that no other serves; None if they get a program of their own."""
         if any(0 in shape for shape in shapes):
             return None
         self.seen.append(shapes)
@@ -203,20 +202,22 @@ class Versions:
                 return None
             assumptions = Assumptions(sizes)
             try:
-                made = self._compiled(form, shapes, assumptions)
+                imported = self._compiled(form, shapes, assumptions)
             except SizeError as error:
-                self._without({*error.dimensions} & {*form.dimensions} or {*form.dimensions}, form)
+                self._fix_as_numbers(
+                    {*error.dimensions} & {*form.dimensions} or {*form.dimensions}, form
+                )
                 continue
             except CompileError as error:
-                # A program without dimensions may be right; if the model is wrong, that one says so.
+                # A program without dimensions may still compile; if the model is wrong, it reports the error.
                 text = "%s: each set of shapes gets a program of its own, which compiles at its first call: %s"
                 logger.warning(text, self.graph.name or "model", error)
-                self._without({*form.dimensions}, form)
+                self._fix_as_numbers({*form.dimensions}, form)
                 continue
-            return _Open(form, assumptions, made)
+            return _Open(form, assumptions, imported)
 
-    def _without(self, dimensions: set[Dimension], form: Form) -> None:
-        """Has the axes that were these be numbers from now on."""
+    def _fix_as_numbers(self, dimensions: set[Dimension], form: Form) -> None:
+        """Make the axes with these dimensions numbers from now on."""
         self.numbers |= {at for at, extent in form.extents.items() if extent in dimensions}
 
     def _compiled(self, form: Form, shapes: Shapes, assumptions: Assumptions) -> Imported:
@@ -224,74 +225,76 @@ class Versions:
             name: TensorType(dtype, form.shape(number, len(shapes[number])))
             for number, (name, dtype) in enumerate(self.dtypes.items())
         }
-        made = import_graph(self.graph, kinds, self.known, assumptions, self.late)
-        if made.program.ir.parameters:
-            whole_program(made.program)
-        return made
+        imported = import_graph(self.graph, kinds, self.known, assumptions, self.late)
+        if imported.program.ir.parameters:
+            whole_program(imported.program)
+        return imported
 
     def _names(self) -> dict[Axis, str]:
-        """What an axis is called if it is a dimension: as the model calls it, or by its input."""
+        """The name of each axis as a dimension: the model's, or one made from its input's."""
         values = {value.name: value for value in self.graph.inputs}
-        found: dict[Axis, str] = {}
+        names: dict[Axis, str] = {}
         for number, name in enumerate(self.dtypes):
             for axis in range(len(self.seen[-1][number])):
-                said = (values[name].shape or {axis: None})[axis]
-                is_name = isinstance(said, str) and said.isidentifier()
-                found[number, axis] = str(said) if is_name else identifier(f"{name}_{axis}")
-        return found
+                declared = (values[name].shape or {axis: None})[axis]
+                is_name = isinstance(declared, str) and declared.isidentifier()
+                names[number, axis] = str(declared) if is_name else identifier(f"{name}_{axis}")
+        return names
 
 
-# --- A graph as two: first what a tensor depends on, and the rest once it is known what that tensor is
+# --- A graph cut in two: first the nodes that a tensor depends on, and the rest once that tensor is known
 #     x -> NonZero -> n -> Gather -> y        x -> NonZero -> n        x, n -> Gather -> y
 #
-# Where something is compiled by the elements of a tensor, or by how many it has, it must be known what they are. So a
-# graph is cut there, each part runs as a model does, and the second takes as inputs what the first has made.
+# Where compilation depends on the elements of a tensor, or on their number, the tensor has to be computed first. So the
+# graph is cut there, each part runs as a model, and the second takes the first one's outputs as inputs.
 #
-# Within the body of a Loop it is another tensor each turn. So the graph is cut around the Loop, whose body is a model
-# of its own that is called for each turn; branches of an If likewise.
+# In the body of a Loop, the tensor differs from turn to turn. So the graph is cut around the Loop, whose body is a
+# model of its own that is called for each turn; likewise for the branches of an If.
 
 
 def cut_at(graph: Graph, name: str) -> tuple[Graph, ...]:
-    """What makes a tensor, and what is left; nothing where no node of the graph itself makes it."""
-    before = _behind(graph, [name])
-    return _halves(graph, before) if before else ()
+    """The part that computes a tensor, and the rest; empty where no node of the graph itself computes it."""
+    before = _dependencies(graph, [name])
+    return _split(graph, before) if before else ()
 
 
 def cut_around(graph: Graph, name: str) -> tuple[Graph, ...]:
-    """What an If or a Loop needs in whose graphs a tensor is made, that node alone, and what is left; or nothing."""
+    """The part before an If or Loop whose graphs compute a tensor, that node alone, and the rest; or empty."""
     for node in graph.nodes:
         if node.operator in ("If", "Loop") and name in _within(node):
-            before, rest = _halves(graph, _behind(graph, node.reads))
-            return before, *_halves(rest, {node})
+            before, rest_graph = _split(graph, _dependencies(graph, node.reads))
+            return before, *_split(rest_graph, {node})
     return ()
 
 
-def _halves(graph: Graph, before: set[Node]) -> tuple[Graph, Graph]:
-    ahead = tuple([node for node in graph.nodes if node not in before])
-    made = {output for node in before for output in node.outputs}
-    wanted = {*graph.outputs}.union(*(node.reads for node in ahead))
-    handed = tuple([output for output in sorted(made & wanted) if output])
+def _split(graph: Graph, before: set[Node]) -> tuple[Graph, Graph]:
+    later = tuple([node for node in graph.nodes if node not in before])
+    outputs = {output for node in before for output in node.outputs}
+    wanted = {*graph.outputs}.union(*(node.reads for node in later))
+    handed = tuple([output for output in sorted(outputs & wanted) if output])
     inputs = tuple([value for value in graph.inputs if value.name in wanted])
     values = tuple([graph.values.get(output) or Value(output) for output in handed])
-    first = replace(graph, outputs=handed, nodes=tuple([n for n in graph.nodes if n in before]))
-    return first, replace(graph, inputs=(*inputs, *values), nodes=ahead)
+    before_graph = replace(
+        graph, outputs=handed, nodes=tuple([n for n in graph.nodes if n in before])
+    )
+    return before_graph, replace(graph, inputs=(*inputs, *values), nodes=later)
 
 
-def _behind(graph: Graph, names: Iterable[str]) -> set[Node]:
+def _dependencies(graph: Graph, names: Iterable[str]) -> set[Node]:
     """The nodes that tensors depend on."""
     makers = {output: node for node in graph.nodes for output in node.outputs if output}
-    found: set[Node] = set()
+    nodes: set[Node] = set()
     waiting = [*names]
     while waiting:
         node = makers.get(waiting.pop())
-        if node is not None and node not in found:
-            found.add(node)
+        if node is not None and node not in nodes:
+            nodes.add(node)
             waiting += node.reads
-    return found
+    return nodes
 
 
 def _within(node: Node) -> Iterator[str]:
-    """The names of what the graphs in a node's attributes are given and make, at any depth."""
+    """The names of inputs and outputs in the graphs of a node's attributes, at any depth."""
     for graph in node.graphs:
         yield from (value.name for value in graph.inputs)
         for inner in graph.nodes:
@@ -299,19 +302,18 @@ def _within(node: Node) -> Iterator[str]:
             yield from _within(inner)
 
 
-# --- The programs that a graph is traced as, while a model is called ----------------------------
+# --- Tracing on demand, while a model is called -------------------------------------------------
 
 
-_MOST_KEPT = 32  # sets of types, and of decisive values
+_MAX_SETS = 32  # sets of types, and sets of decisive values
 
 
 @dataclass(slots=True)
 class _Programs:
-    """What has been made for inputs of one set of types and ranks.
+    """The programs for inputs of one set of types and ranks.
 
-    The elements of some inputs decide what is compiled: shapes, numbers of repeats, conditions. There are programs for
-    each set of them, and `decisive` says which inputs they are. What else decides, under the names `late`, does so
-    when the program runs.
+    The elements of some inputs (`decisive`) decide what is compiled: shapes, numbers of repeats, conditions. There are
+    programs for each set of their values. Tensors named in `late` decide only when the program runs.
     """
 
     decisive: tuple[str, ...] = ()
@@ -329,25 +331,27 @@ class _Programs:
     def _decide(
         self, error: DataError, graph: Graph, feeds: Mapping[str, Array], decisive: tuple[str, ...]
     ) -> None:
-        """Has one more thing decide what is compiled, or what is run; another thread may have found it out."""
+        """Make one more tensor decide at compile time or at run time; another thread may have done so already."""
         for name in error.names:
             behind = inputs_behind(graph, name) - {*decisive}
-            if error.can_wait and not (behind and all(_is_option(feeds[one]) for one in behind)):
+            if error.can_wait and not (
+                behind and all(_is_option(feeds[input_name]) for input_name in behind)
+            ):
                 if name not in self.late:
                     self.late |= {name}
                     self.made.clear()
                 return
-            # A tensor that is computed of floats is another one each time: the graph is cut there.
+            # A tensor computed from floats differs from call to call: the graph is cut there.
             few = [
-                one
-                for one in sorted(behind)
-                if feeds[one].size <= MOST_DECISIVE
-                and (one == name or feeds[one].dtype.kind in "biu")
+                input_name
+                for input_name in sorted(behind)
+                if feeds[input_name].size <= MOST_DECISIVE
+                and (input_name == name or feeds[input_name].dtype.kind in "biu")
             ]
             if few:
-                found = [one for one in few if one not in self.decisive]
-                self.decisive = tuple(dict.fromkeys((*self.decisive, *found)))
-                if found:
+                added = [input_name for input_name in few if input_name not in self.decisive]
+                self.decisive = tuple(dict.fromkeys((*self.decisive, *added)))
+                if added:
                     self.made.clear()
                 return
         raise error
@@ -358,35 +362,35 @@ class _Programs:
     def _versions(
         self, graph: Graph, feeds: Mapping[str, Array]
     ) -> tuple[tuple[str, ...], Versions, Shapes]:
-        """The decisive inputs, the programs for these values of them, and the shapes of the others."""
-        decisive = tuple([it for it in self.decisive if feeds[it].size <= MOST_DECISIVE])
+        """The decisive inputs, the programs for these values of them, and the shapes of the other inputs."""
+        decisive = tuple([one for one in self.decisive if feeds[one].size <= MOST_DECISIVE])
         late = self.late
-        rest = {name: array for name, array in feeds.items() if name not in decisive}
+        others = {name: array for name, array in feeds.items() if name not in decisive}
         known = {name: on_host(feeds[name]) for name in decisive}
         values = [(array.shape, array.tobytes()) for array in known.values()]
         key = decisive, late, *values
         versions = self.made.get(key)
         if versions is None:
             known = {name: array.copy() for name, array in known.items()}
-            dtypes = {name: from_numpy(array.dtype) for name, array in rest.items()}
+            dtypes = {name: from_numpy(array.dtype) for name, array in others.items()}
             versions = Versions(graph, dtypes, known, late)
-        versions = keep(self.made, key, versions, _MOST_KEPT)
-        return decisive, versions, tuple([array.shape for array in rest.values()])
+        versions = keep(self.made, key, versions, _MAX_SETS)
+        return decisive, versions, tuple([array.shape for array in others.values()])
 
 
 def _is_option(array: Array) -> bool:
-    """Whether it is rather a choice among programs than data: a sample rate, a flag."""
+    """Whether an input looks like an option, such as a sample rate or a flag, rather than data."""
     return array.size == 1 and array.dtype.kind in "biu"
 
 
 class Traced:
     """A graph's programs.
 
-    Where what is compiled depends on what a part of the graph has computed, that part runs as a graph of its own, and
-    then the rest, for what it has made.
+    Where compilation depends on a tensor that the graph computes, the part that computes it runs as a graph of its own,
+    and then the rest, compiled for its results.
 
-    There are programs for the shapes that the inputs have had (versions.py), and for values where what is compiled
-    depends on them; the latest ones are kept.
+    There are programs for the shapes of past inputs (see the head of this module), and for the values of decisive
+    inputs; the latest ones are kept.
     """
 
     shapes: Sequence[Mapping[str, tuple[int, ...]]] = ()  # any may be traced
@@ -410,24 +414,26 @@ class Traced:
         self._programs: dict[tuple[object, ...], _Programs] = {}
 
     def run(self, arrays: Mapping[str, Array]) -> list[Array]:
-        """All outputs, by the programs of its parts."""
-        known, made = {**arrays}, []
+        """All outputs, from the programs of its parts in order."""
+        known, results = {**arrays}, []
         for part in self._parts:
-            made = part.outputs({value.name: known[value.name] for value in part.graph.inputs})
-            known.update(zip(part.graph.outputs, made, strict=True))
-        return made
+            results = part.outputs({value.name: known[value.name] for value in part.graph.inputs})
+            known.update(zip(part.graph.outputs, results, strict=True))
+        return results
 
     def outputs(self, arrays: Mapping[str, Array]) -> list[Array]:
-        found = self.whole(arrays)
-        return self.run(arrays) if found is None else outputs_for(found, arrays, self._place)
+        program = self.whole(arrays)
+        return self.run(arrays) if program is None else outputs_for(program, arrays, self._place)
 
     def prepare(self, arrays: Mapping[str, Array]) -> None:
-        found = self.whole(arrays)
-        if found is not None and found.program.ir.parameters:
-            whole_program(found.program, None if self._place.machine is None else self._place.name)
+        program = self.whole(arrays)
+        if program is not None and program.program.ir.parameters:
+            whole_program(
+                program.program, None if self._place.machine is None else self._place.name
+            )
 
     def whole(self, arrays: Mapping[str, Array]) -> Imported | None:
-        """What runs all of the graph for arrays like these; None where it runs in parts."""
+        """The program of the whole graph for arrays like these; None where it runs in parts."""
         if self._parts:
             return None
         try:
@@ -451,19 +457,20 @@ class Traced:
 
     def traced(self, arrays: Mapping[str, Array]) -> Imported:
         key = tuple([(array.dtype, array.ndim) for array in arrays.values()])
-        programs = keep(self._programs, key, self._programs.get(key) or _Programs(), _MOST_KEPT)
+        programs = keep(self._programs, key, self._programs.get(key) or _Programs(), _MAX_SETS)
         with built_for(self._place.machine):
             return programs.program(self._rewritten, arrays)
 
     def kept(self) -> tuple[Imported, ...]:
-        own = [one for kind in [*self._programs.values()] for one in kind.programs()]
-        return (*own, *[one for part in self._parts for one in part.kept()])
+        programs = [one for kind in [*self._programs.values()] for one in kind.programs()]
+        return (*programs, *[one for part in self._parts for one in part.kept()])
 
 
 class _Control:
-    """A graph of one If or Loop, whose graphs are models of their own: Python chooses a branch, and counts turns.
+    """A graph of one If or Loop, whose bodies are models of their own: Python chooses a branch, or counts turns.
 
-    So what a branch and each turn make may be of any shape and rank, and turns may be as many as they are.
+    So the results of branches and turns may have any shape and rank, and the number of turns may be any.
+
     """
 
     def __init__(self, graph: Graph, place: Place) -> None:
@@ -473,19 +480,25 @@ class _Control:
         for name, inner in self._node.attributes.items():
             if isinstance(inner, Graph):
                 names = [*(value.name for value in inner.inputs), *inner.captured]
-                constants = {one: graph.constants[one] for one in names if one in graph.constants}
-                inputs = tuple([Value(one) for one in names if one not in constants])
+                constants = {
+                    name_inside: graph.constants[name_inside]
+                    for name_inside in names
+                    if name_inside in graph.constants
+                }
+                inputs = tuple(
+                    [Value(name_inside) for name_inside in names if name_inside not in constants]
+                )
                 body = replace(inner, inputs=inputs, constants=inner.constants | constants)
                 self._bodies[name] = Traced(body, is_part=True, place=place)
 
     def outputs(self, arrays: Mapping[str, Array]) -> list[Array]:
         known = {**self.graph.constants, **arrays}
-        given = [known[name] if name else None for name in self._node.inputs]
+        inputs = [known[name] if name else None for name in self._node.inputs]
         if self._node.operator == "If":
-            made = self._run("then_branch" if _element(given[0]) else "else_branch", known)
+            results = self._run("then_branch" if _element(inputs[0]) else "else_branch", known)
         else:
-            made = self._turns(known, *given)
-        named = dict(zip(self._node.outputs, made, strict=False))
+            results = self._turns(known, *inputs)
+        named = dict(zip(self._node.outputs, results, strict=False))
         return [named[name] for name in self.graph.outputs]
 
     def _run(self, body: str, known: Mapping[str, Any]) -> list[Array]:

@@ -1,4 +1,4 @@
-"""The functions that cells of recurrent networks apply, by the names that models call them."""
+"""The activation functions of recurrent cells, by the names that models use."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from taskc.operators.call import Call
 
 Function = Callable[..., Any]
 
-# Each with its own alpha and beta where a model says none; what takes none has none.
+# Each with its default alpha and beta; None where it takes none.
 _FUNCTIONS: dict[str, tuple[Function, float | None, float | None]] = {
     "affine": (lambda x, alpha, beta: alpha * x + beta, 1.0, 0.0),
     "elu": (lambda x, alpha, beta: x if x >= 0 else alpha * tc.expm1(x), 1.0, None),
@@ -27,20 +27,23 @@ _FUNCTIONS: dict[str, tuple[Function, float | None, float | None]] = {
 
 
 def activations_of(call: Call, usual: list[str], directions: int) -> list[list[Function]]:
-    """For each direction the functions of its cell. Alphas and betas are used up in their order."""
+    """The functions of the cell for each direction. Alphas and betas are used up in order."""
     names = call.attribute("activations") or usual * directions
     if len(names) < len(usual) * directions:
         raise call.node.error(f"it names {len(names)} activations, for {directions} directions")
     alphas = iter(call.attribute("activation_alpha") or [])
     betas = iter(call.attribute("activation_beta") or [])
     clip = call.attribute("clip", 0.0)
-    made = [_made(call, name, alphas, betas, clip) for name in names[: len(usual) * directions]]
-    return [made[n : n + len(usual)] for n in range(0, len(made), len(usual))]
+    functions = [
+        _activation(call, name, alphas, betas, clip) for name in names[: len(usual) * directions]
+    ]
+    return [functions[n : n + len(usual)] for n in range(0, len(functions), len(usual))]
 
 
-def _made(
+def _activation(
     call: Call, name: str, alphas: Iterator[float], betas: Iterator[float], clip: float
 ) -> Function:
+    """One activation function with its alpha and beta; `clip` bounds its argument."""
     if name.lower() not in _FUNCTIONS:
         raise call.node.error(f"taskc has no activation '{name}'")
     function, alpha, beta = _FUNCTIONS[name.lower()]

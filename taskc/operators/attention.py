@@ -1,4 +1,4 @@
-"""Attention, and rotary embeddings of positions."""
+"""Attention and rotary position embeddings."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from taskc.operators.operands import (
 )
 from taskc.operators.products import multiplied
 
-LOST = -1e30  # added to any score, it is what a query that sees other keys gives nothing to
+LOST = -1e30  # added to a score, it makes the key's share 0, if the query sees other keys
 
 _attention, _batch_matmul = template(attention), template(batch_matmul)
 _reduction, _softmax = template(reduction), template(softmax)
@@ -53,7 +53,7 @@ def attend(call: Call) -> Made:
         k, v = (_by_heads(call, x, "kv_num_heads") for x in (k, v))
     before = 0 if past_k is None else past_k.shape[2]
     if past_k is not None:
-        k, v = _behind(past_k, k), _behind(past_v, v)
+        k, v = _after_past(past_k, k), _after_past(past_v, v)
     scale = call.attribute("scale")
     if are_equal(q.shape[3], 0) or are_equal(k.shape[1], 0) or are_equal(v.shape[1], 0):
         raise call.node.error("it has no heads or no features")
@@ -71,7 +71,7 @@ def attend(call: Call) -> Made:
 
 @operator("Attention", domain="taskc")
 def attend_by_rows(call: Call) -> Tensor:
-    """softmax(q @ k.T * scale + mask) @ v, where a pass has found that: of all shapes that these products take."""
+    """softmax(q @ k.T * scale + mask) @ v, found by a pass, for all shapes that these products take."""
     q, k, v, mask = tensors(call, 4)
     scale, axis = call.attribute("scale"), call.attribute("axis") % max(len(q.shape), len(k.shape))
     if not _fits(q, k, v, mask) or axis != 3:
@@ -82,7 +82,7 @@ def attend_by_rows(call: Call) -> Tensor:
 
 
 def _fits(q: TensorHandle, k: TensorHandle, v: TensorHandle, mask: TensorHandle | None) -> bool:
-    """Whether the library's kernel takes operands of these shapes, of which none is to be repeated."""
+    """Whether the attention kernel takes operands of these shapes; it broadcasts none of them."""
     if not len(q.shape) == len(k.shape) == len(v.shape) == 4:
         return False
     batches, heads, length, features = q.shape
@@ -103,7 +103,7 @@ def _fits(q: TensorHandle, k: TensorHandle, v: TensorHandle, mask: TensorHandle 
 
 
 def _is_causal(mask: Tensor, length: Any, keys: Any) -> bool:
-    """Whether a mask is known to show the keys up to the query's own place to each query, counted from the last one."""
+    """Whether a mask is known to be causal, with the last query seeing all keys."""
     if isinstance(mask, TensorHandle) or not (isinstance(length, int) and isinstance(keys, int)):
         return False
     if mask.shape[-2:] != (length, keys) or keys < length:
@@ -118,6 +118,7 @@ def _as_written(
     call: Call, q: TensorHandle, k: TensorHandle, v: TensorHandle, mask: TensorHandle | None,
     scale: float, axis: int,
 ) -> TensorHandle:  # fmt: skip
+    """The two products and the softmax, for shapes that the attention kernel doesn't take."""
     *stack, keys, features = k.shape
 
     @tc.function
@@ -143,22 +144,22 @@ def _by_kernel(
     q: TensorHandle, k: TensorHandle, v: TensorHandle, mask: TensorHandle | None, scale: float,
     offset: Any = None,
 ) -> TensorHandle:  # fmt: skip
-    """offset  of a causal attention: the query i sees the keys 0 to i + offset"""
+    """offset  causal attention: query i sees keys 0 to i + offset"""
     batches, heads, length, features = q.shape
     kernel = _attention(
         batches, heads, length, k.shape[2], features, kv_heads=k.shape[1], value_features=v.shape[3],
         causal=offset is not None, offset=offset,
         mask=None if mask is None else mask.dtype[mask.shape], scale=scale, dtype=q.dtype,
     )  # fmt: skip
-    made: TensorHandle = kernel(q, k, v) if mask is None else kernel(q, k, v, mask)
-    return made
+    mixed: TensorHandle = kernel(q, k, v) if mask is None else kernel(q, k, v, mask)
+    return mixed
 
 
 def _in_steps(
     call: Call, q: TensorHandle, k: TensorHandle, v: TensorHandle, mask: TensorHandle | None,
     lengths: TensorHandle | None, before: Any, scale: float,
 ) -> tuple[TensorHandle, TensorHandle | None]:  # fmt: skip
-    """With what the library's kernel hasn't: scores as an output, a cap, windows, a length for each batch."""
+    """Attention with features that the kernel lacks: scores as an output, a cap, windows, a length for each batch."""
     batches, heads, queries, features = q.shape
     _, kv_heads, keys, value_features = v.shape
     shape, joined = (batches, heads, queries, keys), heads // kv_heads * queries
@@ -203,7 +204,7 @@ def _in_steps(
 
 
 def _masked(call: Call, mask: TensorHandle | None, shape: tuple[Any, ...]) -> Any:
-    """What a mask adds to a score; it may be too short, and the keys behind it aren't seen."""
+    """The offset that a mask adds to a score; keys after the end of a short mask aren't seen."""
     if mask is None:
         return tc.function(lambda b, h, i, j: 0.0)
     once, width, is_truth = ones(mask.shape), mask.shape[-1], mask.dtype is boolean
@@ -222,7 +223,7 @@ def _masked(call: Call, mask: TensorHandle | None, shape: tuple[Any, ...]) -> An
 
 
 def _seen(call: Call, lengths: TensorHandle | None, before: Any, queries: Any) -> Any:
-    """Whether a query sees a key, by their places and that of the first query."""
+    """Whether query i of batch b sees key j."""
     is_causal = bool(call.attribute("is_causal", 0))
     left, right = call.attribute("left_window_size", -1), call.attribute("right_window_size", -1)
 
@@ -259,7 +260,8 @@ def _flat(x: TensorHandle) -> TensorHandle:
     )
 
 
-def _behind(past: TensorHandle, x: TensorHandle) -> TensorHandle:
+def _after_past(past: TensorHandle, x: TensorHandle) -> TensorHandle:
+    """New keys or values after the past ones, along the sequence."""
     batches, heads, length, features = past.shape
     return computed(
         (batches, heads, length + x.shape[2], features),

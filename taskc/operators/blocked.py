@@ -1,4 +1,4 @@
-"""Images whose channels lie in blocks, as convolutions pass them on to each other."""
+"""Images with blocked channels (NCHWc), the layout in which one convolution passes them to the next."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from taskc.lang.tracing import TensorHandle
 
 @dataclass(frozen=True)
 class Blocked:
-    """Images [n, channels, height, width] as NCHWc; what fills up the last block of channels is zeros."""
+    """Images [n, channels, height, width] as NCHWc; the last block of channels is filled with zeros."""
 
     handle: TensorHandle
     channels: int
 
     @staticmethod
     def empty(shape: tuple[Any, ...], dtype: DType) -> Blocked:
-        """Memory for images of a shape."""
+        """Memory for images of this shape."""
         images, channels, height, width = shape
         kind = blocked(images, channels, height, width, dtype)
         return Blocked(cast("TensorHandle", tc.empty(kind)), channels)
@@ -38,12 +38,12 @@ class Blocked:
 
     @cached_property
     def rows(self) -> TensorHandle:
-        """The same images row by row, NCHW, for operators that know of no others."""
+        """The same images as NCHW, for operators that take no blocked ones."""
         x = self.handle
         return cast("TensorHandle", tc.compute(self.shape, lambda *at: x[at], name="rows"))
 
     def computed(self, name: str, function: Callable[..., Any]) -> Blocked:
-        """It, once a computation of this name has written what a function of the language gives for indices."""
+        """These images, once a computation has written the function's value for each index."""
         channels, shape = self.channels, self.handle.shape
 
         @tc.function
@@ -58,18 +58,18 @@ class Blocked:
 def like(
     x: TensorHandle | Blocked, dtype: DType, function: Callable[..., Any]
 ) -> TensorHandle | Blocked:
-    """What a function of the language gives for each place of x, in blocks where x is."""
+    """The function's value at each element of x; blocked if x is blocked."""
     if isinstance(x, Blocked):
         return Blocked.empty(x.shape, dtype).computed("elements", function)
     return cast("TensorHandle", tc.compute(x.shape, function))
 
 
 def elements_of(x: TensorHandle | Blocked) -> TensorHandle:
-    """What to read elements of, at the indices of `like`."""
+    """The handle from which to read elements of x at the indices that `like` passes."""
     return x.handle if isinstance(x, Blocked) else x
 
 
 def can_be_blocked(shape: tuple[Any, ...]) -> bool:
-    """Whether images of this shape can lie in blocks: only their number may be known at a call."""
+    """Whether images of this shape can be blocked: all extents but the batch are numbers, on a CPU."""
     is_sized = len(shape) == 4 and all(isinstance(extent, int) for extent in shape[1:])
     return is_sized and tc.machine().is_processor

@@ -1,8 +1,9 @@
-"""What a node makes of its inputs, while a program is traced.
+"""Build one node's outputs while a program is traced.
 
 few known integers    by Python
-constants             now, by a program of their own, if that isn't much more than they are
+constants             folded now, by a program of their own, unless the results are much larger
 anything else         by calls of the program
+
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from taskc.operators.call import (
 from taskc.operators.ranks import settled
 from taskc.operators.results import CountedOutput, Output, arrays_of
 
-_MOST_FOLDED = 1 << 22  # elements that are computed ahead where that makes more of them
+_MAX_GROWTH = 1 << 22  # elements by which folded constants may exceed their inputs
 
 
 def built(call: Call) -> tuple[Held | None, ...]:
@@ -49,20 +50,20 @@ def built(call: Call) -> tuple[Held | None, ...]:
     inputs, loose = settled(node, builder, call.inputs)
     call = replace(call, inputs=inputs)
     if loose is not None:
-        made = _made(builder, call)
-        return tuple([None if held is None else loose.like(rows_of(held)) for held in made])
+        outputs = _outputs_of(builder, call)
+        return tuple([None if held is None else loose.like(rows_of(held)) for held in outputs])
     if inputs and all(map(is_few, inputs)):
         try:
-            return _made(builder, replace(call, by_python=True))
+            return _outputs_of(builder, replace(call, by_python=True))
         except NeedsKernelError:
             pass
     if _is_constant(call):
         return _folded(builder, call)
-    return _made(builder, call)
+    return _outputs_of(builder, call)
 
 
 def returned(held: Held, name: str, count: str, made: dict[str, TensorHandle]) -> Output:
-    """An output of a graph; what the program has to return for it is added to the handles by their names."""
+    """An output of a graph; the handles that the program must return for it are added to `made`."""
     if isinstance(held, Counted):
         made |= {name: held.handle, count: held.count}
         return CountedOutput(name, held.axis)
@@ -81,39 +82,41 @@ def _shapes(call: Call) -> str:
     return " and ".join(kinds) or "of which it has none"
 
 
-def _made(builder: Builder, call: Call) -> tuple[Held | None, ...]:
+def _outputs_of(builder: Builder, call: Call) -> tuple[Held | None, ...]:
     node = call.node
     try:
         with called_from(node.place), _blaming(builder, call):
-            made = builder(call)
+            outputs = builder(call)
     except (CountError, DataError):
         raise
     except CompileError as error:
         if isinstance(error, SizeError):
             raise
-        own = error.message.startswith(node.title)
-        raise _of_sizes(call, error if own else node.error(error.message, error.hint)) from error
-    return made if isinstance(made, tuple) else (made,)
+        is_titled = error.message.startswith(node.title)
+        raise _of_sizes(
+            call, error if is_titled else node.error(error.message, error.hint)
+        ) from error
+    return outputs if isinstance(outputs, tuple) else (outputs,)
 
 
 def _blaming(builder: Builder, call: Call) -> AbstractContextManager[None]:
-    """Tell a bug of a builder from a wrong model; a user's own builder raises what it likes."""
+    """Report exceptions of taskc's own builders as internal errors; a user's builder may raise anything."""
     if not builder.__module__.startswith("taskc."):
         return nullcontext()
     return blaming_taskc(f"{call.node.title}, of {_shapes(call)}")
 
 
 def _of_sizes(call: Call, error: CompileError) -> CompileError:
-    """The error, which may be none where extents are numbers."""
+    """Wrap an error that might not occur with fixed extents, so that the caller can retry with numbers."""
     if not call.dimensions:
         return error
-    made = SizeError(error.message, error.location, error.hint, error.notes)
-    made.dimensions = call.dimensions
-    return made
+    retryable = SizeError(error.message, error.location, error.hint, error.notes)
+    retryable.dimensions = call.dimensions
+    return retryable
 
 
 def _is_constant(call: Call) -> bool:
-    """Whether all that it computes with is known, and holds for all calls."""
+    """Whether all inputs are known and the node has no graphs, so that its outputs are constants."""
     if any(call.node.graphs):
         return False
     return all(
@@ -123,21 +126,21 @@ def _is_constant(call: Call) -> bool:
 
 
 def _folded(builder: Builder, call: Call) -> tuple[Held | None, ...]:
-    """What a node makes of constants: a program computes it, now."""
+    """The outputs of a node with constant inputs, computed now by a program."""
     outputs: list[Output | None] = []
     made: dict[str, TensorHandle] = {}
 
     def body() -> dict[str, TensorHandle]:
-        for number, held in enumerate(_made(builder, call)):
+        for number, held in enumerate(_outputs_of(builder, call)):
             names = f"out{number}", f"count{number}"
             outputs.append(None if held is None else returned(held, *names, made))
         return made
 
     program = now(lambda: tc.trace(call.name, {}, body))
     size = sum(prod(tensor.shape) for tensor in made.values())
-    given = sum(prod(tensor.shape) for tensor in call.inputs if tensor is not None)
-    if size > given + _MOST_FOLDED:
-        return _made(builder, call)
+    read = sum(prod(tensor.shape) for tensor in call.inputs if tensor is not None)
+    if size > read + _MAX_GROWTH:
+        return _outputs_of(builder, call)
     arrays = now(program) if program.ir.parameters else ()
     several = arrays if isinstance(arrays, tuple) else (arrays,)
     computed = iter(arrays_of([output for output in outputs if output is not None], several))

@@ -1,4 +1,4 @@
-"""ONNX's operators: what each becomes in a program that is being traced.
+"""ONNX's operators, each built from calls of a program that is being traced.
 
 An operator is a Python function that runs while a program is traced:
 
@@ -7,12 +7,12 @@ An operator is a Python function that runs while a program is traced:
         x, upper = call.tensor(0), bool(call.attribute("upper"))
         return call.compute(x.shape, lambda *at: x[at] if (at[-1] >= at[-2]) == upper else 0)
 
-What it is given is None where an input is absent; known, an array, where the model or shape arithmetic says its
-elements; or else a handle, whose elements are known at run time. What it returns is a tensor for each output, or the
-one. The function of the newest version that isn't newer than the node's is called.
+An input is None where it is absent; an array where the model or shape arithmetic determines its elements; otherwise a
+handle, whose elements are known at run time. The builder returns a tuple with a tensor for each output, or a single
+tensor. Of several versions, the newest that isn't newer than the node's is called.
 
-Shape arithmetic, which is a few known integers, is computed by Python: `call.compute` runs the same function that it
-would have parsed. Floats, and many integers, always go into kernels.
+Shape arithmetic (a few known integers) is computed by Python: `call.compute` runs the same function that it would
+otherwise parse. Floats, and many integers, always go into kernels.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ from taskc.lang.tracing import TensorHandle
 from taskc.operators.blocked import Blocked
 from taskc.operators.graph import Array, Node
 
-# Elements that are known are integers of Python or sizes (`tc.dim` and what is computed from them) where an array is of
-# objects; such are made by shape arithmetic alone. They are i64, if NumPy's type doesn't say another (`_OBJECTS`).
+# The known elements of an array of objects are Python integers or sizes (`tc.dim`, and expressions of them). Only shape
+# arithmetic makes such arrays. Their element type is i64, unless the NumPy type's metadata names another (`_OBJECTS`).
 Tensor: TypeAlias = "TensorHandle | np.ndarray[Any, Any]"
 
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """A tensor whose extent along an axis is known when the model runs: so many of the elements in memory for most.
+    """A tensor whose extent along an axis is known when the model runs; it has memory for the largest.
 
     count  one number
     """
@@ -61,10 +61,10 @@ class Counted:
 
 @dataclass(frozen=True, slots=True)
 class Loose:
-    """A tensor that may have more leading axes, each of one element: whether it has is known when the model runs.
+    """A tensor that may have more leading axes of one element each; whether it has them is known when the model runs.
 
     rank   with all of them
-    error  for readers that tell the two apart
+    error  raised by readers that tell the two apart
     """
 
     handle: TensorHandle
@@ -76,18 +76,18 @@ class Loose:
         return self.handle.shape
 
     def like(self, tensor: Tensor) -> Loose:
-        """A tensor that is made of this one element by element."""
+        """A tensor computed from this one element by element, with the same doubt about its rank."""
         return Loose(handle_of(tensor), self.rank, self.error)
 
 
-# What a name of a graph stands for; operators that know nothing of blocks are given rows, and none is given what is
-# counted, which ends a program, or loose.
+# The value of a name in a graph. Operators that take no blocked images get rows. No operator gets a counted tensor,
+# which ends a program, or a loose one.
 Held: TypeAlias = "Tensor | Blocked | Counted | Loose"
 Made: TypeAlias = "Held | tuple[Held | None, ...]"
 Builder: TypeAlias = "Callable[[Call], Made]"
 Inline: TypeAlias = "Callable[..., tuple[Tensor, ...]]"
 
-FEW = 1 << 14  # elements that Python computes
+MAX_BY_PYTHON = 1 << 14  # elements
 
 
 _OBJECTS = {
@@ -96,18 +96,18 @@ _OBJECTS = {
 
 
 class NeedsKernelError(RetryError):
-    """What was to be computed by Python is more than shape arithmetic."""
+    """The computation is more than shape arithmetic, which is all that Python computes."""
 
 
 class UnrolledError(RetryError):
-    """A loop can't be one of the program: the model is traced again, with each of its turns built for itself."""
+    """A loop can't become one of the program: the model is traced again, with each turn built separately."""
 
 
 class DataError(CompileError):
-    """What is to be built depends on what is known only when the model runs.
+    """The node depends on data that is known only when the model runs.
 
-    names     of what would have to be known, any one of them
-    can_wait  it may be built for any value, which decides when it runs
+    names     tensors of which one would have to be known
+    can_wait  it may be built for any value, and decides at run time
     """
 
     names: tuple[str, ...] = ()
@@ -115,13 +115,13 @@ class DataError(CompileError):
 
 
 class SizeError(CompileError):
-    """What is to be built needs numbers where the program has dimensions: these, as far as it is known."""
+    """The node needs numbers where the program has these dimensions, as far as they are known."""
 
     dimensions: tuple[Dimension, ...] = ()
 
 
 class CountError(CompileError):
-    """What is to be built depends on how many elements there are of one of `names`, which is `Counted`."""
+    """The node depends on the number of elements of one of `names`, which is `Counted`."""
 
     names: tuple[str, ...] = ()
 
@@ -130,11 +130,11 @@ class CountError(CompileError):
 class Call:
     """A node with its inputs.
 
-    inline     builds the nodes of a graph in one of its attributes, given that graph's inputs, for one of so many turns
+    inline     builds the nodes of a graph attribute from that graph's inputs, for one of so many turns
     by_python  all inputs are few known integers, and Python computes with them
-    late       the names of what isn't decided while the model is traced, though it might be
-    turns      how often loops around it have it done
-    unrolled   the loops, by the identity of their nodes, whose turns are each built for itself
+    late       names of tensors that decide at run time, though tracing could decide
+    turns      how often the loops around it run it
+    unrolled   identities of the Loop nodes whose turns are each built separately
     """
 
     node: Node
@@ -146,24 +146,24 @@ class Call:
     unrolled: set[int] = field(default_factory=set)
 
     def attribute(self, name: str, default: Any = None) -> Any:
-        """What the model says, or ONNX's default, or this one."""
+        """The model's attribute, or ONNX's default, or this one."""
         return self.node.attributes.get(name, default)
 
     def has(self, position: int) -> bool:
-        """Whether there is this input."""
+        """Whether the input is present."""
         return position < len(self.inputs) and self.inputs[position] is not None
 
     def given(self, position: int) -> Tensor:
         """An input as it is; an error where it is absent."""
-        found = self.inputs[position] if position < len(self.inputs) else None
-        if found is None:
+        held = self.inputs[position] if position < len(self.inputs) else None
+        if held is None:
             raise self.node.error(f"its input {position} is missing")
-        return rows_of(found)
+        return rows_of(held)
 
     def images(self, position: int) -> Any:
-        """An input as `tensor` has it, or blocked images where it is those."""
-        found = self.inputs[position] if position < len(self.inputs) else None
-        return found if isinstance(found, Blocked) else self.tensor(position)
+        """An input as `tensor` returns it, or the blocked images that it is."""
+        held = self.inputs[position] if position < len(self.inputs) else None
+        return held if isinstance(held, Blocked) else self.tensor(position)
 
     def dtype(self, position: int) -> DType:
         return dtype_of(self._described(position))
@@ -173,21 +173,21 @@ class Call:
 
     def tensor(self, position: int) -> Any:
         """An input to read elements of: a handle, or where Python computes, an array of its integers."""
-        found = self.given(position)
+        tensor = self.given(position)
         if self.by_python:
-            assert isinstance(found, np.ndarray)
-            return found.astype(object)
-        return handle_of(found)
+            assert isinstance(tensor, np.ndarray)
+            return tensor.astype(object)
+        return handle_of(tensor)
 
     def known(self, position: int) -> Array:
-        """An input that says what is to be built: it can't wait for run time."""
-        found = self.given(position)
-        if isinstance(found, TensorHandle):
+        """An input that decides what is built: its elements can't wait for run time."""
+        tensor = self.given(position)
+        if isinstance(tensor, TensorHandle):
             raise self.unknown(position)
-        return found
+        return tensor
 
     def unknown(self, position: int, *, can_wait: bool = False) -> DataError:
-        """That an input's elements aren't known."""
+        """The error for an input whose elements aren't known."""
         name = self.node.inputs[position]
         error = DataError(
             f"{self.node.title}: its input {position}, '{name}', is known only when the model runs, and what is"
@@ -198,8 +198,8 @@ class Call:
         return error
 
     def _described(self, position: int) -> Held:
-        found = self.inputs[position] if position < len(self.inputs) else None
-        return found if isinstance(found, Blocked) else self.given(position)
+        held = self.inputs[position] if position < len(self.inputs) else None
+        return held if isinstance(held, Blocked) else self.given(position)
 
     def single(self, position: int) -> Any:
         """The one number of a known input, an int or a size."""
@@ -211,31 +211,34 @@ class Call:
 
     def count(self, name: str, default: int = 1) -> int:
         """An attribute that is a number of things, at least one."""
-        found = self.attribute(name, default)
-        if found < 1:
-            raise self.node.error(f"its attribute '{name}' is {found}, and has to be at least 1")
-        return int(found)
+        number = self.attribute(name, default)
+        if number < 1:
+            raise self.node.error(f"its attribute '{name}' is {number}, and has to be at least 1")
+        return int(number)
 
     @property
     def dimensions(self) -> tuple[Dimension, ...]:
-        """What its inputs' extents are computed from, and the sizes among their elements."""
+        """The dimensions in its inputs' extents, and in the sizes among their elements."""
         sizes: list[Any] = []
         for held in self.inputs:
             if held is not None:
                 sizes += held.shape
                 if isinstance(held, np.ndarray) and held.dtype == object:
                     sizes += held.flat
-        found = [
-            own for size in sizes if isinstance(size, Size) for own in size.dimensions.values()
+        dimensions = [
+            dimension
+            for size in sizes
+            if isinstance(size, Size)
+            for dimension in size.dimensions.values()
         ]
-        return tuple(dict.fromkeys(found))
+        return tuple(dict.fromkeys(dimensions))
 
     def integers(self, position: int) -> list[Any]:
         """The numbers of a known input, each an int or a size."""
         return [n if isinstance(n, Size) else int(n) for n in self.known(position).reshape(-1)]
 
     def number(self, extent: Any, what: str) -> int:
-        """An extent that has to be a number; what it is is for the error where it is a size."""
+        """An extent that has to be a number; `what` names it in the error where it is a size."""
         if isinstance(extent, Size):
             error = SizeError(
                 f"{self.node.title}: {what}, {extent}, is known only at a call", self.node.where
@@ -247,7 +250,7 @@ class Call:
     def compute(
         self, shape: Sequence[Any], function: Callable[..., Any], dtype: DType | None = None
     ) -> Tensor:
-        """The tensor of what a function of its indices gives: by Python, or as a computation of the program.
+        """The tensor of a function of indices, by Python or as a computation of the program.
 
         dtype  of what Python computes, if not that of the first input
         """
@@ -257,17 +260,17 @@ class Call:
 
     @property
     def name(self) -> str:
-        """What a computation of this node is called."""
+        """The name of this node's computations."""
         return identifier(self.node.operator.lower())
 
     def require_kernel(self) -> None:
-        """Says that this is beyond shape arithmetic: it is built again, from handles."""
+        """Leave shape arithmetic: raise where Python computes, so that the node is built again from handles."""
         if self.by_python:
             raise NeedsKernelError
 
 
 def rows_of(held: Held) -> Tensor:
-    """The tensor row by row."""
+    """The tensor in row-major layout; an error where its extent or rank isn't known."""
     match held:
         case Blocked():
             return held.rows
@@ -293,16 +296,16 @@ def handle_of(tensor: Tensor) -> TensorHandle:
     if isinstance(tensor, TensorHandle):
         return tensor
     if tensor.dtype == object:
-        if not any(isinstance(part, Size) for part in tensor.flat):
+        if not any(isinstance(element, Size) for element in tensor.flat):
             return handle_of(tensor.astype(np.int64))
         chosen, dtype = _chosen(tuple(tensor.flat), 0), dtype_of(tensor)
-        made = tc.compute((tensor.size,), lambda at: chosen(at).to(dtype), name="sizes")
-        return cast("TensorHandle", cast("TensorHandle", made).reshape(*tensor.shape))
+        elements = tc.compute((tensor.size,), lambda at: chosen(at).to(dtype), name="sizes")
+        return cast("TensorHandle", cast("TensorHandle", elements).reshape(*tensor.shape))
     return cast("TensorHandle", tc.constant(tensor))
 
 
 def _chosen(numbers: tuple[Any, ...], first: int) -> Any:
-    """The function of the language that gives one of some integers and sizes, by its place from `first` on."""
+    """The function that returns one of some integers and sizes, by its index, counted from `first`."""
     if len(numbers) == 1:
         return tc.function(lambda at: numbers[0])
     bound = first + len(numbers) // 2
@@ -314,12 +317,12 @@ def _chosen(numbers: tuple[Any, ...], first: int) -> Any:
 
 
 def computed_once(body: Callable[[], Any]) -> Array:
-    """What a program of its own computes, now."""
+    """The result of a program of its own, run now."""
     return cast("Array", now(lambda: tc.trace("once", {}, body)()))
 
 
 def now(compute: Callable[[], Any]) -> Any:
-    """What kernels compute at once, and so here: they are made for this processor, whatever the model is for."""
+    """Run kernels at once, outside of the trace: compiled for this processor, whatever the model's target."""
     return Context().run(compute)
 
 
@@ -327,25 +330,29 @@ def is_few(tensor: Held | None) -> bool:
     """Whether it is absent, or few known integers."""
     if tensor is None:
         return True
-    return isinstance(tensor, np.ndarray) and tensor.dtype.kind in "biuO" and tensor.size <= FEW
+    return (
+        isinstance(tensor, np.ndarray)
+        and tensor.dtype.kind in "biuO"
+        and tensor.size <= MAX_BY_PYTHON
+    )
 
 
 def _listed(shape: tuple[Any, ...], function: Callable[..., Any], dtype: DType) -> Array:
     """The array of a function's values, which are integers or sizes."""
-    if any(isinstance(extent, Size) for extent in shape) or prod(shape) > FEW:
+    if any(isinstance(extent, Size) for extent in shape) or prod(shape) > MAX_BY_PYTHON:
         raise NeedsKernelError
-    made = np.empty(shape, object)
+    elements = np.empty(shape, object)
     try:
         for at in np.ndindex(shape):
-            made[at] = function(*at)
+            elements[at] = function(*at)
     except ArithmeticError:
         raise NeedsKernelError from None
-    has_sizes = any(isinstance(part, Size) for part in made.flat)
+    has_sizes = any(isinstance(element, Size) for element in elements.flat)
     if has_sizes and not dtype.is_integer:
         raise NeedsKernelError
-    if dtype.is_integer and not all(_fits(part, dtype) for part in made.flat):
+    if dtype.is_integer and not all(_fits(element, dtype) for element in elements.flat):
         raise NeedsKernelError  # it wraps around there
-    return made.astype(_OBJECTS[dtype] if has_sizes else dtype.numpy)
+    return elements.astype(_OBJECTS[dtype] if has_sizes else dtype.numpy)
 
 
 def _fits(number: Any, dtype: DType) -> bool:
@@ -356,7 +363,7 @@ def _fits(number: Any, dtype: DType) -> bool:
 _builders: dict[tuple[str, str], dict[int, Builder]] = {}
 
 
-Ranks: TypeAlias = "Sequence[int | range | None]"  # of each input; None is any rank
+Ranks: TypeAlias = "Sequence[int | range | None]"  # one for each input; None is any rank
 
 
 def at_least(rank: int) -> range:
@@ -404,9 +411,9 @@ def _check_ranks(call: Call, ranks: Ranks) -> None:
 
 
 def registered() -> list[Builder]:
-    """What builds operators that isn't taskc's own."""
-    made = [builder for versions in _builders.values() for builder in versions.values()]
-    return [one for one in made if not one.__module__.startswith("taskc.operators.")]
+    """The builders that users registered."""
+    builders = [builder for versions in _builders.values() for builder in versions.values()]
+    return [one for one in builders if not one.__module__.startswith("taskc.operators.")]
 
 
 @cache
@@ -420,11 +427,11 @@ def _load() -> None:
 def names_of(domain: str) -> list[str]:
     """The operators of a domain that have a builder."""
     _load()
-    return [name for own, name in _builders if own == domain]
+    return [name for of, name in _builders if of == domain]
 
 
 def builder_of(name: str, version: int, domain: str = "") -> Builder | None:
-    """What builds an operator as it was in a version of its operator set; None where nothing does."""
+    """The builder of an operator as of a version of its operator set, or None."""
     _load()
-    found = [since for since in _builders.get((domain, name), ()) if since <= version]
-    return _builders[domain, name][max(found)] if found else None
+    versions = [since for since in _builders.get((domain, name), ()) if since <= version]
+    return _builders[domain, name][max(versions)] if versions else None

@@ -10,7 +10,7 @@ from taskc import DType, boolean, f8e4m3, f8e5m2, f32, u8
 from taskc.operators.call import Call, Made, Tensor, operator
 from taskc.operators.generators import element_type
 
-_TOO_LARGE = {  # from here on a number is rounded to more than the type has
+_TOO_LARGE = {  # from here on a number rounds to more than the type's largest
     f8e4m3: math.nextafter(464.0, math.inf),
     f8e5m2: 61440.0,
 }
@@ -18,9 +18,9 @@ _TOO_LARGE = {  # from here on a number is rounded to more than the type has
 
 def converted(call: Call, dtype: DType) -> Tensor:
     """The first input in another element type."""
-    given = call.given(0)
+    source = call.given(0)
     if call.dtype(0) is dtype:
-        return given
+        return source
     if dtype.is_float:
         call.require_kernel()
     x: Any = call.tensor(0)
@@ -36,7 +36,7 @@ def converted(call: Call, dtype: DType) -> Tensor:
 
 
 def _unsaturated(call: Call, x: Any, dtype: DType) -> Tensor:
-    """A float of 8 bits; where it would be more than the largest it is infinite, or no number if there is none such."""
+    """An 8-bit float where a number beyond the largest becomes infinite, or NaN in a type without infinity."""
     made: Any = call.compute(x.shape, lambda *at: x[at].to(f32))
     most, nan = _TOO_LARGE[dtype], math.nan
     if dtype is f8e4m3:
@@ -52,7 +52,7 @@ def _unsaturated(call: Call, x: Any, dtype: DType) -> Tensor:
 
 
 def _wrapped(number: Any, dtype: DType) -> Any:
-    """An integer as a type has it, which keeps its last bits."""
+    """An integer reduced to the low bits that its type holds."""
     if not isinstance(number, int):
         return number
     return (number - int(dtype.minimum)) % (1 << dtype.bits) + int(dtype.minimum)

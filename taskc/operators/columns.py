@@ -39,7 +39,7 @@ def _make_columns(
     planes: Any, extents: tuple[Any, ...], counts: tuple[Any, ...], windows: Windows,
     *, dtype: DType, machine: tc.Machine,
 ) -> KernelDefinition:  # fmt: skip
-    """Each element is the sum of what the windows that see it have there."""
+    """Sum, for each element, the entries of all windows that cover it."""
     total, axes = wide(dtype), range(len(extents))
     own = spatial(machine.of(total).lanes)
     taps, places, volume = prod(windows.size), prod(counts), prod(extents)

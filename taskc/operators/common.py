@@ -1,4 +1,4 @@
-"""What operators of several families share: axes, and shapes as NumPy broadcasts them."""
+"""Functions shared by several families of operators: axes, and shapes broadcast as NumPy does."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = [
     "ELEMENT_TYPES", "are_equal", "axes_of", "axis_of", "broadcast", "element", "equals", "ones", "spliced", "total",
 ]  # fmt: skip
 
-# By their numbers in a model.
+# By the numbers that models use.
 ELEMENT_TYPES = {
     1: tc.f32, 2: tc.u8, 3: tc.i8, 4: tc.u16, 5: tc.i16, 6: tc.i32, 7: tc.i64, 9: tc.boolean,
     10: tc.f16, 11: tc.f64, 12: tc.u32, 13: tc.u64, 16: tc.bf16, 17: tc.f8e4m3, 19: tc.f8e5m2,
@@ -29,16 +29,17 @@ def axis_of(call: Call, axis: Any, rank: int) -> int:
 
 def axes_of(call: Call, axes: Sequence[Any], rank: int) -> tuple[int, ...]:
     """The numbers of axes, each named once, in the order in which they are named."""
-    found = tuple([axis_of(call, axis, rank) for axis in axes])
-    if len({*found}) < len(found):
+    numbers = tuple([axis_of(call, axis, rank) for axis in axes])
+    if len({*numbers}) < len(numbers):
         raise call.node.error(f"it names an axis twice: {list(axes)}")
-    return found
+    return numbers
 
 
 def equals(one: Any, other: Any) -> bool:
     """Whether extents are equal, where what is built depends on it: the program may assume it (`Assumptions`).
 
-    `are_equal` is what to ask where sizes that are equal at some calls only are as well taken as different.
+    Use `are_equal` where sizes that are equal only at some calls may as well count as different.
+
     """
     try:
         return bool(one == other)
@@ -47,36 +48,36 @@ def equals(one: Any, other: Any) -> bool:
 
 
 def broadcast(call: Call, *shapes: Sequence[Any]) -> tuple[Any, ...]:
-    """The shape that all of these are repeated to."""
-    made: list[Any] = []
+    """The shape to which all of these broadcast."""
+    result: list[Any] = []
     for shape in shapes:
-        made[:0] = [1] * (len(shape) - len(made))
+        result[:0] = [1] * (len(shape) - len(result))
         for back in range(1, len(shape) + 1):
-            extent, before = shape[-back], made[-back]
+            extent, before = shape[-back], result[-back]
             if are_equal(before, 1):
-                made[-back] = extent
+                result[-back] = extent
             elif not are_equal(extent, 1) and not are_equal(extent, before):
                 text = " and ".join(str([*shape]) for shape in shapes)
                 raise call.node.error(f"the shapes {text} can't be broadcast together")
-    return tuple(made)
+    return tuple(result)
 
 
 def ones(shape: Sequence[Any]) -> tuple[bool, ...]:
-    """Which axes have one element."""
+    """For each axis, whether it has one element."""
     return tuple([are_equal(extent, 1) for extent in shape])
 
 
 @tc.function
 def spliced(at, start, stop, parts):
-    """A place with other indices instead of those from `start` up to `stop`."""
+    """An index with other parts in place of those from `start` up to `stop`."""
     return (*at[:start], *parts, *at[stop:])
 
 
 @tc.function
 def element(x, once, at):
-    """The element of an input that stands at a place of a result that it is broadcast to.
+    """The element of an input that an index of the broadcast result reads.
 
-    once  which axes of the input have one element
+    once  for each axis of the input, whether it has one element
     """
     return x[
         tuple(
@@ -86,7 +87,7 @@ def element(x, once, at):
 
 
 def total(terms: Sequence[Any]) -> Any:
-    """The function that is the sum of some functions of the language, of one argument each."""
+    """The function that is the sum of several functions of one argument."""
     if len(terms) == 1:
         return terms[0]
     middle = len(terms) // 2

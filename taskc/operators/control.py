@@ -1,8 +1,8 @@
 """If, Loop and Scan.
 
-What is known while a model is traced is decided then: the branch that is taken, and how many turns there are, each
-built for itself, so that its shapes may be others. Else it is a branch or a while of the program, whose bodies make
-tensors of the same types whatever happens. How many parts a loop stacks up has to be known.
+A condition or trip count that is known is decided while the model is traced: one branch is built, or each turn
+separately, so that shapes may change from turn to turn. Otherwise the node becomes a branch or a while of the program,
+whose bodies always make tensors of the same types. The number of parts that a loop stacks has to be known.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from taskc.operators.shapes import with_shape
 NO_STEPS = "it has no steps, and taskc doesn't know what they would have made"
 UNLIKE_STEPS = "its steps make tensors of different shapes"
 _MOST_STEPS = 4096
-_MOST_NESTED = 16  # turns of loops within each other that are each built for itself
+_MAX_NESTED = 16  # turns of nested loops that are each built separately
 
 
 @operator("If")
@@ -49,8 +49,8 @@ def if_(call: Call) -> Made:
 
 def _branch(call: Call, condition: TensorHandle, then: Any, otherwise: Any) -> Made:
     with tc.branch(condition):
-        made = call.inline(then, ())
-        outputs = [_carried(handle_of(tensor)) for tensor in made]
+        results = call.inline(then, ())
+        outputs = [_carried(handle_of(tensor)) for tensor in results]
     with tc.otherwise():
         others = call.inline(otherwise, ())
         for name, output, other in zip(call.node.outputs, outputs, others, strict=True):
@@ -64,7 +64,7 @@ def _branch(call: Call, condition: TensorHandle, then: Any, otherwise: Any) -> M
 
 
 def _loosely(call: Call, name: str, output: TensorHandle, other: Tensor) -> Held:
-    """An output of which the branches have made other ranks."""
+    """An output to which the two branches gave different ranks."""
     if len(output.shape) == len(other.shape):
         return output
     error = DataError(f"{call.node.title}: {_either(name, output, other)}", call.node.where)
@@ -91,15 +91,15 @@ def loop(call: Call) -> Made:
     most: Tensor | None = call.given(0) if call.has(0) else None
     goes_on: Tensor = call.given(1) if call.has(1) else np.array(True)
     state = [call.given(position) for position in range(2, len(call.inputs))]
-    for position, given in enumerate((most, goes_on)):
-        if isinstance(given, TensorHandle):
+    for position, held in enumerate((most, goes_on)):
+        if isinstance(held, TensorHandle):
             return _or_known(
                 call, position, lambda: _turns(call, body, most, goes_on, state, np.array(0))
             )
-    kept: list[list[Tensor]] = [[] for _ in body.outputs[1 + len(state) :]]
+    stacked: list[list[Tensor]] = [[] for _ in body.outputs[1 + len(state) :]]
     limit = None if most is None else call.number(call.integers(0)[0], "the number of its steps")
     turns = 1 if limit is None else max(1, limit)
-    if call.turns > 1 and call.turns * turns > _MOST_NESTED and id(call.node) not in call.unrolled:
+    if call.turns > 1 and call.turns * turns > _MAX_NESTED and id(call.node) not in call.unrolled:
         try:
             return _turns(call, body, most, goes_on, state, np.array(0), turns)
         except CompileError as error:  # a turn needs its number, or makes another type, or parts
@@ -113,12 +113,16 @@ def loop(call: Call) -> Made:
             break
         if step == _MOST_STEPS:
             raise call.node.error(f"it has more than {_MOST_STEPS} steps")
-        made = call.inline(body, (np.array(step, np.int64), goes_on, *state), turns)
-        goes_on, state, parts = made[0], [*made[1 : 1 + len(state)]], made[1 + len(state) :]
-        for tensors, part in zip(kept, parts, strict=True):
+        results = call.inline(body, (np.array(step, np.int64), goes_on, *state), turns)
+        goes_on, state, parts = (
+            results[0],
+            [*results[1 : 1 + len(state)]],
+            results[1 + len(state) :],
+        )
+        for tensors, part in zip(stacked, parts, strict=True):
             tensors.append(part)
         step += 1
-    return (*state, *(_stacked(call, tensors, 0) for tensors in kept))
+    return (*state, *(_stacked(call, tensors, 0) for tensors in stacked))
 
 
 def _turns(
@@ -130,7 +134,7 @@ def _turns(
     first: Any,
     turns: int = 1,
 ) -> Made:
-    """The turns from the first one on, as many as are seen when it runs; `turns` where that is known."""
+    """A while loop of the program from step `first` on; `turns` is the trip count where that is known."""
     stacked = call.node.outputs[len(given) :]
     if any(stacked):
         raise _by_turns(
@@ -153,23 +157,23 @@ def _turns(
     return tuple(state)
 
 
-def _change(call: Call, state: Sequence[TensorHandle], made: Sequence[Tensor]) -> None:
-    """Has a state be what one turn has made of it."""
-    for own, new in zip(state, made, strict=True):
-        if not _is_alike(own, new):
+def _change(call: Call, state: Sequence[TensorHandle], results: Sequence[Tensor]) -> None:
+    """Set the loop's state to the tensors that one turn made."""
+    for current, new in zip(state, results, strict=True):
+        if not _is_alike(current, new):
             raise _by_turns(
                 call,
-                f"a turn makes {_kind(new)} of the {_kind(own)} that it carries, and taskc takes such that stay"
+                f"a turn makes {_kind(new)} of the {_kind(current)} that it carries, and taskc takes such that stay"
                 " of one type",
             )
     # One value may be what another one was: all are taken before any is changed.
-    taken = [_carried(handle_of(new)) for new in made]
-    for own, new in zip(state, taken, strict=True):
-        _carried(new, own)
+    taken = [_carried(handle_of(new)) for new in results]
+    for current, new in zip(state, taken, strict=True):
+        _carried(new, current)
 
 
 def _by_turns(call: Call, message: str) -> DataError:
-    """The error of a loop that a program can't be, and Python can that calls its body for each turn."""
+    """The error of a loop that Python can run turn by turn, and a program can't."""
     error = DataError(f"{call.node.title}: {message}", call.node.where)
     error.names = (call.attribute("body").inputs[0].name,)
     return error
@@ -185,7 +189,7 @@ def _set_flag(
 
 
 def _or_known(call: Call, position: int, build: Callable[[], Made]) -> Made:
-    """What is built for any value of an input that is to decide when it runs; if that fails, it has to be known."""
+    """Build a node for any value of an input, to be decided at run time; if that fails, the input has to be known."""
     if call.node.inputs[position] not in call.late:
         raise call.unknown(position, can_wait=True)
     try:
@@ -201,12 +205,12 @@ def _or_known(call: Call, position: int, build: Callable[[], Made]) -> Made:
 
 
 def _carried(x: TensorHandle, out: TensorHandle | None = None) -> TensorHandle:
-    """Memory with the elements of a tensor."""
+    """A copy of a tensor in memory of its own, or in `out`."""
     return cast("TensorHandle", tc.compute(x.shape, lambda *at: x[at], name="carried", out=out))
 
 
 def _scalar(tensor: Tensor) -> TensorHandle:
-    """What has one element without axes."""
+    """A tensor of one element, without axes."""
     return cast("TensorHandle", handle_of(tensor).reshape())
 
 
@@ -224,7 +228,7 @@ def _kind(tensor: Tensor) -> str:
 
 @operator("Scan", since=8)
 def scan_of_batches(call: Call) -> Made:
-    """Each of a batch goes over its own steps."""
+    """Scan each batch over its own steps."""
     if call.has(0):
         raise call.node.error(
             "taskc doesn't have sequences of different lengths in a Scan of version 8"
@@ -234,7 +238,7 @@ def scan_of_batches(call: Call) -> Made:
     states = len(given) - count
     backwards = call.attribute("directions") or [0] * count
     batch = given[0].shape[0]
-    made = [
+    results = [
         _scan(
             call, body,
             [cast("TensorHandle", x[b]) for x in given[:states]],
@@ -242,7 +246,7 @@ def scan_of_batches(call: Call) -> Made:
         )
         for b in range(batch)
     ]  # fmt: skip
-    return tuple([_stacked(call, parts, 0) for parts in zip(*made, strict=True)])
+    return tuple([_stacked(call, parts, 0) for parts in zip(*results, strict=True)])
 
 
 @operator("Scan", since=9)
@@ -256,15 +260,15 @@ def scan(call: Call) -> Made:
         (x, axis_of(call, axis, len(x.shape)), bool(back))
         for x, axis, back in zip(inputs, axes, backwards, strict=True)
     ]
-    made = _scan(call, body, state, read)
-    outputs = len(made) - len(state)
+    results = _scan(call, body, state, read)
+    outputs = len(results) - len(state)
     ends = call.attribute("scan_output_axes") or [0] * outputs
     directions = call.attribute("scan_output_directions") or [0] * outputs
     stacked = [
         _laid(x, axis_of(call, axis, len(x.shape)), bool(back))
-        for x, axis, back in zip(made[len(state) :], ends, directions, strict=True)
+        for x, axis, back in zip(results[len(state) :], ends, directions, strict=True)
     ]
-    return (*made[: len(state)], *stacked)
+    return (*results[: len(state)], *stacked)
 
 
 def _scan(
@@ -273,18 +277,18 @@ def _scan(
     given: Sequence[Tensor],
     read: Sequence[tuple[TensorHandle, int, bool]],
 ) -> tuple[TensorHandle, ...]:
-    """What becomes of a state, and what the steps make, one after another.
+    """The final state, and the tensors that the steps made, stacked.
 
-    read  what each step has a part of: along which axis, and whether backwards
+    read  scanned inputs: each with its axis, and whether it is scanned backwards
     """
     steps = read[0][0].shape[read[0][1]]
     state = [_carried(handle_of(tensor)) for tensor in given]
     stacked: list[TensorHandle] = []
     for t in tc.steps(steps):
         parts = [_step_of(x, axis, steps - 1 - t if back else t) for x, axis, back in read]
-        made = [*map(handle_of, call.inline(body, (*state, *parts)))]
-        _change(call, state, made[: len(state)])
-        for part in made[len(state) :]:
+        results = [*map(handle_of, call.inline(body, (*state, *parts)))]
+        _change(call, state, results[: len(state)])
+        for part in results[len(state) :]:
             kind = TensorType(part.dtype, (steps, *part.shape))
             stacked.append(cast("TensorHandle", tc.empty(kind)))
             _carried(part, cast("TensorHandle", stacked[-1][t]))
@@ -292,16 +296,16 @@ def _scan(
 
 
 def _step_of(x: TensorHandle, axis: int, step: Any) -> TensorHandle:
-    """A tensor without an axis, at one place of it."""
+    """A tensor at one place of an axis, without that axis."""
     if axis == 0:
         return cast("TensorHandle", x[step])
     shape = (*x.shape[:axis], *x.shape[axis + 1 :])
-    made = tc.compute(shape, lambda *at: x[spliced(at, axis, axis, (step,))], name="step")
-    return cast("TensorHandle", made)
+    part = tc.compute(shape, lambda *at: x[spliced(at, axis, axis, (step,))], name="step")
+    return cast("TensorHandle", part)
 
 
 def _laid(x: TensorHandle, axis: int, is_backwards: bool) -> TensorHandle:
-    """What steps have made with the steps along another axis, or the last one first."""
+    """Stacked steps moved to another axis, or put in reverse order."""
     if axis == 0 and not is_backwards:
         return x
     steps, *rest = x.shape
@@ -317,17 +321,17 @@ def _laid(x: TensorHandle, axis: int, is_backwards: bool) -> TensorHandle:
 
 
 def _stacked(call: Call, parts: Sequence[Tensor], axis: int) -> Tensor:
-    """The tensors of all steps along an axis of their own."""
+    """The tensors of all steps, stacked along a new axis."""
     if not parts:
         raise call.node.error(NO_STEPS)
     rank = len(parts[0].shape) + 1
     place = axis_of(call, axis, rank)
-    first = parts[0].shape
+    extents = parts[0].shape
     for part in parts:
-        if not all(are_equal(one, other) for one, other in zip(part.shape, first, strict=True)):
+        if not all(are_equal(one, other) for one, other in zip(part.shape, extents, strict=True)):
             raise call.node.error(UNLIKE_STEPS)
-    shape = (*first[:place], 1, *first[place:])
+    shape = (*extents[:place], 1, *extents[place:])
     single = [with_shape(handle_of(part), shape) for part in parts]
-    made = joined(single, place, partial(tc.compute, name="steps"))
-    assert isinstance(made, TensorHandle)
-    return made
+    result = joined(single, place, partial(tc.compute, name="steps"))
+    assert isinstance(result, TensorHandle)
+    return result

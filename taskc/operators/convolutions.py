@@ -1,6 +1,6 @@
-"""Convolutions: Conv, ConvTranspose and what those of quantized numbers are made of.
+"""Convolutions: Conv, ConvTranspose and the parts shared with quantized convolutions.
 
-Images are NCHW, and filters that are known are packed once.
+Images are NCHW. Constant filters are packed once.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def conv(call: Call) -> Held:
         return _convolved(call, call.tensor(0), call.given(1), _bias(call))
     x, results = call.images(0), call.attribute("results", "NCHW")
     is_blocked = isinstance(x, Blocked)
-    made = _convolved(
+    images = _convolved(
         call,
         x,
         call.given(1),
@@ -48,12 +48,12 @@ def conv(call: Call) -> Held:
         order="NCHWc" if is_blocked else "NCHW",
         results=results,
     )
-    return Blocked(made, call.shape(1)[0]) if results == "NCHWc" else made
+    return Blocked(images, call.shape(1)[0]) if results == "NCHWc" else images
 
 
 @operator("Blocks", domain="taskc")
 def blocks(call: Call) -> Held:
-    """Images in blocks of channels, where theirs can lie so."""
+    """Images in blocked layout, where their shape allows it."""
     x = call.given(0)
     if not can_be_blocked(x.shape) or not call.dtype(0).is_float or not isinstance(x, TensorHandle):
         return x
@@ -62,7 +62,7 @@ def blocks(call: Call) -> Held:
 
 @operator("Folded", domain="taskc")
 def folded(call: Call) -> Made:
-    """Filters and bias of a convolution that take in a batch norm behind it."""
+    """Filters and bias of a convolution with the following batch norm folded in."""
     w, b, scale, shift, mean, variance = tensors(call, 6)
     epsilon, total = call.attribute("epsilon"), wide(w.dtype)
 
@@ -98,22 +98,22 @@ def convolved_rows(
     windows: Windows,
     **options: Any,
 ) -> TensorHandle:
-    """The convolution by windows, which may be of columns alone."""
+    """The convolution by windows; one whose windows and images have a single column is computed on lines."""
     is_of_columns = windows.is_of_columns and is_one(x.shape[-1])
     if is_of_columns and not isinstance(x, Blocked) and options.get("results") != "NCHWc":
-        # Images of one column are lines: a tile has neighbours of a line, and a column would have one.
+        # Images of one column are convolved as lines: tiles are along lines, and a column has lines of one element.
         line, filters = reshaped(x, *x.shape[:3]), reshaped(w, *w.shape[:3])
-        made = convolved(call, line, filters, b, windows.first)
-        return reshaped(made, *made.shape, 1)
+        results = convolved(call, line, filters, b, windows.first)
+        return reshaped(results, *results.shape, 1)
     return convolved(call, x, w, b, windows, **options)
 
 
 def taps_of(call: Call, w: Tensor) -> tuple[int, ...]:
-    """The extents of filters, as they and the node say them."""
+    """The spatial extents of filters, checked against the node's kernel_shape."""
     size = tuple(w.shape[2:])
-    said = call.attribute("kernel_shape")
-    if said is not None and tuple(said) != size:
-        raise call.node.error(f"its kernel_shape is {said}, and its filters have {list(size)}")
+    declared = call.attribute("kernel_shape")
+    if declared is not None and tuple(declared) != size:
+        raise call.node.error(f"its kernel_shape is {declared}, and its filters have {list(size)}")
     return size
 
 
@@ -125,9 +125,9 @@ def convolved(
     windows: Windows,
     **options: Any,
 ) -> TensorHandle:
-    """The convolution of images with filters, by the library's kernel for so many spatial axes."""
+    """The convolution of images with filters, by the library's kernel for this number of spatial axes."""
     if wide(x.dtype) is not x.dtype and not tc.machine().instructions(x.dtype, x.dtype, f32):
-        # Each tap would make its number wide again.
+        # Otherwise each tap would widen its number again.
         options = {"result": x.dtype, **options}
         x, w = _widened_images(x), _widened_filters(w)
     images, channels, *extents = x.shape
@@ -152,15 +152,19 @@ def convolved(
         packed=is_packed, bias=b is not None, dtype=x.dtype,
         **{"order": "NCHW", "exact": bool(call.attribute("exact", 0)), **options},
     )  # fmt: skip
-    given = x.handle if isinstance(x, Blocked) else x
-    made: TensorHandle = kernel(given, w) if b is None else kernel(given, w, widened(b, x.dtype))
-    return made
+    images_or_blocks = x.handle if isinstance(x, Blocked) else x
+    results: TensorHandle = (
+        kernel(images_or_blocks, w)
+        if b is None
+        else kernel(images_or_blocks, w, widened(b, x.dtype))
+    )
+    return results
 
 
 def _by_slices(
     call: Call, x: TensorHandle, w: Tensor, b: Tensor | None, windows: Windows
 ) -> TensorHandle:
-    """In two dimensions: an image for each slice of the results, with the channels of all slices that it is of."""
+    """A 3-D convolution in two dimensions: an image for each output slice, with the channels of all slices it reads."""
     images, channels, depth, height, width = x.shape
     deep, *size = windows.size
     slices = (depth + windows.before[0] + windows.behind[0] - windows.covered[0]) // windows.stride[
@@ -182,7 +186,7 @@ def _by_slices(
 
 
 def _widened_images(x: TensorHandle | Blocked) -> TensorHandle | Blocked:
-    """Images of 16-bit numbers in f32."""
+    """Images of 16-bit numbers converted to f32."""
     if not isinstance(x, Blocked):
         return converted_for_all(x, f32)
     read = x.handle
@@ -210,35 +214,37 @@ def conv_transpose(call: Call) -> Tensor:
         windows.behind,
         strict=True,
     )
-    more = [
+    added = [
         result - ((extent - 1) * stride + covered - before - behind)
         for result, extent, stride, covered, before, behind in axes
     ]
-    padding = more[0] if len(more) == 1 else tuple(more)
+    padding = added[0] if len(added) == 1 else tuple(added)
     return convolved(call, images, w, b, windows, transposed=True, output_padding=padding)
 
 
 def _transposed_windows(
     call: Call, extents: tuple[Any, ...], size: tuple[int, ...]
 ) -> tuple[Windows, list[int]]:
-    """The windows, and how many results there are along each axis: padding is cut off them."""
+    """The windows, and the number of results along each axis; padding crops the results."""
     rank, automatic = len(extents), call.attribute("auto_pad", "NOTSET")
     if not all(isinstance(extent, int) for extent in extents):
         raise call.node.error("its images have extents that are known only when it runs")
     if len(size) != rank:
         raise call.node.error(f"its windows are of {len(size)} axes, and its images of {rank}")
-    more = numbers(call, "output_padding", rank, 0)
-    said = call.attribute("output_shape")
+    added = numbers(call, "output_padding", rank, 0)
+    declared = call.attribute("output_shape")
     stride, dilation = numbers(call, "strides", rank, 1), numbers(call, "dilations", rank, 1)
     covered = [(n - 1) * d + 1 for n, d in zip(size, dilation, strict=True)]
-    whole = [(n - 1) * s + c + m for n, s, c, m in zip(extents, stride, covered, more, strict=True)]
-    if said is None and automatic in ("SAME_UPPER", "SAME_LOWER"):
-        said = [extent * step for extent, step in zip(extents, stride, strict=True)]
-    if said is None:
+    whole = [
+        (n - 1) * s + c + m for n, s, c, m in zip(extents, stride, covered, added, strict=True)
+    ]
+    if declared is None and automatic in ("SAME_UPPER", "SAME_LOWER"):
+        declared = [extent * step for extent, step in zip(extents, stride, strict=True)]
+    if declared is None:
         windows = windows_of(call, extents, size)
         cut = zip(whole, windows.before, windows.behind, strict=True)
         return windows, [extent - before - behind for extent, before, behind in cut]
-    results = list(said)[-rank:]
+    results = list(declared)[-rank:]
     cuts = [max(0, full - made) for full, made in zip(whole, results, strict=True)]
     sides = [halves(cut, automatic != "SAME_UPPER") for cut in cuts]
     before, behind = (tuple(side[n] for side in sides) for n in (0, 1))
@@ -253,7 +259,7 @@ def _spread_out(
     windows: Windows,
     results: list[int],
 ) -> TensorHandle:
-    """By a convolution with turned filters, of images with zeros between their elements."""
+    """A transposed convolution as a convolution with flipped filters, of images with zeros between their elements."""
     images, channels, *extents = x.shape
     groups = call.attribute("group", 1)
     inside, features = channels // groups, w.shape[1]

@@ -1,7 +1,7 @@
-"""DeformConv: a convolution whose windows see elements at places that are data, and between elements.
+"""DeformConv: a convolution whose windows read at places that are data, and interpolate between elements.
 
-What all windows see is read first, a row for each window, with lanes for channels: a place and what its four neighbours
-count is one number for all of these. The rest is a product with the filters.
+All windows are gathered first, a row for each window, with lanes for channels, because a place and the weights of its
+four neighbours are the same for all channels. The rest is a product with the filters.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def deform_conv(call: Call) -> Made:
 
 
 def _check(call: Call) -> None:
-    """That shapes fit each other, as far as they are numbers."""
+    """Check that shapes fit each other, as far as they are numbers."""
     x, filters, offsets = (call.shape(n) for n in range(3))
     if not len(x) == len(filters) == len(offsets) == 4:
         raise call.node.error(f"taskc has it for 2 spatial axes, and x has {len(x) - 2}")
@@ -70,7 +70,7 @@ def _check(call: Call) -> None:
 
 
 def _check_results(call: Call, windows: Windows) -> None:
-    """That there are offsets for each window, as far as extents are numbers."""
+    """Check that there are offsets for each window, as far as extents are numbers."""
     given, extents = call.shape(2)[2:], call.shape(0)[2:]
     if not all(isinstance(extent, int) for extent in (*given, *extents)):
         return
@@ -83,13 +83,14 @@ def _check_results(call: Call, windows: Windows) -> None:
 
 
 def _by_groups(seen: TensorHandle, groups: int, deep: int) -> TensorHandle:
+    """Gathered windows with their channels split into groups, groups before pixels."""
     images, pixels, taps, _ = seen.shape
     shape = (images, groups, pixels, taps, deep)
     return computed(shape, lambda n, group, p, tap, c: seen[n, p, tap, group * deep + c])
 
 
 def _by_taps(filters: Tensor, groups: int) -> Tensor:
-    """Filters as the right operands of products, one for each group if there are several."""
+    """Filters as the right operand of a product, with one matrix for each group if there are several."""
     features, deep, *size = filters.shape
     taps, each = size[0] * size[1], features // groups
     parts = reshaped(filters, groups, each, deep, taps)

@@ -16,7 +16,7 @@ from taskc.operators.reductions import folded
 
 @dataclass(frozen=True, slots=True)
 class _Operand:
-    """A tensor whose axes have labels, each another."""
+    """A tensor whose axes have labels, no two the same."""
 
     x: Any
     labels: tuple[str, ...]
@@ -42,20 +42,20 @@ def einsum(call: Call) -> Made:
     if unknown := {*result} - extents.keys():
         raise call.node.error(f"its result has {sorted(unknown)}, and no operand has")
     operands = [_distinct(x, labels, extents) for x, labels in zip(inputs, terms, strict=True)]
-    made, *others = operands
+    result_so_far, *others = operands
     while others:
         needed = {*result}.union(*(other.labels for other in others[1:]))
-        made = _product(
-            _summed(made, {*others[0].labels, *needed}),
-            _summed(others[0], {*made.labels, *needed}),
+        result_so_far = _product(
+            _summed(result_so_far, {*others[0].labels, *needed}),
+            _summed(others[0], {*result_so_far.labels, *needed}),
             needed,
         )
         del others[0]
-    return _summed(made, {*result}).ordered(result)  # type: ignore[no-any-return]
+    return _summed(result_so_far, {*result}).ordered(result)  # type: ignore[no-any-return]
 
 
 def _parsed(call: Call, ranks: Sequence[int]) -> tuple[list[list[str]], list[str]]:
-    """The labels of each operand and of the result; those that dots stand for are ".0" and on, from the last axis."""
+    """The labels of each operand and of the result; dots become the labels ".0", ".1", ... from the last axis on."""
     equation = call.attribute("equation").replace(" ", "")
     left, arrow, right = equation.partition("->")
     written = left.split(",")
@@ -81,29 +81,29 @@ def _labels(term: str, count: int) -> list[str]:
 
 
 def _extents(call: Call, inputs: Sequence[Any], terms: Sequence[Sequence[str]]) -> dict[str, Any]:
-    """What each label runs over; an extent of 1 is repeated."""
-    found: dict[str, Any] = {}
+    """The extent of each label; an extent of 1 broadcasts."""
+    extents: dict[str, Any] = {}
     for x, labels in zip(inputs, terms, strict=True):
         for label, extent in zip(labels, x.shape, strict=True):
-            known = found.get(label, 1)
+            known = extents.get(label, 1)
             if not (are_equal(known, 1) or are_equal(extent, 1) or are_equal(known, extent)):
                 raise call.node.error(f"'{label}' stands for {known} and for {extent} elements")
-            found[label] = extent if are_equal(known, 1) else known
-    return found
+            extents[label] = extent if are_equal(known, 1) else known
+    return extents
 
 
 def _distinct(x: Any, labels: Sequence[str], extents: dict[str, Any]) -> _Operand:
-    """The operand with each label once, of its whole extent: a label that stands twice is a diagonal."""
-    kept = tuple(dict.fromkeys(labels))
-    shape = tuple([extents[label] for label in kept])
+    """The operand with each label once, at its full extent: a label that occurs twice is a diagonal."""
+    distinct = tuple(dict.fromkeys(labels))
+    shape = tuple([extents[label] for label in distinct])
     same = all(are_equal(one, other) for one, other in zip(shape, x.shape, strict=False))
-    if len(kept) == len(labels) and same:
-        return _Operand(x, kept)
-    place, once = tuple([kept.index(label) for label in labels]), ones(x.shape)
+    if len(distinct) == len(labels) and same:
+        return _Operand(x, distinct)
+    place, once = tuple([distinct.index(label) for label in labels]), ones(x.shape)
     made = tc.compute(
         shape, lambda *at: element(x, once, tuple(at[axis] for axis in place)), name="diagonal"
     )
-    return _Operand(made, kept)
+    return _Operand(made, distinct)
 
 
 def _summed(operand: _Operand, kept: set[str]) -> _Operand:
@@ -116,7 +116,7 @@ def _summed(operand: _Operand, kept: set[str]) -> _Operand:
 
 
 def _product(a: _Operand, b: _Operand, needed: set[str]) -> _Operand:
-    """The product, summed over what both have and nothing else needs."""
+    """The product, summed over the labels that both have and nothing else needs."""
     both = [label for label in a.labels if label in b.labels]
     batch = [label for label in both if label in needed]
     inner = [label for label in both if label not in needed]
@@ -127,5 +127,5 @@ def _product(a: _Operand, b: _Operand, needed: set[str]) -> _Operand:
     left = a.ordered([*batch, *rows, *inner]).reshape(*outer, m, k)
     right = b.ordered([*batch, *inner, *columns]).reshape(*outer, k, n)
     shape = (*outer, *a.extents(rows), *b.extents(columns))
-    made = multiplied(left, right).reshape(*shape)
-    return _Operand(made, (*batch, *rows, *columns))
+    product = multiplied(left, right).reshape(*shape)
+    return _Operand(product, (*batch, *rows, *columns))

@@ -1,4 +1,4 @@
-"""Operators that compute each element from those at the same place, with shapes broadcast as NumPy does."""
+"""Operators that compute each element from the elements at the same place, broadcasting as NumPy does."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ from taskc.operators.shapes import with_shape
 def elementwise(
     call: Call, expression: Callable[..., Any], inputs: tuple[Any, ...], dtype: DType | None = None
 ) -> Held:
-    """What an expression of one element of each input gives; `dtype` is for `Call.compute`.
+    """Apply an expression to the elements of the inputs; `dtype` is for `Call.compute`.
 
-    Of blocked images it makes blocked ones.
+    The result of blocked images is blocked.
+
     """
     shape = broadcast(call, *(x.shape for x in inputs))
     once = tuple([ones(x.shape) for x in inputs])
@@ -45,7 +46,7 @@ def _read(x: Any, by_blocks: bool) -> Any:
 
 
 def _blocks_of(inputs: tuple[Any, ...], shape: tuple[Any, ...], dtype: DType) -> Blocked | None:
-    """Memory for the result, where it is of blocked images and all others are there for a whole block."""
+    """Memory for a blocked result, if an input is blocked and all others can be read by whole blocks."""
     if not any(isinstance(x, Blocked) for x in inputs) or not dtype.is_float:
         return None
     others = [x.shape for x in inputs if not isinstance(x, Blocked)]
@@ -207,7 +208,7 @@ def div(call: Call) -> Made:
 
 
 def _check_divisor(call: Call) -> None:
-    """Of integers; a divisor of 0 that is known only when the model runs makes 0."""
+    """Refuse an integer divisor known to be 0; one known only when the model runs makes 0."""
     divisor = call.inputs[1]
     if isinstance(divisor, np.ndarray) and divisor.dtype.kind in "iu" and not divisor.all():
         raise call.node.error("it divides integers by 0")
@@ -221,8 +222,8 @@ def mod(call: Call) -> Made:
     return _of_all(call, lambda a, b: a % b)
 
 
-# Powers by an exponent that the model says. Each product rounds once: the fourth power of f32 is off by 3 * 2**-24 of
-# it at most, and what overflows does so at last.
+# Powers by a constant exponent. Each product rounds once: the fourth power of f32 has a relative error of at most
+# 3 * 2**-24, and only its last product can overflow where the exact power doesn't.
 _PRODUCTS: dict[float, Callable[..., Any]] = {
     1: lambda x: x,
     2: lambda x: x * x,
@@ -233,28 +234,28 @@ _PRODUCTS: dict[float, Callable[..., Any]] = {
 
 @operator("Pow")
 def power(call: Call) -> Made:
-    base, by, exponent = call.dtype(0), call.dtype(1), call.inputs[1]
+    base, exponent_type, exponent = call.dtype(0), call.dtype(1), call.inputs[1]
     if isinstance(exponent, np.ndarray) and exponent.dtype != object and exponent.size == 1:
         product, shape = (
             _PRODUCTS.get(exponent.item()),
             broadcast(call, call.shape(0), exponent.shape),
         )
         if product is not None:
-            made = elementwise(call, product, (call.images(0),))
-            return made if len(made.shape) == len(shape) else with_shape(rows_of(made), shape)
-    if base is by:
+            result = elementwise(call, product, (call.images(0),))
+            return result if len(result.shape) == len(shape) else with_shape(rows_of(result), shape)
+    if base is exponent_type:
         return _of_all(call, lambda a, b: a**b)
     call.require_kernel()
-    if base.is_float or by.is_integer:
+    if base.is_float or exponent_type.is_integer:
         return _of_all(call, lambda a, b: a ** b.to(base))
     return _of_all(call, lambda a, b: (a.to(f64) ** b.to(f64)).to(base))
 
 
-# Of any number of inputs.
+# Any number of inputs.
 
 
 def _several(expression: Callable[..., Any]) -> Builder:
-    """The expression of the first two, and of that with each of the others."""
+    """A builder that folds an expression over its inputs, from the first one on."""
 
     def build(call: Call) -> Made:
         made: Any = call.images(0)

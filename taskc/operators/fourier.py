@@ -1,6 +1,7 @@
-"""DFT and STFT: a product with the matrix of a transform, whose rows and columns are parts of complex numbers.
+"""DFT and STFT as products with the matrix of a transform; rows and columns are parts of complex numbers.
 
-MelWeightMatrix is the matrix that makes bands of frequencies, as ears tell them apart, of such a spectrum.
+MelWeightMatrix is the matrix from such a spectrum to frequency bands on the mel scale.
+
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ from taskc.operators.products import multiplied
 
 
 def _transform(length: int, given: int, made: int, is_inverse: bool, dtype: DType) -> Array:
-    """The matrix for `given` numbers of one or two parts each: to all frequencies, or to half of them and one more.
+    """The matrix of a DFT from `given` numbers of one or two parts each to `made` frequencies (all, or half and one).
 
-    Of element n and frequency k it has the real and the imaginary part of exp(-2 pi i n k / length).
+    Its entry for element n and frequency k is the real or imaginary part of exp(-2 pi i n k / length).
+
     """
     count, sign = length if made == length else made, 1 if is_inverse else -1
     turn, scale = 2 * pi / length, 1 / length if is_inverse else 1.0
@@ -37,7 +39,7 @@ def _transform(length: int, given: int, made: int, is_inverse: bool, dtype: DTyp
 
 
 def _half_inverse(length: int, given: int, dtype: DType) -> Array:
-    """The matrix from half of the frequencies, of which the others are the conjugates, to real numbers."""
+    """The inverse DFT from half of the frequencies to real numbers; the other half are conjugates."""
     turn, scale = 2 * pi / length, 1 / length
 
     def value(row, n):
@@ -127,7 +129,7 @@ def stft(call: Call) -> Made:
 
 @operator("MelWeightMatrix", since=17)
 def mel_weight_matrix(call: Call) -> Made:
-    """Each band is a triangle over the frequencies: it rises from an edge to the next, and falls to the one behind."""
+    """Each band is a triangle over the frequencies: it rises from one edge to the next, and falls to the one after."""
     bands, length, rate = (int(call.known(n).item()) for n in range(3))
     lowest, highest = (float(call.known(n).item()) for n in (3, 4))
     dtype = element_type(call, "output_datatype", f32)
@@ -155,7 +157,7 @@ def _triangles(edges: Any, shape: tuple[int, int], dtype: DType) -> Any:
 
 
 def _edges(bands: int, length: int, rate: int, lowest: float, highest: float) -> Array:
-    """The frequencies, by their numbers, between which bands lie: as far apart as ears hear it."""
+    """The indices of the frequencies that bound the bands, equally spaced on the mel scale."""
 
     def edge(n):
         low, high = tc.log1p(f64(lowest / 700)), tc.log1p(f64(highest / 700))

@@ -1,4 +1,4 @@
-"""Operators that make elements of what is known: constants, ranges, masks, ones."""
+"""Operators that generate elements: constants, ranges, masks, one-hot vectors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from taskc.operators.common import ELEMENT_TYPES, axis_of, spliced
 
 
 def filled(call: Call, shape: Any, number: Any, dtype: DType) -> Tensor:
-    """A tensor whose elements are one number."""
+    """A tensor whose elements are all one number."""
     if any(isinstance(extent, int) and extent < 0 for extent in shape):
         raise call.node.error(f"its shape {[*shape]} has a negative extent")
     if not dtype.is_float and call.by_python:
@@ -115,7 +115,7 @@ def dropout(call: Call) -> Made:
 
 
 def _dropped(call: Call, ratio: float, wants_mask: bool) -> Made:
-    """What training does: which elements stay follows from the seed, by the Mersenne Twister as in ONNX's reference."""
+    """Dropout in training: a mask drawn from the seed by the Mersenne Twister, as in ONNX's reference."""
     call.require_kernel()
     seed, x = call.attribute("seed"), call.tensor(0)
     if seed is None:
@@ -125,5 +125,5 @@ def _dropped(call: Call, ratio: float, wants_mask: bool) -> Made:
     drawn = np.random.RandomState(seed).uniform(size=x.shape)
     stays: Any = tc.constant(drawn >= ratio)
     factor = 1 / (1 - ratio)
-    made = call.compute(x.shape, lambda *at: x[at] * factor if stays[at] else 0)
-    return (made, stays) if wants_mask else made
+    kept = call.compute(x.shape, lambda *at: x[at] * factor if stays[at] else 0)
+    return (kept, stays) if wants_mask else kept

@@ -1,8 +1,8 @@
-"""The thin graph of operators that a model is read into, and that rewrites go from and to.
+"""The graph of operators into which a model is read, and on which rewrites work.
 
-A graph has nodes in an order in which each comes after those that make its inputs. A name stands for one tensor:
-an input, a constant, or what one node makes. A graph in a node's attribute (the branch of an If, the body of a Loop)
-may also use the names of the graphs around it, and gives none of them another meaning.
+Nodes are in topological order. A name stands for one tensor: an input, a constant, or the output of one node. A graph
+in a node's attribute (the branch of an If, the body of a Loop) may use the names of the graphs around it, and never
+redefines one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """What a model says of a tensor: None is what it doesn't say, and a str is an extent with a name."""
+    """A tensor as the model declares it: None is not declared, and a str is a named extent."""
 
     name: str
     dtype: DType | None = None
@@ -40,11 +40,11 @@ class Node:
 
     inputs, outputs  names; "" is one that is absent
     attributes       int, float, str (bytes where it isn't text), a list of these, an array, or a Graph
-    version          of the operator set that the node is read by
+    version          of the node's operator set
     domain           "" is ONNX's own
     name             the model's, which may be empty and need not be unique
     where            the model's file, or the line of a program that calls the operator
-    called           how messages call it, if it is no model's
+    called           its name in messages, if it belongs to no model
     """
 
     operator: str
@@ -59,7 +59,7 @@ class Node:
 
     @property
     def title(self) -> str:
-        """How messages call this node."""
+        """The name of this node in messages."""
         if self.called:
             return self.called
         if self.name:
@@ -69,7 +69,7 @@ class Node:
 
     @property
     def place(self) -> Location:
-        """Where calls of a program come from that the node became: its title stands for a line."""
+        """The location reported for the program calls that the node became: its title in place of a source line."""
         return replace(self.where, text=self.title)
 
     def error(self, message: str, hint: str | None = None) -> CompileError:
@@ -86,7 +86,7 @@ class Node:
 
     @property
     def reads(self) -> Iterator[str]:
-        """The names that it needs: its inputs, and what its graphs use of the graphs around."""
+        """The names that it needs: its inputs, and the names that its graphs capture."""
         yield from filter(None, self.inputs)
         for graph in self.graphs:
             yield from graph.captured
@@ -95,15 +95,15 @@ class Node:
         arguments = [name or "-" for name in self.inputs]
         arguments += [f"{name}={_shown(value)}" for name, value in self.attributes.items()]
         operator = f"{self.domain}.{self.operator}" if self.domain else self.operator
-        made = ", ".join(name or "-" for name in self.outputs)
-        return f"{made} = {operator}({', '.join(arguments)})"
+        outputs = ", ".join(name or "-" for name in self.outputs)
+        return f"{outputs} = {operator}({', '.join(arguments)})"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Graph:
-    """Operators between named inputs and outputs; an output may be an input or a constant too.
+    """Operators between named inputs and outputs; an output may also be an input or a constant.
 
-    values  what the model says of its tensors, by name: of inputs and outputs, and of others where it says it
+    values  the declared types by name: of inputs and outputs, and of other tensors that the model declares
     """
 
     name: str
@@ -115,27 +115,27 @@ class Graph:
 
     @property
     def returned(self) -> tuple[Value, ...]:
-        """What the model says of its outputs."""
+        """The outputs as the model declares them."""
         return tuple([self.values.get(name, Value(name)) for name in self.outputs])
 
     @property
     def captured(self) -> Iterator[str]:
-        """The names of the graphs around that this one uses."""
-        own = {value.name for value in self.inputs} | self.constants.keys()
-        own.update(name for node in self.nodes for name in node.outputs)
+        """The names of the enclosing graphs that this one uses."""
+        defined = {value.name for value in self.inputs} | self.constants.keys()
+        defined.update(name for node in self.nodes for name in node.outputs)
         used = dict.fromkeys(name for node in self.nodes for name in node.reads)
-        return (name for name in {**used, **dict.fromkeys(self.outputs)} if name not in own)
+        return (name for name in {**used, **dict.fromkeys(self.outputs)} if name not in defined)
 
     @property
     def needed(self) -> list[Node]:
         """The nodes that the outputs depend on."""
         needed = {*self.outputs}
-        found = []
+        nodes = []
         for node in reversed(self.nodes):
             if needed.intersection(node.outputs):
                 needed.update(node.reads)
-                found.append(node)
-        return found[::-1]
+                nodes.append(node)
+        return nodes[::-1]
 
     def __str__(self) -> str:
         return "\n".join(_lines(self))

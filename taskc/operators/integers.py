@@ -1,9 +1,9 @@
-"""Sums of products of bytes, exact in i32, by instructions that multiply packs of unsigned bytes and signed ones.
+"""Sums of products of bytes, exact in i32, by instructions that multiply packed unsigned bytes by signed ones.
 
     sum((a - p) * (b - q))  =  sum(a * b) - p * (sum(b) - k * q) - q * sum(a)        p, q  the zero points
 
-so that bytes are multiplied as they are. Sums of a constant b are known ahead, and of a needed only where q isn't 0.
-An unsigned b is made signed: all of it, and q, is less by 128 then.
+so that bytes are multiplied unchanged. The sums of a constant b are computed once, and those of a are needed only where
+q isn't 0. An unsigned b is made signed by subtracting 128 from it and from q.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from taskc.operators.call import Tensor, dtype_of, handle_of, now
 from taskc.operators.graph import Array
 from taskc.operators.operands import computed, constant_of, reshaped, size, template
 
-Number = Callable[[Any], Any]  # of a row, a column, or a feature
+Number = Callable[[Any], Any]  # a function of a row, a column, or a feature
 
 _HALF = 128
-_EXACT = 1 << 24  # smaller integers are numbers of f32
+_EXACT = 1 << 24  # f32 represents smaller integers exactly
 _product = template(product)
 _reduction = template(reduction)
 
@@ -38,16 +38,16 @@ def are_bytes(*tensors: Tensor) -> bool:
 
 
 def exact_type(k: Any) -> DType:
-    """What holds the sum of k products of differences of bytes: f32, which multiplies fastest, where it does."""
+    """The type that holds the sum of k products of byte differences: f32 where that is exact, as it is faster."""
     return f32 if isinstance(k, int) and k * 255**2 < _EXACT else i32
 
 
 def sums_of_bytes(
     a: Tensor, b: Tensor, zero_a: Tensor | None, zero_b: Tensor | None
 ) -> TensorHandle | None:
-    """(a[..., m, k] - zero_a) @ (b[..., k, n] - zero_b), where b is one matrix; None where this isn't the way.
+    """(a[..., m, k] - zero_a) @ (b[..., k, n] - zero_b) for one matrix b; None where there is no such kernel.
 
-    zero_a  one number for all, or one of each row; zero_b: or of each column
+    zero_a  one number for all rows, or one for each;  zero_b  the same for columns
     """
     if len(a.shape) < 2 or len(b.shape) < 2 or not are_bytes(a, b):
         return None
@@ -57,7 +57,11 @@ def sums_of_bytes(
     rows, n = prod(before) * m, b.shape[-1]
     of_a, of_b = number_of(zero_a, rows), number_of(zero_b, n)
     sizes = rows, n, k, size(b.shape)
-    if of_a is None or of_b is None or not all(isinstance(it, int) and it for it in sizes):
+    if (
+        of_a is None
+        or of_b is None
+        or not all(isinstance(extent, int) and extent for extent in sizes)
+    ):
         return None
     if size(b.shape) != k * n:
         return None
@@ -85,7 +89,7 @@ def _without_right(sums: TensorHandle, of_b: Number, of_rows: TensorHandle) -> T
 
 
 def signed(b: Tensor) -> tuple[Tensor, int]:
-    """Bytes as signed ones, and by how much they are less."""
+    """Bytes as signed ones, and the number that was subtracted from them."""
     if dtype_of(b) is i8:
         return b, 0
     if isinstance(b, np.ndarray):
@@ -99,7 +103,7 @@ def _halved(byte):
 
 
 def summed(x: Tensor, axis: int) -> TensorHandle:
-    """The sums of a matrix of bytes along an axis: of one that is known, now."""
+    """The sums of a matrix of bytes along an axis; those of a constant are computed now."""
     if isinstance(x, np.ndarray):
         return cast("TensorHandle", tc.constant(now(lambda: _sums(from_numpy(x.dtype), axis)(x))))
     wide = computed(x.shape, lambda i, j: x[i, j].to(i32))
@@ -120,7 +124,7 @@ def _sums(dtype: DType, axis: int) -> Callable[[Array], Array]:
 
 
 def number_of(zero: Tensor | None, count: int) -> Number | None:
-    """A zero point as i32: one for all, or one of each of so many; None where there are others."""
+    """A zero point as i32: one for all, or one for each of `count`; None for any other number of them."""
     if zero is None:
         return tc.function(lambda place: i32(0))
     numbers = size(zero.shape)

@@ -1,4 +1,4 @@
-"""Det: the determinants of matrices, by elimination with the largest number of a column as its pivot."""
+"""Det: determinants of matrices, by Gaussian elimination with partial pivoting."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def determinant(call: Call) -> Made:
         raise call.node.error(f"its input {[*x.shape]} is no square matrix")
     total, count = wide(x.dtype), prod(batch)
     left = computed(x.shape, lambda *at: x[at].to(total)).reshape(count, rows, rows)
-    made = _determinants(count, rows, dtype=x.dtype)(left)
-    return reshaped(made, *batch)
+    determinants = _determinants(count, rows, dtype=x.dtype)(left)
+    return reshaped(determinants, *batch)
 
 
 def _make_determinants(

@@ -1,4 +1,4 @@
-"""Operators that put elements at other places, where the places are known while a program is traced."""
+"""Operators that move elements to places known while a program is traced, or named by other elements."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ def concat(call: Call) -> Made:
         if len(part.shape) != rank or not all(are_equal(one, other) for one, other in others):
             raise call.node.error(f"{shape} and {[*part.shape]} can't be joined along axis {axis}")
         shape[axis] = shape[axis] + part.shape[axis]
-    kept = [part for part in parts if not are_equal(part.shape[axis], 0)] or parts[:1]
-    return joined(kept, axis, call.compute)
+    nonempty = [part for part in parts if not are_equal(part.shape[axis], 0)] or parts[:1]
+    return joined(nonempty, axis, call.compute)
 
 
 def _without(shape: Sequence[Any], axis: int) -> list[Any]:
@@ -74,7 +74,7 @@ def _without(shape: Sequence[Any], axis: int) -> list[Any]:
 
 
 def joined(parts: Sequence[Any], axis: int, compute: Callable[..., Any]) -> Any:
-    """Tensors one after another along an axis; where they are many, groups of them first."""
+    """Tensors concatenated along an axis; many of them are concatenated in groups first."""
     while len(parts) > _MOST_JOINED:
         groups = [parts[n : n + _MOST_JOINED] for n in range(0, len(parts), _MOST_JOINED)]
         parts = [joined(group, axis, compute) for group in groups]
@@ -85,7 +85,7 @@ def joined(parts: Sequence[Any], axis: int, compute: Callable[..., Any]) -> Any:
 
 
 def _one_of(parts: Sequence[Any], axis: int, start: Any) -> Any:
-    """The element of some tensors one after another, of which the first starts there."""
+    """The element of some concatenated tensors, of which the first begins at `start`."""
     if len(parts) == 1:
         (part,) = parts
         return tc.function(lambda at: part[spliced(at, axis, axis + 1, (at[axis] - start,))])
@@ -98,7 +98,7 @@ def _one_of(parts: Sequence[Any], axis: int, start: Any) -> Any:
 def strided(
     call: Call, x: Any, starts: Sequence[Any], steps: Sequence[int], shape: Sequence[Any]
 ) -> Tensor:
-    """A part of a tensor: along each axis every `step`th element from a start on."""
+    """A part of a tensor: every `step`th element from a start on, along each axis."""
     first, by = tuple(starts), tuple(steps)
     return call.compute(
         shape, lambda *at: x[tuple(s + i * n for i, s, n in zip(at, first, by, strict=True))]
@@ -124,12 +124,12 @@ def split(call: Call) -> Made:
     negative = any(isinstance(length, int) and length < 0 for length in lengths)
     if negative or not are_equal(sum(lengths), extent) or len(lengths) < count:
         raise call.node.error(f"the parts {lengths} aren't the {extent} elements along axis {axis}")
-    made: list[Tensor] = []
+    outputs: list[Tensor] = []
     for number, length in enumerate(lengths[:count]):
         starts = [sum(lengths[:number]) if n == axis else 0 for n in range(len(x.shape))]
         shape = [*x.shape[:axis], length, *x.shape[axis + 1 :]]
-        made.append(strided(call, x, starts, [1] * len(shape), shape))
-    return tuple(made)
+        outputs.append(strided(call, x, starts, [1] * len(shape), shape))
+    return tuple(outputs)
 
 
 @operator("Slice")
@@ -168,9 +168,9 @@ _FAR = 1 << 31  # an end that stands for the last element
 
 
 def _range(start: Any, end: Any, step: int, extent: Any) -> tuple[Any, Any]:
-    """Where a slice begins, and how many elements it has.
+    """The first index of a slice, and its number of elements.
 
-    Unlike Python's, one that goes backwards from before the first element begins at that.
+    Unlike in Python, a backwards slice that starts before the first element starts at that element.
     """
     if all(isinstance(n, int) for n in (start, end, extent)):
         if step < 0:
@@ -184,7 +184,7 @@ def _range(start: Any, end: Any, step: int, extent: Any) -> tuple[Any, Any]:
 
 
 def _end(at: Any, extent: Any, low: Any, high: Any) -> Any:
-    """Where a slice begins or ends, held to its axis."""
+    """The start or end of a slice, clamped to its axis."""
     if isinstance(at, int) and abs(at) >= _FAR:
         return high if at > 0 else low
     at = at + extent if at < 0 else at
@@ -198,13 +198,13 @@ def _end(at: Any, extent: Any, low: Any, high: Any) -> Any:
 
 @tc.function
 def inside(index, extent):
-    """An index that is data, and known to be inside: the compiler needn't check it."""
+    """An index that is data, and known to be in bounds: the compiler needn't check it."""
     return min(max(index, 0), extent - 1)
 
 
 @tc.function
 def place_of(index, extent):
-    """An index that is data, and may count from the end. One that is outside is an error when the model runs."""
+    """An index that is data, and may count from the end. One out of bounds is an error when the model runs."""
     return index + extent if index < 0 else index
 
 
@@ -214,12 +214,12 @@ def _place_inside(index, extent):
 
 
 def _checked_places(call: Call, position: int, extents: Sequence[Any]) -> Any:
-    """The function of an index in an input and an extent that says which element is meant.
+    """The function from an index in an input and an extent to the element's place.
 
-    Indices that are known are checked now: the last axis of several has one for each of these extents.
+    Known indices are checked now: along their last axis, there is one for each of these extents.
     """
-    found = call.inputs[position]
-    if isinstance(found, TensorHandle) or not all(isinstance(extent, int) for extent in extents):
+    indices = call.inputs[position]
+    if isinstance(indices, TensorHandle) or not all(isinstance(extent, int) for extent in extents):
         return place_of
     for number, index in enumerate(call.integers(position)):
         extent = extents[number % len(extents)]
@@ -253,15 +253,15 @@ def gather(call: Call) -> Made:
 
 
 def check_lines(call: Call, axis: int) -> None:
-    """Of elements along an axis: the indices are of no more lines than there are."""
-    whole, given = call.shape(0), call.shape(1)
+    """Check that the indices cover no more lines than there are, along each axis but one."""
+    whole, indexed = call.shape(0), call.shape(1)
     fits = [
         n == axis or not isinstance(extent, int) or not isinstance(most, int) or extent <= most
-        for n, (extent, most) in enumerate(zip(given, whole, strict=False))
+        for n, (extent, most) in enumerate(zip(indexed, whole, strict=False))
     ]
-    if len(given) != len(whole) or not all(fits):
+    if len(indexed) != len(whole) or not all(fits):
         raise call.node.error(
-            f"its indices {list(given)} have other lines along axis {axis} than {list(whole)}"
+            f"its indices {list(indexed)} have other lines along axis {axis} than {list(whole)}"
         )
 
 

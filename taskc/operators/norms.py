@@ -28,7 +28,7 @@ _softmax, _log_softmax = template(softmax), template(log_softmax)
 _layer_norm, _rms_norm = template(layer_norm), template(rms_norm)
 _reduction, _argmax = template(reduction), template(argmax)
 
-_VECTORS = 4  # of pixels, to a block
+_VECTORS = 4  # of pixels in a block
 
 
 @operator("BatchNormalization", since=7)
@@ -52,7 +52,7 @@ def _of_channels(
     x: TensorHandle, mean: TensorHandle, variance: TensorHandle, scale: TensorHandle,
     shift: TensorHandle, epsilon: float,
 ) -> TensorHandle:  # fmt: skip
-    """(x - mean) / sqrt(variance + epsilon) * scale + shift, each a vector of channels."""
+    """(x - mean) / sqrt(variance + epsilon) * scale + shift; each of these is a vector with one element per channel."""
     between, dtype = mean.dtype, x.dtype
     factor = computed(
         mean.shape, lambda c: scale[c].to(between) / tc.sqrt(variance[c].to(between) + epsilon)
@@ -69,7 +69,7 @@ def _of_channels(
 
 
 def _moments(x: TensorHandle, axes: list[int]) -> tuple[TensorHandle, TensorHandle]:
-    """The mean of x along axes, and the variance."""
+    """The mean and the variance of x along axes."""
     fold = _reduction("mean", x.shape, tuple(axes), dtype=x.dtype)
     mean = fold(x)
     kept = [axis for axis in range(len(x.shape)) if axis not in axes]
@@ -107,7 +107,7 @@ def group_norm(call: Call) -> Tensor:
 
 
 def _group_norm(call: Call, of_channels: bool) -> Tensor:
-    """Scale and shift are of channels, or as they were at first, of groups."""
+    """Group norm; scale and shift are per channel, or per group in its first version."""
     x, scale, shift = tensors(call, 3)
     images, channels, *extents = x.shape
     groups = call.count("num_groups")
@@ -123,8 +123,8 @@ def _rows_normalized(x: TensorHandle, rows: Any, elements: Any, epsilon: float) 
     kernel = _layer_norm(
         rows, elements, dtype=x.dtype, scaled=False, shifted=False, epsilon=epsilon
     )
-    made: TensorHandle = kernel(x.reshape(rows, elements)).reshape(*x.shape)
-    return made
+    normalized: TensorHandle = kernel(x.reshape(rows, elements)).reshape(*x.shape)
+    return normalized
 
 
 @operator("LayerNormalization", since=17)
@@ -156,20 +156,20 @@ def _scaled(
     call: Call, norm: Any, x: TensorHandle, axis: int, scale: TensorHandle,
     shift: TensorHandle | None, epsilon: float,
 ) -> TensorHandle:  # fmt: skip
-    """Rows from an axis on, normalized, times scale and plus shift; these may broadcast, or be of another type."""
-    rows, own = size(x.shape[:axis]), x.shape[axis:]
-    elements = size(own)
+    """Rows from an axis on, normalized, times scale and plus shift; these may broadcast or have another type."""
+    rows, normalized = size(x.shape[:axis]), x.shape[axis:]
+    elements = size(normalized)
     operands = [operand for operand in (scale, shift) if operand is not None]
-    is_whole = all(operand.dtype is x.dtype and operand.shape == own for operand in operands)
+    is_whole = all(operand.dtype is x.dtype and operand.shape == normalized for operand in operands)
     options: dict[str, Any] = {"dtype": x.dtype, "epsilon": epsilon, "scaled": is_whole}
     if norm is _layer_norm:
         options["shifted"] = is_whole and shift is not None
     kernel = norm(rows, elements, **options)
-    given = [operand.reshape(elements) for operand in operands] if is_whole else []
-    y = kernel(x.reshape(rows, elements), *given).reshape(*x.shape)
+    factors = [operand.reshape(elements) for operand in operands] if is_whole else []
+    y = kernel(x.reshape(rows, elements), *factors).reshape(*x.shape)
     if is_whole:
-        made: TensorHandle = y
-        return made
+        result: TensorHandle = y
+        return result
     dtype, factor = x.dtype, repeated(scale)
     if shift is None:
         return computed(x.shape, lambda *at: y[at] * factor(at).to(dtype))
@@ -198,7 +198,7 @@ def lp_normalization(call: Call) -> Tensor:
 @operator("Softmax")
 @operator("LogSoftmax")
 @operator("Hardmax")
-def of_all_axes_behind(call: Call) -> Tensor:
+def softmax_of_flattened(call: Call) -> Tensor:
     (x,) = tensors(call, 1)
     axis = axis_of(call, call.attribute("axis", 1), len(x.shape))
     return _of_rows(call, x, size(x.shape[:axis]), size(x.shape[axis:]), 1)
@@ -207,7 +207,7 @@ def of_all_axes_behind(call: Call) -> Tensor:
 @operator("Softmax", since=13)
 @operator("LogSoftmax", since=13)
 @operator("Hardmax", since=13)
-def of_axis(call: Call) -> Tensor:
+def softmax_of_axis(call: Call) -> Tensor:
     (x,) = tensors(call, 1)
     axis = axis_of(call, call.attribute("axis", -1), len(x.shape))
     return _of_rows(call, x, size(x.shape[:axis]), x.shape[axis], size(x.shape[axis + 1 :]))
@@ -235,8 +235,8 @@ def _by_rows(make: Any, x: TensorHandle, rows: Any, elements: Any, inner: Any) -
         y = make(rows, elements, dtype=x.dtype)(x.reshape(rows, elements))
     else:
         y = make(rows, elements, inner=inner, dtype=x.dtype)(x.reshape(rows, elements, inner))
-    made: TensorHandle = reshaped(y, *x.shape)
-    return made
+    result: TensorHandle = reshaped(y, *x.shape)
+    return result
 
 
 @operator("LRN")
@@ -252,8 +252,8 @@ def local_response_norm(call: Call) -> Tensor:
         alpha=call.attribute("alpha", 1e-4), beta=call.attribute("beta", 0.75),
         bias=call.attribute("bias", 1.0),
     )  # fmt: skip
-    made: TensorHandle = kernel(x.reshape(images, channels, size(extents)))
-    return reshaped(made, *x.shape)
+    normalized: TensorHandle = kernel(x.reshape(images, channels, size(extents)))
+    return reshaped(normalized, *x.shape)
 
 
 def _make_local(

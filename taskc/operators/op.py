@@ -4,8 +4,8 @@
     def head(x: f32[n, 64], w: f32[64, 10], y: tc.out[f32[n, 10]]) -> None:
         op.Softmax(op.MatMul(x, w), axis=-1, out=y)
 
-An input is a tensor of the program, or an array, a list or a number, which is known while the program is traced: what
-depends on such inputs alone is computed then, and is an array. An output that isn't `out` is a new temporary.
+An input is a tensor of the program, or an array, a list or a number. A result of known inputs alone is computed while
+the program is traced, and is an array. Without `out`, an output is a new temporary.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ class Operators:
     """The operators as attributes; `dir(op)` lists them, and `help(op.Conv)` shows inputs and attributes."""
 
     def __getattr__(self, name: str) -> Operator:
-        found = signatures().get(name)
-        if found is not None:
-            return Operator(found)
+        signature = signatures().get(name)
+        if signature is not None:
+            return Operator(signature)
         if name in _WITH_GRAPHS:
             hint = f"a program has {_WITH_GRAPHS[name]}"
         else:
@@ -57,101 +57,116 @@ op = Operators()
 
 
 class Operator:
-    """An operator, which is called while a program is traced."""
+    """An operator that can be called while a program is traced."""
 
     def __init__(self, signature: Signature) -> None:
-        self._own = signature
+        self._signature = signature
         self.__name__ = self.__qualname__ = signature.name
         self.__signature__ = signature.python
         self.__doc__ = f"ONNX's {signature.name}, of operator set {signature.version}."
 
     def __repr__(self) -> str:
-        return f"<op.{self._own.name}{self.__signature__}>"
+        return f"<op.{self._signature.name}{self.__signature__}>"
 
     def __call__(
         self, *inputs: Any, outputs: int | None = None, out: Any = None, **options: Any
     ) -> Any:
         """The output, or a tuple of them.
 
-        outputs  how many, where the operator has optional ones
-        out      tensors of the program that they are written to
+        outputs  their number, where the operator has optional ones
+        out      tensors of the program to write them to
         """
-        own = self._own
+        signature = self._signature
         node = Node(
-            own.name, (), (), version=own.version, where=call_site(), called=f"op.{own.name}"
+            signature.name,
+            (),
+            (),
+            version=signature.version,
+            where=call_site(),
+            called=f"op.{signature.name}",
         )
         if tracing.get() is None:
             hint = "call it in a tc.program, or in what tc.trace traces"
             raise node.error("it has no program to be a part of", hint)
-        given = self._inputs(node, inputs, options)
-        count = own.outputs[0] if outputs is None else outputs
-        if not own.outputs[0] <= count <= own.outputs[1]:
-            raise node.error(f"it has {own.outputs[0]} to {own.outputs[1]} outputs, not {count}")
-        names = [one.name for one in own.inputs]
+        held_inputs = self._inputs(node, inputs, options)
+        count = signature.outputs[0] if outputs is None else outputs
+        if not signature.outputs[0] <= count <= signature.outputs[1]:
+            raise node.error(
+                f"it has {signature.outputs[0]} to {signature.outputs[1]} outputs, not {count}"
+            )
+        names = [one.name for one in signature.inputs]
         names += (
-            [f"{names[-1]} {place}" for place in range(len(names), len(given))] if names else []
+            [f"{names[-1]} {place}" for place in range(len(names), len(held_inputs))]
+            if names
+            else []
         )
         node = Node(
-            own.name,
-            tuple([name if x is not None else "" for name, x in zip(names, given, strict=False)]),
+            signature.name,
+            tuple(
+                [name if x is not None else "" for name, x in zip(names, held_inputs, strict=False)]
+            ),
             tuple([f"output {place}" for place in range(count)]),
             self._attributes(node, options),
-            own.version,
+            signature.version,
             where=node.where,
             called=node.called,
         )
-        made = [_whole(node, held) for held in built(Call(node, tuple(given), _no_graph))[:count]]
+        results = [
+            _whole(node, held) for held in built(Call(node, tuple(held_inputs), _no_graph))[:count]
+        ]
         if out is not None:
-            made = _written(node, made, out)
-        return made[0] if len(made) == 1 else tuple(made)
+            results = _written(node, results, out)
+        return results[0] if len(results) == 1 else tuple(results)
 
     def _inputs(
         self, node: Node, inputs: Sequence[Any], options: dict[str, Any]
     ) -> list[Held | None]:
-        """The inputs by place, those that are named taken out of the options."""
-        own = self._own
-        if len(inputs) > own.most_inputs:
-            raise node.error(f"it takes {own.most_inputs} inputs, and gets {len(inputs)}")
+        """The inputs by position; inputs passed by name are removed from the options."""
+        signature = self._signature
+        if len(inputs) > signature.most_inputs:
+            raise node.error(f"it takes {signature.most_inputs} inputs, and gets {len(inputs)}")
         given = [*inputs]
-        for place, one in enumerate(own.inputs):
-            if one.name in options and one.name not in own.attributes:
+        for place, formal in enumerate(signature.inputs):
+            if formal.name in options and formal.name not in signature.attributes:
                 if place < len(inputs):
-                    raise node.error(f"its input '{one.name}' is given twice")
+                    raise node.error(f"its input '{formal.name}' is given twice")
                 given += [None] * (place + 1 - len(given))
-                given[place] = options.pop(one.name)
-        for place, one in enumerate(own.inputs):
-            if one.required and (place >= len(given) or given[place] is None):
-                raise node.error(f"its input '{one.name}' is missing")
+                given[place] = options.pop(formal.name)
+        for place, formal in enumerate(signature.inputs):
+            if formal.required and (place >= len(given) or given[place] is None):
+                raise node.error(f"its input '{formal.name}' is missing")
         kinds: dict[str, tuple[DType, str]] = {}
-        typed = [own.inputs[min(place, len(own.inputs) - 1)] for place in range(len(given))]
-        for one, x in zip(typed, given, strict=True):
-            if isinstance(x, TensorHandle | np.ndarray | np.generic) and not one.type.startswith(
+        typed = [
+            signature.inputs[min(place, len(signature.inputs) - 1)] for place in range(len(given))
+        ]
+        for formal, x in zip(typed, given, strict=True):
+            if isinstance(x, TensorHandle | np.ndarray | np.generic) and not formal.type.startswith(
                 "tensor("
             ):
-                dtype, first = kinds.setdefault(one.type, (_dtype(x), one.name))
+                dtype, first = kinds.setdefault(formal.type, (_dtype(x), formal.name))
                 if dtype is not _dtype(x):
-                    raise node.error(f"'{first}' is {dtype}, and '{one.name}' is {_dtype(x)}")
+                    raise node.error(f"'{first}' is {dtype}, and '{formal.name}' is {_dtype(x)}")
         return [
-            _held(node, one.name, x, kinds.get(one.type, (None, ""))[0])
-            for one, x in zip(typed, given, strict=True)
+            _held(node, formal.name, x, kinds.get(formal.type, (None, ""))[0])
+            for formal, x in zip(typed, given, strict=True)
         ]
 
     def _attributes(self, node: Node, options: dict[str, Any]) -> dict[str, object]:
-        formals = self._own.attributes
+        formals = self._signature.attributes
         for name in options:
             if name not in formals:
-                has = ", ".join([*(one.name for one in self._own.inputs), *formals])
+                has = ", ".join([*(one.name for one in self._signature.inputs), *formals])
                 raise node.error(f"it has no '{name}'", f"it has {has}")
         missing = [
             name for name, one in formals.items() if one.required and options.get(name) is None
         ]
         if missing:
             raise node.error(f"its attribute '{missing[0]}' is missing")
-        given = {name: value for name, value in options.items() if value is not None}
-        made = {name: one.default for name, one in formals.items() if one.default is not None}
-        for name, value in given.items():
-            made[name] = _value(node, name, formals[name], value)
-        return made
+        passed = {name: value for name, value in options.items() if value is not None}
+        values = {name: one.default for name, one in formals.items() if one.default is not None}
+        for name, value in passed.items():
+            values[name] = _value(node, name, formals[name], value)
+        return values
 
 
 def _no_graph(*_: Any) -> Any:
@@ -163,7 +178,7 @@ def _dtype(x: Any) -> DType:
 
 
 def _held(node: Node, name: str, x: Any, dtype: DType | None) -> Held | None:
-    """An input as builders take it; numbers and lists are of this type, if any other input says one."""
+    """An input as builders take it; numbers and lists get the type of the other inputs, if any has one."""
     if x is None or isinstance(x, TensorHandle):
         return x
     if isinstance(x, np.ndarray | np.generic):
@@ -192,7 +207,7 @@ def _flat(x: Any) -> Iterator[Any]:
 
 
 def _value(node: Node, name: str, formal: Attribute, value: Any) -> object:
-    """An attribute's value, once its type is checked."""
+    """An attribute's value, with its type checked."""
     kind = formal.type
     if kind.endswith("s") and isinstance(value, list | tuple | np.ndarray):
         return [_value(node, name, Attribute(kind[:-1], True, None), part) for part in value]
@@ -217,12 +232,12 @@ def _whole(node: Node, held: Held | None) -> TensorHandle | Array | None:
 
 
 def _written(node: Node, made: Sequence[Any], out: Any) -> list[Any]:
-    """The outputs in the tensors of the program that they are to be written to."""
+    """Write the outputs to the tensors of the program in `out`."""
     targets = out if isinstance(out, tuple | list) else (out,)
     if len(targets) != len(made):
         raise node.error(f"it has {len(made)} outputs, and {len(targets)} in `out`")
-    for one, target in zip(made, targets, strict=True):
-        x, dtype = handle_of(one), getattr(target, "dtype", None)
+    for result, target in zip(made, targets, strict=True):
+        x, dtype = handle_of(result), getattr(target, "dtype", None)
         if dtype is not None and dtype is not x.dtype:
             raise node.error(f"it makes {x.dtype}, and its output is {dtype}")
         _copy(x, target)

@@ -1,4 +1,4 @@
-"""What operators that are kernels of the library ask of their inputs, and how they get a kernel."""
+"""Operands of the library's kernels: inputs as handles, conversions, and kernels from templates."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ Extent = Any  # an int, or a size
 
 
 def tensors(call: Call, count: int) -> tuple[Any, ...]:
-    """The first inputs of a node that needs kernels: each a handle, or None where it is absent."""
+    """The first inputs of a node that needs kernels: each a handle, or None if absent."""
     call.require_kernel()
     return tuple([call.tensor(place) if call.has(place) else None for place in range(count)])
 
 
 def element_type(call: Call, number: int) -> DType:
-    """The element type of a number in an attribute."""
+    """The element type that a number in an attribute names."""
     if number not in ELEMENT_TYPES:
         raise call.node.error(f"it names the element type {number}, which taskc doesn't have")
     return ELEMENT_TYPES[number]
 
 
 def wants(call: Call, place: int) -> bool:
-    """Whether the model uses an output."""
+    """Whether the model uses this output."""
     return place < len(call.node.outputs) and call.node.outputs[place] != ""
 
 
@@ -49,25 +49,25 @@ def is_one(extent: Extent) -> bool:
 
 
 def size(extents: Any) -> Extent:
-    """How many elements there are."""
+    """The number of elements."""
     return prod(extents)
 
 
 def repeated(x: TensorHandle) -> Callable[..., Any]:
-    """An element of what x broadcasts to, by its indices."""
+    """A function from an index of the broadcast result to the element of x."""
     once = ones(x.shape)
     return tc.function(lambda at: element(x, once, at))
 
 
 def converted(x: TensorHandle, dtype: DType) -> TensorHandle:
-    """The same numbers as another type."""
+    """The same numbers in another type."""
     if x.dtype is dtype:
         return x
     return computed(x.shape, lambda *at: x[at].to(dtype))
 
 
 def converted_for_all(x: TensorHandle, dtype: DType) -> TensorHandle:
-    """The same, computed once for all who ask for it within the same body, in whatever shape they see it."""
+    """The same, computed once for all readers within the same body, whatever the shape of their view."""
     if x.dtype is dtype:
         return x
     trace = x.trace
@@ -75,17 +75,19 @@ def converted_for_all(x: TensorHandle, dtype: DType) -> TensorHandle:
     memory = x.tensor if view is None else view.of
     first = 0 if view is None else view.offset
     known, key = _conversions.setdefault(trace, {}), (memory, str(first), dtype, trace.written)
-    made = known.get(key)
-    if made is None or not trace.are_equal(product(made.tensor.shape), product(x.tensor.shape)):
-        made = known[key] = converted(x, dtype)
-    return reshaped(made, *x.shape)
+    conversion = known.get(key)
+    if conversion is None or not trace.are_equal(
+        product(conversion.tensor.shape), product(x.tensor.shape)
+    ):
+        conversion = known[key] = converted(x, dtype)
+    return reshaped(conversion, *x.shape)
 
 
 _conversions: WeakKeyDictionary[Sizes, dict[Any, TensorHandle]] = WeakKeyDictionary()
 
 
 def constant_of(x: Array, function: Any, result: DType) -> Array:
-    """A constant with a function of the language for each of its elements, now."""
+    """A constant with a function applied to each element, now."""
     dtype = from_numpy(x.dtype)
     made: Array = now(lambda: _of_elements(function, dtype, result)(x.reshape(-1))).reshape(x.shape)
     return made
@@ -102,14 +104,14 @@ def as_it_is(x):
 
 
 def widened(x: Tensor, dtype: DType) -> TensorHandle:
-    """An operand of sums of this type, as it is added to them."""
+    """An operand converted to the type in which sums of `dtype` are accumulated."""
     if isinstance(x, np.ndarray) and from_numpy(x.dtype) is not wide(dtype):
         x = constant_of(x, as_it_is, wide(dtype))
     return converted(handle_of(x), wide(dtype))
 
 
 def computed(shape: Any, function: Callable[..., Any]) -> TensorHandle:
-    """`tc.compute`, of a tensor."""
+    """`tc.compute` of one tensor."""
     return cast("TensorHandle", tc.compute(tuple(shape), function))
 
 
@@ -131,14 +133,15 @@ def part(x: Tensor, which: Any) -> Any:
     return x[which]
 
 
-_remembered: WeakKeyDictionary[Sizes, dict[Any, Any]] = WeakKeyDictionary()
+_kernels: WeakKeyDictionary[Sizes, dict[Any, Any]] = WeakKeyDictionary()
 
 
 def template(make: Callable[..., Any]) -> Callable[..., Any]:
-    """A template of the library, whose kernels are remembered as long as one program is traced: making one takes
-    milliseconds, and another program's may have been tuned since.
+    """A template of the library whose kernels are cached while one program is traced.
 
-    What is a size of the program is a dimension of the kernel's own.
+    Making a kernel takes milliseconds, and another program's may have been tuned since. A size of the program becomes a
+    dimension of the kernel's own.
+
     """
 
     def made(*arguments: Any, **options: Any) -> Any:
@@ -157,12 +160,12 @@ def template(make: Callable[..., Any]) -> Callable[..., Any]:
         given = generic(arguments)
         named = {name: generic(value) for name, value in options.items()}
         trace = tracing.get()
-        known = {} if trace is None else _remembered.setdefault(trace, {})
+        known = {} if trace is None else _kernels.setdefault(trace, {})
         key = make, given, tuple(sorted(named.items()))
         if key not in known:
-            token = tracing.set(None)  # sizes that the template compares are none of the program's
+            token = tracing.set(None)  # the template must not add assumptions to the program
             try:
-                with called_from(None):  # other nodes may have it, too
+                with called_from(None):  # other nodes may share the kernel
                     known[key] = make(*given, machine=tc.machine(), **named)
             finally:
                 tracing.reset(token)

@@ -1,4 +1,4 @@
-"""Pad."""
+"""Pad, with all of its modes."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _padded(call: Call, pads: Sequence[Any], filler: Any) -> Tensor:
     else:
         place_in = tc.function(_PLACES[mode])
         added, cut = tuple(_positive(n) for n in before), tuple(_positive(-n) for n in before)
-        # What negative pads cut off isn't there for the others to repeat.
+        # Elements cropped by negative pads can't be repeated by the others.
         left = tuple(
             extent - first - _positive(-high)
             for extent, first, high in zip(extents, cut, pads[rank:], strict=True)
@@ -89,7 +89,7 @@ def _positive(number: Any) -> Any:
 
 @tc.function
 def _reflected(i, extent):
-    """Once around through all elements forth and back, without the ends twice."""
+    """The index reflected at both ends, without repeating them."""
     period = max(2 * (extent - 1), 1)
     return min(max(min(i % period, period - i % period), 0), extent - 1)
 

@@ -1,4 +1,4 @@
-"""Poolings: MaxPool, AveragePool and LpPool, and those of whole images."""
+"""MaxPool, AveragePool and LpPool, and their global variants."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def global_norm(call: Call) -> Tensor:
 
 
 def _powers(call: Call, x: TensorHandle) -> TensorHandle:
-    """What an Lp norm sums."""
+    """The powers of elements that an Lp norm sums."""
     power, total = call.attribute("p", 2), wide(x.dtype)
     if power < 1:
         raise call.node.error(f"there is no norm {power}: the least is 1")
@@ -102,21 +102,21 @@ def _windows(call: Call, x: TensorHandle) -> Windows:
 
 
 def _of_all(call: Call, function: str) -> Tensor:
-    given = call.images(0)
-    if isinstance(given, Blocked):
-        n, c, height, width = given.shape
+    blocks = call.images(0)
+    if isinstance(blocks, Blocked):
+        n, c, height, width = blocks.shape
         pool = _global_pools[function](
-            n, height, width, c, order="NCHWc", results="NCHW", dtype=given.dtype
+            n, height, width, c, order="NCHWc", results="NCHW", dtype=blocks.dtype
         )
-        whole: TensorHandle = pool(given.handle)
+        whole: TensorHandle = pool(blocks.handle)
         return whole
     (x,) = tensors(call, 1)
     images, channels, *extents = x.shape
     pixels = size(extents)
-    made = _reduction(function, (images, channels, pixels), (2,), dtype=x.dtype)(
+    reduced = _reduction(function, (images, channels, pixels), (2,), dtype=x.dtype)(
         x.reshape(images, channels, pixels)
     )
-    pooled: TensorHandle = made.reshape(images, channels, *[1] * len(extents))
+    pooled: TensorHandle = reduced.reshape(images, channels, *[1] * len(extents))
     return pooled
 
 
@@ -139,7 +139,7 @@ def _is_ceil(call: Call) -> bool:
 def _pooled(
     call: Call, x: TensorHandle, windows: Windows, pool: Callable[..., Any], **options: Any
 ) -> TensorHandle:
-    """By the library's kernel for images of two axes. Of three, slices are pooled first, and depth then."""
+    """Pool by the library's 2-D kernel. 3-D images are pooled within slices first, and then along depth."""
     images, channels, *extents = x.shape
     options["ceil_mode"] = _is_ceil(call)
     if len(extents) == 3:
@@ -162,7 +162,7 @@ def _pooled(
 def _plane(
     x: Any, windows: Windows, axes: tuple[int | None, ...], pool: Callable[..., Any], options: Any
 ) -> TensorHandle:
-    """Pools along two of the windows' axes; None is an axis that isn't pooled."""
+    """Pool along two of the windows' axes; None is an axis that isn't pooled."""
     images, channels, height, width = x.shape
 
     def of(values: tuple[int, ...], none: int) -> tuple[int, ...]:
@@ -174,12 +174,12 @@ def _plane(
         padding=(*of(windows.before, 0), *of(windows.behind, 0)),
         order="NCHW", dtype=x.dtype, **options,
     )  # fmt: skip
-    made: TensorHandle = kernel(x)
-    return made
+    pooled: TensorHandle = kernel(x)
+    return pooled
 
 
 def _places(call: Call, x: TensorHandle, y: TensorHandle, windows: Windows) -> TensorHandle:
-    """Where each largest number is, counted through the whole tensor."""
+    """The place of each maximum, counted through the whole tensor."""
     images, channels, *extents = x.shape
     results = y.shape[2:]
     rank = len(extents)
@@ -189,8 +189,8 @@ def _places(call: Call, x: TensorHandle, y: TensorHandle, windows: Windows) -> T
         (*ones, *windows.stride), (*ones, *windows.dilation), (*zeros, *windows.before),
         dtype=x.dtype, is_by_columns=bool(call.attribute("storage_order", 0)),
     )  # fmt: skip
-    made = kernel(x.reshape(images * channels, *ones, *extents))
-    places: TensorHandle = made.reshape(*y.shape)
+    flat = kernel(x.reshape(images * channels, *ones, *extents))
+    places: TensorHandle = flat.reshape(*y.shape)
     return places
 
 

@@ -1,4 +1,4 @@
-"""Products of matrices: MatMul, Gemm and those of quantized numbers."""
+"""Matrix products: MatMul, Gemm and their quantized variants."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def matrix_product(call: Call) -> Tensor:
 
 
 def _operands(call: Call) -> DType | None:
-    """What the operands are rounded to, if the user has asked for it."""
+    """The type to which the user asked to round the operands, or None."""
     name = call.attribute("operands")
     return None if name is None else DTYPES[name]
 
@@ -54,26 +54,30 @@ def _operands(call: Call) -> DType | None:
 def multiplied(a: Tensor, b: Tensor, *, operands: DType | None = None) -> TensorHandle:
     """a @ b, as NumPy's: a vector is a row of a, or a column of b, and batch axes broadcast.
 
-    operands  as of `rows_times`, where b is one matrix
+    operands  as in `rows_times`, where b is one matrix
     """
-    one, other = a.shape, b.shape
-    if len(one) == 1:
-        a = reshaped(a, 1, *one)
-    if len(other) == 1:
-        b = reshaped(b, *other, 1)
-    made = _stacked(a, b, operands)
-    *batch, m, n = made.shape
-    shape = [*batch, *([] if len(one) == 1 else [m]), *([] if len(other) == 1 else [n])]
-    return made if len(shape) == len(made.shape) else reshaped(made, *shape)
+    left_shape, right_shape = a.shape, b.shape
+    if len(left_shape) == 1:
+        a = reshaped(a, 1, *left_shape)
+    if len(right_shape) == 1:
+        b = reshaped(b, *right_shape, 1)
+    product = _stacked(a, b, operands)
+    *batch, m, n = product.shape
+    shape = [
+        *batch,
+        *([] if len(left_shape) == 1 else [m]),
+        *([] if len(right_shape) == 1 else [n]),
+    ]
+    return product if len(shape) == len(product.shape) else reshaped(product, *shape)
 
 
 def rows_times(
     a: TensorHandle, b: Tensor, bias: Tensor | None = None, *, transpose_a: bool = False,
     transpose_b: bool = False, operands: DType | None = None,
 ) -> TensorHandle:  # fmt: skip
-    """a[m, k] @ b[k, n], plus a bias of n; b is packed where it is known.
+    """a[m, k] @ b[k, n], plus a bias of n elements; a constant b is packed.
 
-    operands  what f32 is rounded to as it is multiplied, where b is known
+    operands  the type to which f32 operands are rounded, where b is constant
     """
     offset = () if bias is None else (widened(bias, a.dtype),)
     if isinstance(b, np.ndarray) and tc.machine().is_processor:
@@ -100,7 +104,7 @@ def _by_packed(
     if tc.machine().instructions(a.dtype, options["right"], total) and not transpose_a:
         kernel = _product(rows, *b.shape[::-1], dtype=a.dtype, **options)
         return cast("TensorHandle", kernel(a, b, *offset))
-    # Each of b's numbers is made wide for several rows, and each of a's would be for every panel of b.
+    # b is widened as it is read, once for several rows; a would be widened again for every panel of b, so it is before.
     kernel = _matmul(rows, *b.shape[::-1], dtype=total, transpose_a=transpose_a, **options)
     return cast("TensorHandle", kernel(converted_for_all(a, total), b, *offset))
 
@@ -126,8 +130,8 @@ def _stacked(a: Tensor, b: Tensor, operands: DType | None) -> TensorHandle:
     own, other = tuple(first for first, _ in axes), tuple(second for _, second in axes)
     dtype = left.dtype
     kernel = _batch_matmul((own, other), m, n, k, dtype=dtype, total=wide(dtype), result=dtype)
-    made = kernel(reshaped(left, *own, m, k), reshaped(right, *other, k, n))
-    return reshaped(made, *batch, m, n)
+    product = kernel(reshaped(left, *own, m, k), reshaped(right, *other, k, n))
+    return reshaped(product, *batch, m, n)
 
 
 def _filled(extents: list[Extent], rank: int) -> list[Extent]:
@@ -135,7 +139,7 @@ def _filled(extents: list[Extent], rank: int) -> list[Extent]:
 
 
 def _joined(pairs: list[tuple[Extent, Extent]]) -> list[tuple[Extent, Extent]]:
-    """Batch axes of two operands, with neighbours as one where both have them, or only one has."""
+    """The batch axes of two operands; neighbours are fused where both have them, or where only one has."""
     kinds: list[tuple[bool, bool]] = []
     joined: list[tuple[Extent, Extent]] = []
     for first, second in pairs:
@@ -151,7 +155,7 @@ def _joined(pairs: list[tuple[Extent, Extent]]) -> list[tuple[Extent, Extent]]:
 
 
 def _expanded(x: TensorHandle, batch: list[Extent]) -> TensorHandle:
-    """With all batch axes, of all extents."""
+    """x with all batch axes at their full extents."""
     shape = (*batch, *x.shape[-2:])
     element = repeated(x)
     return computed(shape, lambda *at: element(at))
@@ -193,12 +197,12 @@ def integer_product(call: Call) -> Tensor:
 
 
 def _integer_sums(call: Call, factors: tuple[int, int], zeros: tuple[int, int]) -> TensorHandle:
-    """Products of bytes less their zero points, as i32; both are said by their places among the inputs."""
+    """Products of bytes less their zero points, as i32; arguments are positions of inputs."""
     a, b = (call.given(place) for place in factors)
     zero_a, zero_b = (call.given(place) if call.has(place) else None for place in zeros)
-    made = sums_of_bytes(a, b, zero_a, zero_b)
-    if made is not None:
-        return made
+    sums = sums_of_bytes(a, b, zero_a, zero_b)
+    if sums is not None:
+        return sums
     left, right = (None if zero is None else handle_of(zero) for zero in (zero_a, zero_b))
     between = exact_type(a.shape[-1])
     rows = _shifted(handle_of(a), _of_rows(left), between)
@@ -216,7 +220,7 @@ def quantized_product(call: Call) -> Tensor:
 
 
 def _of_rows(x: TensorHandle | None) -> Any:
-    """A left operand's scale or zero point: where there are several, each is of a row."""
+    """A left operand's scale or zero point; several of them are one for each row."""
     if x is None or len(x.shape) != 1 or is_one(x.shape[0]):
         return x
     return x.reshape(*x.shape, 1)
@@ -228,7 +232,7 @@ def _shifted(x: TensorHandle, zero: TensorHandle | None, dtype: DType) -> Tensor
 
 
 def shifted(x: TensorHandle, zero: Any, dtype: DType) -> TensorHandle:
-    """x less its zero point, a function of an element's indices, as another type."""
+    """x less its zero point (a function of an element's indices), converted to another type."""
     if zero is None:
         return converted(x, dtype)
     return computed(x.shape, lambda *at: x[at].to(dtype) - zero(at).to(dtype))

@@ -23,19 +23,19 @@ from taskc.operators.operands import (
 
 _reduction = template(reduction)
 
-Element = Callable[..., Any]  # of the indices of an element
+Element = Callable[..., Any]  # a function of the indices of an element
 
 
 @tc.function
 def clamped(value, dtype):
-    """The nearest integer of a type."""
+    """The value clamped to an integer type's range, and converted."""
     return min(max(value, dtype.minimum), dtype.maximum).to(dtype)
 
 
 def requantized(
     sums: TensorHandle, scales: tuple[Element, Element, Element], zero: Element, dtype: DType
 ) -> TensorHandle:
-    """Sums of products of quantized numbers, quantized again: by the scales of both factors and the result."""
+    """Sums of products of quantized numbers, quantized again by the scales of both factors and of the result."""
     left, right, made = scales
 
     @tc.function
@@ -81,7 +81,7 @@ def dequantize(call: Call) -> Held:
         dtype = element_type(call, call.attribute("output_dtype"))
     step, origin = _parameter(call, x, scale), _parameter(call, x, zero)
     read = elements_of(x)
-    # Differences of 32-bit integers are exact in their own type, and all others in f32.
+    # Differences of 32-bit integers are exact in i32, and all others in f32.
     between = i32 if x.dtype is i32 else f32
 
     @tc.function
@@ -113,7 +113,7 @@ def quantize_by_range(call: Call) -> Made:
 
 
 def _parameter(call: Call, x: Any, parameter: TensorHandle | None) -> Element:
-    """The scale or zero point of an element of x: one for all, for each place on an axis, or for blocks along it."""
+    """The scale or zero point of an element of x: one for all, one for each index of an axis, or one for each block."""
     if parameter is None:
         return tc.function(lambda at: x.dtype(0))
     rank, extents = len(x.shape), parameter.shape

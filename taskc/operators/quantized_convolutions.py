@@ -1,8 +1,8 @@
-"""Convolutions of quantized numbers: ConvInteger and QLinearConv.
+"""Quantized convolutions: ConvInteger and QLinearConv.
 
-Bytes are multiplied as they are, and signed filters with a zero point of 0 are what the instructions for that take. A
-zero point of the images moves all sums of a feature by the same amount, where no window is over an edge; where one is,
-what is around the images is made that zero point first. All else is shifted before it is multiplied.
+Bytes are multiplied directly where filters can be signed with a zero point of 0, which the instructions require. A zero
+point of the images then changes all sums of a feature by the same amount, provided that no window crosses an edge; if
+one does, images are padded with the zero point first. Everything else is shifted before it is multiplied.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def conv_integer(call: Call) -> Held:
 
 @operator("ScaledSums", domain="taskc")
 def scaled_sums(call: Call) -> Held:
-    """Sums of products of bytes by the scales of images and of filters, and a bias."""
+    """Sums of products of bytes times the scales of images and filters, plus a bias."""
     _, of_x, of_w, bias = tensors(call, 4)
     sums = call.images(0)
     read, left, right = elements_of(sums), _of_feature(of_x), _of_feature(of_w)
@@ -61,8 +61,8 @@ def quantized_conv(call: Call) -> Tensor:
 
 
 def _sums(call: Call, *places: int) -> TensorHandle | Blocked:
-    """The convolution, as i32, of images and filters less their zero points: these inputs, in this order."""
-    x, w, zero_x, zero_w = (call.given(it) if call.has(it) else None for it in places)
+    """The convolution, as i32, of images and filters less their zero points; arguments are positions of inputs."""
+    x, w, zero_x, zero_w = (call.given(place) if call.has(place) else None for place in places)
     assert x is not None
     assert w is not None
     windows = windows_of(call, spatial(call, x.shape), taps_of(call, w))
@@ -72,7 +72,10 @@ def _sums(call: Call, *places: int) -> TensorHandle | Blocked:
             images = call.images(places[0])
             return _by_packs(call, images, filters, zero_x, windows)
     between = exact_type(prod(w.shape[1:]))
-    images, filters = _less(handle_of(x), zero_x, between), _less(handle_of(w), zero_w, between)
+    images, filters = (
+        _less_zero_point(handle_of(x), zero_x, between),
+        _less_zero_point(handle_of(w), zero_w, between),
+    )
     return converted(convolved_rows(call, images, filters, None, windows, exact=True), i32)
 
 
@@ -84,7 +87,7 @@ def _by_packs(
         rows = rows_of(x)
         assert isinstance(rows, TensorHandle)
         x, windows = _padded(rows, zero, windows)
-    # A feature of its own channel has few products, which f32 holds and multiplies faster.
+    # A depthwise convolution sums few products: f32 holds them exactly, and multiplies faster.
     total = i32 if call.attribute("group", 1) == 1 else exact_type(prod(w.shape[1:]))
     options: dict[str, Any] = {"right": i8, "total": total, "result": total}
     made: TensorHandle | Blocked
@@ -107,7 +110,7 @@ def _by_packs(
 
 
 def _padded(x: TensorHandle, zero: Tensor | None, windows: Windows) -> tuple[TensorHandle, Windows]:
-    """Images with their zero point around them, and windows that are over no edge."""
+    """Images padded with their zero point, and windows without padding."""
     images, channels, *extents = x.shape
     before, nothing = windows.before, (0,) * len(extents)
     sides = zip(extents, windows.before, windows.behind, strict=True)
@@ -132,14 +135,14 @@ def is_one_number(zero: Tensor | None) -> bool:
 
 
 def _are_all(zero: Tensor | None, number: int) -> bool:
-    """Whether all zero points are known to be a number."""
+    """Whether all zero points are known to equal a number."""
     if zero is None:
         return number == 0
     return isinstance(zero, np.ndarray) and {*zero.reshape(-1).tolist()} == {number}
 
 
-def _less(x: TensorHandle, zero: Tensor | None, dtype: tc.DType) -> TensorHandle:
-    """Quantized images, or filters, less their zero point; each filter may have its own."""
+def _less_zero_point(x: TensorHandle, zero: Tensor | None, dtype: tc.DType) -> TensorHandle:
+    """Quantized images or filters less their zero point; each filter may have its own."""
     if zero is None:
         return shifted(x, None, dtype)
     number = _number(handle_of(zero))
@@ -147,13 +150,13 @@ def _less(x: TensorHandle, zero: Tensor | None, dtype: tc.DType) -> TensorHandle
 
 
 def _of_feature(x: TensorHandle) -> Any:
-    """The scale or zero point of a result, by its indices."""
+    """The scale or zero point of a result, as a function of its indices."""
     number = _number(x)
     return tc.function(lambda at: number(at[1]))
 
 
 def _number(x: TensorHandle) -> Any:
-    """A scale or a zero point: one for all, or one of each feature."""
+    """A scale or zero point as a function of the feature: one for all, or one for each."""
     if len(x.shape) == 0:
         return tc.function(lambda feature: x[()])
     is_alone = is_one(x.shape[0])

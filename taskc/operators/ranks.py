@@ -1,10 +1,10 @@
-"""Tensors whose rank is data: branches of an If gave one of them leading axes of one element, and the other none.
+"""Tensors whose rank is data: one branch of an If adds leading axes of one element, and the other doesn't.
 
-    then:  bool[]        else:  bool[1]        which one, a program can't tell
+    then:  bool[]        else:  bool[1]        a program can't tell which
 
-Few readers tell the two apart. Those that only broadcast such a tensor to another one of that rank make the same of
-both; those that only want its one element do, too; what works element by element passes the question on. So readers
-get the tensor without these axes, and any other reader raises the error that the If would have raised.
+Few readers tell the two apart. A reader that broadcasts the tensor to another one of at least that rank gives the same
+result for both, and so does one that reads its only element; an elementwise operator passes the question on. These
+readers get the tensor without the axes. Any other reader raises the error that the If would have raised.
 """
 
 from __future__ import annotations
@@ -16,34 +16,34 @@ import numpy as np
 from taskc.operators.call import Builder, Held, Loose
 from taskc.operators.graph import Node
 
-_ELEMENTWISE = "taskc.operators.elementwise"  # where each operator broadcasts all of its inputs
-_OF_FIRST = ("Cast", "Clip", "Identity", "PRelu")  # whose result has the shape of the first input
-_ELEMENTS = {("If", 0), ("Loop", 0), ("Loop", 1), ("Size", 0)}  # no shape is looked at
+_ELEMENTWISE = "taskc.operators.elementwise"  # each of its operators broadcasts all inputs
+_OF_FIRST = ("Cast", "Clip", "Identity", "PRelu")  # the result has the first input's shape
+_ELEMENTS = {("If", 0), ("Loop", 0), ("Loop", 1), ("Size", 0)}  # inputs whose shape isn't read
 
 
 def settled(
     node: Node, builder: Builder, inputs: Sequence[Held | None]
 ) -> tuple[tuple[Held | None, ...], Loose | None]:
-    """A node's inputs, each with one rank; and the loosest of them where its outputs are as loose."""
+    """A node's inputs, each with one rank, and the loosest of them where its outputs are equally loose."""
     loose = {place: held for place, held in enumerate(inputs) if isinstance(held, Loose)}
     if not loose:
         return tuple(inputs), None
-    given = tuple([held.handle if isinstance(held, Loose) else held for held in inputs])
+    bare = tuple([held.handle if isinstance(held, Loose) else held for held in inputs])
     loosest = max(loose.values(), key=lambda held: held.rank)
     others = [len(held.shape) for held in inputs if not isinstance(held, Loose | None)]
     is_seen = max(others, default=-1) < loosest.rank
     if node.operator in _OF_FIRST:
         if [*loose] == [0]:
-            return given, loosest
+            return bare, loosest
     elif builder.__module__ == _ELEMENTWISE:
-        return given, loosest if is_seen else None
-    elif _is_blind(node, loose, given, loosest.rank):
-        return given, None
+        return bare, loosest if is_seen else None
+    elif _is_blind(node, loose, bare, loosest.rank):
+        return bare, None
     raise loosest.error
 
 
 def _is_blind(node: Node, loose: dict[int, Loose], given: Sequence[Held | None], rank: int) -> bool:
-    """Whether a node makes the same of a tensor with the axes and without them."""
+    """Whether a node gives the same result for a tensor with the axes and without them."""
     if all((node.operator, place) in _ELEMENTS for place in loose):
         return True
     if [*loose] != [0]:

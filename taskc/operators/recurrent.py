@@ -1,7 +1,7 @@
 """Recurrent networks: LSTM, GRU and RNN.
 
-One product is for the inputs of all steps. A loop over steps follows: each is a product of the state before with the
-recurrent weights, and computations of the next state. The states of all steps lie in one tensor, in the order of x.
+One product covers the inputs of all steps. In a loop, each step multiplies the previous state by the recurrent weights
+and computes the next state. The states of all steps are in one tensor, in the order of x.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from taskc.operators.products import rows_times
 
 State = tuple[TensorHandle, ...]
 Put = Callable[[int, Callable[..., Any]], TensorHandle]  # computes one tensor of the next state
-Step = Callable[[TensorHandle, State, Put], None]  # from the inputs' share of gates, and a state
+Step = Callable[[TensorHandle, State, Put], None]  # takes the inputs' share of gates, and a state
 
 
 @dataclass(frozen=True, slots=True)
 class Direction:
-    """What one direction computes with.
+    """The operands of one direction.
 
     w, r       weights [gates * hidden, inputs] and [gates * hidden, hidden]
-    bias       [2 * gates * hidden], of inputs and then of states
-    peephole   [3 * hidden], of an LSTM
-    functions  of the cell
+    bias       [2 * gates * hidden], for inputs and then for states
+    peephole   [3 * hidden], for an LSTM
+    functions  activations of the cell
     """
 
     call: Call
@@ -47,7 +47,7 @@ class Direction:
         return int(self.r.shape[1])
 
     def shares(self, x: TensorHandle, apart: int | None = None) -> TensorHandle:
-        """The inputs' share of all steps' gates, with the bias of both products; from `apart` on, of this one alone."""
+        """The inputs' share of all steps' gates, with both biases; from row `apart` on, with the first bias alone."""
         steps, batch, inputs = x.shape
         rows, gates, given = reshaped(x, steps * batch, inputs), self.w.shape[0], self.bias
         if given is None:
@@ -62,12 +62,12 @@ class Direction:
 
 
 def _turned(weights: Tensor) -> Tensor:
-    """What is known, as it is packed: once, for all steps."""
+    """Weights transposed for packing if they are constant: once, for all steps."""
     return weights.T if isinstance(weights, np.ndarray) else weights
 
 
 def _times(x: TensorHandle, w: Tensor, bias: TensorHandle | None = None) -> TensorHandle:
-    """x times weights that `_turned` has made, plus bias."""
+    """x times weights that went through `_turned`, plus bias."""
     return rows_times(x, w, bias, transpose_b=not isinstance(w, np.ndarray))
 
 
@@ -90,7 +90,7 @@ def rnn(call: Call) -> Made:
 
 
 def _lstm_step(own: Direction) -> Step:
-    """Gates are those of input, output and forgetting, and the cell's."""
+    """A step of an LSTM. The gates are input, output and forget, and the cell's candidate."""
     hidden, peephole = own.hidden, own.peephole
     of_gate, of_cell, of_state = own.functions
     is_coupled, weights = bool(own.call.attribute("input_forget", 0)), _turned(own.r)
@@ -126,7 +126,7 @@ def _lstm_step(own: Direction) -> Step:
 
 
 def _gru_step(own: Direction) -> Step:
-    """Gates are those of updating and resetting, and the new state's."""
+    """A step of a GRU. The gates are update and reset, and the candidate state."""
     hidden, bias, whole = own.hidden, own.bias, _turned(own.r)
     of_gate, of_state = own.functions
     is_linear = bool(own.call.attribute("linear_before_reset", 0))
@@ -177,19 +177,19 @@ def _rnn_step(own: Direction) -> Step:
 
 
 def _outputs(call: Call, usual: list[str], gates: int, make: Callable[[Direction], Step]) -> Made:
-    """Both directions over all steps, as y of all steps and the last states, in the model's layout."""
+    """Run all directions over all steps: y of all steps and the last states, in the model's layout."""
     call.require_kernel()
     is_batch_first = bool(call.attribute("layout", 0))
     x = call.tensor(0)
     if is_batch_first:
         x = _swapped(x)
-    each = _directions(call, usual, gates)
-    shape = x.shape[1], each[0].hidden
+    directions = _directions(call, usual, gates)
+    shape = x.shape[1], directions[0].hidden
     lengths = call.tensor(4) if call.has(4) else None
     walks = []
-    for number, own in enumerate(each):
+    for number, direction in enumerate(directions):
         first = _first_state(call, number, shape, x.dtype, is_batch_first)
-        walks.append(_walk(own, make(own), x, first, lengths, number))
+        walks.append(_walk(direction, make(direction), x, first, lengths, number))
     y = _all_steps([states[0] for states, _ in walks], lengths, is_batch_first)
     last = [_stacked(list(parts)) for parts in zip(*[ends for _, ends in walks], strict=True)]
     if is_batch_first:
@@ -224,23 +224,23 @@ def _directions(call: Call, usual: list[str], gates: int) -> list[Direction]:
 def _first_state(
     call: Call, number: int, shape: tuple[Any, int], dtype: tc.DType, is_batch_first: bool
 ) -> State:
-    """What a direction starts with: the model's, or zeros."""
-    made = []
+    """The initial state of a direction: the model's, or zeros."""
+    tensors = []
     for place in (5, 6) if call.node.operator == "LSTM" else (5,):
         if not call.has(place):
-            made.append(computed(shape, lambda *at: dtype(0)))
+            tensors.append(computed(shape, lambda *at: dtype(0)))
         elif is_batch_first:
-            made.append(cast("TensorHandle", _swapped(call.tensor(place))[number]))
+            tensors.append(cast("TensorHandle", _swapped(call.tensor(place))[number]))
         else:
-            made.append(call.tensor(place)[number])
-    return tuple(made)
+            tensors.append(call.tensor(place)[number])
+    return tuple(tensors)
 
 
 def _walk(
     own: Direction, step: Step, x: TensorHandle, first: State, lengths: TensorHandle | None,
     number: int,
 ) -> tuple[State, State]:  # fmt: skip
-    """The states behind all steps of a direction, in the order of x, and the last one."""
+    """Run one direction: the states after each step, in the order of x, and the last state."""
     is_gru = own.call.node.operator == "GRU"
     is_linear = is_gru and bool(own.call.attribute("linear_before_reset", 0))
     shares = own.shares(x, 2 * own.hidden if is_linear else None)
@@ -257,12 +257,12 @@ def _walk(
             _put(states, old, new, place, lengths),
         )
     behind = slice(0, steps) if is_reverse else slice(1, steps + 1)
-    made = tuple([part(state, behind) for state in states])
-    return made, tuple([part(state, end) for state in states])
+    states_of_steps = tuple([part(state, behind) for state in states])
+    return states_of_steps, tuple([part(state, end) for state in states])
 
 
 def _begun(first: TensorHandle, steps: Any, place: Any) -> TensorHandle:
-    """Room for a tensor of the state before and behind all steps, with the first one in its place."""
+    """Memory for a state tensor before and after every step, with the initial state in its place."""
     kind = TensorType(first.dtype, (steps + 1, *first.shape))
     states = cast("TensorHandle", tc.empty(kind))
     tc.compute(first.shape, lambda *at: first[at], out=states[place])
@@ -270,7 +270,7 @@ def _begun(first: TensorHandle, steps: Any, place: Any) -> TensorHandle:
 
 
 def _put(states: State, old: Any, new: Any, place: Any, lengths: Any) -> Put:
-    """Behind a sequence's length its state stays as it is."""
+    """Computes one tensor of the next state; after the end of a sequence, its state stays unchanged."""
 
     def put(number: int, value: Callable[..., Any]) -> TensorHandle:
         before, target = part(states[number], old), part(states[number], new)
@@ -289,7 +289,7 @@ def _put(states: State, old: Any, new: Any, place: Any, lengths: Any) -> Put:
 def _all_steps(
     directions: list[TensorHandle], lengths: TensorHandle | None, is_batch_first: bool
 ) -> TensorHandle:
-    """y: the states of one or two directions behind all steps, and 0 behind a sequence's length."""
+    """y: the states of one or two directions after each step, and 0 after the end of a sequence."""
     first, last = directions[0], directions[-1]
     steps, batch, hidden = first.shape
     if len(directions) == 1 and lengths is None and not is_batch_first:
@@ -307,7 +307,7 @@ def _all_steps(
 
 
 def _stacked(parts: list[TensorHandle]) -> TensorHandle:
-    """The states of one or two directions."""
+    """The states of one or two directions along a leading axis."""
     first, last = parts[0], parts[-1]
     if len(parts) == 1:
         return reshaped(first, 1, *first.shape)
@@ -315,7 +315,7 @@ def _stacked(parts: list[TensorHandle]) -> TensorHandle:
 
 
 def _swapped(x: TensorHandle) -> TensorHandle:
-    """With the first two axes in the other order."""
+    """x with its first two axes exchanged."""
     first, second, *rest = x.shape
 
     @tc.function

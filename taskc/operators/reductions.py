@@ -1,4 +1,4 @@
-"""Reductions along axes, places of extremes, running sums, and the largest few: ReduceSum to TopK."""
+"""Reductions along axes, arg-reductions, running sums, and TopK."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _OF_SIZES: dict[str, Function] = {"sum": sum, "prod": prod, "max": max, "min": m
 def _reduces(
     name: str, fold: str, before: Function | None = None, behind: Function | None = None
 ) -> None:
-    """Registers a reduction: what `before` makes of each element is folded, and the result is `behind` of that."""
+    """Register a reduction: `before` maps each element, then comes the fold, and `behind` maps its result."""
 
     def build(call: Call) -> Tensor:
         if call.by_python and fold in _OF_SIZES and before is behind is None:
@@ -56,7 +56,7 @@ def _reduces(
 
 
 def _of_known(call: Call, fold: Callable[[Any], Any]) -> Tensor:
-    """The fold of a list of integers: of a shape."""
+    """The fold of a short list of known integers, such as a shape."""
     x = call.tensor(0)
     if x.ndim != 1 or _axes(call, 1) != (0,):
         call.require_kernel()
@@ -65,7 +65,7 @@ def _of_known(call: Call, fold: Callable[[Any], Any]) -> Tensor:
 
 
 def _axes(call: Call, rank: int) -> tuple[int, ...]:
-    """The axes that a node folds: those of an attribute or, later, an input."""
+    """The axes that a node reduces, from an attribute or, since later versions, an input."""
     axes = call.attribute("axes")
     if axes is None:
         axes = call.integers(1) if call.has(1) else []
@@ -75,11 +75,11 @@ def _axes(call: Call, rank: int) -> tuple[int, ...]:
 
 
 def folded(fold: str, x: TensorHandle, axes: tuple[int, ...], keepdims: bool) -> TensorHandle:
-    """A reduction, also of what the library's kernels don't take: truth values, and no elements."""
+    """A reduction, including booleans and empty axes, which the library's kernels don't take."""
     if x.dtype is boolean:
         return converted(folded(fold, converted(x, u8), axes, keepdims), boolean)
-    kept = [n for axis, n in enumerate(x.shape) if axis not in axes]
-    shape = [1 if axis in axes else n for axis, n in enumerate(x.shape)] if keepdims else kept
+    remaining = [n for axis, n in enumerate(x.shape) if axis not in axes]
+    shape = [1 if axis in axes else n for axis, n in enumerate(x.shape)] if keepdims else remaining
     extents = [x.shape[axis] for axis in axes]
     if fold in ("max", "min") and any(isinstance(n, int) and n == 0 for n in extents):
         dtype = x.dtype
@@ -129,7 +129,7 @@ _reduces("ReduceLogSum", "sum", behind=_logarithm)
 
 @operator("ReduceLogSumExp")
 def reduce_log_sum_exp(call: Call) -> Tensor:
-    """The largest element is taken out first: its power would overflow."""
+    """The largest element is subtracted first: its power would overflow."""
     (x,) = tensors(call, 1)
     axes, dtype, total = _axes(call, len(x.shape)), x.dtype, wide(x.dtype)
     peak = folded("max", converted(x, total), axes, keepdims=True)
@@ -141,11 +141,11 @@ def reduce_log_sum_exp(call: Call) -> Tensor:
 
     powers = computed(x.shape, lambda *at: tc.exp(x[at].to(total) - taken(of(at))))
     sums = folded("sum", powers, axes, keepdims=True)
-    made = computed(sums.shape, lambda *at: (tc.log(sums[at]) + taken(peak[at])).to(dtype))
+    logarithms = computed(sums.shape, lambda *at: (tc.log(sums[at]) + taken(peak[at])).to(dtype))
     if call.attribute("keepdims", 1):
-        return made
-    kept = [n for axis, n in enumerate(x.shape) if axis not in axes]
-    return reshaped(made, *kept)
+        return logarithms
+    remaining = [n for axis, n in enumerate(x.shape) if axis not in axes]
+    return reshaped(logarithms, *remaining)
 
 
 @operator("ArgMax")
@@ -165,8 +165,8 @@ def _place(call: Call, make: Callable[..., Any]) -> Tensor:
         x.shape, axis, dtype=x.dtype, keepdims=bool(call.attribute("keepdims", 1)),
         last=bool(call.attribute("select_last_index", 0)),
     )  # fmt: skip
-    made: TensorHandle = kernel(x)
-    return made
+    places: TensorHandle = kernel(x)
+    return places
 
 
 @operator("CumSum")
@@ -177,8 +177,8 @@ def running(call: Call) -> Tensor:
         x.shape, axis_of(call, call.integers(1)[0], len(x.shape)), dtype=x.dtype,
         exclusive=bool(call.attribute("exclusive", 0)), reverse=bool(call.attribute("reverse", 0)),
     )  # fmt: skip
-    made: TensorHandle = kernel(x)
-    return made
+    sums: TensorHandle = kernel(x)
+    return sums
 
 
 @operator("TopK")
@@ -198,11 +198,11 @@ def largest_few(call: Call) -> Made:
         kernel = _ranked(outer, extent, inner, count, dtype=dtype, is_largest=is_largest)
         kernel(x.reshape(outer, extent, inner), values, places)
     shape = [count if d == axis else n for d, n in enumerate(x.shape)]
-    turned = [_behind_each_other(part, (outer, count, inner)) for part in (values, places)]
+    turned = [_as_columns(part, (outer, count, inner)) for part in (values, places)]
     return tuple([reshaped(part, *shape) for part in turned])
 
 
-def _behind_each_other(rows: TensorHandle, shape: tuple[Any, Any, Any]) -> TensorHandle:
+def _as_columns(rows: TensorHandle, shape: tuple[Any, Any, Any]) -> TensorHandle:
     """Rows of an array [outer * inner, count] as columns of an array [outer, count, inner]."""
     inner = shape[2]
     if isinstance(inner, int) and inner == 1:
@@ -220,9 +220,9 @@ def _make_ranked(
     is_largest: bool,
     machine: tc.Machine,
 ) -> tc.KernelDefinition:
-    """The best few so far are a heap, the worst of them first: what is better takes its place. Then the heap is sorted.
+    """Keep the best so far in a heap with the worst first; a better element replaces it. Then sort the heap.
 
-    Of equal numbers the first is better, and NaN is larger than any number.
+    Of equal numbers the first one is better, and NaN is larger than any number.
     """
     rows = outer * inner
 
@@ -240,7 +240,7 @@ def _make_ranked(
 
     @tc.function
     def sink(values, places, row, value, place, first, size):
-        """Puts a number where it belongs at a place of the heap or behind it."""
+        """Insert a number at a place of the heap, or further down where it belongs."""
         hole, behind = first, 2 * first + 1
         while behind < size:
             at = inside(behind, count)

@@ -1,4 +1,4 @@
-"""RoiAlign: of boxes in images, the mean or the largest of what lies at places spread evenly over their parts."""
+"""RoiAlign: the mean or the maximum of samples spread evenly over each part of a box in an image."""
 
 from __future__ import annotations
 
@@ -13,18 +13,20 @@ from taskc.operators.call import Call, Made, operator
 from taskc.operators.movement import inside
 from taskc.operators.operands import reshaped, template, tensors
 
-_VECTORS = 4  # of channels, to a block
+_VECTORS = 4  # of channels in a block
 
 _transpose = template(transpose)
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """rows, columns  how many parts a box has
-    most           each part's result is the largest number, and not the mean
-    count          places along an axis of a part; 0: one for each element that it covers
-    scale, shift   a box's number is at this place of an image
-    is_whole       a box is one element wide and high at least
+    """How boxes are divided and sampled.
+
+    rows, columns  number of parts of a box
+    most           a part's result is its maximum, not its mean
+    count          samples along an axis of a part; 0: one for each element that it covers
+    scale, shift   map a box's coordinates to places of an image
+    is_whole       a box is at least one element wide and high
     """
 
     rows: int
@@ -73,15 +75,15 @@ def _aligned(call: Call, is_shifted: bool) -> Made:
         parts=parts,
         problem=problem,
     )
-    made = kernel(by_channels, boxes, batch)
-    return reshaped(made, boxes.shape[0], channels, parts.rows, parts.columns)
+    pooled = kernel(by_channels, boxes, batch)
+    return reshaped(pooled, boxes.shape[0], channels, parts.rows, parts.columns)
 
 
 def _make_regions(
     images: Any, extents: tuple[Any, Any], channels: Any, count: Any,
     *, dtype: DType, parts: Parts, problem: str, machine: tc.Machine,
 ) -> KernelDefinition:  # fmt: skip
-    """Lanes have channels, so that places and weights are one number for all of them."""
+    """Lanes hold channels, so that places and weights are computed once for all of them."""
     total = wide(dtype)
     lanes = machine.of(total).lanes
     own = repeat(_VECTORS) * spatial(lanes)
@@ -89,7 +91,7 @@ def _make_regions(
 
     @tc.function
     def span(boxes, box, axis, number):
-        """Where a box begins along an axis, and how far a part of it and the next are from each other."""
+        """Where a box begins along an axis, and the distance between its parts."""
         low = boxes[box, axis].to(total) * parts.scale - parts.shift
         length = boxes[box, axis + 2].to(total) * parts.scale - parts.shift - low
         return low, (max(length, 1) if parts.is_whole else length) / number
@@ -100,7 +102,7 @@ def _make_regions(
 
     @tc.function
     def between(at, extent):
-        """The element below a place, the one above, and what the latter counts."""
+        """The element below a place, the one above, and the weight of the latter."""
         limited = max(at, 0)
         low = inside(limited.to(i64), extent)
         high = inside(low + 1, extent)

@@ -1,6 +1,6 @@
 """Resize and Upsample: each axis is a weighted sum of a few elements, or the nearest one.
 
-Where the elements are and what they weigh is a small table for each axis, computed once.
+The indices of these elements and their weights are a small table for each axis, computed once.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class _Axis:
     extent: int
     length: int  # of the result
     scale: float
-    start: float = 0.0  # of the part that is cut out, where one is
+    start: float = 0.0  # of the cropped part, if any
     end: float = 1.0
 
 
@@ -75,13 +75,13 @@ def resize(call: Call) -> Made:
             }
     else:
         lengths, scales = _by_sizes(call, axes)
-    made = [
+    resized = [
         _Axis(axis, extents[axis], lengths[axis], scales[axis], starts[axis], ends[axis])
         for axis in axes
     ]
     mode = call.attribute("coordinate_transformation_mode", "half_pixel")
     nearest = call.attribute("nearest_mode", "round_prefer_floor")
-    return _Resize(call, mode, nearest).resized(made)
+    return _Resize(call, mode, nearest).resized(resized)
 
 
 def _check_listed(call: Call, what: str, numbers: Sequence[Any], axes: Sequence[int]) -> None:
@@ -90,7 +90,7 @@ def _check_listed(call: Call, what: str, numbers: Sequence[Any], axes: Sequence[
 
 
 def _by_sizes(call: Call, axes: Sequence[int]) -> tuple[dict[int, int], dict[int, float]]:
-    """The lengths that are asked for, and the scales that they mean."""
+    """The requested lengths, and the scales that follow from them."""
     extents, wanted = call.shape(0), call.integers(3)
     _check_listed(call, "sizes", wanted, axes)
     if any(are_equal(extents[axis], 0) for axis in axes):
@@ -110,7 +110,7 @@ def _floats(call: Call, position: int) -> list[float]:
 
 @dataclass(frozen=True, slots=True)
 class _Resize:
-    """A node, where its elements come from, and how the nearest one is chosen."""
+    """A Resize node, its coordinate transformation, and its rounding mode."""
 
     call: Call
     coordinates: str
@@ -133,7 +133,7 @@ class _Resize:
         return cast("Tensor", made if made.dtype is x.dtype else rounded(made, x.dtype))
 
     def coordinate(self, part: _Axis) -> Any:
-        """Where an element of the result lies among the input's, as a function of its index."""
+        """The position in the input of an element of the result, as a function of its index."""
         extent, length, scale = float(part.extent), float(part.length), part.scale
         whole = scale * extent  # the length before it was rounded down
         if self.coordinates == "asymmetric":
@@ -177,10 +177,10 @@ class _Resize:
         return tc.compute(tuple(shape), tc.function(value), name="nearest")
 
     def _places(self, part: _Axis) -> Any:
-        """The nearest elements of an axis."""
+        """The nearest elements along an axis."""
         coordinate, last = self.coordinate(part), part.extent - 1
         way = self.nearest
-        if way == "simple":  # what ONNX Runtime does where ONNX didn't say yet
+        if way == "simple":  # as ONNX Runtime does for versions where ONNX leaves it open
             way = "ceil" if part.scale < 1 else "floor"
         if way not in _NEAREST:
             raise self.call.node.error(f"taskc doesn't know its way to round '{way}'")
@@ -192,7 +192,7 @@ class _Resize:
         return _table((part.length,), value)
 
     def _summed(self, x: Any, part: _Axis) -> Any:
-        """One axis resized by weights."""
+        """One axis resized by weighted sums."""
         axis, (places, weights), dtype = part.axis, self._weighted(part), x.dtype
         count = weights.shape[0]
         if dtype is not f64:
@@ -214,7 +214,7 @@ class _Resize:
         return tc.compute(shape, lambda *at: value(at), name="resized")
 
     def _weighted(self, part: _Axis) -> tuple[Any, Any]:
-        """For each element of the result the places of the elements that it is a sum of, and their weights."""
+        """For each element of the result, the places of the elements that it sums, and their weights."""
         first, count, weight = self._taps(part)
         coordinate, last, length = self.coordinate(part), part.extent - 1, part.length
         excludes = bool(self.call.attribute("exclude_outside", 0))
@@ -238,7 +238,7 @@ class _Resize:
         return _table((count, length), place), tc.constant(computed_once(scaled))
 
     def _taps(self, part: _Axis) -> tuple[int, int, Any]:
-        """The first element that counts, how many there are, and what one weighs at a distance."""
+        """The first tap's offset, the number of taps, and the weight as a function of the distance."""
         shrunk = min(part.scale, 1.0) if self.call.attribute("antialias", 0) else 1.0
         mode = self.call.attribute("mode")
         if mode == "linear":
@@ -250,7 +250,7 @@ class _Resize:
         raise self.call.node.error(f"taskc doesn't know its mode '{mode}'")
 
     def _filled(self, x: Any, axes: Sequence[_Axis]) -> Any:
-        """With a number where what is cut out lies outside of the input."""
+        """The result with a constant where the crop lies outside the input."""
         number, dtype = self.call.attribute("extrapolation_value", 0.0), x.dtype
         checks = [(part.axis, float(part.extent - 1), self.coordinate(part)) for part in axes]
 
@@ -282,7 +282,7 @@ def cubic(d, a):
 
 
 def _table(shape: tuple[int, ...], value: Any) -> Any:
-    """A constant, element by element."""
+    """A constant computed element by element."""
     return tc.constant(computed_once(lambda: tc.compute(shape, tc.function(value))))
 
 

@@ -1,4 +1,4 @@
-"""What is returned of a program for each result of operators: a program's output, a part of one, or a known array."""
+"""The outputs of a graph: a program's output, the counted part of one, or a known array."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ from taskc.operators.graph import Array
 
 @dataclass(frozen=True, slots=True)
 class CountedOutput:
-    """An output of a program whose next one says how many elements along an axis are the graph's."""
+    """An output of a program, followed by one that holds the number of valid elements along an axis."""
 
     name: str
     axis: int
 
 
-# The name of a program's output, or the array that it always is.
+# The name of a program's output, or an array that doesn't depend on inputs.
 Output: TypeAlias = str | CountedOutput | Array
 
 
 def arrays_of(outputs: Sequence[Output], returned: Sequence[Any]) -> list[Any]:
-    """A graph's outputs, of those of its program; one that is known is a copy, which its owner may change."""
-    parts, made = iter(returned), []
+    """A graph's outputs, from those of its program; a known one is copied, as its owner may change it."""
+    parts, arrays = iter(returned), []
     for output in outputs:
         match output:
             case str():
-                made.append(next(parts))
+                arrays.append(next(parts))
             case CountedOutput():
                 most, (count,) = on_host(next(parts)), on_host(next(parts))
-                made.append(most[(slice(None),) * output.axis + (slice(count),)].copy())
+                arrays.append(most[(slice(None),) * output.axis + (slice(count),)].copy())
             case _:
-                made.append(output.copy())
-    return made
+                arrays.append(output.copy())
+    return arrays
 
 
 def on_host(array: Any) -> Array:
-    """The array in the CPU's memory."""
+    """The array in CPU memory."""
     return array if isinstance(array, np.ndarray) else array.numpy()

@@ -1,6 +1,6 @@
-"""GridSample: images read between their elements, at places that are data.
+"""GridSample: images sampled between their elements, at places that are data.
 
-A kernel finds out once for many channels which elements count at a place, and how much.
+A kernel computes the taps of a place and their weights once for many channels.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from taskc.operators.movement import inside
 from taskc.operators.operands import reshaped, size, template, tensors
 from taskc.operators.resizing import cubic, rounded
 
-_CHANNELS = 32  # of a block, which are read at the same places
-_CUBIC = -0.75  # Keys' parameter, which is ONNX's here
+_CHANNELS = 32  # of a block; all are read at the same places
+_CUBIC = -0.75  # Keys' parameter, as ONNX fixes it
 _TAPS = {"nearest": range(1), "linear": range(2), "cubic": range(-1, 3)}
-_FIRST_NAMES = {"bilinear": "linear", "bicubic": "cubic"}  # before there were volumes
+_FIRST_NAMES = {"bilinear": "linear", "bicubic": "cubic"}  # of versions for 2-D images alone
 
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How an axis is read between its elements.
+    """How an axis is sampled between its elements.
 
     mode        "nearest", "linear" or "cubic"
     padding     "zeros", "border" or "reflection"
-    is_aligned  -1 and 1 are the middles of the first and the last element, and not their ends
+    is_aligned  -1 and 1 are the centers of the first and the last element, not their outer edges
     """
 
     mode: str
@@ -40,11 +40,11 @@ class Sampling:
 
     @property
     def taps(self) -> range:
-        """The elements that count, from the one below a place on."""
+        """Offsets of the elements that count, from the one below a place."""
         return _TAPS[self.mode]
 
     def coordinate(self, extent: Any, real: DType) -> Callable[..., Any]:
-        """Where a number from -1 to 1 is among the elements; what lies beyond an end may be brought back."""
+        """Maps a number from -1 to 1 to a place; one outside may be clamped or reflected back."""
         last, is_aligned = extent - 1, self.is_aligned
         low, beyond = (0.0, 0.0) if is_aligned else (-0.5, 0.5)
 
@@ -83,14 +83,14 @@ class Sampling:
 
     @property
     def weight(self) -> Callable[..., Any]:
-        """What an element counts at a distance."""
+        """The weight of an element at a distance."""
         if self.mode == "linear":
             return tc.function(lambda d: max(0, 1 - abs(d)))
         return tc.function(lambda d: cubic(abs(d), _CUBIC))
 
     @property
     def element(self) -> Callable[..., Any]:
-        """The element that is read for a number that may be outside; what counts nothing is any one."""
+        """The element to read for a number that may be out of bounds; one of weight 0 may be any."""
 
         @tc.function
         def element(at, extent):
@@ -126,8 +126,8 @@ def grid_sample(call: Call) -> Made:
         result=exact, how=Sampling(mode, padding, bool(is_aligned)),
     )  # fmt: skip
     y = kernel(x, grid.reshape(images, size(results), rank))
-    made = y if exact is x.dtype else rounded(y, x.dtype)
-    return reshaped(made, images, channels, *results)
+    samples = y if exact is x.dtype else rounded(y, x.dtype)
+    return reshaped(samples, images, channels, *results)
 
 
 def _make_samples(

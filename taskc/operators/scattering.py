@@ -1,4 +1,4 @@
-"""Elements that are written at places that are data: ScatterElements, ScatterND, TensorScatter and MaxUnpool."""
+"""Operators that write elements at places that are data: ScatterElements, ScatterND, TensorScatter, MaxUnpool."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from taskc.operators.common import are_equal, axis_of, spliced
 from taskc.operators.movement import check_lines, place_of
 from taskc.operators.windows import spatial as spatial_of, windows_of
 
-_WIDTH = 16  # elements of a slice that ScatterND writes beside each other
+_WIDTH = 16  # elements of a slice that ScatterND writes at once
 
 _REDUCTIONS: dict[str, Any] = {
     "none": lambda old, new: new,
@@ -37,15 +37,15 @@ def scatter_elements(call: Call) -> Made:
     x, places, updates = (call.tensor(position) for position in range(3))
     axis = axis_of(call, call.attribute("axis", 0), len(x.shape))
     check_lines(call, axis)
-    made = tc.compute(x.shape, lambda *at: x[at], name="copy")
+    result = tc.compute(x.shape, lambda *at: x[at], name="copy")
     if prod(places.shape):
         kernel = _along(axis, x, places, _reduction(call), _problem(call))
-        kernel(places, updates, made)
-    return made  # type: ignore[return-value]
+        kernel(places, updates, result)
+    return result  # type: ignore[return-value]
 
 
 def _problem(call: Call) -> str:
-    """What is said where the model runs, and an index is outside."""
+    """The error when the model runs and an index is out of bounds."""
     return f"{call.node.title}: its indices are within the extents of '{call.node.inputs[0]}'"
 
 
@@ -76,18 +76,18 @@ def scatter_nd(call: Call) -> Made:
     x, places, updates = (call.tensor(position) for position in range(3))
     depth = places.shape[-1]
     count, inner = prod(places.shape[:-1]), prod(x.shape[depth:])
-    made: Any = tc.compute(x.shape, lambda *at: x[at], name="copy")
+    result: Any = tc.compute(x.shape, lambda *at: x[at], name="copy")
     if prod(updates.shape):
-        lines = made.reshape(*x.shape[:depth], inner)
+        lines = result.reshape(*x.shape[:depth], inner)
         kernel = _slices(lines, places.dtype, (count, depth), _reduction(call), _problem(call))
         kernel(places.reshape(count, depth), updates.reshape(count, inner), lines)
-    return made  # type: ignore[no-any-return]
+    return result  # type: ignore[no-any-return]
 
 
 def _slices(
     lines: Any, given: Any, shape: tuple[int, int], combined: Any, problem: str
 ) -> KernelDefinition:
-    """Slices one after another, as the updates come; a block has some elements of each."""
+    """Write slices one after another, in the order of the updates; a block has some elements of each slice."""
     (count, depth), whole, kind = shape, lines.shape, lines.dtype
     inner = whole[-1]
 
@@ -111,7 +111,7 @@ def _slices(
 
 @operator("TensorScatter", since=24, ranks=(None, None, 1))
 def tensor_scatter(call: Call) -> Made:
-    """A cache, with an update from a place along the axis on that each element of the batch has for itself."""
+    """A cache with an update along an axis; each element of the batch has its own start."""
     call.require_kernel()
     past, update = call.tensor(0), call.tensor(1)
     rank, mode = len(past.shape), call.attribute("mode", "linear")
@@ -140,7 +140,7 @@ def tensor_scatter(call: Call) -> Made:
 
 
 def _starts(call: Call, shape: tuple[Any, ...], axis: int, is_circular: bool) -> Any:
-    """Where each update begins, as i64; all of it is inside, if places don't begin again behind the last."""
+    """The start of each update as i64; checked to be in bounds unless places wrap around."""
     given = call.tensor(2)
     if is_circular:
         return tc.compute(given.shape, lambda b: given[b].to(i64))
@@ -163,7 +163,7 @@ def _check_starts(kind: Any, batch: Any, most: Any, problem: str) -> KernelDefin
 
 @operator("MaxUnpool", since=9)
 def max_unpool(call: Call) -> Made:
-    """Zeros, with each number where MaxPool has found it, as places of the tensor that it was given are counted."""
+    """Zeros, with each number at the place where MaxPool found it, counted through MaxPool's input."""
     call.require_kernel()
     x, places = call.tensor(0), call.tensor(1)
     if len(places.shape) != len(x.shape) or not all(map(are_equal, places.shape, x.shape)):
@@ -204,7 +204,7 @@ def _into_planes(kind: Any, shape: tuple[Any, Any, Any], problem: str) -> Kernel
 
 
 def _with_zeros(call: Call, x: Any) -> Tensor:
-    """In the shape that the model names, which may be larger."""
+    """The result padded with zeros to the shape that the model names."""
     shape = call.integers(2)
     if len(shape) != len(x.shape) or any(
         isinstance(extent, int) and isinstance(own, int) and extent < own

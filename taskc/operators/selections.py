@@ -1,7 +1,7 @@
-"""Operators whose result has as many elements as data says: NonZero, Compress and NonMaxSuppression.
+"""Operators whose number of results is data: NonZero, Compress and NonMaxSuppression.
 
-Where their inputs are known while a program is traced, so is the result. Else kernels put what is selected, one after
-another, into memory for the largest result, and count it (`Counted`).
+If the inputs are known while a program is traced, so is the result. Otherwise kernels pack the selected elements into
+memory for the largest result, and count them (`Counted`).
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ def non_zero(call: Call) -> Made:
     if isinstance(x, TensorHandle):
         return _places(x)
     places = [at for at in np.ndindex(x.shape) if x[at]]
-    made = np.empty((x.ndim, len(places)), np.int64)
+    indices = np.empty((x.ndim, len(places)), np.int64)
     for number, at in enumerate(places):
-        made[:, number] = at
-    return made
+        indices[:, number] = at
+    return indices
 
 
 @operator("Compress", since=9, ranks=(None, 1))
@@ -39,16 +39,16 @@ def compress(call: Call) -> Made:
     if axis is None:
         x, axis = x.reshape(prod(x.shape)), 0
     axis = axis_of(call, axis, len(x.shape))
-    extent, (given,) = x.shape[axis], flags.shape
-    is_sized = isinstance(extent, int) and isinstance(given, int)
-    if is_sized and given > extent:
-        raise call.node.error(f"it has {given} flags for {extent} elements")
+    extent, (flag_count,) = x.shape[axis], flags.shape
+    is_sized = isinstance(extent, int) and isinstance(flag_count, int)
+    if is_sized and flag_count > extent:
+        raise call.node.error(f"it has {flag_count} flags for {extent} elements")
     listed = _places(flags) if isinstance(flags, TensorHandle) else None
     if listed is None:
-        kept = np.flatnonzero(flags).astype(np.int64)
-        places, length = tc.constant(kept), len(kept)
+        selected = np.flatnonzero(flags).astype(np.int64)
+        places, length = tc.constant(selected), len(selected)
     else:
-        places, length = cast("Any", listed.handle.reshape(given)), given
+        places, length = cast("Any", listed.handle.reshape(flag_count)), flag_count
     place_in = inside if is_sized else place_of
 
     def value(*at):
@@ -60,7 +60,7 @@ def compress(call: Call) -> Made:
 
 
 def _places(x: TensorHandle) -> Counted:
-    """The indices of all elements that aren't 0, a column for each, in their order."""
+    """The indices of all nonzero elements, a column for each, in order."""
     rank, size = len(x.shape), prod(x.shape)
     places = computed((rank, size), lambda axis, n: i64(0))
     count = _nonzero(x.shape, dtype=x.dtype)(x.reshape(size), places)
@@ -122,7 +122,7 @@ def _number(x: TensorHandle | None, otherwise: float) -> TensorHandle:
 
 
 def _edges(boxes: TensorHandle, is_centered: bool) -> TensorHandle:
-    """Of each box the lower ends along both axes, and then the upper ends."""
+    """The lower ends of each box along both axes, and then the upper ends."""
     batches, count, _ = boxes.shape
     if is_centered:
         return computed(
@@ -147,9 +147,9 @@ def _make_suppression(
     batches: Extent, classes: Extent, count: Extent, most: Extent,
     *, has_least: bool, machine: tc.Machine,
 ) -> KernelDefinition:  # fmt: skip
-    """For each class of each image: the best of the boxes that are left is taken, if it overlaps none that were.
+    """For each class of each image, take the best remaining box if it overlaps none taken before.
 
-    Those left are a heap: each comes before the two at twice its place.
+    The remaining boxes are a heap: the children of place i are 2 * i + 1 and 2 * i + 2.
     """
     rows = batches * classes
 
@@ -168,7 +168,7 @@ def _make_suppression(
 
     @tc.function
     def sink(scores, left, row, box, place, size):
-        """Puts a box where it belongs at a place of the heap or behind it."""
+        """Insert a box at a place of the heap, or further down where it belongs."""
         hole, behind = place, 2 * place + 1
         while behind < size:
             found = inside(left[row, inside(behind, count)], count)
@@ -230,7 +230,7 @@ _suppression = template(_make_suppression)
 def _make_gathering(
     rows: Extent, most: Extent, classes: Extent, *, machine: tc.Machine
 ) -> KernelDefinition:
-    """What all rows have chosen, one after another: the image, the class and the box."""
+    """The boxes chosen in all rows, packed: image, class and box of each."""
     size = rows * most
 
     @tc.kernel(workers=1)

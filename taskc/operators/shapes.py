@@ -1,4 +1,4 @@
-"""Operators that look at shapes or change them: no element is moved."""
+"""Operators that read shapes or change them, without moving elements."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def with_shape(x: Tensor, shape: Sequence[Any]) -> Tensor:
 
 def known_integers(numbers: Sequence[Any], shape: tuple[int, ...]) -> Array:
     """Integers or sizes as an array."""
-    made: Array = np.empty(len(numbers), object)
-    made[:] = numbers
+    array: Array = np.empty(len(numbers), object)
+    array[:] = numbers
     has_sizes = any(isinstance(number, Size) for number in numbers)
-    return made.reshape(shape) if has_sizes else made.astype(np.int64).reshape(shape)
+    return array.reshape(shape) if has_sizes else array.astype(np.int64).reshape(shape)
 
 
 @operator("Identity")
@@ -67,18 +67,20 @@ def reshape(call: Call) -> Made:
 
 
 def _rest(call: Call, whole: Sequence[Any], others: Sequence[Any]) -> Any:
-    """The extent that is left where the others are known."""
+    """The extent that remains where the others are known."""
     left, parts = [*whole], []
-    for other in others:  # a product of sums is written out, and isn't divided by one of them
+    for (
+        other
+    ) in others:  # cancel equal factors first: a product of sums is expanded, and can't be divided
         same = [at for at, extent in enumerate(left) if are_equal(extent, other)]
         if same:
             del left[same[0]]
         else:
             parts.append(other)
-    found = None if are_equal(prod(others), 0) else quotient(prod(left), prod(parts))
-    if found is None:
+    missing = None if are_equal(prod(others), 0) else quotient(prod(left), prod(parts))
+    if missing is None:
         raise call.node.error(f"{[*whole]} can't be divided into parts of {prod(others)}")
-    return found
+    return missing
 
 
 @operator("Flatten")
@@ -90,7 +92,7 @@ def flatten(call: Call) -> Made:
 
 
 def _axes(call: Call) -> list[int] | None:
-    """The axes, which are an attribute below opset 13, and an input from there on."""
+    """The axes: an attribute before opset 13, and an input since then."""
     if call.node.version < 13:
         found: list[int] | None = call.attribute("axes")
         return found

@@ -14,7 +14,7 @@ MOST = 1 << 20  # inputs or outputs of an operator that takes any number
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """An input's name; its type, or the name of a type that it has in common with others; whether it must be there."""
+    """An input's name, its type (or the name of a type variable), and whether it is required."""
 
     name: str
     type: str
@@ -32,10 +32,10 @@ class Attribute:
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """An operator as the newest operator set has it.
+    """An operator as of its newest version.
 
-    most_inputs  the last input may be there so often that this many are given
-    outputs      the least and the largest number of them
+    most_inputs  the largest number of inputs; above that of `inputs`, the last one repeats
+    outputs      their smallest and largest number
     """
 
     name: str
@@ -47,37 +47,41 @@ class Signature:
 
     @property
     def python(self) -> inspect.Signature:
-        """The operator's signature as a function of Python."""
+        """The operator's signature as that of a Python function."""
         kinds = inspect.Parameter
-        made = [
+        parameters = [
             kinds(
-                one.name, kinds.POSITIONAL_OR_KEYWORD, default=kinds.empty if one.required else None
+                formal.name,
+                kinds.POSITIONAL_OR_KEYWORD,
+                default=kinds.empty if formal.required else None,
             )
-            for one in self.inputs
+            for formal in self.inputs
         ]
         if self.most_inputs > len(self.inputs):
-            made = [*made[:-1], kinds(self.inputs[-1].name, kinds.VAR_POSITIONAL)]
-        made += [
-            kinds(name, kinds.KEYWORD_ONLY, default=kinds.empty if one.required else one.default)
-            for name, one in self.attributes.items()
+            parameters = [*parameters[:-1], kinds(self.inputs[-1].name, kinds.VAR_POSITIONAL)]
+        parameters += [
+            kinds(
+                name, kinds.KEYWORD_ONLY, default=kinds.empty if formal.required else formal.default
+            )
+            for name, formal in self.attributes.items()
         ]
-        made += [kinds(name, kinds.KEYWORD_ONLY, default=None) for name in ("outputs", "out")]
-        return inspect.Signature(made)
+        parameters += [kinds(name, kinds.KEYWORD_ONLY, default=None) for name in ("outputs", "out")]
+        return inspect.Signature(parameters)
 
 
 @cache
 def signatures() -> dict[str, Signature]:
     """All operators that a user's program can call, by name."""
     path = Path(__file__).with_name("signatures.jsonl")
-    found = {}
+    by_name = {}
     for line in path.read_text(encoding="utf-8").splitlines():
-        read = json.loads(line)
-        found[read["name"]] = Signature(
-            read["name"],
-            read["version"],
-            tuple([Input(*one) for one in read["inputs"]]),
-            read["most_inputs"],
-            tuple(read["outputs"]),
-            {name: Attribute(*one) for name, one in read["attributes"].items()},
+        fields = json.loads(line)
+        by_name[fields["name"]] = Signature(
+            fields["name"],
+            fields["version"],
+            tuple([Input(*one) for one in fields["inputs"]]),
+            fields["most_inputs"],
+            tuple(fields["outputs"]),
+            {name: Attribute(*one) for name, one in fields["attributes"].items()},
         )
-    return found
+    return by_name

@@ -1,4 +1,4 @@
-"""Windows over the spatial axes of images, as convolutions and poolings have them: extents, strides, padding."""
+"""Windows over the spatial axes of images, for convolutions and poolings: extents, strides, padding."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from taskc.operators.operands import Extent
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """Of each spatial axis: a window's taps, how far they and the windows are apart, zeros before and behind."""
+    """For each spatial axis: taps of a window, distances of windows and of taps, and padding before and after."""
 
     size: tuple[int, ...]
     stride: tuple[int, ...]
@@ -21,37 +21,37 @@ class Windows:
 
     @property
     def padding(self) -> tuple[int, ...]:
-        """As the library's kernels take it: all before, and then all behind."""
+        """The padding in the order that the library's kernels take: all before, then all after."""
         return (*self.before, *self.behind)
 
     @property
     def covered(self) -> tuple[int, ...]:
-        """From the first tap to the last."""
+        """The extent from the first tap to the last."""
         return tuple((n - 1) * d + 1 for n, d in zip(self.size, self.dilation, strict=True))
 
     @property
     def is_of_columns(self) -> bool:
-        """Of two axes, and of one column of an image that has one."""
+        """Whether these are 2-D windows of one unpadded column."""
         is_one = len(self.size) == 2 and self.size[1] == 1
         return is_one and (self.before[1], self.behind[1]) == (0, 0)
 
     @property
     def first(self) -> Windows:
-        """Those of the first axis."""
+        """The windows of the first axis alone."""
         parts = self.size, self.stride, self.dilation, self.before, self.behind
         return Windows(*[part[:1] for part in parts])
 
 
 def windows_of(call: Call, extents: tuple[Extent, ...], size: tuple[int, ...]) -> Windows:
-    """What a node's attributes say, for images of these extents."""
+    """The windows that a node's attributes specify, for images of these extents."""
     rank = len(extents)
     stride, dilation = numbers(call, "strides", rank, 1), numbers(call, "dilations", rank, 1)
     automatic = call.attribute("auto_pad", "NOTSET")
-    given = call.attribute("pads")
+    declared = call.attribute("pads")
     if len(size) != rank or min((*size, *stride, *dilation), default=1) < 1:
         raise call.node.error(f"windows of {size} with strides of {stride} don't fit {rank} axes")
     if automatic == "NOTSET":
-        pads = [0] * 2 * rank if given is None else given
+        pads = [0] * 2 * rank if declared is None else declared
         if len(pads) != 2 * rank or min(pads, default=0) < 0:
             raise call.node.error(f"its pads are {pads}, for {rank} axes")
         return Windows(size, stride, dilation, tuple(pads[:rank]), tuple(pads[rank:]))
@@ -65,13 +65,13 @@ def windows_of(call: Call, extents: tuple[Extent, ...], size: tuple[int, ...]) -
 
 
 def numbers(call: Call, name: str, rank: int, default: int) -> tuple[int, ...]:
-    """A list of one integer for each spatial axis."""
-    found = call.attribute(name)
-    if found is None:
+    """An attribute that lists one integer for each spatial axis."""
+    values = call.attribute(name)
+    if values is None:
         return (default,) * rank
-    if len(found) != rank:
-        raise call.node.error(f"'{name}' has {len(found)} numbers, for {rank} axes")
-    return tuple(found)
+    if len(values) != rank:
+        raise call.node.error(f"'{name}' has {len(values)} numbers, for {rank} axes")
+    return tuple(values)
 
 
 def halves(total: int, larger_first: bool) -> tuple[int, int]:
@@ -80,7 +80,7 @@ def halves(total: int, larger_first: bool) -> tuple[int, int]:
 
 
 def _total(call: Call, extent: Extent, size: int, stride: int, dilation: int) -> int:
-    """The padding that makes one result of each `stride` elements."""
+    """The padding that gives one result for every `stride` elements."""
     covered = (size - 1) * dilation + 1
     if stride == 1:
         return covered - 1
@@ -91,7 +91,7 @@ def _total(call: Call, extent: Extent, size: int, stride: int, dilation: int) ->
 
 
 def spatial(call: Call, shape: tuple[Any, ...], most: int = 3) -> tuple[Extent, ...]:
-    """The spatial extents of images [n, channels, …]."""
+    """The spatial extents of images [n, channels, ...]."""
     if not 1 <= len(shape) - 2 <= most:
         raise call.node.error(
             f"taskc has it for 1 to {most} spatial axes, and x has {len(shape) - 2}"

@@ -1,1 +1,1 @@
-"""IR to IR, one pass a file."""
+"""Passes from IR to IR, one pass a file."""

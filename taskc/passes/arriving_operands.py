@@ -1,4 +1,4 @@
-"""An epilogue's operand of the result's shape arrives by bulk copies in the slots by which the result leaves.
+"""Load an epilogue's operand of the result's shape by bulk copies, in the slots through which the result leaves.
 
     each (i, j) in own: done[i, j] = acc[i, j] + residual[row + i, col + j]
     shared out: bf16[2, 128, 64]
@@ -18,9 +18,9 @@
                                                                 do tma.wait(1)
                                                                 release r[n - 1]
 
-There is no memory for slots of its own: what has been read from a slot is written over, and the slot is free
-again once the copy that leaves has read it. The last one of a tile is released in the next tile, `freed`, where
-its main loop has begun. Where a box is refused, workers read the operand from global memory, as before.
+No extra memory is needed for the slots: the result overwrites the operand in its slot, and the slot is free
+again once the outgoing copy has read it. The last one of a tile is released in the next tile, `freed`, after
+its main loop has begun. If a box is refused, workers read the operand from global memory, as before.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ from taskc.passes.transports import refusal_of
 @dataclass(frozen=True, slots=True)
 class Arriving:
     """ring     the slots through which the operand comes and the result goes
-    fill     what the producer does behind the main loop
-    freed    what the consumer does when its next main loop has begun
-    after    what it does behind the main loop
-    setup    what both do at a tile's start
+    fill     the producer's statements after the main loop
+    freed    the consumer's statements after its next main loop has begun
+    after    the consumer's statements after the main loop
+    setup    statements of both at a tile's start
     """
 
     ring: Ring
@@ -60,7 +60,7 @@ class Arriving:
 
 @dataclass(frozen=True, slots=True)
 class _Panels:
-    """A store by panels: `writes` bring panel `number` of `count` to its slot, `send` takes it away."""
+    """A store by panels: `writes` fill the slot of panel `number` of `count`, and `send` copies it out."""
 
     slots: Tensor
     number: Variable
@@ -82,10 +82,10 @@ class _Panels:
                     ),
                 )
             ) if slots.scope == SHARED:
-                kept = [
+                panel_writes = [
                     s for s in writes if not isinstance(s, ir.Do)
-                ]  # no wait for what a ring orders
-                return _Panels(slots, number, int(count), tuple(kept), send)
+                ]  # the ring orders them: no wait
+                return _Panels(slots, number, int(count), tuple(panel_writes), send)
         return None
 
 
@@ -100,7 +100,7 @@ def arriving(
     *,
     alone: bool,
 ) -> Arriving | None:
-    """The operand behind a main loop that the producer can load; None where there is none.
+    """The operand after a main loop that the producer can load; None if there is none.
 
     tiles  the loop in which the ring runs on
     alone  there is one consumer; else the others' panels go through the same slots, in the tiles' order
@@ -160,7 +160,9 @@ def _arriving(
         return ir.For(n, ZERO, index(panels.count), 1, ir.Sequence(body, loc=loc), kind, loc=loc)
 
     def freed(panel: Expression, counted: Expression, under_way: int) -> Statement:
-        """Releases the one before a panel, if it is not the first: it has been read when so many copies still read."""
+        """Release the panel before one, unless that is the first: it has been read when at most so many copies still
+        read.
+        """
         wait = ir.Do("tma.wait", (index(under_way),), loc=loc)
         body = ir.Sequence((wait, step("release", subtract(panel, 1))), loc=loc)
         return ir.If(less(0, counted), body, loc=loc)
@@ -196,7 +198,7 @@ def _arriving(
 
 
 def _operand(each: ir.Each, panels: _Panels) -> ir.Read | None:
-    """The operand that an epilogue reads just where its result goes; None unless it works panel by panel."""
+    """The operand that an epilogue reads at the result's own place; None unless it works panel by panel."""
     lets: dict[Variable, Expression] = {}
     for node in walk(each.body):
         match node:
@@ -218,8 +220,8 @@ def _operand(each: ir.Each, panels: _Panels) -> ir.Read | None:
     for node in walk(each.body):
         if not isinstance(node, ir.Read) or node.tensor.dtype != panels.slots.dtype:
             continue
-        found = node.tensor.scope == GLOBAL and len(node.indices) == len(places)
-        if found and all(
+        matches_result = node.tensor.scope == GLOBAL and len(node.indices) == len(places)
+        if matches_result and all(
             constant_difference(index(extent), index(other)) == 0
             and constant_difference(_within(substitute(one, lets), extent), place) == 0
             for one, place, extent, other in zip(
@@ -231,7 +233,7 @@ def _operand(each: ir.Each, panels: _Panels) -> ir.Read | None:
 
 
 def _within(place: Expression, extent: Expression | int) -> Expression:
-    """A place that isn't kept inside of the tensor: what lies outside is stored nowhere."""
+    """An index without the clamp that keeps it inside the tensor: elements outside are not stored."""
     match place:
         case ir.Binary(operator="min", left=left, right=right):
             for inner, edge in ((left, right), (right, left)):
@@ -254,7 +256,7 @@ def _load(read: ir.Read, panels: _Panels) -> ir.Move:
 
 
 def _in_slot(statement: Statement, slots: Tensor, slot: Expression) -> Statement:
-    """The statement, with all accesses to this slot."""
+    """The statement with all accesses redirected to this slot."""
 
     def changed(node: Any) -> Any:
         if isinstance(node, ir.Read | ir.Move) and node.tensor is slots:

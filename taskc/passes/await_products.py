@@ -1,4 +1,4 @@
-"""When asynchronous products begin and end: their fences, groups and waits.
+"""Placement of the fences, groups and waits of asynchronous products.
 
     wait r[k]
     mma acc += sa[k % 4, 0, 0].as(128, 64) @ sb[k % 4, 0, 0].as(64, 256) how=wgmma.m64n256k16.bf16
@@ -11,9 +11,9 @@
     do wgmma.wait(0)
     release r[k]
 
-Several products of a body may be under way beside work on other registers (taskc/passes/product_groups.py).
-Where a consumer's loop does nothing but products of a ring that a producer fills by bulk copies, one
-product is always under way: a slot is released when the next step's product has begun.
+Several products of a body may be in flight while work on other registers runs (taskc/passes/product_groups.py).
+If a consumer's loop only multiplies slots of a ring that a producer fills by bulk copies, one
+product is always in flight: a slot is released when the next step's product has begun.
 
     for k in range(36):                    ->    wait r[0]
         wait r[k]                                do wgmma.fence()
@@ -29,14 +29,14 @@ product is always under way: a slot is released when the next step's product has
                                                  do wgmma.wait(0)
                                                  release r[35]
 
-Where nobody knows that there is a first step, it stays in the loop, and what it would release is skipped. The last
-wait stands beside conditions, not within: it ends nothing where nothing was begun. Both are as ptxas has to see them.
-Of a loop of constant bounds whose first step differs, and of a wait that not all paths pass, it says that registers
-of the accumulator may be read too early, and waits for each product where it stands (remark C7514).
+If the loop may have no steps, the first one stays in it, and its release is skipped. The last
+wait is not under the condition: without a product it has no effect. ptxas needs both forms: for
+a loop of constant bounds whose first step differs, or a wait that not all paths pass, it reports that registers
+of the accumulator may be read too early, and waits for each product at once (remark C7514).
 
-Products, and bulk copies to global memory, read shared memory through the asynchronous proxy. What ordinary
-stores or cp.async have written there is fenced by those who wrote it, behind the store or the wait for the
-copies; the barrier that orders it before the reader comes later (taskc/passes/synchronize.py).
+Products, and bulk copies to global memory, read shared memory through the asynchronous proxy. Workers that
+wrote it by ordinary stores or cp.async execute a fence, after the store or the wait for the
+copies; the barrier that orders the write before the reader is placed later (taskc/passes/synchronize.py).
 """
 
 from __future__ import annotations
@@ -91,10 +91,12 @@ class _Placer:
             return replace(statement, statements=tuple(_released_meanwhile(parts)))
         return statement
 
-    # What others wrote.
+    # Writes of other workers.
 
     def stores(self, statement: Statement) -> bool:
-        """Whether ordinary stores or copies reach what products read, through this or by its end."""
+        """Whether ordinary stores or copies to memory that products read happen in the statement, or are awaited
+        by it.
+        """
         match statement:
             case ir.Move(how="tma" | "cp.async"):
                 return False
@@ -112,10 +114,10 @@ class _Placer:
     def fenced(self, stores: Sequence[Statement]) -> list[Statement]:
         return [*stores, do("fence.proxy.async", stores[-1].loc)]
 
-    # Products that go on through a loop.
+    # Products that stay in flight across iterations.
 
     def steps(self, loop: ir.For) -> tuple[ir.RingStep, list[Statement], ir.RingStep] | None:
-        """The parts of a loop that waits for a step, multiplies, and releases it; None for another one."""
+        """The parts of a loop that waits for a step, multiplies, and releases it; None for other loops."""
         match _flat(loop.body):
             case [
                 ir.RingStep(operation="wait", ring=ring) as wait,
@@ -128,7 +130,7 @@ class _Placer:
         if not all(isinstance(s, ir.Let) or is_product(s) for s in work):
             return None
         products = [s for s in work if isinstance(s, ir.Mma)]
-        # What is in registers would have to be left alone until the product has ended.
+        # Registers would have to be left alone until the product has ended.
         if not products or any(mma.left.tensor.scope != SHARED for mma in products):
             return None
         is_of_ring = _read_by_products(ir.Sequence(tuple(work))) <= set(ring.tensors)
@@ -172,7 +174,7 @@ def _grouped(
     chosen: Callable[[Statement], bool],
     made: Callable[[Sequence[Statement]], list[Statement]],
 ) -> list[Statement]:
-    """Runs of chosen statements, as `made` says, among the others as they are."""
+    """Replace each run of chosen statements by `made` of it, and keep the others."""
     parts: list[Statement] = []
     run: list[Statement] = []
     for statement in statements:
@@ -187,7 +189,7 @@ def _grouped(
 
 
 def _released_meanwhile(statements: list[Statement]) -> list[Statement]:
-    """Move releases to where they may be done first, and waits for copies beside a product.
+    """Move releases and waits for copies to where a product is in flight.
 
     The release of a slot that a copy still reads, in front of a loop, comes when its first product has begun.
     """
@@ -202,7 +204,7 @@ def _released_meanwhile(statements: list[Statement]) -> list[Statement]:
             case (
                 ir.Sequence(statements=(*begun, ir.Do(operation="wgmma.wait") as ended, last)),
                 ir.RingStep(operation="leave"),
-            ):  # who comes next begins while the last product is under way
+            ):  # the next one begins while the last product is in flight
                 loop = ir.Sequence((*begun, pair[1], ended, last), loc=pair[0].loc)
                 return [*statements[:at], loop, *statements[at + 2 :]]
             case _:

@@ -1,4 +1,4 @@
-"""What folds, written out for two tuples of elements.
+"""The application of a combine function, or an operator, to two tuples of elements.
 
     combine larger(a, i, b, j) = let first = a >= b, select(first, a, b), select(first, i, j)
     larger of (x[k], k) and (best[0], place[0])
@@ -24,25 +24,25 @@ from taskc.ir.rewrite import substitute
 def combined(
     operator: str | Combine, left: Sequence[Expression], right: Sequence[Expression], loc: Location
 ) -> tuple[list[Statement], list[Expression]]:
-    """What comes before the values, and the values."""
+    """The statements before the values, and the values."""
     if isinstance(operator, str):
         pairs = zip(left, right, strict=True)
         return [], [ir.Binary(operator, a, b, loc=loc) for a, b in pairs]
     statements: list[Statement] = []
-    given: dict[Variable, Expression] = {}
+    bindings: dict[Variable, Expression] = {}
 
     def name(variable: Variable, value: Expression) -> None:
         if isinstance(value, ir.Variable | ir.Constant):
-            given[variable] = value
+            bindings[variable] = value
             return
-        given[variable] = fresh = replace(variable)
+        bindings[variable] = fresh = replace(variable)
         statements.append(ir.Let(fresh, value, loc=loc))
 
     for variable, value in zip((*operator.left, *operator.right), (*left, *right), strict=True):
         name(variable, value)
     for let in operator.lets:
-        name(let.variable, substitute(let.value, given))
-    return statements, [substitute(value, given) for value in operator.values]
+        name(let.variable, substitute(let.value, bindings))
+    return statements, [substitute(value, bindings) for value in operator.values]
 
 
 def let(name: str, value: Expression, loc: Location) -> tuple[Statement, Variable]:
@@ -58,7 +58,7 @@ def fold_into(
     right: Sequence[Expression],
     loc: Location,
 ) -> Statement:
-    """The elements at `place` become left folded with right."""
+    """Store at `place` the fold of left with right."""
     statements, values = combined(operator, left, right, loc)
     return stored(statements, targets, place, values, loc)
 
@@ -70,7 +70,7 @@ def stored(
     values: Sequence[Expression],
     loc: Location,
 ) -> Statement:
-    """All values are taken before the first is stored: they may read what the others overwrite."""
+    """Store several values. All are evaluated before the first store, as they may read the other targets."""
     statements = list(before)
     if len(values) > 1:
         named = [let(t.name, value, loc) for t, value in zip(targets, values, strict=True)]

@@ -1,4 +1,4 @@
-"""Strided loops that start apart get one range for all workers.
+"""Strided loops that start apart get one common range for all workers.
 
     each w in spatial(16):
         for j in range(first + w, n, step=16):
@@ -10,9 +10,9 @@
             if j < n:
                 body
 
-All workers take the same turns then, so neighbours touch neighbours, and proofs see a sum of loop variables,
-whatever n is. It is done where the starts of all workers lie within one step, so that no worker gets more than
-one turn in addition, in which it does nothing. A GPU's workers count their own turns, without conditions.
+All workers then take the same turns, so that neighbours access neighbours, and proofs see a sum of loop variables,
+whatever n is. This applies if the starts of all workers lie within one step, so that a worker gets at most one
+extra turn, in which it does nothing. A GPU's workers count their own turns, without conditions.
 `proving`: for any target, and for blocks that start apart, too.
 """
 
@@ -37,10 +37,10 @@ def common_strides(kernel: ir.Kernel, *, proving: bool = False) -> ir.Kernel:
 
 
 class _Strides:
-    """workers  the variables that have other values for other workers of a block
-    blocks   those that have other values for other blocks
-    tiles    where tiles begin
-    lets     the names within the loops over both
+    """workers  variables that differ between workers of a block, with their values
+    blocks   variables that differ between blocks
+    tiles    the origins of tiles
+    lets     the names bound within the loops over both
     """
 
     def __init__(self, kernel: ir.Kernel, of_blocks: bool) -> None:
@@ -63,7 +63,7 @@ class _Strides:
             case ir.Let() if self.workers or self.blocks:
                 self.lets[statement.variable] = substitute(statement.value, self.lets)
             case _:
-                pass  # no worker has a value of its own by it
+                pass  # it gives no worker a value of its own
         result = map_statements(statement, self.changed)
         if isinstance(result, ir.For) and result.step > 1:
             everyone = {**self.workers, **self.blocks}
@@ -82,11 +82,11 @@ class _Strides:
         if low is None or high is None or high == low or high - low >= loop.step:
             return loop
         loc, stop, names = loop.loc, loop.stop, list[Statement]()
-        if reads_memory(stop):  # which the body may store to
+        if reads_memory(stop):  # the body may store to that memory
             stop = Variable("stop", stop.dtype, loc=loc)
             names.append(ir.Let(stop, loop.stop, loc=loc))
         turn = Variable("turn", loop.variable.dtype, loc=loc)
-        # Turns are counted from 0, so that they are multiples of the step; those of a tile from where it begins.
+        # Turns are counted from 0, so that they are multiples of the step; those of a tile from its origin.
         first = add(common, index(low))
         shift = ZERO if self.tiles.intersection(walk(common)) else first
         beyond = loop.start if shift is first else subtract(loop.start, first)

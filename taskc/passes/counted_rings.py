@@ -1,4 +1,4 @@
-"""Which rings travel by mbarriers, and who arrives at those: what `lower_rings` knows before it changes anything."""
+"""The rings that use mbarriers, and the workers that arrive at them: analysis for `lower_rings`."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from taskc.passes.multicast import common_loads
 
 @dataclass(frozen=True, slots=True)
 class RingBarriers:
-    """The mbarriers of a ring. `empty` is there only between roles, for slots that are filled again; one of `group`
+    """The mbarriers of a ring. `empty` exists only between roles, for slots that are filled again; one of `group`
     readers arrives there.
 
-    cluster  the blocks that load parts of its slots for each other
-    turn     whose readers take turns: where they say that they have seen all of their steps
+    cluster  number of blocks that load parts of its slots for each other
+    turn     if its readers take turns, the mbarrier at which they report that they have seen all of their steps
     """
 
     full: Tensor
@@ -40,19 +40,19 @@ class RingBarriers:
 
 
 def counted_rings(kernel: ir.Kernel) -> dict[Ring, RingBarriers]:
-    """The rings that travel by mbarriers."""
-    found: dict[Ring, RingBarriers] = {}
+    """The rings that use mbarriers, with these."""
+    barriers: dict[Ring, RingBarriers] = {}
     between_roles = rings_between_roles(kernel.body)
     common = _filled_for_each_other(kernel)
     for node in walk(kernel.body):
-        if not isinstance(node, ir.RingStep) or node.ring in found:
+        if not isinstance(node, ir.RingStep) or node.ring in barriers:
             continue
         ring = node.ring
         if ring.transport != "tma" and ring not in between_roles:
             continue
         full = Tensor(f"{ring.name}_full", u64, (ring.stages,), BARRIER)
         if ring not in between_roles:
-            found[ring] = RingBarriers(full, None, 1, 0)
+            barriers[ring] = RingBarriers(full, None, 1, 0)
             continue
         roles = _roles_of_steps(kernel, ring)
         producer, consumer = roles["commit"], roles["wait"]
@@ -61,18 +61,18 @@ def counted_rings(kernel: ir.Kernel) -> dict[Ring, RingBarriers]:
             empty = Tensor(f"{ring.name}_empty", u64, (ring.stages,), BARRIER)
         arrivals = 1 if ring.transport == "tma" else producer.workers
         group = _readers_that_wait_together(consumer, ring)
-        # Only a group that lets one worker speak for it has one for each block.
+        # Only a group that lets one worker speak for it has a worker to spare for each block.
         cluster = ir.cluster_of(kernel) if ring in common and group > 1 else 1
         readers = consumer.workers // group * cluster
         turn = None
         if any(isinstance(n, ir.RingStep) and n.operation == "enter" for n in walk(consumer.body)):
             turn = Tensor(f"{ring.name}_turn", u64, (1,), BARRIER)
-        found[ring] = RingBarriers(full, empty, arrivals, readers, group, cluster, turn)
-    return found
+        barriers[ring] = RingBarriers(full, empty, arrivals, readers, group, cluster, turn)
+    return barriers
 
 
 def released_by_each(kernel: ir.Kernel, between_roles: frozenset[Ring]) -> frozenset[Ring]:
-    """Those whose readers all arrive: where one arrives for a group, that tells nothing of the others."""
+    """The rings whose readers all arrive: one worker's arrival for a group tells nothing of the others."""
     return frozenset(
         ring
         for ring in between_roles
@@ -81,7 +81,7 @@ def released_by_each(kernel: ir.Kernel, between_roles: frozenset[Ring]) -> froze
 
 
 def mbarrier_bytes(kernel: ir.Kernel) -> int:
-    """What mbarriers take of a block's shared memory: the author's, and those that rings get here."""
+    """Bytes of a block's shared memory for mbarriers: the author's, and those that rings get."""
     counted = counted_rings(kernel).values()
     tensors = [t for c in counted for t in c.tensors]
     tensors += {
@@ -93,7 +93,7 @@ def mbarrier_bytes(kernel: ir.Kernel) -> int:
 
 
 def _filled_for_each_other(kernel: ir.Kernel) -> set[Ring]:
-    """Rings with slots that are the same in all blocks of a cluster, set up once."""
+    """Rings with slots that are the same in all blocks of a cluster, and that are set up once."""
     common = common_loads(kernel.body, ir.cluster_of(kernel))
     if not common:
         return set()
@@ -104,7 +104,7 @@ def _filled_for_each_other(kernel: ir.Kernel) -> set[Ring]:
 
 
 def _readers_that_wait_together(consumer: ir.Role, ring: Ring) -> int:
-    """The workers of an asynchronous product, where nothing else reads the ring's slots, or those around a sender."""
+    """The number of readers that one arrival stands for: an asynchronous product's workers, or those of one sender."""
     for node in walk(consumer.body):
         if isinstance(node, ir.Move) and not sent_by_bulk_copies(node).isdisjoint(ring.tensors):
             assert node.by is not None  # its senders: each waits until its copy has read the slot
@@ -120,7 +120,7 @@ def _readers_that_wait_together(consumer: ir.Role, ring: Ring) -> int:
 
 
 def _roles_of_steps(kernel: ir.Kernel, ring: Ring) -> dict[str, ir.Role]:
-    """Who does each operation of a ring."""
+    """The role that does each operation of a ring."""
     by_operation: dict[str, ir.Role] = {}
     for node in walk(kernel.body):
         if isinstance(node, ir.Roles):
@@ -132,22 +132,22 @@ def _roles_of_steps(kernel: ir.Kernel, ring: Ring) -> dict[str, ir.Role]:
 
 
 def loops_around(body: Statement) -> dict[Tensor, Statement]:
-    """The outermost of the loops that allocate a tensor more than once."""
-    found: dict[Tensor, Statement] = {}
+    """The outermost loop around each tensor that is allocated more than once."""
+    outermost: dict[Tensor, Statement] = {}
 
     def visit(statement: Statement, loop: Statement | None) -> None:
         if isinstance(statement, ir.Allocate) and loop is not None:
-            found[statement.tensor] = loop
+            outermost[statement.tensor] = loop
         repeats = isinstance(statement, (ir.For, ir.While))
         for inner in statements(statement):
             visit(inner, statement if loop is None and repeats else loop)
 
     visit(body, None)
-    return found
+    return outermost
 
 
 def is_reused(ring: Ring, body: Statement, loop: Statement | None) -> bool:
-    """Workers have stored something else where a ring of bulk copies lies, when it is set up.
+    """Whether workers have stored other data to the memory of a ring of bulk copies before it is set up.
 
     What they stored has to be fenced off: bulk copies go through another proxy.
     """
@@ -164,7 +164,7 @@ def is_reused(ring: Ring, body: Statement, loop: Statement | None) -> bool:
 
 
 def _stored_to(nodes: Iterable[object]) -> Iterator[Tensor]:
-    """What stores and moves write; bulk copies are no stores."""
+    """The tensors written by stores and moves, without bulk copies."""
     for node in nodes:
         match node:
             case ir.Store() | ir.Atomic():
@@ -172,4 +172,4 @@ def _stored_to(nodes: Iterable[object]) -> Iterator[Tensor]:
             case ir.Move() if node.how != "tma":
                 yield node.tensor
             case _:
-                pass  # nothing else is a store
+                pass  # nothing else stores

@@ -1,7 +1,7 @@
-"""Dead code elimination: of Lets that nobody uses, and memory that nobody reads.
+"""Dead code elimination: unused Lets, and stores to memory that is not read.
 
-The walk goes from the end to the beginning: every use of a name has been met when its Let is, so
-one walk removes chains of dead Lets, too. Evaluating an expression has no effect but errors.
+The traversal is backwards: all uses of a name are seen before its Let, so that
+one traversal removes chains of dead Lets, too. Evaluating an expression has no effect but errors.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from taskc.ir.rewrite import expressions, tensors_of, walk
 
 NOTHING = ir.Sequence(())
 
-# A worker's own memory: a store that nobody reads again has no effect.
+# Private memory: a store that the worker doesn't read again has no effect.
 _OWN = (ir.LOCAL, ir.REGISTER, ir.TILE)
 
 
 def without_dead_code(body: Statement) -> Statement:
-    """Gives the same object where nothing is dead."""
+    """Remove dead code; returns the same object if there is none."""
     read, mentioned = _tensors_of(body)
     return _Sweeper(read, mentioned).statement(body)
 
 
 def _tensors_of(body: Statement) -> tuple[set[Tensor], set[Tensor]]:
-    """The tensors that something reads, and those that are used other than by plain stores."""
+    """The tensors that are read, and those used other than by plain stores."""
     read: set[Tensor] = set()
     mentioned: set[Tensor] = set()
     for node in walk(body):
@@ -90,22 +90,22 @@ class _Sweeper:
         return tensor.scope in _OWN and tensor not in self.read
 
     def _sequence(self, node: ir.Sequence) -> Statement:
-        kept: list[Statement] = []
+        live: list[Statement] = []
         changed = False
         for statement in reversed(node.statements):
             new = self.statement(statement)
             changed = changed or new is not statement
             if not _is_nothing(new):
-                kept.append(new)
+                live.append(new)
             else:
                 changed = True
         if not changed:
             return node
-        kept.reverse()
-        return kept[0] if len(kept) == 1 else ir.Sequence(tuple(kept), loc=node.loc)
+        live.reverse()
+        return live[0] if len(live) == 1 else ir.Sequence(tuple(live), loc=node.loc)
 
     def _use(self, expression: Expression) -> None:
-        """Marks the names in it. Shared parts are looked at once."""
+        """Mark the names in an expression. Shared parts are visited once."""
         stack = [expression]
         while stack:
             node = stack.pop()

@@ -1,17 +1,17 @@
-"""One linear offset for each access, in 32 bits where that is proved enough. The result is at
+"""One linear offset for each access, in 32 bits if that is proved to suffice. The result is at
 stage lean.
 
 x: f32[64, 32], y: f32[m, n]                 for i: i32 in range(64):
 for i in range(64):                   ->         y[cast(i, i64) * n] = x[i * 32 + worker]
     y[i, 0] = x[i, worker]
 
-Offsets are row-major, or what the tensor's layout says; its swizzle is applied by whoever uses an
+Offsets are row-major, or follow the tensor's layout; its swizzle is applied by the user of an
 address. Shapes stay: parameters are still checked against them. A mutable scalar, of shape (), has
 no index, and the coordinates of a GLOBAL box that a TMA operation moves stay coordinates.
 
-An i64 expression becomes one of i32 where its range, and those of its parts, are known to fit: loop
-variables, Lets, `worker` and `block` are bound again as i32, and sizes stay i64. Conditions are not
-used for that, so the ranges hold wherever an expression is moved to.
+An i64 expression becomes i32 if its range, and those of its parts, are known to fit: loop
+variables, Lets, `worker` and `block` are rebound as i32, and sizes stay i64. Conditions are not
+used for that, so the ranges hold wherever an expression is moved.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _COMPARING = frozenset({"<", "<=", ">", ">=", "==", "!="})
 
 
 def flatten(kernel: Kernel) -> Kernel:
-    """Gives every access one linear offset, as the head of this file shows."""
+    """Give every access one linear offset, as the head of this file shows."""
     facts = Facts.empty(kernel)
     flattener = _Flattener(facts, TARGETS[kernel.target].narrow)
     worker = flattener.rebound(kernel.worker)
@@ -63,21 +63,21 @@ def flatten(kernel: Kernel) -> Kernel:
 
 
 def linear_offset(tensor: Tensor, indices: Sequence[Expression]) -> Expression:
-    """Where the element lies, counted in elements, before any swizzle."""
+    """The offset of an element, in elements, before any swizzle."""
     if tensor.layout is None:
         return _row_major(tensor.shape, indices)
     layout = tensor.layout
-    # Dimensions in front of a layout's own, a ring's slots for example, are outside it.
+    # Dimensions before those of a layout, such as a ring's slots, are outside of it.
     outer = len(indices) - layout.rank
     inner, place = list(indices[outer:]), list(indices[:outer])
     sizes: list[int | Expression] = list(tensor.shape[:outer])
     for dimension, extent in enumerate(layout.shape):
-        given = tensor.shape[outer + dimension]
-        if isinstance(given, int) and given <= extent:
+        extent_of_tensor = tensor.shape[outer + dimension]
+        if isinstance(extent_of_tensor, int) and extent_of_tensor <= extent:
             continue
         # Only the outermost extent may be unknown: whole layouts follow one another along it.
         place.append(build.floor_divide(inner[dimension], extent))
-        sizes.append(given)
+        sizes.append(extent_of_tensor)
         inner[dimension] = build.modulo(inner[dimension], extent)
     offset = _within_layout(tensor, inner)
     if not place:
@@ -110,7 +110,7 @@ def _within_layout(tensor: Tensor, indices: Sequence[Expression]) -> Expression:
 
 
 class _Flattener:
-    """`facts` speak of the names as they were; `names` holds the ones that replace them.
+    """`facts` are about the original names; `names` maps these to their replacements.
 
     What entering a statement tells of its names stays in the facts' scope, and only that is used.
     """
@@ -131,7 +131,9 @@ class _Flattener:
         return new
 
     def _fits(self, expression: Expression, more: int = 0) -> bool:
-        """Its value, and those up to `more` beside it, are numbers of i32, where the target cares."""
+        """Whether its value, also with up to `more` added or subtracted, fits i32; always false if the target has
+        64-bit offsets only.
+        """
         if not self.narrows:
             return False
         low, high = self.scope.interval_of(self.scope.form(expression))
@@ -151,9 +153,9 @@ class _Flattener:
         """An integer expression, flattened: in i32 if it fits, else in its own type."""
         if node.dtype is not i64:
             return self.expression(node)
-        found = self._memo.get(id(node))
-        if found is not None:
-            return found[1]
+        known = self._memo.get(id(node))
+        if known is not None:
+            return known[1]
         new = self._narrow(node)
         self._memo[id(node)] = node, new
         return new
@@ -197,9 +199,9 @@ class _Flattener:
             return node
         if type(node) is Variable:
             return self.names.get(node, node)
-        found = self._memo.get(id(node))
-        if found is not None:
-            return found[1]
+        known = self._memo.get(id(node))
+        if known is not None:
+            return known[1]
         new = self._expression(node)
         self._memo[id(node)] = node, new
         return new
@@ -275,7 +277,7 @@ class _Flattener:
         self.facts.enter(node)
         bounds = node.start, node.stop
         variable = node.variable
-        # The last step goes past the end, which must be a number, too.
+        # The last step goes past the end, and has to fit, too.
         fits = variable.dtype is i64 and all(self._fits(part, abs(node.step)) for part in bounds)
         if fits:
             start, stop = (_cast(self.narrow(part), i32) for part in bounds)
@@ -287,7 +289,7 @@ class _Flattener:
 
 
 def _cast(node: Expression, dtype: DType) -> Expression:
-    """The integer expression in another integer type that has its value."""
+    """The integer expression in another integer type that represents its value."""
     if node.dtype is dtype:
         return node
     if type(node) is Constant:

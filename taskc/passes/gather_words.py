@@ -1,13 +1,13 @@
-"""Words that are put together of 4-bit elements are read as the words that they are.
+"""Words that are combined from 4-bit elements are read as whole words.
 
 b: i4[16, n]                                              b: i4[16, n].words()
 x[i, w] = (b[i, w * 8].to(u32) & 15)              ->      x[i, w] = b[i, w]
     | (b[i, w * 8 + 1].to(u32) & 15) << 4 | ...
 
-Elements lie from the lowest bits on, so eight neighbours of which the first is a multiple of eight are one u32. What is
-moved so is a plain copy, which cp.async can do; the bits are taken apart where they are needed. All that reads the
-parameter has to be such words. The pass comes before instructions are chosen, and after simplify, which brings the
-indices into one form.
+Elements are stored from the lowest bits on, so eight consecutive ones, from a multiple of eight, are one u32. Such
+a move is a plain copy, which cp.async can do; the bits are unpacked where they are used. All reads of the
+parameter have to be such words. The pass runs before instructions are selected, and after simplify, which brings
+indices into a normal form.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ TOGETHER = u32.bits // BITS
 
 
 def gather_words(kernel: Kernel) -> Kernel:
-    """Parameters of 4 bits that are only read in words become words, as the head of this file shows."""
+    """Turn 4-bit parameters that are only read in words into parameters of words, as the head of this file shows."""
     if TARGETS[kernel.target].is_processor:
-        return kernel  # arguments begin at any byte there
+        return kernel  # arguments may begin at any byte there
     fitting: dict[Tensor | ir.Variable, Tensor] = {
         item: words_of(item)
         for item in kernel.parameters
@@ -66,7 +66,7 @@ def _has_words(item: Tensor) -> bool:
 
 
 def _word(node: Any) -> tuple[Read, list[Read]] | None:
-    """The place of a word, and the elements of which it is put together; None of what is none."""
+    """The index of a word as a read, and the elements that it combines; None for other nodes."""
     if not isinstance(node, Binary) or node.operator != "|" or node.dtype is not u32:
         return None
     parts = dict(_parts(node, 0))
@@ -96,7 +96,7 @@ def _behind(index: Expression, number: int) -> Expression:
 
 
 def _parts(node: Expression, shift: int) -> Iterator[tuple[int, Read | None]]:
-    """The elements by how far they are shifted; None in place of anything else."""
+    """The elements by their shift; None for other operands."""
     match node:
         case Binary(operator="|", left=left, right=right):
             yield from _parts(left, shift)

@@ -1,4 +1,4 @@
-"""Loop-invariant code motion, and common subexpressions: invariants out of loops, and costly index arithmetic once.
+"""Loop-invariant code motion, and common subexpression elimination for costly index arithmetic.
 
 for i in range(n):                                 t0 = worker // 8 * 64
     for j in unroll(4):                            for i in range(n):
@@ -7,15 +7,15 @@ for i in range(n):                                 t0 = worker // 8 * 64
                                                        for j in unroll(4):
                                                            y[t1 + j] = t2
 
-An expression is computed before the outermost loop that it doesn't depend on; a sum's terms are put
-in order for that (levels.py). Quotients and remainders that occur twice are computed once, where the
-first one is. Equal expressions share a name, as long as it is in scope.
+An expression is computed before the outermost loop that it doesn't depend on; the terms of a sum are
+ordered for that (levels.py). Quotients and remainders that occur twice are computed once, at the
+first one. Equal expressions share a name while it is in scope.
 
-What is moved runs even where the loop or the branch does not, so it must have no effect: a
-division by what may be 0 stays, and so do reads, but for those of "in" parameters in loops that
-surely run, outside of branches. A table is read like those, unless it has an entry for every worker:
-those of a role that doesn't read it are workers, too. Indices of REGISTER tensors stay in place, since
-they must be seen to be constant when loops are unrolled.
+Moved code runs even if the loop or the branch doesn't, so it must have no effect: a
+division by a value that may be 0 stays, and so do reads, except those of "in" parameters in loops that
+surely run, outside of branches. A table is read like these, unless it has an entry for every worker:
+the workers of a role that doesn't read it would read it, too. Indices of REGISTER tensors stay in place, since
+they have to become constants when loops are unrolled.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from taskc.passes.value_numbers import Numbers
 
 
 def hoist(kernel: Kernel) -> Kernel:
-    """Moves invariants out of loops, as the head of this file shows."""
+    """Move invariants out of loops, as the head of this file shows."""
     hoister = _Hoister(kernel)
     body = hoister.block(kernel.body)
     if hoister.levels.sums:
@@ -57,7 +57,7 @@ def hoist(kernel: Kernel) -> Kernel:
 
 @dataclass(frozen=True, slots=True)
 class _InsertionPoint:
-    """Where new Lets go: the end of what a block has so far, and what is known there."""
+    """The place for new Lets: the end of a block's output so far, and the names known there."""
 
     output: list[Statement]
     layer: int
@@ -68,9 +68,9 @@ class _Hoister:
         self.levels = Levels(kernel)
         self.numbers = Numbers()
         self.values: dict[Variable, Expression] = {}
-        self.loops: list[_InsertionPoint] = []  # before each of the loops around here
-        self.places: list[_InsertionPoint] = []  # the blocks around here
-        self.layers: list[dict[int, Variable]] = []  # numbers that have names, by block
+        self.loops: list[_InsertionPoint] = []  # before each of the enclosing loops
+        self.places: list[_InsertionPoint] = []  # in the enclosing blocks
+        self.layers: list[dict[int, Variable]] = []  # named value numbers, by block
         self.count, self.repeated = self._survey(kernel.body)
 
     def _survey(self, body: Statement) -> tuple[int, set[int]]:
@@ -93,7 +93,7 @@ class _Hoister:
     # Statements.
 
     def block(self, node: Statement) -> Statement:
-        """A body: its statements, each after the Lets that it asked for here."""
+        """A body: its statements, each after the Lets that it needs here."""
         place = _InsertionPoint([], len(self.layers))
         self.layers.append({})
         self.places.append(place)
@@ -244,7 +244,7 @@ class _Hoister:
         return Binary(node.operator, left, right, loc=node.loc)
 
     def _operand(self, node: Expression) -> Expression:
-        """An operand of a sum that is in order: the front of it is not ordered again."""
+        """An operand of an ordered sum: its leading part is not ordered again."""
         if (
             type(node) is Binary
             and node.operator in ("+", "-")
@@ -254,7 +254,7 @@ class _Hoister:
         return self.visit(node)
 
     def _in_place(self, indices: tuple[Expression, ...]) -> tuple[Expression, ...]:
-        """Indices with names replaced that are gone, and nothing moved."""
+        """Indices with removed names replaced, and nothing moved."""
         new = tuple([substitute(index, self.values) for index in indices])
         same = all(a is b for a, b in zip(new, indices, strict=True))
         return indices if same else new
@@ -262,7 +262,7 @@ class _Hoister:
     def _named(
         self, value: Expression, number: int, level: int, name: Variable | None = None
     ) -> Variable:
-        """The name of a value at a level: one that is in scope there, or a new one."""
+        """The name of a value at a level: one in scope there, or a new one."""
         place = self.loops[level] if level < self.depth else self.places[-1]
         for layer in range(place.layer, -1, -1):
             known = self.layers[layer].get(number)
@@ -278,7 +278,7 @@ class _Hoister:
 
 
 def _is_worth_a_name(node: Expression) -> bool:
-    """More than an instruction operand can do by itself."""
+    """Whether it is more than an instruction operand can compute by itself."""
     match node:
         case Unary() | Cast() | Bitcast():
             return not isinstance(node.operand, (Variable, Constant))

@@ -1,14 +1,14 @@
-"""Gives shared tensors a layout without bank conflicts, where one is found.
+"""Give shared tensors a layout without bank conflicts, if one is found.
 
     shared t: f32[32, 32]                    written by rows, read by columns: 32 lanes, one bank
 ->
     shared t: f32[32, 32].laid(repeat(32, 33))
 
-For every access the addresses of one warp are computed for each candidate layout: as it is, rows padded by
-a few elements, and, where a row is a power of two, swizzled. The cheapest wins, the plainest among equals;
-an access counts eight times more in each loop around it. Elements that a worker has side by side are one
-access, in a layout that leaves them so. Of a move of matrices the lines count, at the lanes that name them.
-Tensors that a bulk copy writes stay as they are, as do those in a matrix instruction's form.
+For every access the addresses of one warp are computed under each candidate layout: unchanged, rows padded by
+a few elements, and, if a row is a power of two, swizzled. The cheapest wins, or the plainest of equals;
+an access counts eight times more for each loop around it. Contiguous elements of a worker are one
+access, in a layout that keeps them contiguous. For a move of matrices the lines count, by the lanes that name them.
+Tensors that a bulk copy writes stay unchanged, as do those in a matrix instruction's form.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ SAMPLED_SLOTS = 16
 
 @dataclass(frozen=True, slots=True)
 class _Request:
-    """Element indices [dimension][lane, slot] of a warp's accesses, `width` slots being one access.
+    """Element indices [dimension][lane, slot] of a warp's accesses; `width` slots are one access.
 
     is_whole  whether they have to stay one: a move's are
     """
@@ -59,8 +59,11 @@ def layout(kernel: ir.Kernel) -> ir.Kernel:
         return kernel
     requests = _requests(kernel, target)
     chosen: dict[Tensor, Tensor] = {}
-    for tensor, found in requests.items():
-        best = min(_candidates(tensor, found, target.banks), key=lambda c: _cost(c, found, target))
+    for tensor, tensor_requests in requests.items():
+        best = min(
+            _candidates(tensor, tensor_requests, target.banks),
+            key=lambda c: _cost(c, tensor_requests, target),
+        )
         if best is not tensor:
             chosen[tensor] = best
     return place(kernel, chosen) if chosen else kernel
@@ -78,7 +81,7 @@ def _requests(kernel: ir.Kernel, target: Target) -> dict[Tensor, list[_Request]]
     for statement, weight, crew in _phases(kernel.body, 1, Crew.everyone(kernel.workers)):
         width, is_matrix = None, isinstance(statement, ir.Move) and statement.how in MATRIX_MOVES
         if isinstance(statement, ir.Move) and is_matrix:
-            # Eight lanes that name lines of 16 bytes are served at a time, as those that read so much.
+            # Eight lanes that name lines of 16 bytes are served at a time, like lanes that read 16 bytes.
             statement = named_by_lines(statement)
             width = LINE_BYTES // statement.tensor.dtype.nbytes
         elif isinstance(statement, ir.Move):
@@ -114,7 +117,7 @@ def _request(
     *,
     is_matrix: bool,
 ) -> _Request | None:
-    """The accesses of the first warp; None where they are unknown."""
+    """The accesses of the first warp; None if they are unknown."""
     shape = access.workers.shape
     indices: list[Array] = []
     for index in access.indices:
@@ -132,7 +135,7 @@ def _request(
 
 
 def _side_by_side(tensor: Tensor, indices: list[Array], common: int, target: Target) -> int:
-    """How many elements a worker has beside each other, from a multiple of their number on.
+    """The number of elements that a worker accesses contiguously, from a multiple of it on.
 
     common  divides what all of them are moved by
     """
@@ -166,8 +169,8 @@ def _candidates(tensor: Tensor, requests: list[_Request], banks: int) -> Iterato
                 if (widest << bits) <= row:
                     shift = row.bit_length() - 1
                     yield replace(tensor, swizzle=Swizzle(bits, unit, shift))
-            # Several short rows lie in one line of banks: those get one number. Of whole lines that costs one
-            # XOR, and padding the memory of a stage or two.
+            # Several short rows are in one line of banks: they get one number in the swizzle. For whole lines that
+            # costs one XOR, and padding the memory of a stage or two.
             if row < line and any(request.is_matrix for request in requests):
                 bits = (row // widest).bit_length() - 1
                 yield replace(tensor, swizzle=Swizzle(bits, unit, line.bit_length() - 1))
@@ -177,7 +180,7 @@ def _candidates(tensor: Tensor, requests: list[_Request], banks: int) -> Iterato
 
 
 def _cost(tensor: Tensor, requests: list[_Request], target: Target) -> tuple[int, int, int]:
-    """Extra cycles of all requests; those that can't be wide; extra cycles if none is that may be."""
+    """Extra cycles of all requests; the weight of those that can't be wide; extra cycles if none is wide."""
 
     def extra(counted: list[_Request]) -> int:
         return sum(r.weight * _extra_cycles(tensor, r, target.banks) for r in counted)
@@ -203,7 +206,7 @@ def _pitches(tensor: Tensor) -> list[int]:
 
 
 def _leaves_whole(tensor: Tensor, width: int) -> bool:
-    """Whether elements beside each other in a row still are, from a multiple of their number on."""
+    """Whether contiguous elements of a row, from a multiple of their number on, stay contiguous."""
     pitches = _pitches(tensor)
     if tensor.swizzle is not None and 1 << tensor.swizzle.base < width:
         return False

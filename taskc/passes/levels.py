@@ -1,7 +1,7 @@
-"""To which loop a value belongs: what `hoist` asks before it moves anything.
+"""The loop that a value belongs to: the analysis of `hoist`.
 
-A name's level is the number of loops around its binding; an expression's is that of its deepest name. A sum
-with terms of several levels is put in their order, so that its outer part is one expression:
+A name's level is the number of loops around its binding; an expression's level is that of its deepest name. A sum
+with terms of several levels is ordered by them, so that its outer part is one expression:
 
     j + i * 4 + worker // 8 * 64   ->   worker // 8 * 64 + i * 4 + j        j is bound in i's loop
 """
@@ -26,7 +26,7 @@ from taskc.ir.rewrite import expressions
 from taskc.ir.types import boolean
 
 _IN_SUMS = ("+", "-", "*")
-PINNED = 1 << 30  # the level of what can't be moved at all
+PINNED = 1 << 30  # the level of expressions that can't be moved at all
 
 
 class Levels:
@@ -40,16 +40,16 @@ class Levels:
         self._reading: dict[tuple[int, int], tuple[Expression, int]] = {}
 
     def level(self, node: Expression) -> int:
-        """The depth that its value belongs to; PINNED if it must be computed where it is."""
+        """The depth that a value belongs to; PINNED if it must be computed where it is."""
         kind = type(node)
         if kind is Constant:
             return 0
         if kind is Variable:
             return self.of_names.get(node, 0)  # type: ignore[arg-type]
-        here = id(node), self.certain  # where it is read decides the level of what reads
-        found = self._levels.get(id(node)) or self._reading.get(here)
-        if found is not None:
-            return found[1]
+        here = id(node), self.certain  # the level of a read depends on its place
+        known = self._levels.get(id(node)) or self._reading.get(here)
+        if known is not None:
+            return known[1]
         parts = list(expressions(node))
         level = max([self.level(part) for part in parts], default=0)
         reads = any((id(part), self.certain) in self._reading for part in parts)
@@ -66,7 +66,7 @@ class Levels:
             if type(node.right) is not Constant or node.right.value == 0:
                 level = PINNED
         elif reads and isinstance(node, (Select, Binary)) and is_lazy(node):
-            level = PINNED  # whether memory is read is decided there
+            level = PINNED  # its place decides whether memory is read
         if reads:
             self._reading[here] = node, level
         else:
@@ -80,7 +80,7 @@ class Levels:
     # Sums.
 
     def by_level(self, node: Binary) -> Expression | None:
-        """The sum with terms of outer loops first; None where that separates nothing."""
+        """The sum with terms of outer loops first; None if that separates nothing."""
         terms = self._mixed_terms(node)
         if terms is None:
             return None
@@ -94,7 +94,7 @@ class Levels:
                 groups.setdefault(abs(factor), []).append((term, factor))
         sizes = [abs(constant), *(size for groups in levels.values() for size in groups)]
         if max(sizes) > node.dtype.maximum:
-            return None  # it wraps, and its factors are no numbers of its type
+            return None  # it wraps, and its factors don't fit its type
         total: Expression | None = None
         for level in sorted(levels):
             parts = [_scaled_sum(members) for members in levels[level].values()]
@@ -104,26 +104,26 @@ class Levels:
                 elif positive:
                     total = part
                 else:
-                    return None  # a sum that starts with a subtraction stays as it is
+                    return None  # a sum that starts with a subtraction stays unchanged
         if total is not None and constant:
             sign = "+" if constant > 0 else "-"
             total = Binary(sign, total, Constant(abs(constant), node.dtype))
         return total
 
     def is_mixed_product(self, node: Binary) -> bool:
-        """A product of a constant and a sum with terms of several levels."""
+        """Whether it is a product of a constant and a sum with terms of several levels."""
         if node.operator != "*" or type(node.right) is not Constant or not node.right.value:
             return False
         return self.is_mixed_sum(node.left)
 
     def is_mixed_sum(self, node: Expression) -> bool:
-        """An integer sum with terms of several levels, perhaps behind a name."""
+        """Whether it is an integer sum with terms of several levels, perhaps through a name."""
         if type(node) is Variable:
             return node in self.sums
         return type(node) is Binary and self._mixed_terms(node) is not None
 
     def _mixed_terms(self, node: Binary) -> list[tuple[Expression, int]] | None:
-        """What such a sum adds up; sums within products, or behind names, are taken apart if they are mixed, too."""
+        """The terms of such a sum; mixed sums within products, or behind names, are expanded, too."""
         if node.operator not in _IN_SUMS or not node.dtype.is_integer:
             return None
         known = self._mixed.get(id(node))

@@ -1,4 +1,4 @@
-"""Which loads of a pipelined loop can run ahead of its work."""
+"""The loads of a pipelined loop that can run earlier than its work."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from taskc.ir.rewrite import walk
 
 @dataclass(frozen=True, slots=True)
 class Loads:
-    """The part of a pipelined body that fetches, and what is left of it.
+    """The part of a pipelined body that fetches, and the rest of it.
 
     `scalars` are the uniform Lets that the moves need; they stay in the work too, as do the loads that
     depend on it: `refusals` say why.
@@ -26,7 +26,7 @@ class Loads:
     refusals: tuple[tuple[ir.Move, str], ...]
 
     def notes(self, refused: str = "is not pipelined") -> list[tuple[str, Location]]:
-        """Says of each load that stays where it is that it is `refused`, and why."""
+        """A note for each load that stays in the work, saying that it is `refused`, and why."""
         return [
             (f"`{move.tensor.name}` {refused}: its load {reason}", move.loc)
             for move, reason in self.refusals
@@ -38,8 +38,8 @@ def split_loads(
 ) -> Loads:
     """The block values at the top of the body whose loads don't depend on the work.
 
-    Where loads run beside more than the loop, those are the statements `concurrent`; of them, the
-    scalars that stand `before` the loop have to be computed by the loads themselves.
+    If loads overlap more than the loop, `concurrent` are those other statements. Scalars that come `before`
+    the loop then have to be computed again by the loads.
     """
     body = pipeline.body
     statements = body.statements if isinstance(body, ir.Sequence) else (body,)
@@ -51,12 +51,14 @@ def split_loads(
     work: list[Statement] = []
     refusals: list[tuple[ir.Move, str]] = []
     needed: set[Variable] = set()
-    own = {s.tensor for s in statements if isinstance(s, ir.Allocate) and s.tensor.constant}
+    block_values = {
+        s.tensor for s in statements if isinstance(s, ir.Allocate) and s.tensor.constant
+    }
     for statement in statements:
         match statement:
-            case ir.Allocate(tensor=tensor) if tensor in own:
+            case ir.Allocate(tensor=tensor) if tensor in block_values:
                 continue
-            case ir.Move(tensor=tensor) if tensor in own:
+            case ir.Move(tensor=tensor) if tensor in block_values:
                 lets = _closure(_free_variables(statement), {**known, **scalars})
                 reason = work_around.needed_by((statement, *lets))
                 if reason is None:
@@ -72,13 +74,13 @@ def split_loads(
             case _:
                 pass  # it is work
         work.append(statement)
-    kept = _closure(needed, scalars)
-    return Loads(tuple(tensors), kept, tuple(moves), tuple(work), tuple(refusals))
+    needed_lets = _closure(needed, scalars)
+    return Loads(tuple(tensors), needed_lets, tuple(moves), tuple(work), tuple(refusals))
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What the statements that loads overlap write, and what those other than Lets compute."""
+    """The tensors that statements overlapped by loads write, and the variables that they compute, except by Lets."""
 
     written: frozenset[Tensor]
     computed: frozenset[Variable]
@@ -96,7 +98,7 @@ class Work:
         return Work(frozenset(written), frozenset(computed))
 
     def needed_by(self, parts: Sequence[Statement]) -> str | None:
-        """Why these can't run ahead of the work; None where they can."""
+        """The reason why these can't run before the work, or None."""
         for node in (node for part in parts for node in walk(part)):
             if isinstance(node, ir.Read):
                 if node.tensor in self.written:
@@ -113,7 +115,7 @@ def _free_variables(node: ir.Statement) -> set[Variable]:
 
 
 def _closure(needed: set[Variable], scalars: dict[Variable, ir.Let]) -> tuple[ir.Let, ...]:
-    """The Lets that `needed` goes back to, in program order."""
+    """The Lets that `needed` depends on, in program order."""
     for variable in reversed(scalars):
         if variable in needed:
             needed |= _free_variables(scalars[variable])
@@ -121,6 +123,6 @@ def _closure(needed: set[Variable], scalars: dict[Variable, ir.Let]) -> tuple[ir
 
 
 def needed_scalars(before: Sequence[Statement], users: Sequence[Statement]) -> tuple[ir.Let, ...]:
-    """Those Lets of `before` that the users go back to."""
+    """The Lets of `before` that the users depend on."""
     needed = {v for user in users for v in _free_variables(user)}
     return _closure(needed, {s.variable: s for s in before if isinstance(s, ir.Let)})

@@ -1,4 +1,4 @@
-"""Asynchronous copies by each worker, and matrix instructions: what a target does in one operation.
+"""Asynchronous copies by each worker, and matrix instructions: one target operation each.
 
     move sa[slot, i, q] = select(ok, a[row + i, p + q], 0.0) for (i, q) in (64, 32) by ... how=cp.async
 ->
@@ -23,7 +23,7 @@ from taskc.passes.transports import copy_elements, plain_read
 
 
 def asynchronous_copy(move: ir.Move, target: Target, known: Facts) -> tuple[ir.Each, int]:
-    """The mapping loop of a move by cp.async, and how many consecutive slots one copy takes."""
+    """The mapping loop of a move by cp.async, and the number of consecutive slots that one copy takes."""
     read = plain_read(move)
     assert read is not None
     assert move.by is not None
@@ -43,7 +43,7 @@ def asynchronous_copy(move: ir.Move, target: Target, known: Facts) -> tuple[ir.E
 
 
 def in_packs(move: ir.Move, workers: int) -> ir.Move | None:
-    """A move into shared memory that lies in packs of 4 bytes, by whole packs; None where it doesn't."""
+    """A move into shared memory in packs of 4 bytes, by whole packs; None for other layouts."""
     tensor, pack = move.tensor, 4 // move.tensor.dtype.nbytes
     if tensor.scope != SHARED or tensor.layout is None or pack < 2 or move.guard is not None:
         return None
@@ -69,7 +69,7 @@ def in_packs(move: ir.Move, workers: int) -> ir.Move | None:
 
 
 def packed_store(move: ir.Move) -> tuple[ir.Each, int]:
-    """The mapping loop of such a move, and how many consecutive slots one store takes."""
+    """The mapping loop of such a move, and the number of consecutive slots that one store takes."""
     pack = 4 // move.tensor.dtype.nbytes
     dimension = -2 if pack_step(move.tensor, -2, pack) == pack else -1
     along = move.indices[dimension]
@@ -87,7 +87,7 @@ def packed_store(move: ir.Move) -> tuple[ir.Each, int]:
 def matrix_instruction(
     mma: ir.Mma, row: WarpInstruction, accumulator: Tensor, left: Tensor, right: Tensor
 ) -> Statement:
-    """One instruction for each fragment of the accumulator that a worker has a part of.
+    """One instruction for each fragment of the accumulator that a worker shares.
 
     Fragments are the innermost factors of all three mappings: each one's registers are consecutive.
     A tile of more steps of k has those of one line, or column, of fragments one after the other.
@@ -126,7 +126,7 @@ def matrix_instruction(
 def digits_number(
     modes: tuple[Mode, ...], trips: list[Variable], dimension: int | None
 ) -> Expression:
-    """What the digits of one dimension spell: the number of a fragment, for None, or of its row or column."""
+    """The number with the digits of one dimension: of a fragment, for None, or of its row or column."""
     number: Expression = ZERO
     for mode, variable in zip(modes, trips, strict=True):
         if dimension is None or mode.dimension == dimension:

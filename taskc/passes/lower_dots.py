@@ -1,4 +1,4 @@
-"""Matrix products by each worker's own instruction: of a pack of a row and one of a column.
+"""Matrix products by a worker's own instruction, which multiplies a pack of a row and one of a column.
 
     mma acc += a[row, 0].as(8, 64) @ sb[0, 0].as(64, 48) how=vpdpbusd.i8
 ->
@@ -11,9 +11,9 @@
     each (i, j) in own:
         acc[i, j] = acc[i, j] - sums[0, j]
 
-The sums are there where the instruction adds an offset to the left operand: they are one more row of the
-accumulator, whatever the number of its rows. Where a loop multiplies one right operand by many left ones,
-they stand before it.
+The sums are needed if the instruction adds an offset to the left operand: they are one more row of the
+accumulator, whatever the number of its rows. If a loop multiplies one right operand by many left ones,
+the sums are computed before it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from taskc.passes.lower_products import operand_place
 
 
 def dot_products(mma: ir.Mma, row: DotInstruction, sums: Tensor | None) -> Statement:
-    """The product as mapping loops, which are still to be lowered; `sums` if they are made before it."""
+    """The product as mapping loops, which are still to be lowered; `sums` if they are computed before it."""
     accumulator, loc = mma.accumulator, mma.loc
     assert accumulator.owners is not None
     flags = index(int(mma.left.transposed)), index(int(mma.right.transposed))
@@ -72,7 +72,7 @@ def column_sums(mma: ir.Mma, row: DotInstruction) -> tuple[Tensor, tuple[Stateme
 
 
 def invariant_products(loop: ir.For, offsets: Container[str], facts: Facts) -> list[ir.Mma]:
-    """The products in a loop by instructions with an offset whose right operand is always the same.
+    """The products in a loop by instructions with an offset whose right operand is loop-invariant.
 
     It lies inside its tensor whatever holds around the product. `facts` know the ranges of all names,
     and no conditions.
@@ -80,7 +80,7 @@ def invariant_products(loop: ir.For, offsets: Container[str], facts: Facts) -> l
     nodes = list(walk(loop.body))
     inside = {node.tensor for node in nodes if isinstance(node, ir.Allocate)}
     bound = {node.variable for node in (loop, *nodes) if isinstance(node, ir.Let | ir.For)}
-    found = []
+    invariant = []
     for mma in nodes:
         if not isinstance(mma, ir.Mma) or mma.how not in offsets:
             continue
@@ -97,12 +97,12 @@ def invariant_products(loop: ir.For, offsets: Container[str], facts: Facts) -> l
                 and high is not None and high + extent <= size
                 for (low, high), extent, size in zip(ranges, extents, tensor.shape, strict=True)
             ):  # fmt: skip
-                found.append(mma)
-    return found
+                invariant.append(mma)
+    return invariant
 
 
 def _sums(mma: ir.Mma, row: DotInstruction, kk: Variable) -> tuple[ir.Allocate, Statement]:
-    """Where the sums are, and a step of them."""
+    """The allocation of the sums, and a step of their computation."""
     owners, loc = mma.accumulator.owners, mma.loc
     assert owners is not None
     quotient = quotient_of(owners, row)

@@ -1,4 +1,4 @@
-"""Moves of whole matrices: each lane names a line of shared memory, and has registers from a slot on.
+"""Moves of whole matrices: each lane names a line of shared memory, and holds registers from a slot on.
 
     move left[i, q] = sa[i, kk + q] for (i, q) in (32, 16) by spatial(2, 1) * left fragment how=ldmatrix.x4
 ->
@@ -19,7 +19,7 @@ from taskc.passes.tasks import composed_tasks
 
 
 def matrix_move(move: ir.Move, row: MatrixMove, number: Expression, registers: Tensor) -> Statement:
-    """`number` is the worker's own, `registers` are those of the tile."""
+    """The instruction of a move; `number` is the worker's, `registers` are those of the tile."""
     side = memory_side(move)
     assert side is not None
     assert move.by is not None

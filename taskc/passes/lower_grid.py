@@ -1,4 +1,4 @@
-"""Blocks get numbers: the grid becomes arithmetic on the block's number.
+"""Numbering of blocks: the grid becomes arithmetic on the block's number.
 
     grid (row, col) in (m, n) by (64, 64):
         body
@@ -8,12 +8,12 @@
     let col = block % ((n + 63) // 64) * 64
     body
 
-`order=("grouped", g)` walks down the columns of groups of g tile rows, so that the blocks that run at one
-time share their operands in the cache; "backwards" begins with the last column. Persistent grids have been
-loops within plain ones since taskc/passes/persist.py.
+`order=("grouped", g)` goes down the columns of groups of g tile rows, so that blocks that run at the same
+time share their operands in the cache; "backwards" begins with the last column. Persistent grids are
+loops within plain ones by now (taskc/passes/persist.py).
 
-With `cluster=(2, 1)` the tiles of two rows are those of consecutive blocks, and it is clusters whose
-order `order` is. The cluster's extents divide the numbers of tiles, for every size.
+With `cluster=(2, 1)` the tiles of two rows belong to consecutive blocks, and `order` is the order
+of clusters. The cluster's extents divide the numbers of tiles, for every size.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def lower_grid(kernel: ir.Kernel) -> ir.Kernel:
         if isinstance(statement, ir.Grid):
             cluster = prod(statement.cluster)
             check_cluster(statement, lets, target)
-            # Who launches the kernel knows its dimensions, not what it computes from them.
+            # The launch knows the kernel's dimensions, not values that it computes from them.
             blocks = substitute(number_of_tiles(statement), lets)
             if reads_memory(blocks):
                 raise CompileError(
@@ -85,7 +85,7 @@ def _check_workers(kernel: ir.Kernel, target: Target) -> None:
 
 
 def check_cluster(grid: ir.Grid, lets: dict[Variable, Expression], target: Target) -> None:
-    """The target has clusters of that size, and they divide the numbers of tiles."""
+    """Check that the target has clusters of that size, and that they divide the numbers of tiles."""
     size = prod(grid.cluster)
     if size > target.cluster:
         raise CompileError(
@@ -97,7 +97,7 @@ def check_cluster(grid: ir.Grid, lets: dict[Variable, Expression], target: Targe
     for dimension, by in enumerate(grid.cluster):
         extent = substitute(index(grid.shape[dimension]), lets)
         count = ceiling_divide(extent, grid.by[dimension])
-        # Where tiles may stick out, only a constant tells how many there are.
+        # If tiles may exceed the extent, only a constant determines their number.
         if not (_is_multiple(extent, grid.by[dimension] * by) or _is_multiple(count, by)):
             raise CompileError(
                 f"the {expression_text(count)} tiles of dimension {dimension} aren't surely a"
@@ -153,7 +153,7 @@ def at_tile(grid: ir.Grid, number: Expression, rank: Expression) -> Statement:
 def _row_major(
     counts: list[Expression], number: Expression, order: tuple[str | int, ...]
 ) -> list[Expression]:
-    """The tile's coordinates; `order` lists the dimensions from slowest to fastest."""
+    """The coordinates of a tile; `order` lists the dimensions from slowest to fastest."""
     dimensions = [int(d) for d in order] or list(range(len(counts)))
     digits: dict[int, Expression] = {d: index(0) for d in dimensions if _is_one(counts[d])}
     dimensions = [d for d in dimensions if d not in digits]
@@ -164,7 +164,7 @@ def _row_major(
 
 
 def _is_one(count: Expression) -> bool:
-    """Such a dimension's quotients and remainders can't always be told to be 0, afterwards."""
+    """Whether a dimension has one tile; its quotients and remainders can't always be simplified to 0 afterwards."""
     return isinstance(count, ir.Constant) and count.value == 1
 
 
@@ -175,11 +175,14 @@ def _grouped(
     rows, columns = counts
     group_size = multiply(columns, height)
     first = Variable("first_row", loc=loc)
-    within = Variable("within_group", loc=loc)
+    within_group = Variable("within_group", loc=loc)
     group_rows = Variable("group_rows", loc=loc)
     lets: list[Statement] = [
         ir.Let(first, multiply(floor_divide(number, group_size), height), loc=loc),
-        ir.Let(within, modulo(number, group_size), loc=loc),
+        ir.Let(within_group, modulo(number, group_size), loc=loc),
         ir.Let(group_rows, _minimum(subtract(rows, first), height), loc=loc),
     ]
-    return lets, [add(first, modulo(within, group_rows)), floor_divide(within, group_rows)]
+    return lets, [
+        add(first, modulo(within_group, group_rows)),
+        floor_divide(within_group, group_rows),
+    ]

@@ -1,4 +1,4 @@
-"""Mapping loops become index arithmetic on the worker's number, loops over slots and registers; edges are predicated.
+"""Mapping loops become index arithmetic on the worker's number, loops over slots, and registers; edges are predicated.
 
     tile acc: f32[32, 32] by spatial(4, 8).repeat(8, 4)
     each (i, j) in spatial(4, 8).repeat(8, 4):
@@ -11,11 +11,11 @@
             let j = worker % 8 * 4 + t
             acc[s * 4 + t] = fma(sa[i, q], sb[q, j], acc[s * 4 + t])
 
-A worker's number is taken apart into the digits of the mapping's worker modes, and each slot mode is a loop.
-Tasks outside a mapping's limit are masked; a mapping given by enumeration is read from a table. A move is
-the mapping loop of its `by`. Of the workers that share a task only the first stores to memory. A tile's
-element becomes the slot in which its owner holds it: the same for every worker, and a linear form of the
-loops over slots, or else an entry of a table that those loops index.
+A worker's number is split into the digits of the mapping's worker modes, and each slot mode is a loop.
+Tasks outside a mapping's limit are masked; an enumerated mapping is read from a table. A move is
+the mapping loop of its `by`. Of several workers that share a task only the first stores to memory. A tile's
+element becomes the slot in which its owner holds it: the same slot for every worker, as a linear form of the
+loops over slots, or else as an entry of a table indexed by those loops.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ from taskc.passes.lower_tiles import tile_products
 from taskc.passes.register_slots import linear_form, slot_table, trip_number
 from taskc.passes.tasks import composed_tasks, enumerated_tasks, first_owner, within_limit
 
-# Of a mapping with more slots the loops stay loops, unless their variables pick registers.
+# For a mapping with more slots the loops stay loops, unless their variables pick registers.
 UNROLLED_SLOTS = 64
 
 
@@ -80,7 +80,7 @@ Trips = tuple[tuple[Variable, range], ...]
 
 @dataclass(frozen=True, slots=True)
 class _Surroundings:
-    """Where a statement stands.
+    """The surroundings of a statement.
 
     number     the worker's number in its group, whose first worker is `offset`
     trips      the enclosing loops with constant bounds, and what they range over
@@ -109,7 +109,7 @@ class _Lowering:
             for row in self.target.products
             if isinstance(row, DotInstruction) and row.offset
         }
-        self.sums: dict[int, Tensor] = {}  # of products, those that are made before them
+        self.sums: dict[int, Tensor] = {}  # of products whose sums are computed before them
         self.known = facts_of_names(kernel)
 
     def register(self, tile: Tensor) -> Tensor:
@@ -179,7 +179,7 @@ class _Lowering:
         return replace(statement, statements=tuple(parts))
 
     def loop(self, loop: ir.For, scope: _Surroundings) -> Statement:
-        """A loop with constant bounds whose variable picks a register has to be unrolled."""
+        """A loop; with constant bounds and a variable that picks a register it has to be unrolled."""
         bounds = (loop.start, loop.stop)
         if all(isinstance(bound, ir.Constant) for bound in bounds):
             start, stop = (int(bound.value) for bound in bounds)  # type: ignore[union-attr]
@@ -194,29 +194,29 @@ class _Lowering:
         return replace(loop, body=self.statement(loop.body, scope))
 
     def column_sums(self, loop: ir.For) -> list[Statement]:
-        """What the products in a loop need of right operands that are the same each time."""
+        """The column sums that products in a loop need of loop-invariant right operands."""
         if not self.offsets:
             return []
         before: list[Statement] = []
-        made: dict[tuple[ir.Operand, Mapping], Tensor] = {}
+        sums: dict[tuple[ir.Operand, Mapping], Tensor] = {}
         for mma in invariant_products(loop, self.offsets, self.facts):
             assert mma.accumulator.owners is not None
             key = mma.right, mma.accumulator.owners
             if id(mma) in self.sums:
                 continue
-            if key not in made:
-                made[key], statements = column_sums(mma, self.offsets[str(mma.how)])
+            if key not in sums:
+                sums[key], statements = column_sums(mma, self.offsets[str(mma.how)])
                 if mma.right.tensor.scope == SHARED:
-                    # The one behind the operand's writes may stand in the loop.
+                    # The barrier after the operand's writes may be inside the loop.
                     orders = f"write of {mma.right.tensor}, read of it before the loop"
                     before.append(ir.Barrier("block", orders, loc=mma.loc))
                 before += statements
-            self.sums[id(mma)] = made[key]
+            self.sums[id(mma)] = sums[key]
         return before
 
     @cached_property
     def facts(self) -> Facts:
-        """The ranges of all names, whatever conditions say."""
+        """The ranges of all names, regardless of conditions."""
         facts = Facts.empty(self.kernel)
         for node in walk(self.kernel.body):
             if isinstance(node, ir.Let | ir.For):
@@ -229,9 +229,9 @@ class _Lowering:
             case DotInstruction():
                 return self.statement(dot_products(mma, row, self.sums.get(id(mma))), scope)
             case TileInstruction():
-                given = map_expressions(mma, lambda e: self.expression(e, scope))
-                assert isinstance(given, ir.Mma)
-                return tile_products(given, row, scope.number, self.register(mma.accumulator))
+                lowered = map_expressions(mma, lambda e: self.expression(e, scope))
+                assert isinstance(lowered, ir.Mma)
+                return tile_products(lowered, row, scope.number, self.register(mma.accumulator))
             case WarpInstruction():
                 return matrix_instruction(mma, row, *map(self.register, _mma_tensors(mma)))
             case WarpgroupInstruction():
@@ -256,7 +256,7 @@ class _Lowering:
     # Mapping loops.
 
     def each(self, loop: ir.Each, scope: _Surroundings, run: int = 1) -> Statement:
-        """`run` consecutive slots are one execution of the body."""
+        """A mapping loop; `run` consecutive slots are one execution of the body."""
         mapping = loop.mapping
         number = scope.number if loop.worker is None else self.expression(loop.worker, scope)
         if mapping.is_composed:
@@ -302,7 +302,7 @@ class _Lowering:
     # Tiles.
 
     def rewritten(self, statement: Statement, scope: _Surroundings) -> Statement:
-        """The statement with its own expressions, and its own target, in terms of registers."""
+        """The statement with its own expressions and target in terms of registers."""
         changed = map_expressions(statement, lambda e: self.expression(e, scope))
         if isinstance(changed, ir.Store) and changed.tensor.scope == TILE:
             slot = self.slot(changed.tensor, changed.indices, scope, changed.loc)

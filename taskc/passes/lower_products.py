@@ -7,8 +7,8 @@
         do wgmma.m64n128k16.bf16(
             &acc[0], &sa[slot, worker // 128 * 64, kk], &sb[slot, kk, 0], p > 0 or kk > 0, 0, 1)
 
-An operand in shared memory is named by the first element of its fragment, the same for the whole
-warpgroup, and by whether its tensor holds it transposed. Registers are named as for other matrices.
+An operand in shared memory is given by the first element of its fragment, the same for the whole
+warpgroup, and by whether its tensor stores it transposed. Registers are given as for other matrices.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ def asynchronous_product(
     accumulator: Tensor,
     left: Tensor | None,
 ) -> Statement:
-    """`number` is the worker's own, `accumulator` and `left` are his registers (None: it is in memory)."""
+    """The instructions of a product; `number` is the worker's, `accumulator` and `left` are its registers (None:
+    memory).
+    """
     assert mma.accumulator.owners is not None
     quotient = quotient_of(mma.accumulator.owners, row)
     assert quotient is not None
@@ -74,7 +76,7 @@ def asynchronous_product(
 def operand_place(
     operand: ir.Operand, row: Expression, column: Expression, mma: ir.Mma
 ) -> ir.Address:
-    """Where the product's element (row, column) lies."""
+    """The address of the product's element (row, column)."""
     if operand.transposed:
         row, column = column, row
     *outer, first, second = operand.origin

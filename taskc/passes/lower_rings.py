@@ -1,4 +1,4 @@
-"""Ring steps become what their transport needs; barriers already stand.
+"""Ring steps become the operations of their transport; barriers are already placed.
 
     cp.async    commit(k) -> cp.async.commit; wait(k) -> cp.async.wait(stages - 2)
     tma         shared full: mbarrier[stages], one arrival each
@@ -7,27 +7,27 @@
                 commit(k) -> if worker == 0: mbarrier.expect(&full[k % stages], bytes)
                 wait(k)   -> mbarrier.wait(&full[k % stages], k // stages % 2)
     roles       the same, and an `empty` mbarrier a slot: release(k) -> every consumer arrives;
-                acquire(k) -> mbarrier.wait(&empty[k % stages], k // stages % 2 ^ 1), by those who issue
-                copies. Of a warpgroup that only multiplies asynchronously, one worker arrives: it waits
-                for the products of all
+                acquire(k) -> mbarrier.wait(&empty[k % stages], k // stages % 2 ^ 1), by the workers that issue
+                copies. In a warpgroup that only multiplies asynchronously, one worker arrives: it waits
+                for everyone's products
     turns       and a `turn` mbarrier, if several roles read the ring, each its own run of steps: enter(k) ->
-                mbarrier.wait(&turn[0], (k + 1) % 2), leave(k) -> arrive. Who waits for a step has seen
+                mbarrier.wait(&turn[0], (k + 1) % 2), leave(k) -> arrive. A worker that waits for a step has seen
                 all steps before it, or its parity would be that of another one
     stores      move c[row + i, j] ... = out[i, j] how tma
                           -> if worker == 0: tma.store(&c[row, 0], &out[0, 0], ...); tma.commit()
                 (or worker % 128 == 0, of the rows of its warpgroup) and a tma.wait(0) at the end
-    turns       schedule.take_turn -> barrier.named(1 + worker // 128, 256), where the warpgroup before arrives
+    turns       schedule.take_turn -> barrier.named(1 + worker // 128, 256), where the previous warpgroup arrives
                 schedule.give_turn -> barrier.arrive(1 + (worker // 128 + 1) % 2, 256); of two warpgroups
                 the second one begins by giving the first its turn, which the first takes at the end
     registers   nothing: barriers alone order it
 
-The number of a step counts from 0 where the ring is allocated. Where that happens more than once (a pipelined
+The number of a step counts from 0 at the ring's allocation. If that is executed more than once (a pipelined
 loop within a loop, or in a tile whose steps can't be counted across tiles) the mbarriers are set up again each
-time; between roles, where some may still wait for the old ones, behind one more barrier. Rings that are
-allocated one after another are set up behind one barrier.
+time; between roles, where some workers may still wait for the old ones, after one more barrier. Rings that are
+allocated one after another are set up before one barrier.
 
-Bulk copies write by another proxy than stores do. Where stores may have reached memory that the ring now
-takes (of a tensor that shares its bytes), every worker executes fence.proxy.async before the barrier behind
+Bulk copies write by another proxy than stores do. If stores may have reached memory that the ring now
+uses (of a tensor that shares its bytes), every worker executes fence.proxy.async before the barrier after
 the set-up.
 """
 
@@ -61,7 +61,7 @@ def lower_rings(kernel: ir.Kernel) -> ir.Kernel:
 
 
 def _printed_once(statement: Statement, worker: ir.Variable) -> Statement:
-    """What prints outside of mapping loops prints once for a block, now that its workers run freely."""
+    """Make prints outside of mapping loops print once for a block, now that its workers run freely."""
     match statement:
         case ir.Each():
             return statement
@@ -88,7 +88,7 @@ class _Lowering:
         )
 
     def visit(self, statement: Statement, role: ir.Role | None) -> Statement:
-        """`role` is who executes the statement; None is the whole block."""
+        """Lower a statement that `role` executes; None is the whole block."""
         match statement:
             case ir.Sequence():
                 return self.sequence(statement, role)
@@ -113,18 +113,18 @@ class _Lowering:
         return map_statements(statement, lambda inner: self.visit(inner, role))
 
     def drained(self, body: Statement, role: ir.Role | None) -> Statement:
-        """What ends when its bulk stores have read what they copy."""
+        """A body that ends only when its bulk stores have read their sources."""
         lowered = self.visit(body, role)
         if not sent_by_bulk_copies(body) or any(isinstance(n, ir.Roles) for n in walk(body)):
             return lowered
         return sequence(lowered, ir.Do("tma.wait", (index(0),), loc=body.loc))
 
     def group(self, role: ir.Role) -> Expression:
-        """Which of the role's warpgroups a worker is in."""
+        """The number of a worker's warpgroup in its role."""
         return floor_divide(subtract(self.worker, role.first), WARPGROUP)
 
     def turn(self, operation: str, role: ir.Role, loc: Location) -> ir.Do:
-        """The barriers have numbers from 1 on, by the warpgroups whose turn they tell of."""
+        """A step of the warpgroups' turns. The barriers have numbers from 1 on, one for each warpgroup."""
         group = self.group(role)
         if operation == "schedule.take_turn":
             return ir.Do("barrier.named", (add(group, 1), index(2 * WARPGROUP)), loc=loc)
@@ -132,7 +132,7 @@ class _Lowering:
         return ir.Do("barrier.arrive", (add(following, 1), index(2 * WARPGROUP)), loc=loc)
 
     def in_turn(self, body: Statement, role: ir.Role) -> Statement:
-        """Adds the first and the last turn, so that as many are given as are taken."""
+        """Add the first and the last turn, so that as many are given as are taken."""
         named = [n for n in walk(body) if isinstance(n, ir.Do) and n.operation == "barrier.named"]
         if not named:
             return body
@@ -150,7 +150,7 @@ class _Lowering:
         return self.firsts.setdefault(first, equal(self.worker, first))
 
     def sequence(self, statement: ir.Sequence, role: ir.Role | None) -> Statement:
-        """Behind the allocation of a counted ring's last tensor its mbarriers are set up.
+        """A sequence in which mbarriers are set up after the allocation of a counted ring's last tensor.
 
         Rings that are allocated one after another need one barrier.
         """
@@ -168,7 +168,7 @@ class _Lowering:
                 and before.condition is new.condition
                 and new.condition is self.is_first(role)
             ):
-                # All that one worker does is one branch.
+                # Consecutive statements of one worker share a branch.
                 parts[-1] = replace(before, then=sequence(before.then, new.then))
             elif (
                 new is not inner
@@ -216,7 +216,7 @@ class _Lowering:
         ]
 
     def ready(self, rings: list[Ring], role: ir.Role | None) -> list[Statement]:
-        """What stands between the set-up of rings and their first use."""
+        """The statements between the set-up of rings and their first use."""
         last = rings[-1]
         loc = last.tensors[-1].loc
         full = self.rings[last].full.name
@@ -261,7 +261,7 @@ class _Lowering:
             case "wait":
                 return ir.Do("mbarrier.wait", (full, turn), loc=loc)
             case "enter" if counted.turn is not None:
-                # Else a parity could be that of another turn's step.
+                # Otherwise a parity could be that of another turn's step.
                 place = ir.Address(counted.turn, (ZERO,), loc=loc)
                 return ir.Do("mbarrier.wait", (place, modulo(add(step.step, 1), 2)), loc=loc)
             case "release" | "leave" if counted.empty is not None:
@@ -279,7 +279,7 @@ class _Lowering:
         return ir.Sequence(())
 
     def box_copy(self, move: ir.Move, role: ir.Role | None) -> Statement:
-        """One worker starts the copies of the boxes; what lies outside the tensor arrives as zeros."""
+        """The copies of a load's boxes, started by one worker; elements outside the tensor arrive as zeros."""
         read = next(node for node in walk(move.value) if isinstance(node, ir.Read))
         shared = ir.Address(move.tensor, move.indices, loc=move.loc)
         distant = ir.Address(read.tensor, read.indices, loc=move.loc)
@@ -315,7 +315,9 @@ class _Lowering:
         return ir.If(self.is_first(role), ir.Sequence(tuple(loads), loc=move.loc), loc=move.loc)
 
     def box_store(self, move: ir.Move, role: ir.Role | None) -> Statement:
-        """The other way: what lies outside the tensor is dropped. One of each group of workers sends its rows."""
+        """The copies of a store's boxes; elements outside are dropped. One worker of each group sends the group's
+        rows.
+        """
         assert move.by is not None
         condition, senders = self.is_first(role), move.by.workers
         if senders > 1:
@@ -351,7 +353,7 @@ def _rows_of(number: Expression, move: ir.Move, senders: int) -> ir.Move:
 def _boxes(
     move: ir.Move, shared: ir.Address, distant: ir.Address
 ) -> Iterator[tuple[ir.Address, ir.Address, tuple[int, ...]]]:
-    """Where each panel of a move begins in shared and in global memory, and its extents there."""
+    """The origins of each panel of a move in shared and in global memory, and its extents there."""
     zeros: dict[Variable, Expression] = {v: index(0) for v in move.variables}
     *outer, last = (substitute(i, zeros) for i in distant.indices)
     rows = _box(move, distant)[:-1]
@@ -366,7 +368,7 @@ def _boxes(
 def _pixels(
     move: ir.Move, shared: ir.Address, distant: ir.Address, pixels: Pixels
 ) -> Iterator[tuple[ir.Address, ir.Address, tuple[int, ...]]]:
-    """Does the same for pixels; their extents are how many they are, and the channels of each."""
+    """The same for pixels; the extents are the number of pixels, and the channels of each."""
     *first, channel = pixels.first
     for indices, line in _panels(move, shared):
         yield (
@@ -377,7 +379,7 @@ def _pixels(
 
 
 def _panels(move: ir.Move, shared: ir.Address) -> Iterator[tuple[tuple[Expression, ...], range]]:
-    """Where each panel of a move begins in shared memory, and which columns it has."""
+    """The origin of each panel of a move in shared memory, and its columns."""
     zeros: dict[Variable, Expression] = {v: index(0) for v in move.variables}
     *outer, last = (substitute(i, zeros) for i in shared.indices)
     line = line_of(shared.tensor)
@@ -387,7 +389,7 @@ def _panels(move: ir.Move, shared: ir.Address) -> Iterator[tuple[tuple[Expressio
 
 
 def _box(move: ir.Move, read: ir.Address) -> tuple[int, ...]:
-    """The extent of the box in each dimension of the tensor it comes from."""
+    """The extent of the box in each dimension of the source tensor."""
     extents: list[int] = []
     for position in read.indices:
         used = [d for d, v in enumerate(move.variables) if any(n is v for n in walk(position))]

@@ -1,4 +1,4 @@
-"""Matrix products on tile registers: what stays in them, and what passes through.
+"""Matrix products on tile registers.
 
     mma acc += a[row, 0].as(32, 512) @ sb[0, 0].as(512, 32) how=tdpbssd
 ->
@@ -16,8 +16,8 @@
     do tdpbssd.store(0, &acc[0])
     ...
 
-Between products the accumulator is in its owners' registers, as any tile. As many of its fragments go
-through k together as leave a tile for each of their rows and columns.
+Between products the accumulator is in its owners' registers, like any tile. Its fragments go through k in groups,
+as large as leave a tile for each of their rows and columns.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ class _Fragment:
 def tile_products(
     mma: ir.Mma, row: TileInstruction, number: Expression, accumulator: Tensor
 ) -> Statement:
-    """`number` is the worker's own, `accumulator` his registers."""
+    """The operations of a product; `number` is the worker's, `accumulator` are its registers."""
     assert mma.accumulator.owners is not None
     quotient = quotient_of(mma.accumulator.owners, row)
     assert quotient is not None
     assert quotient.slot_modes is not None
     trips, tasks, _ = composed_tasks(quotient, floor_divide(number, row.group))
     first = [substitute(task, {variable: ZERO for variable, _ in trips}) for task in tasks]
-    # What a worker's slots add to his first task: the distance from fragment to fragment.
+    # The distance from fragment to fragment: the contribution of a worker's slots to its tasks.
     places = [
         tuple(
             sum(
@@ -79,7 +79,7 @@ def tile_products(
 
 
 def _groups(fragments: Sequence[_Fragment], tiles: int) -> Iterator[tuple[list[int], list[int]]]:
-    """Rows and columns of fragments that go through k together."""
+    """The rows and columns of fragments that go through k together."""
     rows = sorted({fragment.row for fragment in fragments})
     columns = sorted({fragment.column for fragment in fragments})
     sizes = (

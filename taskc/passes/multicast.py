@@ -5,8 +5,8 @@
 ->
     do tma.load.multicast(&sb[slot, block % 2 * 32, 0], &b[p + block % 2 * 32, col], &full[slot], 3, 32, 64) ...
 
-Then a slot is free when the consumers of all blocks have released it: they arrive at each block's mbarrier.
-What a load needs of the tile is the same in all blocks of a cluster where it doesn't depend on the rank.
+A slot is then free when the consumers of all blocks have released it: they arrive at each block's mbarrier.
+A load is common to all blocks of a cluster if its dependence on the tile doesn't involve the rank.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def common_loads(body: Statement, size: int) -> set[int]:
         return set()
     numbers = _numbers(grids[0])
     lets: dict[Variable, Expression] = {}
-    found: set[int] = set()
+    common_ids: set[int] = set()
     for node in walk(grids[0].body):
         if isinstance(node, ir.Let):
             lets[node.variable] = substitute(node.value, lets)
@@ -38,12 +38,12 @@ def common_loads(body: Statement, size: int) -> set[int]:
             rows = node.shape[0]
             value = _of_clusters(substitute(node.value, lets), grids[0], numbers, size)
             if value and len(node.shape) == 2 and rows % (ATOM * size) == 0:
-                found.add(id(node))
-    return found
+                common_ids.add(id(node))
+    return common_ids
 
 
 def _numbers(grid: ir.Grid) -> set[Variable]:
-    """What counts blocks or tiles: consecutive numbers are of one cluster."""
+    """Variables that count blocks or tiles: consecutive numbers belong to one cluster."""
     loops = {
         node.variable
         for node in walk(grid.body)
@@ -53,7 +53,7 @@ def _numbers(grid: ir.Grid) -> set[Variable]:
 
 
 def _of_clusters(value: Expression, grid: ir.Grid, numbers: set[Variable], size: int) -> bool:
-    """Whether a value depends on the cluster's number alone, as far as blocks and tiles go."""
+    """Whether a value depends on blocks and tiles only through the cluster's number."""
     cluster = Variable("cluster")
 
     def visit(node: Expression) -> Expression:
@@ -91,7 +91,7 @@ def multicast(load: ir.Do, rank: Expression, size: int) -> ir.Do:
 
 
 def arrivals(empty: ir.Address, number: Expression, size: int, group: int) -> Statement:
-    """One of a group of readers arrives in each block of the cluster: the worker of its rank's number."""
+    """The arrival of a group of readers in each block of the cluster, by the worker with the rank's number."""
     loc = empty.loc
     peer = replace(empty.tensor, name=f"peer_{empty.tensor.name}", offset=None)
     worker = modulo(number, group)
@@ -101,5 +101,5 @@ def arrivals(empty: ir.Address, number: Expression, size: int, group: int) -> St
 
 
 def together(loc: Location) -> list[Statement]:
-    """All workers of a cluster meet."""
+    """A barrier of all workers of a cluster."""
     return [ir.Do(f"cluster.{what}", (), loc=loc) for what in ("arrive", "wait")]

@@ -1,4 +1,4 @@
-"""Accesses that no barrier has ordered yet, and the conflicts between them: what `synchronize` keeps as it walks."""
+"""Accesses that no barrier has ordered yet, and the conflicts between them: the state of `synchronize`."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ Lets = dict[Variable, Expression]
 
 @dataclass(eq=False, frozen=True, slots=True)
 class Open:
-    """An access that no barrier of its kind has ordered yet.
+    """An access that no sufficiently wide barrier has ordered yet.
 
-    ordered_in  the widest barrier behind it: it is ordered before what workers of that scope do
+    ordered_in  the widest barrier after it: it happens before later actions of workers of that scope
     goes_on     it is a bulk copy's that nobody has waited for: no barrier orders it so far
     """
 
@@ -35,7 +35,7 @@ WIDTH = {None: 0, "warp": 1, "warpgroup": 2, "role": 3, "block": 4}
 
 
 def ordered(state: State, scope: str) -> State:
-    """What is left open behind a barrier."""
+    """The accesses that stay open after a barrier."""
     if WIDTH[scope] >= WIDTH["role"]:
         return going_on(state)
     return tuple(
@@ -53,13 +53,13 @@ def going_on(state: State) -> State:
 
 
 def awaited(state: State, under_way: int = 0) -> State:
-    """What is left open behind the wait for all bulk copies but the last `under_way`.
+    """The accesses that stay open after the wait for all bulk copies except the last `under_way`.
 
     Where some go on, each may be one of these, or have ended: a barrier orders what ended.
     """
     ended = tuple([Open(item.access) for item in state if item.goes_on])
-    rest = state if under_way else tuple([item for item in state if not item.goes_on])
-    return union(rest, ended)
+    still_open = state if under_way else tuple([item for item in state if not item.goes_on])
+    return union(still_open, ended)
 
 
 def union(a: State, b: State) -> State:
@@ -73,7 +73,7 @@ def union(a: State, b: State) -> State:
 
 
 class Conflicts:
-    """The conflicts of one crew's workers. Accesses are made once, so that they can be told apart by identity."""
+    """The conflicts of one crew's workers. Accesses are created once, so that they can be compared by identity."""
 
     def __init__(self, phases: Phases, groups: dict[str, int]) -> None:
         self.phases = phases
@@ -84,7 +84,7 @@ class Conflicts:
         self._keys: dict[int, tuple[Access, int]] = {}
         self._numbers: dict[Hashable, int] = {}
         self._scopes: dict[tuple[int, int], str | None] = {}
-        self._known: list[Access] = []  # what a key stands for must stay alive
+        self._known: list[Access] = []  # keeps the keys' objects alive
 
     def of(self, statement: Statement, lets: Lets) -> tuple[Access, ...]:
         return self._once(statement, lambda: self.phases.of(statement, lets))
@@ -110,7 +110,7 @@ class Conflicts:
         return found[1]
 
     def scope(self, a: Access, b: Access) -> str | None:
-        """Who has to wait between them: the workers of a group, or all; None where nobody has."""
+        """The scope that needs a barrier between two accesses: a group or all workers; None without a conflict."""
         if not (a.writes or b.writes):
             return None
         key = self._key(a), self._key(b)
@@ -130,19 +130,19 @@ class Conflicts:
             key = self._key(item.access), item.goes_on
             if key not in known:
                 new.setdefault(key, item)
-        kept = [old for old in state if (self._key(old.access), old.goes_on) not in new]
-        return (*kept, *new.values())
+        still_valid = [old for old in state if (self._key(old.access), old.goes_on) not in new]
+        return (*still_valid, *new.values())
 
     def _key(self, access: Access) -> int:
-        """A number, the same for accesses of the same workers to the same elements."""
-        found = self._keys.get(id(access))
-        if found is None:
+        """A number that is the same for accesses of the same workers to the same elements."""
+        entry = self._keys.get(id(access))
+        if entry is None:
             number = self._numbers.setdefault(access.key, len(self._numbers))
-            found = self._keys[id(access)] = access, number
-        return found[1]
+            entry = self._keys[id(access)] = access, number
+        return entry[1]
 
     def in_iteration(self, loop: Loop, state: State, when: str) -> State:
-        """The open accesses of another iteration: what the loop binds has other values there."""
+        """The open accesses of another iteration, in which the loop's variables have other values."""
         if not state:
             return state
         place_of_loop = _identity(loop)
@@ -168,7 +168,7 @@ class Conflicts:
 
 
 def _identity(loop: Loop) -> int:
-    """What stays of a loop when its body is replaced."""
+    """The identity of a loop that survives replacing its body."""
     match loop:
         case ir.For():
             return id(loop.variable)

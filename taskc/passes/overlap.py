@@ -1,4 +1,4 @@
-"""Software pipelining (double buffering): the loads of later steps of a pipelined loop overlap the work of this one.
+"""Software pipelining (double buffering): loads of later steps of a pipelined loop overlap the work of the current one.
 
     pipeline p in 512 by 8 stages=3:
         constant shared sa: f32[64, 8]
@@ -21,20 +21,20 @@
         work(sa[k % 3])
         release r[k]
 
-How the block values travel:
+Transports of block values:
 
     registers   the load of step k + s - 1 goes to a tile before the work of step k, and from there to its
                 slot after it: with two stages, the classic double buffer
     cp.async    straight to shared memory, by each worker; needs a plain access of 4 to 16 aligned bytes
     tma         a whole box at once, issued by one worker, counted by an mbarrier
 
-A block value takes part when its load depends on nothing that the body computes but uniform scalars, and
-they on no memory that it writes. With
+A block value takes part if its load depends on nothing that the body computes except uniform scalars, and
+these on no memory that the body writes. With
 `specialize` the loads become the body of a producer warp of their own (taskc/passes/specialize.py).
 
-In the loop over a block's tiles (taskc/passes/tile_loops.py) the ring runs on: its prologue stands before that
-loop, and the last steps of a tile issue the copies of the next one's first. Where the loads, or how many steps
-there are, depend on what a tile does, the ring is set up anew for each tile, and a note says so.
+In the loop over a block's tiles (taskc/passes/tile_loops.py) the ring continues: its prologue is placed before that
+loop, and the last steps of a tile issue the next tile's first copies. If the loads, or the number of steps,
+depend on a tile's results, the ring is set up anew for each tile, and a note says so.
 """
 
 from __future__ import annotations
@@ -84,12 +84,12 @@ def overlap(kernel: ir.Kernel) -> ir.Kernel:
 
 
 def _is_plain(pipeline: ir.Pipeline, kernel: ir.Kernel) -> bool:
-    """Nothing overlaps: it wasn't asked for, or the target's loads don't run beside its work."""
+    """Whether nothing overlaps: it wasn't requested, or the target's loads don't overlap work."""
     return pipeline.stages == 1 or not TARGETS[kernel.target].transports
 
 
 def _pipeline(pipeline: ir.Pipeline, kernel: ir.Kernel, notes: Notes) -> Statement:
-    """The loop with a ring that is set up in front of it."""
+    """The loop, after the set-up of its ring."""
     loads, loc = split_loads(pipeline), pipeline.loc
     notes += loads.notes()
     if _is_plain(pipeline, kernel) or not loads.moves:
@@ -98,7 +98,7 @@ def _pipeline(pipeline: ir.Pipeline, kernel: ir.Kernel, notes: Notes) -> Stateme
         )
     extent: list[Statement] = []
     if reads_memory(pipeline.extent):
-        # The loop asks several times, and its work may change what is read.
+        # The loop evaluates it several times, and its work may change the operands.
         length = Variable("extent", loc=loc)
         extent.append(ir.Let(length, pipeline.extent, loc=loc))
         pipeline = replace(pipeline, extent=length)
@@ -109,7 +109,7 @@ def _pipeline(pipeline: ir.Pipeline, kernel: ir.Kernel, notes: Notes) -> Stateme
 def _tile_loop(
     loop: ir.For, kernel: ir.Kernel, visit: Callable[[Statement], Statement], notes: Notes
 ) -> Statement:
-    """The loop over a block's tiles, behind what sets up the rings that run on."""
+    """The loop over a block's tiles, after the set-up of the rings that continue across tiles."""
     assert isinstance(loop.body, ir.Sequence)
     scalars: list[Statement] = []
     allocations: list[Statement] = []
@@ -154,14 +154,14 @@ def _tile_loop(
     new = replace(loop, body=replace(loop.body, statements=tuple(body)))
     if not allocations:
         return new
-    # The rings are set up together: that takes one barrier.
+    # The rings are set up together, which takes one barrier.
     return ir.Sequence((*scalars, *allocations, *prologues, new), loc=loop.loc)
 
 
 def _overlapped(
     steps: Steps, loads: Loads, kernel: ir.Kernel, notes: Notes
 ) -> tuple[list[ir.Allocate], Statement, Statement]:
-    """What allocates the ring, the copies before its first step, and the loop."""
+    """The allocation of the ring, the copies before its first step, and the loop."""
     pipeline = steps.pipeline
     stages, loc = pipeline.stages, pipeline.loc
     transport = transport_for(pipeline, loads.moves, kernel, TARGETS[kernel.target], notes)
@@ -171,7 +171,7 @@ def _overlapped(
         return ir.RingStep(operation, ring, k, loc=loc)
 
     def issue(k: Expression, place: StepOrigin) -> list[Statement]:
-        """The copies of step k. A step past the end is empty; cp.async counts it all the same."""
+        """The copies of step k. A step past the end is empty, but cp.async counts it."""
         fetch = fetch_step(loads, slots, k, place, stages, transport)
         if transport == "cp.async":
             within = ir.If(less(k, steps.total), ir.Sequence(tuple(fetch)), loc=loc)
@@ -229,7 +229,7 @@ def make_ring(loads: Loads, stages: int, transport: str) -> tuple[Ring, dict[Ten
 
 
 def _at(place: StepOrigin, loads: Loads, moves: list[ir.Move]) -> list[Statement]:
-    """The moves for a step, behind their own copies of the scalars that they need."""
+    """The moves for a step, after their own copies of the scalars that they need."""
     block = copy(ir.Sequence((*loads.scalars, *moves)), place.values)
     assert isinstance(block, ir.Sequence)
     return [*place.lets, *block.statements]

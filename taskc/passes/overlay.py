@@ -1,4 +1,4 @@
-"""Gives every shared tensor its place in one arena, by liveness: tensors that are never alive together share bytes.
+"""Place every shared tensor in one arena, by liveness: tensors that are never live together share bytes.
 
     shared sa: f32[64, 8]
     ...last use of sa...
@@ -8,11 +8,11 @@
     ...last use of sa...
     shared line: f32[64].at(0)
 
-A tensor is alive from its allocation to the last statement, among those of the sequence that allocates it,
-in which it is used; a loop is one statement, and what a role allocates is alive while any role runs.
-What other blocks of a cluster reach, or bulk copies read, is alive all the time. Larger tensors choose
-first; each takes the lowest place that is free for its whole life. Barriers between the users of one place
-are `synchronize`'s business. Mbarriers lie behind it all.
+A tensor is live from its allocation to the last statement, among those of the sequence that allocates it,
+that uses it; a loop is one statement, and tensors allocated by a role are live while any role runs.
+Tensors that other blocks of a cluster access, or bulk copies read, are always live. Larger tensors choose
+first; each takes the lowest place that is free for its whole lifetime. Barriers between the users of one place
+are placed by `synchronize`. The mbarriers come after all tensors.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ MBARRIER = 8
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """The numbers, in program order, of the first and the last statement in which a tensor is alive."""
+    """The lifetime of a tensor: the numbers, in program order, of the first and the last statement in which it is
+    live.
+    """
 
     tensor: Tensor
     first: int
@@ -52,7 +54,7 @@ def overlay(kernel: ir.Kernel) -> ir.Kernel:
         for operand in node.operands
         if isinstance(operand, ir.Address)
     }
-    remote |= sent_by_bulk_copies(kernel.body)  # nobody says when the last one has been read
+    remote |= sent_by_bulk_copies(kernel.body)  # nothing tells when the last one has been read
     last = max((life.last for life in lives), default=0)
     lives = [replace(life, first=0, last=last) if life.tensor in remote else life for life in lives]
     if not lives:
@@ -76,7 +78,7 @@ def overlay(kernel: ir.Kernel) -> ir.Kernel:
 
 
 def place(kernel: ir.Kernel, tensors: dict[Tensor, Tensor]) -> ir.Kernel:
-    """The kernel with tensors exchanged, in its rings too."""
+    """The kernel with tensors replaced, in its rings too."""
     rings: dict[Ring, Ring] = {}
 
     def exchanged(statement: Statement) -> Statement:
@@ -103,7 +105,7 @@ def _lives(body: Statement) -> list[Life]:
             first, outer = counter, len(lives)
             for inner in statements(statement):
                 visit(inner)
-            if isinstance(statement, ir.Roles):  # they run beside each other
+            if isinstance(statement, ir.Roles):  # roles run at the same time
                 concurrent = [replace(life, first=first, last=counter) for life in lives[outer:]]
                 lives[outer:] = concurrent
             return

@@ -10,9 +10,9 @@
             let col = tile % ((n + 63) // 64) * 64
             body
 
-There are as many blocks as the device has processors, in whole clusters, which only a launch knows; block b runs
-over the tiles b, b + processors, ... The minimum says where they end to whoever asks for bounds. Where no block of
-the target's own number would get a second tile, the grid is a plain one, and so it is on CPUs.
+There are as many blocks as the device has processors, in whole clusters, which only a launch knows; block b executes
+the tiles b, b + processors, ... The minimum gives passes an upper bound. If no block of the target's usual
+number would get a second tile, the grid is a plain one, as on CPUs.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def _blocks_of_tiles(grid: ir.Grid, processors: Variable, target: Target) -> ir.
         isinstance(total, ir.Constant) and total.value <= target.processors // size * size
     ):
         return replace(grid, persistent=False)
-    # A block has the tiles of one rank in their clusters, which are counted: none ends before its neighbours.
+    # A block has the tiles of one rank in the clusters it counts: none ends before its neighbours.
     apart: Expression = ir.Cast(processors, i64)
     if size > 1:
         apart = ir.Binary("max", floor_divide(apart, size), index(1))

@@ -1,4 +1,4 @@
-"""Loops of products are cut in pieces whose reads of SHARED memory become one access.
+"""Loops of products are cut into pieces whose reads of SHARED memory become one access.
 
 for q in range(0, 8):                        for o in range(0, 2):
     for i in unroll(4):                          for q in unroll(4):
@@ -6,12 +6,12 @@ for q in range(0, 8):                        for o in range(0, 2):
                      b[64 * q + w],                      acc[i] = fma(a[8 * i + (4 * o + q)],
                      acc[i])                                         b[64 * (4 * o + q) + w], acc[i])
 
-Four iterations read four neighbours of each row of `a`: unrolled, they are one access of 16 bytes, which compilers
-for GPUs find where the address is known to be a multiple of that. So it is cut where
+Four iterations read four consecutive elements of each row of `a`: unrolled, they are one access of 16 bytes, which
+compilers for GPUs find if the address is known to be a multiple of that. A loop is cut if
 
   - the bounds are constant, and the body only adds to registers: no memory that it reads changes meanwhile;
-  - an offset of SHARED memory grows by one from iteration to iteration, from a multiple of the piece's length on;
-  - a piece is not more code than `Target.merge_limit` statements.
+  - an offset of SHARED memory grows by one with each iteration, from a multiple of the piece's length on;
+  - a piece has no more than `Target.merge_limit` statements.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from taskc.ir.target import Target
 
 
 def in_pieces(loop: ir.For, facts: Facts, target: Target, sizes: CodeSizes, limit: int) -> ir.For:
-    """The loop, or what it becomes; no piece has more iterations than `limit`."""
+    """The loop, or its pieces; no piece has more iterations than `limit`."""
     trips = trip_count(loop)
     if trips is None or loop.kind != "serial" or loop.step != 1 or not _only_adds(loop.body):
         return loop
@@ -46,7 +46,7 @@ def in_pieces(loop: ir.For, facts: Facts, target: Target, sizes: CodeSizes, limi
 
 
 def _only_adds(body: Statement) -> bool:
-    """Whether it is straight-line code that changes nothing but registers."""
+    """Whether it is straight-line code that only changes registers."""
     match body:
         case ir.Let():
             return True
@@ -60,21 +60,21 @@ def _only_adds(body: Statement) -> bool:
 
 
 def _joins(loop: ir.For, facts: Facts, length: int, target: Target) -> bool:
-    """Whether reads of so many iterations become one."""
+    """Whether the reads of so many iterations merge into one."""
     for read, known in _reads(loop.body, facts.enter(loop)):
         bytes_ = read.tensor.dtype.nbytes * length
         if read.tensor.scope != ir.SHARED or bytes_ > target.vector_bytes or not read.indices:
             continue
         offset = known.affine(read.indices[0])
         if offset.coefficient(loop.variable) == 1:
-            modulus, rest = known.congruence_of(offset.without(loop.variable))
-            if modulus % length == 0 and rest % length == 0:
+            modulus, remainder = known.congruence_of(offset.without(loop.variable))
+            if modulus % length == 0 and remainder % length == 0:
                 return True
     return False
 
 
 def _reads(node: Statement, facts: Facts) -> Iterator[tuple[ir.Read, Facts]]:
-    """What straight-line code reads, and what is known there."""
+    """The reads of straight-line code, with the facts that hold there."""
     if isinstance(node, ir.Sequence):
         for statement in node.statements:
             yield from _reads(statement, facts)

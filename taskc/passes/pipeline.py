@@ -1,6 +1,6 @@
-"""The table of contents: which passes run, in which order, and why.
+"""The pass pipeline: the passes in order, with the reasons.
 
-Each row is a pass and the last stage at which it has work, under the reason for its place.
+Each row is a pass and the last stage at which it has work, after the reason for its place.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """A row of the table. A kernel that is born behind the stage `until` has no need of it."""
+    """A row of the table. A kernel that starts after the stage `until` skips the pass."""
 
     run: Callable[[ir.Kernel], ir.Kernel]
     until: str = "lean"
@@ -55,58 +55,55 @@ class Pass:
 
 
 PASSES: tuple[Pass, ...] = (
-    # What the author wrote is proved before anything changes it: later errors would be ours.
+    # The author's program is proved before anything changes it: later errors would be ours.
     Pass(prove, until="synchronized"),
     # Lanes that take the same turns load neighbours; simplify decides the guards.
     Pass(common_strides, until="synchronized"),
-    # Conditions that always hold would hide plain accesses from the choice of instructions.
+    # Conditions that always hold would hide plain accesses from instruction selection.
     Pass(simplify),
-    # Words are moved as they lie: that has to be seen before an instruction is chosen for the move.
+    # Moves of whole words have to be recognized before an instruction is selected for them.
     Pass(gather_words, until="synchronized"),
     Pass(select, until="synchronized"),
-    # Rings run on from tile to tile, and roles run over tiles of their own: both have to see the loop.
+    # Rings continue from tile to tile, and roles run over tiles of their own: both have to see the loop.
     Pass(persist, until="synchronized"),
     # Roles are cut out of whole pipelines, before those become loops.
     Pass(specialize, until="selected"),
     Pass(overlap, until="selected"),
-    # Ring steps say which slots a product still reads; barriers go behind the fences that it needs.
+    # Ring steps tell which slots a product still reads; barriers go after the fences that it needs.
     Pass(await_products, until="pipelined"),
-    # Layouts come before offsets, since padding changes sizes; both come before barriers, since
-    # memory that is used twice needs barriers of its own.
+    # Layouts come before offsets, since padding changes sizes; both come before barriers, since reused memory needs
+    # barriers of its own.
     Pass(layout, until="pipelined"),
-    # A SIMT kernel is born synchronized: its barriers are its author's, and so are
-    # its layouts; where its buffers lie isn't.
+    # A SIMT kernel starts at synchronized: its author chose barriers and layouts, but not the places of its buffers.
     Pass(overlay, until="synchronized"),
     Pass(synchronize, until="pipelined"),
-    # Barriers are placed where ring steps still say which copies are complete.
+    # Barriers are placed while ring steps still tell which copies are complete.
     Pass(lower_rings, until="pipelined"),
     # The grid's variables are bound before the mappings' arithmetic uses them.
     Pass(lower_grid, until="synchronized"),
     Pass(lower_mappings, until="synchronized"),
-    # Guards that are decided and loops that run once are gone before anything looks at them.
+    # Decided guards and loops of one iteration are removed before other passes see them.
     Pass(simplify),
-    # What follows sees one offset for each access, whatever its layout. Loop variables are bound
-    # again as i32, so no later pass has to choose a type.
+    # From here on each access has one offset, whatever its layout. Loop variables are rebound as i32, so that no later
+    # pass has to choose a type.
     Pass(flatten),
-    # A linear offset says in which bytes an element lies; what follows sees bytes.
+    # A linear offset determines the bytes of an element; later passes see bytes.
     Pass(unpack),
-    # Offsets of several dimensions, quotients by layouts and casts fold into each other: now, while
-    # sums are whole, not cut in pieces by hoist.
+    # Offsets of several dimensions, quotients by layouts and casts fold into each other now, while sums are whole,
+    # before hoist splits them.
     Pass(simplify),
-    # It chooses loops by the size that their simplified bodies have.
+    # It chooses loops by the size of their simplified bodies.
     Pass(unroll),
-    # It splits loops of constant bounds, those of unroll among them, and needs whole offsets to
-    # prove alignment.
+    # It splits loops of constant bounds, including those from unroll, and needs whole offsets to prove alignment.
     Pass(vectorize),
-    # It takes offsets apart, by the loops that are left. A condition that vectorize made uniform is
-    # invariant only now.
+    # It splits offsets by the remaining loops. A condition that vectorize made uniform is invariant only now.
     Pass(hoist),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A kernel after a pass, and how long that took."""
+    """A kernel after a pass, and the time that took."""
 
     name: str
     kernel: ir.Kernel
@@ -137,7 +134,7 @@ def lower_steps(kernel: ir.Kernel) -> Iterator[Step]:
 
 
 def lower(kernel: ir.Kernel, stage: str = "lean") -> ir.Kernel:
-    """The kernel at the end of a stage."""
+    """Lower a kernel to the end of a stage."""
     last = ir.STAGES.index(stage)
     if ir.STAGES.index(kernel.stage) >= last and stage != "lean":
         return kernel

@@ -1,11 +1,11 @@
-"""Pixels of images as bulk copies take them (TMA's im2col): those that one tap of a filter meets, for results in a row.
+"""Pixels of images as bulk copies take them (TMA's im2col): those under one tap of a filter, for consecutive results.
 
     x[(row + i) // 196, (row + i) // 14 % 14 * 2 + p // 192 - 1, (row + i) % 14 * 2 + p // 64 % 3 - 1, q]
 
-for (i, q) in (128, 64) is, for 128 results from number `row` on, of 14 rows by 14 columns, the pixel that the
-tap in row p // 192 and column p // 64 % 3 of their filter meets, where filters are 2 pixels apart, and the first
-begins 1 above and 1 left of the image. The copy counts through columns, rows and images by itself; pixels that
-aren't in the image arrive as zeros.
+for (i, q) in (128, 64) is, for 128 results from number `row` on, of 14 rows by 14 columns, the pixel under the
+tap in row p // 192 and column p // 64 % 3 of their filter, where filters are 2 pixels apart, and the first
+begins 1 above and 1 left of the image. The copy counts columns, rows and images by itself; pixels outside
+the image arrive as zeros.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from taskc.ir.build import ZERO, add, floor_divide, modulo, multiply, subtract, 
 from taskc.ir.nodes import Expression, Variable
 from taskc.ir.rewrite import substitute, walk
 
-# What a map of pixels can say: rows or columns from a filter's first tap, around an image, between filters.
+# Limits of a map of pixels: offset of a tap from its filter's first, padding around an image, distance of filters.
 MOST_OFFSET, MOST_PADDING, MOST_STRIDE = 255, 128, 8
 
 
@@ -29,9 +29,9 @@ MOST_OFFSET, MOST_PADDING, MOST_STRIDE = 255, 128, 8
 class Pixels:
     """Pairs are of rows and columns.
 
-    first    where the filter of the first result begins: image, row, column, and the first channel
+    first    position of the first result's filter: image, row, column, and the first channel
     offsets  of the tap in the filter
-    outputs  how many results an image has
+    outputs  results of an image
     strides  of the filter
     padding  above and left of an image, where the first filter begins
     """
@@ -44,7 +44,7 @@ class Pixels:
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        """What doesn't change from copy to copy."""
+        """The numbers that are the same for all copies."""
         return *self.outputs, *self.strides, *self.padding
 
 
@@ -71,7 +71,7 @@ class _PixelIndex:
 
 
 def pixels_of(move: ir.Move, distant: ir.Read | ir.Address, known: Facts) -> Pixels | None:
-    """What a move to shared memory takes of `distant`, if that is such pixels."""
+    """The pixels that a move to shared memory takes from `distant`, if it has that form."""
     shape = distant.tensor.shape
     if (
         len(move.variables) != 2
@@ -98,7 +98,7 @@ def pixels_of(move: ir.Move, distant: ir.Read | ir.Address, known: Facts) -> Pix
         return None
     start = substitute(number, zero)
     if row_digit.extent is None:
-        # What follows the only image's last row isn't there.
+        # There is nothing after the only image's last row.
         if shape[0] != 1 or any(node is along for node in walk(image)):
             return None
         most_rows = int(shape[1]) - 1 + MOST_PADDING - 1  # type: ignore[arg-type]
@@ -130,14 +130,14 @@ def pixels_of(move: ir.Move, distant: ir.Read | ir.Address, known: Facts) -> Pix
 
 
 def corners(pixels: Pixels, extents: tuple[int, int]) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Where filters begin: the first one's row and column, and the last one's, seen from the last pixel's."""
+    """The positions of filters: the first one's row and column, and the last one's, relative to the last pixel."""
     both = zip(pixels.padding, pixels.outputs, pixels.strides, extents, strict=True)
     beyond = [(count - 1) * step - before - (n - 1) for before, count, step, n in both]
     return (-pixels.padding[0], -pixels.padding[1]), (beyond[0], beyond[1])
 
 
 def misplaced(pixels: Pixels, distant: ir.Read, known: Facts) -> str | None:
-    """Which of the numbers that a bulk copy of pixels is told is too large for it."""
+    """The first of a bulk copy's numbers that is too large, as a message; or None."""
     height, width = (int(n) for n in distant.tensor.shape[1:3])  # type: ignore[arg-type]
     if any(
         not -MOST_PADDING <= n < MOST_PADDING for c in corners(pixels, (height, width)) for n in c
@@ -155,7 +155,7 @@ def misplaced(pixels: Pixels, distant: ir.Read, known: Facts) -> str | None:
 
 
 def _lie_between(start: Expression, count: int, multiple: int, known: Facts) -> bool:
-    """So many numbers from `start` on lie between two multiples of a number."""
+    """Whether so many numbers from `start` on are between two multiples of a number."""
     step = divisor(start, known)
     return step % count == 0 and multiple % count == 0
 
@@ -180,16 +180,16 @@ def _place(position: Expression, along: Variable) -> _PixelIndex | None:
     if len(varying) != 1 or varying[0][1] < 1:
         return None
     ((digit, stride),) = varying
-    rest = total(multiply(term, times) for term, times in terms if term is not digit)
+    remainder = total(multiply(term, times) for term, times in terms if term is not digit)
     match digit:
         case ir.Binary(operator="%", left=number, right=ir.Constant(value=int(extent))):
             weight = 1
             match number:
                 case ir.Binary(operator="//", left=inner, right=ir.Constant(value=int(weight))):
                     number = inner
-            return _PixelIndex(number, weight, extent, stride, rest)
+            return _PixelIndex(number, weight, extent, stride, remainder)
         case ir.Binary(operator="//", left=number, right=ir.Constant(value=int(weight))):
-            return _PixelIndex(number, weight, None, stride, rest)
+            return _PixelIndex(number, weight, None, stride, remainder)
     return None
 
 

@@ -13,13 +13,13 @@
                                                   for i, j in own:
                                                       sums[i, j] *= shrink[i]
 
-A run of products is fenced, also where no register has been touched since the last one: behind a branch the
-assembler asks for that (C7519). Products of one accumulator in a row are a group. It goes on beside what
-workers do with registers that it doesn't have, and has ended before anything that another worker may see:
-barriers are placed there, and what products read may be overwritten behind them. Bulk copies that have come
-are nobody's doing: their wait passes. A slot of theirs is released as soon as a wait has ended what reads it.
+A run of products is fenced, even if no register has been touched since the last one: after a branch the
+assembler requires it (C7519). Consecutive products of one accumulator are a group. It stays in flight while
+workers use other registers, and ends before anything that another worker may see:
+barriers are placed there, and the operands of products may be overwritten after them. Arriving bulk copies belong
+to no worker: a group stays in flight across their wait. A slot of theirs is released once a wait has ended its reader.
 
-The assembler would move a wait up to the one before it, and do the work behind both: `schedule.hold` keeps it
+The assembler would move a wait up to the previous one, and do the work after both: `schedule.hold` prevents
 from that. It would also make a branch that is seldom taken, such as a mask for the last keys, a choice of each
 element in every step: `schedule.branch` in it keeps it a branch.
 """
@@ -39,26 +39,26 @@ from taskc.ir.target import is_asynchronous
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """Products in flight: the tensors that they use, and the slots to be released when they have ended."""
+    """Products in flight: the tensors that they use, and the slots to release after them."""
 
     used: frozenset[Tensor]
     releases: list[Statement] = field(default_factory=list)
 
 
 def awaited(statements: Sequence[Statement]) -> list[Statement]:
-    """A body's statements with the fences, groups and waits of the products among them."""
-    made: list[Statement] = []
-    has_work_since = False  # work stands behind the last product or wait
+    """A body's statements with the fences, groups and waits of its products."""
+    with_waits: list[Statement] = []
+    has_work_since = False  # whether work follows the last product or wait
     groups: list[_Group] = []  # in flight, the oldest first
     before: Statement | None = None
 
     def wait(most: int, loc: Location) -> None:
         nonlocal has_work_since
         if len(groups) > most:
-            made.extend([do("schedule.hold", loc)] if has_work_since else [])
-            made.append(do("wgmma.wait", loc, most))
+            with_waits.extend([do("schedule.hold", loc)] if has_work_since else [])
+            with_waits.append(do("wgmma.wait", loc, most))
             for ended in groups[: len(groups) - most]:
-                made.extend(ended.releases)
+                with_waits.extend(ended.releases)
             del groups[: len(groups) - most]
             has_work_since = False
 
@@ -70,28 +70,28 @@ def awaited(statements: Sequence[Statement]) -> list[Statement]:
                 continue
         if not isinstance(statement, ir.Mma) or not is_product(statement):
             wait(_in_flight_during(statement, groups), statement.loc)
-            made.append(_held(statement) if groups else statement)
+            with_waits.append(_held(statement) if groups else statement)
             has_work_since |= isinstance(statement, ir.Sequence | ir.If | ir.Each)
         else:
             has_work_since = False
             group = _Group(_used(statement))
             if isinstance(before, ir.Mma) and is_product(before):
                 if before.accumulator is statement.accumulator:
-                    made.pop()
+                    with_waits.pop()
                     earlier = groups.pop()
                     group = _Group(earlier.used | group.used, earlier.releases)
             else:
-                made.append(do("wgmma.fence", statement.loc))
-            made += [statement, do("wgmma.commit", statement.loc)]
+                with_waits.append(do("wgmma.fence", statement.loc))
+            with_waits += [statement, do("wgmma.commit", statement.loc)]
             groups.append(group)
         before = statement
     if before is not None:
         wait(0, before.loc)
-    return made
+    return with_waits
 
 
 def _held(statement: Statement) -> Statement:
-    """A branch beside products stays one: where it isn't taken, its workers do nothing for it."""
+    """A branch while products are in flight, marked to stay a branch: workers that don't take it do no work for it."""
     if not isinstance(statement, ir.If):
         return statement
     mark = do("schedule.branch", statement.loc)
@@ -107,14 +107,14 @@ def do(operation: str, loc: Location, *operands: int) -> ir.Do:
 
 
 def _used(product: ir.Mma) -> frozenset[Tensor]:
-    """The tensors that nobody may change until the product has ended."""
+    """The tensors that must not change until the product has ended."""
     return frozenset((product.accumulator, product.left.tensor, product.right.tensor))
 
 
 def _in_flight_during(statement: Statement, groups: Sequence[_Group]) -> int:
-    """How many of the groups, the youngest ones, may be in flight while a statement runs."""
+    """The number of groups, the youngest ones, that may be in flight while a statement runs."""
     if isinstance(statement, ir.RingStep) and statement.ring.transport == "tma":
-        # A release comes here where nothing in flight reads its slot.
+        # A release comes here once nothing in flight reads its slot.
         return len(groups) if statement.operation in ("wait", "release") else 0
     if isinstance(statement, ir.Do) and statement.operation.startswith("schedule."):
         return len(groups)
@@ -125,7 +125,7 @@ def _in_flight_during(statement: Statement, groups: Sequence[_Group]) -> int:
 
 
 def _is_workers_own(statement: Statement) -> bool:
-    """Whether it is about scalars, registers and parameters that are only read."""
+    """Whether it only uses scalars, registers and parameters that are only read."""
     match statement:
         case ir.Sequence(statements=parts):
             return all(_is_workers_own(part) for part in parts)

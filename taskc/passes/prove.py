@@ -29,7 +29,7 @@ def prove(kernel: Kernel) -> Kernel:
 
 @deeply
 def findings(kernel: Kernel) -> tuple[CompileError, ...]:
-    """Everything that is wrong, or can't be proved, in the order of the source."""
+    """All errors, and all properties that can't be proved, in the order of the source."""
     program = collect(common_strides(kernel, proving=True))
     errors = [*tile_findings(program), *bounds_findings(program)]
     if kernel.stage == "parsed":

@@ -1,4 +1,4 @@
-"""Which register of its owner holds an element of a tile: found by enumeration, given as a linear form."""
+"""The register of its owner that holds an element of a tile, found by enumeration, as a linear form."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def slot_table(
     workers: dict[Variable, Array],
     trips: Trips,
 ) -> Array | None:
-    """The slot for each combination of trips; None where it is not the same for all workers.
+    """The slot for each combination of trips; None if it isn't the same for all workers.
 
     Where nobody owns the element (a masked task) the entry is -1.
     """

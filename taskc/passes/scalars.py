@@ -1,4 +1,4 @@
-"""Private scalars that change in a straight line, as names that don't (SSA form).
+"""Private scalars that change in straight-line code become names (SSA form).
 
 local value: f32                         let value = x[i] * 2.0
 value = x[i] * 2.0               ->      let value_1 = value + 1.0
@@ -17,7 +17,7 @@ from taskc.ir.rewrite import map_children, map_expressions, map_statements, walk
 
 
 def named_scalars(parts: Sequence[Statement]) -> Sequence[Statement]:
-    """Statements without such scalars; the same ones where they change in branches or loops.
+    """Statements with such scalars replaced; unchanged if they change in branches or loops.
 
     The last statement may be an If that reads them.
     """
@@ -29,7 +29,7 @@ def named_scalars(parts: Sequence[Statement]) -> Sequence[Statement]:
     if not scalars or not all(_is_plain(part, scalars, part is parts[-1]) for part in parts):
         return parts
     now: dict[Tensor, Variable] = {}
-    unknown: set[Tensor] = set()  # what is read before it has a value
+    unknown: set[Tensor] = set()  # scalars that are read before they have a value
 
     def renamed(node: Expression) -> Expression:
         if isinstance(node, ir.Read) and node.tensor in scalars:
@@ -72,6 +72,6 @@ def _is_plain(part: Statement, scalars: set[Tensor], is_last: bool) -> bool:
 
 
 def _everywhere(node: Statement, change: Callable[[Expression], Expression]) -> Statement:
-    """A statement with all its expressions changed, and those of the statements in it."""
+    """A statement with `change` applied to all its expressions, nested statements included."""
     changed = map_expressions(node, change)
     return map_statements(changed, lambda inner: _everywhere(inner, change))

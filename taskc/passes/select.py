@@ -1,4 +1,4 @@
-"""Chooses the target's instructions: who moves what, and what multiplies matrices.
+"""Instruction selection: who moves which elements, and the instructions of matrix products.
 
     move sa[i, q] = a[row + i, q] for (i, q) in (32, 8)                        64 workers
     mma acc += sa[0, 0].as(32, 8) @ sb[0, 0].as(8, 32)
@@ -11,9 +11,9 @@
     ...                                                    (see taskc/passes/select_reductions.py)
 
 A move from or to a tile is done by the tile's owners; any other by a coalesced cover of its shape, with
-accesses as wide as its alignment allows. A tile that changes its mapping goes through shared memory, or, where
-a processor's lanes exchange rows for columns, by shuffles (taskc/passes/select_transposes.py). A
-matrix product takes the first instruction whose fragments divide its accumulator's mapping; where none
+accesses as wide as its alignment allows. A tile that changes its mapping goes through shared memory, or, if
+a processor's lanes exchange rows for columns, through shuffles (taskc/passes/select_transposes.py). A
+matrix product takes the first instruction whose fragments divide its accumulator's mapping; if none
 fits it becomes fused multiply-adds, and a note says so.
 """
 
@@ -44,7 +44,7 @@ def select(kernel: ir.Kernel) -> ir.Kernel:
     kernel = with_asynchronous_products(with_packs(kernel, target), target, notes)
     selector = _Selector(kernel, target)
     body = with_matrix_moves(selector.visit(kernel.body), target)
-    # A SIMT kernel keeps its stage: all that is chosen for it is who moves what.
+    # A SIMT kernel keeps its stage: only the mappings of its moves are selected.
     stage = "selected" if kernel.stage == "parsed" else kernel.stage
     return replace(kernel, body=body, stage=stage, notes=(*kernel.notes, *notes, *selector.notes))
 
@@ -89,7 +89,9 @@ class _Selector:
         return replace(move, by=auto_map(move.shape, workers=self.workers, vector=width))
 
     def to_other_owners(self, move: ir.Move) -> Statement:
-        """by shuffles; or scratch = the source tile, by its owners, and the target = scratch, by its own."""
+        """A copy by shuffles; or through shared memory: scratch = the source tile, by its owners, and the target =
+        scratch, by its own.
+        """
         read = move.value
         assert isinstance(read, ir.Read)
         source = read.tensor
@@ -109,7 +111,7 @@ class _Selector:
 
 
 def _changes_owners(move: ir.Move) -> bool:
-    """A plain copy from a tile to one of another mapping."""
+    """Whether a move is a plain copy from a tile to one of another mapping."""
     value = move.value
     return (
         move.tensor.scope == TILE
@@ -122,7 +124,7 @@ def _changes_owners(move: ir.Move) -> bool:
 
 
 def _tile_owners(move: ir.Move) -> Mapping | None:
-    """The owners of the first tile that the move goes through element by element, its target first."""
+    """The owners of the first tile that the move accesses element by element, its target first."""
     if move.tensor.scope == TILE and _is_whole(move.indices, move):
         return move.tensor.owners
     for node in walk(move):
@@ -134,12 +136,12 @@ def _tile_owners(move: ir.Move) -> Mapping | None:
 
 
 def _is_whole(indices: tuple[Expression, ...], move: ir.Move) -> bool:
-    """The indices are the move's own variables."""
+    """Whether the indices are the move's own variables."""
     return len(indices) == len(move.variables) and all(
         index is variable for index, variable in zip(indices, move.variables, strict=True)
     )
 
 
 def _limited(owners: Mapping, shape: tuple[int, ...]) -> Mapping:
-    """The part of a mapping that lies in a smaller shape."""
+    """The part of a mapping inside a smaller shape."""
     return owners if shape == owners.iterated else owners.within(shape)

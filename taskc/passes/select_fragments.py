@@ -12,9 +12,9 @@
     move s_lines[i, j] = t[i, 16 * n + j] for (i, j) in (16, 16) by fragment
     move s[i, j] = s_lines[i, j] for (i, j) in (16, 16) by fragment how=stmatrix.x4
 
-What decides is who owns the elements, by enumeration, and that every line of 16 bytes is aligned. Where
-nothing fits, each worker moves its own elements. What is stored comes from registers of its own where it isn't
-a whole tile: the assembler sees that those are the ones that had it before.
+The owners of the elements decide, by enumeration, and every line of 16 bytes has to be aligned. If no
+instruction fits, each worker moves its own elements. A stored part of a tile is first copied to registers of its
+own: the assembler sees that they are the same registers.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from taskc.ir.target import Target
 
 
 def with_matrix_moves(body: Statement, target: Target) -> Statement:
-    """The body, with instructions for the moves that they fit."""
+    """The body, with matrix-move instructions where they fit."""
     if not target.moves:
         return body
     known = facts_of_names(body)
@@ -46,7 +46,7 @@ def with_matrix_moves(body: Statement, target: Target) -> Statement:
 
 
 def _through_registers(move: ir.Move, target: Target, known: Facts) -> Statement:
-    """A store of what is part of a tile, or is computed from one, as one of a whole tile; if that has lines."""
+    """A store of a part of a tile, or of values computed from one, as a store of a whole tile, if that has lines."""
     tiles = (n for n in walk(move.value) if isinstance(n, ir.Read) and n.tensor.scope == TILE)
     if move.tensor.scope != SHARED or move.by is None or next(tiles, None) is None:
         return move
@@ -78,8 +78,8 @@ def _chosen(move: ir.Move, target: Target, known: Facts) -> ir.Move:
 
 
 def _width_along(move: ir.Move, axis: int, target: Target, known: Facts) -> int:
-    """How many elements from a line's beginning on are aligned together."""
+    """The number of elements from a line's beginning on that are aligned together."""
     variables, shape = move.variables, move.shape
-    if axis == 0:  # what `move_width` looks at is the last variable
+    if axis == 0:  # `move_width` looks at the last variable
         variables, shape = variables[::-1], shape[::-1]
     return move_width(replace(move, variables=variables, shape=shape), target, known)

@@ -1,4 +1,4 @@
-"""How `tc.mma` is done: by a matrix instruction (tensor cores) where its fragments fit, or by fused multiply-adds.
+"""Selection for `tc.mma`: a matrix instruction (tensor cores) if its fragments fit, else fused multiply-adds.
 
     mma acc += sa @ sb                                       acc: f32[64, 64] by warps * fragment
 ->
@@ -55,7 +55,7 @@ from taskc.passes.overlay import place
 
 
 def with_packs(kernel: ir.Kernel, target: Target) -> ir.Kernel:
-    """Shared memory that an instruction takes in packs is laid out in packs."""
+    """Give shared memory that an instruction reads in packs a layout in packs."""
     rows = [row for row in target.products if isinstance(row, PackedInstruction)]
     chosen: dict[Tensor, Tensor] = {}
     for mma in walk(kernel.body) if rows else ():
@@ -74,7 +74,7 @@ def with_packs(kernel: ir.Kernel, target: Target) -> ir.Kernel:
 def _in_packs(
     operand: ir.Operand, tensor: Tensor, row: PackedInstruction, *, is_left: bool
 ) -> Tensor:
-    """The tensor as the instruction takes it best: neighbours of the right operand are its columns."""
+    """The tensor in the best layout for the instruction: neighbours of the right operand are its columns."""
     dimension = depth_of(operand, is_left=is_left)
     is_good = is_left and pack_step(tensor, dimension, row.pack)
     if is_good or tensor.layout is not None or tensor.swizzle is not None:
@@ -85,7 +85,7 @@ def _in_packs(
 def matrix_product(
     mma: ir.Mma, target: Target, known: Facts, notes: list[tuple[str, Location]]
 ) -> Statement:
-    """The product in the target's terms; a fallback to fused multiply-adds adds a note.
+    """The product by the target's instructions; a fallback to fused multiply-adds adds a note.
 
     known  what is known of the variables in the operands' places
     """
@@ -105,9 +105,9 @@ def matrix_product(
     for row in rows:
         if mma.by is not None or not isinstance(row, PackedInstruction):
             continue
-        made = _from_packs(mma, row, target, known, notes)
-        if made is not None:
-            return made
+        instruction_code = _from_packs(mma, row, target, known, notes)
+        if instruction_code is not None:
+            return instruction_code
     for row in rows:
         quotient = _quotient(mma, row)
         if isinstance(row, WarpInstruction) and quotient is not None:
@@ -115,7 +115,7 @@ def matrix_product(
             mma, before = _without_foreign_tiles(mma, held=held)
             return _sequence(before, _instructions(mma, quotient, row, held))
     mma, before = _without_foreign_tiles(mma)
-    # What matrix units don't do is slow everywhere but on processors.
+    # Without matrix units, products are slow everywhere but on processors.
     missed = rows if target.is_processor else target.products
     if missed:
         names = ", ".join(row.name for row in missed)
@@ -136,7 +136,7 @@ def _sequence(before: list[Statement], statement: Statement) -> Statement:
 def operand_element(
     operand: ir.Operand, row: Expression, column: Expression, loc: Location
 ) -> ir.Read:
-    """What the product sees at (row, column)."""
+    """The product's element at (row, column)."""
     if operand.transposed:
         row, column = column, row
     place = (add(operand.origin[-2], row), add(operand.origin[-1], column))
@@ -144,7 +144,7 @@ def operand_element(
 
 
 def _held(mma: ir.Mma, quotient: Mapping, row: WarpInstruction) -> frozenset[str]:
-    """The operands that are in the registers from which the instruction takes them."""
+    """The operands that are already in the registers from which the instruction takes them."""
     k = mma.left.shape[1]
     expected = {"left": left_owners(quotient, row, k), "right": right_owners(quotient, row, k)}
 
@@ -159,7 +159,7 @@ def _held(mma: ir.Mma, quotient: Mapping, row: WarpInstruction) -> frozenset[str
 def _without_foreign_tiles(
     mma: ir.Mma, row: PackedInstruction | None = None, held: frozenset[str] = frozenset()
 ) -> tuple[ir.Mma, list[Statement]]:
-    """Operands in registers go through shared memory, but for those whose owners are the product's.
+    """Move operands in registers through shared memory, except those with the product's own owners.
 
     There they lie as an instruction takes them in packs, if one is given.
     """
@@ -214,10 +214,10 @@ def _from_packs(
     known: Facts,
     notes: list[tuple[str, Location]],
 ) -> Statement | None:
-    """Multiplies by an instruction that takes packs from memory, but for what is left of k; None if it doesn't fit."""
+    """A product by an instruction on packs from memory, and the rest of k by other means; None if it doesn't fit."""
     assert mma.accumulator.owners is not None
-    whole = mma.left.shape[1] // row.shape[2] * row.shape[2]
-    if not whole or quotient_of(mma.accumulator.owners, row) is None:
+    whole_steps = mma.left.shape[1] // row.shape[2] * row.shape[2]
+    if not whole_steps or quotient_of(mma.accumulator.owners, row) is None:
         return None
     mma, before = _without_foreign_tiles(mma, row)
     for is_left, operand in ((True, mma.left), (False, mma.right)):
@@ -225,10 +225,10 @@ def _from_packs(
         steps = [divisor(operand.origin[d], known) for d in (dimension, -3 - dimension)]
         if not lies_well(operand, row, (steps[0], steps[1]), is_left=is_left):
             return None
-    parts: list[Statement] = [replace(_steps(mma, 0, whole), how=row.name)]
-    if whole < mma.left.shape[1]:
-        rest = _steps(mma, whole, mma.left.shape[1])
-        parts.append(matrix_product(rest, target, known, []))
+    parts: list[Statement] = [replace(_steps(mma, 0, whole_steps), how=row.name)]
+    if whole_steps < mma.left.shape[1]:
+        remaining_product = _steps(mma, whole_steps, mma.left.shape[1])
+        parts.append(matrix_product(remaining_product, target, known, []))
     if not before and len(parts) == 1:
         return parts[0]
     return ir.Sequence((*before, *parts), loc=mma.loc)
@@ -252,7 +252,7 @@ def _steps(mma: ir.Mma, start: int, stop: int) -> ir.Mma:
 
 
 def _quotient(mma: ir.Mma, row: MatrixInstruction) -> Mapping | None:
-    """The mapping of fragments, where this instruction fits."""
+    """The mapping of fragments, if this instruction fits."""
     assert mma.accumulator.owners is not None
     return None if mma.left.shape[1] % row.shape[2] else quotient_of(mma.accumulator.owners, row)
 
@@ -294,7 +294,7 @@ def _fragment(
     owners: Mapping,
     dtype: DType,
 ) -> tuple[Tensor, list[Statement]]:
-    """An operand in registers, of the type that is multiplied, and what puts it there."""
+    """An operand in registers, in the multiplied type, and the statements that load it."""
     loc = value.loc
     body: list[Statement] = []
     if value.dtype is not dtype:

@@ -1,4 +1,4 @@
-"""Matrix products that run on beside their workers: which `tc.mma` they take, and how operands lie for them.
+"""Asynchronous matrix products: the `tc.mma` that they implement, and the layouts of their operands.
 
     constant shared sa: bf16[128, 64]
     constant shared sb: bf16[64, 256]
@@ -40,7 +40,7 @@ Notes = list[tuple[str, Location]]
 
 
 def with_asynchronous_products(kernel: ir.Kernel, target: Target, notes: Notes) -> ir.Kernel:
-    """Products that can be asynchronous are, and shared memory lies as they take it."""
+    """Make products asynchronous where possible, with shared memory in the layouts they take."""
     rows = [row for row in target.matrix if isinstance(row, WarpgroupInstruction)]
     if not rows or kernel.stage != "parsed":
         return kernel
@@ -51,18 +51,18 @@ def with_asynchronous_products(kernel: ir.Kernel, target: Target, notes: Notes) 
         if not isinstance(statement, ir.Mma):
             return map_statements(statement, visit)
         fitting = [row for row in rows if row.types == types_of(statement)]
-        found = _row_for(statement, fitting, known) if fitting else None
+        row_or_reason = _row_for(statement, fitting, known) if fitting else None
         if statement.by is not None and any(row.types[0] is statement.by for row in rows):
-            found = "operands that come from memory can't be rounded"
-        if isinstance(found, str):
-            notes.append((f"tc.mma is not asynchronous: {found}", statement.loc))
-        if not isinstance(found, WarpgroupInstruction):
+            row_or_reason = "operands that come from memory can't be rounded"
+        if isinstance(row_or_reason, str):
+            notes.append((f"tc.mma is not asynchronous: {row_or_reason}", statement.loc))
+        if not isinstance(row_or_reason, WarpgroupInstruction):
             return statement
         for operand in (statement.left, statement.right):
             formed = in_panels(operand.tensor)
             if formed is not None and formed is not operand.tensor:
                 chosen.setdefault(operand.tensor, formed)
-        return replace(statement, how=found.name)
+        return replace(statement, how=row_or_reason.name)
 
     body = visit(kernel.body)
     if body is kernel.body:
@@ -73,7 +73,7 @@ def with_asynchronous_products(kernel: ir.Kernel, target: Target, notes: Notes) 
 def _row_for(
     mma: ir.Mma, rows: list[WarpgroupInstruction], known: Facts
 ) -> WarpgroupInstruction | str:
-    """The widest of the instructions that can do a product, or why none can."""
+    """The widest of the instructions that can do a product, or the reason why none can."""
     changes: dict[str, ir.Operand] = {}
     for side in ("left", "right"):
         operand: ir.Operand = getattr(mma, side)
@@ -92,7 +92,7 @@ def _row_for(
         if reason is None:
             return row
         reasons.append(reason)
-    # What is specific to an operand says more than that a width does not divide the mapping.
+    # A reason specific to an operand says more than that a width doesn't divide the mapping.
     return next((r for r in reasons if "does not divide" not in r), _no_fragment(mma))
 
 
@@ -104,7 +104,7 @@ def _no_fragment(mma: ir.Mma) -> str:
 
 
 def _from_zero(body: Statement) -> Statement:
-    """The first product behind an allocation filled with zeros does not accumulate instead."""
+    """Make the first product after a zero-filled allocation overwrite instead of accumulate."""
 
     def visit(statement: Statement) -> Statement:
         statement = map_statements(statement, visit)
@@ -134,7 +134,7 @@ def _uses(statement: Statement, tensor: Tensor) -> bool:
 
 
 def _started(user: Statement, accumulator: Tensor) -> Statement | None:
-    """The statement with its first product starting from zero, where it surely has one."""
+    """The statement with its first product starting from zero, if it surely has one."""
     match user:
         case ir.Mma():
             return _first(user, accumulator, ir.Constant(False, boolean, loc=user.loc))
@@ -149,10 +149,10 @@ def _started(user: Statement, accumulator: Tensor) -> Statement | None:
     at = next(k for k, s in enumerate(body.statements) if _uses(s, accumulator))
     mma = body.statements[at]
     later = ir.Binary(">", user.variable, start, loc=user.loc)
-    made = _first(mma, accumulator, later) if isinstance(mma, ir.Mma) else None
-    if made is None:
+    overwriting = _first(mma, accumulator, later) if isinstance(mma, ir.Mma) else None
+    if overwriting is None:
         return None
-    statements = (*body.statements[:at], made, *body.statements[at + 1 :])
+    statements = (*body.statements[:at], overwriting, *body.statements[at + 1 :])
     return replace(user, body=replace(body, statements=statements))
 
 

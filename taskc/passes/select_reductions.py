@@ -59,7 +59,7 @@ def reduction(reduce: ir.Reduce, target: Target) -> Statement:
     source, axis, loc = reduce.sources[0], reduce.axis, reduce.loc
     owners = _composed(source, "tc.reduce", loc)
     assert owners.worker_modes is not None
-    # Ascending position is ascending coordinate: the digit with the largest stride counts most.
+    # Ascending position is ascending coordinate: the digit with the largest stride is the most significant.
     along = sorted((m for m in owners.worker_modes if m.dimension == axis), key=lambda m: -m.stride)
     count = prod(mode.size for mode in along)
     rest_shape = _without(shape_of(source), axis) or (1,)
@@ -92,9 +92,9 @@ def _own_slots(
     """Each worker folds its own slots, in order."""
     operator, axis, loc = reduce.operator, reduce.axis, reduce.loc
     variables = variables_of(owners.shape)
-    rest: tuple[Expression, ...] = _without(variables, axis) or (ZERO,)
+    other_variables: tuple[Expression, ...] = _without(variables, axis) or (ZERO,)
     if isinstance(operator, str):
-        place = (*rest, _position(variables[axis], along))
+        place = (*other_variables, _position(variables[axis], along))
         (partial,), (source,) = partials, reduce.sources
         fill = identity(operator, source.dtype)
         values = read(partials, place, loc), read(reduce.sources, variables, loc)
@@ -106,7 +106,7 @@ def _own_slots(
     slots = [mode for mode in owners.slot_modes or () if mode.dimension == axis]
     by, coordinate = without_slots(owners, axis, slots)
     begin = coordinate(variables[axis])
-    place = (*rest, _position(begin, along))
+    place = (*other_variables, _position(begin, along))
     first = read(reduce.sources, with_axis(variables, axis, begin), loc)
     statements = [stored((), partials, place, first, loc)]
     count = prod(mode.size for mode in slots)
@@ -125,14 +125,16 @@ def _own_slots(
 def without_slots(
     owners: Mapping, axis: int, dropped: Sequence[Mode]
 ) -> tuple[Mapping, Callable[[Expression], Expression]]:
-    """A mapping without these slots of an axis, and a coordinate of the axis from one of it, where they are 0."""
+    """A mapping without these slots of an axis, and a function from its coordinate to the axis's, with these slots at
+    0.
+    """
     assert owners.worker_modes is not None
     assert owners.slot_modes is not None
     slots = [mode for mode in owners.slot_modes if mode not in dropped]
-    kept = [mode for mode in (*owners.worker_modes, *slots) if mode.dimension == axis]
+    kept_modes = [mode for mode in (*owners.worker_modes, *slots) if mode.dimension == axis]
     places: dict[Mode, int] = {}
     extent = 1
-    for mode in sorted(kept, key=lambda mode: mode.stride):
+    for mode in sorted(kept_modes, key=lambda mode: mode.stride):
         places[mode] = extent
         extent *= mode.size
 
@@ -143,17 +145,15 @@ def without_slots(
 
     def coordinate(number: Expression) -> Expression:
         terms: list[Expression] = []
-        behind: Mode | None = None  # the next faster digit
-        spans: list[
-            tuple[int, int, int]
-        ] = []  # of digits that follow each other: place, size, stride
+        faster_mode: Mode | None = None  # the next faster digit
+        spans: list[tuple[int, int, int]] = []  # of consecutive digits: place, size, stride
         for mode, place in places.items():
-            if behind is not None and behind.stride * behind.size == mode.stride:
+            if faster_mode is not None and faster_mode.stride * faster_mode.size == mode.stride:
                 first, size, stride = spans.pop()
                 spans.append((first, size * mode.size, stride))
             else:
                 spans.append((place, mode.size, mode.stride))
-            behind = mode
+            faster_mode = mode
         for first, size, stride in spans:
             digits = floor_divide(number, first)
             is_top = first * size == extent
@@ -164,7 +164,7 @@ def without_slots(
 
 
 def slot_offset(number: Expression, slots: Sequence[Mode]) -> Expression:
-    """What a number of these digits, slowest first, adds to the coordinate."""
+    """The contribution to the coordinate of a number with these digits, slowest first."""
     terms: list[Expression] = []
     for k, mode in enumerate(slots):
         digit = floor_divide(number, prod(m.size for m in slots[k + 1 :]))
@@ -212,7 +212,7 @@ def move(target: Tensor, source: Tensor, by: Mapping, loc: Location) -> ir.Move:
 def _position_owners(
     owners: Mapping, axis: int, along: Sequence[Mode], rest_shape: tuple[int, ...]
 ) -> Mapping:
-    """Each of the same workers holds its part of the rest, and of the last dimension its position."""
+    """The owners of partial results: the same workers, with their position as the last dimension."""
     last = len(rest_shape)
     strides = {mode: prod(m.size for m in along[k + 1 :]) for k, mode in enumerate(along)}
 
@@ -244,7 +244,7 @@ def _position(coordinate: Expression, along: Sequence[Mode]) -> Expression:
 
 
 def _lane_masks(owners: Mapping, along: Sequence[Mode], target: Target) -> list[int]:
-    """The bits of the lane number that the lowest bits of the position are, as far as they are."""
+    """The bits of the lane number that equal the lowest bits of the position, as far as they do."""
     assert owners.worker_modes is not None
     weights: dict[Mode, int] = {}
     weight = 1
@@ -252,7 +252,7 @@ def _lane_masks(owners: Mapping, along: Sequence[Mode], target: Target) -> list[
         weights[mode] = weight
         weight *= mode.size
     masks: list[int] = []
-    # Of a tree over another number of positions the last levels don't pair neighbouring bits.
+    # With another number of positions the last levels of the tree don't pair neighbouring bits.
     is_power = all(mode.size & (mode.size - 1) == 0 for mode in along)
     if not target.shuffles or weight % target.warp or not is_power:
         return masks
@@ -282,7 +282,7 @@ def _tree(
 def _through_shared(
     reduce: ir.Reduce, partials: Sequence[Tensor], count: int, low: int, target: Target
 ) -> list[Statement]:
-    """The upper levels of the tree: every worker folds those positions that agree with its own mod `low`."""
+    """The upper levels of the tree: every worker folds the positions that agree with its own mod `low`."""
     loc, partial = reduce.loc, partials[0]
     owners = partial.owners
     assert owners is not None
@@ -298,8 +298,10 @@ def _through_shared(
     parts = [
         Tensor(f"{tile.name}_parts", tile.dtype, shape, SHARED, loc=loc) for tile in reduce.targets
     ]
-    own = modulo(position, low) if low > 1 else ZERO
-    values = [read(parts, place(add(own, high * low), rest), loc) for high in range(count // low)]
+    own_residue = modulo(position, low) if low > 1 else ZERO
+    values = [
+        read(parts, place(add(own_residue, high * low), rest), loc) for high in range(count // low)
+    ]
     before, folded = _tree(reduce.operator, values, loc)
     fold = stored(before, partials, variables, folded, loc)
     statements: list[Statement] = [ir.Allocate(part, loc=loc) for part in parts]
@@ -315,7 +317,7 @@ def _through_shared(
 
 
 def _has_neighbours(owners: Mapping) -> bool:
-    """Whether workers have elements side by side, which are one access where they lie side by side."""
+    """Whether workers have contiguous elements, which are one access if they are contiguous in memory."""
     assert owners.worker_modes is not None
     assert owners.slot_modes is not None
     last = len(owners.shape) - 2
@@ -328,18 +330,20 @@ def _shuffle(reduce: ir.Reduce, partials: Sequence[Tensor], mask: int, level: in
     loc, owners = reduce.loc, partials[0].owners
     assert owners is not None
     variables = variables_of(partials[0].shape)
-    own = read(partials, variables, loc)
-    others = [Variable("other", value.dtype, loc=loc) for value in own]
+    own_values = read(partials, variables, loc)
+    others = [Variable("other", value.dtype, loc=loc) for value in own_values]
     exchange = [
         ir.Do("shuffle.xor", (value, index(mask)), other, loc=loc)
-        for value, other in zip(own, others, strict=True)
+        for value, other in zip(own_values, others, strict=True)
     ]
-    left: list[Expression] = own
+    left: list[Expression] = own_values
     right: list[Expression] = [*others]
     if isinstance(reduce.operator, ir.Combine):  # an operator commutes bit for bit
         is_upper = is_odd(floor_divide(variables[-1], 1 << level))
-        left = [ir.Select(is_upper, b, a, loc=loc) for a, b in zip(own, others, strict=True)]
-        right = [ir.Select(is_upper, a, b, loc=loc) for a, b in zip(own, others, strict=True)]
+        left = [ir.Select(is_upper, b, a, loc=loc) for a, b in zip(own_values, others, strict=True)]
+        right = [
+            ir.Select(is_upper, a, b, loc=loc) for a, b in zip(own_values, others, strict=True)
+        ]
     fold = fold_into(reduce.operator, partials, variables, left, right, loc)
     return ir.Each(variables, owners, None, ir.Sequence((*exchange, fold)), loc=loc)
 

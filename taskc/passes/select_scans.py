@@ -16,9 +16,9 @@
         for slot in range(0, 8):
             s[i + slot] = select(i // 8 % 32 != 0, before + s[i + slot], s[i + slot])
 
-What workers beyond a warp have, of one warp on GPUs and of one vector on processors, goes through shared memory: the
-totals of the warps' blocks, of which each worker folds those that it needs. Where the mapping isn't composed, or the
-target has no lanes that exchange registers, all of it does.
+Totals of workers beyond a warp (or a vector, on processors) go through shared memory: those of the
+warps' blocks, of which each worker folds the ones that it needs. If the mapping isn't composed, or the
+target's lanes can't exchange registers, all totals do.
 """
 
 from __future__ import annotations
@@ -82,15 +82,15 @@ class _Step:
         self.target = target
         self.inner = [mode for it in reversed(below) if not it.is_workers for mode in it.modes]
         self.others = [mode for it in reversed(below) if it.is_workers for mode in it.modes]
-        own = [] if level.is_workers else [*level.modes]
-        self.mapping, coordinate = without_slots(owners, scan.axis, [*own, *self.inner])
+        own_modes = [] if level.is_workers else [*level.modes]
+        self.mapping, coordinate = without_slots(owners, scan.axis, [*own_modes, *self.inner])
         self.variables = variables_of(owners.shape)
         self.first = coordinate(self.variables[self.axis])
 
     # --- slots ---
 
     def slots(self) -> list[Statement]:
-        """Block after block takes in the last prefix of the block before it."""
+        """Fold the last prefix of each block into the next block."""
         if not self.others:
             return [self.each(self.chain())]
         lanes = self.lanes(self.others)
@@ -110,7 +110,7 @@ class _Step:
         ]
 
     def chain(self) -> Statement:
-        """Each element takes in the one before it, which is the worker's own."""
+        """Fold each element into the next one, both the worker's own."""
         slot = Variable("slot", loc=self.loc)
         before = read(self.tiles, self.at(self.offset(add(slot, -1))), self.loc)
         here = self.at(self.offset(slot))
@@ -121,7 +121,7 @@ class _Step:
     def carried(
         self, lanes: Sequence[int] | None, parts: Sequence[Tensor] | None
     ) -> list[Statement]:
-        """What is carried folds with the blocks' totals, beside the elements: a chain of one fold a block."""
+        """Fold a carry with the blocks' totals, separately from the elements: a chain of one fold a block."""
         loc, slot = self.loc, Variable("slot", loc=self.loc)
         carries = [Tensor("carry", tile.dtype, (), LOCAL, loc=loc) for tile in self.tiles]
 
@@ -152,7 +152,7 @@ class _Step:
     # --- workers ---
 
     def workers(self) -> list[Statement]:
-        """The blocks' totals are scanned as a tree, and the elements take in what comes before."""
+        """Scan the blocks' totals as a tree, and fold the preceding prefix into the elements."""
         below = self.lanes(self.others) if self.others else []
         masks = self.masks() if below is not None else []
         statements, totals = self.last(ZERO, below or [])
@@ -196,8 +196,8 @@ class _Step:
         for level in levels:
             pair = floor_divide(number, 1 << level)
             before = self.at_block(add(start, add(multiply(pair, 1 << level), -1)))
-            lower, own = read(parts, before, loc), read(held, self.variables, loc)
-            lets, values = combined(self.operator, lower, own, loc)
+            lower, own_total = read(parts, before, loc), read(held, self.variables, loc)
+            lets, values = combined(self.operator, lower, own_total, loc)
             named = [let("total", value, loc) for value in values]
             values = [it for _, it in named]
             body = [*lets, *[it for it, _ in named], stored((), held, self.variables, values, loc)]
@@ -216,7 +216,7 @@ class _Step:
         block: Expression,
         masks: Sequence[int],
     ) -> list[Statement]:
-        """The elements take in what the worker before has, or of a block's first what the block before has."""
+        """Fold the previous worker's prefix into the elements, or for a block's first worker the previous block's."""
         loc = self.loc
         values = read(parts, self.at_block(add(block, -1)), loc)
         there = self.position(self.level.size)
@@ -258,7 +258,7 @@ class _Step:
     def folded_where(
         self, takes: Expression, before: Sequence[Expression], own: Sequence[Expression]
     ) -> tuple[list[Statement], list[Expression]]:
-        """What comes before folds with own values where a worker takes it in: where not, it is what changes nothing."""
+        """Fold `before` into own values where `takes` holds; an operator folds its identity elsewhere."""
         loc = self.loc
         if isinstance(self.operator, str):
             none = identity(self.operator, own[0].dtype)
@@ -269,19 +269,19 @@ class _Step:
         return statements, [ir.Select(takes, new, old, loc=loc) for new, old in pairs]
 
     def position(self, period: int) -> Expression:
-        """Whether a worker has others before it, of `period` that follow each other."""
+        """Whether a worker has others before it, in groups of `period` consecutive workers."""
         number = floor_divide(self.first, self.level.stride)
         return ir.Binary("!=", modulo(number, period), ZERO)
 
     # --- parts ---
 
     def each(self, *body: Statement) -> Statement:
-        """A phase over the level's blocks, with names of its own."""
+        """A phase over the level's blocks, with new names."""
         inside = ir.Sequence(body, loc=self.loc)
         return copy(ir.Each(self.variables, self.mapping, None, inside, loc=self.loc))
 
     def offset(self, number: Expression) -> Expression:
-        """Of a slot's number on this level."""
+        """The offset of a slot's number on this level."""
         return slot_offset(number, self.level.modes)
 
     def at(self, offset: Expression) -> tuple[Expression, ...]:
@@ -292,13 +292,13 @@ class _Step:
 
     @property
     def ends(self) -> int:
-        """What the last slot of a block adds to its first coordinate."""
+        """The offset of a block's last slot from its first coordinate."""
         return sum((mode.size - 1) * mode.stride for mode in self.inner)
 
     def last(
         self, offset: Expression, lanes: Sequence[int]
     ) -> tuple[list[Statement], list[Expression]]:
-        """The last prefix of a block; of several workers the last has it."""
+        """The last prefix of a block; of several workers the last one has it."""
         loc = self.loc
         named = [
             let("total", value, loc)
@@ -310,15 +310,15 @@ class _Step:
         totals: list[Expression] = []
         bits = index(~sum(lanes)), index(sum(lanes))
         for _, it in named:
-            made = Variable("total", it.dtype, loc=loc)
-            statements.append(ir.Do("shuffle.bits", (it, *bits), made, loc=loc))
-            totals.append(made)
+            exchanged = Variable("total", it.dtype, loc=loc)
+            statements.append(ir.Do("shuffle.bits", (it, *bits), exchanged, loc=loc))
+            totals.append(exchanged)
         return statements, totals
 
     def up(
         self, values: Sequence[Expression], masks: Sequence[int]
     ) -> tuple[list[Statement], list[Expression]]:
-        """What the worker before has, among neighbouring lanes."""
+        """The previous worker's values, among neighbouring lanes."""
         loc = self.loc
         named = [Variable("before", value.dtype, loc=loc) for value in values]
         exchange: list[Statement] = [
@@ -330,7 +330,7 @@ class _Step:
     def taken_in(
         self, offset: Expression, before: Sequence[Expression], there: Expression | None
     ) -> Statement:
-        """All elements of a block take in what comes before, if there is something."""
+        """Fold the preceding prefix into all elements of a block, if there is one."""
         loc, slot = self.loc, Variable("slot", loc=self.loc)
         count = prod(mode.size for mode in self.inner)
         more = slot_offset(slot, self.inner) if count > 1 else ZERO
@@ -346,7 +346,7 @@ class _Step:
         return ir.For(slot, ZERO, index(count), 1, taken, loc=loc)
 
     def held(self) -> Sequence[Tensor]:
-        """Tiles for the prefixes of totals: where a block is one element, its own place."""
+        """Tiles for the prefixes of totals; for blocks of one element, their own place."""
         by = self.mapping
         if self.level.stride == 1:
             return self.tiles
@@ -367,18 +367,20 @@ class _Step:
     # --- lanes ---
 
     def lanes(self, modes: Sequence[Mode]) -> list[int] | None:
-        """The bits of the lane's number that these digits are; None where they are more than that."""
+        """The bits of the lane's number that equal these digits; None if they are not all lane bits."""
         masks = self.lane_bits(modes)
         return masks if 1 << len(masks) == prod(mode.size for mode in modes) else None
 
     def masks(self) -> list[int]:
         """The lowest bits of the position that are neighbouring bits of the lane's number."""
         masks = self.lane_bits(self.level.modes)
-        wanted = [masks[0] << k for k in range(len(masks))] if masks else []
-        return [mask for mask, neighbour in zip(masks, wanted, strict=True) if mask == neighbour]
+        neighbours = [masks[0] << k for k in range(len(masks))] if masks else []
+        return [
+            mask for mask, neighbour in zip(masks, neighbours, strict=True) if mask == neighbour
+        ]
 
     def lane_bits(self, modes: Sequence[Mode]) -> list[int]:
-        """Those of the lowest bits of these digits, as far as they are bits of the lane's number."""
+        """The lowest bits of these digits, as far as they are bits of the lane's number."""
         assert self.owners.worker_modes is not None
         weights: dict[Mode, int] = {}
         weight = 1
@@ -400,7 +402,7 @@ class _Step:
 
 
 def _shifted(scan: ir.Scan, owners: Mapping) -> list[Statement]:
-    """Each element becomes the one before it, through shared memory."""
+    """Shift each element by one place, through shared memory."""
     (tile,), loc, axis = scan.targets, scan.loc, scan.axis
     line = Tensor(f"{tile.name}_line", tile.dtype, tile.shape, SHARED, loc=loc)
     variables = variables_of(owners.shape)
@@ -423,15 +425,15 @@ def _walk(scan: ir.Scan, owners: Mapping, workers: int) -> Statement:
     ]
     shape = shape_of(scan.sources[0])
     rest_shape = (*shape[:axis], *shape[axis + 1 :]) or (1,)
-    rest, position = variables_of(rest_shape), Variable("p", loc=loc)
-    others = rest if len(shape) > 1 else ()
+    other_variables, position = variables_of(rest_shape), Variable("p", loc=loc)
+    others = other_variables if len(shape) > 1 else ()
 
     def place(coordinate: Expression) -> tuple[Expression, ...]:
         return (*others[:axis], coordinate, *others[axis:])
 
     here = place(position)
-    before, own = read(lines, place(add(position, -1)), loc), read(lines, here, loc)
-    fold = fold_into(scan.operator, lines, here, before, own, loc)
+    before, own_values = read(lines, place(add(position, -1)), loc), read(lines, here, loc)
+    fold = fold_into(scan.operator, lines, here, before, own_values, loc)
     walk = ir.For(position, index(1), index(shape[axis]), 1, fold, loc=loc)
     by = auto_map(rest_shape, workers=workers)
     shifted = _shifted(scan, owners) if scan.exclusive else []
@@ -440,7 +442,7 @@ def _walk(scan: ir.Scan, owners: Mapping, workers: int) -> Statement:
         (
             *[ir.Allocate(line, loc=loc) for line in lines],
             *[move(line, source, owners, loc) for line, source in pairs],
-            ir.Each(rest, by, None, walk, loc=loc),
+            ir.Each(other_variables, by, None, walk, loc=loc),
             *[
                 move(target, line, owners, loc)
                 for target, line in zip(scan.targets, lines, strict=True)

@@ -9,13 +9,13 @@
         move c[row + i, col + n * 64 + j] = acc_out[n % 2, i, j] for (i, j) in (128, 64)
             by spatial(2, 1).repeat(64, 64) how=tma
 
-A fragment has pieces of 4 or 8 bytes of each row: stored from there, most of a memory request would be
-wasted. A bulk copy takes whole lines, and drops what lies outside the tensor. One worker issues it. Before a slot
-is used again, he waits for the one that has read it, while those of the other slots go on; a barrier behind
-that lets the others write (taskc/passes/synchronize.py puts that barrier, and the one in front of the copy;
-taskc/passes/await_products.py the fence in front of it). Where all panels have slots, and tiles follow one
-another, he waits for all of them once, before the first is written.
-Where the rows of each warpgroup lie together, one of its workers sends them: warpgroups don't wait for each
+A fragment has pieces of 4 or 8 bytes of each row: stored directly, they would waste most of a memory
+request. A bulk copy takes whole lines, and drops elements outside the tensor. One worker issues it. Before a slot
+is reused, that worker waits for the copy that reads it, while copies from other slots go on; a barrier
+after the wait lets the others write (taskc/passes/synchronize.py places that barrier, and the one before the copy;
+taskc/passes/await_products.py the fence before it). If all panels have slots, and tiles follow one
+another, it waits for all of them once, before the first is written.
+If the rows of each warpgroup are contiguous, one of its workers sends them: warpgroups don't wait for each
 other, and while one stores, the other one multiplies.
 """
 
@@ -40,7 +40,7 @@ Notes = list[tuple[str, Location]]
 
 
 class BulkStores:
-    """`free_bytes` is what is left of a block's shared memory."""
+    """Selects bulk stores; `free_bytes` is the unused part of a block's shared memory."""
 
     def __init__(self, kernel: ir.Kernel, target: Target) -> None:
         self.rows = (
@@ -59,18 +59,18 @@ class BulkStores:
         self.free_bytes = target.shared_bytes - _shared_bytes(kernel.body, 1) if self.rows else 0
 
     def store(self, move: ir.Move, owners: Mapping, known: Facts, notes: Notes) -> Statement | None:
-        """The store of what these owners hold as bulk copies; None, with a note, where it can't be."""
+        """The store of these owners' results by bulk copies; None, with a note, if that isn't possible."""
         if move.tensor.scope != GLOBAL or len(move.shape) != 2 or move.shape != owners.iterated:
             return None
-        found = self.fragment(owners)
-        if found is None:
+        fitting = self.fragment(owners)
+        if fitting is None:
             return None
-        row, quotient = found
-        made = self.panels(move, row, quotient, known)
-        if isinstance(made, str):
-            notes.append((f"this store does not travel by tma: {made}", move.loc))
+        row, quotient = fitting
+        panel_stores = self.panels(move, row, quotient, known)
+        if isinstance(panel_stores, str):
+            notes.append((f"this store does not travel by tma: {panel_stores}", move.loc))
             return None
-        return made
+        return panel_stores
 
     def fragment(self, owners: Mapping) -> tuple[WarpgroupInstruction, Mapping] | None:
         """The widest fragment that divides a mapping, and the quotient."""
@@ -158,7 +158,7 @@ class BulkStores:
 
 
 def _shared_bytes(statement: Statement, stages: int) -> int:
-    """What the shared tensors of a program take beside each other, in rings as many times as it has slots."""
+    """Total bytes of a program's shared tensors, those in rings once for each slot."""
     total = 0
     pending = [(statement, stages)]
     while pending:

@@ -1,4 +1,4 @@
-"""A copy between tiles of a vector of workers, from rows along its lanes to columns along them: by shuffles.
+"""A copy between tiles of a vector of workers, from rows along its lanes to columns along them, by shuffles.
 
     move turned[p, o] = made[p, o] for (p, o) in (14, 16)
             made by repeat(14, 1).spatial(1, 16), turned by repeat(1, 16).spatial(16, 1).within(14, 16)
@@ -22,7 +22,7 @@ from taskc.ir.target import Target
 
 
 def turns(source: Mapping, made: Mapping, target: Target, workers: int) -> bool:
-    """Whether a copy from a tile to another is such a one."""
+    """Whether a copy between tiles with these mappings can be done so."""
     lanes = target.warp
     if not (target.is_processor and target.shuffles and workers == lanes and source.rank == 2):
         return False
@@ -48,21 +48,23 @@ def turned(move: ir.Move, lanes: int) -> Statement:
 def _square(
     made: Tensor, source: Tensor, row: int, column: int, rows: int, lanes: int
 ) -> list[Statement]:
-    """Of so many rows, the last of which may be missing."""
+    """A square of so many rows, the last of which may be missing."""
     square = Tensor(f"{source.name}_square", source.dtype, (lanes,), LOCAL)
     p, o = Variable("p"), Variable("o")
-    taken = ir.Store(square, (p,), ir.Read(source, (add(p, row), add(o, column))))
+    fill_square = ir.Store(square, (p,), ir.Read(source, (add(p, row), add(o, column))))
     before = repeat(rows, 1) * spatial(1, lanes)
     after = _limited(repeat(1, lanes) * spatial(lanes, 1), rows, lanes)
     first, second = Variable("p"), Variable("o")
-    given = ir.Store(made, (add(first, row), add(second, column)), ir.Read(square, (second,)))
+    store_turned = ir.Store(
+        made, (add(first, row), add(second, column)), ir.Read(square, (second,))
+    )
     lane = Variable("lane")
     turn = ir.Do(TURN, (ir.Address(square, (ZERO,)), index(lanes)))
     return [
         ir.Allocate(square, ir.Constant(0, source.dtype)),
-        ir.Each((p, o), before, None, taken),
+        ir.Each((p, o), before, None, fill_square),
         ir.Each((lane,), spatial(lanes), None, turn),
-        ir.Each((first, second), after, None, given),
+        ir.Each((first, second), after, None, store_turned),
     ]
 
 

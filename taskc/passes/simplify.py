@@ -7,10 +7,10 @@ for i in range(0, 1):                        y[8 * q] = 1.0
     for j in range(n, n): ...
 
 Constants are folded, the algebra of `simplify_rules` is applied, index arithmetic is normalized,
-and conditions are decided where the facts do; Ifs and Selects with one branch left become it,
-loops of one iteration their body, and those of none vanish, as do Lets that nobody uses, tensors
-that nobody reads, and empty loops. One walk, and one more from the end for what is dead. A kernel
-in which nothing fires is returned as the same object.
+and conditions are decided by facts. Ifs and Selects with one branch left become it,
+loops of one iteration become their body, and loops of none vanish, as do unused Lets, tensors
+that are not read, and empty loops. It takes one traversal, and a backward one for dead code. A kernel
+in which nothing changes is returned as the same object.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ S = TypeVar("S", bound=Statement)
 
 NOTHING = ir.Sequence(())
 
-# What such a tensor occupies is decided by where its scope ends.
+# The lifetime of such a tensor's memory ends with its scope.
 _SCOPED = (ir.SHARED, ir.TILE, ir.BARRIER)
 
 
 def simplify(kernel: Kernel) -> Kernel:
-    """Simplifies a kernel, as the head of this file shows."""
+    """Simplify a kernel, as the head of this file shows."""
     facts = Facts.empty(kernel)
     walker = _Walker(kernel, ExpressionSimplifier())
     body = walker.statement(kernel.body, facts)
@@ -48,12 +48,12 @@ def simplify(kernel: Kernel) -> Kernel:
 
 
 def simplified_expression(expression: Expression, facts: Facts) -> Expression:
-    """An expression alone, for passes that write new ones."""
+    """A single expression simplified, for passes that create expressions."""
     return ExpressionSimplifier()(expression, facts)
 
 
 class _Walker:
-    """Statements in program order, each with the facts that hold before it."""
+    """Visits statements in program order, each with the facts that hold before it."""
 
     def __init__(self, kernel: Kernel, expression: ExpressionSimplifier) -> None:
         self.kernel = kernel
@@ -107,18 +107,20 @@ class _Walker:
         return map_expressions(node, lambda part: simplify_one(part, facts))  # type: ignore[return-value]
 
     def _sequence(self, node: ir.Sequence, facts: Facts) -> Statement:
-        kept: list[Statement] = []
+        simplified: list[Statement] = []
         for statement in node.statements:
             new = self.statement(statement, facts)
             if isinstance(new, ir.Sequence) and not _owns_memory(new):
-                kept += new.statements
+                simplified += new.statements
             else:
-                kept.append(new)
+                simplified.append(new)
             if isinstance(new, ir.Let):
                 facts = facts.enter(new)
-        if len(kept) == len(node.statements) and all(map(_is_same, kept, node.statements)):
+        if len(simplified) == len(node.statements) and all(
+            map(_is_same, simplified, node.statements)
+        ):
             return node
-        return ir.Sequence(tuple(kept), loc=node.loc)
+        return ir.Sequence(tuple(simplified), loc=node.loc)
 
     def _let(self, node: ir.Let, facts: Facts) -> Statement:
         value = self.expression(node.value, facts)
@@ -198,7 +200,7 @@ def _is(condition: Expression, value: bool) -> bool:
 
 
 def _is_empty(node: Statement) -> bool:
-    """Nothing in it has an effect; what it binds, nobody after it can name."""
+    """Whether it has no effect; names bound inside can't be used after it."""
     match node:
         case ir.Sequence():
             return all(map(_is_empty, node.statements))

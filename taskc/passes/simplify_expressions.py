@@ -1,7 +1,7 @@
-"""Expressions made smaller: constant folding, algebra, conditions decided, sums normalized.
+"""Simplification of expressions: constant folding, algebra, decided conditions, normalized sums.
 
-One walk from the leaves up. A node that a rule rewrites is looked at again, with its new parts
-only. Index arithmetic is normalized as a whole, where a sum ends: its linear form is written out
+One traversal from the leaves up. A node that a rule rewrites is visited again, with its new parts
+only. Index arithmetic is normalized as a whole, at the root of a sum: its linear form is used
 if that is cheaper.
 """
 
@@ -38,7 +38,7 @@ _LEAVES = (Constant, Variable)
 
 
 class ExpressionSimplifier:
-    """`values` replaces variables; they are filled by whoever walks the statements."""
+    """Simplifies expressions; `values` replaces variables, and is filled by the traversal of statements."""
 
     def __init__(self) -> None:
         self.values: dict[Variable, Expression] = {}
@@ -46,7 +46,7 @@ class ExpressionSimplifier:
         self._memo_of: Facts | None = None
 
     def __call__(self, node: Expression, facts: Facts) -> Expression:
-        """A whole expression: an index, a value, a condition."""
+        """A whole expression: an index, a value or a condition."""
         kind = type(node)
         if kind is Constant:
             return node
@@ -54,9 +54,9 @@ class ExpressionSimplifier:
             return self.values.get(node, node)  # type: ignore[arg-type]
         if self._memo_of is not facts:
             self._memo_of, self._memo = facts, {}
-        found = self._memo.get(id(node))
-        if found is not None:
-            return found[1]
+        known = self._memo.get(id(node))
+        if known is not None:
+            return known[1]
         new = self._visit(node, facts)
         if new.dtype in (i64, i32):
             new = normalized(new, facts)
@@ -66,7 +66,7 @@ class ExpressionSimplifier:
         return new
 
     def _visit(self, node: Expression, facts: Facts) -> Expression:
-        """The node simplified, a sum not yet normalized."""
+        """The node simplified; a sum is not normalized yet."""
         match node:
             case Constant():
                 return node
@@ -168,18 +168,20 @@ class ExpressionSimplifier:
     def _by_rule(self, node: Expression, facts: Facts) -> Expression:
         match node:
             case Binary():
-                found = candidates(Binary, node.operator, (type(node.left), type(node.right)))
+                matching_rules = candidates(
+                    Binary, node.operator, (type(node.left), type(node.right))
+                )
             case Unary():
-                found = candidates(Unary, node.operator, (type(node.operand),))
+                matching_rules = candidates(Unary, node.operator, (type(node.operand),))
             case Select():
                 kinds = type(node.condition), type(node.then), type(node.otherwise)
-                found = candidates(Select, "", kinds)
+                matching_rules = candidates(Select, "", kinds)
             case Fused():
                 kinds = type(node.left), type(node.right), type(node.addend)
-                found = candidates(Fused, "", kinds)
+                matching_rules = candidates(Fused, "", kinds)
             case _:
                 return node
-        for rule in found:
+        for rule in matching_rules:
             new = rule.apply(node, lambda made: self._made(made, facts))
             if new is not None:
                 return new
@@ -190,11 +192,11 @@ class ExpressionSimplifier:
 
 
 def fold(node: Expression) -> Expression | None:
-    """The value of an operator applied to constants; None where it is left to run."""
+    """The value of an operator on constants; None if it isn't folded."""
     match node:
         case Binary(left=Constant() as left, right=Constant() as right):
             if node.operator in ("//", "%") and right.value == 0 and right.dtype.is_integer:
-                return None  # it means nothing; the simulator will say so
+                return None  # undefined; the simulator reports it
             if node.operator in arithmetic.MATH_FUNCTIONS:
                 return None
             return _value(
@@ -213,12 +215,12 @@ def fold(node: Expression) -> Expression | None:
 def _value(result: Any, dtype: DType) -> Expression | None:
     value = result.item()
     if value != value:
-        return None  # a NaN's bits are the machine's business
+        return None  # a NaN's bits depend on the machine
     return Constant(value if dtype.is_float or dtype is boolean else int(value), dtype)
 
 
 def simplified_cast(node: Cast) -> Expression:
-    """A cast of a constant, to the same type, or of a cast that lost nothing."""
+    """Simplify a cast of a constant, to the same type, or of a lossless cast."""
     operand = node.operand
     if operand.dtype is node.dtype:
         return operand
@@ -239,7 +241,7 @@ def simplified_cast(node: Cast) -> Expression:
 
 
 def _simplified_bitcast(node: Bitcast) -> Expression:
-    """A bitcast of a constant, or of another: x.bitcast(i32).bitcast(f32) -> x"""
+    """Simplify a bitcast of a constant, or of another bitcast: x.bitcast(i32).bitcast(f32) -> x"""
     operand = node.operand
     if type(operand) is Constant:
         source, target = operand.dtype, node.dtype
@@ -257,7 +259,7 @@ def _simplified_bitcast(node: Bitcast) -> Expression:
 
 
 def normalized(node: Expression, facts: Facts) -> Expression:
-    """The linear form of an integer expression written out, where that is cheaper."""
+    """The linear form of an integer expression as an expression, if that is cheaper."""
     if type(node) is not Binary and type(node) is not Unary:
         return node
     if type(node) is Binary and node.operator in ("+", "-", "*"):
@@ -276,7 +278,7 @@ def normalized(node: Expression, facts: Facts) -> Expression:
 
 
 def _divides_later(node: Expression, facts: Facts) -> int:
-    """How far in a division by a constant is known: it moves out of all loops further in.
+    """The depth at which the operands of all divisions by constants are known: they move out of all inner loops.
 
     (col + p + worker) // 48  ->  col // 48 + p // 48    for multiples of 48, and worker < 48
     """
@@ -288,7 +290,7 @@ def _divides_later(node: Expression, facts: Facts) -> int:
 
 
 def _named(form: Affine, node: Expression, facts: Facts) -> Affine:
-    """With col = 64 * (block // 3), and col in the expression: 192 * (block // 3)  ->  3 * col."""
+    """Replace multiples of a definition by its name: with col = 64 * (block // 3), 192 * (block // 3)  ->  3 * col."""
     for variable in dict.fromkeys(part for part in walk(node) if type(part) is Variable):
         definition = facts.scope.definitions.get(variable)
         if definition is None or definition.constant or len(definition.terms) != 1:
@@ -302,13 +304,13 @@ def _named(form: Affine, node: Expression, facts: Facts) -> Affine:
 
 
 def _recombined(form: Affine) -> Affine:
-    """n*k*(x // n) + k*(x % n)  ->  k*x, where x // n of x = y // m is y // (m*n)."""
+    """n*k*(x // n) + k*(x % n)  ->  k*x, where x // n for x = y // m is y // (m*n)."""
     while True:
         quotients = [atom for atom in form.terms if getattr(atom, "kind", "") == "//"]
-        rest = (
+        remainders = (
             [atom for atom in form.terms if getattr(atom, "kind", "") == "%"] if quotients else []
         )
-        for atom in rest:
+        for atom in remainders:
             inner, n = atom.parts  # type: ignore[union-attr]
             if not isinstance(n, int):
                 continue
@@ -322,7 +324,7 @@ def _recombined(form: Affine) -> Affine:
 
 
 def _parts_of_quotient(x: Affine, n: int) -> tuple[Affine, int]:
-    """Finds x and n such that x // n is what was given, with n as large as can be."""
+    """x and n with the same x // n, and n as large as possible."""
     if len(x.terms) == 1 and not x.constant:
         ((atom, factor),) = x.terms.items()
         if factor == 1 and type(atom) is Opaque and atom.kind == "//":
@@ -333,7 +335,7 @@ def _parts_of_quotient(x: Affine, n: int) -> tuple[Affine, int]:
 
 
 def _reduced(node: Binary, facts: Facts) -> Expression:
-    """A comparison with equal terms cancelled and common factors divided out, where it shrinks."""
+    """A comparison with equal terms cancelled and common factors divided out, if that is smaller."""
     form = facts.affine(node.left) - facts.affine(node.right)
     if form.is_constant:
         return node
@@ -354,20 +356,22 @@ def _reduced(node: Binary, facts: Facts) -> Expression:
         on_left, on_right = constant, 0
     else:
         on_left, on_right = max(constant, 0), max(-constant, 0)
-    more = Affine(on_left, left, form.magnitude)
-    less = Affine(on_right, right, form.magnitude)
-    if not (facts.scope.fits(more, dtype) and facts.scope.fits(less, dtype)):
+    left_side = Affine(on_left, left, form.magnitude)
+    right_side = Affine(on_right, right, form.magnitude)
+    if not (facts.scope.fits(left_side, dtype) and facts.scope.fits(right_side, dtype)):
         return node
-    new = Binary(operator, more.to_expression(dtype), less.to_expression(dtype), loc=node.loc)
+    new = Binary(
+        operator, left_side.to_expression(dtype), right_side.to_expression(dtype), loc=node.loc
+    )
     return new if cost(new) < cost(node) else node
 
 
-# A shift or a mask is one instruction, but what is linear can be hoisted, vectorized, an address.
+# A shift or a mask is one instruction, but linear forms can be hoisted, vectorized, or made addresses.
 _DIVISION, _BY_CONSTANT, _NOT_LINEAR = 20, 8, 3
 
 
 def cost(node: Expression) -> int:
-    """About how many instructions it takes, times 4; a leaf counts 1, so that fewer are better."""
+    """About the number of instructions, times 4; a leaf counts 1, so that fewer are better."""
     total = 0
     stack = [node]
     while stack:

@@ -1,9 +1,9 @@
 """The algebra of `simplify`, as data.
 
 A line is `type: pattern -> replacement`, in Python's syntax, and is its own name. Letters match any
-expression, but for `a` and `b`, which match constants; a letter that occurs twice matches the same
-expression twice. The type restricts what `x` is: int, signed, float, number (both), bool or any.
-Functions of constants are folded afterwards. There are no rules that would change a float: x + 0
+expression, except `a` and `b`, which match constants; a letter that occurs twice matches the same
+expression twice. The type restricts `x`: int, signed, float, number (both), bool or any.
+Functions of constants are folded afterwards. No rules change a float: x + 0
 would turn -0 into 0, and x * 0 loses NaN.
 """
 
@@ -127,13 +127,13 @@ _TYPES: dict[str, Callable[[DType], bool]] = {
 class Rule:
     name: str
     root: tuple[type, str]  # node type and operator
-    operands: tuple[type | None, ...]  # the node type that an operand must have
+    operands: tuple[type | None, ...]  # the required node types of the operands
     matches: Match
     admits: Callable[[DType], bool]
     build: Build
 
     def apply(self, node: Expression, make: Make) -> Expression | None:
-        """The replacement, its new nodes passed through `make`, or None where it doesn't match."""
+        """The replacement, its new nodes passed through `make`, or None if the rule doesn't match."""
         bindings: Bindings = {}
         if not self.matches(node, bindings) or not self.admits(bindings["x"].dtype):
             return None
@@ -148,7 +148,7 @@ _FIRINGS: ContextVar[Counter[str] | None] = ContextVar("firings", default=None)
 
 @contextmanager
 def counting_rules() -> Iterator[Counter[str]]:
-    """How often each rule fires meanwhile."""
+    """Count how often each rule fires meanwhile."""
     counter: Counter[str] = Counter()
     token = _FIRINGS.set(counter)
     try:
@@ -177,7 +177,7 @@ def candidates(root: type, operator: str, operands: tuple[type, ...]) -> tuple[R
 
 
 def same(left: Expression, right: Expression) -> bool:
-    """Surely the same value, at one moment. Big expressions are not compared."""
+    """Whether two expressions surely have the same value at the same moment. Big expressions are not compared."""
     return left is right or _same(left, right, [48])
 
 
@@ -188,7 +188,7 @@ def _same(left: Expression, right: Expression, budget: list[int]) -> bool:
     if type(left) is not type(right) or left.dtype is not right.dtype or budget[0] < 0:
         return False
     if isinstance(left, Constant) and isinstance(right, Constant):
-        return repr(left.value) == repr(right.value)  # tells -0.0 from 0.0
+        return repr(left.value) == repr(right.value)  # distinguishes -0.0 from 0.0
     if getattr(left, "operator", None) != getattr(right, "operator", None):
         return False
     return _PARTS.get(type(left)) is not None and all(
@@ -224,7 +224,7 @@ def _parse(line: str) -> Rule:
 
 
 def _shape(node: ast.expr) -> tuple[tuple[type, str], list[ast.expr]]:
-    """The node type, operator and operands that a piece of syntax stands for."""
+    """The node type, operator and operands that a piece of syntax represents."""
     match node:
         case ast.BinOp():
             return (Binary, _OPERATORS[type(node.op)]), [node.left, node.right]

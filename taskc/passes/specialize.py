@@ -16,21 +16,21 @@
                                                         move c ... = acc
 
 The producer gets the loads with the uniform arithmetic that they need; the consumer is all the rest. Loads
-that depend on what the kernel computes or writes elsewhere stay with it, and a note says so.
+that depend on values that the kernel computes or writes elsewhere stay in the consumer, and a note says so.
 
-Loads by bulk copies that different asynchronous products read have a ring each: the first product waits for
-its own alone, and its slot is filled again while the second one still reads.
+Loads by bulk copies that different asynchronous products read have a ring each: the first product waits only
+for its own, and its slot is filled again while the second one still reads.
 
-What a tile loads once, before the pipeline, is a ring of one slot, which the producer fills anew for each tile,
-where bulk copies take it and the block has memory for it beside all else.
+Loads before the pipeline, once for each tile, get a ring of one slot, which the producer fills anew for each tile,
+if bulk copies can do them and the block has enough memory.
 
-Where the consumers multiply asynchronously, their accumulators take most of the registers: the producer is a
+If the consumers multiply asynchronously, their accumulators take most of the registers: the producer is a
 warpgroup that gives up its own (`setmaxnreg`), and one of its workers issues bulk copies as before.
 
-Where a block has several tiles, both roles run over them, and the producer is ahead across their ends, too
-(taskc/passes/tile_loops.py); where steps can't be counted across tiles, the roles are those of one tile.
+If a block has several tiles, both roles loop over them, and the producer runs ahead across their ends, too
+(taskc/passes/tile_loops.py); if steps can't be counted across tiles, the roles are those of one tile.
 
-Two consumers take these tiles in turn (ping-pong): while one multiplies, the other one stores. They read one ring:
+Two consumers may take these tiles in turn (ping-pong): while one multiplies, the other one stores. They share a ring:
 
         role consumer:                                      role consumer_1:
             for tile in range(first_tile, 512, 264):             for tile in range(first_tile + 132, 512, 264):
@@ -39,8 +39,8 @@ Two consumers take these tiles in turn (ping-pong): while one multiplies, the ot
                 leave r[(tile - first_tile) // 132]
                 move c ... = acc
 
-`enter` waits until the consumer of the tile before has seen all of its steps. A mbarrier tells a step from the one
-before it in the slot only, and each consumer skips the other's. So main loops follow one another.
+`enter` waits until the consumer of the previous tile has seen all of its steps. A mbarrier distinguishes a step only
+from the previous one in the slot, and each consumer skips the other's. So main loops follow one another.
 """
 
 from __future__ import annotations
@@ -95,8 +95,8 @@ def specialize(kernel: ir.Kernel) -> ir.Kernel:
     return replace(kernel, body=body, helpers=cutter.helpers, notes=notes)
 
 
-MOST_REGISTERS = 240  # that setmaxnreg asks for
-BESIDE_BYTES = 1024  # that mbarriers and the alignment of slots may take
+MOST_REGISTERS = 240  # requested by setmaxnreg
+BESIDE_BYTES = 1024  # for mbarriers and the alignment of slots
 
 
 TURN = "enter", "leave"
@@ -105,7 +105,7 @@ TURN = "enter", "leave"
 @dataclass(frozen=True, slots=True)
 class _Tile:
     """around   the statements around the main loop, whose scalars the producer may need, too
-    produce  fills the rings
+    produce  statements that fill the rings
     consume  the consumers' statements
     """
 
@@ -139,7 +139,7 @@ class _Cutter:
         return statement
 
     def cut(self, statement: ir.Sequence, tiles: ir.For | None) -> Statement:
-        """The roles, of one run of the statement or of all `tiles` that it is the body of."""
+        """The roles, for one execution of the statement or for all `tiles` that it is the body of."""
         self.found = True
         at = next(k for k, s in enumerate(statement.statements) if s is self.pipeline)
         before, after = statement.statements[:at], statement.statements[at + 1 :]
@@ -178,7 +178,7 @@ class _Cutter:
         *,
         alone: bool,
     ) -> _Tile:
-        """A tile's rings, and both sides of them. `alone`: there is one consumer."""
+        """A tile's rings, and both sides of them; `alone` if there is one consumer."""
         rings, produce, loop = self.loops(loads, steps, transport)
         operand = once = None
         if transport == "tma":
@@ -264,10 +264,10 @@ class _Cutter:
     def loaded_once(self, before: Sequence[Statement], loads: Loads) -> Loads | None:
         """The loads before the pipeline that the producer can do; None if there are none, or no memory for them."""
         first = replace(self.pipeline, body=ir.Sequence(tuple(before)))
-        found = split_loads(first, (self.kernel.body,))
+        split = split_loads(first, (self.kernel.body,))
         moves = tuple(
             self.by_producer(move)
-            for move in found.moves
+            for move in split.moves
             if refusal_of("tma", (move,), self.target, self.kernel) is None
         )
         stages = dict.fromkeys(loads.tensors, self.pipeline.stages)
@@ -280,26 +280,26 @@ class _Cutter:
         if not moves or nbytes > self.target.shared_bytes - BESIDE_BYTES:
             return None
         tensors = tuple(move.tensor for move in moves)
-        return replace(found, tensors=tensors, moves=moves, scalars=())
+        return replace(split, tensors=tensors, moves=moves, scalars=())
 
     def with_loads(self, loads: Loads, tile: _Tile, steps: Steps) -> _Tile:
-        """The tile, with a ring of one slot for what it loads once."""
+        """The tile, with a ring of one slot for the values it loads once."""
         ring, slots = make_ring(loads, 1, "tma")
         number = steps.tile
         fetch = fetch_step(loads, slots, number, StepOrigin((), {}), 1, "tma")
-        rest = [
+        consuming = [
             index_leading(s, slots, index(0))
             for s in tile.consume
             if not (isinstance(s, ir.Allocate | ir.Move) and s.tensor in slots)
         ]
-        consume = _using(rest, ring, number)
+        consume = _using(consuming, ring, number)
         if steps.loop is None:  # nothing comes into the slot afterwards
             consume = [s for s in consume if s != ir.RingStep("release", ring, number)]
         produce = [*_filling(fetch, ring, number, loads.moves[0].loc), *tile.produce]
         return replace(tile, rings=[ring, *tile.rings], produce=produce, consume=consume)
 
     def in_turn(self, statements: Sequence[Statement]) -> Sequence[Statement]:
-        """The statements of a step, whose products one warpgroup after another issues."""
+        """The statements of a step, whose products warpgroups issue one after another."""
         products = [k for k, s in enumerate(statements) if is_product(s)]
         refusal = None
         if not products:
@@ -319,7 +319,7 @@ class _Cutter:
         ]
 
     def registers(self, transport: str, workers: int) -> tuple[int, int]:
-        """What each worker of the producer keeps, and one of the consumers gets; 0: all stays as it is.
+        """Registers of each worker of the producer and of the consumers; 0 if they don't change.
 
         Registers are dealt out evenly at first, in steps of 8, and by warpgroups.
         """
@@ -337,11 +337,11 @@ class _Cutter:
             return 0, 0
         if not least < even <= MOST_REGISTERS:
             return 0, 0
-        more = (even - least) * group // workers // 8 * 8
-        return least, even + more
+        extra = (even - least) * group // workers // 8 * 8
+        return least, even + extra
 
     def consumers(self, steps: Steps, transport: str) -> int:
-        """How many there are: more than one where tiles follow one another, and mbarriers count."""
+        """The number of consumers: more than one if tiles follow one another, and mbarriers count."""
         if self.pipeline.turns != "tiles":
             return 1
         count, reason = 2, None
@@ -357,7 +357,7 @@ class _Cutter:
         return count if reason is None else 1
 
     def refusal(self, before: Sequence[Statement]) -> str | None:
-        """Why there is no producer, or it can't count the steps by itself; None where it can."""
+        """The reason why there is no producer, or why it can't count the steps by itself; None if it can."""
         if self.kernel.workers + self.target.warp > self.target.max_workers:
             return f"{self.target.name} has no workers left in a block for a producer warp"
         extent = ir.Let(Variable("extent"), self.pipeline.extent)
@@ -366,7 +366,7 @@ class _Cutter:
         return None if reason is None else f"a producer warp can't count the steps: that {reason}"
 
     def transport(self, loads: Loads) -> str:
-        """Bulk copies where the loads are boxes, else plain loads and stores by the producer's lanes."""
+        """The transport: bulk copies if the loads are boxes, else plain loads and stores by the producer's lanes."""
         refusal = refusal_of("tma", loads.moves, self.target, self.kernel)
         if refusal is None and self.pipeline.transport in (None, "tma"):
             return "tma"
@@ -411,7 +411,7 @@ def _filling(
 
 
 def _using(statements: Sequence[Statement], ring: Ring, number: Expression) -> list[Statement]:
-    """The statements, with a wait before the first that uses a step of the ring, and a release behind the last."""
+    """The statements, with a wait before the first that uses a step of the ring, and a release after the last."""
     users = [at for at, s in enumerate(statements) if _names(s, ring.tensors)] or [0]
     first, end = users[0], users[-1] + 1
     loc = ring.tensors[0].loc
@@ -425,7 +425,7 @@ def _using(statements: Sequence[Statement], ring: Ring, number: Expression) -> l
 
 
 def _by_product(loads: Loads) -> list[Loads]:
-    """The loads by which asynchronous product is the first to read them, where there is work beside products.
+    """The loads, split by the asynchronous product that reads them first, if there is other work in a step.
 
     Where there is none, products are all under way at one time (taskc/passes/await_products.py).
     """

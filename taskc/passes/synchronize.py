@@ -7,21 +7,22 @@
     barrier block orders "write of sa in line 12, read of sa in line 14"
     each (i, j) in own: acc[i, j] = ... sa[i, q] ...
 
-A walk in program order keeps the accesses that no barrier has ordered yet. A statement that conflicts with
-one of them gets the narrowest barrier that is enough in front of it. A loop's body is walked once for
-itself, again behind the accesses of an earlier iteration, and where it conflicts with what came before the
-loop, a barrier goes in front of the loop. What its bounds read is read before it, what a while asks also
-behind each iteration. Then every barrier is taken away once: where all conflicts stay
-ordered without it, it is gone for good. So the result is irredundant, and each barrier names a conflict
-that it alone orders. One that the statement right behind it needs is not even tried.
+A traversal in program order keeps the accesses that no barrier has ordered yet. A statement that conflicts with
+one of them gets the narrowest sufficient barrier before it. A loop's body is traversed once by
+itself, and again after the accesses of an earlier iteration; if it conflicts with accesses before the
+loop, a barrier goes before the loop. A loop's bounds are read before it, a while's condition also
+after each iteration. Then every barrier is removed once: if all conflicts stay
+ordered without it, it stays removed. So the result is irredundant, and each barrier names a conflict
+that only it orders. A barrier that the very next statement needs is not tried.
 
-What an asynchronous copy writes counts twice: when it is issued, by which time earlier readers must be
-done, and when its step is waited for, from when on its writers' next barrier lets others read. A copy that
-an mbarrier counts is ordered by that for everyone who waits. A bulk copy to global memory reads on behind
-the place where it is issued: what it reads counts where it is waited for, and a barrier behind that lets
-others write. A ring between roles orders more than its slots: who has waited for step k + s knows that all
-readers have released step k, where each of them does so himself. Mbarriers are set up behind the allocation
-of their ring, with a barrier that orders everything else, too; once more, when all have waited for the last step.
+The write of an asynchronous copy counts twice: when it is issued, by which time earlier readers must have
+finished, and when its step is waited for, after which its writers' next barrier lets others read. A copy that
+an mbarrier counts is ordered by that for everyone who waits. A bulk copy to global memory goes on reading after
+it is issued: its reads count when it is waited for, and a barrier after that lets
+others write. A ring between roles orders more than its slots: a worker that has waited for step k + s knows that all
+readers have released step k, if each of them releases for itself. Mbarriers are set up after the allocation
+of their ring, with a barrier that orders everything else, too; they are set up again after all have waited for the
+last step.
 """
 
 from __future__ import annotations
@@ -72,14 +73,14 @@ def synchronize(kernel: ir.Kernel) -> ir.Kernel:
 
 
 def is_synchronized(kernel: ir.Kernel) -> bool:
-    """Whether the barriers that stand order every conflict; ring steps must not be lowered yet."""
+    """Whether the existing barriers order every conflict; ring steps must not be lowered yet."""
     walked, _ = _placer_for(kernel).walk(kernel.body, (), {})
     return walked is kernel.body
 
 
 def _placer_for(kernel: ir.Kernel) -> _Placer:
     between_roles = rings_between_roles(kernel.body)
-    # The slots of these rings are ordered by mbarriers, but for what readers do before they send them on.
+    # Mbarriers order the slots of these rings, except readers' actions before they send slots on.
     sent_on = rings_sent_on(kernel.body)
     by_mbarriers = between_roles - sent_on
     shared = shared_tensors(kernel.body) - {t for ring in by_mbarriers for t in ring.tensors}
@@ -92,7 +93,7 @@ def _placer_for(kernel: ir.Kernel) -> _Placer:
 
 
 def _groups(target: Target, crew: Crew) -> dict[str, int]:
-    """The groups of workers with barriers of their own that these are more than one of, the smallest first."""
+    """The groups of workers with barriers of their own, smallest first, of which the crew has more than one."""
     groups = {"warp": target.warp}
     count, first = len(crew.workers), int(crew.workers.min())
     if target.group and count > target.group and not (count % target.group or first % target.group):
@@ -101,7 +102,7 @@ def _groups(target: Target, crew: Crew) -> dict[str, int]:
 
 
 def _set_up_with_barriers(body: Statement, between_roles: frozenset[Ring]) -> dict[Tensor, Ring]:
-    """The rings that mbarriers count, by their last tensors: `lower_rings` puts a barrier behind those."""
+    """The rings that mbarriers count, by their last tensors: `lower_rings` puts a barrier after those."""
     return {
         step.ring.tensors[-1]: step.ring
         for step in walk(body)
@@ -146,7 +147,7 @@ class _Placer:
     def place(self, body: Statement) -> Statement:
         placed, _ = self.walk(body, (), {})
         if any(isinstance(node, ir.Barrier) for node in walk_statements(body)):
-            self.walked.clear()  # or those that it crosses wouldn't be noted again
+            self.walked.clear()  # otherwise crossed barriers wouldn't be noted again
         needed = self.needed(placed)
         for barrier in [node for node in _outside_roles(placed) if isinstance(node, ir.Barrier)]:
             if id(barrier) in needed:
@@ -158,7 +159,7 @@ class _Placer:
         return placed
 
     def needed(self, placed: Statement) -> set[int]:
-        """The barriers without which what stands right behind them would get one.
+        """The barriers without which the very next statement would get one.
 
         With any other barrier gone, too, no less is open in front of them.
         """
@@ -170,16 +171,16 @@ class _Placer:
             if self.walk(behind, state, lets)[0] is not behind
         }
 
-    # The walk: it returns the statement, with barriers added where some were missing.
+    # The traversal: it returns the statement, with missing barriers added.
 
     def walk(self, statement: Statement, state: State, lets: Lets) -> tuple[Statement, State]:
-        """Walks a statement: with the same result in the same state, however often a loop around it is walked."""
+        """Traverse a statement; cached by state, as loops are traversed repeatedly."""
         seen = [(id(item.access), item.ordered_in, item.goes_on) for item in state]
         key = id(statement), tuple(seen)
-        found = self.walked.get(key)
-        if found is None:
-            found = self.walked[key] = statement, self.walk_first(statement, state, lets)
-        return found[1]
+        cached = self.walked.get(key)
+        if cached is None:
+            cached = self.walked[key] = statement, self.walk_first(statement, state, lets)
+        return cached[1]
 
     def walk_first(self, statement: Statement, state: State, lets: Lets) -> tuple[Statement, State]:
         match statement:
@@ -196,7 +197,7 @@ class _Placer:
             case ir.Do(operation="tma.wait", operands=(ir.Constant(value=under_way),)):
                 return statement, awaited(state, int(under_way))
             case ir.Allocate() if statement.tensor in self.set_up_with_barriers:
-                # Where that is done again, all workers have seen the last step of before.
+                # If that is repeated, all workers have seen the last step of the previous time.
                 set_up = self.conflicts.of_set_up(
                     statement, self.set_up_with_barriers[statement.tensor]
                 )
@@ -208,7 +209,9 @@ class _Placer:
                     seen = self.conflicts.of_arrivals(statement, lets)
                 elif ring.tensors[-1] in self.set_up_with_barriers:
                     seen = self.conflicts.of_look(statement)
-                elif ring in self.sent_on:  # all that was done to a slot came before it was filled
+                elif (
+                    ring in self.sent_on
+                ):  # all earlier accesses to a slot came before it was filled
                     state = tuple([o for o in state if o.access.tensor not in ring.tensors])
                 return statement, (*state, *map(Open, seen))
             case ir.RingStep():
@@ -217,7 +220,7 @@ class _Placer:
         barrier, state = self.order(state, accesses, statement)
         how = statement.how if isinstance(statement, ir.Move) else None
         if how in ("cp.async", "tma"):
-            # What it writes arrives when its step is waited for.
+            # Its write arrives when its step is waited for.
             accesses = tuple([access for access in accesses if not access.writes])
         opened = [Open(access, goes_on=how == "tma") for access in accesses]
         state = self.conflicts.opened(state, opened)
@@ -236,17 +239,17 @@ class _Placer:
                 parts.append(inner)
                 continue
             changed = True
-            # A barrier and its statement are spliced: what the statement binds stays in scope.
+            # A barrier and its statement are spliced, so that the statement's bindings stay in scope.
             is_pair = isinstance(new, ir.Sequence) and not isinstance(inner, ir.Sequence)
             parts.extend(new.statements if is_pair and isinstance(new, ir.Sequence) else (new,))
         return (replace(statement, statements=tuple(parts)) if changed else statement), state
 
     def branches(self, statement: ir.If, state: State, lets: Lets) -> tuple[Statement, State]:
-        """What a branch needs before its first statement goes in front of the whole."""
+        """Traverse an If; a barrier before a branch's first statement moves before the If."""
         accesses = self.conflicts.of_expression(statement.condition, lets)
         barrier, state = self.order(state, accesses, statement)
         conditions = tuple(map(Open, accesses))
-        if decides_by_cells(statement):  # a loop that it ends is left in front of its barriers
+        if decides_by_cells(statement):  # a loop that ends here is left before its barriers
             then, after = self.walk(statement.then, state, lets)
             if then is not statement.then:
                 statement = replace(statement, then=then)
@@ -283,27 +286,33 @@ class _Placer:
         asked = tuple(map(Open, accesses))
         body = statement.body
         while True:
-            body, own = self.walk(body, asked, lets)
-            if isinstance(statement, ir.While):  # its condition is asked again behind the body
-                late, own = self.order(own, accesses, statement)
+            body, body_state = self.walk(body, asked, lets)
+            if isinstance(statement, ir.While):  # its condition is evaluated again after the body
+                late, body_state = self.order(body_state, accesses, statement)
                 if late is not None:
                     body = sequence(body, late)
-            again, _ = self.walk(body, self.carried(statement, body, own), lets)
+            again, _ = self.walk(body, self.carried(statement, body, body_state), lets)
             if again is body:
                 break
             body = again
         before = (*state, *asked)
-        probe, after = self.walk(body, union(before, self.carried(statement, body, own)), lets)
+        probe, after = self.walk(
+            body, union(before, self.carried(statement, body, body_state)), lets
+        )
         if probe is not body and (barrier is None or barrier.scope != self.widest):
             scope = _widest_new(body, probe, barrier)
             barrier = ir.Barrier(scope, _first_new(body, probe), loc=statement.loc)
             before = (*self.ordered(state, barrier.scope), *asked)
-            _, after = self.walk(body, union(before, self.carried(statement, body, own)), lets)
+            _, after = self.walk(
+                body, union(before, self.carried(statement, body, body_state)), lets
+            )
         if body is not statement.body:
             statement = replace(statement, body=body)
         if self.goes_round_a_ring(statement):
             passed = (*going_on(state), *asked)
-            _, after = self.walk(body, union(passed, self.carried(statement, body, own)), lets)
+            _, after = self.walk(
+                body, union(passed, self.carried(statement, body, body_state)), lets
+            )
         after = union(
             asked if surely_runs(statement) else before,
             self.conflicts.in_iteration(statement, after, "exit"),
@@ -311,7 +320,7 @@ class _Placer:
         return _behind(barrier, statement), after
 
     def goes_round_a_ring(self, loop: Statement) -> bool:
-        """Whoever leaves it has waited for a slot that everyone released behind what came before it."""
+        """Whether leaving the loop implies a wait for a slot that everyone released after all earlier accesses."""
         match loop:
             case ir.For(
                 start=ir.Constant(value=start),
@@ -355,14 +364,16 @@ class _Placer:
     # Conflicts.
 
     def ordered(self, state: State, scope: str) -> State:
-        """What is left open behind a barrier. One for all workers leaves nothing open, whatever it is called."""
+        """The accesses that stay open after a barrier. A barrier of all workers leaves none open, whatever its scope's
+        name.
+        """
         is_for_all = scope == self.widest and not self.is_role
         return ordered(state, "block" if is_for_all else scope)
 
     def order(
         self, state: State, accesses: tuple[Access, ...], statement: Statement
     ) -> tuple[ir.Barrier | None, State]:
-        """The barrier that has to stand between `state` and `accesses`, if any."""
+        """The barrier that is needed between `state` and `accesses`, if any."""
         needed: str | None = None
         reason = ""
         for open_access in state:
@@ -390,9 +401,9 @@ class _Placer:
         exact = isinstance(loop, ir.For) and _always_synchronizes(body, self.widest)
         if not exact:
             return self.conflicts.in_iteration(loop, state, "earlier")
-        # A barrier orders what was before it, but for copies that go on: of those of any iteration.
-        rest = tuple([item for item in state if not item.goes_on])
-        previous = self.conflicts.in_iteration(loop, rest, "previous")
+        # A barrier orders all earlier accesses except copies that go on: those of any iteration.
+        settled = tuple([item for item in state if not item.goes_on])
+        previous = self.conflicts.in_iteration(loop, settled, "previous")
         return (*previous, *self.conflicts.in_iteration(loop, going_on(state), "earlier"))
 
 
@@ -401,7 +412,7 @@ def _behind(barrier: ir.Barrier | None, statement: Statement) -> Statement:
 
 
 def _always_synchronizes(body: Statement, widest: str) -> bool:
-    """Every execution passes a barrier of the whole group."""
+    """Whether every execution passes a barrier of the whole group."""
     match body:
         case ir.Barrier():
             return body.scope == widest
@@ -413,7 +424,7 @@ def _always_synchronizes(body: Statement, widest: str) -> bool:
 
 
 def _outside_roles(body: Statement) -> Iterator[Statement]:
-    """All statements but what roles do: their barriers are their own walk's."""
+    """All statements outside of roles, whose barriers belong to their own traversal."""
     stack = [body]
     while stack:
         current = stack.pop()
@@ -433,14 +444,14 @@ def _without(body: Statement, barrier: ir.Barrier) -> Statement:
 
 
 def _widest_new(old: Statement, new: Statement, other: ir.Barrier | None) -> str:
-    """The scope of a barrier in front of it all that spares `other` and those of `new` that `old` does not have."""
+    """The scope of one barrier that replaces `other` and those of `new` that `old` does not have."""
     before = {id(node) for node in walk(old)}
-    found = [n for n in walk(new) if isinstance(n, ir.Barrier) and id(n) not in before]
-    return max([*found, other or found[0]], key=lambda barrier: WIDTH[barrier.scope]).scope
+    added = [n for n in walk(new) if isinstance(n, ir.Barrier) and id(n) not in before]
+    return max([*added, other or added[0]], key=lambda barrier: WIDTH[barrier.scope]).scope
 
 
 def _first_new(old: Statement, new: Statement) -> str:
-    """What the first barrier of `new` that `old` does not have is there for."""
+    """The conflict that the first barrier of `new` orders that `old` doesn't have."""
     before = {id(node) for node in walk(old) if isinstance(node, ir.Barrier)}
     return next(
         node.orders for node in walk(new) if isinstance(node, ir.Barrier) and id(node) not in before

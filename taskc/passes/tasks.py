@@ -17,7 +17,7 @@ from taskc.ir.nodes import Expression, Table, Variable
 def composed_tasks(
     mapping: Mapping, number: Expression
 ) -> tuple[list[tuple[Variable, range]], list[Expression], Expression | None]:
-    """The loops over slots, and each coordinate of the task in terms of them and of the worker."""
+    """The loops over slots, and each coordinate of the task as an expression of these and of the worker; and a mask."""
     assert mapping.worker_modes is not None
     assert mapping.slot_modes is not None
     sizes = [mode.size for mode in mapping.worker_modes]
@@ -54,7 +54,7 @@ def enumerated_tasks(
 
 
 def within_limit(mapping: Mapping, variables: Sequence[Variable]) -> Expression | None:
-    """What keeps a task inside the mapping's limit."""
+    """The condition that a task is inside the mapping's limit."""
     if mapping.limit is None or not mapping.is_composed:
         return None
     return conjunction(
@@ -67,7 +67,7 @@ def within_limit(mapping: Mapping, variables: Sequence[Variable]) -> Expression 
 def first_owner(
     mapping: Mapping, number: Expression, tasks: Sequence[Expression]
 ) -> Expression | None:
-    """Whether the worker is the first of those that share its task; None when nobody shares."""
+    """Whether the worker is the first of those that share its task; None if nobody shares."""
     if not mapping.is_replicated:
         return None
     if mapping.worker_modes is not None:

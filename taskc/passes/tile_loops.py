@@ -1,16 +1,16 @@
-"""The loop over a block's tiles, as the rings of the pipelines in it see it.
+"""The loop over a block's tiles, as seen by the rings of its pipelines.
 
     grid first_tile in 132 by 1:
         for turn in range((tiles - first_tile + 131) // 132):
             let row = (first_tile + turn * 132) * 64
             pipeline p in 512 by 8 stages=3: ...
 
-A ring belongs to the block: it runs on from tile to tile, and so do the numbers of its steps. Step k of a
-tile is step turn * 64 + k of the ring, for 64 steps a tile, and step k + 2 lies in this
-tile or, where k + 2 is 64 or more, in the next one; where tiles have one step, in the one behind that.
+A ring belongs to the block: its slots and step numbers continue from tile to tile. Step k of a
+tile is step turn * 64 + k of the ring, for 64 steps a tile, and step k + 2 belongs to this
+tile or, if k + 2 is 64 or more, to the next one; if tiles have one step, to the one after that.
 
-Where each tile has a number of steps of its own, a cell beside the loop has the sum of those before. Only a
-producer warp runs on so: it needs no step of another tile than its own.
+If each tile has its own number of steps, a cell outside the loop has the sum of the previous ones. Only a
+producer warp can do so: it needs no step of another tile.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from taskc.passes.loads import Work, needed_scalars
 
 
 def block_variables(body: Statement) -> frozenset[Variable]:
-    """What numbers the blocks of a grid of single tiles: it bounds the loop over a block's tiles."""
+    """The variables that number the blocks of a grid of single tiles, and bound the loop over a block's tiles."""
     grids = [node for node in walk(body) if isinstance(node, ir.Grid)]
     return frozenset(grid.variables[0] for grid in grids if grid.by == (1,))
 
@@ -43,7 +43,7 @@ def is_tile_loop(statement: Statement, blocks: frozenset[Variable]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class StepOrigin:
-    """A step's tile and its origin within the tile: `values` of their variables, by way of `lets`."""
+    """A step's tile and its origin within the tile: `values` of their variables, computed by `lets`."""
 
     lets: tuple[ir.Let, ...]
     values: dict[Variable, Expression]
@@ -51,7 +51,7 @@ class StepOrigin:
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """How the steps of a ring are counted.
+    """The numbering of a ring's steps.
 
     count   the steps of one run of the pipelined loop; `setup` binds it before the ring's first step
     total   the steps of all its runs; `at_ring` binds it there, too, where it is asked for
@@ -72,19 +72,19 @@ class Steps:
 
     @property
     def tile(self) -> Expression:
-        """How many tiles the block has had before."""
+        """The number of the block's earlier tiles."""
         if self.loop is None:
             return ZERO
         return floor_divide(subtract(self.loop.variable, self.loop.start), self.loop.step)
 
     def of_run(self, steps: Statement) -> list[Statement]:
-        """The loop over the steps of a run, with what counts them."""
+        """The loop over the steps of an execution, with the statements that count them."""
         if self.cell is None:
             return [*self.at_run, steps]
         return [*self.at_run, steps, ir.Store(self.cell, (), self.number(self.count))]
 
     def of_block(self, run: Statement) -> Statement:
-        """All runs of a role, over the block's tiles where there are several."""
+        """All executions of a role, over the block's tiles if there are several."""
         if self.loop is None:
             return run
         cell = () if self.cell is None else (ir.Allocate(self.cell, ir.Constant(0, i64)),)
@@ -102,11 +102,11 @@ class Steps:
         return add(self.earlier, k)
 
     def place(self, k: Expression) -> StepOrigin:
-        """Where step k of this run is."""
+        """The origin of step k of this execution."""
         return StepOrigin((), {self.pipeline.variable: multiply(k, self.pipeline.by)})
 
     def place_ahead(self, k: Expression, *, of_all: bool = False) -> StepOrigin:
-        """Finds the same for a step that may lie behind the run's end; or of step k `of_all` runs."""
+        """The origin of a step that may be past the execution's end; or of step k `of_all` executions."""
         if self.loop is None:
             return self.place(k)
         position, by, loc = self.pipeline.variable, self.pipeline.by, self.pipeline.loc
@@ -131,7 +131,7 @@ def steps_of_one_run(pipeline: ir.Pipeline) -> Steps:
 def cant_count_across(
     pipeline: ir.Pipeline, loop: ir.For, before: Sequence[Statement]
 ) -> str | None:
-    """Why the steps of all tiles can't be counted before the first; None where they can."""
+    """The reason why the steps of all tiles can't be counted before the first; None if they can."""
     length = ir.Let(Variable("extent"), pipeline.extent)
     needed = (*needed_scalars(before, (length,)), length)
     if any(node is loop.variable for let in needed for node in walk(let)):
@@ -141,7 +141,7 @@ def cant_count_across(
 
 
 def steps_across_tiles(pipeline: ir.Pipeline, loop: ir.For, before: Sequence[Statement]) -> Steps:
-    """Counts the steps of a pipeline behind the statements `before`, which count its steps alike in all tiles."""
+    """The steps of a pipeline after the statements `before`, if all tiles have the same number."""
     loc = pipeline.loc
     length = ir.Let(
         Variable("steps", loc=loc), ceiling_divide(pipeline.extent, pipeline.by), loc=loc
@@ -168,7 +168,7 @@ def steps_across_tiles(pipeline: ir.Pipeline, loop: ir.For, before: Sequence[Sta
 
 
 def steps_as_tiles_come(pipeline: ir.Pipeline, loop: ir.For) -> Steps:
-    """Counts the steps of a pipeline that has more in some tiles than in others."""
+    """The steps of a pipeline whose number differs between tiles."""
     count = ceiling_divide(pipeline.extent, pipeline.by)
     cell = Tensor("steps_before", i64, (), LOCAL, loc=pipeline.loc)
     earlier = Variable("earlier_steps", loc=pipeline.loc)

@@ -1,4 +1,4 @@
-"""Which way the block values of a pipelined loop can travel."""
+"""The choice of a transport for the block values of a pipelined loop."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def transport_for(
     target: Target,
     notes: list[tuple[str, Location]],
 ) -> str:
-    """The pipeline's own choice, or the best that all its loads can take.
+    """The pipeline's own choice, or the best that all its loads allow.
 
     Two stages travel through registers: with one step in flight that costs no more, and needs one barrier
     a step. Bulk copies are taken where they are asked for, or where a producer warp issues them.
@@ -79,7 +79,9 @@ def refusal_of(
 
 
 def plain_read(move: ir.Move) -> tuple[ir.Read, ir.Expression | None] | None:
-    """What a move copies unchanged, and the condition outside of which it writes zeros."""
+    """The read that a move copies unchanged, and the condition outside of which it writes zeros; None for other
+    moves.
+    """
     value = move.value
     condition: ir.Expression | None = None
     if isinstance(value, ir.Select):
@@ -98,7 +100,7 @@ def _is_negative_zero(constant: ir.Constant) -> bool:
 
 
 def copy_elements(move: ir.Move, target: Target, known: Facts) -> int:
-    """How many elements one asynchronous copy takes; 0 where not even 4 bytes are aligned."""
+    """The number of elements of one asynchronous copy; 0 if not even 4 bytes are aligned."""
     size = move.tensor.dtype.nbytes
     width = gcd(move_width(move, target, known), run_of(move))
     read = plain_read(move)
@@ -108,7 +110,7 @@ def copy_elements(move: ir.Move, target: Target, known: Facts) -> int:
 
 
 def run_of(move: ir.Move) -> int:
-    """How many consecutive elements of the last dimension one worker has in consecutive slots."""
+    """The number of consecutive elements of the last dimension in a worker's consecutive slots."""
     assert move.by is not None
     modes = move.by.slot_modes
     if not modes:
@@ -119,7 +121,7 @@ def run_of(move: ir.Move) -> int:
 
 
 def _condition_width(condition: ir.Expression, along: ir.Variable, known: Facts) -> int:
-    """Up to how many aligned consecutive values of `along` can't be told apart by a condition."""
+    """The number of aligned consecutive values of `along` for which a condition has one outcome."""
     match condition:
         case ir.Binary(operator="and" | "or", left=left, right=right):
             return min(_condition_width(left, along, known), _condition_width(right, along, known))
@@ -127,7 +129,7 @@ def _condition_width(condition: ir.Expression, along: ir.Variable, known: Facts)
             steady = min(steady_width(part, along, 1 << 10, known) for part in (left, right))
             if steady > 1:
                 return steady
-            # base + along < bound: both multiples of the width, so a run lies on one side of the bound.
+            # base + along < bound: both multiples of the width, so a run is on one side of the bound.
             if condition.operator in ("<", ">="):
                 width = contiguous_width((left,), (0,), along, 1 << 10, known)
                 bound = divisor(right, known)
@@ -147,7 +149,7 @@ def _copy_refusal(move: ir.Move, target: Target, known: Facts) -> str | None:
 
 
 def _only_tests_bounds(condition: ir.Expression, read: ir.Read) -> bool:
-    """The condition is no stronger than that the read's indices are in bounds."""
+    """Whether the condition only requires the read's indices to be in bounds."""
     match condition:
         case ir.Binary(operator="and", left=left, right=right):
             return _only_tests_bounds(left, read) and _only_tests_bounds(right, read)
@@ -165,7 +167,9 @@ def _only_tests_bounds(condition: ir.Expression, read: ir.Read) -> bool:
 
 
 def _implies(one: ir.Expression, other: ir.Expression, least: int) -> bool:
-    """Whether `other` is at least this, where `one` isn't negative; it may be a multiple of the other, and more."""
+    """Whether `other` >= `least` follows if `one` isn't negative; `one` may be a multiple of `other` plus a
+    constant.
+    """
     form, part = affine(one), affine(other)
     for atom, factor in part.terms.items():
         times, rest = divmod(form.coefficient(atom), factor)
@@ -202,7 +206,7 @@ def box_refusal(
     condition: ir.Expression | None,
     known: Facts,
 ) -> str | None:
-    """Why a bulk copy can't take the elements `distant` of a move to or from shared memory.
+    """The reason why a bulk copy can't transfer the elements `distant` of a move to or from shared memory.
 
     condition  outside of which nothing is copied
     """
@@ -225,7 +229,7 @@ def _fill_refusal(distant: ir.Read, condition: ir.Expression | None) -> str | No
 
 
 def _line_refusal(shared: Tensor, move: ir.Move, distant: ir.Read, known: Facts) -> str | None:
-    """What a bulk copy asks of rows: of those in shared memory and of those in the tensor."""
+    """The reason why a bulk copy can't transfer the rows, in shared memory and in the tensor."""
     size = shared.dtype.nbytes
     line = line_of(shared)
     if line is None:

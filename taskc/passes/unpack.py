@@ -1,15 +1,15 @@
-"""Elements of sub-byte types become bytes, from which each load takes its bits.
+"""Elements of sub-byte types are unpacked from bytes at each load.
 
 b: i4[16, n]                                     b: i4[16, n].bytes()
 y[i] = cast(b[i * n + j], i8)             ->     y[i] = cast(b[a // 2] << cast(4 - a % 2 * 4, u8), i8) >> 4
                                                  (with a for i * n + j)
 
-Element a has bits [a * bits, (a + 1) * bits) of the stream (taskc/ir/bits.py). Of 6 bits, which may lie in two bytes,
-the byte of the first one and that of the last one are read: never one behind the end. The bits of a float become the
-sign, the lowest bits of the exponent, and the highest of the mantissa of an f16; what its exponent is larger than
-theirs by, one exact multiplication takes away, and subnormals come right by themselves.
+Element a has bits [a * bits, (a + 1) * bits) of the stream (taskc/ir/bits.py). For 6 bits, which may span two bytes,
+the bytes of the first and of the last bit are read: never one past the end. The bits of a float become the
+sign, the lowest bits of the exponent, and the highest of the mantissa of an f16; one exact multiplication
+corrects the difference of the exponents' biases, and subnormals come out right.
 
-The pass comes after flatten, which gives each access its one offset; nothing behind it knows of sub-byte types.
+The pass comes after flatten, which gives each access its one offset; no later pass knows of sub-byte types.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from taskc.ir.types import DType, f16, i8, u8, u16
 
 
 def unpack(kernel: Kernel) -> Kernel:
-    """Reads of sub-byte parameters become reads of bytes, as the head of this file shows."""
+    """Turn reads of sub-byte parameters into reads of bytes, as the head of this file shows."""
     bytes_in: dict[Tensor | ir.Variable, Tensor] = {
         item: bytes_of(item)
         for item in kernel.parameters
@@ -54,7 +54,7 @@ def unpack(kernel: Kernel) -> Kernel:
 
 
 def _unpacked(memory: Tensor, offset: Expression, read: ir.Read) -> Expression:
-    """The element at an offset, in the type that is read."""
+    """The element at an offset, in the type of the read."""
     assert memory.held is not None
     dtype = memory.held.dtype
     if dtype.bits == 4:
@@ -65,7 +65,7 @@ def _unpacked(memory: Tensor, offset: Expression, read: ir.Read) -> Expression:
             return Binary(">>", Cast(high, i8), Constant(4, i8))
         code: Expression = Binary("&", Binary(">>", byte, Cast(half, u8)), Constant(15, u8))
         return code if dtype.kind == "uint" else _float(code, dtype)
-    # Whole numbers of elements that are whole numbers of bytes: offsets stay small.
+    # Whole numbers of elements that are whole numbers of bytes, so that offsets stay small.
     unit = gcd(dtype.bits, 8)
     whole = _times(_quotient(offset, 8 // unit), dtype.bits // unit)
     start = _times(_modulo(offset, 8 // unit), dtype.bits)
@@ -89,8 +89,8 @@ def _float(code: Expression, dtype: DType) -> Expression:
         Binary("<<", magnitude, Constant(f16.mantissa_bits - dtype.mantissa_bits, u16)),
         Binary("<<", sign, Constant(16 - dtype.bits, u16)),
     )
-    more = 2 ** (f16.exponent_bits - 1) - 2 ** (dtype.exponent_bits - 1)
-    return Binary("*", Bitcast(bits, f16), Constant(2.0**more, f16))
+    bias_difference = 2 ** (f16.exponent_bits - 1) - 2 ** (dtype.exponent_bits - 1)
+    return Binary("*", Bitcast(bits, f16), Constant(2.0**bias_difference, f16))
 
 
 def _like(number: int, other: Expression) -> Constant:

@@ -1,4 +1,4 @@
-"""Which loops are unrolled.
+"""The choice of loops to unroll.
 
 acc: a REGISTER array                   acc: a REGISTER array
 for i in range(0, 64):           ->     for i in unroll(0, 64):
@@ -6,13 +6,13 @@ for i in range(0, 64):           ->     for i in unroll(0, 64):
 
 A register has no address: a loop whose variable is part of a REGISTER index must be unrolled,
 however long it is. So is a loop of at most 16 iterations, with constant bounds, whose unrolled
-body stays small (`Target.unroll_limit`): a loop's own instructions (an add, a compare, a branch) then
-weigh against a body of a few, and a few loads are under way at a time. More of them would take
-registers and code for nothing. Such loops keep their form, as kind "unroll", for the backends to
-unroll. Only loops of at most `Options.limit` iterations are written out.
+body stays small (`Target.unroll_limit`): the loop's overhead (an add, a compare, a branch) would
+matter for a short body, and a few loads are then in flight at a time. More iterations would take
+registers and code for no gain. Such loops keep their form, as kind "unroll", for the backends to
+unroll. Only loops of at most `Options.limit` iterations are expanded here.
 
-A loop in which workers wait at an mbarrier stays one: an iteration takes as long as what they wait for, and
-copies of it would only take the compiler's time and room in the cache of instructions.
+A loop in which workers wait at an mbarrier is not unrolled: an iteration takes as long as the wait, and
+copies would only take the compiler's time and room in the instruction cache.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from taskc.ir.target import TARGETS
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """limit: loops of so many iterations are written out. trips: of a small loop, at most."""
+    """limit: most iterations of a loop that is expanded here. trips: most iterations of a small loop."""
 
     limit: int = 1
     trips: int = 16
@@ -39,7 +39,7 @@ DEFAULT = Options()
 
 
 def unroll(kernel: Kernel, *, options: Options = DEFAULT) -> Kernel:
-    """Marks the loops to be unrolled, as the head of this file shows."""
+    """Mark the loops to be unrolled, as the head of this file shows."""
     unroll_limit = TARGETS[kernel.target].unroll_limit
     pass_ = _Unroller(options, unroll_limit, _register_indices(kernel.body))
     body = pass_.visit(kernel.body)
@@ -47,7 +47,7 @@ def unroll(kernel: Kernel, *, options: Options = DEFAULT) -> Kernel:
 
 
 def _register_indices(body: Statement) -> set[Variable]:
-    """The variables that decide which register is meant, through Lets too."""
+    """The variables that decide which register is accessed, through Lets too."""
     indices: list[Expression] = []
     definitions: dict[Variable, Expression] = {}
     for node in walk(body):
@@ -100,7 +100,7 @@ def _written_out(loop: ir.For) -> Statement:
         values: dict[Variable, Expression] = {
             loop.variable: Constant(position, loop.variable.dtype)
         }
-        # What the first copy binds may keep its identity: there is no other one then.
+        # The first copy may keep the identities of its bindings.
         body = copy(loop.body, values) if copies else substitute(loop.body, values)
         copies.append(body)
     return copies[0] if len(copies) == 1 else ir.Sequence(tuple(copies), loc=loop.loc)

@@ -28,7 +28,7 @@ class Numbers:
         else:
             parts = tuple([self.of(part) for part in expressions(node)])
             if isinstance(node, Read):
-                # Memory that may change is equal to itself only.
+                # Memory that may change is equal only to itself.
                 key = Read, node.tensor if is_stable(node.tensor) else id(node), parts
             else:
                 what: Hashable = getattr(node, "operator", None)

@@ -1,4 +1,4 @@
-"""Loops that become 64- or 128-bit accesses, at stage lean.
+"""Vectorization of loops into 64- or 128-bit accesses, at stage lean.
 
 for e in unroll(8):                          for o in unroll(2):
     if 8 * p + e < n:                            if 8 * p + 4 * o < n:
@@ -10,19 +10,19 @@ An innermost loop of constant bounds is split by the greatest width, of 16, 8, 4
 access is wider than the target's, 16 bytes on a GPU, and in every vector of that many iterations
 
   - each access has a linear offset that is either the same in all iterations or grows by one, from
-    a multiple of the width; GLOBAL and SHARED memory starts at multiples of 16 bytes; some of it
-    grows. What is read may grow by one every few iterations, x[(t + e) // 2], from a multiple of what
-    that makes. A register that is read may be any: each has a name of its own;
+    a multiple of the width; GLOBAL and SHARED memory starts at multiples of 16 bytes; some access
+    grows. A read may grow by one every few iterations, x[(t + e) // 2], from a multiple of the
+    resulting width. Reads of registers are unrestricted: each register has a name of its own;
   - each condition, of an If around the stores, or of a Select in a value or an `and` that decides
     whether memory is read, has one outcome: it is tested for the first iteration, an If outside the
     loop;
   - no iteration reads what another one writes: a tensor that is stored is read at the offset of
     the store only, and two stores to one tensor are a multiple of the width apart.
 
-What isn't split is cut where it multiplies, so that reads become one access: see `pieces`.
+A loop that isn't split is cut if it multiplies, so that reads become one access: see `pieces`.
 
-The pass comes after flatten: a linear offset says all about contiguity, whatever the layout. It
-comes before hoist, which takes offsets apart.
+The pass comes after flatten: a linear offset determines contiguity, whatever the layout. It
+comes before hoist, which splits offsets.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ from taskc.passes.scalars import named_scalars
 from taskc.passes.simplify import simplified_expression
 
 WIDTHS = (16, 8, 4, 2)
-_SHARED_BY = (2, 4)  # how many iterations may read one element
+_SHARED_BY = (2, 4)  # numbers of iterations that may read one element
 _BYTES = 16
 _MEMORY = (ir.GLOBAL, ir.SHARED)
 
 
 def vectorize(kernel: Kernel) -> Kernel:
-    """Makes loops wide accesses, as the head of this file shows."""
+    """Turn loops into wide accesses, as the head of this file shows."""
     body = _Vectorizer(kernel).visit(kernel.body, Facts.empty(kernel))
     return kernel if body is kernel.body else replace(kernel, body=body)
 
@@ -118,7 +118,7 @@ class _Vectorizer:
         guards: list[ir.If],
         body: Statement,
     ) -> Statement | None:
-        """The loop in vectors of this width, or None where that isn't right."""
+        """The loop in vectors of this width, or None if that isn't legal."""
         assert isinstance(loop.start, Constant)
         dtype = loop.variable.dtype
         start = int(loop.start.value)
@@ -167,7 +167,7 @@ class _Vectorizer:
 
 
 def _guards_and_stores(body: Statement) -> tuple[list[ir.If], Statement | None]:
-    """The Ifs around all stores of a body, and the rest if that is Lets and Stores only.
+    """The Ifs around all stores of a body, and the rest if that consists of Lets and Stores.
 
     Lets in front of an If are what its condition may name; there they are replaced by their values. Scalars
     that change on the way to the stores become Lets.
@@ -196,7 +196,7 @@ def _guards_and_stores(body: Statement) -> tuple[list[ir.If], Statement | None]:
 
 
 def _widest(body: Statement, target: Target) -> int:
-    """How many elements of the widest type that is accessed in memory fit one access."""
+    """The number of elements of the widest type accessed in memory that fit one access."""
     sizes = [
         node.tensor.dtype.nbytes
         for node in walk(body)
@@ -206,7 +206,7 @@ def _widest(body: Statement, target: Target) -> int:
 
 
 def _is_lazy(node: Expression) -> TypeGuard[Binary]:
-    """An `and` or `or` whose left operand decides whether memory is read."""
+    """Whether it is an `and` or `or` whose left operand decides whether memory is read."""
     if type(node) is not Binary or node.operator not in ("and", "or"):
         return False
     return reads_memory(node.right)
@@ -222,16 +222,18 @@ class _Check:
         self.stores: list[tuple[ir.Tensor, Affine]] = []
         self.reads: list[tuple[ir.Tensor, Affine]] = []
         self.grows = False
-        self.varying = {lane}  # names that may differ between lanes, what they stand for, and
+        self.varying = {lane}  # names that may differ between lanes, their definitions, and
         self.values: dict[Variable, Expression] = {}
-        self.first: dict[Variable, Expression] = {lane: Constant(0, lane.dtype)}  # in lane 0
+        self.first: dict[Variable, Expression] = {
+            lane: Constant(0, lane.dtype)
+        }  # their values in lane 0
 
     def varies(self, part: Expression | Opaque) -> bool:
         expression = part.expression if isinstance(part, Opaque) else part
         return any(node in self.varying for node in walk(expression) if type(node) is Variable)
 
     def seen_through(self, expression: Expression) -> Expression:
-        """Names replaced by what they stand for: a quotient of one that varies may be the same in all lanes."""
+        """Names replaced by their definitions: a quotient of a varying name may be the same in all lanes."""
         if not any(node in self.values for node in walk(expression) if type(node) is Variable):
             return expression
         return simplified_expression(substitute(expression, self.values), self.facts)
@@ -265,7 +267,7 @@ class _Check:
     def access(
         self, tensor: ir.Tensor, indices: tuple[Expression, ...], *, is_stored: bool = False
     ) -> Affine | None:
-        """The offset of an access, a form of the lane; None where it isn't legal."""
+        """The offset of an access, as a form of the lane; None if it isn't legal."""
         if not indices:
             return Affine(0, {}, 0)
         offset = self.facts.affine(indices[0])
@@ -281,7 +283,7 @@ class _Check:
         return offset
 
     def _shared_access(self, tensor: ir.Tensor, index: Expression, offset: Affine) -> Affine | None:
-        """The same of memory of which a few iterations read one element, and the next ones its neighbour."""
+        """The offset of a read for which a few iterations share one element, and the next ones its neighbour."""
         if tensor.scope not in _MEMORY:
             return None
         for share in _SHARED_BY:
@@ -305,7 +307,7 @@ class _Check:
         return None
 
     def differs(self, form: Affine) -> bool:
-        """Whether it differs by more than a multiple of the lane's number."""
+        """Whether it differs between lanes by more than a multiple of the lane's number."""
         return any(atom is not self.lane and self.varies(atom) for atom in form.terms)
 
     def _is_aligned(self, tensor: ir.Tensor, base: Affine, width: int) -> bool:
@@ -321,7 +323,7 @@ class _Check:
         return offset.coefficient(self.lane) == 0
 
     def independent(self) -> bool:
-        """No iteration touches what another one stores, and memory is what grows."""
+        """Whether no iteration accesses an element that another one stores, and some access grows in memory."""
         if not self.grows:
             return False
         for position, (tensor, offset) in enumerate(self.stores):
@@ -336,7 +338,7 @@ class _Check:
         return True
 
     def expression(self, node: Expression) -> Expression | None:
-        """The value with uniform conditions; None where an access or a condition isn't legal."""
+        """The value with uniform conditions; None if an access or a condition isn't legal."""
         legal = True
 
         def visit(current: ir.Expression) -> ir.Expression:
@@ -394,7 +396,7 @@ class _Check:
         return not self.varies(condition)
 
     def _is_uniform_comparison(self, condition: Binary) -> bool:
-        """g + k*lane, compared with 0, is on one side for all lanes."""
+        """Whether g + k*lane, compared with 0, is on one side for all lanes."""
         form = self.facts.affine(condition.left) - self.facts.affine(condition.right)
         if self.differs(form):
             return False
@@ -403,7 +405,7 @@ class _Check:
             return True
         if abs(step) != 1 or condition.operator in ("==", "!="):
             return False
-        # Sides change between -1 and 0 for < and >=, between 0 and 1 for > and <=.
+        # The side changes between -1 and 0 for < and >=, between 0 and 1 for > and <=.
         edge = 0 if condition.operator in ("<", ">=") else 1
         if step < 0:
             form, edge = -form, 1 - edge

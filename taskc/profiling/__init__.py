@@ -1,8 +1,8 @@
-"""Profiles of programs: what each call takes and moves, beside the least possible, and where the memory goes.
+"""Profiles of programs: the time and traffic of each call against the least possible, and the use of memory.
 
-profile   a program is measured call by call, and counted
-page      all of that as a page, with pictures
-drawings  its pictures: calls over time, and the arena over the same time
+profile   measurements and counts of a program, call by call
+page      the profile as a page, with pictures
+drawings  its pictures: calls and the arena over time
 """
 
 from __future__ import annotations

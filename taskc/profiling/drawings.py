@@ -1,6 +1,6 @@
-"""A profile's pictures: kernels over time, a lane each, and where temporaries lie in the arena over the same time.
+"""A profile's pictures: kernels over time, a lane each, and the temporaries in the arena over the same time.
 
-They stretch to the page's width, so that no text is in them: it stands beside or below, and where it is pointed at.
+Pictures stretch to the page's width, so their text is beside or below them, and in tooltips.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from taskc.quantities import bytes_text, time_text
 
 _WIDTH = 1000.0
 _HEIGHT = 300.0
-_NARROW = 0.8  # of the width: what begins closer to what is before it is drawn as one with that
+_NARROW = 0.8  # units of the width: bars that begin closer together are merged
 _MOST_LANES = 10
 
 STYLE = """
@@ -33,7 +33,7 @@ STYLE = """
 
 @dataclass(slots=True)
 class _Bar:
-    """Calls one after another, drawn as one."""
+    """Consecutive calls drawn as one bar."""
 
     start: float
     end: float
@@ -74,7 +74,7 @@ def _lane(name: str, bars: Sequence[_Bar], end: float) -> Iterator[Markup]:
 
 
 def _merged(bars: Iterable[_Bar], end: float) -> Iterator[_Bar]:
-    """What is too narrow to be seen together with what follows."""
+    """The bars, with ones too narrow to be seen merged into the bar before."""
     last: _Bar | None = None
     for bar in bars:
         if last is not None and (bar.start - last.start) * _WIDTH < _NARROW * end:
@@ -97,7 +97,7 @@ def _axis(end: float) -> Markup:
 
 
 def _arena(memory: Memory, end: float) -> Iterator[Markup]:
-    """Each piece of memory from the beginning of its first call to the end of its last one, the first byte below."""
+    """Each block from its first call's begin to its last call's end, with offset 0 at the bottom."""
     total = max(memory.activations, 1)
     drawn = []
     for room in memory.rooms:

@@ -14,7 +14,11 @@ _COLUMNS = ("time", "share", "predicted", "roofline", "bytes", "moved")
 
 
 def page_of(found: Profile, named: str, notes: Sequence[str] = ()) -> str:
-    """named  what was profiled, as its user says it"""
+    """The page of a profile.
+
+    named  the profiled program, as the user named it
+
+    """
     return page(
         found.name,
         tag("p", tag("code", named)),

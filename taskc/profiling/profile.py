@@ -1,7 +1,7 @@
-"""What a program's calls take, move and compute, beside the least that the machine would take for that.
+"""The time, traffic and operations of a program's calls, against the least time on the machine.
 
 Times are measured in compiled code, call by call in the order of the program and on its own arena, as medians of
-rounds; all else is counted in what the kernels say, at the sizes of the call.
+rounds; the rest is counted from the kernels' IR, at the sizes of the call.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from taskc.runtime.machine import Machine, machine
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """What calls do, all together.
+    """The work of some calls in all.
 
-    seconds     that they took
-    predicted   that the machine takes at least: for the bytes, or for the operations if that is longer
-    bytes       of their arguments, each part that is needed once: the least that has to be moved
-    moved       what is loaded and stored, in fact, of memory or of a cache
-    operations  a fused multiply-add is two
+    seconds     the measured time
+    predicted   the machine's least time: for the bytes, or for the operations if that is longer
+    bytes       of their arguments, each needed part once: the least that has to be moved
+    moved       the bytes that are loaded and stored, in memory or in a cache
+    operations  a fused multiply-add counts as two
     """
 
     seconds: float = 0.0
@@ -52,7 +52,7 @@ class Work:
 
     @property
     def share(self) -> float:
-        """Of the roofline: 1 is as fast as the machine can."""
+        """The share of the roofline: 1 is as fast as the machine can be."""
         return self.predicted / self.seconds if self.seconds > 0 else 0.0
 
     @staticmethod
@@ -69,9 +69,9 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class ProfiledCall:
-    """A call as a program's text has it; in a loop it is made several times, and its work is that of all of these.
+    """A call in a program's text, with the work of all its executions in loops.
 
-    origins  the lines of a program or the nodes of a model that it does
+    origins  the lines of a program or the nodes of a model that it computes
     """
 
     kernel: str
@@ -82,9 +82,9 @@ class ProfiledCall:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """Memory of temporaries, one after another, from the beginning of a call to the end of another one.
+    """A block of the arena, used by one temporary after another.
 
-    start, end  are seconds from the program's first call on
+    start, end  of its lifetime, in seconds from the program's first call
     """
 
     tensors: tuple[str, ...]
@@ -96,13 +96,13 @@ class Room:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Bytes.
+    """The memory of a program, in bytes.
 
     weights      constants
-    activations  the arena, in which temporaries lie
-    alive        the most of them that are needed at once: no arena is smaller
-    workspace    what kernels have for themselves, on all threads
-    inputs, outputs  the caller's; what is modified is one of both
+    activations  the arena of temporaries
+    alive        the most bytes of the arena alive at once: no arena is smaller
+    workspace    kernels' private memory, on all threads
+    inputs, outputs  the caller's arrays; a modified one counts as both
     """
 
     weights: int
@@ -116,8 +116,11 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """seconds   of the whole program, by one call
-    sequence  the calls in the order of being made: which of `calls` each is, and its seconds
+    """The profile of a program.
+
+    seconds   of the whole program in one call
+    sequence  the calls in execution order: the index in `calls`, and the seconds of each
+
     """
 
     name: str
@@ -133,15 +136,15 @@ class Profile:
         return Work.sum(call.work for call in self.calls)
 
     def by_kernel(self) -> list[tuple[str, list[ProfiledCall]]]:
-        """The calls of each kernel, those first that take longest."""
-        found: dict[str, list[ProfiledCall]] = {}
+        """The calls of each kernel, the kernel with the longest time first."""
+        groups: dict[str, list[ProfiledCall]] = {}
         for call in self.calls:
-            found.setdefault(call.kernel, []).append(call)
-        return sorted(found.items(), key=lambda item: -sum(call.work.seconds for call in item[1]))
+            groups.setdefault(call.kernel, []).append(call)
+        return sorted(groups.items(), key=lambda item: -sum(call.work.seconds for call in item[1]))
 
 
 def profile(definition: Definition, arguments: Sequence[Any], rounds: int = 20) -> Profile:
-    """Runs a program or a kernel so often on the processor, on arguments like a call's."""
+    """Run a program or a kernel `rounds` times on the processor, on a call's arguments."""
     if isinstance(definition, KernelDefinition):
         definition = _program_of(definition)
     assert isinstance(definition, ProgramDefinition)
@@ -157,11 +160,13 @@ def profile(definition: Definition, arguments: Sequence[Any], rounds: int = 20) 
     sizes: dict[Any, Any] = {**values, **bound.dimensions}
     deciders = {item: sizes[item] for item in deciding(program)}
     arranged = arrange(program, blocks_of(program), deciders)
-    made = [call for _, call in arranged.calls]
-    seconds = _seconds(made, samples)
-    calls = _calls(program, arranged.known, made, seconds)
+    executed = [call for _, call in arranged.calls]
+    seconds = _seconds(executed, samples)
+    calls = _calls(program, arranged.known, executed, seconds)
     numbers = {id(call): number for number, (call, _) in enumerate(calls)}
-    sequence = [(numbers[id(it.call)], time) for it, time in zip(made, seconds, strict=True)]
+    sequence = [
+        (numbers[id(call.call)], time) for call, time in zip(executed, seconds, strict=True)
+    ]
     return Profile(
         definition.name,
         machine().threads,
@@ -174,16 +179,16 @@ def profile(definition: Definition, arguments: Sequence[Any], rounds: int = 20) 
 
 
 def _seconds(calls: Sequence[SizedCall], samples: np.ndarray) -> list[float]:
-    """What each call takes; in a loop all turns take the same, since one alone may be too short for the clock."""
+    """The time of each call; all turns of a loop count equally, since one may be too short for the clock."""
     turns: dict[int, list[int]] = {}
     for place, made in enumerate(calls):
         turns.setdefault(id(made.call), []).append(place)
-    found = [0.0] * len(calls)
+    seconds = [0.0] * len(calls)
     for places in turns.values():
         together = max(0.0, float(np.median(samples[:, places].sum(axis=1))))
         for place in places:
-            found[place] = together / len(places)
-    return found
+            seconds[place] = together / len(places)
+    return seconds
 
 
 def _measured(
@@ -194,14 +199,14 @@ def _measured(
     if runner is None:  # it calls nothing
         return np.zeros((rounds, 0)), 0.0, 0
     assert isinstance(runner.code, LoadedProgram)
-    runner.run(bound)  # and what is wrong with it shows
+    runner.run(bound)  # errors show here
     samples, whole = timed(runner.code, bound.values, bound.dimensions, rounds)
-    workspace = max((it.compiled.scratch for it in runner.code.kernels), default=0)
+    workspace = max((kernel.compiled.scratch for kernel in runner.code.kernels), default=0)
     return samples, max(0.0, float(np.median(whole))), workspace
 
 
 def _program_of(definition: KernelDefinition) -> ProgramDefinition:
-    """A program of one call."""
+    """A program with one call of a kernel."""
     kernel = definition.ir
     if kernel.stage != "parsed":
         raise CompileError(f"'{kernel.name}' is for a GPU: what runs here is profiled", kernel.loc)
@@ -211,37 +216,37 @@ def _program_of(definition: KernelDefinition) -> ProgramDefinition:
     )
 
 
-# --- what calls do ---------------------------------------------------------------------------
+# --- work of calls ---------------------------------------------------------------------------
 
 
 def _calls(
     program: Program, known: Sized, calls: Sequence[SizedCall], seconds: Sequence[float]
 ) -> list[tuple[Call, ProfiledCall]]:
-    """The calls of the text, each with what it does in all."""
+    """The calls of the program's text, each with its work in all."""
     names = {id(kernel): name for name, kernel in kernels_of(program).items()}
     counted = _Counted(program, known)
     work: dict[int, list[Work]] = {}
     for made, time in zip(calls, seconds, strict=True):
         work.setdefault(id(made.call), []).append(counted.work(made, time))
-    found = []
+    profiled = []
     for call in calls_of(program.calls):
         parts = work.get(id(call), [])
         name = names[id(call.callee)]
-        found.append(
+        profiled.append(
             (call, ProfiledCall(name, origins_text(call.origins), len(parts), Work.sum(parts)))
         )
-    return found
+    return profiled
 
 
 def origins_text(places: Sequence[Location]) -> tuple[str, ...]:
-    """Lines, or of what a model's nodes became these alone: lines are the library's own then."""
+    """Lines of the program, or the nodes of a model if there are any: lines are then taskc's own."""
     nodes = [place.text for place in places if not place.line and place.text]
     lines = [f"{Path(place.file).name}:{place.line}" for place in places if place.line]
     return tuple(dict.fromkeys(nodes or lines))
 
 
 class _Counted:
-    """What a call does at sizes that are known; calls of one kernel at the same sizes do the same."""
+    """Counts the work of calls at their sizes; calls of one kernel at the same sizes do the same work."""
 
     def __init__(self, program: Program, known: Sized) -> None:
         self.known = known
@@ -265,7 +270,7 @@ class _Counted:
                 written += nbytes
                 other += nbytes * (2 if item.role == "inout" else 1)
                 continue
-            # Of a table, for example, only some rows are read.
+            # Less than the whole may be read, such as some rows of a table.
             read = min(nbytes, ceil(counted.loaded.get(item, 0.0) * item.dtype.bits / 8))
             if self.known.views.get(tensor, tensor) in self.constants:
                 constant += read
@@ -287,14 +292,14 @@ class _Counted:
         return self._traffic[key]
 
     def _moving(self, constant: int, other: int) -> float:
-        """Constants come from where a call of the program leaves them, all else from where its own bytes fit."""
+        """Constants come from the level that holds the whole program's memory; other data from one for the call."""
         return constant / _bandwidth(self.footprint, self.machine) + other / _bandwidth(
             other, self.machine
         )
 
 
 def _bandwidth(nbytes: int, machine: Machine) -> float:
-    """Bytes of a second, of so many."""
+    """Bytes per second for data of this size."""
     return PROCESSOR.rate(nbytes, machine) * PROCESSOR.cycles_per_second * machine.threads
 
 
@@ -309,7 +314,7 @@ def _computing(counted: Traffic, machine: Machine) -> float:
     return vectors / (2 * fused) + products
 
 
-# --- where the memory goes -------------------------------------------------------------------
+# --- memory ----------------------------------------------------------------------------------
 
 
 def _memory(
@@ -318,7 +323,13 @@ def _memory(
     known, laid = arranged.known, arranged.arena
     starts, ends = _clock(arranged, seconds)
     rooms = [
-        Room(tuple([it.name for it in block.tensors]), offset, amount, starts[first], ends[last])
+        Room(
+            tuple([tensor.name for tensor in block.tensors]),
+            offset,
+            amount,
+            starts[first],
+            ends[last],
+        )
         for block, offset, amount, (first, last) in zip(
             blocks_of(program), laid.offsets, laid.amounts, laid.spans, strict=True
         )
@@ -337,7 +348,7 @@ def _memory(
 
 
 def _clock(arranged: Arranged, seconds: Sequence[float]) -> tuple[list[float], list[float]]:
-    """When each group begins and ends, where calls are made one by one."""
+    """The begin and end of each group, if calls run one by one."""
     taken = [0.0] * len(arranged.groups)
     for (time, _), passed in zip(arranged.calls, seconds, strict=True):
         taken[time] += passed

@@ -1,9 +1,8 @@
-"""arena: where pieces of memory lie that are needed at different times.
+"""arena: the offsets of pieces of memory with different lifetimes in one arena.
 
-Each lies in the smallest gap that is large enough between those that are needed at any of the same times, in the order
-in which they are needed. Where that leaves much unused, other orders are tried, of few pieces; and every second one at
-the far end of its gap, which is what a chain needs, whose pieces are needed together with the one before and the one
-behind:
+In the order of its lifetime, each piece goes into the smallest gap that fits it between pieces alive at the same time.
+If that wastes much memory and pieces are few, other orders are tried. Then every second piece also goes to the far end
+of its gap, which suits chains, where each piece is alive together with the one before and the one after:
 
     1 2 3 1 2 3 …       |1  2 2|  then  |3 3 3 2 2|  then  |3 3 3 . 1|  then  |2 2 . . 1|
 """
@@ -17,13 +16,13 @@ from collections.abc import Sequence
 import numpy as np
 
 ALIGNMENT = 64  # bytes: a cache line
-_MANY = 1000
-_END = 1 << 62  # no memory ends there
-_GOOD = 1.02  # times what is needed at once: no other order is tried
+_MAX_ORDERED = 1000  # pieces for which other orders are tried: these take quadratic time
+_END = 1 << 62  # beyond the end of any memory
+_GOOD = 1.02  # times the least possible size: no other order is tried
 
 
 def most_alive(sizes: Sequence[int], spans: Sequence[tuple[int, int]]) -> int:
-    """The most bytes that are needed at once; a span has the first time and the last."""
+    """The most bytes alive at once; a span is the first and the last time of a lifetime."""
     if not sizes:
         return 0
     changes = np.zeros(max(last for _, last in spans) + 2, np.int64)
@@ -34,7 +33,7 @@ def most_alive(sizes: Sequence[int], spans: Sequence[tuple[int, int]]) -> int:
 
 
 def placed(sizes: Sequence[int], spans: Sequence[tuple[int, int]]) -> tuple[list[int], int]:
-    """The offset of each, and the bytes that all take."""
+    """The offset of each piece, and the size of the arena."""
     rounded = [-(-size // ALIGNMENT) * ALIGNMENT for size in sizes]
     least = most_alive(rounded, spans)
     numbers = range(len(sizes))
@@ -45,21 +44,21 @@ def placed(sizes: Sequence[int], spans: Sequence[tuple[int, int]]) -> tuple[list
         sorted(numbers, key=lambda n: (-rounded[n] * (1 + spans[n][1] - spans[n][0]), spans[n])),
     )
     best = _by_time(rounded, spans)
-    if len(sizes) > _MANY:  # the others take time for the square of their number
+    if len(sizes) > _MAX_ORDERED:
         return best
     for end in (None, least):
         for order in orders:
             if best[1] <= least * _GOOD:
                 return best
-            found = _in_order(rounded, spans, order, end)
-            best = min(best, found, key=lambda it: it[1])
+            candidate = _in_order(rounded, spans, order, end)
+            best = min(best, candidate, key=lambda layout: layout[1])
     return best
 
 
 def _by_time(sizes: Sequence[int], spans: Sequence[tuple[int, int]]) -> tuple[list[int], int]:
-    """Each as its time comes, in the smallest gap that there is then."""
+    """Place each piece at its first time, in the smallest gap free then."""
     offsets, total = [0] * len(sizes), 0
-    gaps = [(0, _END)]  # in order, and none next to another one
+    gaps = [(0, _END)]  # in order, and never adjacent
     ending = deque(sorted(range(len(sizes)), key=lambda n: spans[n][1]))
     for number in sorted(range(len(sizes)), key=lambda n: (spans[n], -sizes[n])):
         while spans[ending[0]][1] < spans[number][0]:
@@ -70,7 +69,7 @@ def _by_time(sizes: Sequence[int], spans: Sequence[tuple[int, int]]) -> tuple[li
         at = extents.index(min(extent for extent in extents if extent >= size))
         start, stop = gaps[at]
         gaps[at : at + 1] = [(start + size, stop)] if start + size < stop else []
-        offsets[number] = start if size else 0  # within no other
+        offsets[number] = start if size else 0  # an empty piece must not lie within another
         total = max(total, start + size)
     return offsets, total
 
@@ -92,12 +91,12 @@ def _in_order(
     order: Sequence[int],
     end: int | None,
 ) -> tuple[list[int], int]:
-    """end  of the memory that ought to do: every second piece lies at the far end of its gap"""
+    """end  size of an arena that should do: every second piece goes to the far end of its gap"""
     offsets, total = [0] * len(sizes), 0
-    lying: list[tuple[int, int, int, int]] = []  # by their starts: start, stop, and the span
+    lying: list[tuple[int, int, int, int]] = []  # sorted: start, stop, and the span
     for count, number in enumerate(order):
         size, (first, last) = sizes[number], spans[number]
-        others = [it for it in lying if it[2] <= last and it[3] >= first]
+        others = [piece for piece in lying if piece[2] <= last and piece[3] >= first]
         free, stop = _gap(others, size, end)
         offset = stop - size if end is not None and count % 2 == 1 else free
         insort(lying, (offset, offset + size, first, last))
@@ -107,16 +106,12 @@ def _in_order(
 
 
 def _gap(others: Sequence[tuple[int, ...]], size: int, end: int | None) -> tuple[int, int]:
-    """The smallest gap of so many bytes between others, which come in order, or else behind all of them."""
-    found, free, least = None, 0, max(size, 1)
+    """The smallest gap of at least `size` bytes between others, which are sorted, or the space after them all."""
+    best, free, least = None, 0, max(size, 1)
     for start, stop, *_ in others:
-        if start - free >= least and (found is None or start - free < found[1] - found[0]):
-            found = free, start
+        if start - free >= least and (best is None or start - free < best[1] - best[0]):
+            best = free, start
         free = max(free, stop)
-    if (
-        end is not None
-        and end - free >= least
-        and (found is None or end - free < found[1] - found[0])
-    ):
-        found = free, end
-    return found or (free, free + size)
+    if end is not None and end - free >= least and (best is None or end - free < best[1] - best[0]):
+        best = free, end
+    return best or (free, free + size)

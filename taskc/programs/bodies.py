@@ -1,4 +1,4 @@
-"""The body of a loop, a while or a branch as a program of its own, whose parameters are what lasts longer than it.
+"""The body of a loop, a while or a branch as a program of its own; all memory that outlives it is a parameter.
 
     temporary h: f32[64]                program body[t](x, y: ..., h: f32[64]):
     temporary p: f32[64]                    temporary p: f32[64]
@@ -6,8 +6,8 @@
         product(h, out=p)                   moved(p, x_1, out=h)
         moved(p, x_1, out=h)
 
-A temporary is the body's own if nothing elsewhere names it, and the first call in the body that does writes all of it:
-then nobody reads what a step before has left there.
+A temporary belongs to the body if nothing else names it, and the first call in the body that names it writes all of it:
+then no step reads values left by an earlier one.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ Body: TypeAlias = "tuple[Step, ...]"
 
 
 def map_bodies(program: Program, change: Callable[[Program], Program]) -> Program:
-    """The program with the bodies of its steps as `change` makes them, those in bodies first."""
+    """The program with each body of its steps replaced by `change`, innermost first."""
     if all(isinstance(step, Call) for step in program.calls):
         return program
-    own: dict[int, set[Tensor]] = {}
-    _own(Calls(program), program.calls, own)
-    return _mapped(program, change, own)
+    temporaries_of: dict[int, set[Tensor]] = {}
+    _own(Calls(program), program.calls, temporaries_of)
+    return _mapped(program, change, temporaries_of)
 
 
 def _mapped(
@@ -57,13 +57,13 @@ def _mapped(
 
 
 def _as_program(program: Program, own: set[Tensor], step: Step, body: Body) -> Program:
-    """The body of a step that stands in the steps of a program."""
-    kept = [tensor for tensor in program.temporaries if tensor not in own]
+    """The body of a step of a program as a program of its own."""
+    outer = [tensor for tensor in program.temporaries if tensor not in own]
     named = tensors_named(body)
     number = (step.variable,) if isinstance(step, Loop) else ()
     return replace(
         program,
-        parameters=(*program.parameters, *kept),
+        parameters=(*program.parameters, *outer),
         dimensions=(*program.dimensions, *number),
         temporaries=tuple([tensor for tensor in program.temporaries if tensor in own]),
         calls=body,
@@ -72,21 +72,21 @@ def _as_program(program: Program, own: set[Tensor], step: Step, body: Body) -> P
 
 
 def _own(calls: Calls, steps: Sequence[Step], own: dict[int, set[Tensor]]) -> set[Tensor]:
-    """The temporaries of the bodies of steps; those of each body are noted by its identity."""
-    naming: Counter[Tensor] = Counter()  # how many of the steps name each memory
+    """The temporaries of the bodies of steps; each body's are recorded in `own` by its identity."""
+    naming: Counter[Tensor] = Counter()  # number of steps that name each memory
     for step in steps:
         naming.update(calls.reads(step) | calls.writes(step))
     every: set[Tensor] = set()
     for step in steps:
         for body in bodies_of(step):
-            found = _own(calls, body, own)
+            candidates = _own(calls, body, own)
             touched: set[Tensor] = set()
             for inner in body:
                 if isinstance(inner, Call):
-                    found |= _written_whole(calls, inner) - touched
+                    candidates |= _written_whole(calls, inner) - touched
                 touched |= calls.reads(inner) | calls.writes(inner)
-            # A step before has written the condition, which so is none of these.
-            own[id(body)] = {tensor for tensor in found if naming[tensor] == 1}
+            # A condition is written before the body, so it isn't among these.
+            own[id(body)] = {tensor for tensor in candidates if naming[tensor] == 1}
             every |= own[id(body)]
     return every
 

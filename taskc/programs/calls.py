@@ -1,4 +1,4 @@
-"""The calls of a program while some of them become one: who reads which memory, who writes it, and when."""
+"""The calls of a program during fusion: which calls read and write each memory, in which order."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from taskc.ir.signature import Parameter, is_output
 
 
 class Calls:
-    """A list of steps by position; calls that became part of another are None. What has a body stays as it is.
+    """Steps by position; a call that was fused into another is None. Steps with bodies aren't changed.
 
-    Memory is what tensors without the views of them are: a parameter, a constant or a temporary.
+    A memory is a tensor that is no view: a parameter, a constant or a temporary.
     """
 
     def __init__(self, program: Program) -> None:
@@ -47,17 +47,17 @@ class Calls:
         return self.program if unchanged else replace(self.program, calls=tuple(calls))
 
     def put(self, position: int, call: Step | None) -> None:
-        """Another call in the place of one, or none."""
+        """Replace the call at a position, or remove it."""
         before = self.all[position]
-        for found, noted in ((self.reads, self.readers), (self.writes, self.writers)):
-            for memory in found(before):
+        for memories_of, noted in ((self.reads, self.readers), (self.writes, self.writers)):
+            for memory in memories_of(before):
                 noted[memory].discard(position)
-            for memory in found(call):
+            for memory in memories_of(call):
                 noted.setdefault(memory, set()).add(position)
         self.all[position] = call
 
     def each(self) -> Iterator[tuple[int, Call]]:
-        """Those that are there when their turn comes."""
+        """All calls that still exist when their turn comes."""
         for position in range(len(self.all)):
             call = self.call(position)
             if call is not None:
@@ -82,19 +82,19 @@ class Calls:
         return {*map(self.memory, writes_of(call))} if call is not None else set()
 
     def written_once(self, tensor: Tensor) -> bool:
-        """It is memory, no view of some, and one call writes it."""
+        """Whether a tensor is no view, and one call alone writes it."""
         return tensor not in self.views and len(self.writers.get(tensor, ())) == 1
 
     def reading(self, call: Call, memory: Tensor) -> list[tuple[Tensor, Tensor]]:
-        """The parameters that are given a memory or a view of it, and what each is given."""
+        """The call's parameters that receive a memory or a view of it, each with its argument."""
         return [
             (item, given) for item, given in tensors_given(call) if self.memory(given) is memory
         ]
 
     def may_move(self, position: int, to: int, gone: Tensor | None = None) -> bool:
-        """Whether a call may come right before a later one, or right behind an earlier one.
+        """Whether a call may move to just before a later one, or just after an earlier one.
 
-        gone  memory that nobody names when all is done
+        gone  memory that nothing names after the fusion
         """
         low, high = min(position, to), max(position, to)
         call = self.all[position]
@@ -110,7 +110,7 @@ class Calls:
         )
 
     def disturbs(self, writer: int, reader: int, between: Tensor) -> bool:
-        """Whether a call writes what another one has to do with, but for the memory that is between them."""
+        """Whether one call writes memory that another one uses, other than the memory passed between them."""
         first, second = self.all[writer], self.all[reader]
         assert first is not None
         assert second is not None
@@ -121,7 +121,7 @@ class Calls:
         )
 
     def may_overlap(self, one: Tensor, other: Tensor) -> bool:
-        """Whether two arguments of calls of the same step may have elements in common: not two rows of one memory."""
+        """Whether two arguments of calls in the same step may share elements; two rows of one memory don't."""
         first, second = self.view(one), self.view(other)
         return first.of is second.of and not (
             _ends_before(first, second) or _ends_before(second, first)
@@ -135,7 +135,7 @@ def _ends_before(one: View, other: View) -> bool:
 
 
 def is_free_computation(call: Call | None) -> bool:
-    """Whether it may become a part of another call."""
+    """Whether a call may be fused into another."""
     return call is not None and not call.apart and isinstance(call.callee, Computation)
 
 
@@ -145,12 +145,13 @@ def computation_of(call: Call) -> Computation:
 
 
 class Joined:
-    """The parameters and the arguments of one call that does what two did.
+    """The parameters and arguments of one call that does the work of two.
 
-    `kept` has its own parameters, `added` copies of its own; what both are given as an input is one parameter.
+    The parameters of `kept` stay, and those of `added` are copied; an input that both receive is one parameter.
 
-    gone      the parameters of each that are none of both
-    of_added  the parameter for each of the added call's
+    gone      parameters of each that the joined call doesn't have
+    of_added  the joined parameter for each of the added call's
+
     """
 
     def __init__(
@@ -181,9 +182,9 @@ class Joined:
         while name in names:
             name += "_"
         names.add(name)
-        own = replace(item, name=name)
-        self._taken.append(_Taken(own, given, (1, place)))
-        return own
+        copied = replace(item, name=name)
+        self._taken.append(_Taken(copied, given, (1, place)))
+        return copied
 
     @property
     def tensors_of_added(self) -> dict[Tensor, Tensor]:
@@ -202,19 +203,21 @@ class Joined:
         }
 
     def parameters(self, seen: dict[Tensor, Tensor] | None = None) -> tuple[Parameter, ...]:
-        """Inputs first. Some may be seen in another shape than they are given."""
+        """All parameters, inputs first. `seen` replaces tensors by ones of another shape."""
         shown = seen or {}
-        items = [it.parameter for it in self._ordered]
-        return tuple([shown.get(it, it) if isinstance(it, Tensor) else it for it in items])
+        items = [taken.parameter for taken in self._ordered]
+        return tuple(
+            [shown.get(item, item) if isinstance(item, Tensor) else item for item in items]
+        )
 
     @property
     def arguments(self) -> tuple[Tensor | Expression, ...]:
-        return tuple([it.given for it in self._ordered])
+        return tuple([taken.given for taken in self._ordered])
 
     @property
     def sources(self) -> tuple[tuple[int, int], ...]:
-        """Whose argument each is, the kept call's or the added one's, and which."""
-        return tuple([it.source for it in self._ordered])
+        """For each argument, the call it comes from (0 kept, 1 added), and its position there."""
+        return tuple([taken.source for taken in self._ordered])
 
     @property
     def _ordered(self) -> list[_Taken]:
@@ -223,14 +226,14 @@ class Joined:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Taken:
-    """A parameter of two calls together, what it is given, and from which argument of which call."""
+    """A parameter of the joined call, its argument, and the call and position it comes from."""
 
     parameter: Parameter
     given: Tensor | Expression
     source: tuple[int, int]
 
     def is_as(self, item: Parameter, given: Tensor | Expression) -> bool:
-        """The parameter does for another call's, too."""
+        """Whether this parameter also serves another call's parameter."""
         own = self.parameter
         return (
             isinstance(own, Tensor)
@@ -243,6 +246,6 @@ class _Taken:
 
 
 def name_of(*names: str) -> str:
-    """The name of what several are, by their different names in order."""
+    """The name of a fused callee: the distinct names of its parts in order."""
     parts = dict.fromkeys([name for name in names if name != "compute"])
     return "_".join(parts)[:64] or "compute"

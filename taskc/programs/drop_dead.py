@@ -1,4 +1,4 @@
-"""drop_dead: calls whose results nobody reads go, and what no call names.
+"""drop_dead: remove calls whose results are never read, and tensors that no call names.
 
     temporary t: f32[64]
     temporary u: f32[64]
@@ -10,8 +10,8 @@
     moved(x, out=u)
     copied(u, out=y)
 
-A loop, a while or a branch goes where nothing that it writes is read. A kernel that prints, stops or asserts does so
-whether or not its results are read, and a call that stays apart stays.
+A loop, a while or a branch is removed if nothing that it writes is read. A kernel that prints, stops or asserts is kept
+whether or not its results are read, and so is a call marked `apart`.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ from taskc.programs.calls import Calls
 def drop_dead(program: Program) -> Program:
     calls = Calls(program)
     alive = {item for item in program.parameters if isinstance(item, Tensor)}
-    kept: list[Step] = []
+    live_steps: list[Step] = []
     for step in reversed(program.calls):
         if not alive.isdisjoint(calls.writes(step)) or any(map(_is_seen, calls_of((step,)))):
             alive |= calls.reads(step)
-            kept.append(step)
-    named = {*tensors_named(kept)}
+            live_steps.append(step)
+    named = {*tensors_named(live_steps)}
     views = tuple([view for view in program.views if view.tensor in named])
     named |= {view.of for view in views}
     temporaries = tuple([tensor for tensor in program.temporaries if tensor in named])
     constants = tuple([pair for pair in program.constants if pair[0] in named])
-    if (len(kept), len(views), len(temporaries), len(constants)) == tuple(
+    if (len(live_steps), len(views), len(temporaries), len(constants)) == tuple(
         map(len, (program.calls, program.views, program.temporaries, program.constants))
     ):
         return program
     return replace(
         program,
-        calls=tuple(kept[::-1]),
+        calls=tuple(live_steps[::-1]),
         views=views,
         temporaries=temporaries,
         constants=constants,
@@ -52,7 +52,7 @@ def drop_dead(program: Program) -> Program:
 
 
 def _is_seen(call: Call) -> bool:
-    """Whether it does more than write what it is given."""
+    """Whether a call has effects other than writing its outputs."""
     if not isinstance(call.callee, Kernel):
         return call.apart
     return call.apart or any(

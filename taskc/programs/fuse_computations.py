@@ -1,4 +1,4 @@
-"""fuse_computations: a computation's value is put where others read its elements.
+"""fuse_computations: substitute a computation's value where others read its elements.
 
     temporary t: f32[64, 48]
     scaled(x, out=t)            scaled: out[i, j] = x[i, j] * 2.0
@@ -6,10 +6,10 @@
 ->
     scaled_moved(x, b, out=y)   scaled_moved: out[i, j] = x[i, j] * 2.0 + b[j]
 
-The value is the same to the last bit: it is put in as it is, of the temporary's type, and a sum of a product stays two
-operations. Whoever reads a view of the temporary reads the element that it lies on. Where that computes elements more
-than once, by several readers or by one that repeats them, the operations are weighed against the bytes that nobody
-moves then. All readers take the value, or none.
+The value is the same to the last bit: it is substituted unchanged, in the temporary's type, and a sum of a product
+stays two operations. A reader of a view reads the element under it. Where elements are computed more than once, by
+several readers or by one that repeats them, the operations are weighed against the memory traffic saved. Either all
+readers take the value, or none.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ _MOST_INPUTS = 24
 
 
 def fuse_computations(program: Program) -> Program:
-    """Until nothing changes: an index that was read from memory is in bounds once it is seen what it is."""
+    """Fuse until nothing changes: substituting an index that was read from memory can prove it in bounds."""
     pairs = Pairs()
     while True:
         calls = Calls(program)
         for position, call in calls.each():
             if is_free_computation(call):
                 _Producer(calls, pairs, position, call).fuse()
-        if (made := calls.finished()) is program:
+        if (changed := calls.finished()) is program:
             return program
-        program = made
+        program = changed
 
 
 class _Producer:
-    """A computation, which may go into all that read it."""
+    """A computation that may be fused into all of its readers."""
 
     def __init__(self, calls: Calls, pairs: Pairs, position: int, call: Call) -> None:
         self.calls = calls
@@ -52,16 +52,20 @@ class _Producer:
         self.call = call
 
     def fuse(self) -> None:
-        made = self.call.arguments[-1]
-        assert isinstance(made, Tensor)
-        readers = sorted(self.calls.readers.get(made, ()))
-        if made not in self.calls.temporaries or not self.calls.written_once(made) or not readers:
-            return
-        if not all(self.reaches(reader, made) for reader in readers) or not self.is_cheap(
-            made, readers
+        output = self.call.arguments[-1]
+        assert isinstance(output, Tensor)
+        readers = sorted(self.calls.readers.get(output, ()))
+        if (
+            output not in self.calls.temporaries
+            or not self.calls.written_once(output)
+            or not readers
         ):
             return
-        fused = [self.into(reader, made) for reader in readers]
+        if not all(self.reaches(reader, output) for reader in readers) or not self.is_cheap(
+            output, readers
+        ):
+            return
+        fused = [self.into(reader, output) for reader in readers]
         if None in fused:
             return
         for reader, call in zip(readers, fused, strict=True):
@@ -69,7 +73,7 @@ class _Producer:
         self.calls.put(self.position, None)
 
     def reaches(self, reader: int, made: Tensor) -> bool:
-        """Its inputs still are what they were where it would be computed, and are few."""
+        """Whether a reader can compute the value itself: the inputs are unchanged there, and few."""
         call = self.calls.call(reader)
         return (
             call is not None
@@ -94,7 +98,7 @@ class _Producer:
         return is_worth(repeated, operations_of(value), made, 1 + len(readers))
 
     def into(self, position: int, made: Tensor) -> Call | None:
-        """The reader with the value in place of what it reads, or None where that can't be."""
+        """The reader with the value substituted for its reads, or None where that isn't possible."""
         call = self.calls.call(position)
         assert call is not None
         return self.pairs.call(self.calls, call, self.call, None, lambda: self.merged(call, made))
@@ -102,7 +106,7 @@ class _Producer:
     def merged(self, call: Call, made: Tensor) -> tuple[Computation, Joined]:
         producer, consumer = computation_of(self.call), computation_of(call)
         read = dict(self.calls.reading(call, made))
-        gone = frozenset(read), frozenset([producer.output])  # of one computation, perhaps
+        gone = frozenset(read), frozenset([producer.output])  # both may be the same computation
         joined = Joined(call, consumer.parameters, self.call, gone)
         value = replace_tensors(producer.value, joined.tensors_of_added)
         value = substitute(value, joined.scalars_of_added)
@@ -126,10 +130,10 @@ class _Producer:
 
 
 class _Elements:
-    """The value of a computation, put in where its elements are read.
+    """The value of a computation, substituted for reads of its elements.
 
     extents      of the reader's variables
-    is_computed  an element is read at other indices than variables that go as far as the producer's
+    is_computed  some element is read at indices other than variables with the producer's extents
     """
 
     def __init__(
@@ -149,8 +153,8 @@ class _Elements:
         def visit(node: Expression) -> Expression:
             if isinstance(node, Variable | ir.Constant):
                 return node
-            found = known.get(id(node))
-            if found is None:
+            replaced = known.get(id(node))
+            if replaced is None:
                 inner = map_children(node, visit)
                 if isinstance(inner, ir.Read) and inner.tensor in offsets:
                     at = seen_in(
@@ -159,24 +163,24 @@ class _Elements:
                     if at is None:
                         raise UnfusedError("its shape is another one, by more than constants")
                     inner = self.at(at)
-                found = known[id(node)] = node, inner
-            return found[1]
+                replaced = known[id(node)] = node, inner
+            return replaced[1]
 
         return visit(value)
 
     def at(self, indices: tuple[Expression, ...]) -> Expression:
-        """One element; what is read twice at the same variables is one expression."""
+        """The value of one element; equal variables as indices give the same expression."""
         self.is_computed |= not all(
             isinstance(place, Variable) and self.extents.get(place) == extent
             for place, extent in zip(indices, self.producer.output.shape, strict=True)
         )
         key = tuple([place if isinstance(place, Variable) else id(place) for place in indices])
-        found = self.made.get(key)
-        if found is None:
+        element = self.made.get(key)
+        if element is None:
             values = dict(zip(self.producer.variables, indices, strict=True))
-            # The indices stay alive in the value, so that their identities stay their own.
-            found = self.made[key] = substitute(self.value, values)
-        return found
+            # The value keeps the indices alive, so that their identities aren't reused.
+            element = self.made[key] = substitute(self.value, values)
+        return element
 
 
 def _reads(value: Expression) -> list[ir.Read]:

@@ -1,4 +1,4 @@
-"""fuse_into_loads: what a kernel reads of a computation's result, it computes: its prologue.
+"""fuse_into_loads: a computation becomes the prologue of the kernel that reads its result.
 
     temporary t: f32[64, 48]
     scaled(x, out=t)            scaled: out[i, j] = x[i, j] * 2.0
@@ -6,9 +6,9 @@
 ->
     scaled_sums(x, out=y)       ... total[i] += x[row + i, col] * 2.0
 
-How often the kernel reads each element is counted: a row's sum reads it once, a product's operand is read by many
-blocks. The operations that are repeated are weighed against the bytes that nobody moves then. What an instruction
-reads from memory by itself, or a bulk copy brings, stays memory. What is made is proved again.
+The reads of each element are counted: a row's sum reads it once, and many blocks read a product's operand. Repeated
+operations are weighed against the memory traffic saved. Operands that an instruction or a bulk copy reads from memory
+stay in memory. The fused kernel is proved again.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from taskc.programs.work import elements_of, is_small, is_worth, operations_of
 
 
 def fuse_into_loads(program: Program, lanes: int = 16) -> Program:
-    """The program with computations in the loads of the kernels that read them.
+    """The program with computations fused into the loads of the kernels that read them.
 
-    lanes  of a processor's vectors; 0 where a prologue may cost a bulk copy
+    lanes  of a processor's vectors; 0 on GPUs, where a prologue may rule out a bulk copy
     """
     calls = Calls(program)
     pairs = Pairs()
@@ -43,18 +43,18 @@ def fuse_into_loads(program: Program, lanes: int = 16) -> Program:
 
 
 def _fuse(calls: Calls, pairs: Pairs, position: int, added: Call, lanes: int) -> None:
-    made = added.arguments[-1]
-    assert isinstance(made, Tensor)
-    readers = calls.readers.get(made, set())
-    if made not in calls.temporaries or not calls.written_once(made) or len(readers) != 1:
+    output = added.arguments[-1]
+    assert isinstance(output, Tensor)
+    readers = calls.readers.get(output, set())
+    if output not in calls.temporaries or not calls.written_once(output) or len(readers) != 1:
         return
     (reader,) = readers
     call = calls.call(reader)
     if call is None or reader < position or not is_fusible_kernel(call):
         return
-    if not calls.may_move(position, reader) or calls.disturbs(reader, position, made):
+    if not calls.may_move(position, reader) or calls.disturbs(reader, position, output):
         return
-    read = {item: calls.view(given) for item, given in calls.reading(call, made)}
+    read = {item: calls.view(given) for item, given in calls.reading(call, output)}
     if any(item.role != "in" for item in read):
         return
     offsets = {item: (view.tensor.shape, view.offset) for item, view in read.items()}
@@ -62,17 +62,17 @@ def _fuse(calls: Calls, pairs: Pairs, position: int, added: Call, lanes: int) ->
     def fused() -> tuple[Kernel, Joined]:
         return _Prologue(call, added, offsets, lanes).made()
 
-    found = pairs.call(calls, call, added, "loads", fused)
-    if found is not None:
-        calls.put(reader, found)
+    fused_call = pairs.call(calls, call, added, "loads", fused)
+    if fused_call is not None:
+        calls.put(reader, fused_call)
         calls.put(position, None)
 
 
 class _Prologue:
-    """A kernel with a computation in its reads of some tensors.
+    """A kernel with a computation substituted in its reads of some tensors.
 
-    read  the tensors, as the kernel sees them, each with the shape of what it is given and where that starts in the
-          computation's output
+    read  the kernel's tensors, each with the shape of its argument, and the argument's offset in the computation's
+          output
     """
 
     def __init__(
@@ -83,9 +83,9 @@ class _Prologue:
         lanes: int,
     ) -> None:
         self.computation = computation = computation_of(added)
-        self.kernel, own = over_program_sizes(call)
+        self.kernel, new_tensors = over_program_sizes(call)
         self.lanes = lanes
-        self.read = {own[item]: given for item, given in read.items()}
+        self.read = {new_tensors[item]: given for item, given in read.items()}
         gone = frozenset(self.read), frozenset([computation.output])
         self.joined = Joined(call, self.kernel.parameters, added, gone)
         value = replace_tensors(computation.value, self.joined.tensors_of_added)
@@ -95,7 +95,7 @@ class _Prologue:
         kernel, computation = self.kernel, self.computation
         self._check_cost()
         text = f"`{computation.name}` is computed where it is read"
-        made = replace(
+        fused = replace(
             kernel,
             name=name_of(computation.name, kernel.name),
             parameters=self.joined.parameters(),
@@ -104,10 +104,10 @@ class _Prologue:
             notes=(*kernel.notes, (text, computation.loc)),
         )
         if self.lanes and not is_worth_fusing(
-            kernel, made, computation, computation.output, self.lanes
+            kernel, fused, computation, computation.output, self.lanes
         ):
             raise UnfusedError("its reads cost more than the memory between the two")
-        return made, self.joined
+        return fused, self.joined
 
     def _check_cost(self) -> None:
         wanted = frozenset(self.read)
@@ -119,12 +119,12 @@ class _Prologue:
             self._check_repeated(wanted)
 
     def _check_repeated(self, wanted: frozenset[Tensor]) -> None:
-        made = self.computation.output
+        output = self.computation.output
         evaluations = reads_of(self.kernel, wanted)
-        repeated = max(0, evaluations - elements_of(made.shape))
-        if not is_worth(repeated, operations_of(self.value), made, 2):
+        repeated = max(0, evaluations - elements_of(output.shape))
+        if not is_worth(repeated, operations_of(self.value), output, 2):
             raise UnfusedError(
-                f"each element is read {evaluations / elements_of(made.shape):.0f} times"
+                f"each element is read {evaluations / elements_of(output.shape):.0f} times"
             )
 
     def _check_copies(self, wanted: frozenset[Tensor]) -> None:
@@ -135,20 +135,20 @@ class _Prologue:
                         raise UnfusedError("it is copied while other work is done")
 
     def _put_into(self, body: Statement) -> Statement:
-        made: dict[int, tuple[Any, Any]] = {}
+        replaced: dict[int, tuple[Any, Any]] = {}
 
         def visit(node: Any) -> Any:
             if isinstance(node, Variable | ir.Constant):
                 return node
-            if id(node) not in made:
+            if id(node) not in replaced:
                 inner = map_children(node, visit)
                 if isinstance(inner, ir.Read) and inner.tensor in self.read:
                     inner = self._element(inner)
-                made[id(node)] = node, inner
-            return made[id(node)][1]
+                replaced[id(node)] = node, inner
+            return replaced[id(node)][1]
 
-        found: Statement = visit(body)
-        return found
+        result: Statement = visit(body)
+        return result
 
     def _element(self, read: ir.Read) -> Expression:
         shape, offset = self.read[read.tensor]

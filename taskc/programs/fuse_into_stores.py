@@ -1,4 +1,4 @@
-"""fuse_into_stores: a computation on a kernel's result is what the kernel stores: its epilogue.
+"""fuse_into_stores: a computation on a kernel's result becomes the kernel's epilogue.
 
     temporary t: f32[64, 48]
     product(a, b, out=t)            product: ... t[row + i, col + j] = acc[i, j]
@@ -6,12 +6,12 @@
 ->
     product_moved(a, b, c, out=y)   ... y[row + i, col + j] = max(acc[i, j] + c[col + j], 0.0)
 
-A `tc.out` is proved to be stored exactly once, and never read; so where the computation reads each element for one
-of its own, at indices that are its variables in some order, it may be computed where that element is stored. The
-memory may be seen reshaped in between. What is made is proved again, and where it can't be, the two stay two. A
-result that others read, too, is stored besides.
+A `tc.out` is proved to be stored exactly once, and never read. So where the computation reads one element for each of
+its own, at indices that are its variables in some order, it can be computed where that element is stored. The memory
+may be reshaped in between. The fused kernel is proved again; if that fails, the calls aren't fused. A result that other
+calls read is also stored.
 
-A store of a whole tile keeps its way to memory: what is stored is another tile, computed in a phase before it.
+A store of a whole tile is kept, and stores another tile, which is computed in a phase before it.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ from taskc.programs.work import is_small
 
 
 def fuse_into_stores(program: Program, lanes: int = 16) -> Program:
-    """The program with computations in the stores of the kernels whose results they read.
+    """The program with computations fused into the stores of the kernels whose results they read.
 
-    lanes  of a processor's vectors; 0 elsewhere, where it isn't weighed what that costs
+    lanes  of a processor's vectors; 0 on GPUs, where the cost isn't weighed
     """
     calls = Calls(program)
     pairs = Pairs()
@@ -54,7 +54,7 @@ def fuse_into_stores(program: Program, lanes: int = 16) -> Program:
 
 
 def _fuse_one(calls: Calls, pairs: Pairs, position: int, lanes: int) -> bool:
-    """Whether a computation has become a part of the kernel that is called here."""
+    """Fuse one computation into the kernel called at a position; returns whether it did."""
     call = calls.call(position)
     if call is None or not is_fusible_kernel(call):
         return False
@@ -78,7 +78,7 @@ def _fused(
     reader: int,
     lanes: int,
 ) -> bool:
-    """Puts one reader into the stores of a kernel, at the place of one of the two."""
+    """Fuse one reader into the stores of a kernel, at the position of one of the two."""
     call, added = calls.call(position), calls.call(reader)
     if call is None or added is None or not is_free_computation(added) or reader < position:
         return False
@@ -101,22 +101,22 @@ def _fused(
     def make() -> tuple[Kernel, Joined]:
         return _Epilogue(call, stored, added, seen, is_kept, lanes).made()
 
-    made = pairs.call(calls, call, added, (id(stored), is_kept), make)
-    if made is None:
+    fused_call = pairs.call(calls, call, added, (id(stored), is_kept), make)
+    if fused_call is None:
         return False
     calls.put(empty, None)
-    calls.put(place, made)
+    calls.put(place, fused_call)
     return True
 
 
 class _Epilogue:
     """A kernel with a computation in its stores to one tensor.
 
-    stored       what the kernel stores, in the shape that it sees
-    read         as what the computation reads that
-    is_in_order  row by row, the output's elements are those that are read
-    axes         else the axis of what is read for each of the computation's variables
-    as_stored    the output and inputs that the kernel sees in the shape of what it stores, at the same indices
+    stored       the tensor that the kernel stores to, in the kernel's shape
+    read         the computation's parameter for it
+    is_in_order  each output element reads the element of the same row-major index
+    axes         otherwise the axis of `read` for each of the computation's variables
+    as_stored    the output and inputs that the kernel accesses in the shape of `stored`, at the same indices
     """
 
     def __init__(
@@ -124,9 +124,9 @@ class _Epilogue:
     ) -> None:
         self.computation = computation = computation_of(added)
         self.kernel, tensors = over_program_sizes(call)
-        self.stored = own = tensors[stored]
+        self.stored = stored_parameter = tensors[stored]
         self.read, self.is_kept, self.lanes = read, is_kept, lanes
-        gone = frozenset(() if is_kept else (own,)), frozenset([read])
+        gone = frozenset(() if is_kept else (stored_parameter,)), frozenset([read])
         self.joined = Joined(call, self.kernel.parameters, added, gone)
         value = replace_tensors(computation.value, self.joined.tensors_of_added)
         self.value = substitute(value, self.joined.scalars_of_added)
@@ -134,7 +134,7 @@ class _Epilogue:
         self.output = self.joined.tensors_of_added[computation.output]
         self.is_in_order = all(map(self._is_in_order, self.reads))
         self.axes = {} if self.is_in_order else self._axes()
-        layouts = computation.output.layout, own.layout
+        layouts = computation.output.layout, stored_parameter.layout
         alike = (
             [self.output, *self._alike()] if self.is_in_order and layouts == (None, None) else []
         )
@@ -149,7 +149,7 @@ class _Epilogue:
             if self.stored in tensors_of(node) and not is_store:
                 raise UnfusedError(f"'{self.stored.name}' is more than stored to")
         text = f"`{computation.name}` is computed where `{self.stored.name}` is stored"
-        made = replace(
+        fused = replace(
             kernel,
             name=name_of(kernel.name, computation.name),
             parameters=self.joined.parameters(self.as_stored),
@@ -157,21 +157,21 @@ class _Epilogue:
             body=self.statement(kernel.body),
             notes=(*kernel.notes, (text, computation.loc)),
         )
-        if self.lanes and not is_worth_fusing(kernel, made, computation, self.stored, self.lanes):
+        if self.lanes and not is_worth_fusing(kernel, fused, computation, self.stored, self.lanes):
             raise UnfusedError("where it is stored it costs more than the memory between the two")
-        return made, self.joined
+        return fused, self.joined
 
-    # Which element of the output is made of which that is stored.
+    # The output element that is computed from each stored element.
 
     def _is_in_order(self, read: ir.Read) -> bool:
-        """It reads the element that is as far from the first one as the output's own."""
+        """Whether a read's row-major index equals that of the output element."""
         variables, shape = self.computation.variables, self.computation.output.shape
         return are_as_many(read.tensor.shape, shape) and is_same_number(
             read.indices, read.tensor.shape, variables, shape
         )
 
     def _axes(self) -> dict[Variable, int]:
-        """The axis of what is read for each variable of the computation."""
+        """The axis of `read` for each variable of the computation."""
         variables, shape = self.computation.variables, self.read.shape
         axes = bijection(self.reads[0].indices, shape, variables)
         if axes is None or any(n.indices != self.reads[0].indices for n in self.reads):
@@ -186,15 +186,15 @@ class _Epilogue:
         return axes
 
     def _as_stored(self, tensor: Tensor) -> Tensor:
-        """A tensor of as many elements as the output in the shape in which the kernel stores."""
+        """A tensor with as many elements as the output, in the shape in which the kernel stores."""
         shape = self.stored.shape
         return replace(tensor, shape=shape, given=None if tensor.shape == shape else tensor.shape)
 
     def _alike(self) -> list[Tensor]:
-        """The inputs that are only read where the output is written."""
+        """The inputs that are read only at the output's own row-major index."""
         reads = [node for node in walk(self.value) if isinstance(node, ir.Read)]
-        own = {*self.joined.parameters()} - {*self.kernel.parameters}
-        tensors = dict.fromkeys([n.tensor for n in reads if n.tensor in own])
+        added = {*self.joined.parameters()} - {*self.kernel.parameters}
+        tensors = dict.fromkeys([n.tensor for n in reads if n.tensor in added])
         return [
             tensor
             for tensor in tensors
@@ -203,28 +203,31 @@ class _Epilogue:
         ]
 
     def places(self, at: Indices) -> dict[Variable, Expression]:
-        """What the computation's variables are for the element that is stored at some indices."""
+        """The computation's variables for the element stored at some indices; none if its shape can't be mapped."""
         variables = self.computation.variables
         shape = self.computation.output.shape if self.is_in_order else self.read.shape
-        found = seen_in(at, self.stored.shape, shape)
-        if found is None:
+        indices = seen_in(at, self.stored.shape, shape)
+        if indices is None:
             return {}
         if self.is_in_order:
-            return dict(zip(variables, found, strict=True))
-        return {it: found[self.axes[it]] if it in self.axes else ZERO for it in variables}
+            return dict(zip(variables, indices, strict=True))
+        return {
+            variable: indices[self.axes[variable]] if variable in self.axes else ZERO
+            for variable in variables
+        }
 
     def element(self, at: Indices, value: Expression) -> tuple[Tensor, Indices, Expression]:
-        """Where the element goes that is made of the one stored at some indices, and what it is."""
+        """The tensor, indices and value of the output element computed from the one stored at some indices."""
         places, variables = self.places(at), self.computation.variables
-        made = _put_in(self.value, places, self.read, value, self.as_stored, at)
+        result = _put_in(self.value, places, self.read, value, self.as_stored, at)
         is_stored_alike = self.output in self.as_stored
-        if not places and (not is_stored_alike or any(node in variables for node in walk(made))):
+        if not places and (not is_stored_alike or any(node in variables for node in walk(result))):
             raise UnfusedError("its shape is another one, by more than constants")
-        if not is_small(made):
+        if not is_small(result):
             raise UnfusedError("what would be stored has too many parts")
         if is_stored_alike:
-            return self.as_stored[self.output], at, made
-        return self.output, tuple([places[it] for it in variables]), made
+            return self.as_stored[self.output], at, result
+        return self.output, tuple([places[variable] for variable in variables]), result
 
     # The statements that store.
 
@@ -246,8 +249,8 @@ class _Epilogue:
             value = name
         if self.is_kept:
             before.append(replace(store, value=value))
-        tensor, indices, made = self.element(store.indices, value)
-        last = replace(store, tensor=tensor, indices=indices, value=made)
+        tensor, indices, computed = self.element(store.indices, value)
+        last = replace(store, tensor=tensor, indices=indices, value=computed)
         return ir.Sequence((*before, last), loc=store.loc) if before else last
 
     def move(self, move: ir.Move) -> Statement:
@@ -282,7 +285,7 @@ class _Epilogue:
 
 
 def _tile_of(move: ir.Move) -> Tensor | None:
-    """The tile whose elements a move stores, each at its own indices."""
+    """The tile that a move stores, if it stores each element at its own indices."""
     for node in walk(move.value):
         if isinstance(node, ir.Read) and node.tensor.scope == ir.TILE:
             is_whole = node.indices == move.variables and node.tensor.shape == move.shape
@@ -298,20 +301,20 @@ def _put_in(
     as_stored: dict[Tensor, Tensor],
     at: Indices,
 ) -> Expression:
-    """A computation's value at some places; what reads the tensor `read` is another value instead."""
-    made: dict[int, tuple[Expression, Expression]] = {}
+    """A computation's value at some places, with reads of the tensor `read` replaced by `value`."""
+    replaced: dict[int, tuple[Expression, Expression]] = {}
 
     def visit(current: Expression) -> Expression:
         if isinstance(current, Variable):
             return places.get(current, current)
-        if id(current) not in made:
+        if id(current) not in replaced:
             if isinstance(current, ir.Read) and current.tensor is read:
-                found = value
+                replacement = value
             elif isinstance(current, ir.Read) and current.tensor in as_stored:
-                found = replace(current, tensor=as_stored[current.tensor], indices=at)
+                replacement = replace(current, tensor=as_stored[current.tensor], indices=at)
             else:
-                found = map_children(current, visit)
-            made[id(current)] = current, found
-        return made[id(current)][1]
+                replacement = map_children(current, visit)
+            replaced[id(current)] = current, replacement
+        return replaced[id(current)][1]
 
     return visit(node)

@@ -1,17 +1,17 @@
-"""The cost of a fusion on a processor: what a kernel computes and reads more, against the bytes that are not moved.
+"""The cost of a fusion on a processor: additional operations and reads against memory traffic saved.
 
     layer_norm(x, out=t); moved(t, s, out=y)     moved: out[i, j, k] = t[i, j, k] * s[j]
 ->
     y[row, col] = ... * s[col // 9 % 8]          each vector of 16 gathers s: 20 operations, for 8 bytes in a cache
 
-The unit is an operation on one element of a vector. Counted is each evaluation of all workers, so a value that every
-lane computes alike counts as often as there are lanes. A read counts by its index along the lanes: one that is
-uniform or contiguous is one load, quotients and remainders are some segments of a vector, all else is a gather.
-Quotients that all lanes share are computed as often as their names change: once a row, or once a vector.
+The unit is an operation on one element of a vector. Every evaluation of every worker counts, so a value that is the
+same in all lanes counts once for each lane. A read counts by its index along the lanes: a uniform or contiguous one is
+one load, one by quotients and remainders is a few segments of a vector, and any other is a gather. Quotients that all
+lanes share are computed as often as their variables change: once a row, or once a vector.
 
-A long operation, as tanh, fills a core's window of instructions with few vectors of work. What the window overlapped
-before is waited for then: a row's fold, whose next row lies too far ahead, as far as that wasn't so before; and arrays
-that a tile reads by columns, which no prefetch follows.
+A long operation such as tanh fills a core's window of instructions with a few vectors of work. Latencies that the
+window hid before then show: a row's fold, as the next row is beyond the window, and arrays that a tile reads by
+columns, which no prefetcher follows.
 """
 
 from __future__ import annotations
@@ -36,15 +36,19 @@ from taskc.programs.work import (
     size_at_a_call,
 )
 
-_GATHER = 24  # of a vector whose elements lie apart
-_SHUFFLED = 4  # of one whose elements lie in few vectors
-_DIGIT = 4  # of a quotient or remainder of a vector's first lane
-_SEGMENT, _MOST_SEGMENTS = 4, 4  # of the lanes with one quotient; of more, a gather
-_LONG = 14  # operations of one that fills the window, as a function of numbers does
-_FOLD = 256  # of a vector, in the time that a fold of lanes takes
-_WINDOW = 128  # of a vector, that wait at the same time for what comes before them
-_FAR = 18  # of a vector of a large array's tile, which no prefetch follows
-_FAR_ALONE = 48  # of one that long operations keep from being read together with others
+# Costs, each per element of a vector.
+_GATHER = 24  # a vector with scattered elements
+_SHUFFLED = 4  # a vector whose elements are in few vectors
+_DIGIT = 4  # a quotient or remainder of a vector's first lane
+_SEGMENT, _MOST_SEGMENTS = (
+    4,
+    4,
+)  # the lanes with one quotient; a vector of more segments is a gather
+_LONG = 14  # an operation this long fills the window, such as a math function
+_FOLD = 256  # the time of a fold of lanes
+_WINDOW = 128  # operations on vectors that can wait at the same time
+_FAR = 18  # a vector of a large array's tile, which no prefetcher follows
+_FAR_ALONE = 48  # the same where long operations prevent overlapping such reads
 _MOST_NEIGHBOURS = 8  # vectors of a row of a tile
 
 _Lanes = dict[Variable, tuple[int, ...]]
@@ -53,20 +57,20 @@ _Lanes = dict[Variable, tuple[int, ...]]
 def is_worth_fusing(
     before: Kernel, made: Kernel, added: Computation, memory: Tensor, lanes: int
 ) -> bool:
-    """Whether a kernel with a computation in it costs no more than the two, and the memory between them."""
+    """Whether the fused kernel costs no more than the two calls and the memory traffic between them."""
     apart = _cost(before, lanes) + _of_computation(added, lanes)
     return _cost(made, lanes) <= apart + _moved(added, memory)
 
 
 def _moved(added: Computation, memory: Tensor) -> int:
-    """The operations in the time that it takes to store and load what lies between: none beside long operations,
-    where caches hold that and as much again."""
+    """The operations in the time that it takes to store and load the memory between two calls: none if it is cached
+    with room to spare, and long operations hide the accesses."""
     hides = is_cached(memory, parts=2) and _long_operations([added.value])
     return bytes_weighed(memory, 0 if hides else 2)
 
 
 def _cost(kernel: Kernel, lanes: int) -> float:
-    """Operations of all workers on the values of a kernel, and its accesses."""
+    """The cost of a kernel: operations of all workers on values, and accesses."""
     estimate, known = Estimate(kernel), facts_of_names(kernel)
     changes = _Changes(estimate.names)
     total, folds, before = (
@@ -88,11 +92,11 @@ def _cost(kernel: Kernel, lanes: int) -> float:
         if isinstance(node, ir.Reduce):
             folds.append(times * lanes)
             before.append(0.0)
-        own = inside if isinstance(node, ir.Move | ir.While) else times
-        total += own * weigh.statement(node)
-        before[-1] += own * _long_operations(expressions(node))
+        evaluations = inside if isinstance(node, ir.Move | ir.While) else times
+        total += evaluations * weigh.statement(node)
+        before[-1] += evaluations * _long_operations(expressions(node))
         pending += [(below, inside, weigh) for below in reversed([*statements(node)])]
-    before[0] += before.pop() if folds else 0.0  # rows follow each other
+    before[0] += before.pop() if folds else 0.0  # the next row follows the last fold
     waits = sum([min(fold, long / _WINDOW) for fold, long in zip(folds, before, strict=False)])
     return total + _FOLD * waits + sum([weigh.shared for weigh in weighed])
 
@@ -103,20 +107,20 @@ def _long_operations(values: Iterable[Expression]) -> int:
 
 
 def _of_computation(computation: Computation, lanes: int) -> float:
-    """A computation by itself, whose lanes go along its last axis."""
-    last = computation.variables[-1:]  # none of a single number
+    """The cost of a computation by itself, with lanes along its last axis."""
+    last = computation.variables[-1:]  # empty for a scalar
     offsets = dict.fromkeys(last, tuple(range(lanes)))
     shape, changes = computation.output.shape, _Changes({})
     for place, variable in enumerate(computation.variables):
         changes.often[variable] = lanes * elements_of(shape[: place + 1])
     weigh = _Weigh(offsets, set(last), lanes, Facts.empty(), changes)
-    # Reads along other axes are turned in squares, or shared by neighbours.
+    # Reads along other axes are transposed in squares, or shared by neighbours.
     element = 1 + weigh.value(computation.value, most=2 * _SHUFFLED)
     return elements_of(shape) * element + weigh.shared
 
 
 def _lane_offsets(each: ir.Each | ir.Move, lanes: int) -> _Lanes:
-    """How far the tasks of neighbouring workers are from the first one's, for each variable in which they differ."""
+    """The offsets of neighbouring workers' tasks from the first one's, for each variable in which they differ."""
     if isinstance(each, ir.Move):
         return {each.variables[-1]: tuple(range(lanes))}
     tasks = each.mapping.tasks[:lanes, 0]
@@ -129,7 +133,7 @@ def _lane_offsets(each: ir.Each | ir.Move, lanes: int) -> _Lanes:
 
 
 def _span(each: ir.Each | ir.Move) -> dict[Variable, int]:
-    """How far a worker's last task is from its first one, for each variable."""
+    """The distance between a worker's first and last task, for each variable."""
     if isinstance(each, ir.Move):
         return {}
     tasks = each.mapping.tasks[0]
@@ -141,14 +145,14 @@ def _extents(each: ir.Each | ir.Move) -> tuple[int, ...]:
 
 
 class _Changes:
-    """How often variables get another value, counted for each lane."""
+    """The number of times that variables change, counted for each lane."""
 
     def __init__(self, names: Mapping[Variable, Expression]) -> None:
         self.names = names
         self.often: dict[Variable, int] = {}
 
     def enter(self, node: Statement, times: int, inside: int, lanes: int) -> None:
-        """A statement that is executed so many times, and its body for all workers."""
+        """Record a statement that is executed `times` times, and its body `inside` times for all workers."""
         match node:
             case ir.Grid():
                 for variable, extent, by in zip(node.variables, node.shape, node.by, strict=True):
@@ -163,7 +167,7 @@ class _Changes:
                     if extent > 1
                 ]
                 self.often.update(dict.fromkeys(changing, inside))
-            case _:  # others bind no variable that changes
+            case _:  # no other statement binds a variable that changes
                 pass
 
     def of(self, value: Expression) -> int:
@@ -179,9 +183,9 @@ class _Changes:
 class _Weigh:
     """The costs of a vector's values.
 
-    offsets  of each lane from the first one, for the variables in which they differ
-    varying  these, and the names that are made of them
-    span     how far a worker's last vector is from its first one, for each variable
+    offsets  of each lane from the first one, for the variables in which lanes differ
+    varying  these variables, and the names computed from them
+    span     the distance between a worker's first and last vector, for each variable
     """
 
     def __init__(
@@ -199,8 +203,8 @@ class _Weigh:
         self.known = known
         self.changes = changes
         self.span = span or {}
-        self.digits: set[ir.Binary] = set()  # computed once, whatever reads by them
-        self.shared = 0  # the cost of those that all lanes share, however often they change
+        self.digits: set[ir.Binary] = set()  # counted already; each is computed once
+        self.shared = 0  # the cost of digits that all lanes share
         self.has_long = False
 
     def statement(self, node: Statement) -> float:
@@ -210,7 +214,7 @@ class _Weigh:
         return cost
 
     def value(self, value: Expression, most: int = _GATHER) -> float:
-        """Each distinct part once, and none of an index."""
+        """The cost of a value: each distinct part once, without the parts of indices."""
 
         def parts(node: Expression) -> Sequence[Expression]:
             return () if isinstance(node, ir.Read) else list(expressions(node))
@@ -225,7 +229,7 @@ class _Weigh:
         return cost + far * (_FAR_ALONE if self.has_long else _FAR) + sum(operations)
 
     def access(self, tensor: Tensor, indices: tuple[Expression, ...]) -> int:
-        """A vector's elements by how they lie; of private memory, and of no lanes, one load."""
+        """The cost of accessing a vector, by its elements' addresses; one load if private or uniform."""
         if tensor.scope not in (ir.GLOBAL, ir.SHARED) or tensor.layout is not None:
             return 1
         form = self.known.affine(flat_index(indices, tensor.shape))
@@ -237,10 +241,10 @@ class _Weigh:
         for variable, offsets in self.offsets.items():
             step = form.coefficient(variable)
             places = [place + step * moved for place, moved in zip(places, offsets, strict=True)]
-        known = self._of_places(places)
+        load = self._of_places(places)
         if not self._varies(*opaque):
-            return known
-        return _GATHER if known > 1 else self._by_digits(form, opaque)
+            return load
+        return _GATHER if load > 1 else self._by_digits(form, opaque)
 
     def _share(self, digits: list[ir.Binary]) -> None:
         for digit in digits:
@@ -249,7 +253,7 @@ class _Weigh:
                 self.shared += _DIGIT * self.changes.of(digit)
 
     def _is_far(self, read: ir.Read) -> bool:
-        """Whether a worker's vectors of a large array are of several rows."""
+        """Whether a worker's vectors of a large array are in several rows."""
         tensor = read.tensor
         if tensor.scope != ir.GLOBAL or is_cached(tensor, parts=2):
             return False
@@ -265,7 +269,7 @@ class _Weigh:
         return _SHUFFLED if max(places) - min(places) < _SHUFFLED * self.lanes else _GATHER
 
     def _by_digits(self, form: Affine, opaque: list[Expression]) -> int:
-        """By quotients and remainders of a number that counts up from lane to lane."""
+        """The cost of a read by quotients and remainders of a number that counts up from lane to lane."""
         if any(self._step(form, variable) > 1 for variable in self.offsets):
             return _GATHER
         digits = {part for part in _digits(opaque) if self._varies(part)}
@@ -281,7 +285,7 @@ class _Weigh:
         return _GATHER if segments > _MOST_SEGMENTS else cost + _SEGMENT * segments
 
     def _step(self, form: Affine, along: Variable) -> int:
-        """How far neighbours are from each other that have the same quotients."""
+        """The distance between neighbouring lanes with equal quotients."""
         step = form.coefficient(along)
         for atom, factor in form.terms.items():
             if isinstance(atom, Opaque):
@@ -291,11 +295,16 @@ class _Weigh:
         return step
 
     def _length(self, digit: ir.Binary) -> int | None:
-        """How many neighbours have one quotient; 0 where these are whole vectors.
+        """The number of neighbouring lanes with equal quotients; 0 if these are whole vectors.
 
-        None of what isn't a digit of a number that counts up: a digit of another one, perhaps.
+        None if it is no digit of a number that counts up (though it may be a digit of such a digit).
+
         """
-        along = [it for it, moved in self.offsets.items() if moved == tuple(range(len(moved)))]
+        along = [
+            variable
+            for variable, moved in self.offsets.items()
+            if moved == tuple(range(len(moved)))
+        ]
         if len(along) != 1 or not isinstance(digit.right, ir.Constant):
             return None
         if not unit_stride(digit.left, along[0], self.known):
@@ -323,7 +332,7 @@ def _uses(names: set[Variable], values: Iterable[Expression]) -> bool:
 
 
 def _varying(node: Statement, offsets: _Lanes) -> set[Variable]:
-    """The variables in which lanes differ, and the names that are made of these."""
+    """The variables in which lanes differ, and the names computed from them."""
     names = set(offsets)
     for below in walk_statements(node):
         if isinstance(below, ir.Let) and _uses(names, (below.value,)):

@@ -1,11 +1,11 @@
-"""hazards: for which earlier calls each call has to wait, because of the memory that they touch.
+"""hazards: the earlier calls that each call has to wait for, because of the memory that they access.
 
     0  t = add(x, y)
     1  u = exp(y)
-    2  add(t, u, out=v)      waits for 0 and 1: it reads what they write
-    3  u = exp(x)            waits for 2, which reads what is there before, and so for 1, which wrote that
+    2  add(t, u, out=v)      waits for 0 and 1: it reads their results
+    3  u = exp(x)            waits for 2, which reads the old u, and so for 1, which wrote it
 
-Read after write, write after read, write after write. What a call waits for waits for others in its turn: those need
+Read after write, write after read, write after write. Waiting is transitive: calls that are waited for indirectly need
 not be named.
 """
 
@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """A call reads bytes of one memory, from `start` to before `end`, or may read and write them."""
+    """A call's access to bytes of one memory, from `start` to before `end`: a read, or possibly a read and write."""
 
     memory: Hashable
     start: int
@@ -27,34 +27,36 @@ class Access:
 
 
 def hazards(calls: Sequence[Sequence[Access]]) -> list[set[int]]:
-    """For each call the earlier ones that it has to wait for."""
+    """For each call, the earlier calls that it has to wait for."""
     written = {access.memory for call in calls for access in call if access.writes}
     reads, writes = ({memory: _Parts() for memory in written} for _ in range(2))
-    found: list[set[int]] = []
+    waits_of: list[set[int]] = []
     for number, call in enumerate(calls):
-        touching = [it for it in call if it.memory in written and it.start < it.end]
+        touching = [
+            access for access in call if access.memory in written and access.start < access.end
+        ]
         waits: set[int] = set()
         for access in touching:
             span = access.start, access.end
             waits.update(writes[access.memory].overlapping(*span))
             if access.writes:
                 waits.update(reads[access.memory].overlapping(*span))
-                # Who touches them later has to wait for this call, and that is enough.
+                # Later accesses to these bytes wait for this call, which is enough.
                 writes[access.memory].drop_within(*span)
                 reads[access.memory].drop_within(*span)
         for access in touching:
             parts = writes if access.writes else reads
             parts[access.memory].add(access.start, access.end, number)
-        found.append(waits)
-    return found
+        waits_of.append(waits)
+    return waits_of
 
 
 @dataclass(slots=True)
 class _Parts:
-    """Parts of one memory, each with a call that touches it.
+    """Parts of one memory, each with a call that accesses it.
 
-    parts  in the order of their beginnings: start, end, call
-    longest  bytes that one of them has had
+    parts    sorted by start: start, end, call
+    longest  the most bytes of any part so far
     """
 
     parts: list[tuple[int, int, int]] = field(default_factory=list)
@@ -74,6 +76,6 @@ class _Parts:
         self.parts[low:high] = [part for part in self.parts[low:high] if part[1] > end]
 
     def _around(self, start: int, end: int) -> tuple[int, int]:
-        """Between which positions those are that may overlap."""
+        """The range of positions of the parts that may overlap."""
         low = bisect_left(self.parts, (start - self.longest,))
         return low, bisect_left(self.parts, (end,), low)

@@ -1,4 +1,4 @@
-"""Row-major memory that is seen in two shapes: where an element of one is in the other.
+"""Row-major memory in two shapes: map an element's indices from one to the other.
 
 x: f32[6, 4] as f32[24]:           at[t] is x[t // 4, t % 4]
 x: f32[6, 4] as f32[3, 4] from 8:  at[i, j] is x[i + 2, j]
@@ -21,7 +21,7 @@ Indices = tuple[Expression, ...]
 def seen_in(
     at: Sequence[Expression], shape: Sequence[Extent], whole: Sequence[Extent], offset: object = 0
 ) -> Indices | None:
-    """Where an element of a view is in the whole; None where that takes more than constants to tell.
+    """The indices in the whole of an element of a view; None where constants alone don't determine them.
 
     offset  the element of the whole at which the view starts
     """
@@ -39,20 +39,20 @@ def _regrouped(
     whole: Sequence[Extent],
     groups: Sequence[tuple[slice, slice]],
 ) -> Indices | None:
-    found: list[Expression] = []
+    regrouped: list[Expression] = []
     for own, other in groups:
         digits = _digits(flat_index(at[own], shape[own]), whole[other])
         if digits is None:
             return None
-        found += digits
-    return tuple(found)
+        regrouped += digits
+    return tuple(regrouped)
 
 
 def _groups(
     shape: Sequence[Extent], whole: Sequence[Extent]
 ) -> tuple[tuple[slice, slice], ...] | None:
-    """Neighbouring axes of one that are as many elements as neighbouring axes of the other, first axes first."""
-    found: list[tuple[slice, slice]] = []
+    """Matching groups of neighbouring axes with equal numbers of elements, first axes first; None if there are none."""
+    groups: list[tuple[slice, slice]] = []
     end, other_end = len(shape), len(whole)
     while end or other_end:
         for taken, other_taken in _fewest_first(end, other_end):
@@ -61,13 +61,13 @@ def _groups(
                 break
         else:
             return None
-        found.append((own, other))
+        groups.append((own, other))
         end, other_end = own.start, other.start
-    return tuple(found[::-1])
+    return tuple(groups[::-1])
 
 
 def _fewest_first(most: int, other_most: int) -> Iterator[tuple[int, int]]:
-    """How many axes of each are taken: one of each is tried before one of one, an extent of 1."""
+    """Numbers of axes to match, fewest first: one of each is tried before a lone axis of extent 1."""
     counts = [*pairs(range(most + 1), range(other_most + 1))][1:]
     yield from sorted(counts, key=lambda taken: (sum(taken) + (0 in taken) * 2, taken))
 
@@ -75,7 +75,7 @@ def _fewest_first(most: int, other_most: int) -> Iterator[tuple[int, int]]:
 def _part(
     at: Sequence[Expression], shape: Sequence[Extent], whole: Sequence[Extent], offset: int
 ) -> Indices | None:
-    """Of a part of the leading axes: the last axes are the same ones."""
+    """Indices in a part of the leading axes, where the last axes of both shapes are equal."""
     same = 0
     while same < min(len(shape), len(whole)) and are_as_many(
         shape[-1 - same :][:1], whole[-1 - same :][:1]
@@ -96,7 +96,7 @@ def flat_index(at: Sequence[Expression], shape: Sequence[Extent]) -> Expression:
 
 
 def _digits(number: Expression, shape: Sequence[Extent]) -> list[Expression] | None:
-    """The indices of an element in axes of which all but the first have constant extents."""
+    """The indices of an element by its number; None unless all axes but the first have constant extents."""
     if not shape:
         return []
     sizes = [extent if isinstance(extent, int) else None for extent in shape]
@@ -111,14 +111,14 @@ def is_same_number(
     other: Sequence[Expression],
     other_shape: Sequence[Extent],
 ) -> bool:
-    """Two elements have surely as many elements before them, row by row."""
+    """Whether two elements certainly have the same row-major index."""
     return constant_difference(flat_index(at, shape), flat_index(other, other_shape)) == 0
 
 
 def bijection(
     at: Sequence[Expression], shape: Sequence[Extent], variables: Sequence[Variable]
 ) -> dict[Variable, int] | None:
-    """The axis of each variable, where the indices are variables, each once, and else zeros of axes of one element."""
+    """The axis of each variable, if the indices are distinct variables, and 0 on axes of one element; else None."""
     axes: dict[Variable, int] = {}
     for axis, place in enumerate(at):
         if isinstance(place, Variable) and place in variables and place not in axes:

@@ -1,4 +1,4 @@
-"""A call of a program as the calls of kernels that it is: temporaries made, sizes known."""
+"""Expand a program call into kernel launches, with temporaries allocated and sizes resolved."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Empty: TypeAlias = Callable[[TensorType], Any]
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """One kernel and what it is called with. Arrays are shared between launches: data flows."""
+    """A kernel with its arguments. Launches share arrays, through which data flows."""
 
     call: Call
     bound: Bound
@@ -35,9 +35,10 @@ class Launch:
 
 
 class Launches:
-    """The calls of a program, in order; each is to be run before the next one is asked for, which may depend on it.
+    """The launches of a program in order; each has to run before the next one is requested, which may depend on it.
 
-    all  of them, each once, whether or not conditions let it run
+    all  all launches, each once, whether or not conditions let them run
+
     """
 
     def __init__(self, steps: Sequence[SizedStep], given: dict[Tensor | Variable, Any]) -> None:
@@ -64,7 +65,7 @@ class Launches:
                     assert_never(step)
 
     def _holds(self, condition: Tensor) -> bool:
-        """What a condition is now."""
+        """The current value of a condition."""
         return bool(np.asarray(self._given[condition]).reshape(()))
 
 
@@ -89,23 +90,23 @@ def _launch(call: SizedCall, given: dict[Tensor | Variable, Any]) -> Launch:
 
 
 def in_usual_order(described: TensorType) -> Any:
-    """A temporary for the simulator, which knows no layout of parameters."""
+    """A temporary for the simulator, which ignores layouts of parameters."""
     return np.empty(described.shape, described.dtype.numpy)
 
 
 def on_host(described: TensorType) -> Any:
-    """A temporary for compiled code. No result depends on what pads its layout, so that may hold anything."""
+    """A temporary for compiled code. No result depends on the padding of its layout, which is uninitialized."""
     laid = described.layout is not None
     return laid_memory(np.empty, described) if laid else in_usual_order(described)
 
 
 def as_elements(memory: Any) -> Any:
-    """A constant for the simulator: the elements in their usual order, whatever their layout."""
+    """A constant for the simulator: its elements in row-major order, whatever its layout."""
     return memory.unpack() if isinstance(memory, Packed) else memory
 
 
 def as_it_lies(memory: Any) -> Any:
-    """A constant for compiled code."""
+    """A constant for compiled code, in its layout."""
     return memory
 
 
@@ -115,25 +116,25 @@ def launches(
     empty: Empty = in_usual_order,
     constant: Callable[[Any], Any] = as_elements,
 ) -> Launches:
-    """The calls of a program, in order; `values` are one for each parameter, as in a `Bound`.
+    """The launches of a program in order; `values` has one for each parameter, as in a `Bound`.
 
-    empty     makes the temporaries where the arrays lie
-    constant  makes what kernels are given for the memory of a constant
+    empty     allocates a temporary
+    constant  converts a constant's memory to a kernel's argument
     """
     sizes: dict[Variable, Any] = dict(bind_dimensions(program.parameters, [*map(shape_of, values)]))
-    given: dict[Tensor | Variable, Any] = dict(zip(program.parameters, values, strict=True))
-    sizes |= {item: value for item, value in given.items() if isinstance(item, Variable)}
+    arguments: dict[Tensor | Variable, Any] = dict(zip(program.parameters, values, strict=True))
+    sizes |= {item: value for item, value in arguments.items() if isinstance(item, Variable)}
     known = sized(program, sizes)
-    given |= {tensor: constant(memory) for tensor, memory in program.constants}
+    arguments |= {tensor: constant(memory) for tensor, memory in program.constants}
     for tensor in program.temporaries:
-        given[tensor] = empty(TensorType(tensor.dtype, known.shapes[tensor], tensor.layout))
+        arguments[tensor] = empty(TensorType(tensor.dtype, known.shapes[tensor], tensor.layout))
     for view, of in known.views.items():
         shape, start = known.shapes[view], known.starts[view]
-        memory, count = given[of], prod(shape)
+        memory, count = arguments[of], prod(shape)
         if isinstance(memory, Packed) and memory.type.dtype.is_sub_byte:
-            given[view] = part_of(memory, shape, start)
+            arguments[view] = part_of(memory, shape, start)
             continue
         if count < memory.size:
             memory = memory.reshape((memory.size,))[start : start + count]
-        given[view] = memory.reshape(shape)
-    return Launches(known.steps, given)
+        arguments[view] = memory.reshape(shape)
+    return Launches(known.steps, arguments)

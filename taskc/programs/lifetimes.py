@@ -1,13 +1,13 @@
-"""lifetimes: between which calls each temporary is needed, and which may lie where another one ends.
+"""lifetimes: the calls between which each temporary is alive, and the temporaries that may share memory.
 
     t = add(x, y)          t: 0..1
     u = exp(t)             u: 1..2, in t's memory: exp reads t[i] only where it writes u[i]
     out = sum(u)
 
-What a loop or a while touches is needed as long as it lasts: a step may want what the one before has left. Of a
-branch's bodies, one of which is run, the first counts as coming before the other.
+Memory that a loop or a while accesses is alive throughout, since a step may read values of the one before. The two
+bodies of a branch count as one after the other.
 
-A view's memory is that of the tensor it looks at. Only tensors of equal types share memory so, whatever the sizes are.
+A view's memory is that of its tensor. Only tensors of equal types share memory this way, whatever the sizes are.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from taskc.ir.rewrite import expressions, tensors_of, walk, walk_statements
 
 @dataclass(slots=True)
 class Block:
-    """Memory of temporaries, one after another, and the first and the last call that it is needed in."""
+    """Temporaries that use the same memory one after another, and the first and the last call that need it."""
 
     tensors: list[Tensor]
     first: int
@@ -44,27 +44,27 @@ class Block:
 
 
 def blocks_of(program: Program) -> list[Block]:
-    """The memory that a program's temporaries need; one that no call names needs none."""
+    """The memory of a program's temporaries; a temporary that no call names has none."""
     owners = {view.tensor: view.of for view in program.views}
-    found: dict[Tensor, Block] = {}
+    blocks: dict[Tensor, Block] = {}
     for first, last, step in _spans(program.calls, count()):
         for tensor in _named(step):
             owner = owners.get(tensor, tensor)
-            block = found.setdefault(owner, Block([owner], first, last))
+            block = blocks.setdefault(owner, Block([owner], first, last))
             block.last = last
     temporaries = {*program.temporaries}
-    found = {tensor: block for tensor, block in found.items() if tensor in temporaries}
+    blocks = {tensor: block for tensor, block in blocks.items() if tensor in temporaries}
     for number, last, step in _spans(program.calls, count()):
-        # In a loop the next step may want what this one's last call would replace.
+        # In a loop, the next step may read memory that the last call of this one would replace.
         if number == last and isinstance(step, Call):
             for before, after in _replacing(step, owners):
-                if before in found and after in found:
-                    _join(found, before, after, number)
-    return list({id(block): block for block in found.values()}.values())
+                if before in blocks and after in blocks:
+                    _join(blocks, before, after, number)
+    return list({id(block): block for block in blocks.values()}.values())
 
 
 def _spans(steps: Sequence[Step], numbers: Iterator[int]) -> Iterator[tuple[int, int, Step]]:
-    """Calls and conditions in order, each with the first and the last number that it stands for: of a loop, all."""
+    """Calls and conditions in order, each with its first and last number: inside a loop, those of the whole loop."""
     for step in steps:
         number = next(numbers)
         match step:
@@ -75,7 +75,7 @@ def _spans(steps: Sequence[Step], numbers: Iterator[int]) -> Iterator[tuple[int,
                 for body in bodies_of(step):
                     yield from _spans(body, numbers)
             case Loop() | While():
-                # One more of a loop: its calls are no single ones, however few they are.
+                # The loop itself has a number, so that a loop's only call isn't taken for a single call.
                 inner = [*steps_of((step,))]
                 last = max([number, *islice(numbers, len([*calls_of((step,))]))])
                 yield from [(number, last, one) for one in inner if not isinstance(one, Loop)]
@@ -84,7 +84,7 @@ def _spans(steps: Sequence[Step], numbers: Iterator[int]) -> Iterator[tuple[int,
 
 
 def _named(step: Step) -> list[Tensor]:
-    """What a step names itself."""
+    """The tensors that a step itself names."""
     match step:
         case Call():
             return [given for given in step.arguments if isinstance(given, Tensor)]
@@ -97,7 +97,7 @@ def _named(step: Step) -> list[Tensor]:
 
 
 def _join(found: dict[Tensor, Block], before: Tensor, after: Tensor, number: int) -> None:
-    """Has a tensor lie where another one does, if that ends in the call in which this one begins."""
+    """Put a tensor into the memory of another one whose lifetime ends at the call in which this one's begins."""
     old, new = found[before], found[after]
     if old.last == number == new.first and old is not new:
         old.tensors += new.tensors
@@ -106,11 +106,11 @@ def _join(found: dict[Tensor, Block], before: Tensor, after: Tensor, number: int
 
 
 def _replacing(call: Call, owners: dict[Tensor, Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
-    """The arguments that a call's outputs may take the place of, each with the output."""
+    """Pairs of an argument and an output of a call that may use the argument's memory."""
     kernel = call.callee
     assert isinstance(kernel, ir.Kernel)
     arguments = dict(zip(kernel.parameters, call.arguments, strict=True))
-    named = [owners.get(it, it) for it in call.arguments if isinstance(it, Tensor)]
+    named = [owners.get(item, item) for item in call.arguments if isinstance(item, Tensor)]
     for output in kernel.parameters:
         if not isinstance(output, Tensor) or output.role != "out":
             continue
@@ -127,10 +127,11 @@ def _replacing(call: Call, owners: dict[Tensor, Tensor]) -> Iterator[tuple[Tenso
 
 
 def is_read_in_place(kernel: ir.Kernel, given: Tensor, output: Tensor) -> bool:
-    """Whether each element of an input is read only for the element of the output at the same address.
+    """Whether each element of an input is read only for the output element at the same address.
 
-    Nothing but the values of stores to the output may name the input, and each at the store's own indices; a
-    `tc.out` is stored exactly once.
+    Only values of stores to the output may read the input, each at the store's own indices; a `tc.out` is stored
+    exactly once.
+
     """
     same_type = given.dtype.bits == output.dtype.bits and given.layout == output.layout
     if given.role != "in" or not same_type or not _equal(given.shape, output.shape):

@@ -1,13 +1,13 @@
-"""beside: an order of calls in which those that leave threads idle stand together, where none has to wait for another.
+"""List scheduling: group calls that leave threads idle with independent calls that run at the same time.
 
     a = f(x)                     a = f(x),  c = f(y)
     b = g(a)                     b = g(a),  d = g(c)
     c = f(y)          ->
     d = g(c)
 
-This is list scheduling. The calls stay in their order, but for those that are taken from further behind to fill idle
-threads: of these first the ones that most others wait for, one behind another. What is too little work for a thread
-comes along with the first call that waits for it.
+Calls stay in order, except that later ones are moved forward to fill idle threads: first the ones with the longest
+chains of calls waiting for them. A call with too little work for a thread comes just before the first call that waits
+for it.
 """
 
 from __future__ import annotations
@@ -16,23 +16,24 @@ from collections.abc import Collection, Iterator, Sequence
 from heapq import heappop, heappush
 
 
-def beside(
+def list_schedule(
     waits: Sequence[Collection[int]], blocks: Sequence[int], threads: int
 ) -> list[list[int]]:
-    """The calls as groups, in their order. Those of a group may run beside each other.
+    """The calls as groups, in order. The calls of a group may run at the same time.
 
-    waits   for each call the earlier ones that it has to wait for: `hazards`
-    blocks  how many threads each could keep busy; 0 where there is too little work for another one
+    waits   for each call, the earlier ones that it has to wait for: `hazards`
+    blocks  the number of threads that each can keep busy; 0 if it has too little work for another thread
     """
     return list(_Scheduled(waits, blocks, threads).groups())
 
 
 class _Scheduled:
-    """What of the calls is done, and what could be next.
+    """The state of the scheduler. A call is little if its blocks are 0, and large otherwise.
 
-    large   for each call the earlier ones with work that it waits for, but for little ones between
-    left    how many of these aren't done yet
-    ready   the calls that leave threads idle and wait for none: minus how many wait one behind another, and the call
+    left     for each call, the number of large calls that it still waits for, directly or through little ones
+    waiting  for each call, the large calls that wait for it
+    behind   the length of the longest chain of calls that wait for each
+    ready    a heap of calls that leave threads idle and wait for none: the negated chain length, and the call
     """
 
     def __init__(
@@ -55,12 +56,13 @@ class _Scheduled:
                 self._offer(number)
 
     def _large(self) -> list[set[int]]:
-        found: list[set[int]] = []
+        """For each call, the large calls that it waits for, directly or through little ones."""
+        large: list[set[int]] = []
         for others in self.waits:
-            found.append(set())
+            large.append(set())
             for other in others:
-                found[-1].update((other,) if self.blocks[other] else found[other])
-        return found
+                large[-1].update((other,) if self.blocks[other] else large[other])
+        return large
 
     def _offer(self, number: int) -> None:
         if 0 < self.blocks[number] < self.threads:
@@ -78,7 +80,7 @@ class _Scheduled:
                 self._finish(number)
 
     def _partners(self, first: int) -> Iterator[int]:
-        """Ready calls for the threads that one leaves idle."""
+        """Ready calls for the threads that a call leaves idle."""
         idle = self.threads - self.blocks[first] if self.blocks[first] else 0
         while idle > 0 and self.ready:
             _, number = heappop(self.ready)
@@ -87,17 +89,17 @@ class _Scheduled:
                 idle -= self.blocks[number]
 
     def _little(self, number: int) -> list[int]:
-        """The calls that one has to wait for and that aren't done yet, in order: they have little work, all of them."""
-        found: set[int] = set()
+        """The unfinished calls that a call waits for, in order; all of them are little."""
+        little_calls: set[int] = set()
         pending = [number]
         while pending:
             for other in self.waits[pending.pop()]:
-                if not self.done[other] and other not in found:
-                    found.add(other)
+                if not self.done[other] and other not in little_calls:
+                    little_calls.add(other)
                     pending.append(other)
-        for little in found:
+        for little in little_calls:
             self.done[little] = True
-        return sorted(found)
+        return sorted(little_calls)
 
     def _finish(self, number: int) -> None:
         self.done[number] = True

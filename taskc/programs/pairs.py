@@ -1,4 +1,4 @@
-"""Two callees as one: made once for calls that are alike, and only where it is proved."""
+"""Fuse two callees into one: once for equal pairs of calls, and only if the result is proved."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ logger = logging.getLogger(__name__)
 
 
 class UnfusedError(Exception):
-    """Why two callees stay two."""
+    """The reason why two callees aren't fused."""
 
 
 def is_fusible_kernel(call: Call | None) -> bool:
-    """A kernel above barriers, whose sizes the call tells."""
+    """Whether a call is of a kernel at stage parsed whose sizes follow from the arguments."""
     return (
         call is not None
         and not call.apart
@@ -33,7 +33,7 @@ Made = tuple[Callee, Joined]
 
 
 class Pairs:
-    """Fused callees, by the two they were made of and by which of their arguments are the same."""
+    """A cache of fused callees, by the two original callees and by which of their arguments are the same."""
 
     def __init__(self) -> None:
         self.made: dict[object, tuple[Callee, Callee, Made | None]] = {}
@@ -41,9 +41,10 @@ class Pairs:
     def call(
         self, calls: Calls, kept: Call, added: Call, what: object, make: Callable[[], Made]
     ) -> Call | None:
-        """The call of what `make` returns: a computation, or a kernel if that is proved.
+        """The call of the callee that `make` returns: a computation, or a kernel if it is proved.
 
-        what  else than the two calls the callee depends on
+        what  whatever else the callee depends on
+
         """
         key = (id(kept.callee), id(added.callee), what, _pattern(calls, kept, added))
         if key not in self.made:
@@ -53,7 +54,7 @@ class Pairs:
             return None
         callee, joined = made
         arguments = [(kept, added)[side].arguments[place] for side, place in joined.sources]
-        # A computation goes into the one that is kept, so what it comes from is first.
+        # A computation is substituted into the kept one, so its origins come first.
         in_order = (added, kept) if isinstance(callee, Computation) else (kept, added)
         parts = joined_origins(*in_order)
         return Call(callee, tuple(arguments), loc=kept.loc, parts=parts)
@@ -74,12 +75,12 @@ def _proved(make: Callable[[], Made], kept: Call, added: Call) -> Made | None:
 
 
 def _pattern(calls: Calls, *both: Call) -> tuple[object, ...]:
-    """The sizes, and which of the tensors are the same ones, or parts of the same memory."""
-    given = [it for call in both for it in call.arguments if isinstance(it, Tensor)]
+    """The sizes, and which of the tensors are the same, or parts of the same memory."""
+    given = [item for call in both for item in call.arguments if isinstance(item, Tensor)]
     tensors: dict[Tensor, int] = {}
-    found: list[object] = [tuple((sizes_of(call) or {}).values()) for call in both]
+    pattern: list[object] = [tuple((sizes_of(call) or {}).values()) for call in both]
     for tensor in given:
         view = calls.view(tensor)
-        same = [tensors.setdefault(it, len(tensors)) for it in (tensor, view.of)]
-        found.append((*same, view.offset, tensor.shape))
-    return tuple(found)
+        same = [tensors.setdefault(one, len(tensors)) for one in (tensor, view.of)]
+        pattern.append((*same, view.offset, tensor.shape))
+    return tuple(pattern)

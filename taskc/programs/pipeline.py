@@ -24,22 +24,22 @@ Between = Callable[[Any, Program], Program]
 
 def passes(lanes: int) -> tuple[Pass, ...]:
     return (
-        # A reader that nobody reads would keep a value in memory, or have it computed twice.
+        # A dead reader would keep a value in memory, or have it computed twice.
         drop_dead,
-        # A kernel takes a chain of computations as one: it is proved once, and not for each of them.
+        # A chain of computations is fused into a kernel at once, so that the kernel is proved once.
         fuse_computations,
-        # An element is stored once and may be read often: what stands between two kernels is better the first one's.
+        # An element is stored once and may be read often: a computation between two kernels is better in the first one.
         partial(fuse_into_stores, lanes=lanes),
         partial(fuse_into_loads, lanes=lanes),
-        # Nobody names the temporaries that values went through.
+        # Temporaries of fused values are no longer named.
         drop_dead,
     )
 
 
 def fused(program: Program, lanes: int = 16) -> Program:
-    """The program with calls that became one; computations that are left over have no schedule yet.
+    """The program after fusion; the remaining computations have no schedule yet.
 
-    lanes  of a processor's vectors, by which what a fusion costs is weighed; 0 elsewhere
+    lanes  of a processor's vectors, for the cost of fusions; 0 on GPUs
     """
 
     def run(program: Program) -> Program:
@@ -48,11 +48,11 @@ def fused(program: Program, lanes: int = 16) -> Program:
                 program = change(program)
         return program
 
-    # Equal callees become one object, in all bodies, so that each pair of them is fused once.
+    # Equal callees become one object in all bodies, so that each pair of them is fused once.
     program = share_computations(program)
-    # Bodies first, so that what only they read is gone where they are seen as a whole.
+    # Bodies first, so that their own temporaries are gone when they are part of the whole.
     program = run(map_bodies(program, run))
-    # Different bodies have made equal results of equal callees.
+    # Different bodies have fused equal callees to equal results.
     return share_computations(program)
 
 
@@ -67,7 +67,7 @@ def _nothing(point: Any, program: Program) -> Program:
 
 @deeply
 def fused_program(program: Program, machine: Machine, others: Between = _nothing) -> Program:
-    """The program as it is fused for a machine; `others` are as in `lower_program`."""
+    """The program fused for a machine; `others` as in `lower_program`."""
     lanes = machine.lanes if machine.is_processor else 0
     return others("fused", fused(others("traced", program), lanes))
 
@@ -76,9 +76,9 @@ def fused_program(program: Program, machine: Machine, others: Between = _nothing
 def lower_program(program: Program, machine: Machine, others: Between = _nothing) -> Program:
     """A program of kernels alone, for a machine.
 
-    others  makes of the program what users' passes at a point do: "traced", "fused", "kernel"
+    others  applies the user passes of a point: "traced", "fused" or "kernel"
     """
-    # An expression is easier to put into another one than a kernel is: those that are left over come last.
+    # Expressions are easier to fuse than kernels, so the remaining computations become kernels last.
     program = fused_program(program, machine, others)
     with blaming_taskc("schedule", partial(str, program)):
         program = schedule(program, machine)

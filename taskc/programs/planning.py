@@ -1,4 +1,4 @@
-"""A program at sizes that are known becomes a plan: its calls in order, as words, its temporaries in one arena."""
+"""Make the plan of a program at given sizes: its calls in order, as words, and its temporaries in one arena."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from taskc.ir.program import Program, kernels_of
 from taskc.programs.arena import most_alive, placed
 from taskc.programs.hazards import Access, hazards
 from taskc.programs.lifetimes import Block
-from taskc.programs.list_scheduling import beside
+from taskc.programs.list_scheduling import list_schedule
 from taskc.programs.specialize import Sized, SizedBranch, SizedCall, SizedStep, SizedWhile, sized
 
-# How many threads a call keeps busy: a kernel, by its number, on words of which no address is known yet.
+# The number of threads that a call keeps busy, by its kernel's number and its words (without addresses).
 Busy: TypeAlias = Callable[[int, Sequence[int]], int]
 
 
@@ -41,9 +41,9 @@ def plan(
     threads: int = 1,
     busy: Busy = lambda kernel, words: 0,
 ) -> Plan:
-    """The plan of a program of kernels, of what `arrange` is given."""
-    made = arrange(program, blocks, sizes, threads, busy)
-    known, line, laid = made.known, made.line, made.arena
+    """The plan of a program of kernels; for the parameters see `arrange`."""
+    arranged = arrange(program, blocks, sizes, threads, busy)
+    known, line, laid = arranged.known, arranged.line, arranged.arena
     places: dict[Tensor | Variable, Word] = {
         item: Given(number) for number, item in enumerate(program.parameters)
     }
@@ -51,11 +51,11 @@ def plan(
     for block, offset in zip(blocks, laid.offsets, strict=True):
         places |= dict.fromkeys(block.tensors, InArena(offset))
     for view, of in known.views.items():
-        if of in places:  # a temporary that no call names is nowhere
-            places[view] = _behind(places[of], view.dtype.bytes_of(known.starts[view]))
+        if of in places:  # a temporary that no call names has no place
+            places[view] = _offset_by(places[of], view.dtype.bytes_of(known.starts[view]))
     numbers = _numbers_of_kernels(program)
     planned: list[PlannedStep] = []
-    for group in made.groups:
+    for group in arranged.groups:
         for others, number in zip(reversed(range(len(group))), group, strict=True):
             match step := line.steps[number]:
                 case SizedCall():
@@ -75,9 +75,9 @@ def _numbers_of_kernels(program: Program) -> dict[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class Arranged:
-    """A program at sizes that are known: the order of its steps, and where its temporaries lie meanwhile.
+    """A program at given sizes: the order of its steps, and the places of its temporaries.
 
-    groups  numbers of steps, in order: those of one may be made at the same time
+    groups  numbers of steps, in order: the steps of a group may run at the same time
     """
 
     known: Sized
@@ -87,7 +87,7 @@ class Arranged:
 
     @property
     def calls(self) -> list[tuple[int, SizedCall]]:
-        """In order, each with the number of its group."""
+        """The calls in order, each with the number of its group."""
         steps = self.line.steps
         return [
             (time, step)
@@ -104,12 +104,12 @@ def arrange(
     threads: int = 1,
     busy: Busy = lambda kernel, words: 0,
 ) -> Arranged:
-    """The order of a program's calls.
+    """Order a program's calls, and place its temporaries.
 
-    blocks   the memory of its temporaries: they are the same for all sizes
-    sizes    of what a plan depends on: `taskc.ir.plan.deciding`
-    threads  that there are for its calls
-    busy     how many of them a call keeps busy; 0 where its work is too little for another one
+    blocks   the memory of its temporaries, the same for all sizes
+    sizes    the sizes that a plan depends on: `taskc.ir.plan.deciding`
+    threads  the number of threads for its calls
+    busy     the number of threads that a call keeps busy; 0 if it has too little work for another thread
     """
     known = sized(program, sizes)
     line, numbers = _in_line(known.steps), _numbers_of_kernels(program)
@@ -127,20 +127,22 @@ def arrange(
         together: list[list[int]] = []
         for run in line.runs():
             counts = [busy(numbers[id(call.call.callee)], _numbers(call)) for call in run.calls]
-            found = [[number] for number in range(run.stop - run.start)]
+            groups_of_run = [[number] for number in range(run.stop - run.start)]
             if sum(0 < count < threads for count in counts) > 1:
-                found = beside(hazards(accesses[run.start : run.stop]), counts, threads)
-            together += [[run.start + number for number in group] for group in found]
+                groups_of_run = list_schedule(
+                    hazards(accesses[run.start : run.stop]), counts, threads
+                )
+            together += [[run.start + number for number in group] for group in groups_of_run]
         if together != groups:
             wider = _laid(amounts, accesses, together, line.turns)
-            if wider.size <= laid.size * (1 + threads):  # as much again for what each thread runs
+            if wider.size <= laid.size * (1 + threads):  # at most as much again for each thread
                 groups, laid = together, wider
     return Arranged(known, line, groups, laid)
 
 
 @dataclass(frozen=True, slots=True)
 class _Leap:
-    """A jump, whose flag has no place yet."""
+    """A jump, before its flag has a place."""
 
     to: int
     unless: Tensor | None = None
@@ -148,7 +150,7 @@ class _Leap:
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """Steps that are calls, and are always made together."""
+    """Consecutive calls without a jump into or out of them."""
 
     start: int
     stop: int
@@ -157,13 +159,13 @@ class _Run:
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """Steps with jumps for branches and whiles; `turns` are where each while begins and jumps back."""
+    """Steps with jumps for branches and whiles; `turns` has the first step of each while, and its jump back."""
 
     steps: list[SizedCall | _Leap] = field(default_factory=list)
     turns: list[tuple[int, int]] = field(default_factory=list)
 
     def runs(self) -> Iterator[_Run]:
-        """All steps, in runs of calls; a jump is one of no calls."""
+        """All steps, in runs of calls; a jump is a run without calls."""
         leaps = {number for number, step in enumerate(self.steps) if isinstance(step, _Leap)}
         ends = {step.to for step in self.steps if isinstance(step, _Leap)}
         bounds = sorted({0, len(self.steps), *ends, *leaps, *[number + 1 for number in leaps]})
@@ -179,32 +181,32 @@ def _in_line(steps: Sequence[SizedStep]) -> _Line:
 
 
 def _add_steps(line: _Line, steps: Sequence[SizedStep]) -> None:
-    """Puts steps behind those that there are, with jumps for branches and whiles."""
-    made = line.steps
+    """Append steps to a line, with jumps for branches and whiles."""
+    line_steps = line.steps
     for step in steps:
         match step:
             case SizedCall():
-                made.append(step)
+                line_steps.append(step)
             case SizedBranch():
-                start = _begin(made)
+                start = _begin(line_steps)
                 _add_steps(line, step.then)
-                over = _begin(made) if step.otherwise else None
-                made[start] = _Leap(len(made), step.condition)
+                over = _begin(line_steps) if step.otherwise else None
+                line_steps[start] = _Leap(len(line_steps), step.condition)
                 _add_steps(line, step.otherwise)
                 if over is not None:
-                    made[over] = _Leap(len(made))
+                    line_steps[over] = _Leap(len(line_steps))
             case SizedWhile():
-                start = _begin(made)
+                start = _begin(line_steps)
                 _add_steps(line, step.body)
-                line.turns.append((start, len(made)))
-                made.append(_Leap(start))
-                made[start] = _Leap(len(made), step.condition)
+                line.turns.append((start, len(line_steps)))
+                line_steps.append(_Leap(start))
+                line_steps[start] = _Leap(len(line_steps), step.condition)
             case _:
                 assert_never(step)
 
 
 def _begin(made: list[SizedCall | _Leap]) -> int:
-    """The number of a jump to what isn't known yet."""
+    """Append a jump whose target isn't known yet; returns its number."""
     made.append(_Leap(0))
     return len(made) - 1
 
@@ -212,12 +214,16 @@ def _begin(made: list[SizedCall | _Leap]) -> int:
 def _accesses(
     step: SizedCall | _Leap, written: Mapping[Tensor, Hashable], known: Sized
 ) -> Iterator[Access]:
-    """What a step touches of all that any call writes: of a temporary the number of its block is the memory."""
+    """A step's accesses to memory that any call writes; the memory of a temporary is the number of its block."""
     touched: list[tuple[Tensor, bool]] = []
     match step:
         case SizedCall():
             pairs = zip(step.call.callee.parameters, step.arguments, strict=True)
-            touched += [(it, own.role != "in") for own, it in pairs if isinstance(own, Tensor)]
+            touched += [
+                (given, parameter.role != "in")
+                for parameter, given in pairs
+                if isinstance(parameter, Tensor)
+            ]
         case _Leap():
             touched += [(step.unless, False)] if step.unless else []
         case _:
@@ -231,8 +237,8 @@ def _accesses(
 
 @dataclass(frozen=True, slots=True)
 class Laid:
-    """Blocks in an arena: the bytes of each, where it lies, and from which group to which; one that none touches has
-    no groups. And its size, and how much of it is alive at once."""
+    """An arena: the size of each block, its offset, and its first and last group (-1 for an unused block); the arena's
+    size, and the most bytes alive at once."""
 
     amounts: Sequence[int]
     offsets: list[int]
@@ -247,9 +253,10 @@ def _laid(
     groups: Sequence[Sequence[int]],
     turns: Sequence[tuple[int, int]],
 ) -> Laid:
-    """Blocks of so many bytes, each needed from the first group that touches it to the last one.
+    """Place blocks of these sizes, each alive from the first group that accesses it to the last one.
 
-    What a while touches is needed as long as it lasts: a turn may want what the one before has left.
+    Memory that a while accesses is alive throughout, since a turn may read values of the one before.
+
     """
     firsts, lasts = [0] * len(amounts), [-1] * len(amounts)
     times = {number: time for time, group in enumerate(groups) for number in group}
@@ -273,7 +280,7 @@ def _laid(
 
 
 def bytes_of(tensor: Tensor, known: Sized) -> int:
-    """What a tensor takes in memory, with what pads its layout."""
+    """A tensor's size in memory, with the padding of its layout."""
     return _bytes(tensor, known.shapes[tensor])
 
 
@@ -283,26 +290,26 @@ def _bytes(tensor: Tensor, shape: tuple[int, ...]) -> int:
 
 
 def waits(program: Program, plan: Plan) -> list[set[int]]:
-    """For each call of a plan the earlier ones that it has to wait for, by the bytes that they touch, and no others.
+    """For each call of a plan, the fewest earlier calls to wait for, by the bytes that they access.
 
-    Temporaries lie where others have been before: who reuses their memory waits, too. No jump may be among the steps.
+    A call that reuses the memory of another temporary waits, too. The steps must have no jumps.
     """
     kernels = [*kernels_of(program).values()]
     touched = [[*_touched(kernels[call.kernel], call.words)] for call in plan.calls]
-    found: list[set[int]] = []
-    before: list[int] = []  # of each call all that come before it, as bits
+    waits_of: list[set[int]] = []
+    before: list[int] = []  # for each call, all calls before it, as bits
     for others in hazards(touched):
-        found.append(set())
+        waits_of.append(set())
         before.append(0)
         for other in sorted(others, reverse=True):
-            if not before[-1] >> other & 1:  # else it waits for one that waits for it
-                found[-1].add(other)
+            if not before[-1] >> other & 1:  # otherwise it waits indirectly
+                waits_of[-1].add(other)
                 before[-1] |= before[other] | 1 << other
-    return found
+    return waits_of
 
 
 def _touched(kernel: Kernel, words: Sequence[Word]) -> Iterator[Access]:
-    """What a call touches of all that any call may write."""
+    """A call's accesses to memory that any call may write."""
     sizes = dict(zip(kernel.dimensions, words[len(kernel.parameters) :], strict=True))
     for parameter, word in zip(kernel.parameters, words, strict=False):
         memory: Hashable
@@ -319,7 +326,7 @@ def _touched(kernel: Kernel, words: Sequence[Word]) -> Iterator[Access]:
             yield Access(memory, start, end, parameter.role != "in")
 
 
-def _behind(word: Word, offset: int) -> Word:
+def _offset_by(word: Word, offset: int) -> Word:
     match word:
         case Given():
             return Given(word.parameter, word.offset + offset)
@@ -332,7 +339,7 @@ def _behind(word: Word, offset: int) -> Word:
 
 
 def _numbers(call: SizedCall) -> list[int]:
-    """The call's words where all that isn't known yet is 0."""
+    """The call's words, with 0 for addresses."""
     unknown: Mapping[Tensor | Variable, Word] = defaultdict(int)
     return [word for word in _words(call, unknown) if isinstance(word, int)]
 

@@ -1,10 +1,10 @@
-"""A kernel over the sizes of the program that calls it.
+"""Rewrite a kernel over the sizes of the program that calls it.
 
     kernel copy[m](x: f32[m], y: out f32[m])     called with f32[2 * n]
 ->
     kernel copy[n](x: f32[2 * n], y: out f32[2 * n])
 
-What is fused with it has the program's sizes, so that both are over the same ones, as a computation is.
+Computations are over the program's sizes, so a kernel has to be before one is fused with it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Sizes = dict[Variable, int | Expression]
 
 
 def sizes_of(call: Call) -> Sizes | None:
-    """What a kernel's dimensions are in a call; None where no shape is one of them."""
+    """A kernel's dimensions in a call; None where an argument's shape doesn't determine one."""
     sizes: Sizes = {}
     for item, given in zip(call.callee.parameters, call.arguments, strict=True):
         if isinstance(item, Tensor) and isinstance(given, Tensor):
@@ -33,7 +33,7 @@ def sizes_of(call: Call) -> Sizes | None:
 
 
 def over_program_sizes(call: Call) -> tuple[Kernel, dict[Tensor, Tensor]]:
-    """The kernel of a call with the sizes of the program, and its tensors for those that it had."""
+    """The kernel of a call over the program's sizes, and its new tensors by the old ones."""
     kernel, sizes = call.callee, sizes_of(call)
     assert isinstance(kernel, Kernel)
     assert sizes is not None
@@ -52,8 +52,10 @@ def over_program_sizes(call: Call) -> tuple[Kernel, dict[Tensor, Tensor]]:
     used = [node for extent in values.values() for node in walk(extent)]
     dimensions = dict.fromkeys([node for node in used if isinstance(node, Variable)])
     parameters = [tensors[item] if isinstance(item, Tensor) else item for item in kernel.parameters]
-    made = replace(kernel, parameters=tuple(parameters), dimensions=tuple(dimensions), body=body)
-    return made, tensors
+    rewritten = replace(
+        kernel, parameters=tuple(parameters), dimensions=tuple(dimensions), body=body
+    )
+    return rewritten, tensors
 
 
 def _tensor(tensor: Tensor, values: dict[Variable, Expression]) -> Tensor:
@@ -69,7 +71,7 @@ def _extent(extent: int | Expression, values: dict[Variable, Expression]) -> int
 
 
 def _number(extent: int | Expression) -> int | Expression:
-    """An extent whose sizes may all be numbers."""
+    """An extent, evaluated if it has no variables."""
     if isinstance(extent, int | Variable) or any(isinstance(n, Variable) for n in walk(extent)):
         return extent
     return extent_value(extent, {})

@@ -1,4 +1,4 @@
-"""What is made of two callees is proved again, as what an author writes is; where it can't be, they stay two."""
+"""Prove fused callees as hand-written ones are; a callee that can't be proved isn't used."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from taskc.programs.schedule import boxes
 
 @dataclass(frozen=True, slots=True)
 class _AnyMachine:
-    """Indices are in bounds on one machine as on another."""
+    """A stand-in for any machine: whether indices are in bounds doesn't depend on the machine."""
 
     lanes: int = 16
     threads: int = 1
@@ -28,15 +28,15 @@ class _AnyMachine:
 
 
 def kernel_problem(kernel: Kernel) -> CompileError | None:
-    """The first thing that can't be proved of a kernel."""
+    """The first problem found by the proofs of a kernel, or None."""
     return next(iter(findings(kernel)), None)
 
 
 @deeply
 def computation_problem(computation: Computation) -> CompileError | None:
-    """The first index of a computation that isn't proved to be in bounds: what else there is to prove, any has."""
+    """The first index of a computation that isn't proved in bounds; its other proofs always succeed."""
     problem: CompileError | None = None
-    for all_held in (False, True):  # holding all takes 20 times as long to prove
+    for all_held in (False, True):  # with all held, the proof takes 20 times as long
         kernel = boxes(computation, _AnyMachine(), all_held=all_held)
         problem = next(iter(bounds_findings(collect(kernel))), None)
         if problem is None:

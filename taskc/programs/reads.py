@@ -1,7 +1,7 @@
-"""How many elements of its inputs a kernel reads: each read as often as the loops around it go round.
+"""Estimate the number of elements of its inputs that a kernel reads: each read times the trip counts of its loops.
 
-A loop counts as from the first place of the loops around it, both branches of an If count, and what only a call tells
-counts as something typical: the number is for weighing costs, and for nothing else.
+A loop's trip count is that of the first iteration of the loops around it. Both branches of an If count. A size known
+only at a call counts as a typical one. The number is used only to weigh costs.
 """
 
 from __future__ import annotations
@@ -15,31 +15,31 @@ from taskc.ir.nodes import Expression, Kernel, Statement, Tensor, Variable
 from taskc.ir.rewrite import expressions, statements, walk
 from taskc.programs.work import TYPICAL_SIZE, size_at_a_call
 
-TYPICAL_TIMES = 64  # of a loop whose length can't be told
+TYPICAL_TIMES = 64  # trip count of a loop of unknown length
 
 
 def reads_of(kernel: Kernel, tensors: frozenset[Tensor]) -> int:
-    """How many elements of some tensors are read in all."""
+    """The total number of elements read from some tensors."""
     estimate = Estimate(kernel)
     total = 0
     pending: list[tuple[Statement, int]] = [(kernel.body, 1)]
     while pending:
         node, times = pending.pop()
         inside = times * estimate.times(node)
-        own = inside if isinstance(node, ir.Move | ir.While) else times
+        executions = inside if isinstance(node, ir.Move | ir.While) else times
         reads = {
             id(part)
             for expression in expressions(node)
             for part in walk(expression)
             if isinstance(part, ir.Read) and part.tensor in tensors
         }
-        total += own * len(reads)
+        total += executions * len(reads)
         pending += [(below, inside) for below in statements(node)]
     return total
 
 
 class Estimate:
-    """What the numbers of a kernel are, about: dimensions as they are given, or else of a typical size."""
+    """Approximate values of a kernel's numbers, with the given sizes, or typical ones."""
 
     def __init__(self, kernel: Kernel, sizes: Mapping[Variable, int] | None = None) -> None:
         self.sizes = {**dict.fromkeys(kernel.dimensions, TYPICAL_SIZE), **(sizes or {})}
@@ -48,7 +48,7 @@ class Estimate:
         }
 
     def times(self, node: Statement) -> int:
-        """How often the body of a statement runs, for all workers together."""
+        """The number of times that a statement's body runs, for all workers together."""
         match node:
             case ir.Grid():
                 tiles = zip(node.shape, node.by, strict=True)
@@ -72,7 +72,7 @@ class Estimate:
         return max(0, ceil((stop - start) / step))
 
     def extent(self, extent: int | Expression) -> int:
-        """Of a tensor or a grid, which sizes alone decide."""
+        """An extent of a tensor or a grid, which depends on sizes alone."""
         return extent if isinstance(extent, int) else extent_value(extent, self.sizes)
 
     def number(self, value: Expression) -> int | None:

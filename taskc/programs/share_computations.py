@@ -1,4 +1,4 @@
-"""share_computations: computations that are equal but for names are one.
+"""share_computations: merge computations that are equal except for names.
 
     scaled(x, out=t)            scaled: out[i, j] = x[i, j] * 2.0
     scaled_1(t, out=y)          scaled_1: out[a, b] = h[a, b] * 2.0
@@ -6,8 +6,8 @@
     scaled(x, out=t)
     scaled(t, out=y)
 
-A function that is called for each layer of a network leaves one of each for each layer. What is made of them is made
-and proved once where they are one.
+A function that is called for each layer of a network leaves a computation for each layer. Once merged, they are fused
+and proved once.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ def share_computations(program: Program) -> Program:
 
 
 def _signature(computation: Computation) -> object:
-    """What equal ones have in common, the sizes themselves included."""
+    """A key that equal computations share, with their sizes."""
     tensors = [item for item in computation.parameters if isinstance(item, Tensor)]
     types = tuple([(item.dtype, item.shape) for item in tensors])
     return computation.dimensions, len(computation.parameters), types
 
 
 def _as_kernel(computation: Computation) -> Kernel:
-    """Something to compare."""
+    """A kernel with the computation's value, for comparison."""
     element = ir.Store(computation.output, computation.variables, computation.value)
     return Kernel("", computation.parameters, computation.dimensions, 1, element)

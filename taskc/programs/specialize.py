@@ -1,4 +1,4 @@
-"""A program at sizes that are known: what its shapes, offsets and scalars amount to, checked before anything runs."""
+"""Specialize a program for sizes: evaluate and check its shapes, offsets and scalars before anything runs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Argument: TypeAlias = Any
 
 @dataclass(frozen=True, slots=True)
 class SizedCall:
-    """`dimensions` are the callee's."""
+    """A call with evaluated arguments; `dimensions` are the callee's."""
 
     call: Call
     arguments: tuple[Argument, ...]
@@ -46,11 +46,12 @@ SizedStep: TypeAlias = "SizedCall | SizedBranch | SizedWhile"
 
 @dataclass(frozen=True, slots=True)
 class Sized:
-    """The steps of loops come one after another, and a view that differs between them is one for each.
+    """A program at given sizes. Loops are unrolled, with one view for each step if it differs between steps.
 
     shapes  of all tensors
-    views   and of what each is memory
-    starts  of the views: how many elements of the other tensor come before each
+    views   each view's memory
+    starts  each view's offset in elements
+
     """
 
     shapes: dict[Tensor, tuple[int, ...]] = field(default_factory=dict)
@@ -60,21 +61,21 @@ class Sized:
 
 
 def sized(program: Program, sizes: Mapping[Variable, Any]) -> Sized:
-    """The program, given its dimensions, and those of its scalars that anything is computed of."""
-    found = Sized()
+    """The program at given dimensions, and at the values of its scalars that computed extents need."""
+    specialized = Sized()
     for item in (*program.parameters, *[tensor for tensor, _ in program.constants]):
         if isinstance(item, Tensor):
-            found.shapes[item] = tuple([extent_value(n, sizes) for n in item.argument_shape])
+            specialized.shapes[item] = tuple([extent_value(n, sizes) for n in item.argument_shape])
     for tensor in program.temporaries:
-        found.shapes[tensor] = _shape(program, tensor, sizes)
-    steps = _Steps(program, found, views_by_loop(program))
-    found.steps.extend(steps.turn(program.calls, None, {}, sizes))
-    return found
+        specialized.shapes[tensor] = _shape(program, tensor, sizes)
+    steps = _Steps(program, specialized, views_by_loop(program))
+    specialized.steps.extend(steps.turn(program.calls, None, {}, sizes))
+    return specialized
 
 
 @dataclass(frozen=True, slots=True)
 class _Steps:
-    """views  those that are the same in all steps, and by its variable those that a loop's step decides"""
+    """views  the views that are the same in all steps (None), and those of each loop by its variable"""
 
     program: Program
     found: Sized
@@ -87,15 +88,15 @@ class _Steps:
         named: Mapping[Tensor, Tensor],
         sizes: Mapping[Variable, Any],
     ) -> Iterator[SizedStep]:
-        """One turn of a loop's body, or of all; `named` are the views of the loops around, as they are in this one."""
-        found, own = self.found, dict(named)
+        """One turn of a loop's body, or the whole program; `named` has the enclosing loops' views as of this turn."""
+        sized_program, views_here = self.found, dict(named)
         for view in self.views.get(loop, ()):
             tensor = view.tensor if loop is None else replace(view.tensor)
-            own[view.tensor] = tensor
-            found.views[tensor] = view.of
-            found.shapes[tensor] = _shape(self.program, view.tensor, sizes)
-            found.starts[tensor] = extent_value(view.offset, sizes)
-        yield from self.each(steps, own, sizes)
+            views_here[view.tensor] = tensor
+            sized_program.views[tensor] = view.of
+            sized_program.shapes[tensor] = _shape(self.program, view.tensor, sizes)
+            sized_program.starts[tensor] = extent_value(view.offset, sizes)
+        yield from self.each(steps, views_here, sizes)
 
     def each(
         self,
@@ -147,8 +148,8 @@ def _sized_call(
 ) -> SizedCall:
     arguments: list[Argument] = []
     computed: list[tuple[Expression, int]] = []
-    # A computation has the program's own dimensions, which no argument need tell.
-    dimensions = {own: int(sizes[own]) for own in call.callee.dimensions if own in sizes}
+    # A computation has the program's own dimensions, which its arguments may not determine.
+    dimensions = {item: int(sizes[item]) for item in call.callee.dimensions if item in sizes}
     for parameter, argument in zip(call.callee.parameters, call.arguments, strict=True):
         if not isinstance(argument, Tensor):
             arguments.append(_scalar(program, call, parameter, argument, sizes))

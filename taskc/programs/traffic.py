@@ -1,13 +1,13 @@
-"""traffic: what a kernel loads and computes at sizes that are known, counted in its text.
+"""traffic: count a kernel's loads and operations at given sizes, from its IR.
 
-    for row in grid:                      x is loaded rows * n * 2 elements: what the second loop needs again
-        for j in range(n): total += x[row, j]                      counts again
+    for row in grid:                      rows * n * 2 elements of x are loaded: those that the second
+        for j in range(n): total += x[row, j]                      loop loads again count again
         for j in range(n): y[row, j] = x[row, j] / total           rows * n operations each
 
-A load counts once for each turn of the loops down to the innermost one that its place depends on: inside of that it is
-in a register. Of tiles at an output's edges what is inside counts; of two branches of an If, the one that does more;
-what data decide counts as something typical. Operations are those on values, of which a fused multiply-add is two, and
-indices are none.
+A load counts once for each turn of the loops down to the innermost one that its index depends on: inside that loop it
+is in a register. Tiles at the edges of an output count in part. Of the branches of an If, the heavier one counts. A
+trip count that depends on data counts as a typical one. Operations on values count, with two for a fused multiply-add;
+operations on indices don't.
 """
 
 from __future__ import annotations
@@ -30,9 +30,12 @@ _NOT_COUNTED = (boolean, i64)  # types of conditions and indices
 
 @dataclass(slots=True)
 class Traffic:
-    """loaded      elements, by the parameter that they are of
+    """The loads and operations of a kernel.
+
+    loaded      elements, by parameter
     operations  by the type of their result
     products    multiply-adds of matrix instructions, by the types of operands and sum
+
     """
 
     loaded: dict[Tensor, float] = field(default_factory=dict)
@@ -49,12 +52,12 @@ class Traffic:
 
     @property
     def bytes(self) -> float:
-        """What is loaded, in all."""
+        """The bytes loaded in all."""
         return sum(count * tensor.dtype.bits / 8 for tensor, count in self.loaded.items())
 
     @property
     def weight(self) -> tuple[float, float]:
-        """What orders the branches of an If."""
+        """The order of an If's branches."""
         return sum(self.operations.values()) + 2 * sum(self.products.values()), self.bytes
 
 
@@ -66,7 +69,7 @@ def _add(counts: dict[Key, float], key: Key, count: float) -> None:
 
 
 def traffic(kernel: Kernel, sizes: Mapping[Variable, int]) -> Traffic:
-    """Of a kernel at stage parsed, given its dimensions."""
+    """The traffic of a kernel at stage parsed, given its dimensions."""
     count = _Count(kernel, sizes)
     count.statement(kernel.body, ())
     return count.found
@@ -74,9 +77,9 @@ def traffic(kernel: Kernel, sizes: Mapping[Variable, int]) -> Traffic:
 
 @dataclass(frozen=True, slots=True)
 class _Loop:
-    """How often each of its variables turns; a tile that is inside only in part is a part of a turn.
+    """A loop's trip counts by variable; a partial tile counts as a fraction.
 
-    is_one  its turns are tasks of one loop: those that differ in other variables have a value in a register
+    is_one  the turns are the tasks of a mapping: tasks that differ in other variables share a register
     """
 
     turns: dict[Variable, float]
@@ -87,7 +90,7 @@ class _Loop:
         return prod(self.turns.values())
 
     def whole(self, apart_from: set[Variable]) -> int:
-        """The turns of other variables, the last ones whole."""
+        """The trip count of all variables but some, rounded up."""
         return prod([ceil(n) for variable, n in self.turns.items() if variable not in apart_from])
 
 
@@ -95,7 +98,7 @@ _Around = tuple[_Loop, ...]
 
 
 class _Count:
-    """behind  the loops' variables that a name depends on"""
+    """behind  the loop variables that a name depends on"""
 
     def __init__(self, kernel: Kernel, sizes: Mapping[Variable, int]) -> None:
         self.found = Traffic()
@@ -106,13 +109,13 @@ class _Count:
     def statement(self, node: Statement, around: _Around) -> None:
         loop = self.loop(node)
         inside = around if loop is None else (*around, loop)
-        own = inside if isinstance(node, ir.Move) else around
+        value_loops = inside if isinstance(node, ir.Move) else around
         value = node.value if isinstance(node, ir.Let | ir.Store | ir.Atomic | ir.Move) else None
         for part in expressions(node):
             if part is value:
-                self.value(part, own)
+                self.value(part, value_loops)
             else:
-                self.loads(part, own)
+                self.loads(part, value_loops)
         match node:
             case ir.Let():
                 self.behind[node.variable] = self.used((node.value,))
@@ -123,7 +126,7 @@ class _Count:
                 for source in node.sources:
                     self.operate(source.dtype, elements * _every(around))
             case _:
-                pass  # what else there is has counted: its values, and what is in its body below
+                pass  # values were counted above, and bodies are below
         if isinstance(node, ir.If) and node.otherwise is not None:
             branches = [self.branch(below, around) for below in (node.then, node.otherwise)]
             self.found.add(max(branches, key=lambda branch: branch.weight))
@@ -132,11 +135,11 @@ class _Count:
             self.statement(below, inside)
 
     def branch(self, node: Statement, around: _Around) -> Traffic:
-        """What one branch does, alone."""
+        """The traffic of one branch alone."""
         before, self.found = self.found, Traffic()
         self.statement(node, around)
-        made, self.found = self.found, before
-        return made
+        branch_traffic, self.found = self.found, before
+        return branch_traffic
 
     def loop(self, node: Statement) -> _Loop | None:
         steps = self.estimate.steps
@@ -160,12 +163,12 @@ class _Count:
         return None
 
     def used(self, places: tuple[Expression, ...]) -> set[Variable]:
-        """The variables that places depend on."""
+        """The loop variables that some indices depend on."""
         names = {node for place in places for node in walk(place) if isinstance(node, Variable)}
         return names.union(*[self.behind[name] for name in names if name in self.behind])
 
     def value(self, value: Expression, around: _Around) -> None:
-        """What is loaded for it and computed; a part that it has in several places, once."""
+        """Count a value's loads and operations; a part that occurs several times counts once."""
         every = _every(around)
         for node in _parts(value):
             match node:
@@ -201,13 +204,13 @@ def _every(around: _Around) -> float:
 
 
 def _times(used: set[Variable], around: _Around) -> float:
-    """The turns of loops down to the innermost one of whose variables some are used."""
+    """The trip count of the loops down to the innermost one with a variable in `used`."""
     times, between = 1.0, 1
     for loop in around:
-        own = [n for variable, n in loop.turns.items() if variable in used]
+        used_counts = [n for variable, n in loop.turns.items() if variable in used]
         others = loop.whole(used)
-        if own:
-            times *= between * prod(own) * (1 if loop.is_one else others)
+        if used_counts:
+            times *= between * prod(used_counts) * (1 if loop.is_one else others)
             between = 1
         else:
             between *= others
@@ -215,7 +218,7 @@ def _times(used: set[Variable], around: _Around) -> float:
 
 
 def _parts(value: Expression) -> Iterator[Expression]:
-    """The parts of a value, each once, and none of an index."""
+    """The distinct parts of a value, without those of indices."""
     seen: set[int] = set()
     pending = [value]
     while pending:

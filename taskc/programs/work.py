@@ -1,7 +1,7 @@
-"""How much work an expression is, and what memory costs beside it: what decides whether to compute a value again.
+"""The costs of expressions and of memory traffic, which decide whether to compute a value again.
 
-Counted are the operations of an element, the elements, and the bytes that are not moved; a size that only a call
-tells counts as a typical one.
+They depend on the operations of an element, the number of elements, and the bytes that needn't be moved. A size known
+only at a call counts as a typical one.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from taskc.ir.extents import extent_value
 from taskc.ir.nodes import Expression, Tensor, Variable
 from taskc.ir.rewrite import expressions, operands_first, walk
 
-# Operations in the time that a byte takes to memory and back: those of a core and a vector, about, with what else a
-# fused kernel then does worse.
+# Operations in the time that a byte takes to memory and back: about those of one vector core, with a margin for what
+# else a fused kernel does worse.
 _OPERATIONS_PER_BYTE = 4
 _CACHED = (
     1 << 20
-)  # bytes that stay in a core's caches between two kernels, where a byte takes an operation
-_CALL = 5_000  # operations in the time that a call more takes
+)  # bytes that stay in a core's caches between two kernels, where moving a byte costs an operation
+_CALL = 5_000  # operations in the time of one more call
 TYPICAL_SIZE = 512
-# Of a fused expression. A step of fusion goes over all of it: a chain takes time for its length times the levels.
+# Limits of a fused expression. Each step of fusion visits all of it, so a long chain would take quadratic time.
 _MOST_PARTS = 1500
 _MOST_LEVELS = 128
 _SIMPLE = frozenset({"-", "not", "~", "abs", "floor", "ceil", "trunc", "isnan"}) | BIT_COUNTS
-# In the time of one function, as a vector of f32 takes it where others wait for nothing; of those not named here, 24.
+# The cost of each operator on a vector of f32, by throughput; functions that aren't listed cost 24.
 _OPERATIONS = {
     "//": 4, "%": 4, "exp": 16, "exp2": 14, "fast_exp2": 14, "/": 20, "log": 34, "log2": 34, "sigmoid": 38,
     "tanh": 40, "sinh": 40, "rsqrt": 44, "tan": 48, "log1p": 52, "erf": 70, "atanh": 90, "acosh": 100,
@@ -36,7 +36,7 @@ _OPERATIONS = {
 
 
 def operations_of(value: Expression) -> int:
-    """The operations of one evaluation, each distinct part once; an index that is a sum is not worth counting."""
+    """The operations of one evaluation, each distinct part once; simple index arithmetic is negligible."""
     return sum([operations_of_node(node) for node in operands_first(value)])
 
 
@@ -52,9 +52,10 @@ def operations_of_node(node: Expression) -> int:
 
 
 def is_small(value: Expression) -> bool:
-    """Whether an expression is no larger than a fused one may be: what would be larger stays several kernels.
+    """Whether an expression is within the limits of a fused one; a larger one stays several kernels.
 
-    Parts that it has several times count as often: it is the size of its text.
+    Parts that occur several times count each time: this is the size of its text.
+
     """
     sizes: dict[int, tuple[int, int]] = {}
     for node in operands_first(value):
@@ -79,18 +80,18 @@ def size_at_a_call(extent: int | Expression) -> int:
 
 
 def is_worth(repeated: int, operations: int, memory: Tensor, passes: int) -> bool:
-    """Whether to evaluate a value `repeated` times more, so that the memory need not be gone over `passes` times."""
+    """Whether evaluating a value `repeated` times more is cheaper than going over the memory `passes` times."""
     return repeated * operations <= bytes_weighed(memory, passes)
 
 
 def bytes_weighed(memory: Tensor, passes: int) -> int:
-    """The operations in the time that it takes to go over some memory so often, for a call more."""
+    """The operations in the time of going over some memory `passes` times, and of one more call."""
     rate = 1 if is_cached(memory) else _OPERATIONS_PER_BYTE
     return _CALL + _bytes(memory) * passes * rate
 
 
 def is_cached(memory: Tensor, parts: int = 1) -> bool:
-    """Whether a core's caches keep, between two kernels, so many arrays as large as this one."""
+    """Whether `parts` arrays of this size stay in a core's caches between two kernels."""
     return _bytes(memory) * parts <= _CACHED
 
 

@@ -1,1 +1,1 @@
-"""Calls: a kernel or a program and a target make something that runs (`driver.py`), and what was made is kept."""
+"""Calls: a kernel or a program is compiled for a target (`driver.py`), and the compiled code is cached."""

@@ -1,14 +1,14 @@
 """Bundles: compiled programs in one file, which are called without being traced, fused or compiled again.
 
-    write(definition, path)        a program with its machine code, its constants and its steps
-    Bundle.open(path).program(n)   the program again, which is called as it was
+    write(definition, path)        save a program with its machine code, its constants and its steps
+    Bundle.open(path).program(n)   load the program, which is called as before
 
-What is kept of a program is as much as plans are made of: its kernels have lost their bodies. So it has plans for all
-sizes that it had them for, and none needs a parser.
+A bundle has as much of a program as plans need: its kernels have lost their bodies. So it can be planned for all sizes
+that the program can, without a parser.
 
-A bundle holds machine code, so it is loaded only where somebody names its file. Code, steps and whatever else could
-lead a kernel astray is held to its hash first; large arrays of floats to a checksum, which is as quick as memory, and
-to their hashes where that is asked.
+A bundle holds machine code, so it is loaded only if somebody names its file. Code, steps and everything else that could
+make a kernel access wrong memory is checked against its hash before use. Large arrays of floats are checked against a
+checksum, which is as fast as reading memory, and against their hashes on request.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ from taskc.runtime.driver import scheduled, whole_program
 from taskc.runtime.settings import VERSION
 from taskc.runtime.targets import find_target, loaded_program
 
-_LARGE = 1 << 20  # bytes of floats, for which SHA-256 would take longer than all else
+_LARGE = 1 << 20  # bytes of floats, whose SHA-256 would take longer than the rest of loading
 
 
 @dataclass(slots=True)
 class Writer:
-    """A bundle that is being made."""
+    """A bundle under construction."""
 
     sections: Sections = field(default_factory=Sections)
     programs: list[Json] = field(default_factory=list)
     _objects: dict[str, int] = field(default_factory=dict)
 
     def add(self, definition: ProgramDefinition) -> int:
-        """Compiles a program for the processor at hand; its number in the bundle."""
+        """Compile a program for the processor at hand; returns its number in the bundle."""
         from taskc.backend.cpu.pool import pool_object
         from taskc.backend.cpu.program import LoadedProgram, entry_object
         from taskc.backend.cpu.unpacking import has_entry
@@ -60,13 +60,13 @@ class Writer:
         assert isinstance(runner.code, LoadedProgram)
         program, _ = scheduled(definition)
         add = self.sections.add
-        for made in (pool_object(), *([entry_object(program)] if has_entry(program) else [])):
-            self._objects[made.key] = add(made.code)
+        for compiled in (pool_object(), *([entry_object(program)] if has_entry(program) else [])):
+            self._objects[compiled.key] = add(compiled.code)
         self.programs.append(
             {
                 "steps": add(json.dumps(_steps(program), separators=(",", ":")).encode()),
                 "tuples": {name: [*parts] for name, parts in definition.tuples.items()},
-                "kernels": [add(it.compiled.to_bytes()) for it in runner.code.kernels],
+                "kernels": [add(kernel.compiled.to_bytes()) for kernel in runner.code.kernels],
                 "constants": [
                     [add(_bytes_of(memory)), _checksum_of(tensor, memory)]
                     for tensor, memory in program.constants
@@ -88,14 +88,14 @@ class Writer:
 
 
 def write(definition: ProgramDefinition, path: Path) -> None:
-    """A bundle of one program, which is compiled for the processor at hand."""
+    """Write a bundle of one program, compiled for the processor at hand."""
     writer = Writer()
     writer.add(definition)
     writer.sections.write(path, writer.content())
 
 
 def _steps(program: Program) -> Json:
-    """A program of kernels, as far as its plans depend on it."""
+    """The record of a scheduled program, as far as its plans depend on it."""
     bare = map_kernels(replace(program, constants=()), _without_body)
     tensors = [tensor for tensor, _ in program.constants]
     return recorded(bare, tensors, *blocks_of(program), also=[Block])
@@ -110,7 +110,7 @@ def _bytes_of(memory: Array) -> memoryview:
 
 
 def _checksum_of(tensor: Tensor, memory: Array) -> str | None:
-    """The checksum that replaces the hash of a large constant, none of whose elements can be an index."""
+    """The checksum of a large constant without indices, checked in place of its hash; None for others."""
     from taskc.backend.cpu.pool import pool
 
     is_weights = memory.nbytes >= _LARGE and tensor.dtype.is_float
@@ -118,13 +118,13 @@ def _checksum_of(tensor: Tensor, memory: Array) -> str | None:
 
 
 class Bundle:
-    """A bundle that was opened, of a processor that this one can stand in for.
+    """An opened bundle, compiled for this processor or a compatible one.
 
-    verify  holds all of it to its hashes now, large weights too
+    verify  check everything against its hash now, large weights too
     """
 
     def __init__(self, file: BundleFile, *, verify: bool = False) -> None:
-        from taskc.backend.cpu.kept import give_code
+        from taskc.backend.cpu.object_cache import give_code
         from taskc.backend.cpu.processor import host
 
         self.file = file
@@ -133,7 +133,7 @@ class Bundle:
             problem = host().problem_of(content["processor"])
             if problem:
                 raise file.error(f"the bundle was compiled for another processor: {problem}")
-            find_target("cpu")  # which says where such code is kept
+            find_target("cpu")  # sets up the cache of such code
             give_code({str(key): self._bytes(n) for key, n in content["objects"].items()})
             self._programs: list[Json] = content["programs"]
             self.model: Json = content["model"]
@@ -143,7 +143,7 @@ class Bundle:
 
     @staticmethod
     def open(path: str | os.PathLike[str], *, verify: bool = False) -> Bundle:
-        """The file is read whole: what becomes of it later is nothing to the bundle."""
+        """Open a file and read it whole: later changes to the file don't matter."""
         return Bundle(BundleFile.open(path), verify=verify)
 
     def _bytes(self, number: int) -> bytes:
@@ -152,13 +152,13 @@ class Bundle:
     def _constant(self, number: int, checksum: str | None) -> memoryview:
         from taskc.backend.cpu.pool import pool
 
-        found = self.file.section(number, verify=checksum is None)
-        if checksum is not None and pool().checksum(found) != checksum:
+        content = self.file.section(number, verify=checksum is None)
+        if checksum is not None and pool().checksum(content) != checksum:
             raise self.file.damaged(number)
-        return found
+        return content
 
     def program(self, number: int) -> BundledProgram:
-        """A program, whose machine code is in this process from then on."""
+        """A program, with its machine code loaded into this process."""
         from taskc.backend.cpu.compile import Compiled, Loaded
 
         with self.file.reading():
@@ -166,7 +166,7 @@ class Bundle:
             steps = json.loads(self._bytes(content["steps"]))
             program, tensors, *blocks = from_record(steps, also=[Block])
             memories = [
-                np.frombuffer(self._constant(*found), np.uint8) for found in content["constants"]
+                np.frombuffer(self._constant(*record), np.uint8) for record in content["constants"]
             ]
             program = replace(program, constants=tuple(zip(tensors, memories, strict=True)))
             compiled = [Compiled.from_bytes(self._bytes(n)) for n in content["kernels"]]
@@ -177,7 +177,7 @@ class Bundle:
 
 
 class BundledProgram:
-    """A program of a bundle, which is called as the one is that it was made of."""
+    """A program of a bundle, called like the program that was saved."""
 
     def __init__(
         self,
@@ -198,7 +198,7 @@ class BundledProgram:
         return self._call(*args, **keywords)
 
     def _checked(self, *args: Any, **keywords: Any) -> Any:
-        """A call with arguments that compiled code doesn't take as they are."""
+        """A call with arguments that the compiled entry doesn't accept."""
         bound = self._signature.bind(args, keywords, find_target("cpu").alignment)
         self._runner.run(bound)
         return bound.returned

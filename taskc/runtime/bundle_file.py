@@ -1,15 +1,15 @@
 """The file of a bundle: a head, a manifest in JSON, and sections of bytes, each under its hash.
 
     0    "taskc bundle" and zeros, 16 bytes
-    16   the version of the format, then the number 0: 4 bytes each, the least one first, as are all numbers here
-    24   the bytes of the manifest: 8
+    16   the version of the format, then the number 0: 4 bytes each, little-endian, as are all numbers here
+    24   the size of the manifest: 8
     32   the SHA-256 of the manifest: 32
     64   the manifest: {"sections": [[offset, bytes, SHA-256 in hex], ...], "content": ...}
     ...  the sections in that order, each at the next multiple of 64 bytes
 
-Whatever else lies in the file, what is read has the hash that the manifest says, which has the one that the head says.
-A file that anybody may write is read whole. One that only taskc writes, which replaces files and changes none, is
-mapped: a section costs nothing until it is asked for.
+Everything that is read is checked against its hash in the manifest, and the manifest against its hash in the head. A
+file that anybody may write is read whole. A file in the cache, which taskc replaces and never changes, is mapped: a
+section costs nothing until it is read.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from taskc.arrays.packed import aligned
 from taskc.errors import NOWHERE, CompileError, Location
 from taskc.output_file import replacing
 
-VERSION = 2  # another one where anything that is written or meant by it changes
+VERSION = 2  # increases with every change of the format or its meaning
 _MAGIC = b"taskc bundle".ljust(16, b"\0")
 _HEAD = struct.Struct("<16sIIQ32s")
 _ALIGNMENT = 64
@@ -42,32 +42,32 @@ Bytes: TypeAlias = "bytes | memoryview"
 
 
 class BundleError(CompileError):
-    """A file isn't the bundle that it has to be."""
+    """A file isn't a valid bundle."""
 
 
 @dataclass(slots=True)
 class Sections:
-    """The sections of a bundle that is being made; equal ones are one."""
+    """The sections of a bundle under construction; equal ones are stored once."""
 
     parts: list[Bytes] = field(default_factory=list)
     hashes: list[str] = field(default_factory=list)
     _numbers: dict[str, int] = field(default_factory=dict)
 
     def add(self, part: Bytes) -> int:
-        """The section's number."""
-        found = hashlib.sha256(part).hexdigest()
-        if found not in self._numbers:
-            self._numbers[found] = len(self.parts)
+        """Add a section; returns its number."""
+        digest = hashlib.sha256(part).hexdigest()
+        if digest not in self._numbers:
+            self._numbers[digest] = len(self.parts)
             self.parts.append(part)
-            self.hashes.append(found)
-        return self._numbers[found]
+            self.hashes.append(digest)
+        return self._numbers[digest]
 
     @property
     def nbytes(self) -> int:
         return sum(memoryview(part).nbytes for part in self.parts)
 
     def pieces(self, content: object) -> Iterator[Bytes]:
-        """The file, from its beginning on."""
+        """The bytes of the file, from its beginning on."""
         sizes = [memoryview(part).nbytes for part in self.parts]
         length = 0
         while True:  # the offsets are in the manifest, whose own length they depend on
@@ -93,18 +93,19 @@ class Sections:
 
 
 def _offsets(start: int, sizes: list[int]) -> list[int]:
-    found = []
+    offsets = []
     for size in sizes:
         start = -(-start // _ALIGNMENT) * _ALIGNMENT
-        found.append(start)
+        offsets.append(start)
         start += size
-    return found
+    return offsets
 
 
 class BundleFile:
-    """A bundle that lies in a file. What is taken from it keeps its memory, which nobody may write.
+    """A bundle in a file. Sections share its memory, which nobody may write.
 
-    is_ours  nobody but taskc writes the file, so that it may be mapped
+    is_ours  only taskc writes the file, so that it may be mapped
+
     """
 
     def __init__(self, file: BufferedReader, name: str, *, is_ours: bool = False) -> None:
@@ -115,9 +116,7 @@ class BundleFile:
     @staticmethod
     def open(path: str | os.PathLike[str]) -> BundleFile:
         name = os.fspath(path)
-        if not stat.S_ISREG(
-            os.stat(path).st_mode
-        ):  # opening a pipe would wait for somebody to write to it
+        if not stat.S_ISREG(os.stat(path).st_mode):  # opening a pipe would wait for a writer
             raise BundleError(
                 "this is no bundle: it is no regular file", Location(name, 0, 0, 0, 0)
             )
@@ -132,12 +131,12 @@ class BundleFile:
         return len(self._sections)
 
     def section(self, number: int, *, verify: bool = True) -> memoryview:
-        """A section's bytes; an error where they aren't those that were written, if that is asked."""
+        """A section's bytes, checked against its hash unless `verify` is false."""
         offset, size, wanted = self._sections[number]
-        found = self._memory[offset : offset + size]
-        if verify and hashlib.sha256(found).hexdigest() != wanted:
+        content = self._memory[offset : offset + size]
+        if verify and hashlib.sha256(content).hexdigest() != wanted:
             raise self.damaged(number)
-        return found
+        return content
 
     def damaged(self, number: int) -> BundleError:
         return self.error(f"section {number} of the bundle is damaged")
@@ -179,7 +178,7 @@ class BundleFile:
             raise self.error("the manifest of the bundle is damaged")
         with self.reading():
             manifest = json.loads(bytes(text))
-            sections = [(int(at), int(size), str(it)) for at, size, it in manifest["sections"]]
+            sections = [(int(at), int(size), str(sha)) for at, size, sha in manifest["sections"]]
             end = _HEAD.size + length
             for offset, size, _ in sections:
                 if offset < end or size < 0 or offset % _ALIGNMENT:
@@ -191,12 +190,12 @@ class BundleFile:
         return content, sections
 
     def reading(self) -> _Reading:
-        """`with` it what a manifest says is taken apart: where that goes wrong, the bundle is."""
+        """A context in which a manifest is parsed: exceptions of malformed content mean a damaged bundle."""
         return _Reading(self)
 
 
-# What Python raises where something is of another kind than was thought.
-_UNFIT = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+# Exceptions that Python raises for JSON of an unexpected form.
+_MALFORMED = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,5 +206,5 @@ class _Reading:
         pass
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, _UNFIT):
+        if isinstance(error, _MALFORMED):
             raise self.bundle.error(f"the bundle says what it can't: {error}") from error

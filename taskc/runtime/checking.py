@@ -1,11 +1,11 @@
 """The checker: proves a kernel, then runs it in the simulator after every pass.
 
-    check(definition)            what is wrong with it
-    examine(definition)          that, and what was seen of its memory traffic
-    examine_program(definition)  the same for each call of a program, on the values that it gets
+    check(definition)            its errors and warnings
+    examine(definition)          the same, with the memory traffic of every run
+    examine_program(definition)  the same for each call of a program, on the values that the call gets
 
-Each pass's program has to give, bit for bit, what the program gave as its author wrote it: where it
-doesn't, the pass is wrong, and an `InternalError` names it.
+After each pass, the results have to equal, bit for bit, those of the kernel as written. If they
+don't, the pass is wrong, and an `InternalError` names it.
 """
 
 from __future__ import annotations
@@ -41,11 +41,12 @@ from taskc.runtime.targets import check_target
 
 @dataclass(frozen=True, slots=True)
 class Doing:
-    """What a check is at.
+    """The current step of a check.
 
-    text    says it: "running it after hoist"
-    step    of `steps`, from 0 on: proving it, running it as it was written, and after each pass
-    block   of `blocks`, how many of those that run have ended
+    text    a description, such as "running it after hoist"
+    step    of `steps`, from 0 on: the proofs, the run as written, and a run after each pass
+    block   of `blocks`: the number of blocks that have ended
+
     """
 
     text: str
@@ -56,7 +57,7 @@ class Doing:
 
     @property
     def share(self) -> float:
-        """Of the steps, how much is done."""
+        """The completed share of all steps."""
         return (self.step + self.block / max(self.blocks, 1)) / self.steps
 
     def __str__(self) -> str:
@@ -65,14 +66,14 @@ class Doing:
 
 
 Progress: TypeAlias = "Callable[[Doing | None], None]"
-"""Is told of what comes next; None where a debugger opens."""
+"""Called with each next step, and with None where a debugger opens."""
 
-_CLOSE = 1e-3  # how far float atomics may be apart, which are folded in any order
+_CLOSE = 1e-3  # tolerance for float atomics, which are folded in any order
 
 
 @dataclass(frozen=True, slots=True)
 class Examined:
-    """The program after a pass, run once a schedule. `report` is the last one's."""
+    """The kernel after a pass, run under one or more schedules. `report` is that of the run without a seed."""
 
     name: str
     kernel: ir.Kernel
@@ -82,12 +83,13 @@ class Examined:
 
 @dataclass(frozen=True, slots=True)
 class Examination:
-    """What a kernel has shown.
+    """The results of examining a kernel.
 
-    findings  what is wrong, each thing once
-    steps     the programs that were run, the author's first
+    findings  its problems, each once
+    steps     the kernels that were run, as written first
     bound     the arguments
-    results   what they are after the author's program, where that could be run
+    results   their values after the run as written, if it could run
+
     """
 
     findings: tuple[Finding, ...]
@@ -102,12 +104,13 @@ class Examination:
 
 @dataclass(frozen=True, slots=True)
 class ProgramExamination:
-    """What a program has shown.
+    """The results of examining a program.
 
-    findings  what is wrong, each thing once
-    calls     of the program's calls, in order, up to the first with an error; of a loop's in each step
-    results   what the arguments are after these, of the program as its author wrote it
-    called    what calls are of, those too that were left out: its name in the program's text, and the kernel
+    findings  its problems, each once
+    calls     the examined calls in order, up to the first with an error; a loop's in each step
+    results   the values of the arguments after these calls, as written
+    called    the kernel of each call, with its name in the program's text; also of calls that were not examined
+
     """
 
     findings: tuple[Finding, ...]
@@ -154,7 +157,7 @@ def examine(
     target: str | None = None,
     progress: Progress = lambda doing: None,
 ) -> Examination:
-    """Checks a kernel as `check` does, with what was run and measured. `progress` is called with what comes next."""
+    """Check a kernel as `check` does, and return what was run and measured. `progress` is called with each step."""
     kernel = for_target(definition.ir, target)
     wanted = _wanted(stages)
     bound = _bound(definition, arguments)
@@ -170,10 +173,10 @@ def examine_program(
     target: str | None = None,
     progress: Progress = lambda doing: None,
 ) -> ProgramExamination:
-    """Checks a program as `check` does, and says what was run.
+    """Check a program as `check` does, and return what was run.
 
-    Each call is examined as its kernel would be, on what the calls before it have computed. What
-    comes after a call with an error would be examined on numbers without a meaning, and isn't.
+    Each call is examined as its kernel would be, on the results of earlier calls. The check ends
+    at a call with an error, as later calls would get meaningless numbers.
     """
     wanted = _wanted(stages)
     program = map_kernels(
@@ -181,16 +184,16 @@ def examine_program(
     )
     bound = _bound(definition, arguments)
     names = {id(kernel): name for name, kernel in kernels_of(program).items()}
-    found: dict[Any, Finding] = {}
+    findings: dict[Any, Finding] = {}
     calls: list[Examination] = []
     values = _copies(program, bound)
     launched = launches(program, values)
     for number, launch in enumerate(launched, start=1):
         kernel = launch.kernel
-        report_call = _behind(f"call {number}, {names[id(kernel)]}: ", progress)
+        report_call = _prefixed(f"call {number}, {names[id(kernel)]}: ", progress)
         examination = _examine(kernel, launch.bound, seeds, wanted, report_call)
         for finding in examination.findings:
-            found.setdefault(_key(finding), finding)
+            findings.setdefault(_key(finding), finding)
         calls.append(examination)
         if not examination.ok:
             break
@@ -198,18 +201,18 @@ def examine_program(
             if isinstance(value, np.ndarray):
                 value[...] = result
     called = tuple([(names[id(launch.kernel)], launch.kernel) for launch in launched.all])
-    return ProgramExamination(tuple(found.values()), tuple(calls), tuple(values), called)
+    return ProgramExamination(tuple(findings.values()), tuple(calls), tuple(values), called)
 
 
 def _bound(definition: Definition, arguments: Sequence[Any] | None) -> Bound:
-    """What a definition is checked on, in the order that the simulator takes."""
-    given = definition.example() if arguments is None else arguments
-    bound = signature(definition).bind(given, {})
+    """The arguments of a check, in the order that the simulator takes."""
+    arguments_or_example = definition.example() if arguments is None else arguments
+    bound = signature(definition).bind(arguments_or_example, {})
     values = [value.unpack() if isinstance(value, Packed) else value for value in bound.values]
     return replace(bound, values=tuple(values))
 
 
-def _behind(place: str, progress: Progress) -> Progress:
+def _prefixed(place: str, progress: Progress) -> Progress:
     return lambda doing: progress(doing and replace(doing, text=place + doing.text))
 
 
@@ -234,14 +237,14 @@ def _examine(
 
 
 def processor_at_hand() -> str:
-    """What "cpu" stands for."""
+    """The target that "cpu" stands for."""
     from taskc.backend.cpu.processor import host
 
     return host().target
 
 
 def for_target(kernel: ir.Kernel, target: str | None) -> ir.Kernel:
-    """The kernel as it is lowered for a target; None leaves it at its own."""
+    """The kernel with another target; None keeps its own."""
     name = kernel.target if target is None else target
     if name == "cpu":
         name = processor_at_hand()
@@ -250,7 +253,7 @@ def for_target(kernel: ir.Kernel, target: str | None) -> ir.Kernel:
 
 
 def _wanted(stages: str | Iterable[str]) -> frozenset[str] | None:
-    """The stages whose ends are run; None is every pass."""
+    """The stages whose ends are run; None means after every pass."""
     if stages == "all":
         return None
     chosen = frozenset((stages,) if isinstance(stages, str) else stages)
@@ -261,7 +264,7 @@ def _wanted(stages: str | Iterable[str]) -> frozenset[str] | None:
 
 
 def _key(finding: Finding) -> tuple[str, Any]:
-    """What makes two findings one thing."""
+    """Findings with equal keys are reported once."""
     return finding.kind, finding.location if finding.location.line else finding.message
 
 
@@ -281,8 +284,8 @@ class _Examination:
         self.errors: dict[Any, Finding] = {}
         self.steps: list[Examined] = []
         self.expected: list[Any] | None = None
-        self.at = 0  # of `count` steps
-        self.count = 1 + len(passes_of(kernel))  # the first pass proves
+        self.at = 0  # the current one of `count` steps
+        self.count = 1 + len(passes_of(kernel))  # one more for the first pass, which proves
         self.comparison = comparison_of(kernel)
 
     def tell(self, text: str, block: int = 0, blocks: int = 0) -> None:
@@ -293,7 +296,7 @@ class _Examination:
         return open_debugger(stop)
 
     def found(self) -> tuple[Finding, ...]:
-        """The errors of all programs. What is only slow counts where it is so in the last one."""
+        """The errors of all runs. Warnings about speed count only if they remain in the last one."""
         last = self.steps[-1].report.findings if self.steps else ()
         slow = [finding for finding in last if finding.severity != "error"]
         is_whole = self.kernel.stage == "parsed" and not self.errors
@@ -302,7 +305,7 @@ class _Examination:
         return (*self.errors.values(), *slow)
 
     def _advice(self) -> Iterator[Finding]:
-        """What is slow on a processor, by what its target makes of the kernel."""
+        """Warnings about code that is slow on a processor, from its lowered forms."""
         from taskc.backend.cpu.advice import advice
         from taskc.backend.cpu.compile import refuse
         from taskc.backend.cpu.processor import host, typical
@@ -316,7 +319,7 @@ class _Examination:
         processor = host() if host().target == target else typical(target)
         stages = {step.kernel.stage: step.kernel for step in lower_steps(self.kernel)}
         here = machine() if processor is host() else machine(target)
-        found = advice(
+        warnings = advice(
             self.kernel,
             stages["scalar"],
             stages["lean"],
@@ -324,11 +327,11 @@ class _Examination:
             here.threads,
             self.bound.dimensions,
         )
-        yield from found
+        yield from warnings
 
     def lower(self, wanted: frozenset[str] | None) -> None:
-        """Runs the program after each pass, until one of them shows an error."""
-        # A step is known to be the last of its stage when the next one has been made.
+        """Run the kernel after each pass, until one of them shows an error."""
+        # Whether a step is the last of its stage is known when the next one has been made.
         before = self.kernel
         pending: tuple[str, ir.Kernel] | None = None
         try:
@@ -341,7 +344,7 @@ class _Examination:
                     if self.errors:
                         return
                 before, pending = step.kernel, (step.name, step.kernel)
-        except CompileError as error:  # what this target can't do
+        except CompileError as error:  # the target doesn't support it
             self._add(_as_finding(error), "")
         if pending is not None:
             self._step(*pending, True, wanted)
@@ -353,7 +356,7 @@ class _Examination:
             self.run(name, kernel, is_last=is_last)
 
     def run(self, name: str, kernel: ir.Kernel, *, is_last: bool) -> None:
-        """Runs one program; at the end of its stage under all the schedules. Breakpoints are the author's program's."""
+        """Run one kernel; the last of a stage under all schedules. Breakpoints stop only the kernel as written."""
         text = (
             f"running it after {name}"
             if kernel is not self.kernel
@@ -420,7 +423,7 @@ class _Examination:
 
 
 def _copies(kernel: ir.Kernel | Program, bound: Bound) -> list[Any]:
-    """The arguments of one run: what it writes is its own."""
+    """The arguments of one run, with copies of the arrays that it writes."""
     return [
         value.copy() if isinstance(parameter, ir.Tensor) and parameter.role != "in" else value
         for parameter, value in zip(kernel.parameters, bound.values, strict=True)
@@ -428,7 +431,7 @@ def _copies(kernel: ir.Kernel | Program, bound: Bound) -> list[Any]:
 
 
 def comparison_of(kernel: ir.Kernel) -> str:
-    """How far two schedules must agree: "exact", "close", or "none" where old values are taken."""
+    """How closely two schedules must agree: "exact", "close", or "none" where atomics return old values."""
     atomics = [node for node in walk(kernel.body) if isinstance(node, ir.Atomic)]
     if any(node.result is not None or node.operator in ("exchange", "release") for node in atomics):
         return "none"
@@ -438,7 +441,7 @@ def comparison_of(kernel: ir.Kernel) -> str:
 
 
 def comparison_across_targets(definition: Definition) -> str:
-    """How far two targets must agree: as two schedules, but each has mathematical functions of its own."""
+    """How closely two targets must agree: as two schedules, except that math functions differ."""
     kinds = {comparison_of(kernel.ir) for kernel in definition.kernels}
     operators = {
         node.operator

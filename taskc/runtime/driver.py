@@ -1,10 +1,10 @@
-"""Calls: a kernel and a target make something that runs, and what has been made is kept.
+"""Calls: compile a kernel or a program for a target, cache the runner, and run it.
 
-A program runs where its kernels do: by one call where the target takes whole programs, else one after another.
+A program runs on the target of its kernels: whole if the target takes programs, otherwise kernel by kernel.
 
-A call runs where its arrays lie: on a CUDA device if they are on one, else on the CPU, in compiled code; a kernel
-of `tc.cuda` then in the simulator. TASKC_TARGET names another target: `sim` proves every kernel, and runs it with
-all of its checks; `cuda` copies NumPy's arrays to the first device, and the outputs back.
+A call runs where its arrays are: on a CUDA device if they are on one, otherwise on the CPU, in compiled code; a kernel
+of `tc.cuda` then runs in the simulator. TASKC_TARGET names another target: `sim` proves every kernel, and runs it with
+all checks; `cuda` copies NumPy's arrays to the first device, and outputs back.
 """
 
 from __future__ import annotations
@@ -55,20 +55,20 @@ def call(
     keywords: dict[str, Any],
     target: str | None = None,
 ) -> Any:
-    """Runs a kernel or a program on arguments, compiled before for such ones if need be.
+    """Run a kernel or a program on arguments, compiling it first if need be.
 
-    args      what isn't `tc.out`, in the order of the parameters: scalars, and arrays of NumPy or
+    args      arguments for all parameters but `tc.out`, in order: scalars, and arrays of NumPy or
               of anything that exports DLPack or has `__cuda_array_interface__`, all in the CPU's
-              memory or all on one device. `tc.inout` ones are modified.
+              memory or all on one device. `tc.inout` arrays are modified
     keywords  the same by name; outputs too, which are then written in place. `out=` is the output,
               or a tuple of all
-    target    where it runs, if not where calls do
+    target    the target to run on, if not the default one
 
-    Returns the outputs, one or a tuple, new arrays where none were given: on a device they are
-    `taskc.device.Array`s. All of it is checked before anything runs; the array of a parameter with
-    a layout (`.laid`) is the logical one, and the target packs it, or one that is packed already.
+    Returns the outputs, one or a tuple; outputs that weren't given are new arrays, on a device
+    `taskc.device.Array`s. Everything is checked before anything runs. The array of a parameter with
+    a layout (`.laid`) is the logical one, which the target packs, or one that is packed already.
     """
-    # In a context of its own: a finalizer's call may interrupt the setting of a variable of this one.
+    # In a context of its own: a finalizer may call a kernel while this one sets a context variable.
     return copy_context().run(_call, definition, args, keywords, target)
 
 
@@ -99,7 +99,7 @@ def _call(
 
 
 def _run_launches(definition: ProgramDefinition, bound: Bound, target: str | None) -> None:
-    """Runs a program's kernels one by one."""
+    """Run a program's kernels one by one."""
     program, kernels = scheduled(definition)
     with packed(program.parameters, bound.values) as values:
         steps = launches(program, values, on_host, as_it_lies)
@@ -110,18 +110,18 @@ def _run_launches(definition: ProgramDefinition, bound: Bound, target: str | Non
 
 
 def _on_cuda(args: tuple[Any, ...], keywords: dict[str, Any]) -> list[Any]:
-    """The arguments that lie on a CUDA device."""
-    found = []
+    """The arguments that are on a CUDA device."""
+    arrays = []
     for value in (*args, *keywords.values()):
         several = value if isinstance(value, (tuple, list)) else (value,)
-        found += [one for one in several if is_on_cuda(one)]
-    return found
+        arrays += [item for item in several if is_on_cuda(item)]
+    return arrays
 
 
 def _shorten(definition: Definition, runner: Runner, passes: tuple[UserPass, ...]) -> None:
     """Install the runner's direct call; arguments that it does not accept go on to the previous one.
 
-    passes  of users, that the runner was made with: it isn't installed if they have changed
+    passes  the user passes that the runner was made with: it isn't installed if they have changed
     """
     entry = _entry(definition)
     with _direct.taken() as is_alone:
@@ -132,17 +132,17 @@ def _shorten(definition: Definition, runner: Runner, passes: tuple[UserPass, ...
 
 
 def _alignment(definition: Definition, target: str | None) -> int:
-    """What all kernels of a definition ask of where arguments start."""
+    """The alignment of arguments that all kernels of a definition need."""
     homes = {_COMPUTATIONS, *(_entry(kernel).target for kernel in definition.kernels)}
     names = {target} if target else set(map(target_name, homes))
     return max(find_target(name).alignment for name in names)
 
 
-_COMPUTATIONS = "cpu"  # where they run if nobody says
+_COMPUTATIONS = "cpu"  # the default target of computations
 
 
 def _compiled(calls: list[tuple[KernelDefinition, Bound]], target: str | None) -> list[Runner]:
-    """What runs each of some calls: all of it is compiled before any runs."""
+    """The runner of each of some calls: all are compiled before any runs."""
     runners = []
     for definition, bound in calls:
         chosen = target or target_name(_entry(definition).target)
@@ -154,9 +154,10 @@ def _compiled(calls: list[tuple[KernelDefinition, Bound]], target: str | None) -
 def compile(
     definition: KernelDefinition, target: str | None = None, facts: Hashable = ()
 ) -> Runner:
-    """What runs a kernel on a target: made at the first request, by one thread, then kept.
+    """The runner of a kernel on a target: compiled once, by the first thread that asks, and cached.
 
     Programs that call the kernel share it.
+
     """
     entry = _entry(definition)
     target = target or entry.target
@@ -172,7 +173,7 @@ def compile(
 
 
 def _tell_of_breakpoints(kernel: Kernel, target: str) -> None:
-    """Breakpoints would be passed over in silence, where a target or the place of arrays is named."""
+    """Warn about breakpoints on a target that doesn't stop at them."""
     for node in walk(kernel.body):
         if isinstance(node, ir.Breakpoint):
             text = "%s: breakpoint() is left out on the target %s; TASKC_TARGET=sim stops there"
@@ -184,7 +185,7 @@ _NO_CALL = Bound((), {}, None)
 
 
 def whole_program(definition: ProgramDefinition, target: str | None = None) -> Runner | None:
-    """What runs a program by one call, where all of its kernels run on a target that can: made once, then kept."""
+    """The runner of a whole program, if the target of all its kernels takes programs: compiled once, and cached."""
     with door():
         return _whole_program(definition, target, _NO_CALL)
 
@@ -192,11 +193,11 @@ def whole_program(definition: ProgramDefinition, target: str | None = None) -> R
 def _whole_program(
     definition: ProgramDefinition, target: str | None, bound: Bound
 ) -> Runner | None:
-    """bound  a call's arguments, for such as which it is made"""
+    """bound  a call's arguments; the runner is made for arguments like these"""
     target = target or target_name("") or None
     machine_name = None if target is None else find_target(target).machine(bound.values)
-    program, found = scheduled(definition, machine_name)
-    kernels = [*found.values()]
+    program, definitions = scheduled(definition, machine_name)
+    kernels = [*definitions.values()]
     names = {target or _entry(kernel).target for kernel in kernels}
     if len(names) != 1:
         return None
@@ -212,36 +213,38 @@ def _whole_program(
 
 
 def _compile_all(kernels: list[KernelDefinition], target: str, facts: Hashable) -> list[Runner]:
-    """Compiles kernels on all cores, equal ones once: while one is in LLVM, Python may be at another."""
+    """Compile kernels on all cores, equal ones once: LLVM releases the lock while others run Python."""
     texts = [code_text(kernel.ir) for kernel in kernels]
-    first: dict[str, KernelDefinition] = {}
+    distinct: dict[str, KernelDefinition] = {}
     for text, kernel in zip(texts, kernels, strict=True):
-        first.setdefault(text, kernel)
+        distinct.setdefault(text, kernel)
 
     def compiled(kernel: KernelDefinition) -> Runner:
         return compile(kernel, target, facts)
 
     if may_wait():
         with ThreadPoolExecutor(machine().threads) as executor:
-            runners = [*executor.map(for_another_thread(compiled), first.values())]
+            runners = [*executor.map(for_another_thread(compiled), distinct.values())]
     else:
-        runners = [*map(compiled, first.values())]
-    made = dict(zip(first, runners, strict=True))
-    return [made[text] for text in texts]
+        runners = [*map(compiled, distinct.values())]
+    by_text = dict(zip(distinct, runners, strict=True))
+    return [by_text[text] for text in texts]
 
 
 def scheduled(
     definition: ProgramDefinition, machine_name: str | None = None
 ) -> tuple[Program, dict[int, KernelDefinition]]:
-    """A program as it runs, fused and of kernels alone, and their definitions by the identity of their IR.
+    """The program as it runs, fused and of kernels alone, with their definitions by the identity of their IR.
 
-    machine_name  what it is fused and scheduled for, if not the processor at hand, which "cpu" names, too
+    machine_name  the machine to schedule for; None and "cpu" are the processor at hand
     """
     machine_name = None if machine_name == "cpu" else machine_name
-    made, passes = _entry(definition).scheduled, registered()
+    cached, passes = _entry(definition).scheduled, registered()
     key = machine_name, passes
-    if key not in made:
-        from taskc.programs.pipeline import lower_program  # all passes: a bundle needs none
+    if key not in cached:
+        from taskc.programs.pipeline import (
+            lower_program,
+        )  # slow: all passes, which bundles don't need
 
         check_target(machine_name, definition.ir.loc)
         others = partial(over_program, passes)
@@ -251,8 +254,8 @@ def scheduled(
             id(kernel): known.get(id(kernel)) or KernelDefinition.of(kernel)
             for kernel in kernels_of(program).values()
         }
-        return made.setdefault(key, (program, kernels))
-    return made[key]
+        return cached.setdefault(key, (program, kernels))
+    return cached[key]
 
 
 def signature(definition: Definition) -> Signature:
@@ -260,10 +263,11 @@ def signature(definition: Definition) -> Signature:
 
 
 def compile_ahead(definition: Definition, target: str) -> tuple[Compiled, ...]:
-    """Compiles all kernels of a definition for a GPU ("sm_90a") that need not be here.
+    """Compile all kernels of a definition for a GPU ("sm_90a") that need not be present.
 
-    What the assembler says of each is in its `resources`. The code goes into the cache folder, where calls find it,
-    also on another machine to which the folder was taken.
+    The assembler's report of each is in its `resources`. The code goes into the cache folder, where calls find it, also
+    after the folder was copied to another machine.
+
     """
     from taskc.backend.cache import Cache
     from taskc.backend.cuda.compile import compiled
@@ -283,14 +287,14 @@ def compile_ahead(definition: Definition, target: str) -> tuple[Compiled, ...]:
 
 @dataclass(slots=True)
 class _Once:
-    """One compilation: the first thread to ask makes it, the others wait. A failure isn't kept."""
+    """One compilation: the first thread to ask makes it, the others wait. A failure isn't cached."""
 
     turn: Turn = field(default_factory=Turn)
-    made: list[Runner] = field(default_factory=list)  # the first one is everyone's
+    made: list[Runner] = field(default_factory=list)  # all callers use the first one
 
     def runner(self, make: Callable[[], Runner]) -> Runner:
         if not self.made:
-            with self.turn.taken():  # or not: then it is made twice
+            with self.turn.taken():  # a turn that isn't available only means compiling twice
                 if not self.made:
                     self.made.append(make())
         return self.made[0]
@@ -298,11 +302,11 @@ class _Once:
 
 @dataclass(slots=True)
 class _Entry:
-    """What is kept for a definition.
+    """Everything cached for a definition.
 
-    target     where a kernel's calls run if nobody says
-    shortened  whose own way to be called is in use
-    scheduled  of a program, by the machine that it is for, and by users' passes
+    target     the default target of a kernel's calls
+    shortened  runners whose direct calls are installed
+    scheduled  scheduled programs by machine and user passes
     """
 
     signature: Signature
@@ -336,7 +340,7 @@ def _forget_programs() -> None:
 
 
 def _drop_others(kept: dict[Any, Any], there: set[UserPass]) -> None:
-    """A program's keys end with the passes that it went through."""
+    """Drop entries made with passes that are gone: a program's keys end with its passes."""
     for key in [key for key in kept if not there.issuperset(key[-1])]:
         kept.pop(key, None)
 
@@ -349,6 +353,6 @@ def _entry(definition: Definition) -> _Entry:
     if entry is None:
         kernel = definition.ir
         target = default_target(kernel) if isinstance(kernel, Kernel) else ""
-        made = _Entry(Signature(kernel, definition.tuples), target)
-        entry = _entries.setdefault(definition, made)
+        new = _Entry(Signature(kernel, definition.tuples), target)
+        entry = _entries.setdefault(definition, new)
     return entry

@@ -1,4 +1,4 @@
-"""What a template asks about a machine, to choose its mappings: the one at hand, or any other that is built for."""
+"""The machine that templates choose mappings for: the one at hand, or another that code is compiled for."""
 
 from __future__ import annotations
 
@@ -14,43 +14,45 @@ from taskc.ir.types import DType
 from taskc.runtime.settings import thread_limit
 
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
-# What isn't known of a processor that isn't here.
+# Assumptions about a processor that isn't present.
 _THREADS = 8
 _OWN_CACHE_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """The facts that mappings depend on. For a processor, whose blocks are vectors of workers on one core:
+    """The facts that mappings depend on. On a processor, a block is a vector of workers on one core:
 
     lanes      numbers of `width` bytes in a vector: a mapping ends in spatial(1, lanes). For `tc.machine()` these
                are f32; `of(f64)` describes the machine for plans of f64
     registers  vector registers
-    threads    how many blocks run at a time
-    fast_memory       bytes of a core's own cache, the largest that it shares with no other
+    threads    the number of blocks that run at a time
+    fast_memory       bytes of the largest cache that a core shares with no other
     products   the instructions that multiply matrices
-    name       the key of its measurements; with an empty name, nothing is kept
+    name       the key of its measurements; with an empty name, nothing is stored
 
-    For a machine whose blocks are many workers around a memory of their own (`is_processor` is false):
+    On a GPU (`is_processor` is false), a block is many workers with a shared memory:
 
     lanes      workers that run in lockstep
     registers  4-byte registers of a worker
-    threads    how many groups of blocks run at a time, one to a multiprocessor
-    fast_memory       bytes of the memory that a block has
+    threads    the number of multiprocessors
+    fast_memory       bytes of a block's shared memory
     """
 
     lanes: int
     registers: int
     threads: int
     fast_memory: int
-    products: tuple[MatrixInstruction, ...] = field(default=(), hash=False)  # long, and the same
+    products: tuple[MatrixInstruction, ...] = field(
+        default=(), hash=False
+    )  # long, and implied by the other fields
     is_processor: bool = True
     name: str = ""
     width: int = 4
 
     def of(self, dtype: DType) -> Machine:
-        """The machine for plans with numbers of this type in registers: wider types have fewer lanes in a vector. Types
-        of fewer than 4 bytes are computed in 32 bits."""
+        """The machine for plans with this type in registers: a vector has fewer lanes of a wider type. Types of fewer
+        than 4 bytes are computed in 32 bits."""
         width = max(32, dtype.bits) // 8 if self.is_processor else self.width
         if width == self.width:
             return self
@@ -73,8 +75,8 @@ _built_for: ContextVar[Machine | None] = ContextVar("built_for", default=None)
 
 @contextmanager
 def built_for(target: str | None) -> Iterator[None]:
-    """Within this `with`, `machine()` describes a target, and code traced there is made for it. None is the
-    processor at hand."""
+    """A context in which `machine()` describes a target, and traced code is compiled for it. None is the processor at
+    hand."""
     token = _built_for.set(None if target is None else machine(target))
     try:
         yield
@@ -89,17 +91,17 @@ def machine(target: str | None = None, *, threads: int | None = None) -> Machine
         tc.machine("sm_80")               a GPU
         tc.machine("avx2", threads=4)     a processor, whose cores have a MiB of cache of their own
 
-    threads  how many blocks run at a time; by default a GPU's multiprocessors, and 8 for a processor
+    threads  the number of blocks that run at a time; by default a GPU's multiprocessors, and 8 for a processor
     """
-    given = _built_for.get() if target is None and threads is None else None
-    return given or _known(target, threads)
+    current = _built_for.get() if target is None and threads is None else None
+    return current or _known(target, threads)
 
 
 @cache
 def _known(target: str | None, threads: int | None) -> Machine:
     if target is not None:
-        found = _described(target)
-        return found if threads is None else replace(found, threads=threads)
+        described = _described(target)
+        return described if threads is None else replace(described, threads=threads)
     if threads is not None:
         raise ValueError("TASKC_THREADS says how many threads there are on the machine at hand")
     from taskc.backend.cpu.pool import limit_threads, thread_count

@@ -1,7 +1,7 @@
-"""From the types of a call's arrays to what runs them.
+"""A cache from the types of a call's arrays to the program that runs them.
 
 Finding the program for a call takes tens of microseconds: inputs are checked, and dimensions and decisive elements are
-compared. `Served` remembers the program for arrays of the same types and shapes, which then need no check.
+compared. `Served` caches the program for arrays of the same types and shapes, which then need no check.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ Key: TypeAlias = tuple[tuple[Any, ...], ...]
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What runs arrays of some types.
+    """A cached program for arrays of some types.
 
     run     returns all outputs for the arrays, by position
-    values  the elements that inputs at some positions must have, as bytes: others have another entry
+    values  the elements that inputs at some positions must have, as bytes
+
     """
 
     run: Callable[[Sequence[Any]], list[Any]]
@@ -38,23 +39,23 @@ class Served:
         self._entries: dict[Key, Entry] = {}
 
     def entry(self, arrays: Sequence[Any]) -> Entry | None:
-        """The entry for these arrays; None where it isn't known, or one of them is no plain array.
+        """The entry for these arrays; None for a cache miss, or if one of them is no plain NumPy array.
 
-        Passes of users run on whatever is called, so that nothing is served while any is registered.
+        User passes run on every call, so nothing is served while any is registered.
         """
         if user_passes.registered():
             return None
         key = _key(arrays)
-        found = None if key is None else self._entries.get(key)
-        if found is None:
+        entry = None if key is None else self._entries.get(key)
+        if entry is None:
             return None
-        for position, value in found.values:
+        for position, value in entry.values:
             if arrays[position].tobytes() != value:
                 return None
-        return found
+        return entry
 
     def keep(self, arrays: Sequence[Any], entry: Entry) -> None:
-        """Serve calls with arrays like these by the entry."""
+        """Serve calls with arrays like these by an entry."""
         key = _key(arrays)
         if key is None or user_passes.registered():
             return

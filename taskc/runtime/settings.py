@@ -1,4 +1,4 @@
-"""What taskc reads from its surroundings: environment variables and the cache folder."""
+"""taskc's settings from its environment: environment variables and the cache folder."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from taskc.errors import CompileError
 
 VERSION = "0.1.0"
 
-# All of them: the name, and what it is for. There are to be five at most.
+# All variables: name and purpose. There should be at most five.
 VARIABLES: tuple[tuple[str, str], ...] = (
     ("TASKC_DUMP", "a folder: the program after each pass is written into it"),
     ("TASKC_TARGET", "the target that a call runs on, in place of the default one"),
@@ -39,7 +39,7 @@ def thread_limit() -> int | None:
 
 
 def cache_folder() -> Path:
-    """Where compiled kernels are kept. The folder need not exist."""
+    """The folder of compiled kernels. It need not exist."""
     given = os.environ.get("TASKC_CACHE")
     if given:
         return Path(given).absolute()
@@ -49,7 +49,7 @@ def cache_folder() -> Path:
         return Path(base) / "taskc"
     try:
         home = Path.home()
-    except RuntimeError:  # a user without a name and a home, as containers have
+    except RuntimeError:  # a user without a home, as in containers
         return _temporary_folder()
     folders = {"win32": ("AppData", "Local"), "darwin": ("Library", "Caches")}
     return home.joinpath(*folders.get(sys.platform, (".cache",))) / "taskc"
@@ -57,12 +57,12 @@ def cache_folder() -> Path:
 
 @cache
 def _temporary_folder() -> Path:
-    """A folder of this process's own: anybody could have made one of a name that can be known before."""
-    made, owner = tempfile.mkdtemp(prefix="taskc-"), os.getpid()
+    """A folder of this process alone: somebody else could have created one with a predictable name."""
+    folder, owner = tempfile.mkdtemp(prefix="taskc-"), os.getpid()
 
     def remove() -> None:
-        if os.getpid() == owner:  # and not a child of a fork
-            shutil.rmtree(made, ignore_errors=True)
+        if os.getpid() == owner:  # not in a forked child
+            shutil.rmtree(folder, ignore_errors=True)
 
     atexit.register(remove)
-    return Path(made)
+    return Path(folder)

@@ -1,6 +1,6 @@
-"""What kernels and programs run on: the simulator, the processor, CUDA devices.
+"""Targets of kernels and programs: the simulator, the processor, CUDA devices.
 
-A target makes runners: of a kernel, and of a whole program where it takes such; its backend loads at its first use.
+A target makes runners of kernels, and of whole programs if it supports them. Its backend loads at its first use.
 """
 
 from __future__ import annotations
@@ -34,18 +34,19 @@ if TYPE_CHECKING:
     from taskc.backend.cuda.program import LoadedProgram as ProgramOnDevice
 
 Call: TypeAlias = Callable[..., Any]
-# Where the arrays of a program lie, and which calls wait for which, for sizes and so many threads or processors.
+# Plans a program for given sizes and threads: its arena's offsets, and which calls wait for which.
 Planner: TypeAlias = Callable[[Mapping[Variable, Any], int, Busy], Plan]
 
 
 @dataclass(frozen=True, slots=True)
 class Runner:
-    """What a compilation makes.
+    """The result of a compilation.
 
-    run     runs it on arguments that were checked
-    direct  makes what is called with a call's own arguments and checks them itself; those that it
-            doesn't take it hands to the function given. None where there is no such way
-    code    what the target's programs are made of
+    run     runs it on checked arguments
+    direct  makes the fast path: a function that takes a call's own arguments, checks them, and passes
+            those that it doesn't accept to the given function. None if there is no such path
+    code    the target's compiled code
+
     """
 
     run: Callable[[Bound], None]
@@ -54,7 +55,7 @@ class Runner:
 
 
 class StreamDevice(Device, Protocol):
-    """`with place:` what runs goes into the stream that the arrays are ready for."""
+    """A device as a context: code within it runs in the stream in which the arrays are ready."""
 
     def __enter__(self) -> None: ...
     def __exit__(self, *error: object) -> None: ...
@@ -62,17 +63,18 @@ class StreamDevice(Device, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Backend:
-    """How kernels get to run on one kind of machine.
+    """Compiles and runs kernels on one kind of machine.
 
-    compile  makes a runner of a kernel, given the facts
-    facts    what a compilation takes for granted about a call's arguments (their device, a size
-             that is a multiple of 16): one is made for each that occurs. Finite in number.
-    alignment  at what multiples of bytes an argument starts
-    place      the device of arrays that lie on one; None where the target can't take such
-    program    makes a runner of a whole program, given those of its kernels in the order of their first calls;
+    compile  makes a runner of a kernel, for some facts
+    facts    facts about a call's arguments that a compilation assumes (their device, a size that is a
+             multiple of 16): one compilation for each that occurs. Their number is finite
+    alignment  the alignment of arguments in bytes
+    place      the device of arrays on a device; None where the target doesn't accept such
+    program    makes a runner of a whole program, from those of its kernels in the order of their first calls;
                None where the target runs them one by one
-    machine    for which machine programs are scheduled that run on such arguments; None: for the processor at hand
-    stops      whether a `breakpoint()` does anything there
+    machine    the machine that programs with such arguments are scheduled for; None: the processor at hand
+    stops      whether `breakpoint()` stops there
+
     """
 
     compile: Callable[[Kernel, Hashable], Runner]
@@ -85,13 +87,13 @@ class Backend:
 
 
 def default_target(kernel: Kernel) -> str:
-    """Where a call runs if nobody says: one that prints or stops wants to be looked into."""
+    """A call's target by default: the simulator for a kernel that prints or stops."""
     looks = any(isinstance(node, ir.Print | ir.Breakpoint) for node in walk(kernel.body))
     return "sim" if looks or kernel.stage != "parsed" else "cpu"
 
 
 def check_target(name: str | None, loc: Location) -> None:
-    """Whether there is such a target to lower for; None is the one at hand."""
+    """Check that there is such a target to lower for; None is the one at hand."""
     if name is not None and name not in TARGETS:
         raise CompileError(f"there is no target {name!r}", loc, f"there is {', '.join(TARGETS)}")
 
@@ -100,25 +102,25 @@ _targets: dict[str, Callable[[], Backend]] = {}
 
 
 def register_target(name: str, make: Callable[[], Backend]) -> None:
-    """Adds what runs the kernels of a target; `make` runs when it is first used, so what it imports loads only then."""
+    """Register a target; `make` runs at its first use, so that its imports load only then."""
     _targets[name] = make
 
 
 def find_target(name: str) -> Backend:
-    made = _made.get(name)
-    if made is None:
+    backend = _backends.get(name)
+    if backend is None:
         if name not in _targets:
             known = ", ".join(_targets)
             raise CompileError(f"there is no target {name!r}", hint=f"there is {known}")
-        made = _made.setdefault(name, _targets[name]())
-    return made
+        backend = _backends.setdefault(name, _targets[name]())
+    return backend
 
 
-_made: dict[str, Backend] = {}
+_backends: dict[str, Backend] = {}
 
 
 def compiler_version() -> str:
-    """The version of all that compiles: another where one of these files is."""
+    """A version that changes with the sources of the compiler."""
     from taskc.backend.cache import sources_version
 
     package = Path(__file__).parents[1]
@@ -149,7 +151,7 @@ def _simulator() -> Backend:
     from taskc.passes.prove import prove
 
     def compile(kernel: Kernel, facts: Hashable) -> Runner:
-        # A kernel of tc.cuda is born below phases, where the proofs don't apply.
+        # A kernel of tc.cuda begins at a later stage, where the proofs don't apply.
         proved = prove(kernel) if kernel.stage == "parsed" else kernel
 
         def run(bound: Bound) -> None:
@@ -190,7 +192,7 @@ def _processor() -> Backend:
     cpu.limit_threads(thread_limit())
 
     def compile(kernel: Kernel, facts: Hashable) -> Runner:
-        from taskc.passes.pipeline import lower  # all passes: a bundle needs none
+        from taskc.passes.pipeline import lower  # slow: all passes, which bundles don't need
 
         loaded = cpu.load(kernel, lower, kept, version)
         return _on_processor(loaded, lambda number: loaded.compiled.asserts[number - 1])
@@ -205,7 +207,7 @@ register_target("cpu", _processor)
 
 
 def loaded_program(made: Program, kernels: list[Loaded], blocks: list[Block]) -> Runner:
-    """What runs a program on the processor.
+    """The runner of a program on the processor.
 
     kernels  in the order of their first calls
     blocks   the memory of its temporaries
@@ -221,7 +223,7 @@ def loaded_program(made: Program, kernels: list[Loaded], blocks: list[Block]) ->
 def _on_processor(
     loaded: Loaded | LoadedProgram, assertion: Callable[[int], tuple[str, Location]]
 ) -> Runner:
-    """What runs compiled code; `assertion` is what failed, by the number that a run returns."""
+    """The runner of compiled code; `assertion` maps the number that a run returns to the failed assertion."""
     from taskc.backend.cpu.target import admit
 
     def failed(number: int) -> None:

@@ -1,14 +1,13 @@
 """Passes over programs that users register: they run on every program that is compiled from then on.
 
     traced    Program -> Program    as a program was traced: calls of kernels and computations
-    fused     Program -> Program    behind the passes that make several calls one; computations that are left over have
-                                    no schedule yet
+    fused     Program -> Program    after fusion; the remaining computations have no schedule yet
     kernel    Kernel -> Kernel      each kernel of the program that runs, at stage parsed
-    planned   Program, Plan -> None each plan that is made of it, on processors: for looking at
+    planned   Program, Plan -> None each plan of it, on processors: read-only
 
-What a pass returns is held to what an author's program is held to: its calls are checked as tracing checks them, and
-what it made anew is verified and proved. So a pass can be slow, or pointless, or compute something else, but none reads
-what nobody wrote, or writes beside an array.
+A pass's result is validated exactly as a hand-written program is: its calls are checked as in tracing, and new kernels
+and computations are verified and proved. So a pass can be slow, or pointless, or compute something else, but it can't
+read unwritten memory, or access an array out of bounds.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ Point = Literal["traced", "fused", "kernel", "planned"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class UserPass:
-    """A pass that is registered, until `remove()` or the end of a `with`."""
+    """A registered pass, active until `remove()` or the end of a `with`."""
 
     function: Callable[..., Any]
     at: Point
@@ -73,20 +72,20 @@ def register_pass(function: Callable[..., Any], *, at: Point) -> UserPass:
         raise CompileError(f"there are no passes at {at!r}", hint=f"there is {points}")
     if not callable(function):
         raise CompileError(f"a pass is a function, and this is {type(function).__name__}")
-    made = UserPass(function, at)
-    _registered.append(made)
+    user_pass = UserPass(function, at)
+    _registered.append(user_pass)
     for tell in _listeners:
         tell()
-    return made
+    return user_pass
 
 
 def registered() -> tuple[UserPass, ...]:
-    """Those that are registered now: what is compiled depends on them."""
+    """The registered passes: compiled programs depend on them."""
     return tuple(_registered)
 
 
 def on_change(tell: Callable[[], None]) -> None:
-    """Has something done whenever there are others."""
+    """Call a function whenever the registered passes change."""
     _listeners.append(tell)
 
 
@@ -94,13 +93,17 @@ def on_change(tell: Callable[[], None]) -> None:
 
 
 def over_program(passes: tuple[UserPass, ...], at: Point, program: Program) -> Program:
-    """The program behind all passes of a point that are over programs, or over their kernels."""
-    for one in passes:
-        if one.at == at:
-            made = _kernels_of(one, program) if at == "kernel" else _program_of(one, program)
-            if made is not program:
-                _check(one, program, made)
-            program = made
+    """The program after all passes of a point that work on programs, or on their kernels."""
+    for user_pass in passes:
+        if user_pass.at == at:
+            changed = (
+                _kernels_of(user_pass, program)
+                if at == "kernel"
+                else _program_of(user_pass, program)
+            )
+            if changed is not program:
+                _check(user_pass, program, changed)
+            program = changed
     return program
 
 
@@ -136,8 +139,8 @@ def _kernels_of(one: UserPass, program: Program) -> Program:
 
 
 def _check(one: UserPass, before: Program, made: Program) -> None:
-    """Holds a program to what tracing checks, and what is new in it to what an author's kernels are held to."""
-    from taskc.lang.retracing import retrace  # with all that knows calls
+    """Check a pass's program as tracing does, and its new kernels as an author's kernels are."""
+    from taskc.lang.retracing import retrace  # slow: the tracer
 
     known = {id(callee) for callee in callees_of(before).values()}
     with _blaming(one):
@@ -146,11 +149,11 @@ def _check(one: UserPass, before: Program, made: Program) -> None:
                 problem = _problem(callee)
                 if problem is not None:
                     raise _error(one, f"made '{name}', which is wrong: {problem.message}", problem)
-        retrace(made, {dim(own.name, multiple=own.multiple): own for own in made.dimensions})
+        retrace(made, {dim(old.name, multiple=old.multiple): old for old in made.dimensions})
 
 
 def _problem(callee: Callee) -> CompileError | None:
-    # With all proofs, which a bundle needs none of.
+    # Slow: all proofs, which bundles don't need.
     from taskc.programs.proving import computation_problem, kernel_problem
     from taskc.programs.schedule import boxes
 
@@ -163,7 +166,7 @@ def _problem(callee: Callee) -> CompileError | None:
 
 @contextmanager
 def _blaming(one: UserPass) -> Iterator[None]:
-    """What is found to be wrong is the pass's doing."""
+    """Report errors raised here as errors of the pass."""
     try:
         yield
     except InternalError as error:

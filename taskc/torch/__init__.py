@@ -1,9 +1,9 @@
 """Kernels and programs as operators of PyTorch, for users: `taskc.torch`.
 
     double = tc.torch.operator(kernel, "mine::double")
-    y = double(x)                              in a torch.compile'd function one node; torch.ops.mine.double, too
+    y = double(x)                              one node of a compiled function; also torch.ops.mine.double
 
-PyTorch is not imported here: whoever makes an operator has done so.
+PyTorch is not imported here: a caller who makes an operator has imported it.
 """
 
 from __future__ import annotations
@@ -31,15 +31,16 @@ _NAME = re.compile(r"[A-Za-z_]\w*::[A-Za-z_]\w*", re.ASCII)
 
 
 def operator(kernel: Definition, name: str, *, backward: Definition | None = None) -> Any:
-    """Registers a kernel or a program with torch.library, and returns the operator.
+    """Register a kernel or a program with torch.library; returns the operator.
 
-    name      "namespace::name", by which torch.ops has it
+    name      "namespace::name", its name in torch.ops
     backward  a kernel or a program that computes gradients. Its parameters are named after those of `kernel`: it
-              takes any of its inputs and outputs, and of an output c the gradient as grad_c; of an input a it
-              returns the gradient as grad_a. An input without one gets none.
+              takes any inputs and outputs of `kernel`, and grad_c for the gradient of an output c; it returns grad_a
+              for the gradient of an input a. Other inputs get no gradient.
 
-    The operator takes what isn't `tc.out`, makes the outputs, and writes `tc.inout` in place. torch.compile sees one
-    node, and of its results types and shapes. Tensors that aren't contiguous are copied, as by PyTorch's own.
+    The operator takes all parameters but `tc.out`, returns the outputs, and writes `tc.inout` in place. torch.compile
+    sees one node, with the types and shapes of its results. Tensors that aren't contiguous are copied, as by PyTorch's
+    own operators.
     """
     library = _library()
     _check(kernel, "an operator")
@@ -82,7 +83,7 @@ def _registered(library: Any, definition: Definition, name: str) -> Any:
     dtypes = {dtype_of(dtype): dtype for dtype in DTYPES if hasattr(library, dtype.name)}
 
     def run(*args: Any) -> Any:
-        with library.no_grad():  # autograd is a layer above
+        with library.no_grad():  # autograd works a layer above
             passed = [
                 value.contiguous() if isinstance(item, Tensor) and item.role == "in" else value
                 for item, value in zip(inputs, args, strict=True)
@@ -128,7 +129,7 @@ def _schema(inputs: Sequence[Parameter], outputs: Sequence[Tensor]) -> str:
 
 
 def _differentiate(made: Any, inner: Any, kernel: Definition, backward: Definition) -> None:
-    """Has autograd call `inner` for the gradients of `made`."""
+    """Make autograd call `inner` for the gradients of `made`."""
     inputs, outputs = inputs_of(kernel.ir.parameters), outputs_of(kernel.ir.parameters)
     wanted = inputs_of(backward.ir.parameters)
     returned = [output.name for output in outputs_of(backward.ir.parameters)]

@@ -1,14 +1,14 @@
-"""The tuner: which plan an operator takes, and how the best one is found.
+"""The tuner: choose an operator's plan, and search for the best one.
 
-space       what there is to choose from: an operator's plans for a problem
-choose      what a call takes, without measuring
-strategies  which plans are measured, and in what order
-tuner       the loop: built, compiled, checked and timed once each
-bench       worker processes that do it (worker, workers, parcel, timing)
-database    what was measured, on disk
-template    `@tc.tune`: choices of a user's template
+space       the plans of an operator for a problem
+choose      the choice of a plan at a call, without measuring
+strategies  the order in which plans are measured
+tuner       the loop: each plan is built, compiled, checked and timed once
+bench       worker processes for that (worker, workers, stages, timing)
+database    measurements on disk
+template    `@tc.tune`: tuned choices of a user's template
 
-The package is that decorator, too: `taskc.tune(bk=[8, 16])`.
+The package is also that decorator: `taskc.tune(bk=[8, 16])`.
 """
 
 from __future__ import annotations

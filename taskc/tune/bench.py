@@ -1,6 +1,6 @@
-"""A bench of worker processes: what the tuner has compiled, checked and timed there, for one space.
+"""A bench of worker processes, in which the tuner compiles, checks and times candidates of one space.
 
-Inputs are drawn once, and what should come out is computed once, by the operator's own kernel in float64: all
+Inputs are drawn once, and the expected outputs are computed once, by the operator's own kernel in float64. All
 candidates get the same.
 """
 
@@ -44,11 +44,11 @@ Reference = Callable[..., Any]
 
 
 class WorkerBench:
-    """`with` it the processes and a folder of operands are there.
+    """A context with worker processes and a folder of operands.
 
-    reference  a function of the inputs that says what is right; if there is none, the operator does
-    limit      seconds that one stage of one candidate may take
-    stages     how many times a stage of compilation ran
+    reference  a function from inputs to the right outputs; by default the operator computes them
+    limit      seconds for one stage of one candidate
+    stages     the number of times each stage of compilation ran
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class WorkerBench:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What disturbed measurements, at its worst."""
+        """The worst disturbances of the measurements."""
         return Disturbances(
             max((seen.others or 0.0 for seen in self._seen), default=0.0),
             sum(seen.throttled or 0 for seen in self._seen),
@@ -89,15 +89,15 @@ class WorkerBench:
         ).warnings
 
     def compile(self, parcels: Sequence[Parcel]) -> list[Outcome]:
-        made = self._workers.compile_all(parcels, limit=self._limit)
-        for found in made.values():
-            if not isinstance(found, Failed):
-                self.stages.update(found.seconds.keys())
+        answers = self._workers.compile_all(parcels, limit=self._limit)
+        for answer in answers.values():
+            if not isinstance(answer, Failed):
+                self.stages.update(answer.seconds.keys())
         return [
-            outcome_of(found)
-            if isinstance(found, Failed)
-            else Outcome("compiled", digest=found.code)
-            for found in (made[parcel] for parcel in parcels)
+            outcome_of(answer)
+            if isinstance(answer, Failed)
+            else Outcome("compiled", digest=answer.code)
+            for answer in (answers[parcel] for parcel in parcels)
         ]
 
     def check(self, parcel: Parcel) -> Outcome:
@@ -125,15 +125,15 @@ def outcome_of(found: Failed) -> Outcome:
 def prepare(
     folder: Path, space: Space[Any, Any], seed: int = 0, reference: Reference | None = None
 ) -> None:
-    """Puts inputs of a problem into a folder, and what is right, which the processor at hand computes."""
+    """Write inputs of a problem to a folder, with the right outputs, computed on the processor at hand."""
     here = Space(space.operator, space.problem, machine())
     if space.machine != here.machine:
         space = here
     definition = space.definition(space.default)
     inputs = inputs_for(definition, seed)
     if reference is not None:
-        made = reference(*inputs)
-        outputs = list(made) if isinstance(made, tuple) else [made]
+        result = reference(*inputs)
+        outputs = list(result) if isinstance(result, tuple) else [result]
     else:
         outputs = _computed(_reference_of(space), inputs, folder / "reference")
     write_operands(folder, inputs, outputs)
@@ -142,12 +142,12 @@ def prepare(
 def _reference_of(space: Space[Any, Any]) -> Definition:
     try:
         return space.reference
-    except (CompileError, TypeError, ValueError):  # a template that is for its own type only
+    except (CompileError, TypeError, ValueError):  # a template for one type alone
         return space.definition(space.default)
 
 
 def inputs_for(definition: Definition, seed: int) -> list[Any]:
-    """Its example arguments; of parameters that are packed from something, that."""
+    """Example arguments of a definition; unpacked ones for packed parameters."""
     random = np.random.default_rng(seed)
     inputs: list[Any] = []
     parameters = inputs_of(definition.ir.parameters)
@@ -171,28 +171,28 @@ def _drawn(random: np.random.Generator, dtype: DType, shape: Sequence[Any]) -> A
 
 
 def _computed(definition: Definition, inputs: Sequence[Any], folder: Path) -> list[Array]:
-    """What a definition makes of inputs, which are converted to its own types."""
+    """The results of a definition for inputs, which are converted to its own types."""
     parameters = inputs_of(definition.ir.parameters)
-    own = [
+    converted = [
         np.asarray(value).astype(parameter.dtype.numpy)
         for value, parameter in zip(inputs, parameters, strict=True)
     ]
-    write_operands(folder, own, [])
+    write_operands(folder, converted, [])
     operands = operands_of(definition, folder)
     operands.call_of(definition)()
     return [value for value, _ in results_of(definition, operands)]
 
 
-# --- A bench without a machine: candidates for a GPU that isn't here are compiled, and checked in the simulator
+# --- A bench without a GPU: candidates for one that isn't present are compiled, and checked in the simulator
 # The assembler's report of registers, spills and shared memory decides which candidates are refused. The simulator runs
-# the smallest problem that a plan computes as it does the tuned one; operators name it. It can't tell time.
+# the smallest problem that takes the same code paths; the operator names it. It can't measure time.
 
 
-_LIMIT = 300.0  # seconds of a check
+_LIMIT = 300.0  # seconds for a check
 
 
 class DryBench:
-    """`with` it the processes are there. A tuner goes through its `space`: it notes which plans parcels are of."""
+    """A context with worker processes. Its tuner must use its `space`, which records the plan of each parcel."""
 
     def __init__(
         self, space: Space[Any, Any], seed: int = 0, workers: Workers | None = None
@@ -224,20 +224,20 @@ class DryBench:
         )
 
     def compile(self, parcels: Sequence[Parcel]) -> list[Outcome]:
-        """Those that fit are checked at once, too, which takes all processors."""
+        """Compile all; candidates that fit are checked at once, on all processors."""
         outcomes: list[Outcome] = []
         fitting: list[Parcel] = []
-        made = self._workers.compile_all(parcels)
+        answers = self._workers.compile_all(parcels)
         for parcel in parcels:
-            found = made[parcel]
-            if isinstance(found, Failed):
-                outcomes.append(outcome_of(found))
+            answer = answers[parcel]
+            if isinstance(answer, Failed):
+                outcomes.append(outcome_of(answer))
             else:
-                self.stages.update(found.seconds.keys())
-                self._notes[parcel] = found.note
-                outcomes.append(Outcome("compiled", digest=found.code))
-                if found.code not in self._codes:
-                    self._codes.add(found.code)
+                self.stages.update(answer.seconds.keys())
+                self._notes[parcel] = answer.note
+                outcomes.append(Outcome("compiled", digest=answer.code))
+                if answer.code not in self._codes:
+                    self._codes.add(answer.code)
                     fitting.append(parcel)
         self._check(fitting)
         return outcomes
@@ -254,35 +254,35 @@ class DryBench:
     # --- checks ------------------------------------------------------------------------------
 
     def _build(self, problem: Any, plan: Any, machine: Machine) -> Definition:
-        made = self.given.operator.build(problem, plan, machine)
-        self._plans.setdefault(parcel_of(made), plan)
-        return made
+        definition = self.given.operator.build(problem, plan, machine)
+        self._plans.setdefault(parcel_of(definition), plan)
+        return definition
 
     def _check(self, parcels: Sequence[Parcel]) -> None:
-        """Each by what its plan makes of a small problem; several may make the same of it."""
+        """Check each candidate's plan on a small problem; several may share the check."""
         smaller = {parcel: self._smaller(parcel) for parcel in parcels}
         folders = dict([small for small in smaller.values() if isinstance(small, tuple)])
-        found = self._workers.check_all(folders, limit=_LIMIT)
+        answers = self._workers.check_all(folders, limit=_LIMIT)
         for parcel, small in smaller.items():
             if isinstance(small, Outcome):
                 self._checked[parcel] = small
                 continue
-            check = found[small[0]]
+            check = answers[small[0]]
             if isinstance(check, Failed):
                 self._checked[parcel] = outcome_of(check)
             else:
                 self._checked[parcel] = Outcome("right")
 
     def _smaller(self, parcel: Parcel) -> tuple[Parcel, Path] | Outcome:
-        """What is simulated, and the folder of its operands; or what is to be said in its place."""
+        """The simulated candidate and the folder of its operands, or the outcome if there is none."""
         plan = self._plans[parcel]
         try:
             problem = self._smallest(plan)
             if problem is None:
                 self._note(parcel, "not checked: its operator names no problem to simulate")
                 return Outcome("right")
-            made = self.given.operator.build(problem, plan, self.given.machine)
-            small, folder = parcel_of(made), self._prepared(problem)
+            definition = self.given.operator.build(problem, plan, self.given.machine)
+            small, folder = parcel_of(definition), self._prepared(problem)
         except (CompileError, InternalError, ValueError, TypeError) as error:
             return Outcome("not checked", note=str(error).splitlines()[0])
         self._note(parcel, f"right in the simulator of {self._difference(problem)}")
@@ -293,7 +293,7 @@ class DryBench:
         return smallest and smallest(self.given.problem, plan, self.given.machine)
 
     def _prepared(self, problem: Any) -> Path:
-        """A folder with its inputs, and what is right."""
+        """A folder with a small problem's inputs and right outputs."""
         space = replace(self.given, problem=problem, machine=machine(), cost=None)
         folder = self._folders.get(space.problem_text)
         if folder is None:
@@ -305,14 +305,14 @@ class DryBench:
         self._notes[parcel] = "; ".join(part for part in (self._notes[parcel], said) if part)
 
     def _difference(self, problem: Any) -> str:
-        """`m = 128, n = 64`: what isn't as it was asked for."""
+        """The changed fields of a problem: `m = 128, n = 64`."""
         pairs = [(f.name, getattr(problem, f.name)) for f in fields(problem) if f.compare]
         changed = [(name, new) for name, new in pairs if new != getattr(self.given.problem, name)]
         return ", ".join(f"{name} = {value}" for name, value in changed) or "the problem itself"
 
 
 def by_cost(space: AnySpace, measured: Measured, random: Random) -> Iterator[Sequence[Any]]:
-    """Plans of least cost; of those that costs don't tell apart one comes first, and the others after all else."""
+    """Plans of least cost; of plans with equal costs one comes first, and the others after all else."""
     candidates = space.operator.candidates(space.problem, space.machine)
     yield from batches(
         list(dict.fromkeys((*sorted(candidates, key=space.predicted), *space.ranked)))
@@ -328,9 +328,9 @@ def dry_run(
     seed: int = 0,
     progress: Callable[[Trial], None] = lambda trial: None,
 ) -> Tuned:
-    """Compiles and checks plans for a GPU that need not be here. The database is neither asked nor told.
+    """Compile and check plans for a GPU that need not be present. The database isn't used.
 
-    strategy  a name, or a function as strategies.py has them; if not said, those of least cost are tried first
+    strategy  a name, or a function as in strategies.py; by default plans of least cost come first
     """
     if space.machine.name not in [gpu.name for gpu in GPUS]:
         raise CompileError(f"a dry run is for a GPU, and not for {space.machine.name}")
@@ -362,14 +362,14 @@ def tuned(
     database: Database | None = None,
     workers: Workers | None = None,
 ) -> Tuned:
-    """Tunes one problem on the machine at hand: the processor, or the GPU whose target the space's machine names.
+    """Tune one problem on the machine at hand: the processor, or the GPU that the space's machine names.
 
-    reference  a function of the inputs that says what is right, where the operator has none
-    strategy   a name, or a function as strategies.py has them; if not said, "model" where there are costs
+    reference  a function from inputs to the right outputs, if the operator can't compute them
+    strategy   a name, or a function as in strategies.py; by default "model" if costs are in seconds
     budget     seconds
-    most       plans that are tried
-    workers    that compile, check and time; of this machine, if not said
-    afresh     what the database has is measured again
+    most       the most plans to try
+    workers    worker processes; by default on this machine
+    afresh     measure again, whatever the database has
     """
     if strategy is None:
         strategy = "model" if space.operator.is_counted else "evolutionary"
@@ -384,5 +384,5 @@ def tuned(
             space, bench, rows, chosen,
             most=most, budget=budget, seed=seed, afresh=afresh, progress=progress,
         )  # fmt: skip
-        found = tuner.run()
-    return replace(found, model=judged(rows.rows(operator=space.operator.name, machine=machine)))
+        result = tuner.run()
+    return replace(result, model=judged(rows.rows(operator=space.operator.name, machine=machine)))

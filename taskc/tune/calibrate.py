@@ -1,11 +1,11 @@
-"""Facts of a processor, measured: what the costs of plans count with. `taskc tune --calibrate` keeps them.
+"""Measure facts of a processor for the cost model. `taskc tune --calibrate` stores them.
 
-    cycles_per_second       of a chain of multiply-adds, each of which waits for the one before
-    fused_per_cycle         multiply-adds of vectors, where none waits
-    bytes_per_second        that all threads read of memory
-    near_bytes_per_cycle    that a core reads of its nearest cache; own_…: of its own; shared_…: of the shared one
+    cycles_per_second       from a chain of dependent multiply-adds
+    fused_per_cycle         independent multiply-adds of vectors
+    bytes_per_second        read from memory by all threads
+    near_bytes_per_cycle    read by a core from its nearest cache (own_...: its own; shared_...: the shared one)
 
-The names are those of `ProcessorFacts` in taskc.kernels.machine_facts, which takes them in place of its own.
+The names are those of `ProcessorFacts` in taskc.kernels.machine_facts, which prefers measured values.
 """
 
 # mypy: disable-error-code="attr-defined, index, no-untyped-def, operator, valid-type"
@@ -24,32 +24,32 @@ from taskc.lang.names import out, tile, tiles
 from taskc.runtime.machine import machine
 from taskc.tune.timing import last_cache_bytes, seconds
 
-_LATENCY = 4  # cycles of a multiply-add, on all processors of the last years
+_LATENCY = 4  # cycles of a multiply-add, on all recent processors
 _SUMS = 8  # vectors that are added to in turn, so that no load waits for a sum
-_NEAR_BYTES = 1 << 14  # surely in the nearest cache
-_LEAST_BYTES = 1 << 27  # that a sample reads, so that it takes milliseconds
+_NEAR_BYTES = 1 << 14  # fits any nearest cache
+_LEAST_BYTES = 1 << 27  # read by a sample, so that it takes milliseconds
 
 
 def measured_facts(tell: Callable[[str], object] = lambda text: None) -> dict[str, float]:
-    """All of them, by name; it takes a few seconds."""
+    """All facts by name; measuring takes a few seconds."""
     here = machine()
     tell("the clock")
     cycles = _LATENCY * _fused(1)
     tell("multiply-adds")
     fused = _fused(12) / cycles
-    found = {"cycles_per_second": cycles, "fused_per_cycle": fused}
+    facts = {"cycles_per_second": cycles, "fused_per_cycle": fused}
     shared = max(min(last_cache_bytes() // 2, 4 * here.fast_memory), here.fast_memory)
     levels = {"near": _NEAR_BYTES, "own": here.fast_memory // 2, "shared": shared}
     for name, nbytes in levels.items():
         tell(f"the {name} cache")
-        found[f"{name}_bytes_per_cycle"] = _read(nbytes, 1) / cycles
+        facts[f"{name}_bytes_per_cycle"] = _read(nbytes, 1) / cycles
     tell("memory")
-    found["bytes_per_second"] = _read(2 * max(last_cache_bytes(), 1 << 27), here.threads)
-    return found
+    facts["bytes_per_second"] = _read(2 * max(last_cache_bytes(), 1 << 27), here.threads)
+    return facts
 
 
 def _fused(count: int, trips: int = 100_000) -> float:
-    """Multiply-adds of vectors in a second, by one thread, with so many sums that don't wait for each other."""
+    """Multiply-adds of vectors in a second on one thread, with `count` independent sums."""
     lanes = machine().lanes
     own = repeat(count) * spatial(lanes)
 
@@ -67,7 +67,7 @@ def _fused(count: int, trips: int = 100_000) -> float:
 
 
 def _read(nbytes: int, threads: int) -> float:
-    """Bytes that are read in a second, by all threads together, of so many again and again."""
+    """Bytes read in a second by all threads together, from the same `nbytes` bytes again and again."""
     lanes = machine().lanes
     own = repeat(_SUMS) * spatial(lanes)
     step = _SUMS * lanes

@@ -1,7 +1,7 @@
-"""How a plan is chosen, for all operators.
+"""The choice of a plan, for all operators.
 
-It is the one that tuning chose for the problem on this machine; else the one that it chose for a problem nearby, where
-that is legal and its cost is nearly the least; else the one of least cost. Choosing never measures.
+The plan is the one that tuning chose for the problem on this machine; otherwise the one chosen for a similar problem,
+if it is legal and its cost is nearly the least; otherwise the one of least cost. Choosing never measures.
 """
 
 from __future__ import annotations
@@ -25,69 +25,69 @@ from taskc.tune.database import database
 from taskc.tune.space import AnyPlan, Operator, Problem, Space
 from taskc.tune.texts import FUNCTION, TextError, parts
 
-# --- What a measurement is valid for: the machine it was made on, and the version of what compiles
+# --- The key of a measurement: the machine, and the version of the compiler
 
 
 def fingerprint(machine: Machine) -> str:
-    """The name of a machine in the database, by which plans are kept."""
+    """The name of a machine in the database, the key of plans."""
     return f"{machine.name}, {machine.threads} threads, {machine.fast_memory >> 10} KiB"
 
 
 def processor(machine: Machine) -> str:
-    """The same however many threads there are: facts are kept by it."""
+    """The name without the number of threads, the key of facts."""
     return f"{machine.name}, {machine.fast_memory >> 10} KiB"
 
 
 @cache
 def version() -> str:
-    """taskc's, and of all that compiles: another where one of its files is."""
+    """The version of taskc with a hash of the compiler's sources."""
     return f"{VERSION}+{compiler_version()[:12]}"
 
 
-# --- Kernels are remembered by what was asked for: making one of a template takes 2 to 100 ms ---
+# --- A cache of kernels by problem, plan and machine: making one takes 2 to 100 ms --------------
 #     @remembered
 #     def build(problem, plan, machine): ...
 #
-# The same problem, plan and machine give the same kernel again, if nothing was tuned since; the latest are kept. Two
-# things are made anew each time: problems with a user's function, which may close over anything, and programs, whose
-# calls come from the lines that they were made at.
+# The same problem, plan and machine give the same kernel, unless something was tuned since; the most recent are kept.
+# Two things aren't cached: problems with a user's function, which may close over anything, and programs, whose calls
+# are located where they were made.
 
 
-_MOST = 256
+_MAX_KERNELS = 256
 
-_kept: dict[Hashable, KernelDefinition] = {}  # the latest ones are last
+_kernels: dict[Hashable, KernelDefinition] = {}  # most recent last
 
 Build = TypeVar("Build", bound=Callable[..., Definition])
 
 
 def remembered(build: Build) -> Build:
-    """What makes the kernel of a problem by a plan, or by the one that is chosen where that is None."""
+    """Cache the kernels that `build` makes of a problem, by a plan, or by the chosen one if it is None."""
 
     @wraps(build)
     def found(problem: Any, plan: Any, machine: Machine) -> Definition:
         if not _is_constant(problem):
             return build(problem, plan, machine)
-        # 0.0 and -0.0 are equal, and so are 1 and True, but for their texts.
+        # The texts distinguish 0.0 and -0.0, and 1 and True, which are equal.
         key = build, problem, repr(problem), plan, machine, None if plan else state()
-        known = _kept.pop(key, None)
-        if known is not None:
-            return _kept.setdefault(key, known)
-        made = build(problem, plan, machine)
-        return _keep(key, made) if isinstance(made, KernelDefinition) else made
+        cached = _kernels.pop(key, None)
+        if cached is not None:
+            return _kernels.setdefault(key, cached)
+        built = build(problem, plan, machine)
+        return _keep(key, built) if isinstance(built, KernelDefinition) else built
 
     return cast("Build", found)
 
 
 def _keep(key: Hashable, made: KernelDefinition) -> KernelDefinition:
-    """Whoever comes second takes what the first has put there."""
-    made = _kept.setdefault(key, made)
-    for old in [*_kept][:-_MOST]:
-        _kept.pop(old, None)
+    """Cache a kernel; if another thread was first, its kernel is returned."""
+    made = _kernels.setdefault(key, made)
+    for old in [*_kernels][:-_MAX_KERNELS]:
+        _kernels.pop(old, None)
     return made
 
 
 def _is_constant(problem: Any) -> bool:
-    """Nothing but its own fields decides what is made of it, and nobody wants to know of what is chosen."""
+    """Whether the kernel depends on the problem's fields alone, and choices aren't being recorded."""
     if tracing.get() is not None or is_recording():
         return False
     values = [getattr(problem, name) for name in problem.__dataclass_fields__]
@@ -96,9 +96,9 @@ def _is_constant(problem: Any) -> bool:
     )
 
 
-_NEAR = 0.6  # of doublings, in all extents together
-_OPTION = 0.2  # as much as an operand more or less is worth
-_NEARLY = 1.1  # of the least cost
+_NEAR = 0.6  # doublings, summed over all extents
+_OPTION = 0.2  # the distance of an additional operand
+_NEARLY = 1.1  # times the least cost
 
 
 def choose(operator: Operator[Problem, AnyPlan], problem: Problem, machine: Machine) -> AnyPlan:
@@ -116,7 +116,7 @@ _asked: ContextVar[_Spaces | None] = ContextVar("asked", default=None)
 
 @contextmanager
 def recorded() -> Iterator[_Spaces]:
-    """What plans are chosen from, each once: to tune all that a program is made of."""
+    """A context that records the spaces from which plans are chosen, each once, to tune all parts of a program."""
     spaces: _Spaces = {}
     token = _asked.set(spaces)
     try:
@@ -126,17 +126,17 @@ def recorded() -> Iterator[_Spaces]:
 
 
 def is_recording() -> bool:
-    """Whether somebody wants to know of what is chosen."""
+    """Whether choices are being recorded."""
     return _asked.get() is not None
 
 
 def state() -> object:
-    """Another one whenever other plans may be chosen: something was tuned."""
+    """A value that changes whenever other plans may be chosen because something was tuned."""
     return database().state()
 
 
 def _measured(space: Space[Problem, AnyPlan]) -> AnyPlan | None:
-    """The plan that tuning chose for this problem, or for one nearby."""
+    """The plan that tuning chose for this problem, or for a similar one."""
     chosen = database().chosen(space.operator.name, fingerprint(space.machine))
     if not chosen:
         return None
@@ -152,18 +152,18 @@ def _measured(space: Space[Problem, AnyPlan]) -> AnyPlan | None:
 
 
 def _legal(space: Space[Any, AnyPlan], text: str) -> AnyPlan | None:
-    """The plan of a text: of another version it may be none, or not this problem's."""
+    """The plan of a text, or None if it isn't this problem's; texts of other versions may not be."""
     try:
         plan = space.operator.plan(text)
     except TextError:
         return None
-    # 8.0 is 8 for Python, but not the same plan: what is returned is the space's own, which has this very text.
-    own = next((own for own in space.plans if own == plan), None)
-    return own if own is not None and space.text(own) == text else None
+    # In Python 8.0 equals 8, but the plans differ: return the space's own plan, if it has this very text.
+    same = next((same for same in space.plans if same == plan), None)
+    return same if same is not None and space.text(same) == text else None
 
 
 def distance(one: str, other: str) -> float:
-    """How far apart two problems are: by doublings of their extents, and infinitely where types or orders differ."""
+    """The distance of two problems in doublings of extents; infinite where types or orders differ."""
     if one == other:
         return 0.0
     a, b = parts(one), parts(other)
@@ -173,7 +173,7 @@ def distance(one: str, other: str) -> float:
 def _apart(one: Any, other: Any) -> float:
     if _is_option(one) and _is_option(other):
         return 0.0 if one == other else _OPTION
-    if type(one) is not type(other):  # an extent of 48.0 is none of 48
+    if type(one) is not type(other):  # 48.0 is no extent
         return inf
     if one == other:
         return 0.0
@@ -183,6 +183,6 @@ def _apart(one: Any, other: Any) -> float:
 
 
 def _is_option(value: Any) -> bool:
-    """What a problem has or hasn't. A default isn't in its text, and is None here."""
+    """Whether a field is an optional feature of a problem. A default isn't in its text, and is None here."""
     is_function = isinstance(value, str) and value.startswith(FUNCTION)
     return is_function or value is None or isinstance(value, bool)

@@ -1,11 +1,11 @@
-"""The tuning database: what was measured, on disk, for all processes of a user.
+"""The tuning database: measurements on disk, for all processes of a user.
 
-It is one SQLite file. What `add` returned from is in it, whatever becomes of the process; several may write at a time.
-A call that looks for a plan creates nothing, and where the database can't be used it goes on without: a reading method
-finds nothing and logs a warning, once in a process, while one that writes raises a `DatabaseError`.
+It is one SQLite file. Once `add` returns, the row is in the file, whatever happens to the process; several processes
+may write at a time. Looking for a plan never creates the file. If the database can't be used, reading methods find
+nothing and log a warning, once in a process; writing methods raise a `DatabaseError`.
 
-A connection mustn't cross a fork, since SQLite would believe that it holds its parent's locks: before a fork all are
-closed, and each process opens its own when it needs one.
+A connection mustn't cross a fork, since SQLite would believe that it holds its parent's locks. All connections are
+closed before a fork, and each process opens its own when it needs one.
 """
 
 from __future__ import annotations
@@ -69,13 +69,13 @@ _NEXT_FASTEST = (
 
 
 class Database:
-    """A file of rows and facts; the one of the cache folder, if none is given."""
+    """A file of rows and facts; by default the one in the cache folder."""
 
     def __init__(self, path: Path | None = None) -> None:
         self._given = path
         self._lock = threading.RLock()
         self._connection: sqlite3.Connection | None = None
-        self._opened: object = None  # which file: one of its name may have taken its place
+        self._opened: object = None  # the file's identity: another file may replace it
         self._tuned: dict[tuple[str, str], tuple[object, Mapping[str, Row]]] = {}
         _all.add(self)
 
@@ -86,7 +86,7 @@ class Database:
     # --- rows ----------------------------------------------------------------------------------
 
     def add(self, row: Row) -> None:
-        """Keeps a row, in place of one with the same operator, problem, plan, machine and version."""
+        """Add a row, replacing one with the same operator, problem, plan, machine and version."""
         check(row)
         with self._changing() as connection:
             connection.execute(_REPLACE, astuple(row))
@@ -99,12 +99,12 @@ class Database:
         machine: str | None = None,
         version: str | None = None,
     ) -> list[Row]:
-        """All rows that are of these."""
+        """All rows with these values."""
         asked = {"operator": operator, "problem": problem, "machine": machine, "version": version}
-        given = {name: value for name, value in asked.items() if value is not None}
-        where = " AND ".join(f"{name} = ?" for name in given) or "TRUE"
+        conditions = {name: value for name, value in asked.items() if value is not None}
+        where = " AND ".join(f"{name} = ?" for name in conditions) or "TRUE"
         query = f"SELECT {COLUMNS} FROM results WHERE {where} ORDER BY {', '.join(_KEY)}"
-        return [Row(*values) for values in self._found(query, *given.values())]
+        return [Row(*values) for values in self._found(query, *conditions.values())]
 
     def find(
         self, operator: str, problem: str, plan: str, machine: str, version: str
@@ -116,13 +116,13 @@ class Database:
         return Row(*found[0]) if found else None
 
     def tuned(self, operator: str, machine: str) -> Mapping[str, Row]:
-        """The row to go by for each problem: by the newest version, what tuning chose, else the fastest.
+        """The row that decides for each problem: of the newest version, the chosen plan's, or else the fastest.
 
-        Where there is none, it is the one that taskc came with.
+        For other problems, it is the row that comes with taskc.
         """
         seed, _ = _seed(machine)
-        own = self._own_tuned(operator, machine)
-        return {**seed.get(operator, {}), **own} if operator in seed else own
+        measured = self._own_tuned(operator, machine)
+        return {**seed.get(operator, {}), **measured} if operator in seed else measured
 
     def _own_tuned(self, operator: str, machine: str) -> Mapping[str, Row]:
         state = self.state()
@@ -135,7 +135,7 @@ class Database:
             row = Row(*found[0])
             last = (row.problem, row.version, row.outcome)
             try:
-                check(row)  # another program may have put it there
+                check(row)  # another program may have written it
             except RowError as error:
                 _warn_once(f"a row of the tuning database {self.path} is passed over: {error}")
             else:
@@ -145,7 +145,7 @@ class Database:
         return tuned
 
     def chosen(self, operator: str, machine: str) -> dict[str, str]:
-        """The plan to take for each problem that was tuned."""
+        """The plan to take for each tuned problem."""
         return {problem: row.plan for problem, row in self.tuned(operator, machine).items()}
 
     def best(self, operator: str, problem: str, machine: str) -> Row | None:
@@ -154,10 +154,10 @@ class Database:
     # --- facts ---------------------------------------------------------------------------------
 
     def facts(self, machine: str) -> dict[str, float]:
-        """What was measured of a machine itself; what taskc came with, where that wasn't."""
+        """The measured facts of a machine, and for others those that come with taskc."""
         _, seed = _seed(machine)
-        own = self._found("SELECT fact, value FROM facts WHERE machine = ?", machine)
-        return {**seed, **dict(own)}
+        measured = self._found("SELECT fact, value FROM facts WHERE machine = ?", machine)
+        return {**seed, **dict(measured)}
 
     def fact(self, machine: str, name: str) -> float | None:
         return self.facts(machine).get(name)
@@ -171,16 +171,16 @@ class Database:
     # --- in and out ----------------------------------------------------------------------------
 
     def export_lines(self) -> Iterator[str]:
-        """Its content as text: see rows.py."""
+        """The content as text: see rows.py."""
         yield header()
         yield from map(to_line, self.rows())
         query = "SELECT machine, fact, value FROM facts ORDER BY machine, fact"
         yield from (to_line(Fact(*values)) for values in self._found(query))
 
     def import_lines(self, lines: Iterable[str]) -> int:
-        """Adds what lines say, all of it or nothing, and returns how much of it is new or newer.
+        """Add all items of some lines, or none if one is wrong; returns the number of new or newer ones.
 
-        Of two rows with one key the newer stays, and a fact that there is already.
+        Of two rows with the same key the newer is kept; existing facts are kept.
         """
         items: list[Row | Fact] = []
         for number, line in enumerate(lines, 1):
@@ -195,7 +195,7 @@ class Database:
         return self._merge(items)
 
     def merge(self, path: Path) -> int:
-        """Adds what another database has, as `import_lines` does."""
+        """Add the content of another database, as `import_lines` does."""
         try:
             items = content(path)
         except (sqlite3.Error, OSError, UnicodeDecodeError) as error:
@@ -218,24 +218,24 @@ class Database:
         other_than: str | None = None,
         machine: str | None = None,
     ) -> int:
-        """Deletes the rows of which all that is given is true, and returns how many they were.
+        """Delete the rows that match all arguments; returns their number.
 
         before      a date
         other_than  a version, with or without its build (`+…`)
-        machine     with it alone, the facts of that machine go, too
+        machine     if it is the only argument, the machine's facts are deleted, too
         """
         asked = {
             "date < ?": before,
             "instr(version || '+', ? || '+') <> 1": other_than,
             "machine = ?": machine,
         }
-        given = {test: value for test, value in asked.items() if value is not None}
-        if not given:
+        conditions = {test: value for test, value in asked.items() if value is not None}
+        if not conditions:
             raise ValueError("prune needs to know what: all of it is deleted with its file")
         with self._changing() as connection:
-            query = f"DELETE FROM results WHERE {' AND '.join(given)}"
-            deleted = connection.execute(query, tuple(given.values())).rowcount
-            if [*given.values()] == [machine]:
+            query = f"DELETE FROM results WHERE {' AND '.join(conditions)}"
+            deleted = connection.execute(query, tuple(conditions.values())).rowcount
+            if [*conditions.values()] == [machine]:
                 connection.execute("DELETE FROM facts WHERE machine = ?", (machine,))
         with self._using(create=True) as connection, suppress(sqlite3.OperationalError):
             assert connection is not None
@@ -245,13 +245,13 @@ class Database:
     # --- the file ------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Raises a DatabaseError where the database is there and can't be read."""
+        """Raise a DatabaseError if the database exists and can't be read."""
         with self._using(create=False) as connection:
             if connection is not None:
                 connection.execute(f"SELECT {COLUMNS} FROM results LIMIT 1").fetchall()
 
     def close(self) -> None:
-        """It is opened again when it is needed."""
+        """Close the connection; it is opened again when needed."""
         with self._lock:
             if self._connection is not None:
                 self._connection.close()
@@ -261,7 +261,7 @@ class Database:
         self.close()
 
     def _found(self, query: str, *values: str | float) -> list[tuple[Any, ...]]:
-        """The answer; nothing, and a warning, where the database can't be used."""
+        """The rows of a query; none, and a warning, if the database can't be used."""
         try:
             with self._using(create=False) as connection:
                 return [] if connection is None else connection.execute(query, values).fetchall()
@@ -270,7 +270,7 @@ class Database:
             return []
 
     def state(self) -> object:
-        """Another one after each change, whoever makes it."""
+        """A value that changes after each change of the file, by any process."""
         with suppress(DatabaseError), self._using(create=False) as connection:
             if connection is not None:
                 (version,) = connection.execute("PRAGMA data_version").fetchone()
@@ -279,7 +279,7 @@ class Database:
 
     @contextmanager
     def _changing(self) -> Iterator[sqlite3.Connection]:
-        """All of it, or nothing; once it is left, it is on disk."""
+        """A transaction: on disk when the block ends, or rolled back."""
         with self._using(create=True) as connection:
             assert connection is not None
             connection.execute("BEGIN IMMEDIATE")
@@ -296,7 +296,7 @@ class Database:
                 raise told(self.path, error) from error
 
     def _connected(self, *, create: bool) -> sqlite3.Connection | None:
-        """A connection to the file that is there now; None where there is none."""
+        """A connection to the current file; None if there is no file."""
         path = self.path
         if create and not path.exists():
             new_file(path)
@@ -305,11 +305,11 @@ class Database:
         except (FileNotFoundError, NotADirectoryError):
             self.close()
             return None
-        found = (path, status.st_dev, status.st_ino)
-        if self._connection is None or self._opened != found:
+        identity = (path, status.st_dev, status.st_ino)
+        if self._connection is None or self._opened != identity:
             self.close()
             self._refuse_what_others_may_write(path)
-            self._connection, self._opened = connect(path), found
+            self._connection, self._opened = connect(path), identity
         return self._connection
 
     def _refuse_what_others_may_write(self, path: Path) -> None:
@@ -327,23 +327,23 @@ class Database:
 
 @cache
 def database() -> Database:
-    """The one of the cache folder."""
+    """The database of the cache folder."""
     return Database()
 
 
 def _newest(rows: Iterable[Row]) -> dict[str, Row]:
-    """Each problem's row of the newest version: what was chosen, else the fastest."""
+    """For each problem, the row of the newest version: the chosen plan's, or else the fastest."""
     by_problem: dict[str, list[Row]] = {}
     for row in rows:
         by_problem.setdefault(row.problem, []).append(row)
-    found = {}
+    newest_rows = {}
     for problem, candidates in by_problem.items():
         newest = max(candidates, key=lambda row: (version_order(row.version), row.date)).version
-        found[problem] = min(
+        newest_rows[problem] = min(
             (row for row in candidates if row.version == newest),
             key=lambda row: (row.outcome != "chosen", row.seconds or 0.0),
         )
-    return found
+    return newest_rows
 
 
 _SEED = Path(__file__).parent / "seed.jsonl"
@@ -351,7 +351,7 @@ _SEED = Path(__file__).parent / "seed.jsonl"
 
 @cache
 def _seed(machine: str) -> tuple[dict[str, dict[str, Row]], dict[str, float]]:
-    """What taskc came with for a machine: rows by operator and problem, and facts."""
+    """Rows (by operator and problem) and facts that come with taskc for a machine."""
     rows: dict[str, list[Row]] = {}
     facts = {}
     named = json.dumps(machine)

@@ -1,4 +1,4 @@
-"""A worker for GPUs: it compiles for one that need not be here, and checks on it, or else in the simulator.
+"""A worker for GPUs: it compiles for a GPU that need not be present, and checks on it or in the simulator.
 
 python -m taskc.tune.gpu_worker sm_90a simulator
 python -m taskc.tune.gpu_worker sm_90a device
@@ -33,13 +33,13 @@ from taskc.tune.timing import Disturbances
 from taskc.tune.worker import Answer, Worker, failed, serve
 from taskc.tune.workers import Workers
 
-_FILLED = 2  # times the L2 that copies of operands rotate through
+_FILLED = 2  # the size of all copies of operands, over the L2's
 _MOST_COPIES = 64
 _MOST_TIMES = 200
 
 
 class SimulatedWorker(Worker):
-    """It has no GPU: nothing is timed."""
+    """A worker without a GPU: it can't measure time."""
 
     def __init__(self, target: str) -> None:
         super().__init__()
@@ -47,18 +47,20 @@ class SimulatedWorker(Worker):
 
     def compile(self, request: Answer) -> Answer:
         start = time.perf_counter()
-        made = compile_ahead(self.definition(Parcel.parse(request["parcel"])), self.target)
-        if spills := [why for one in made for why in _spills(one)]:
+        compiled = compile_ahead(self.definition(Parcel.parse(request["parcel"])), self.target)
+        if spills := [reason for kernel in compiled for reason in _spills(kernel)]:
             return failed("refused", "; ".join(spills))
-        digest = hashlib.sha256(b"".join([hashlib.sha256(one.cubin).digest() for one in made]))
+        digest = hashlib.sha256(
+            b"".join([hashlib.sha256(kernel.cubin).digest() for kernel in compiled])
+        )
         return {
             "seconds": {"compile": time.perf_counter() - start},
             "code": digest.hexdigest(),
-            "note": "; ".join(map(_needs, made)),
+            "note": "; ".join(map(_needs, compiled)),
         }
 
     def call(self, definition: Definition, operands: Operands) -> None:
-        """Runs it as it was written, and lowered: they have to agree, without a race or an access out of bounds."""
+        """Run it as written and lowered: both must agree, without races or accesses out of bounds."""
         given = list(operands.inputs)
         if isinstance(definition, ProgramDefinition):
             program = examine_program(definition, given, stages=("lean",), target=self.target)
@@ -76,7 +78,7 @@ class SimulatedWorker(Worker):
 
 
 class DeviceWorker(SimulatedWorker):
-    """It has the first GPU: kernels are checked there, and timed by its events."""
+    """A worker with the first GPU: kernels are checked there, and timed by its events."""
 
     def call(self, definition: Definition, operands: Operands) -> None:
         placed = _on_device(operands)
@@ -86,7 +88,7 @@ class DeviceWorker(SimulatedWorker):
             np.copyto(memory, result.numpy())
 
     def time(self, request: Answer) -> Answer:
-        """Samples of all, in turns."""
+        """Interleaved samples of all candidates."""
         folder, copies = Path(request["folder"]), 1
         samplers = []
         for text in request["parcels"]:
@@ -104,11 +106,11 @@ class DeviceWorker(SimulatedWorker):
         }
 
 
-# --- what a kernel needs ---------------------------------------------------------------------
+# --- resources -------------------------------------------------------------------------------
 
 
 def _spills(made: Compiled) -> Iterator[str]:
-    """Registers that go through memory: such a kernel isn't worth a measurement."""
+    """A note of spilled registers: such a kernel isn't worth measuring."""
     spilled = made.resources.spill_stores + made.resources.spill_loads
     if spilled:
         yield f"{made.name} spills {spilled} bytes of registers"
@@ -125,7 +127,7 @@ def _needs(made: Compiled) -> str:
 
 
 def _places(definition: Definition, operands: Operands) -> Iterator[tuple[Any, Any]]:
-    """Parameters, in order, with their arguments."""
+    """The parameters in order, each with its argument."""
     given, made = iter(operands.inputs), iter(operands.outputs)
     for parameter in definition.ir.parameters:
         yield parameter, next(made if is_output(parameter) else given)
@@ -139,7 +141,7 @@ def _on_device(operands: Operands) -> Operands:
 
 
 def _copies(operands: Operands) -> int:
-    """So many that none is in the L2 when its turn comes."""
+    """The number of copies with which none is in the L2 when its turn comes."""
     wanted = ceil(_FILLED * device.context().cache_bytes / max(1, operands.nbytes))
     return min(_MOST_COPIES, max(1, wanted))
 
@@ -148,7 +150,7 @@ def _copies(operands: Operands) -> int:
 
 
 def _sampler(calls: list[Callable[[], object]], least: float) -> Callable[[], float]:
-    """Takes the seconds of a call: the mean of as many in a graph as take so many seconds at least."""
+    """A function that samples a call's seconds: the mean of enough calls, as one graph, to take `least` seconds."""
 
     def run_all(times: int) -> None:
         for _ in range(times):
@@ -164,7 +166,7 @@ def _sampler(calls: list[Callable[[], object]], least: float) -> Callable[[], fl
 
 
 def _seconds(run: Callable[[], object]) -> float:
-    """That the device takes, by its events."""
+    """The seconds that the device takes, by its events."""
     stream = device.current_stream()
     start = stream.record()
     run()
@@ -178,7 +180,7 @@ WORKERS = {"simulator": SimulatedWorker, "device": DeviceWorker}
 
 
 def workers_for(target: str, runs_on: str = "device") -> Workers:
-    """Such workers, which run kernels on the "device", or in the "simulator"."""
+    """Workers for a GPU that run kernels on the "device", or in the "simulator"."""
     return Workers(command=(sys.executable, "-m", "taskc.tune.gpu_worker", target, runs_on))
 
 

@@ -1,9 +1,9 @@
-"""How good an operator's cost model is, that is, its plans' costs, and a correction learned from what was measured.
+"""The quality of an operator's cost model, and a correction learned from measurements.
 
-The correction is a ridge regression, by operator and machine: the logarithm of how much longer a plan took than its
-cost says, of its choices. It is taken only where it picks better plans than the costs alone do, for problems that it
-hasn't seen: each problem in turn is held out, and the regret is how much slower the plan is that would be picked
-among those measured than the fastest of them.
+The correction is a ridge regression for each operator and machine: it predicts the logarithm of a plan's time over its
+cost from the plan's choices. It is used only if it picks better plans than the costs alone, for problems that it hasn't
+seen: each problem in turn is held out, and the regret is the time of the plan picked from those measured, relative to
+the fastest of them.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _STRENGTH = 1.0  # of the ridge
 
 @dataclass(frozen=True, slots=True)
 class Quality:
-    """Of predictions, beside what was measured.
+    """The quality of predictions against measurements.
 
-    correlation  of ranks, the mean over problems
-    error        the mean of how far predictions are off, relative to what was measured (MAPE)
-    regret       how much slower the plan is that is predicted to be fastest than the fastest, the mean over problems
+    correlation  rank correlation, the mean over problems
+    error        the mean absolute error relative to measurements (MAPE)
+    regret       the slowdown of the plan predicted to be fastest against the fastest, the mean over problems
     """
 
     correlation: float
@@ -43,7 +43,7 @@ class Quality:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """Costs alone, and with what is learned from other problems; without enough of these there is no second one."""
+    """The quality of costs alone, and corrected by other problems; None if there are too few of these."""
 
     analytic: Quality
     learned: Quality | None
@@ -56,7 +56,7 @@ class Judged:
 
 
 def judged(rows: Iterable[Row]) -> Judged | None:
-    """How good costs are, and whether a correction helps; None where too little was measured."""
+    """The quality of costs, with and without a correction; None if too little was measured."""
     groups = _groups(rows)
     if not groups:
         return None
@@ -72,7 +72,7 @@ def judged(rows: Iterable[Row]) -> Judged | None:
 
 
 def corrected(space: Space[Any, Any], rows: Iterable[Row]) -> Space[Any, Any]:
-    """The space with costs that are corrected by these rows, where that helps."""
+    """The space with costs corrected from these rows, if that helps."""
     rows = list(rows)
     groups, quality = _groups(rows), judged(rows)
     if quality is None or not quality.is_learned_better:
@@ -86,7 +86,7 @@ def corrected(space: Space[Any, Any], rows: Iterable[Row]) -> Space[Any, Any]:
 
 
 class _Correction:
-    """A factor for a plan's text."""
+    """A factor to a plan's cost, from its text."""
 
     def __init__(self, groups: Sequence[Sequence[Row]]) -> None:
         rows = [row for group in groups for row in group]
@@ -94,9 +94,9 @@ class _Correction:
         inputs = np.array([self._inputs(row.plan) for row in rows])
         targets = np.array([log(_seconds(row) / _predicted(row)) for row in rows])
         start = 0
-        for group in (
-            groups
-        ):  # which of a problem's plans is faster matters, not how far all of them are off
+        for (
+            group
+        ) in groups:  # only differences between a problem's plans matter, not their common error
             part = slice(start, start + len(group))
             targets[part] -= targets[part].mean()
             start += len(group)
@@ -109,22 +109,22 @@ class _Correction:
         return float(np.exp((self._inputs(plan) - self.mean) @ self.weights))
 
     def _inputs(self, plan: str) -> Array:
-        found = _features(plan)
-        return np.array([found.get(name, 0.0) for name in self.names])
+        features = _features(plan)
+        return np.array([features.get(name, 0.0) for name in self.names])
 
 
 def _features(plan: str) -> dict[str, float]:
-    """1 for each choice, and the logarithm of a number, for those that weren't seen."""
-    found: dict[str, float] = {}
+    """1 for each choice, and the logarithm of each number, for values that weren't measured."""
+    features: dict[str, float] = {}
     for name, value in parts(plan).items():
-        found[f"{name}={value}"] = 1.0
+        features[f"{name}={value}"] = 1.0
         if isinstance(value, int | float) and value > 0:
-            found[name] = log2(value)
-    return found
+            features[name] = log2(value)
+    return features
 
 
 def _groups(rows: Iterable[Row]) -> list[list[Row]]:
-    """What was measured, by problem."""
+    """The measured rows of each problem with enough of them."""
     by_problem: dict[str, list[Row]] = {}
     for row in rows:
         if row.outcome in MEASURED and row.seconds and row.predicted:
@@ -154,14 +154,14 @@ def _quality(predictions: Sequence[tuple[Sequence[Row], Sequence[float]]]) -> Qu
 
 
 def rank_correlation(one: Sequence[float], other: Sequence[float]) -> float:
-    """Spearman's: 1 where both have one order, -1 where they have opposite ones."""
+    """Spearman's rank correlation: 1 for equal orders, -1 for opposite ones."""
     a, b = _ranks(one), _ranks(other)
     spread = float(a.std() * b.std())
     return float(((a - a.mean()) * (b - b.mean())).mean() / spread) if spread else 0.0
 
 
 def _ranks(values: Sequence[float]) -> Array:
-    """Of equal values the mean of their ranks."""
+    """The ranks of values; equal values share the mean of theirs."""
     array = np.asarray(values)
     _, places, counts = np.unique(array, return_inverse=True, return_counts=True)
     ends = np.cumsum(counts)

@@ -1,8 +1,8 @@
-"""What a candidate is called with: arrays from a folder, as its parameters take them, and what should come out.
+"""Operands of candidates: arrays from a folder, converted for a definition's parameters, and expected results.
 
-A folder has `input_0.npy` and so on, one for each parameter that isn't `tc.out`, in order: what `pack` takes where
-the definition says what a parameter is packed from, else an array of the parameter's own shape. `output_0.npy` and so
-on are the results, one for each parameter that is written, in order: in float64, or integers that are met exactly.
+A folder has `input_0.npy` and so on, one for each parameter that isn't `tc.out`, in order: the argument of `pack` for
+parameters that are packed, otherwise an array of the parameter's own shape. `output_0.npy` and so on are the expected
+results, one for each written parameter, in order: in float64, or integers that must match exactly.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from taskc.runtime.driver import signature
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 
-_NOT_WRITTEN = 0xFF  # each byte: NaN, or -1
+_NOT_WRITTEN = 0xFF  # of every byte: NaN, or -1
 
 
 def write_operands(folder: Path, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-    """Puts arrays into a folder, from which workers take them."""
+    """Write arrays to a folder, from which workers read them."""
     folder.mkdir(parents=True, exist_ok=True)
     for kind, arrays in (("input", inputs), ("output", outputs)):
         for number, array in enumerate(arrays):
@@ -52,7 +52,7 @@ class Operands:
     def call_of(self, definition: Definition) -> Callable[[], object]:
         if not self.outputs:
             return partial(definition, *self.inputs)
-        # Compiled code takes a single output as it is, and leaves a tuple to Python.
+        # The compiled entry accepts a single output; a tuple takes the path through Python.
         out = self.outputs[0] if len(self.outputs) == 1 else self.outputs
         return partial(definition, *self.inputs, out=out)
 
@@ -61,7 +61,7 @@ class Operands:
 
 
 def operands_of(definition: Definition, folder: Path) -> Operands:
-    """A definition's operands: packed where parameters have layouts, and outputs that aren't written yet."""
+    """A definition's operands: inputs packed where parameters have layouts, and outputs filled with a marker."""
     inputs = []
     for number, parameter in enumerate(inputs_of(definition.ir.parameters)):
         array = np.load(folder / f"input_{number}.npy").view(parameter.dtype.numpy)
@@ -80,50 +80,50 @@ def operands_of(definition: Definition, folder: Path) -> Operands:
 
 
 def _placed(definition: Definition, parameter: Tensor, array: Array) -> Array:
-    made: Array
+    placed: Array
     if parameter.name in definition.packs or parameter.dtype.is_sub_byte:
-        made = definition.pack(array, parameter.name)
-        return made
+        placed = definition.pack(array, parameter.name)
+        return placed
     if parameter.layout is not None:
         return pack(array, TensorType(parameter.dtype, array.shape, parameter.layout))
-    made = _copy(array)
-    return made
+    placed = _copy(array)
+    return placed
 
 
 def _copy(value: Any) -> Any:
-    """Memory of its own, which begins where a cache line does."""
+    """A copy that starts at a cache line."""
     if not isinstance(value, np.ndarray):
         return value
-    made = aligned(np.empty, value.size, value.dtype).reshape(value.shape).view(type(value))
-    np.copyto(np.asarray(made), np.asarray(value))
-    return made
+    copied = aligned(np.empty, value.size, value.dtype).reshape(value.shape).view(type(value))
+    np.copyto(np.asarray(copied), np.asarray(value))
+    return copied
 
 
-# --- What a call has written, held to what should have come out ---------------------------------
+# --- Results checked against expected ones ------------------------------------------------------
 
 
-# How many of its last bits a value may be off by. What was rounded a few times is off by a few of them, a sum of k
-# numbers by about the root of k; Winograd's sums of 4608 numbers were seen to be off by 540. One number that is missing
-# in such a sum is a hundredth of it, so there is room to spare, but for narrow types.
+# Allowed errors in units of the last bit. A few roundings cost a few units, and a sum of k numbers about the root of k;
+# Winograd's sums of 4608 numbers were off by up to 540. One number missing from such a sum is an error of 1%, far above
+# the limit, except for narrow types.
 _OF_ROUNDINGS = 16
 _OF_SUMS, _OF_NARROW_SUMS = 1024, 256
-_MOST = 0.9  # zeros are off by 1 or more
+_MAX_TOLERANCE = 0.9  # an output of zeros is off by 1 or more
 
 
 def worst_error(definition: Definition, operands: Operands, folder: Path) -> tuple[float, float]:
-    """After a call: how far results are from what should come out, and how far they may be.
+    """After a call: the error of the worst result, and its tolerance.
 
-    Both are relative to the root mean square of what should come out; of several results, what is worst.
+    Both are relative to the root mean square of the expected result.
     """
-    found = [
+    errors = [
         (_error(result, np.load(folder / f"output_{number}.npy")), tolerance(definition, dtype))
         for number, (result, dtype) in enumerate(results_of(definition, operands))
     ]
-    return max(found, key=lambda pair: pair[0] - pair[1])
+    return max(errors, key=lambda pair: pair[0] - pair[1])
 
 
 def results_of(definition: Definition, operands: Operands) -> Iterator[tuple[Array, DType]]:
-    """What a call has written, in the order of the parameters, elements in their usual order."""
+    """The results of a call in the order of parameters, as unpacked arrays."""
     given, made = iter(operands.inputs), iter(operands.outputs)
     for parameter in definition.ir.parameters:
         value = next(made if is_output(parameter) else given)
@@ -132,7 +132,7 @@ def results_of(definition: Definition, operands: Operands) -> Iterator[tuple[Arr
 
 
 def tolerance(definition: Definition, dtype: DType) -> float:
-    """What a result of a type may be off by, and be right: by the types that the definition adds in."""
+    """The error that a correct result of a type may have, by the types in which the definition adds."""
     if not dtype.is_float:
         return 0.0
     added, rounded = set[DType](), {dtype}
@@ -148,7 +148,7 @@ def tolerance(definition: Definition, dtype: DType) -> float:
                 case ir.Mma(accumulator=tensor, by=by):
                     added.add(tensor.dtype)
                     rounded |= {by} if by else set()
-                case _:  # it adds nothing
+                case _:  # it doesn't add
                     pass
     narrow = {dtype for dtype in added if dtype.bits < 32}
     allowed = (
@@ -156,11 +156,11 @@ def tolerance(definition: Definition, dtype: DType) -> float:
         _OF_SUMS * _last_bit(added - narrow),
         _OF_NARROW_SUMS * _last_bit(narrow),
     )
-    return min(_MOST, max(allowed))
+    return min(_MAX_TOLERANCE, max(allowed))
 
 
 def _last_bit(dtypes: set[DType]) -> float:
-    """Of 1.0, in the narrowest of the floats among them."""
+    """Machine epsilon of the narrowest float type given."""
     return max([2.0**-dtype.mantissa_bits for dtype in dtypes if dtype.is_float], default=0.0)
 
 

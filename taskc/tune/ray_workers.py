@@ -1,7 +1,7 @@
 """Workers on the machines of a Ray cluster: `taskc tune … --workers ray://head:10001`, with `pip install ray`.
 
-Each has a process like those of this machine; requests, and what is in the folder that one names, go there. What was
-measured comes back, and the database here is the only one. The cluster's machines have to be like this one.
+Each worker has a process like those on this machine. Requests go there, with the contents of the folder that they name;
+measurements come back, and are stored only in the database here. The cluster's machines have to be like this one.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from taskc.tune.choose import fingerprint
 from taskc.tune.workers import COMMAND, Failed, Process, Workers
 
 _SCHEME = "ray://"
-_OURS = ("TASKC_THREADS",)  # what a worker there is told of the environment here
+_OURS = ("TASKC_THREADS",)  # environment variables passed to remote workers
 
 
 def ray_workers(address: str) -> Workers:
-    """One for each processor of the cluster at `ray://HOST:PORT`; `ray://` is the one that this machine is part of."""
+    """A worker for each processor of the cluster at `ray://HOST:PORT`; `ray://` is this machine's cluster."""
     try:
         import ray
     except ImportError:
@@ -44,13 +44,13 @@ def ray_workers(address: str) -> Workers:
 
 
 class RemoteProcess:
-    """A process on some machine of the cluster, as `Process` is one of this machine."""
+    """A process on a machine of the cluster, with the interface of `Process`."""
 
     def __init__(self, ray: Any, environment: Mapping[str, str]) -> None:
         self._ray = ray
         self._folders: dict[str, Any] = {}
-        given = {name: environment[name] for name in _OURS if name in environment}
-        self._host = ray.remote(_Host).options(num_cpus=1).remote(given)
+        settings = {name: environment[name] for name in _OURS if name in environment}
+        self._host = ray.remote(_Host).options(num_cpus=1).remote(settings)
         there, here = ray.get(self._host.machine.remote()), fingerprint(machine())
         if there != here:
             raise CompileError(
@@ -63,10 +63,10 @@ class RemoteProcess:
         return Failed(**answer) if "state" in answer else answer
 
     def _files(self, folder: str) -> Any:
-        """What a folder has; it goes to the cluster once."""
+        """The contents of a folder, sent to the cluster once."""
         if folder not in self._folders:
-            found = {path.name: path.read_bytes() for path in Path(folder).glob("*.npy")}
-            self._folders[folder] = self._ray.put(found)
+            contents = {path.name: path.read_bytes() for path in Path(folder).glob("*.npy")}
+            self._folders[folder] = self._ray.put(contents)
         return self._folders[folder]
 
     def wait_until_ready(self) -> None:
@@ -81,14 +81,14 @@ class RemoteProcess:
 
 
 class _Host:
-    """What runs on a machine of the cluster, around a process there."""
+    """The actor on a machine of the cluster that owns a process there."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         os.environ.update(environment)
         self._cache = tempfile.TemporaryDirectory(prefix="taskc-tune-")
         self._folders: dict[str, str] = {}
-        own = {**os.environ, "TASKC_CACHE": self._cache.name}
-        self._process = Process((sys.executable, *COMMAND[1:]), own)
+        worker_environment = {**os.environ, "TASKC_CACHE": self._cache.name}
+        self._process = Process((sys.executable, *COMMAND[1:]), worker_environment)
 
     def machine(self) -> str:
         return fingerprint(machine())

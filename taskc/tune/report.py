@@ -1,4 +1,4 @@
-"""What tuning found, as a page: all plans that were tried, and what made the best one best."""
+"""The report of a tuning run as an HTML page: all plans that were tried, and which choices made the best one fast."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from taskc.tune.space import Work
 from taskc.tune.texts import parts, said, short, text_of
 from taskc.tune.tuner import Plan, Trial, Tuned
 
-# --- The report's pictures: points and lines on two logarithmic axes, as SVG within a page, and bars
+# --- Pictures: dots and lines on two logarithmic axes, as SVG, and bars
 
 
 Points: TypeAlias = "Sequence[tuple[float, float]]"
 
-# For a window of 360 points, where letters keep their size; on a wide one all is a little larger.
+# Designed for a window 360 points wide, where letters keep their size; in a wide one all is a little larger.
 _WIDTH, _HEIGHT = 330, 280
 _LEFT, _RIGHT, _TOP, _BOTTOM = 52, 8, 22, 38
 _MOST_TICKS = 5
@@ -43,13 +43,16 @@ STYLE = """
 .bar .median { opacity: 1; }
 """
 
-_ORDER = ("", "default", "winner")  # what is drawn over what
+_ORDER = ("", "default", "winner")  # drawn in this order
 
 
 @dataclass(frozen=True, slots=True)
 class Dot:
-    """kind   winner, default, or nothing
-    title  what is said where it is pointed at
+    """A dot of a plot.
+
+    kind   winner, default, or nothing
+    title  the text of its tooltip
+
     """
 
     x: float
@@ -60,7 +63,7 @@ class Dot:
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """A logarithmic one, from `low` to `high`; `text` names its values."""
+    """A logarithmic axis from `low` to `high`; `text` formats its values."""
 
     name: str
     low: float
@@ -69,17 +72,17 @@ class Axis:
 
     @staticmethod
     def around(name: str, values: Iterable[float], text: Callable[[float], str]) -> Axis:
-        found = list(values)
-        low, high = min(found) / 1.2, max(found) * 1.2
+        listed = list(values)
+        low, high = min(listed) / 1.2, max(listed) * 1.2
         wider = max(1.0, _LEAST_RANGE / (high / low)) ** 0.5
         return Axis(name, low / wider, high * wider, text)
 
     def place(self, value: float) -> float:
-        """0 to 1, if it is in range."""
+        """The position of a value: 0 to 1 if it is in range."""
         return log10(value / self.low) / log10(self.high / self.low)
 
     def ticks(self) -> list[float]:
-        """Round numbers in range: few of them."""
+        """A few round numbers in range."""
         powers = range(floor(log10(self.low)), ceil(log10(self.high)) + 1)
         for steps in ((1, 2, 5), (1, 3), (1,)):
             ticks = [step * 10.0**power for power in powers for step in steps]
@@ -122,7 +125,7 @@ def plot(
 
 
 def _shape(kind: str, x: str, y: str, *inside: str) -> Markup:
-    """A circle, the default's a ring, the winner's a diamond: they differ in more than colour."""
+    """A circle, a ring for the default, a diamond for the winner: they differ not only in colour."""
     if kind == "winner":
         place = f"translate({x} {y}) rotate(45)"
         return tag("rect", *inside, class_="dot winner", x=-5, y=-5, width=10, height=10, transform=place)  # fmt: skip
@@ -131,7 +134,7 @@ def _shape(kind: str, x: str, y: str, *inside: str) -> Markup:
 
 
 def legend(*kinds: tuple[str, str]) -> Markup:
-    """What each kind of dot is."""
+    """The meaning of each kind of dot."""
     said = (
         tag("span", tag("svg", _shape(kind, "0", "0"), viewBox="-8 -8 16 16"), text)
         for kind, text in kinds
@@ -153,7 +156,7 @@ _MOST_VALUES = 8
 
 
 def report(found: Tuned, title: str) -> str:
-    """One page of HTML, which needs no other file and no network."""
+    """An HTML page that needs no other file and no network."""
     return page(
         title,
         *_head(found),
@@ -207,7 +210,7 @@ def _facts(found: Tuned) -> Iterator[tuple[str, str]]:
 
 
 def _gain(found: Tuned) -> float | None:
-    """How many times as fast as the default the winner is."""
+    """The speedup of the winner over the default."""
     if found.default is not None:
         return found.default.ratio
     default, best = (_seconds(found, plan) for plan in (found.space.default, found.winner))
@@ -297,7 +300,7 @@ def _roofline(found: Tuned) -> Markup:
     )
 
 
-# --- what a choice was worth -----------------------------------------------------------------
+# --- the worth of choices --------------------------------------------------------------------
 
 
 def _choices(found: Tuned) -> Markup:
@@ -367,7 +370,7 @@ def _mappings(plan: Plan) -> Markup:
 
 
 def mappings_of(value: Any, name: str = "") -> Iterator[tuple[str, Mapping]]:
-    """Those of a plan by name, with what it says of itself: fields, a template's choices, properties."""
+    """The mappings of a plan by name: in its fields, a template's choices, and properties."""
     if isinstance(value, Mapping):
         yield name, value
     elif isinstance(value, tuple):
@@ -388,7 +391,7 @@ def mappings_of(value: Any, name: str = "") -> Iterator[tuple[str, Mapping]]:
 
 
 def _failures(found: Tuned) -> Markup:
-    """The plans that weren't measured, by the reason."""
+    """The plans that weren't measured, by reason."""
     reasons: dict[tuple[str, str], list[Plan]] = {}
     for trial in found.trials:
         if not trial.result.is_measured:
@@ -407,7 +410,7 @@ def _failures(found: Tuned) -> Markup:
 
 
 def _trials(found: Tuned) -> Markup:
-    """The fastest first."""
+    """All trials, the fastest first."""
     is_predicted = _is_predicted(found)
     named = "tried, time, spread, samples, predicted, time over that, outcome, plan".split(", ")
     ordered = sorted(enumerate(found.trials, start=1), key=lambda item: item[1].result.seconds)
@@ -453,12 +456,12 @@ def _measured(found: Tuned) -> list[Trial]:
 
 
 def _is_predicted(found: Tuned) -> bool:
-    """Whether there is a cost model: a template need not have one."""
+    """Whether there is a cost model: templates may have none."""
     return all(trial.predicted > 0 for trial in found.trials)
 
 
 def _seconds(found: Tuned, plan: Plan) -> float | None:
-    """In the finals, or else as it was tried."""
+    """A plan's time in the finals, or else in its trial."""
     finals = (final.seconds for final in found.finals if final.plan == plan)
     tried = (trial.result.seconds for trial in _measured(found) if trial.plan == plan)
     return next(iter((*finals, *tried)), None)

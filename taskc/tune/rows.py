@@ -1,11 +1,11 @@
-"""What the tuning database keeps, and its text: a line of JSON for each row and fact.
+"""Rows and facts of the tuning database, and their text: a line of JSON for each.
 
     {"format": 1}
     {"operator": "matmul", "problem": "{…}", "plan": "{…}", "machine": "…", "outcome": "measured", …}
     {"machine": "…", "fact": "bandwidth", "value": 2.5e10}
 
-The first line says the format; it may stand anywhere, so that files can be joined. What is read is checked field by
-field, and nothing in it is evaluated.
+A line for the format comes first, and may occur anywhere, so that files can be joined. Every field that is read is
+checked, and nothing is evaluated.
 """
 
 from __future__ import annotations
@@ -37,23 +37,23 @@ _VERSION = re.compile(r"(\d{1,9}(?:\.\d{1,9}){0,3})([a-z.]{0,8}\d{0,9})(\+[0-9a-
 
 
 class RowError(ValueError):
-    """What is to be kept is no row."""
+    """An item isn't a valid row or fact."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What became of a plan for a problem on a machine.
+    """The result of a plan for a problem on a machine.
 
     problem, plan  JSON on one line, always the same for the same problem and plan
-    machine    its fingerprint
-    version    taskc's
-    outcome    one of OUTCOMES: "chosen" is the one of those measured that tuning decided for
-    seconds    of a call, the median; None where it wasn't measured
-    spread     the range between its quartiles over the median
-    predicted  seconds, by the cost model
-    date       ISO, UTC, as `now` says it
-    note       the error's first line, or the signal, for one
-    digest     of what was measured
+    machine    the machine's fingerprint
+    version    taskc's version
+    outcome    one of OUTCOMES: "chosen" is the measured plan that tuning decided for
+    seconds    the median of a call's time; None if it wasn't measured
+    spread     the interquartile range over the median
+    predicted  seconds by the cost model
+    date       ISO, UTC, in the form of `now`
+    note       such as an error's first line, or a signal
+    digest     of the candidate's text
     """
 
     operator: str
@@ -73,7 +73,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """A number that was measured of a machine, such as a bandwidth."""
+    """A measured number of a machine, such as a bandwidth."""
 
     machine: str
     fact: str
@@ -81,7 +81,7 @@ class Fact:
 
 
 def now() -> str:
-    """The date of a row that is made now."""
+    """The date of a row made now."""
     return datetime.now(timezone.utc).isoformat(timespec="seconds")
 
 
@@ -90,9 +90,9 @@ def days_ago(days: float) -> str:
 
 
 def version_order(version: str) -> tuple[tuple[int, ...], bool]:
-    """Sorts versions: of 0.10.0rc1, 0.9.0 and 0.10.0 the last is the newest. It is silent about builds (`+…`)."""
-    said = _VERSION.fullmatch(version)
-    return (tuple(map(int, said[1].split("."))), not said[2]) if said else ((), False)
+    """A sort key of versions: 0.10.0 is newer than 0.10.0rc1 and 0.9.0. Builds (`+…`) don't count."""
+    match = _VERSION.fullmatch(version)
+    return (tuple(map(int, match[1].split("."))), not match[2]) if match else ((), False)
 
 
 # --- checks ------------------------------------------------------------------------------------
@@ -103,7 +103,7 @@ def _is_name(value: Any) -> bool:
 
 
 def _is_json(value: Any) -> bool:
-    """On one line, as problems and plans are written. What can't be printed JSON escapes."""
+    """Whether it is one line of JSON as problems and plans are written. JSON escapes unprintable characters."""
     is_line = isinstance(value, str) and value.isprintable() and len(value) <= _LONGEST_TEXT
     return is_line and is_written(value)
 
@@ -123,7 +123,7 @@ def _is_duration(value: Any) -> bool:
 
 
 def _is_date(value: Any) -> bool:
-    """In the one form whose order as text is that of time."""
+    """Whether it is in the one form whose text order is its time order."""
     try:
         date = datetime.fromisoformat(value)
     except (TypeError, ValueError):
@@ -167,7 +167,7 @@ _CHECKS: dict[str, tuple[Callable[[Any], bool], str]] = {
 
 
 def check(item: Row | Fact) -> None:
-    """Raises a RowError where a field is not what it has to be."""
+    """Raise a RowError if a field is invalid."""
     for field in fields(item):
         value = getattr(item, field.name)
         is_right, expected = _CHECKS[field.name]
@@ -178,7 +178,7 @@ def check(item: Row | Fact) -> None:
 
 
 def _shown(value: object) -> str:
-    """An unknown value, in short: of a long number even the digits are work."""
+    """An unknown value in short: even converting a long number to digits takes long."""
     if isinstance(value, int) and abs(value) >= 1 << 64:
         return f"a number of {value.bit_length()} bits"
     text = ascii(value)
@@ -197,21 +197,23 @@ def to_line(item: Row | Fact) -> str:
 
 
 def from_line(line: str) -> Row | Fact | None:
-    """What a line says; None of one that says the format. A RowError says what is wrong with it."""
+    """The item of a line; None for a line with the format. An invalid line raises a RowError."""
     if len(line) > LONGEST:
         raise RowError(f"it has more than {LONGEST} characters")
     try:
-        said = json.loads(line, parse_constant=_refuse_constant)
+        fields_read = json.loads(line, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
         raise RowError(f"it isn't JSON: {error}") from None
-    if not isinstance(said, dict):
-        raise RowError(f"it has {_shown(said)} in place of named fields")
-    if set(said) == {"format"}:
-        if said["format"] != FORMAT:
-            raise RowError(f"its format is {_shown(said['format'])}; this taskc reads {FORMAT}")
+    if not isinstance(fields_read, dict):
+        raise RowError(f"it has {_shown(fields_read)} in place of named fields")
+    if set(fields_read) == {"format"}:
+        if fields_read["format"] != FORMAT:
+            raise RowError(
+                f"its format is {_shown(fields_read['format'])}; this taskc reads {FORMAT}"
+            )
         return None
-    kind = Fact if "fact" in said else Row
-    item = kind(**_named(kind, said))
+    kind = Fact if "fact" in fields_read else Row
+    item = kind(**_named(kind, fields_read))
     check(item)
     return item
 
@@ -231,10 +233,10 @@ def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is no number of JSON")
 
 
-# --- The file of the tuning database: its format, how it is opened, and what stands in the way, in words
+# --- The database's file: its format, how it is opened, and readable errors
 
 
-# Statements that make each format of the file from the one before. Its number is SQLite's `user_version`.
+# Statements that migrate the file to each format from the one before. Its number is SQLite's `user_version`.
 FORMATS: tuple[tuple[str, ...], ...] = (
     (
         """CREATE TABLE results (
@@ -254,11 +256,11 @@ FORMATS: tuple[tuple[str, ...], ...] = (
 )
 
 COLUMNS = ", ".join(field.name for field in fields(Row))
-_WAIT = 10.0  # seconds for another process's lock, and for reading what another database has
-_LARGEST = 256 << 20  # bytes of a database that is merged
-_STEPS = 10_000  # of SQLite's machine, between two looks at the clock
+_WAIT = 10.0  # seconds for another process's lock, and for reading another database
+_LARGEST = 256 << 20  # bytes of a database to merge
+_STEPS = 10_000  # of SQLite's virtual machine, between two looks at the clock
 
-# SQLite's words, and what they mean to a person. Codes of errors are there from Python 3.11 on.
+# SQLite's messages, and readable ones. Error codes exist only since Python 3.11.
 _DAMAGED = "it is damaged, or no database; if it is moved away, another is begun"
 _REASONS = (
     ("is full", "there is no space left"),
@@ -276,11 +278,11 @@ _REASONS = (
 
 
 class DatabaseError(OSError):
-    """The database can't be used: a sentence says why."""
+    """The database can't be used; the message is a sentence that says why."""
 
 
 def new_file(path: Path) -> None:
-    """An empty file, which SQLite takes for a new database: the files that it puts beside it get its rights."""
+    """An empty file, which SQLite accepts as a new database; files that SQLite adds get its permissions."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o600))
 
@@ -292,7 +294,7 @@ def connect(path: Path) -> sqlite3.Connection:
         log = path.with_name(f"{path.name}-wal")
         if os.access(path.parent, os.W_OK) or (log.exists() and log.stat().st_size):
             raise
-        return _connect(path, "immutable=1")  # else SQLite wants to write even to read
+        return _connect(path, "immutable=1")  # otherwise SQLite would write even to read
 
 
 def _connect(path: Path, mode: str) -> sqlite3.Connection:
@@ -300,15 +302,15 @@ def _connect(path: Path, mode: str) -> sqlite3.Connection:
         f"{path.absolute().as_uri()}?{mode}",
         uri=True,
         timeout=_WAIT,
-        isolation_level=None,  # transactions are begun here
-        check_same_thread=False,  # there is a lock
+        isolation_level=None,  # transactions are explicit
+        check_same_thread=False,  # `Database` has a lock
     )
     try:
         _migrate(connection, path)
         if mode == "mode=rw":
-            # A committed row outlives its process, though not a failure of power that comes at once.
+            # A committed row survives its process, though not a power failure right after.
             connection.execute("PRAGMA synchronous = NORMAL")
-            with suppress(sqlite3.OperationalError):  # another process is at it
+            with suppress(sqlite3.OperationalError):  # another process is doing it
                 connection.execute("PRAGMA journal_mode = WAL")
     except BaseException:
         connection.close()
@@ -317,7 +319,7 @@ def _connect(path: Path, mode: str) -> sqlite3.Connection:
 
 
 def _migrate(connection: sqlite3.Connection, path: Path) -> None:
-    """Makes it a database of the newest format."""
+    """Migrate it to the newest format."""
     if _format(connection, path) == len(FORMATS):
         return
     connection.execute("BEGIN IMMEDIATE")
@@ -339,7 +341,7 @@ def _format(connection: sqlite3.Connection, path: Path) -> int:
 
 
 def content(path: Path) -> list[Row | Fact]:
-    """All that a database has, of whatever format. It may be anybody's: nothing but tables of ours is read."""
+    """The content of a database of any format. The file is untrusted: only known tables are read."""
     status = path.stat()
     if not stat.S_ISREG(status.st_mode):
         raise DatabaseError(f"{path} is no regular file")
@@ -365,7 +367,7 @@ def content(path: Path) -> list[Row | Fact]:
 
 
 def _schema(connection: sqlite3.Connection) -> set[tuple[str, ...]]:
-    """The statements that made the tables of a database, and its views and triggers."""
+    """The statements that created a database's tables, views and triggers."""
     query = "SELECT type, name, tbl_name, sql FROM sqlite_master LIMIT 100"
     return {*connection.execute(query).fetchall()}
 
@@ -379,7 +381,7 @@ def _schema_of(number: int) -> set[tuple[str, ...]]:
 
 
 def told(path: Path, error: Exception) -> DatabaseError:
-    """An error as a sentence."""
+    """A database error as a readable `DatabaseError`."""
     if isinstance(error, DatabaseError):
         return error
     said = str(error)

@@ -1,7 +1,7 @@
-"""What there is to choose from: the plans of an operator for a problem on a machine.
+"""Spaces: the plans of an operator for a problem on a machine.
 
-An operator's plan.py has its plans as data: `candidates`, among which the cost chooses, the preferred ones first, and
-the variations of each, which only tuning looks at. All of them together are the problem's space.
+An operator's plan.py has its plans as data: `candidates`, from which the cost model chooses, preferred ones first, and
+variations of each, which only tuning tries. All of them together are the problem's space.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from taskc.tune.texts import parts, plan_of, text_of
 
 
 class Plan(Protocol):
-    """Frozen data. Plans are equal if and only if their texts are, in all runs: the text is a plan's key."""
+    """Frozen data. Plans are equal if and only if their texts are equal, in all runs: the text is a plan's key."""
 
     def cost(self, problem: Any, machine: Machine) -> float:
-        """Seconds, from counted work."""
+        """Seconds, by the cost model."""
 
     def variations(self, problem: Any, machine: Machine) -> Iterable[Any]:
-        """Further valid plans, which differ in what is chosen less often, and cost about the same."""
+        """Further valid plans that differ in less important choices, and cost about the same."""
 
 
 Problem = TypeVar("Problem")
@@ -35,7 +35,7 @@ Candidates = Callable[[Problem, Machine], Iterable[AnyPlan]]
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """The operations that a problem takes, the bytes of all operands, and how fast a machine is at best with each."""
+    """A problem's operations, the bytes of its operands, and the machine's peak rates of both."""
 
     operations: int
     nbytes: int
@@ -44,7 +44,7 @@ class Work:
 
     @property
     def seconds(self) -> float:
-        """What the machine takes at least: the roofline."""
+        """The least time on the machine: the roofline."""
         return max(
             self.operations / self.operations_per_second, self.nbytes / self.bytes_per_second
         )
@@ -52,13 +52,13 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Operator(Generic[Problem, AnyPlan]):
-    """What the tuner knows of an operator.
+    """An operator as the tuner uses it.
 
-    build    makes what computes a problem by a plan
+    build    builds the definition that computes a problem by a plan
     kinds    the types of its plans, and of data in them
-    work     of a problem on a machine, if it is counted
-    is_counted  the costs of plans are seconds, and not only an order
-    smallest   of the problems that a plan computes as it does this one, on its machine, one that can be simulated
+    work     the work of a problem on a machine, if it can be counted
+    is_counted  whether costs are seconds, and not only an order
+    smallest   a problem small enough to simulate, which a plan computes in the same way as the given one
     """
 
     name: str
@@ -70,21 +70,22 @@ class Operator(Generic[Problem, AnyPlan]):
     smallest: Callable[[Problem, AnyPlan, Machine], Problem] | None = None
 
     def plan(self, text: str) -> AnyPlan:
-        """The plan of a text; a TextError if there is none."""
-        made: AnyPlan = plan_of(text, {kind.__name__: kind for kind in self.kinds})
-        return made
+        """The plan of a text; a TextError if it is invalid."""
+        parsed: AnyPlan = plan_of(text, {kind.__name__: kind for kind in self.kinds})
+        return parsed
 
 
 def seen_by(problem: Any, machine: Machine) -> Machine:
-    """The machine as plans of a problem see it: with the lanes of its numbers in registers.
+    """The machine for a problem's plans, with the lanes of its accumulation type.
 
-    These are of the type `problem.wide`, or f32 where a problem has none.
+    This is `problem.wide`, or f32 if the problem has none.
+
     """
     return machine.of(getattr(problem, "wide", f32))
 
 
 def least(candidates: Candidates[Problem, AnyPlan], problem: Problem, machine: Machine) -> AnyPlan:
-    """The plan of least cost; of those that cost the same, the first."""
+    """The plan of least cost; of equal ones the first."""
     machine = seen_by(problem, machine)
     return min(candidates(problem, machine), key=lambda plan: plan.cost(problem, machine))
 
@@ -109,7 +110,7 @@ def sample(
     count: int,
     seed: int = 0,
 ) -> list[AnyPlan]:
-    """At most `count` plans, each as likely as any other."""
+    """At most `count` plans, uniformly at random."""
     found = list(plans(candidates, problem, machine))
     return Random(seed).sample(found, min(count, len(found)))
 
@@ -118,9 +119,8 @@ def sample(
 class Space(Generic[Problem, AnyPlan]):
     """The plans of one problem on one machine, as strategies see them.
 
-    machine  with the lanes of the problem's numbers, whatever machine was given
-
-    cost   replaces the plans' own, if it is given: seconds, of a plan
+    machine  the given one, with the lanes of the problem's type
+    cost     replaces the plans' own cost, in seconds, if given
     """
 
     operator: Operator[Problem, AnyPlan]
@@ -133,17 +133,17 @@ class Space(Generic[Problem, AnyPlan]):
 
     @cached_property
     def plans(self) -> tuple[AnyPlan, ...]:
-        """All of them, each once."""
+        """All plans, each once."""
         return tuple(plans(self.operator.candidates, self.problem, self.machine))
 
     @cached_property
     def default(self) -> AnyPlan:
-        """What is taken if nothing was ever measured."""
+        """The plan taken if nothing was ever measured."""
         return least(self.operator.candidates, self.problem, self.machine)
 
     @cached_property
     def ranked(self) -> tuple[AnyPlan, ...]:
-        """All of them, those first that should be fastest."""
+        """All plans, by predicted time."""
         return tuple(sorted(self.plans, key=self.predicted))
 
     @cached_property
@@ -151,27 +151,27 @@ class Space(Generic[Problem, AnyPlan]):
         return {}
 
     def predicted(self, plan: AnyPlan) -> float:
-        """Seconds, from counted work."""
-        found = self._predictions.get(plan)
-        if found is None:
-            found = self._predictions[plan] = (self.cost or self.counted)(plan)
-        return found
+        """Seconds by the cost model."""
+        seconds = self._predictions.get(plan)
+        if seconds is None:
+            seconds = self._predictions[plan] = (self.cost or self.counted)(plan)
+        return seconds
 
     def counted(self, plan: AnyPlan) -> float:
-        """The plan's own cost."""
+        """The plan's own cost, without a correction."""
         return plan.cost(self.problem, self.machine)
 
     def sample(self, count: int, random: Random) -> list[AnyPlan]:
-        """At most so many plans, each as likely as any other."""
+        """At most `count` plans, uniformly at random."""
         return random.sample(self.plans, min(count, len(self.plans)))
 
     def neighbours(self, plan: AnyPlan) -> list[AnyPlan]:
-        """The other plans: those first that differ from it in the fewest choices, then those of least cost."""
+        """The other plans, by the number of choices in which they differ, then by cost."""
         others = [other for other in self.plans if other != plan]
         return sorted(others, key=lambda other: (self.distance(plan, other), self.predicted(other)))
 
     def distance(self, one: AnyPlan, other: AnyPlan) -> int:
-        """How many choices two plans differ in."""
+        """The number of choices in which two plans differ."""
         a, b = parts(self.text(one)), parts(self.text(other))
         return sum(a.get(name) != b.get(name) for name in a.keys() | b.keys())
 
@@ -180,7 +180,7 @@ class Space(Generic[Problem, AnyPlan]):
         return {}
 
     def text(self, plan: AnyPlan) -> str:
-        """The plan's key, in all runs."""
+        """The plan's key, the same in all runs."""
         return self._texts.get(plan) or self._texts.setdefault(plan, text_of(plan))
 
     @cached_property
@@ -197,7 +197,7 @@ class Space(Generic[Problem, AnyPlan]):
 
     @cached_property
     def reference(self) -> Definition:
-        """What computes the same in float64, by the plan of least cost; integers stay what they are."""
+        """The definition that computes the same in float64 by the plan of least cost; integers are unchanged."""
         problem = _in_double_precision(self.problem)
         plan = least(self.operator.candidates, problem, self.machine)
         return self.operator.build(problem, plan, self.machine)

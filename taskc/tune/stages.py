@@ -1,7 +1,7 @@
-"""What a kernel goes through until it is code in the cache folder, and how long each stage takes.
+"""The stages of compiling a kernel into the cache folder, and their times.
 
-Each stage runs once for each text of the stage before: kernels that differ and are lowered to the same text are
-compiled once.
+Each stage runs once for each text of the stage before: different kernels that are lowered to the same text are compiled
+once.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from taskc.passes.pipeline import lower_steps
 from taskc.runtime.settings import cache_folder
 from taskc.runtime.targets import compiler_version
 
-# --- Definitions as text, which crosses to other processes: they need no code of the user's to compile and call one
+# --- Definitions as text, for other processes, which then need none of the user's code to compile and call them
 
 
 Pack: TypeAlias = "tuple[int, ...] | Parcel"
@@ -39,10 +39,9 @@ class Parcel:
     """A definition as data.
 
     ir     the text of a kernel at the stage at which its author wrote it, or of a program with its kernels
-    packs  what parameters are packed from, by name: a shape, or the kernel that packs
+    packs  the source of each packed parameter by name: a shape, or the kernel that packs
 
-    Parcels are equal where what they run is: locations, documentation, examples and the names of a tuple's parts stay
-    behind.
+    Parcels that run the same are equal: they have no locations, documentation, examples or names of a tuple's parts.
     """
 
     ir: str
@@ -50,7 +49,7 @@ class Parcel:
 
     @property
     def text(self) -> str:
-        """All of it in one line, which `Parcel.parse` reads back; the same for equal parcels."""
+        """The parcel in one line, which `Parcel.parse` reads; the same for equal parcels."""
         return json.dumps(_data(self), sort_keys=True)
 
     @staticmethod
@@ -58,7 +57,7 @@ class Parcel:
         return _parcel(json.loads(text))
 
     def definition(self) -> KernelDefinition | ProgramDefinition:
-        """It runs as the one did that this was made of."""
+        """A definition that runs like the original one."""
         if self.ir.startswith("program "):
             return ProgramDefinition.of(parse_program(self.ir), _packs(self))
         return _kernel(self)
@@ -104,10 +103,10 @@ def _parcel(data: dict[str, Any]) -> Parcel:
 
 @dataclass(frozen=True, slots=True)
 class Stages:
-    """What was compiled: kernels, and those that pack for them.
+    """The stages of compiling kernels, and the kernels that pack for them.
 
-    seconds  of the stages that ran: parse, prove, lower, compile. What isn't there was in the cache
-    code     the hash of the machine code: what has the same takes the same time
+    seconds  of the stages that ran: parse, prove, lower, compile. Others were cache hits
+    code     the hash of the machine code: candidates with equal code take the same time
     """
 
     seconds: Mapping[str, float]
@@ -126,13 +125,13 @@ class _Clock:
 
 
 def compiled(parcel: Parcel) -> Stages:
-    """Puts the code of a parcel's kernels where calls find it."""
+    """Compile a parcel's kernels into the cache, where calls find them."""
     clock = _Clock()
     with clock.stage("parse"):
         definition = parcel.definition()
     cache = Cache(cache_folder() / "cpu")
     code = hashlib.sha256()
-    if not isinstance(definition, KernelDefinition):  # who calls the kernels, and with what
+    if not isinstance(definition, KernelDefinition):  # the text has the calls
         code.update(parcel.ir.encode())
     for kernel in definition.kernels:
         code.update(hashlib.sha256(_code(kernel.ir, cache, clock)).digest())
@@ -146,17 +145,17 @@ def _code(kernel: ir.Kernel, cache: Cache, clock: _Clock) -> bytes:
     refuse(kernel)
     version = compiler_version()
     key = cache_key(kernel, version)
-    kept = cache.get(key)
-    if kept is None:
+    cached = cache.get(key)
+    if cached is None:
         lean = _lowered(kernel, clock)
         key_of_lean = cache_key(lean, version)
-        kept = cache.get(key_of_lean)
-        if kept is None:
+        cached = cache.get(key_of_lean)
+        if cached is None:
             with clock.stage("compile"), deep(kernel.loc):
-                kept = compile_kernel(lean, host()).to_bytes()
-            cache.put(key_of_lean, kept)
-        cache.put(key, kept)
-    return Compiled.from_bytes(kept).code
+                cached = compile_kernel(lean, host()).to_bytes()
+            cache.put(key_of_lean, cached)
+        cache.put(key, cached)
+    return Compiled.from_bytes(cached).code
 
 
 def _lowered(kernel: ir.Kernel, clock: _Clock) -> ir.Kernel:

@@ -1,8 +1,8 @@
-"""Which plans are measured, and in what order.
+"""Strategies: which plans are measured, and in what order.
 
-A strategy is a generator: it yields plans, a few at a time, and when it goes on it finds their seconds in `measured`,
-infinite where one failed. It may go on for ever: the tuner stops it. It may yield what was measured before, which
-costs nothing. One of a user's own is a function like these:
+A strategy is a generator. It yields plans, a few at a time; when it resumes, their seconds are in `measured`, infinite
+for plans that failed. It may go on forever: the tuner stops it. It may yield plans measured before, which costs
+nothing. A user's strategy is a function like these:
 
     def strategy(space: Space, measured: Mapping[Plan, float], random: Random) -> Iterator[Sequence[Plan]]
 """
@@ -28,28 +28,28 @@ Strategy: TypeAlias = Callable[[AnySpace, Measured, Random], Iterator[Sequence[A
 _BATCH = 8
 _PARENTS = 4
 
-# Of `model`: proposals that are measured together, and how many of the first ones differ from each other; how much a
-# plan counts for one that differs in one choice, and the cost itself beside it.
+# Parameters of `model`: the number of proposals measured together; the number of first ones that differ in several
+# choices; the weight of a measurement for a plan that differs in one choice, and that of the cost itself.
 _TOGETHER = 2
 _DIVERSE = 10
 _LIKENESS = 0.2
 _TRUSTED = 1.0
-_FAILED = 1.0  # as if it took so much longer, as a logarithm
+_FAILED = 1.0  # the error of a failed plan, as a logarithm
 _INSTANT = 1e-12  # seconds
 
 
 def exhaustive(space: AnySpace, measured: Measured, random: Random) -> Iterator[Sequence[Any]]:
-    """All plans, those first that should be fastest."""
+    """All plans, by predicted time."""
     yield from batches(space.ranked)
 
 
 def sampled(space: AnySpace, measured: Measured, random: Random) -> Iterator[Sequence[Any]]:
-    """Each plan as likely as any other."""
+    """Plans in random order."""
     yield from batches(space.sample(len(space.plans), random))
 
 
 def evolutionary(space: AnySpace, measured: Measured, random: Random) -> Iterator[Sequence[Any]]:
-    """Plans at random, then ones that differ in little from one of the best."""
+    """Random plans first, then close neighbours of the best ones."""
     yield space.sample(_BATCH, random)
     while len(measured) < len(space.plans):
         parents = sorted(measured, key=measured.__getitem__)[:_PARENTS]
@@ -62,9 +62,9 @@ def evolutionary(space: AnySpace, measured: Measured, random: Random) -> Iterato
 
 
 def model(space: AnySpace, measured: Measured, random: Random) -> Iterator[Sequence[Any]]:
-    """Plans of least cost, where costs are corrected by what was measured of plans that are like them.
+    """Plans of least cost, corrected by measurements of similar plans.
 
-    The first ones differ from each other in several choices.
+    The first plans differ from each other in several choices.
     """
     search = _Search(space)
     while True:
@@ -77,7 +77,7 @@ def model(space: AnySpace, measured: Measured, random: Random) -> Iterator[Seque
 
 
 class _Search:
-    """What is known of each plan, by its place: `apart` is from the nearest one that was proposed, in choices."""
+    """The state by plan number: `apart` is the distance from the nearest proposed plan, in choices."""
 
     def __init__(self, space: AnySpace) -> None:
         self.plans = space.plans
@@ -90,7 +90,7 @@ class _Search:
         self.errors: dict[int, float] = {}
 
     def learn(self, plan: Any, seconds: float) -> None:
-        """How far the cost is off, for this plan and, less so, for those that are like it."""
+        """Record the error of a plan's cost, with a lower weight for similar plans."""
         place = self.places[plan]
         if place not in self.errors:
             error = log(seconds) - self.costs[place] if seconds < inf else _FAILED
@@ -115,12 +115,12 @@ class _Search:
         return self.plans[place]
 
     def _distances(self, place: int) -> Any:
-        """In how many choices all plans differ from this one."""
+        """The number of choices in which each plan differs from this one."""
         return (self.choices != self.choices[place]).sum(1)
 
 
 def _choices(space: AnySpace) -> Any:
-    """A row of texts for each plan, of its choices."""
+    """A row of choices, as texts, for each plan."""
     named = [parts(space.text(plan)) for plan in space.plans]
     names = sorted({name for row in named for name in row})
     return np.array([[str(row.get(name)) for name in names] for row in named])

@@ -1,13 +1,13 @@
-"""`@tc.tune`: a user's template whose choices the tuner makes.
+"""`@tc.tune`: a user's template with tuned choices.
 
 @tc.tune(bk=[8, 16, 32], stages=[2, 3])
 def matmul(m, n, k, *, bk=8, stages=2):
     ...
     return kernel
 
-matmul(1024, 1024, 1024)                 # a kernel: by the choices that were measured as best, else the defaults
-matmul(1024, 1024, 1024, bk=16)          # what a call says itself isn't chosen: all else is as by default
-matmul.tune(1024, 1024, 1024)            # measures, and returns what was found
+matmul(1024, 1024, 1024)                 # a kernel with the choices measured as best, or the defaults
+matmul(1024, 1024, 1024, bk=16)          # a call's own choices; the others are the defaults
+matmul.tune(1024, 1024, 1024)            # measure, and return the results
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ Cost = Callable[..., float]
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """What a template's keywords are: names and values."""
+    """Values of a template's tuned keywords."""
 
     values: tuple[tuple[str, Any], ...]
 
     def cost(self, problem: Arguments, machine: Machine) -> float:
-        """The author's, in seconds; if there is none, the default comes first, and nothing is known of others."""
+        """The author's cost in seconds; without one, the default comes first, and others are equal."""
         cost = problem.template.cost
         if cost is not None:
             return cost(**dict(problem.given), **dict(self.values))
@@ -52,9 +52,9 @@ class Choices:
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """A call of a template, without what is chosen.
+    """The arguments of a template's call, without the tuned choices.
 
-    source  a digest of the template's text: of another text, what was measured is nothing
+    source  a digest of the template's text, since measurements of another text don't count
     """
 
     template: Template = field(compare=False)
@@ -63,7 +63,7 @@ class Arguments:
 
 
 class Template:
-    """A Python function that returns a kernel or a program, and what may be chosen."""
+    """A Python function that returns a kernel or a program, and its tuned choices."""
 
     def __init__(
         self,
@@ -77,12 +77,12 @@ class Template:
         self.cost, self.reference = cost, reference
         self.signature = inspect.signature(function)
         update_wrapper(self, function)
-        # A file is a module of several names: as it is imported, and run.
+        # A module's name depends on whether its file is imported or run, so the file's name is used.
         name = f"{Path(inspect.getfile(function)).stem}.{function.__qualname__}"
         self.operator = Operator(name, _candidates, _build, (Choices,), None, cost is not None)
 
     def __call__(self, *args: Any, **keywords: Any) -> Definition:
-        """By the choices that were measured as best; where a call makes some itself, by the defaults of the others."""
+        """Build with the choices measured as best; if the call makes some itself, the others are the defaults."""
         said = {name: keywords.pop(name) for name in list(keywords) if name in self.choices}
         if said:
             return self.function(*args, **keywords, **{**self.defaults(), **said})
@@ -94,10 +94,9 @@ class Template:
         return Space(self.operator, self.arguments(*args, **keywords), machine())
 
     def tune(self, *args: Any, **options: Any) -> Any:
-        """Measures choices for a call of these arguments, and remembers the best one for later calls.
+        """Measure choices for a call with these arguments, and store the best for later calls.
 
-        strategy, budget, most, seed, afresh, progress  as `taskc.tune.tuned` has them; all other keywords are the
-        template's
+        strategy, budget, most, seed, afresh, progress  as for `taskc.tune.tuned`; all other keywords are the template's
         """
         from taskc.tune.bench import OPTIONS, tuned
 
@@ -105,22 +104,24 @@ class Template:
         return tuned(self.space(*args, **options), reference=self.reference, **how)
 
     def arguments(self, *args: Any, **keywords: Any) -> Arguments:
-        """A call's, checked against the function's parameters."""
+        """A call's arguments, checked against the function's parameters."""
         for name in self.choices:
             if name in keywords:
                 raise TypeError(f"{name} is what tuning chooses")
         bound = self.signature.bind(*args, **keywords, **self.defaults())
         bound.apply_defaults()
-        given = {name: value for name, value in bound.arguments.items() if name not in self.choices}
+        values = {
+            name: value for name, value in bound.arguments.items() if name not in self.choices
+        }
         try:
             source = inspect.getsource(self.function)
         except OSError:
             source = ""
         digest = hashlib.sha256(source.encode()).hexdigest()[:16]
-        return Arguments(self, digest, tuple(given.items()))
+        return Arguments(self, digest, tuple(values.items()))
 
     def defaults(self) -> dict[str, Any]:
-        """The function's own, or else the first of each choice."""
+        """The function's own defaults, or else the first value of each choice."""
         parameters = self.signature.parameters
         return {
             name: values[0]

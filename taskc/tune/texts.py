@@ -1,8 +1,8 @@
-"""Problems and plans as text: one line of JSON, which is the same in all runs and is parsed, never evaluated.
+"""Problems and plans as text: one line of JSON, the same in all runs, which is parsed and never evaluated.
 
     {"is": "Panels", "lanes": 16, "rows": 8, "tall": 16, "vectors": 3}
 
-A field that has its default is left out: one that is added later leaves the texts of before as they are.
+Fields with default values are left out, so that adding a field doesn't change existing texts.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from taskc.ir.mapping import Mapping
 from taskc.ir.types import DTYPES, DType
 from taskc.lang.sizes import Dimension
 
-FUNCTION = "function "  # before the name of one, among the parts of a text
+FUNCTION = "function "  # the prefix of a function's name in the parts of a text
 
 _KIND = "is"
 _FORM: Any = {"sort_keys": True, "separators": (",", ":")}
 
 
 def text_of(value: Any, *, whole: bool = False) -> str:
-    """Of frozen data: numbers, strings, types, mappings, tuples of these, and functions, whose names stand for them.
+    """The text of frozen data: numbers, strings, types, mappings, tuples of these, and functions by name.
 
-    whole  fields that have their defaults are said, too: for people, not a key
+    whole  include fields with default values: for people, not as a key
     """
     return json.dumps(_plain(value, whole), **_FORM)
 
@@ -67,19 +67,19 @@ def _name_of(value: Callable[..., Any]) -> str:
 
 
 class TextError(ValueError):
-    """A text is no plan's."""
+    """A text isn't that of a plan."""
 
 
 _DEEPEST = 16
 _GREATEST = 1 << 63
-# The fields that tagged objects have beside their tag, each with its type.
+# The field of each kind of tagged object, with its type.
 _TAGGED: dict[str, tuple[str, type]] = {
     "type": ("name", str), "mapping": ("text", str), "dim": ("multiple", int), "function": ("name", str),
 }  # fmt: skip
 
 
 def is_written(text: str) -> bool:
-    """Whether `text_of` could have written a text that comes from a file: then `parts` can be asked of it."""
+    """Whether a text from a file could have been written by `text_of`, so that `parts` accepts it."""
     try:
         said = json.loads(text)
         return _is_plain(said, 0) and json.dumps(said, allow_nan=False, **_FORM) == text
@@ -99,15 +99,15 @@ def _is_plain(said: Any, depth: int) -> bool:
                 name, expected = _TAGGED[kind]
                 return said.keys() == {_KIND, name} and type(said[name]) is expected
             return depth < _DEEPEST and all(_is_plain(item, depth + 1) for item in said.values())
-    return True  # text, a float that JSON can say, or nothing
+    return True  # a string, a float or null
 
 
 def plan_of(text: str, types: Names[str, type]) -> Any:
-    """The plan that a text says, of one of these types."""
+    """The plan of a text, of one of these types."""
     try:
         said = json.loads(text)
         made = _made(said, types)
-    except Exception as error:  # what makes a plan of its fields may raise anything
+    except Exception as error:  # a plan's constructor may raise anything
         raise TextError(f"this is no plan: {text[:200]}") from error
     if type(made) not in types.values():
         raise TextError(f"this is no plan: {text[:200]}")
@@ -132,15 +132,15 @@ def _made(said: Any, types: Names[str, type]) -> Any:
 
 @cache
 def parts(text: str) -> dict[str, Any]:
-    """The choices of a text by name, those within others as `few.depth`, and a template's as `values.bk`."""
-    found: dict[str, Any] = {}
+    """The choices of a text by name: nested ones as `few.depth`, and a template's as `values.bk`."""
+    choices: dict[str, Any] = {}
 
     def collect(value: Any, prefix: str) -> None:
         kind = value.get(_KIND) if isinstance(value, dict) else None
         if kind == "function":
-            found[prefix] = f"{FUNCTION}{value['name']}"
+            choices[prefix] = f"{FUNCTION}{value['name']}"
         elif kind in ("type", "mapping"):
-            found[prefix] = value.get("name") or value.get("text")
+            choices[prefix] = value.get("name") or value.get("text")
         elif isinstance(value, dict):
             for name, item in value.items():
                 collect(item, f"{prefix}.{name}" if prefix else name)
@@ -148,26 +148,26 @@ def parts(text: str) -> dict[str, Any]:
             for name, item in value if _are_named(value) else enumerate(value):
                 collect(item, f"{prefix}.{name}")
         else:
-            found[prefix] = value
+            choices[prefix] = value
 
     collect(json.loads(text), "")
-    return found
+    return choices
 
 
 def _are_named(items: list[Any]) -> bool:
-    """Whether they are pairs of a name and a value."""
+    """Whether the items are pairs of a name and a value."""
     return all(
         isinstance(item, list) and len(item) == 2 and isinstance(item[0], str) for item in items
     )
 
 
 def said(text: str) -> str:
-    """A plan, or a problem, as people read it: `Panels lanes=16 rows=8`."""
+    """A plan or a problem for people: `Panels lanes=16 rows=8`."""
     named = dict(parts(text))
     kind = named.pop(_KIND, "")
     return " ".join([kind, *(f"{short(name)}={value}" for name, value in named.items())])
 
 
 def short(name: str) -> str:
-    """A choice's name as people read it: a template's, and its arguments, by their own names."""
+    """A choice's name for people, without the prefix of a template's choices and arguments."""
     return name.removeprefix("values.").removeprefix("given.")

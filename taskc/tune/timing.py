@@ -1,4 +1,4 @@
-"""Interleaved samples of several calls, with a probe of the clock between: what is compared ran side by side."""
+"""Interleaved samples of several calls, with a probe of the clock between them, so that comparisons are fair."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from taskc.lang.names import out, tile, tiles
 from taskc.runtime.machine import machine
 from taskc.tune.operands import Operands
 
-# --- Copies of operands that calls take in turn, so that each finds its own out of the caches, as a first use does
+# --- Copies of operands that calls use in turn, so that operands aren't in the caches, as at a first use
 
 
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
@@ -31,7 +31,7 @@ _MOST_COPIES = 1 << 12
 
 
 def rotated(operands: Operands) -> tuple[Operands, ...]:
-    """So many copies that between two uses of one more is touched than the caches hold, if there is the memory."""
+    """Enough copies that uses of the others flush one from the caches, if memory allows."""
     nbytes = max(operands.nbytes, 1)
     wanted = 1 + -(-last_cache_bytes() // nbytes)
     room = max(1, min(_MOST_BYTES, _available() // 4) // nbytes)
@@ -40,7 +40,7 @@ def rotated(operands: Operands) -> tuple[Operands, ...]:
 
 
 def in_turn(definition: Definition, copies: tuple[Operands, ...]) -> Callable[[], object]:
-    """A call of the next copy, each time."""
+    """A function that calls with the next copy each time."""
     calls = [operands.call_of(definition) for operands in copies]
     if len(calls) == 1:
         return calls[0]
@@ -49,7 +49,7 @@ def in_turn(definition: Definition, copies: tuple[Operands, ...]) -> Callable[[]
 
 
 def last_cache_bytes(folder: Path = _CACHES) -> int:
-    """Of the largest cache that the system names."""
+    """The size of the largest cache that the system lists."""
     sizes = []
     for file in folder.glob("index*/size"):
         try:
@@ -61,29 +61,29 @@ def last_cache_bytes(folder: Path = _CACHES) -> int:
 
 
 def _available() -> int:
-    """Bytes of memory that are free."""
+    """Free memory in bytes."""
     try:
         return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, OSError, ValueError):
         return _MOST_BYTES
 
 
-# --- What disturbs a measurement: other processes, a quota of processor time that runs out, a clock that changes
+# --- Disturbances of measurements: other processes, a CPU quota that runs out, a changing clock
 
 
 _BUSY = 0.25  # of a processor
-_LEAST = 0.2  # seconds: a shorter time has few of the ticks that the system counts
-_QUOTAS = ("", "cpu/", "cpu,cpuacct/")  # folders of the system's control groups, of version 2 and 1
+_LEAST = 0.2  # seconds: shorter times have too few of the system's ticks
+_QUOTAS = ("", "cpu/", "cpu,cpuacct/")  # folders of control groups, versions 2 and 1
 
 
 @dataclass(frozen=True, slots=True)
 class Disturbances:
-    """Numbers that the system doesn't tell are None.
+    """Disturbances during a measurement; numbers that the system doesn't provide are None.
 
-    others     how many processors other processes kept busy, on average
-    throttled  how many times the quota ran out
+    others     the mean number of processors that other processes kept busy
+    throttled  the number of times the quota ran out
     discarded  the share of samples during which the clock was off by more than 5%
-    slower     by how much of its time the clock's probe took longer than it ever did
+    slower     the probe's slowdown against its fastest run
     """
 
     others: float | None = None
@@ -93,24 +93,24 @@ class Disturbances:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """A sentence for each that makes times doubtful."""
-        found = []
+        """A sentence for each disturbance that makes times doubtful."""
+        sentences = []
         if self.others is not None and self.others > _BUSY:
-            found.append(f"the machine is busy: others used {self.others:.1f} processors")
+            sentences.append(f"the machine is busy: others used {self.others:.1f} processors")
         if self.throttled:
-            found.append(f"the quota of processor time ran out {self.throttled} times")
+            sentences.append(f"the quota of processor time ran out {self.throttled} times")
         if self.discarded > 0.25:
-            found.append(
+            sentences.append(
                 f"the clock is restless: {self.discarded:.0%} of the samples were off by more than"
                 f" {DRIFT:.0%}"
             )
         if self.slower > DRIFT:
-            found.append(f"the clock is slow: it has been {self.slower:.0%} faster")
-        return tuple(found)
+            sentences.append(f"the clock is slow: it has been {self.slower:.0%} faster")
+        return tuple(sentences)
 
 
 class Watch:
-    """It looks at the system when it is made, and again when it is asked."""
+    """Records the system's counters when it is made, for the difference later."""
 
     def __init__(self) -> None:
         self.start = time.perf_counter()
@@ -132,7 +132,7 @@ class Watch:
 
 
 def _busy(file: Path = Path("/proc/stat")) -> float | None:
-    """Seconds for which processors have worked, all together."""
+    """The seconds for which processors have worked, all together."""
     try:
         first = file.read_text().partition("\n")[0]
         user, nice, system, _, _, irq, softirq, *_ = map(int, first.split()[1:])
@@ -142,7 +142,7 @@ def _busy(file: Path = Path("/proc/stat")) -> float | None:
 
 
 def _throttled(folder: Path = Path("/sys/fs/cgroup")) -> int | None:
-    """How often a quota has made the processes here wait."""
+    """The number of times that a quota has paused this process group."""
     for place in _QUOTAS:
         try:
             text = (folder / place / "cpu.stat").read_text()
@@ -158,8 +158,8 @@ def _throttled(folder: Path = Path("/sys/fs/cgroup")) -> int | None:
 
 
 Call: TypeAlias = Callable[[], object]
-DRIFT = 0.05  # of the clock, beyond which a sample doesn't count
-_MOST = 200  # rounds
+DRIFT = 0.05  # relative change of the clock beyond which a sample doesn't count
+_MAX_ROUNDS = 200
 
 
 def seconds(call: Call, times: int = 1, of_processor: bool = False) -> float:
@@ -171,9 +171,9 @@ def seconds(call: Call, times: int = 1, of_processor: bool = False) -> float:
 
 
 class Probe:
-    """A loop of fused multiply-adds that nothing but the processor's clock can slow down.
+    """A loop of fused multiply-adds, whose speed depends on nothing but the processor's clock.
 
-    Each lane has its own number: with one for all, a product of scalars would do.
+    Each lane has a number of its own: with a single one, the compiler could use scalars.
     """
 
     def __init__(self, threads: int) -> None:
@@ -201,13 +201,13 @@ class Probe:
         return self.kernel(self.x, out=self.y)
 
     def gflops(self) -> float:
-        # After a while asleep, other threads were seen to come only after milliseconds.
+        # After sleeping for a while, other threads take milliseconds to start.
         return self.operations / min(seconds(self) for _ in range(300)) / 1e9
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """A sample of each call: seconds of one. `clock` is what the probe took, before or behind, whichever is longer."""
+    """A sample of each call in seconds. `clock` is the probe's time, the longer of those before and after."""
 
     clock: float
     seconds: tuple[float, ...]
@@ -215,20 +215,20 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class Rounds:
-    """times is, for each of the calls, of how many a sample is the mean."""
+    """Rounds of samples; `times` is, for each call, the number of calls in a sample."""
 
     rounds: tuple[Round, ...]
     times: tuple[int, ...]
 
     def calm(self, least: int) -> tuple[Round, ...]:
-        """Those during which the clock was what it mostly is; on a restless machine so many of the calmest."""
+        """Rounds at the usual clock speed; if there are fewer than `least`, the most stable ones."""
         clocks = sorted(round.clock for round in self.rounds)
-        kept = [
+        calm_rounds = [
             round for round in self.rounds if round.clock <= clocks[len(clocks) // 4] * (1 + DRIFT)
         ]
-        if len(kept) < least:
-            kept = sorted(self.rounds, key=lambda round: round.clock)[:least]
-        return tuple(kept)
+        if len(calm_rounds) < least:
+            calm_rounds = sorted(self.rounds, key=lambda round: round.clock)[:least]
+        return tuple(calm_rounds)
 
 
 def interleaved(
@@ -241,12 +241,12 @@ def interleaved(
     calm: float | None = None,
     of_processor: bool = False,
 ) -> Rounds:
-    """At least so many rounds, and more as long as the budget of seconds lasts.
+    """At least `least` rounds, and more as long as the budget of seconds lasts.
 
-    each  seconds that a sample takes at least: what others leave in the caches is a small part of it
-    calm  seconds before each sample, and then a call that wakes its threads. None where all calls and the probe run
-          on the same threads, which are awake
-    of_processor  the times are this process's own, without those of others on the machine: for one thread
+    each  the least seconds of a sample, so that the state of the caches before it matters little
+    calm  seconds to sleep before each sample, which then begins with an untimed call that wakes its threads. None if
+          all calls and the probe run on the same threads, which stay awake
+    of_processor  measure this process's CPU time, without other processes: for one thread
     """
     for call in calls:
         call()
@@ -255,16 +255,16 @@ def interleaved(
     )
     rounds: list[Round] = []
     end = time.perf_counter() + budget
-    while len(rounds) < least or (time.perf_counter() < end and len(rounds) < _MOST):
+    while len(rounds) < least or (time.perf_counter() < end and len(rounds) < _MAX_ROUNDS):
         clock = seconds(probe, of_processor=of_processor)
-        found = [0.0] * len(calls)
+        samples = [0.0] * len(calls)
         for position in range(len(calls)):
             number = (position + len(rounds)) % len(calls)
             if calm is not None:
                 time.sleep(calm)
                 seconds(calls[number])
-            found[number] = seconds(calls[number], times[number], of_processor)
-        rounds.append(Round(max(clock, seconds(probe, of_processor=of_processor)), tuple(found)))
+            samples[number] = seconds(calls[number], times[number], of_processor)
+        rounds.append(Round(max(clock, seconds(probe, of_processor=of_processor)), tuple(samples)))
     return Rounds(tuple(rounds), times)
 
 
@@ -285,7 +285,7 @@ class Pairs:
 
 @runtime_checkable
 class Profiled(Protocol):
-    """What takes a part of each call's time, and says how much once there are no more calls."""
+    """A call that measures a part of its own time, and returns these times after the last call."""
 
     def __call__(self) -> object: ...
 
@@ -302,33 +302,32 @@ def pairs(
     calm: float = 0.0,
     of_processor: bool = False,
 ) -> Pairs:
-    """At least so many pairs, and more as long as the budget of seconds lasts.
+    """At least `least` pairs, and more as long as the budget of seconds lasts.
 
-    `calm` seconds before each side let the other one's threads stop waiting for work: those of OpenBLAS
-    do so for 25 ms, and keep a core busy. What is profiled is profiled from its first call on, and its times are its
-    own.
+    `calm` seconds before each side let the other side's threads go to sleep: those of OpenBLAS spin for
+    25 ms, and keep a core busy. A profiled call is profiled from its first call on, and its own times count.
     """
-    found = interleaved(
+    rounds = interleaved(
         (ours, theirs), probe, least=least, budget=budget, calm=calm, of_processor=of_processor
     )
     for side, call in enumerate((ours, theirs)):
         if isinstance(call, Profiled):
-            found = _as_profiled(found, side, call.seconds())
-    kept = found.calm(least)
-    ratios = [round.seconds[1] / round.seconds[0] for round in kept]
+            rounds = _as_profiled(rounds, side, call.seconds())
+    calm_rounds = rounds.calm(least)
+    ratios = [round.seconds[1] / round.seconds[0] for round in calm_rounds]
     low, _, high = quantiles(ratios, n=4)
     return Pairs(
-        1e3 * median(round.seconds[0] for round in kept),
-        1e3 * median(round.seconds[1] for round in kept),
+        1e3 * median(round.seconds[0] for round in calm_rounds),
+        1e3 * median(round.seconds[1] for round in calm_rounds),
         median(ratios),
         (low, high),
-        len(kept),
-        len(found.rounds) - len(kept),
+        len(calm_rounds),
+        len(rounds.rounds) - len(calm_rounds),
     )
 
 
 def _as_profiled(found: Rounds, side: int, own: list[float]) -> Rounds:
-    """The rounds with one side's own times: the first call of each sample was there to wake threads."""
+    """The rounds with one side's own times, without the first call of each sample, which wakes threads."""
     step = 1 + found.times[side]
     own = own[-len(found.rounds) * step :]
     means = [fmean(own[i + 1 : i + step]) for i in range(0, len(own), step)]

@@ -1,9 +1,8 @@
 """Tuning: a strategy names plans, and each is built, compiled, checked and timed once, unless the database has it.
 
-Plans whose kernels have one text are one candidate, and so are those whose compiled code is the same. Of a batch all
-are timed a little and the best of them more. The best three and the plan that untuned calls take run against each
-other in the end, and a tie goes to the latter. What was measured is in the database at once: who stops a tuner loses
-nothing.
+Plans whose kernels have the same text are one candidate, as are those with the same machine code. All candidates of a
+batch are timed briefly, and the best ones longer. In the end, the best three and the default plan run interleaved, and
+a tie goes to the default. Measurements are stored at once, so interrupting a tuner loses nothing.
 """
 
 from __future__ import annotations
@@ -31,16 +30,16 @@ AnySpace: TypeAlias = "Space[Any, Any]"
 
 _LONGEST_NOTE = 500  # characters
 _MOST_IDLE = 1000  # times that a strategy may propose nothing new
-_SAMPLES = (3, 6, 12)  # of all, of the better half of these, of its better half
+_SAMPLES = (3, 6, 12)  # for all candidates, the better half, and its better half
 _FINALISTS = 3
 _FINAL_SAMPLES = 25
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a candidate: "measured", or why it wasn't.
+    """The outcome of a candidate: "measured", or the reason why it wasn't.
 
-    digest   of what was compiled
+    digest   of the machine code
     """
 
     outcome: str
@@ -56,30 +55,34 @@ class Outcome:
 
 
 class Bench(Protocol):
-    """Compiles, checks and times candidates, so that whatever these do the tuner goes on."""
+    """Compiles, checks and times candidates, and survives whatever they do."""
 
     def compile(self, parcels: Sequence[Parcel]) -> list[Outcome]:
-        """On all cores; an outcome is "compiled", with the digest of the code, or what went wrong."""
+        """Compile on all cores; an outcome is "compiled", with the digest of the code, or an error."""
 
     def check(self, parcel: Parcel) -> Outcome:
-        """Against the reference; "right", or what went wrong."""
+        """Compare with the reference; the outcome is "right", or an error."""
 
     def time(self, parcel: Parcel, samples: int) -> list[float] | Outcome: ...
 
     def race(self, parcels: Sequence[Parcel], samples: int) -> list[list[float]] | Outcome:
-        """Samples of all, interleaved: those of one place were taken one after another."""
+        """Samples of all, interleaved: samples at the same index were taken one after another."""
 
     @property
     def warnings(self) -> Sequence[str]: ...
 
     @property
     def stages(self) -> Mapping[str, int]:
-        """How many times each stage of compilation ran."""
+        """The number of times each stage of compilation ran."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """is_new  it was measured now, and not found in the database"""
+    """A plan that was tried.
+
+    is_new  it was measured now, and not found in the database
+
+    """
 
     plan: Plan
     predicted: float
@@ -89,7 +92,7 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Final:
-    """A finalist, in turns with the winner: `ratio` is its time over the winner's, with quartiles."""
+    """A finalist, interleaved with the winner: `ratio` is its time over the winner's, with quartiles."""
 
     plan: Plan
     seconds: float
@@ -100,10 +103,10 @@ class Final:
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    """What tuning found. Without `finals` nothing could be measured, or everything was known before.
+    """The result of tuning. Without `finals`, nothing could be measured, or everything was known before.
 
-    stages  how many times each ran: those of compilation, checks, and samples
-    model  how good the costs were, over all problems of this operator
+    stages  the number of times each stage ran: compilation stages, checks and samples
+    model   the quality of costs, over all problems of this operator
     """
 
     space: AnySpace
@@ -127,12 +130,12 @@ class Tuned:
 
 @dataclass(slots=True)
 class Tuner:
-    """One space, on one bench.
+    """Tunes one space on one bench.
 
-    most      trials, at most; `budget`: seconds after which no further batch begins
-    progress  is told of each trial
-    afresh    what the database has is measured again
-    database  None remembers nothing
+    most      the most trials; `budget`: seconds after which no further batch begins
+    progress  called with each trial
+    afresh    measure again, whatever the database has
+    database  None stores nothing
     """
 
     space: AnySpace
@@ -151,10 +154,10 @@ class Tuner:
     _by_code: dict[str, Outcome] = field(default_factory=dict)
     _known: set[str] = field(default_factory=set)  # texts that the database had
     _kept: set[str] = field(default_factory=set)  # plans that it had
-    _chosen: set[str] = field(default_factory=set)  # and what tuning had chosen of them
+    _chosen: set[str] = field(default_factory=set)  # the chosen ones of these
 
     def run(self) -> Tuned:
-        """Ctrl-C ends it with the best so far."""
+        """Tune; Ctrl-C ends it with the best plan so far."""
         start, was_interrupted = time.monotonic(), False
         finals: list[Final] = []
         self._recall()
@@ -173,7 +176,7 @@ class Tuner:
     # --- batches -----------------------------------------------------------------------------
 
     def _batches(self, start: float) -> Iterator[list[Plan]]:
-        """The default first, so that all else is compared with it, and what was chosen before; then the strategy's."""
+        """The default first, for comparison, with plans chosen before; then the strategy's batches."""
         chosen = self._chosen
         before = (
             [plan for plan in self.space.plans if self.space.text(plan) in chosen] if chosen else []
@@ -184,7 +187,9 @@ class Tuner:
             left = None if self.most is None else self.most - len(self.trials)
             new = [plan for plan in dict.fromkeys(proposed) if plan not in self.trials][:left]
             now = time.monotonic()
-            is_late = now + (now - last) - start > self.budget  # as long again
+            is_late = (
+                now + (now - last) - start > self.budget
+            )  # the next batch would take as long as the last
             idle = 0 if new else idle + 1
             if left == 0 or is_late or idle > _MOST_IDLE:
                 return
@@ -221,7 +226,7 @@ class Tuner:
         return parcel
 
     def _recall(self) -> None:
-        """What the database has of this problem, by the texts that were measured."""
+        """Load the database's results for this problem, by the texts that were measured."""
         if self.afresh or self.database is None:
             return
         rows = self.database.rows(
@@ -274,7 +279,7 @@ class Tuner:
     # --- measurement -------------------------------------------------------------------------
 
     def _measured(self, plans: Sequence[Plan]) -> Iterator[tuple[str, Outcome]]:
-        """What becomes of plans whose texts differ, by these texts."""
+        """The outcomes of plans with different texts, by the digests of these texts."""
         codes: dict[str, list[Parcel]] = {}
         parcels = [self._parcels[plan] for plan in plans]
         for parcel, outcome in zip(parcels, self.bench.compile(parcels), strict=True):
@@ -290,7 +295,7 @@ class Tuner:
                 yield digest_of(parcel), outcome
 
     def _timed(self, parcels: dict[str, Parcel]) -> Iterator[tuple[str, Outcome]]:
-        """What is right is timed, first all a little, then the better half more, and its better half again."""
+        """Time correct candidates: all briefly, then the better half longer, and its better half again."""
         samples: dict[str, list[float]] = {}
         for code, parcel in parcels.items():
             self._count("check")
@@ -319,7 +324,7 @@ class Tuner:
             yield code, Outcome("measured", median(taken), spread_of(taken), len(taken))
 
     def _finals(self) -> list[Final]:
-        """The winner, then the other finalists: the best few, and the default, in turns."""
+        """The winner, then the other finalists: the best few and the default, interleaved."""
         tried = [trial for trial in self.trials.values() if trial.result.is_measured]
         is_decided = any(trial.result.outcome == "chosen" for trial in tried)
         if is_decided and not any(trial.is_new for trial in tried):
@@ -342,16 +347,16 @@ class Tuner:
         return [_final(plan, runs[plan], runs[won]) for plan in (won, *others)]
 
     def _distinct(self, plans: Iterable[Plan]) -> list[Plan]:
-        """Those that were measured, of each code the first."""
-        found: dict[int, Plan] = {}
+        """The measured plans, the first one of each machine code."""
+        distinct: dict[int, Plan] = {}
         for plan in plans:
             trial = self.trials.get(plan)
             if trial is not None and trial.result.is_measured and plan in self._parcels:
-                found.setdefault(id(trial.result), plan)
-        return list(found.values())
+                distinct.setdefault(id(trial.result), plan)
+        return list(distinct.values())
 
     def _decide(self, finals: Sequence[Final]) -> Plan:
-        """The winner, which the database remembers as chosen."""
+        """The winner, which the database stores as chosen."""
         tried = [trial for trial in self.trials.values() if trial.result.is_measured]
         if not finals:
             chosen = [trial for trial in tried if trial.result.outcome == "chosen"]
@@ -371,7 +376,7 @@ def _outcome_of(row: Row) -> Outcome:
 
 
 def digest_of(parcel: Parcel) -> str:
-    """Of a candidate's text."""
+    """The digest of a candidate's text."""
     return hashlib.sha256(parcel.text.encode()).hexdigest()[:16]
 
 
@@ -392,8 +397,8 @@ class _Seconds(Mapping[Plan, float]):
 
 
 def _final(plan: Plan, own: Sequence[float], best: Sequence[float]) -> Final:
-    found = ratios(own, best)
-    return Final(plan, median(own), spread_of(own), median(found), quartiles_of(found))
+    time_ratios = ratios(own, best)
+    return Final(plan, median(own), spread_of(own), median(time_ratios), quartiles_of(time_ratios))
 
 
 def ratios(own: Sequence[float], best: Sequence[float]) -> list[float]:

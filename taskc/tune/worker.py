@@ -1,14 +1,15 @@
 """A process that compiles, checks and times kernels given as text: `python -m taskc.tune.worker`.
 
-It says `{}` when it is there, reads requests from its standard input, each a line of JSON, and answers each by a line.
-It ends when its input does. A candidate that crashes or hangs takes nothing but this process with it, and `process`
+It writes `{}` when it is ready, reads requests from its standard input, each a line of JSON, and answers each by a
+line. It ends when its input does. A candidate that crashes or hangs takes only this process with it, and `Process`
 starts another.
 
     {"do": "compile", "parcel": …}
     {"do": "check", "parcel": …, "folder": …, "tolerance": …}
     {"do": "time", "parcels": […], "folder": …, "samples": …, "seconds": …, "rotates": …}
 
-Besides, each has "limit", the seconds after which the system ends the process, even if nobody waits for it any more.
+Each request also has "limit", the seconds after which the system ends the process, even if nobody waits for it any
+more.
 """
 
 from __future__ import annotations
@@ -39,21 +40,21 @@ _FIRST = Parcel(
     "    each i in spatial(1):\n"
     "        y[i] = x[i]\n"
 )
-_KEPT = 64  # definitions: a candidate that is measured again is likely one of the last
+_MAX_DEFINITIONS = 64  # cached: a candidate that is measured again is likely one of the last
 
 
 class Worker:
-    """What is done for each request; tests plant faults by deriving from it."""
+    """Handles requests; tests plant faults by deriving from it."""
 
     def __init__(self) -> None:
-        self.fastest = inf  # that the probe has been
+        self.fastest = inf  # the probe's least time
 
     @cached_property
     def probe(self) -> Probe:
         return Probe(machine().threads)
 
     def definition(self, parcel: Parcel) -> Definition:
-        """Parsed, and its code loaded at the first call."""
+        """The parsed definition; its code is loaded at the first call."""
         return _definition(parcel)
 
     def compile(self, request: Answer) -> Answer:
@@ -87,14 +88,14 @@ class Worker:
             copies = len(several)
         self.probe()
         watch = Watch()
-        found = interleaved(calls, self.probe, least=samples, each=request["seconds"])
-        kept = found.calm(samples // 2)
-        discarded = 1 - len(kept) / len(found.rounds)
-        clock = median(round.clock for round in kept)
+        rounds = interleaved(calls, self.probe, least=samples, each=request["seconds"])
+        calm_rounds = rounds.calm(samples // 2)
+        discarded = 1 - len(calm_rounds) / len(rounds.rounds)
+        clock = median(round.clock for round in calm_rounds)
         self.fastest = min(self.fastest, clock)
         return {
-            "seconds": list(zip(*[round.seconds for round in kept], strict=True)),
-            "times": found.times,
+            "seconds": list(zip(*[round.seconds for round in calm_rounds], strict=True)),
+            "times": rounds.times,
             "copies": copies,
             "disturbances": asdict(watch.disturbances(discarded, clock / self.fastest - 1)),
         }
@@ -105,14 +106,14 @@ def failed(state: str, note: str) -> Answer:
 
 
 def serve(worker: Worker) -> None:
-    """Answers requests until there are no more."""
-    # What kernels print goes where errors go: it would be no answer.
+    """Answer requests until there are no more."""
+    # Kernels' output goes to the standard error, so that it isn't taken for an answer.
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     requests: dict[str, Callable[[Answer], Answer]] = {
         "compile": worker.compile, "check": worker.check, "time": worker.time,
     }  # fmt: skip
-    compiled(_FIRST)  # what each process does once is no part of a candidate's stages
+    compiled(_FIRST)  # one-time work doesn't count in a candidate's stages
     print("{}", file=answers, flush=True)
     for line in sys.stdin:
         request = json.loads(line)
@@ -139,14 +140,14 @@ def _first_line(error: BaseException) -> str:
 
 
 def _end_after(seconds: float) -> None:
-    """Has the system end this process then, whatever it does; not at all after 0."""
+    """Make the system end this process after some seconds, whatever it does; 0 cancels."""
     if hasattr(signal, "setitimer"):
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.setitimer(signal.ITIMER_REAL, seconds)
 
 
 def _limit_memory(nbytes: int) -> None:
-    """So many bytes of addresses more than there are now."""
+    """Limit the address space to `nbytes` more than now."""
     try:
         import resource
 
@@ -157,7 +158,7 @@ def _limit_memory(nbytes: int) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 
 
-@lru_cache(_KEPT)
+@lru_cache(_MAX_DEFINITIONS)
 def _definition(parcel: Parcel) -> Definition:
     return parcel.definition()
 

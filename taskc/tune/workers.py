@@ -5,8 +5,8 @@
         workers.check(parcel, folder)
         workers.time(parcel, folder, samples=15)
 
-Compilations run on all processors, and so does `check_all`. Times are of one process, and nothing is compiled
-meanwhile: a call returns when all that it has started is done.
+Compilations and `check_all` use all processors. Times are measured in one process while nothing is compiled: a call
+returns when everything that it started is done.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ from taskc.runtime.settings import cache_folder
 from taskc.tune.stages import Parcel
 from taskc.tune.timing import Disturbances
 
-# --- A worker process as its parent sees it: it is asked, and answers, or ends. Then another one is started
+# --- A worker process, from its parent's side: it answers requests, or ends and is started again
 
 
 State: TypeAlias = Literal["wrong", "refused", "crashed", "timed out"]
 
-_STARTED = 120.0  # seconds until a process that doesn't say that it is there is given up
-_GRACE = 10.0  # seconds: so much after its limit a process ends by itself, if its parent is gone
+_STARTED = 120.0  # seconds after which a process that isn't ready is given up
+_GRACE = 10.0  # seconds after its limit, when a process ends by itself if its parent is gone
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """A candidate that is out, and why, in a line.
+    """A candidate that failed, and why, in a line.
 
-    wrong      its results are, or an assertion in it doesn't hold
-    refused    it doesn't compile, or finds no memory
+    wrong      its results are wrong, or an assertion fails
+    refused    it doesn't compile, or runs out of memory
     crashed    its process ended
     timed out  it took too long
     """
@@ -82,7 +82,7 @@ class Process:
                 stdout=subprocess.PIPE,
                 stderr=self.errors,
                 env=self.environment,
-                # Where this package is, whatever else has its name where the parent runs.
+                # The package's parent folder, so that it is found, and not another of its name.
                 cwd=Path(__file__).parents[2],
                 text=True,
                 encoding="utf-8",
@@ -90,26 +90,26 @@ class Process:
             )
 
     def end(self) -> None:
-        """Ends the process, whatever it does; the next request starts another one."""
+        """End the process, whatever it does; the next request starts another one."""
         self.process.kill()
         self.process.wait()
 
     def close(self) -> None:
-        """Ends it, and there will be no other."""
+        """End the process for good."""
         with self.starting:
             self.is_closed = True
         self.end()
-        with self.asking:  # who still reads what it said is done soon
+        with self.asking:  # a thread that still reads its output will finish soon
             self._release()
 
     def _release(self) -> None:
         for file in (self.process.stdin, self.process.stdout, self.errors):
-            with suppress(OSError):  # what it was to read, and never will
+            with suppress(OSError):  # unread input of the ended process
                 if file is not None:
                     file.close()
 
     def wait_until_ready(self) -> None:
-        """Until it has started, and keeps no processor busy."""
+        """Wait until it has started, and keeps no processor busy."""
         with self.asking:
             self._wait_until_ready()
 
@@ -123,7 +123,7 @@ class Process:
             self.is_ready = True
 
     def ask(self, request: dict[str, Any], limit: float) -> dict[str, Any] | Failed:
-        """The answer to a request that may take so many seconds."""
+        """The answer to a request, within a limit of seconds."""
         with self.asking:
             self._wait_until_ready()
             assert self.process.stdin is not None
@@ -133,7 +133,7 @@ class Process:
                 line = self._line(limit)
             except BrokenPipeError:
                 line = ""
-            except BaseException:  # its answer would be taken for that to the next request
+            except BaseException:  # its answer would be taken for the next request's
                 self.end()
                 raise
             if not line.endswith("\n"):
@@ -142,7 +142,7 @@ class Process:
         return Failed(**answer) if "state" in answer else answer
 
     def _line(self, limit: float) -> str:
-        """What it says next; nothing if it ends, as it has to after so many seconds."""
+        """Its next line; empty if it ends, which it must within the limit."""
         assert self.process.stdout is not None
         timer = threading.Timer(limit, self._expire)
         timer.daemon = True
@@ -157,7 +157,7 @@ class Process:
         self.process.kill()
 
     def _ended(self, limit: float) -> Failed:
-        """Why there is no answer."""
+        """The reason why there is no answer."""
         self.end()
         if self.is_late:
             return Failed("timed out", f"it took more than {limit:g} seconds")
@@ -177,9 +177,12 @@ COMMAND = (sys.executable, "-m", "taskc.tune.worker")
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """seconds  of the stages that ran, by name
+    """A compiled candidate.
+
+    seconds  of the stages that ran, by name
     code     the hash of the machine code
-    note     what is known of it besides
+    note     such as its resources
+
     """
 
     seconds: Mapping[str, float]
@@ -189,14 +192,14 @@ class Compiled:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """error: the worst, relative to the root mean square of what should come out."""
+    """error: the worst, relative to the root mean square of the expected result."""
 
     error: float
 
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """seconds: of a call, in each sample; times: calls of a sample; copies: of the operands, used in turn."""
+    """seconds: a call's time in each sample; times: calls in a sample; copies: of the operands, used in turn."""
 
     seconds: tuple[float, ...]
     times: int
@@ -209,7 +212,7 @@ class Timed:
 
 
 class AnyProcess(Protocol):
-    """What is asked, and answers: a `Process`, here or elsewhere."""
+    """Answers requests: a `Process`, here or elsewhere."""
 
     def ask(self, request: dict[str, Any], limit: float) -> dict[str, Any] | Failed: ...
     def wait_until_ready(self) -> None: ...
@@ -218,14 +221,14 @@ class AnyProcess(Protocol):
 
 
 class Workers:
-    """Processes that are there until they are closed, or the parent ends.
+    """Worker processes, until they are closed or the parent ends.
 
-    threads    that a kernel runs on: those of the parent's calls, if not said
-    processes  that compile at a time: one for each processor, if not said
-    folder     the cache folder of candidates: the parent's own keeps what its calls use
-    memory     bytes that a process may have beside what it starts with; None sets no limit
-    command    what runs a worker
-    start      makes a process of a command and an environment
+    threads    the threads of a kernel; by default those of the parent's calls
+    processes  the number of processes; by default one for each processor
+    folder     the cache folder of candidates, apart from the parent's
+    memory     bytes that a process may allocate beyond those at its start; None for no limit
+    command    the command that runs a worker
+    start      starts a process from a command and an environment
     """
 
     def __init__(
@@ -257,7 +260,7 @@ class Workers:
         self.close()
 
     def close(self) -> None:
-        """Ends all processes, whatever they do."""
+        """End all processes, whatever they do."""
         for process in self._processes:
             process.close()
         self._executor.shutdown(cancel_futures=True)
@@ -269,29 +272,29 @@ class Workers:
         *,
         limit: float = 60.0,
     ) -> dict[Parcel, Compiled | Failed]:
-        """Compiles each once. `on_each` hears of it in this thread as soon as it is done."""
+        """Compile each once. `on_each` is called in this thread as soon as one is done."""
         requests = {parcel: {"do": "compile", "parcel": parcel.text} for parcel in parcels}
-        made: dict[Parcel, Compiled | Failed] = {}
+        answers: dict[Parcel, Compiled | Failed] = {}
 
         def hear(parcel: Parcel, answer: Answer) -> None:
-            made[parcel] = answer if isinstance(answer, Failed) else Compiled(**answer)
-            on_each(parcel, made[parcel])
+            answers[parcel] = answer if isinstance(answer, Failed) else Compiled(**answer)
+            on_each(parcel, answers[parcel])
 
         self._ask_all(requests, hear, limit)
-        return made
+        return answers
 
     def check_all(
         self, folders: Mapping[Parcel, Path], *, limit: float = 60.0
     ) -> dict[Parcel, Checked | Failed]:
-        """Checks parcels as `check` does, each on what is in its folder, beside each other."""
+        """Check parcels as `check` does, each on its folder, in parallel."""
         requests = {parcel: _check(parcel, folder, None) for parcel, folder in folders.items()}
-        found: dict[Parcel, Checked | Failed] = {}
+        answers: dict[Parcel, Checked | Failed] = {}
 
         def hear(parcel: Parcel, answer: Answer) -> None:
-            found[parcel] = answer if isinstance(answer, Failed) else Checked(**answer)
+            answers[parcel] = answer if isinstance(answer, Failed) else Checked(**answer)
 
         self._ask_all(requests, hear, limit)
-        return found
+        return answers
 
     def _ask_all(
         self,
@@ -299,7 +302,7 @@ class Workers:
         hear: Callable[[Parcel, Answer], None],
         limit: float,
     ) -> None:
-        """Asks all processes. Each answer is heard in this thread as soon as it is there."""
+        """Distribute requests over all processes. `hear` gets each answer in this thread as soon as it arrives."""
         idle: SimpleQueue[AnyProcess] = SimpleQueue()
         for process in self._processes:
             idle.put(process)
@@ -317,7 +320,7 @@ class Workers:
         try:
             for future in as_completed(futures):
                 hear(futures[future], future.result())
-        except BaseException:  # an answer that comes later would be taken for another one's
+        except BaseException:  # a late answer would be taken for another request's
             for future in futures:
                 future.cancel()
             for process in self._processes:
@@ -327,9 +330,9 @@ class Workers:
     def check(
         self, parcel: Parcel, folder: Path, *, tolerance: float | None = None, limit: float = 60.0
     ) -> Checked | Failed:
-        """Runs it once, on what `write_operands` has put into a folder.
+        """Run it once, on operands that `write_operands` wrote to a folder.
 
-        tolerance  that its error may have; by the results' types, if not said
+        tolerance  the allowed error; by default it depends on the results' types
         """
         answer = self._processes[0].ask(_check(parcel, folder, tolerance), limit)
         return answer if isinstance(answer, Failed) else Checked(**answer)
@@ -344,11 +347,11 @@ class Workers:
         rotates: bool = True,
         limit: float = 60.0,
     ) -> Timed | Failed:
-        """Samples of so many seconds at least; `rotates=False` keeps operands in the caches."""
-        found = self.race(
+        """Samples of at least `seconds` each; `rotates=False` keeps operands in the caches."""
+        answer = self.race(
             [parcel], folder, samples=samples, seconds=seconds, rotates=rotates, limit=limit
         )
-        return found if isinstance(found, Failed) else found[0]
+        return answer if isinstance(answer, Failed) else answer[0]
 
     def race(
         self,
@@ -360,7 +363,7 @@ class Workers:
         rotates: bool = True,
         limit: float = 60.0,
     ) -> list[Timed] | Failed:
-        """Samples of each, in turn: the n-th ones of all ran side by side. It fails if one of them does."""
+        """Interleaved samples: the n-th ones of all ran one after another. It fails if one of them does."""
         request = {
             "do": "time",
             "parcels": [parcel.text for parcel in parcels],
@@ -376,8 +379,8 @@ class Workers:
             return answer
         disturbances = Disturbances(**answer["disturbances"])
         return [
-            Timed(tuple(own), times, answer["copies"], disturbances)
-            for own, times in zip(answer["seconds"], answer["times"], strict=True)
+            Timed(tuple(samples), times, answer["copies"], disturbances)
+            for samples, times in zip(answer["seconds"], answer["times"], strict=True)
         ]
 
 
@@ -387,7 +390,7 @@ def _check(parcel: Parcel, folder: Path, tolerance: float | None) -> dict[str, A
 
 
 def _processors() -> int:
-    """Those that this process may run on."""
+    """The number of processors that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

@@ -59,7 +59,7 @@ MISTAKES = [
     ),
     Mutation(
         "fuse_computations", "an output need not be stored", _PRODUCER, "fuse",
-        edited("made not in self.calls.temporaries or", ""),
+        edited("output not in self.calls.temporaries or", ""),
     ),
     Mutation(
         "fuse_computations", "parts start at the first element", _PRODUCER, "merged",
@@ -67,7 +67,7 @@ MISTAKES = [
     ),
     Mutation(
         "fuse_computations", "an element is as good as another", _ELEMENTS, "at",
-        edited("found = self.made.get(key)", "found = next(iter(self.made.values()), None)"),
+        edited("element = self.made.get(key)", "element = next(iter(self.made.values()), None)"),
     ),
     Mutation(
         "fuse_computations", "products and sums become one operation", _ELEMENTS, "put_into",
@@ -78,7 +78,7 @@ MISTAKES = [
         edited("_digits(add(flat_index(at[:own], shape[:own]), first)", "_digits(flat_index(at[:own], shape[:own])"),
     ),
     Mutation("indices", "all is at the first element", indices, "_regrouped",
-        edited("found += digits", "found += [ZERO] * len(digits)"),
+        edited("regrouped += digits", "regrouped += [ZERO] * len(digits)"),
     ),
     Mutation("fuse_into_stores", "all is in order", _EPILOGUE, "_is_in_order", always(True)),
     Mutation(

@@ -208,14 +208,14 @@ MISTAKES: list[tuple[Mutation, Callable[[], Any]]] = [
     (
         Mutation(
             "planning", "a while is a branch", planning, "_add_steps",
-            edited("made.append(_Leap(start))", ""),
+            edited("line_steps.append(_Leap(start))", ""),
         ),
         lambda: run(2),
     ),
     (
         Mutation(
             "planning", "one body of a branch follows the other", planning, "_add_steps",
-            edited("made[over] = _Leap(len(made))", "made[over] = _Leap(over + 1)"),
+            edited("line_steps[over] = _Leap(len(line_steps))", "line_steps[over] = _Leap(over + 1)"),
         ),
         lambda: run(2),
     ),

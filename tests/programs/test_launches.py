@@ -228,7 +228,7 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Hashable]]:
         return all(size % 2 == 0 for size in bound.dimensions.values())
 
     monkeypatch.setattr(targets, "_targets", dict(targets._targets))
-    monkeypatch.setattr(targets, "_made", {})
+    monkeypatch.setattr(targets, "_backends", {})
     register_target("saying", lambda: Backend(compile, facts))
     monkeypatch.setenv("TASKC_TARGET", "saying")
     return said

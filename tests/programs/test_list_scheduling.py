@@ -8,7 +8,7 @@ from itertools import chain
 import pytest
 
 from taskc.programs.hazards import hazards
-from taskc.programs.list_scheduling import beside
+from taskc.programs.list_scheduling import list_schedule
 from tests.programs.test_hazards import conflict, random_calls
 
 
@@ -19,38 +19,38 @@ def chains(count: int, length: int) -> list[set[int]]:
 
 def test_two_chains_are_beside_each_other() -> None:
     one_after_another = chains(2, 4)
-    assert beside(one_after_another, [1] * 8, 2) == [[0, 4], [1, 5], [2, 6], [3, 7]]
+    assert list_schedule(one_after_another, [1] * 8, 2) == [[0, 4], [1, 5], [2, 6], [3, 7]]
     in_turn = [set(), set(), {0}, {1}, {2}, {3}]
-    assert beside(in_turn, [1] * 6, 2) == [[0, 1], [2, 3], [4, 5]]
+    assert list_schedule(in_turn, [1] * 6, 2) == [[0, 1], [2, 3], [4, 5]]
 
 
 @pytest.mark.parametrize(("count", "threads"), [(3, 2), (4, 2), (5, 4), (2, 8)])
 def test_no_thread_is_idle_while_chains_are_left(count: int, threads: int) -> None:
     """Of more chains than threads the longest rests are taken first: else one of them is alone at the end."""
     length = 12
-    groups = beside(chains(count, length), [1] * count * length, threads)
+    groups = list_schedule(chains(count, length), [1] * count * length, threads)
     assert len(groups) == max(length, -(-count * length // threads))
 
 
 def test_what_fills_the_threads_stays_alone() -> None:
-    assert beside([set()] * 5, [1, 4, 1, 9, 1], 4) == [[0, 2, 4], [1], [3]]
-    assert beside([set()] * 4, [4] * 4, 4) == [[0], [1], [2], [3]]
-    assert beside([set()] * 3, [3] * 3, 4) == [[0, 1], [2]]
+    assert list_schedule([set()] * 5, [1, 4, 1, 9, 1], 4) == [[0, 2, 4], [1], [3]]
+    assert list_schedule([set()] * 4, [4] * 4, 4) == [[0], [1], [2], [3]]
+    assert list_schedule([set()] * 3, [3] * 3, 4) == [[0, 1], [2]]
 
 
 def test_little_calls_come_along() -> None:
     """The second chain's calls with much work (1) are found behind those with little (0), and these are done first."""
     waits = chains(2, 4)
-    assert beside(waits, [1, 0, 1, 0] * 2, 2) == [[0, 4], [1], [5], [2, 6], [3], [7]]
+    assert list_schedule(waits, [1, 0, 1, 0] * 2, 2) == [[0, 4], [1], [5], [2, 6], [3], [7]]
 
 
 def test_where_nothing_is_to_be_had_the_order_stays() -> None:
     in_order = [[n] for n in range(6)]
     waits = chains(2, 3)
     for blocks in ([0] * 6, [2] * 6, [1, 0, 0, 0, 0, 0]):
-        assert beside(waits, blocks, 2) == in_order
-    assert beside([set(range(n)) for n in range(6)], [1] * 6, 2) == in_order
-    assert beside([], [], 2) == []
+        assert list_schedule(waits, blocks, 2) == in_order
+    assert list_schedule([set(range(n)) for n in range(6)], [1] * 6, 2) == in_order
+    assert list_schedule([], [], 2) == []
 
 
 def check(seed: int) -> int:
@@ -58,7 +58,7 @@ def check(seed: int) -> int:
     choose = random.Random(seed)
     calls, threads = random_calls(choose), choose.randint(2, 6)
     blocks = [choose.choice([0, 1, 1, 2, 3, 9]) for _ in calls]
-    groups = beside(hazards(calls), blocks, threads)
+    groups = list_schedule(hazards(calls), blocks, threads)
     assert sorted(chain(*groups)) == list(range(len(calls))), seed
     time = {number: when for when, group in enumerate(groups) for number in group}
     for later, call in enumerate(calls):

@@ -194,7 +194,7 @@ def counting(monkeypatch: pytest.MonkeyPatch) -> list[Hashable]:
         return all(size % 16 == 0 for size in bound.dimensions.values())
 
     monkeypatch.setattr(targets, "_targets", dict(targets._targets))
-    monkeypatch.setattr(targets, "_made", {})
+    monkeypatch.setattr(targets, "_backends", {})
     register_target("counting", lambda: Backend(compile, facts))
     monkeypatch.setenv("TASKC_TARGET", "counting")
     return compiled
@@ -241,7 +241,7 @@ def test_direct_calls_of_concurrent_first_calls_are_all_kept(
         return targets.Runner(lambda bound: None, direct)
 
     monkeypatch.setattr(targets, "_targets", dict(targets._targets))
-    monkeypatch.setattr(targets, "_made", {})
+    monkeypatch.setattr(targets, "_backends", {})
     register_target("direct", lambda: Backend(compile, lambda bound: bound.values[0].size))
     monkeypatch.setenv("TASKC_TARGET", "direct")
     kernel, sizes = fresh(), [4 * (1 + number) for number in range(8)]
@@ -287,7 +287,7 @@ def test_a_failed_compilation_is_tried_again(monkeypatch: pytest.MonkeyPatch) ->
         raise tc.CompileError("no")
 
     monkeypatch.setattr(targets, "_targets", {"bad": lambda: Backend(compile)})
-    monkeypatch.setattr(targets, "_made", {})
+    monkeypatch.setattr(targets, "_backends", {})
     monkeypatch.setenv("TASKC_TARGET", "bad")
     for _ in range(2):
         with pytest.raises(tc.CompileError, match="no"):

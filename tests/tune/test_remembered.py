@@ -33,7 +33,7 @@ def own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Database]:
     """A database, and nothing remembered."""
     made = Database(tmp_path / "own.sqlite3")
     monkeypatch.setattr("taskc.tune.choose.database", lambda: made)
-    monkeypatch.setattr(module, "_kept", type(module._kept)())
+    monkeypatch.setattr(module, "_kernels", type(module._kernels)())
     yield made
     made.close()
 
@@ -126,13 +126,13 @@ def test_who_records_choices_gets_all() -> None:
 
 
 def test_the_oldest_of_many_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_MOST", 2)
+    monkeypatch.setattr(module, "_MAX_KERNELS", 2)
     first, second = softmax(2, 3, machine=HERE), softmax(2, 4, machine=HERE)
     assert softmax(2, 3, machine=HERE) is first  # and so the latest
     softmax(2, 5, machine=HERE)
     assert softmax(2, 3, machine=HERE) is first
     assert softmax(2, 4, machine=HERE) is not second
-    assert len(module._kept) == 2
+    assert len(module._kernels) == 2
 
 
 def test_all_operators_are_remembered() -> None:

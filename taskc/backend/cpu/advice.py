@@ -1,14 +1,14 @@
-"""What keeps a kernel from running at a processor's speed, and the mapping that would do better.
+"""Performance advice for a kernel on the CPU: what is slow, and the mapping that would do better.
 
     advice(parsed, scalar, lean, processor, threads, sizes)      findings, each at its line
 
     spilled    a tile has more vectors than there are registers: LLVM says how many bytes it keeps in memory
-    strided    neighbouring workers, the lanes of a vector, access what lies apart: each lane on its own
-    uneven     a loop's turns are as many as data says for each lane: a vector goes on until its last lane is done
-    lanes      a block's last vector has lanes without a worker
-    blocks     there are fewer blocks than threads, and enough to do for all of these
+    strided    the lanes of a vector access elements that are not contiguous: each lane is accessed alone
+    uneven     a loop's trip count differs between lanes: the vector runs until its last lane is done
+    lanes      the last vector of a block has lanes without a worker
+    blocks     there are fewer blocks than threads, although there is enough work for all threads
 
-Where lanes are, `LaneForms` says, as for the code; what is worth a thread says `cost`.
+Lanes are judged by `LaneForms`, as in code generation; `cost` decides what is worth a thread.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from taskc.ir.rewrite import substitute, walk
 from taskc.ir.target import TARGETS
 
 _SPILL = re.compile(r"(?:%[xyz]mm|\bq)\d+.* (\d+)-byte (?:Folded )?Spill")  # of a vector register
-_SHARED = 10  # times what is worth a thread: so much is surely faster by more of them
-_VECTORS = (4, 2, 1)  # of columns, in a tile that fits
+_SHARED = 10  # times WORTH: from here on more threads surely pay
+_VECTORS = (4, 2, 1)  # columns of registers tried for a tile that fits
 
 Sizes = Mapping[ir.Variable, int]
 
@@ -44,7 +44,7 @@ def advice(
     threads: int,
     sizes: Sizes,
 ) -> Iterator[Finding]:
-    """What is slow of one kernel, at stages parsed, scalar and lean, where its dimensions have these sizes."""
+    """Findings for a kernel at stages parsed, scalar and lean, at the given sizes of its dimensions."""
     yield from _spills(parsed, lean, processor)
     yield from _lane_findings(_sized(scalar, sizes), processor.lanes)
     vectors = -(-parsed.workers // processor.lanes)
@@ -83,7 +83,7 @@ def _sized(kernel: ir.Kernel, sizes: Sizes) -> ir.Kernel:
 
 
 def spilled_bytes(lean: ir.Kernel, processor: Processor) -> int:
-    """What LLVM keeps of vectors in memory, for want of registers."""
+    """Bytes of vector registers that LLVM spills to memory."""
     machine = processor.machine
     machine.set_asm_verbosity(True)
     text = assembly_of(lean, processor)
@@ -112,20 +112,20 @@ def _spills(parsed: ir.Kernel, lean: ir.Kernel, processor: Processor) -> Iterato
 
 
 def _updated_in_loops(body: ir.Statement) -> set[ir.Tensor]:
-    """The tiles that live through a loop and change in it, and so have to be in registers all the time."""
+    """Tiles allocated outside a loop and updated in it, which therefore stay in registers throughout."""
     updated: set[ir.Tensor] = set()
     for loop in walk(body):
         if isinstance(loop, ir.For | ir.While | ir.Pipeline):
             inside = list(walk(loop.body))
-            made = {node.tensor for node in inside if isinstance(node, ir.Allocate)}
+            allocated = {node.tensor for node in inside if isinstance(node, ir.Allocate)}
             stored = {node.tensor for node in inside if isinstance(node, ir.Store)}
             stored |= {node.accumulator for node in inside if isinstance(node, ir.Mma)}
-            updated |= stored - made
+            updated |= stored - allocated
     return updated
 
 
 def _that_fits(tensor: ir.Tensor, registers: int, lanes: int) -> str:
-    """Of a matrix a tile that leaves registers for a row of one operand, and an element of the other."""
+    """A tile of a matrix that leaves registers for a row of one operand and an element of the other."""
     assert tensor.owners is not None
     if tensor.owners.rank != 2 or not tensor.owners.is_composed:
         return f"let a worker have fewer of its elements: at most {registers * 3 // 4}"
@@ -133,7 +133,7 @@ def _that_fits(tensor: ir.Tensor, registers: int, lanes: int) -> str:
     sides = [((registers - 1) // count - 1, count) for count in _VECTORS if count <= had]
     rows, columns = max(
         sides, key=lambda side: side[0] * side[1] / sum(side)
-    )  # products by what is loaded for them
+    )  # products per loaded value
     return f"a tile that fits is {repeat(rows, columns) * spatial(1, lanes)}"
 
 
@@ -148,7 +148,7 @@ def _lane_findings(scalar: ir.Kernel, lanes: int) -> Iterator[Finding]:
 
 
 def _uneven(scalar: ir.Kernel, forms: LaneForms) -> Iterator[Finding]:
-    """Loops whose bounds data gives. Those that a lane's number gives lose few turns, as for a triangle's rows."""
+    """Loops whose bounds depend on data. Bounds that depend on the lane's number lose few turns, as in a triangle."""
     for node in walk(scalar.body):
         if isinstance(node, ir.For) and any(
             form.stride is None and not form.is_uniform
@@ -184,7 +184,7 @@ def _strides(scalar: ir.Kernel, forms: LaneForms) -> Iterator[Finding]:
 def _accesses(
     body: ir.Statement,
 ) -> Iterator[tuple[ir.Tensor, tuple[ir.Expression, ...], Location]]:
-    """Those to arguments."""
+    """The reads, stores and atomics of arguments."""
     for node in walk(body):
         if isinstance(node, ir.Read | ir.Store | ir.Atomic):
             tensor = node.tensor
@@ -195,7 +195,7 @@ def _accesses(
 def _apart(
     tensor: ir.Tensor, at: list[LaneForm], lanes: int, along_rows: bool
 ) -> tuple[str, str] | None:
-    """What is wrong with an access, and what to do; None where it is as good as its index permits."""
+    """Message and hint for a strided access; None where it is as good as its index permits."""
     name, last = tensor.name, at[-1]
     differing = [axis for axis, form in enumerate(at) if not form.is_uniform]
     if not differing or tensor.layout is not None:

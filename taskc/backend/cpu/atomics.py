@@ -1,4 +1,4 @@
-"""Atomics: one lane after the other. Shared memory is one core's own, so they are plain there."""
+"""Atomics run lane by lane. Shared memory belongs to one core, so its atomics are plain reads and writes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Atomics:
         self.count = count
 
     def run(self, node: ir.Atomic, place: LaneAddress, value: Value, mask: Value | None) -> Value:
-        """The old values."""
+        """Run the atomic on each active lane; returns the old values."""
         lanes, dtype = self.memory.lanes, node.tensor.dtype
         if not lanes:
             return self._one(node, self.memory.address(place), value)
@@ -82,7 +82,7 @@ class Atomics:
         return self._exchanged(node, pointer, value)
 
     def _exchanged(self, node: ir.Atomic, pointer: str, value: Value) -> Value:
-        """Compare and exchange, until nobody was in between."""
+        """A compare-and-exchange loop, until no other thread came in between."""
         builder, dtype = self.builder, node.tensor.dtype
         bits = f"i{dtype.bits}"
         head, end = builder.label("again"), builder.label("done")

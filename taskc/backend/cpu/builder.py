@@ -1,7 +1,7 @@
 """LLVM IR as text, one instruction at a time.
 
-Every value is a `Value`: a scalar, or one of each lane of a vector. Pure instructions that were written
-before, in this block or in one that dominates it, are not written again: unrolled code repeats itself.
+Every value is a `Value`: a scalar, or a vector of one scalar for each lane. A pure instruction that was already
+written in this block, or in one that dominates it, is reused: unrolled code repeats itself.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ SCALAR = 0
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """`text` is the operand; `lanes` of a vector, SCALAR otherwise; `number` if it is constant."""
+    """`text` is the operand, `lanes` is SCALAR unless it is a vector, and `number` is the value of a constant."""
 
     text: str
     dtype: DType
@@ -35,7 +35,7 @@ class Value:
         return f"{self.type} {self.text}"
 
 
-# bf16 and f8 are held as their bits: LLVM's own conversions to bfloat flush subnormals on some targets.
+# bf16 and f8 are represented by their bits: LLVM's own conversions to bfloat flush subnormals on some targets.
 _TYPES = {
     "bool": "i1",
     "f16": "half",
@@ -47,12 +47,12 @@ _TYPES = {
 
 
 def type_of(dtype: DType, lanes: int = SCALAR) -> str:
-    """The type of a value."""
+    """The LLVM type of a value."""
     return vector_of(_TYPES.get(dtype.name) or f"i{dtype.bits}", lanes)
 
 
 def stored_type(dtype: DType, lanes: int = SCALAR) -> str:
-    """The type of what is in memory: a bool takes a byte."""
+    """The LLVM type of a value in memory, where a bool takes a byte."""
     return vector_of("i8", lanes) if dtype is boolean else type_of(dtype, lanes)
 
 
@@ -82,7 +82,7 @@ def _constant_text(number: bool | int | float, dtype: DType) -> str:
     if dtype.is_integer:
         return str(int(number))
     if dtype.name in ("f32", "f64", "tf32"):
-        # A float, too, is written as the bits of a double. Every NaN is the quiet one.
+        # LLVM writes an f32 constant, too, as the bits of a double. Every NaN is written as the quiet one.
         plain = float(number) if isfinite(number) or number == number else float("nan")
         return f"0x{struct.unpack('<Q', struct.pack('<d', plain))[0]:016X}"
     bits = int.from_bytes(dtype.numpy.type(number).tobytes(), "little")
@@ -90,7 +90,7 @@ def _constant_text(number: bool | int | float, dtype: DType) -> str:
 
 
 class TooLongError(Exception):
-    """More lines than are wanted."""
+    """The function has more lines than its builder allows."""
 
 
 WHOLE_LOOPS = '!0 = !{!"llvm.loop.unroll.disable"}'
@@ -100,11 +100,11 @@ WHOLE_LOOPS = '!0 = !{!"llvm.loop.unroll.disable"}'
 class Builder:
     """The body of one function. Private memory is allocated in its entry block.
 
-    register  what inline assembly calls a vector register
-    bits      that the widest one has
-    pieces    what LLVM makes of an access to scattered elements
-    most      lines, None for any number
-    loops     that LLVM doesn't unroll, a line for each
+    register  name of the vector register class in inline assembly
+    bits      width of the widest vector register
+    pieces    instructions that LLVM makes of a gather or a scatter
+    most      limit of lines, None for none
+    loops     metadata of loops that LLVM must not unroll, a line each
     """
 
     register: str = "x"
@@ -129,24 +129,26 @@ class Builder:
         self.lines.append(f"  {line}")
 
     def impure(self, text: str) -> str:
-        """An instruction with a result that is not the same each time."""
+        """Write an instruction whose result may differ each time; returns its name."""
         name = self.name()
         self.emit(f"{name} = {text}")
         return name
 
     def pure(self, text: str) -> str:
-        """An instruction whose result depends on its operands alone."""
-        found = self.known(text)
-        if found is None:
-            found = self._known[-1][text] = self.impure(text)
-        return found
+        """Write an instruction whose result depends on its operands alone, unless it is known already."""
+        name = self.known(text)
+        if name is None:
+            name = self._known[-1][text] = self.impure(text)
+        return name
 
     def known(self, text: str) -> str | None:
-        """What `pure` has given for it, here or around."""
+        """The name of an instruction that `pure` wrote here or in an enclosing scope."""
         return next((known[text] for known in reversed(self._known) if text in known), None)
 
     def unknown(self, kind: str, text: str) -> str:
-        """What gives a vector, one that a register has room for, as one of which LLVM knows nothing.
+        """An empty inline assembly that returns the vector unchanged and that no optimization sees through.
+
+        The vector has to fit into one register.
 
         No instruction, but a wall that no optimization looks through.
         """
@@ -154,7 +156,7 @@ class Builder:
         return f'call {kind} asm "", "={self.register},0"({typed}) nounwind willreturn memory(none)'
 
     def call(self, result: str, function: str, *operands: str, types: Sequence[str]) -> str:
-        """A call of a function, which is declared, with a result; operands carry their types."""
+        """Call a function, which is declared, and return its result; operands include their types."""
         self.declare(result, function, *types)
         return self.impure(f"call {result} @{function}({', '.join(operands)})")
 
@@ -166,11 +168,11 @@ class Builder:
         self.declared.setdefault(function, f"declare {result} @{function}({', '.join(types)})")
 
     def weight(self, first: int) -> int:
-        """About how many instructions the lines from the `first` on become."""
+        """About how many instructions the lines from `first` on become."""
         return len(self.lines) - first + (self.pieces - 1) * self.scattered(first)
 
     def scattered(self, first: int) -> int:
-        """The accesses to scattered elements in the lines from the `first` on."""
+        """The number of gathers and scatters in the lines from `first` on."""
         return sum(
             "llvm.masked.gather" in line or "llvm.masked.scatter" in line
             for line in self.lines[first:]
@@ -182,7 +184,7 @@ class Builder:
         return name
 
     def within(self, base: str, offset: int, hint: str) -> str:
-        """A place in memory that the function is given."""
+        """A pointer into memory that the function receives."""
         name = self.name(f"{hint}.")
         self.allocations.append(f"  {name} = getelementptr i8, ptr {base}, i64 {offset}")
         return name
@@ -201,7 +203,7 @@ class Builder:
         self.emit(f"br label %{label}")
 
     def kept_whole(self) -> str:
-        """Ends the last jump of a loop of which LLVM doesn't write several turns out."""
+        """Metadata for the back edge of a loop that LLVM must not unroll."""
         number = len(self.loops) + 1
         self.loops.append(f"!{number} = distinct !{{!{number}, !0}}")
         return f", !llvm.loop !{number}"
@@ -211,7 +213,7 @@ class Builder:
 
     @contextmanager
     def nested(self) -> Iterator[None]:
-        """What is written inside doesn't dominate what comes after."""
+        """A scope that doesn't dominate the code after it: its instructions are forgotten at its end."""
         self._known.append({})
         yield
         self._known.pop()

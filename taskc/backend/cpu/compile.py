@@ -1,4 +1,4 @@
-"""A kernel as native code: from stage lean to an object, and from an object to something that runs."""
+"""A kernel as native code: from stage lean to an object file, and from there to a function that runs."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from taskc.backend.cpu.cost import count_text
 from taskc.backend.cpu.emit import PRINT, PRINTER, Emitter, emitted
 from taskc.backend.cpu.entry import entry_text
 from taskc.backend.cpu.function import python_function
-from taskc.backend.cpu.kept import Object, object_of
 from taskc.backend.cpu.math import math_function
 from taskc.backend.cpu.module import DUE, GO_ON, LOOK, head_text, module_text, optimized
+from taskc.backend.cpu.object_cache import Object, object_of
 from taskc.backend.cpu.pool import pool
 from taskc.backend.cpu.printing import writer
 from taskc.backend.cpu.processor import Processor, host
@@ -30,18 +30,18 @@ from taskc.ir.extents import size_in_bytes
 from taskc.ir.nodes import Tensor
 from taskc.ir.rewrite import map_children, substitute, walk
 
-_GIVEN_UP = 3  # what run returns
+_GIVEN_UP = 3  # status of `run`: a signal handler raised an exception
 
-_MOST = 1 << 28  # bytes of one array of a block or of a worker: a vector of 16 has 4 GiB
+_MOST = 1 << 28  # bytes of one array of a block or of a worker: a vector of 16 then has 4 GiB
 
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
     """code     an object file for one kind of processor
-    scratch  bytes of memory that a block needs: what is shared, and what is private and has no room on the stack
+    scratch  bytes of memory that a block needs: shared tensors, and private ones that don't fit on the stack
     spilled  bytes that a worker keeps in memory across barriers
-    asserts  what each of the program's assertions says, and where it stands
-    prints   what each `tc.print` says, and the types of its values
+    asserts  text and location of each assertion
+    prints   text of each `tc.print`, and the types of its values
     """
 
     code: bytes
@@ -76,7 +76,7 @@ def compile_kernel(lean: ir.Kernel, processor: Processor) -> Compiled:
 
 @deeply
 def llvm_text(lean: ir.Kernel, processor: Processor) -> tuple[str, Emitter]:
-    """The module, and what its block's emitter has learnt."""
+    """The module's text, and the emitter of its block."""
     lean = in_plain_words(lean)
     block, emitter = emitted(lean, processor, math_function)
     parts = [block]
@@ -87,14 +87,14 @@ def llvm_text(lean: ir.Kernel, processor: Processor) -> tuple[str, Emitter]:
 def words_of(
     called: Called, values: Sequence[Any], dimensions: dict[ir.Variable, int]
 ) -> np.ndarray[Any, Any]:
-    """What compiled code is given: eight bytes for each parameter and dimension, and the last for its answer."""
+    """The words compiled code receives: eight bytes for each parameter and dimension, and one for its status."""
     words = np.zeros(len(values) + len(dimensions) + 1, np.int64)
     for number, (parameter, value) in enumerate(zip(called.parameters, values, strict=True)):
         if isinstance(parameter, Tensor):
             words[number] = value.ctypes.data
         else:
             scalar = np.asarray(value, parameter.dtype.numpy)
-            if not parameter.dtype.is_float:  # all of the word, by which plans are found
+            if not parameter.dtype.is_float:  # fill the whole word, since plans are looked up by it
                 scalar = scalar.astype(np.int64)
             words[number : number + 1].view(np.uint8)[: scalar.nbytes] = np.frombuffer(
                 scalar.tobytes(), np.uint8
@@ -105,7 +105,7 @@ def words_of(
 
 
 def in_plain_words(kernel: ir.Kernel) -> ir.Kernel:
-    """The kernel with the meaning of each snippet of PTX in its place."""
+    """Replace each snippet of PTX by its meaning."""
 
     def visit(node: Any) -> Any:
         node = map_children(node, visit)
@@ -133,19 +133,19 @@ class Loaded:
         names = {DUE: "due", LOOK: "look", GO_ON: "go_on"}
         imported = {name: pool().library[it] for name, it in names.items()}
         if compiled.prints:
-            self._writer = writer(compiled.prints)  # which code calls
+            self._writer = writer(compiled.prints)  # called by compiled code
             imported.update({PRINT: pool().library["print"], PRINTER: id(self._writer)})
         self.library = jit.load_object(compiled.code, kernel.name, ["job", "count"], imported)
         self._count = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(self.library["count"])
-        # The threads are made when there is something to run.
+        # Threads start with the first run.
         self._run: Callable[..., int] | None = None
 
     def count(self, words: np.ndarray[Any, Any]) -> int:
-        """How many blocks a call with these words has, negative where one thread is enough for them."""
+        """The number of blocks of a call with these words, negative where one thread is enough for them."""
         return int(self._count(words.ctypes.data))
 
     def run(self, values: Sequence[Any], dimensions: dict[ir.Variable, int]) -> int:
-        """Runs it on arrays and scalars that fit its parameters: 0, or the assertion that failed."""
+        """Run the kernel on arguments that fit its parameters. Returns 0, or the failed assertion's number."""
         with packed(self.kernel.parameters, values) as passed:
             return self._run_on(passed, dimensions)
 
@@ -169,26 +169,31 @@ class Loaded:
     def entry(
         self, slow: Callable[..., Any], failed: Callable[[int], Any]
     ) -> Callable[..., Any] | None:
-        """A function of Python in compiled code.
+        """The kernel as a compiled Python function, or None where its parameters don't allow one.
 
-        What it doesn't take it hands to `slow`; `failed` raises what an assertion says.
+        Calls it doesn't accept go to `slow`; `failed` raises the error of an assertion.
         """
         if not self.compiled.has_entry:
             return None
-        kernel, made = self.kernel, self.library
-        addresses = [pool().run, made["job"], made["count"], self.compiled.scratch]
+        kernel, compiled_code = self.kernel, self.library
+        addresses = [
+            pool().run,
+            compiled_code["job"],
+            compiled_code["count"],
+            self.compiled.scratch,
+        ]
         library = jit.load_object(entry_object(kernel).code, kernel.name, ["entry", "context"])
-        return python_function(kernel, library, addresses, slow, failed, needs=made)
+        return python_function(kernel, library, addresses, slow, failed, needs=compiled_code)
 
 
 def entry_object(kernel: ir.Kernel) -> Object:
-    """The compiled code by which Python calls kernels with these parameters."""
+    """The compiled function through which Python calls kernels with these parameters."""
     text = entry_text(kernel, 4)
     return object_of("kernel", f"{head_text(host())}\n{text}\n")
 
 
 def refuse(kernel: ir.Kernel) -> None:
-    """What only CUDA has is an error here, and what fits into no memory."""
+    """Raise an error for operations that only CUDA has, and for arrays too large for any memory."""
     for node in walk(kernel.body):
         waits_for_grid = isinstance(node, ir.Barrier) and node.scope == "grid"
         if waits_for_grid or isinstance(node, ir.Do | ir.Roles):

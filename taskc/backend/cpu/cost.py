@@ -1,10 +1,10 @@
-"""How many blocks a call has, and whether they are worth waking another thread for.
+"""The number of blocks of a call, and whether they are worth waking another thread for.
 
     i64 count(ptr arguments)
 
-is their number, and negative where one thread is enough for them: where all of them are, roughly, less than
-ten microseconds of operations. IN_ORDER is added where threads have to take them one after another, since each
-may wait for those before it.
+returns the number of blocks, negated where one thread is enough: where all of them take less than, roughly,
+ten microseconds of operations. IN_ORDER is added where threads have to take blocks in order, since a block
+may wait for an earlier one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MATH = 20
 
 
 def count_text(kernel: ir.Kernel, vectors: int) -> str:
-    """`count`, which says how many blocks a call has; a block runs its body for each of its vectors."""
+    """The text of `count`; a block runs its body once for each of its vectors."""
     builder = Builder()
     elementwise = Elementwise(builder)
     known: dict[Variable, Value] = {}
@@ -62,7 +62,7 @@ def count_text(kernel: ir.Kernel, vectors: int) -> str:
 
 
 def waits_for_blocks(body: Statement) -> bool:
-    """Whether a loop may wait for what another block updates."""
+    """Whether a loop may wait for another block's update."""
     return any(
         isinstance(node, ir.Atomic) and node.tensor.scope == ir.GLOBAL
         for loop in walk(body)
@@ -72,19 +72,19 @@ def waits_for_blocks(body: Statement) -> bool:
 
 
 def cost_of(statement: Statement) -> int:
-    """Operations of one vector of workers; a loop whose length isn't known counts for some."""
-    own = own_cost(statement)
-    below = sum(cost_of(inner) for inner in statements(statement))
+    """Operations of one vector of workers; a loop of unknown length counts as _UNKNOWN_TRIPS turns."""
+    own_operations = own_cost(statement)
+    nested = sum(cost_of(inner) for inner in statements(statement))
     match statement:
         case ir.For() if (trips := trip_count(statement)) is not None:
-            return own + trips * below
+            return own_operations + trips * nested
         case ir.For() | ir.While():
-            return own + _UNKNOWN_TRIPS * (own + below)
-    return own + below
+            return own_operations + _UNKNOWN_TRIPS * (own_operations + nested)
+    return own_operations + nested
 
 
 def own_cost(statement: Statement) -> int:
-    """Operations of what stands in the statement itself, without those inside of it."""
+    """Operations of the statement's own expressions, without nested statements."""
     return sum(_weight(node) for part in expressions(statement) for node in walk(part))
 
 

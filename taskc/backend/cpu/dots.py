@@ -1,7 +1,7 @@
-"""Products of packs: one instruction adds those of a vector of workers to their elements.
+"""Dot products of packs: one instruction multiplies and adds a vector of workers' packs.
 
-A pack is 4 bytes in memory. One for all workers is broadcast, those of neighbours that follow one another
-are one load, and others are gathered.
+A pack is 4 bytes in memory. One that all workers share is broadcast, contiguous packs of neighbouring workers
+are one load, and all others are gathered.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _NARROWEST = 4  # lanes of the smallest vector that an instruction takes
 
 @dataclass(frozen=True, slots=True)
 class _Function:
-    """LLVM's: the start of its name, which ends in the vector's bits, and the elements of its operands."""
+    """An intrinsic of LLVM, without the vector's width that ends its name, and the element type of its operands."""
 
     name: str
     element: str
@@ -42,14 +42,14 @@ class Dots:
         self._constants: dict[tuple[int, int], Value] = {}
 
     def product(self, row: DotInstruction, total: Value, left: Value | None, right: Value) -> Value:
-        """total + left * right; without a left operand, what the offset alone adds."""
+        """total + left * right. Without a left operand, the contribution of the offset alone."""
         lanes, is_offset = total.lanes, left is None
         wide = max(lanes, _NARROWEST)
         if left is None:
             left = constant(row.offset * _EACH_BYTE, u32, lanes)
         left, right = (self.elementwise.splat(value, lanes) for value in (left, right))
         if row.offset and not is_offset:
-            # Half of a type's range is added by turning its highest bit over.
+            # Flipping the highest bit adds half of a type's range.
             left = self.elementwise.binary("^", left, self._unknown(row.offset * _EACH_BYTE, lanes))
         function = _FUNCTIONS[row.name]
         packs = vector_of(function.element, wide * row.pack)
@@ -65,24 +65,26 @@ class Dots:
         return self._resized(replace(parts[0], text=text), lanes)
 
     def _unknown(self, number: int, lanes: int) -> Value:
-        """A constant on all lanes that LLVM doesn't know.
+        """A constant on all lanes that LLVM doesn't recognize as one.
+
+        A known constant would be broadcast from a general register; a load that broadcasts costs nothing.
 
         Otherwise it would go through a general register with the number that is broadcast, where a load
         that broadcasts costs nothing.
         """
-        found = self._constants.get((number, lanes))
-        if found is None:
+        value = self._constants.get((number, lanes))
+        if value is None:
             known = constant(number, u32, lanes)
-            if lanes < _NARROWEST:  # no register's type
+            if lanes < _NARROWEST:  # no vector register is so narrow
                 return known
             name = self.builder.name("bits")
             wall = self.builder.unknown(known.type, known.text)
             self.builder.allocations.append(f"  {name} = {wall}")
-            found = self._constants[number, lanes] = Value(name, u32, lanes)
-        return found
+            value = self._constants[number, lanes] = Value(name, u32, lanes)
+        return value
 
     def _resized(self, value: Value, lanes: int) -> Value:
-        """The first lanes of a vector, or a longer one that begins with its."""
+        """A vector cut or extended, by repeating itself, to so many lanes."""
         if value.lanes == lanes:
             return value
         if not value.lanes:
@@ -92,7 +94,7 @@ class Dots:
         return self.elementwise.shuffled(value, [k % value.lanes for k in range(lanes)])
 
     def load(self, place: LaneAddress, mask: Value | None) -> Value:
-        """The pack of each lane, as a u32, or the one of all. Masked lanes read nothing."""
+        """The pack of each lane as a u32, or one scalar if all lanes share it. Masked lanes read nothing."""
         builder, lanes = self.builder, self.memory.lanes
         step = 4 // place.tensor.dtype.nbytes
         is_one = place.offsets is not None and not any(place.offsets)
@@ -107,7 +109,7 @@ class Dots:
         return Value(text, u32, lanes)
 
     def store(self, place: LaneAddress, values: Sequence[Value], mask: Value | None) -> None:
-        """A pack of each lane."""
+        """Store a pack for each lane."""
         builder, lanes = self.builder, self.memory.lanes
         size = place.tensor.dtype.nbytes
         kind = type_of(u32, lanes)

@@ -1,6 +1,6 @@
-"""Scalar operations on values, the same on one scalar or on all lanes; see taskc/ir/arithmetic.py.
+"""Scalar operations on values, the same for a scalar and for all lanes; see taskc/ir/arithmetic.py.
 
-What the processor has no type for is made of what it has: f16 and bf16 are calculated with in f32, and rounded.
+Types the processor lacks are emulated: f16 and bf16 are computed in f32 and rounded.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Elementwise(Native):
             return super().binary(operator, a, b)
         result = super().binary(operator, self.convert(a, f32), self.convert(b, f32))
         if operator in ("min", "max") and a.dtype is bf16:
-            return self._upper_half(result)  # one of the two, which needs no rounding
+            return self._upper_half(result)  # one of the two operands, which needs no rounding
         return result if result.dtype is boolean else self.convert(result, a.dtype)
 
     def unary(self, operator: str, a: Value) -> Value:
@@ -40,8 +40,9 @@ class Elementwise(Native):
         return self.fused_in_f64(a, b, c) if a.dtype in _NARROW else super().fused(a, b, c)
 
     def fused_in_f64(self, a: Value, b: Value, c: Value) -> Value:
-        """a * b + c of at most 32 bits, by exact products; the sum is rounded to odd, so that the next rounding is
-        the only one."""
+        """a * b + c of at most 32 bits: the product is exact in f64, and the sum is rounded to odd there, so that only
+        the final rounding counts.
+        """
         x, y, z = (self.convert(value, f64) for value in (a, b, c))
         product = self.binary("*", x, y)
         total = self.binary("+", product, z)
@@ -75,8 +76,8 @@ class Elementwise(Native):
             array = arithmetic.convert(arithmetic.as_storage(value.number, source), source, dtype)
             return constant(array.item(), dtype, lanes)
         if source is tf32:  # the low bits don't count
-            kept = self.binary("&", self.bitcast(value, i32), constant(-0x2000, i32, lanes))
-            return self.convert(self.bitcast(kept, f32), dtype)
+            upper = self.binary("&", self.bitcast(value, i32), constant(-0x2000, i32, lanes))
+            return self.convert(self.bitcast(upper, f32), dtype)
         if dtype is boolean:
             wide = value if not source.is_float or source.bits >= 32 else self.convert(value, f32)
             zero = constant(0.0 if source.is_float else 0, wide.dtype, lanes)
@@ -98,14 +99,14 @@ class Elementwise(Native):
         )
 
     def _to_short(self, value: Value, dtype: DType) -> Value:
-        """To an integer of 8 or 16 bits, by way of one of 32: LLVM takes vectors apart to do it at once."""
+        """Convert to an 8- or 16-bit integer through i32: LLVM scalarizes the direct conversion of vectors."""
         source, lanes = value.dtype, value.lanes
         ends = (constant(float(end), source, lanes) for end in (dtype.minimum, dtype.maximum))
         low, high = ends
-        # NaN becomes the least number, which is 0 where there is no sign.
-        kept = self.select(self.binary(">", value, low), value, low)
-        kept = self.select(self.binary("<", kept, high), kept, high)
-        whole = self._cast("fptosi", kept, i32)
+        # NaN becomes the minimum, which is 0 for unsigned types.
+        clamped = self.select(self.binary(">", value, low), value, low)
+        clamped = self.select(self.binary("<", clamped, high), clamped, high)
+        whole = self._cast("fptosi", clamped, i32)
         if dtype.is_signed:
             zero = constant(0, i32, lanes)
             whole = self.select(self.unary("isnan", value), zero, whole)
@@ -136,7 +137,7 @@ class Elementwise(Native):
         return self._narrowed(self._cast(instruction, value, f64), dtype)
 
     def _widened(self, value: Value) -> Value:
-        """f16, bf16 and f8 as f32, exactly."""
+        """Convert f16, bf16 or f8 to f32, which is exact."""
         source, lanes = value.dtype, value.lanes
         if source is f16:
             return self._cast("fpext", value, f32)
@@ -149,7 +150,7 @@ class Elementwise(Native):
             return self._widened(
                 self.bitcast(self.binary("<<", bits, constant(8, i16, lanes)), f16)
             )
-        # Shifted to where f16 has its fields, the exponent's bias is 8 too small: scale by 2**8.
+        # With its fields where f16 has them, the exponent's bias is 8 too small: scale by 2**8.
         sign = self.binary(
             "<<", self.binary("&", bits, constant(0x80, i16, lanes)), constant(8, i16, lanes)
         )
@@ -161,7 +162,7 @@ class Elementwise(Native):
         return self.select(is_nan, constant(float("nan"), f32, lanes), scaled)
 
     def _narrowed(self, value: Value, dtype: DType) -> Value:
-        """An f32 or f64 rounded once to a float type."""
+        """Round an f32 or f64 once to a narrower float type."""
         source, lanes = value.dtype, value.lanes
         if dtype is f64:
             return self._cast("fpext", value, f64)
@@ -192,12 +193,12 @@ class Elementwise(Native):
         return self._to_f8(value, dtype)
 
     def _upper_half(self, value: Value) -> Value:
-        """The upper half of 32 bits, as bf16."""
+        """The upper half of 32 bits as bf16."""
         top = self._shift(">>", self.bitcast(value, u32), constant(16, u32, value.lanes))
         return replace(self._cast("trunc", top, i16), dtype=bf16)
 
     def _to_f8(self, value: Value, dtype: DType) -> Value:
-        """Rounded by adding a magic number: its last bit is worth the result's last bit."""
+        """Rounds by adding a magic number whose last bit has the weight of the result's last bit."""
         lanes = value.lanes
         largest = constant(dtype.maximum, f32, lanes)
         size = self._intrinsic("minnum", value, self._intrinsic("fabs", value, value), largest)
@@ -210,7 +211,7 @@ class Elementwise(Native):
         unit = self.binary("+", exponent, constant(23 - mantissa, i32, lanes))
         magic = self.bitcast(self.binary("<<", unit, constant(23, i32, lanes)), f32)
         whole = self.binary("-", self.binary("+", size, magic), magic)
-        # Rounded, it is a small multiple of that unit: fields follow from the bits of the f32.
+        # Rounded, the value is a small multiple of that unit, so that the f32's bits give the fields.
         scaled = self.bitcast(
             self.binary("*", whole, constant(2.0 ** (bias - 127), f32, lanes)), i32
         )

@@ -1,12 +1,12 @@
-"""A kernel at stage lean as a function of LLVM IR that runs one block.
+"""A kernel at stage lean as an LLVM function that runs one block.
 
     for i: i32 in unroll(2):                     %a = load <16 x float>, ptr %x.0
         c[worker + i * 16] = x[worker] * 2       %b = fmul <16 x float> %a, splat (float 2.0)
                                                  store <16 x float> %b, ptr %c.0
                                                  store <16 x float> %b, ptr %c.1
 
-Worker w is lane w % n of vector w // n. Lanes run in lockstep under a mask, so barriers of a warp are
-nothing; a wider one ends a loop over the block's vectors, and the next begins another one.
+Worker w is lane w % n of vector w // n. Lanes run in lockstep under a mask, so a warp's barrier is
+nothing; a wider one ends a loop over the block's vectors, and another loop begins after it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from taskc.backend.cpu.builder import (
 )
 from taskc.backend.cpu.flow import Flow
 from taskc.backend.cpu.groups import is_pure
-from taskc.backend.cpu.looks import turns_between_looks
+from taskc.backend.cpu.interrupts import turns_between_looks
 from taskc.backend.cpu.memory import LaneAddress, Private
 from taskc.backend.cpu.operations import Operations
 from taskc.backend.cpu.processor import Processor
@@ -40,29 +40,29 @@ from taskc.ir.nodes import SHARED, Expression, Statement, Tensor, Variable
 from taskc.ir.rewrite import tensors_of, walk, walk_statements
 from taskc.ir.types import boolean, i32, i64
 
-# LLVM's time grows with the square of straight-line code: so many instructions of a loop are written out,
-# and fewer where the whole would be larger than MOST, unless registers may be picked by it.
+# LLVM's time grows with the square of straight-line code, so that the number of instructions unrolled from one loop is
+# limited. The limit is tightened where the whole function exceeds MOST.
 LONGEST = (4000, 250, 30)
 MOST = 8000
 
-# Without instructions for it, which come with vectors of so many bits, LLVM takes an access to scattered
-# elements apart: two instructions for each of 16.
+# Vectors of at least so many bits have gathers and scatters. Without these, LLVM scalarizes them: two instructions for
+# each of 16 lanes.
 _SCATTERED_BITS, _PIECES = 512, 32
 
-# Takes what writes lines, a function of Python's, the number of a `tc.print`, and its values.
+# The callback of a `tc.print`, and the Python function that it receives, with the print's number and its values.
 PRINT, PRINTER = "taskc_print", "taskc_printer"
 
 _MOST_OF_A_FOLD = 40  # nodes
 
-_MOST_REGISTERS = 128  # of each lane: a larger array is memory
+_MOST_REGISTERS = 128  # elements of each lane: a larger array is in memory
 
-# Of a loop, so many accesses to scattered elements are written out: each costs more than going round, and
-# LLVM orders it behind all before it that may be the same.
+# Gathers and scatters that are unrolled from one loop: each costs more than the loop's jump, and LLVM orders it after
+# all earlier ones that may alias.
 _MOST_SCATTERED = 100
 
 
 def emitted(kernel: ir.Kernel, processor: Processor, math: Math) -> tuple[str, Emitter]:
-    """The function, and what its emitter has learnt."""
+    """The text of the function, and its emitter."""
     for longest in LONGEST:
         emitter = Emitter(kernel, processor.lanes, processor.register, math, longest)
         emitter.builder.pieces = 1 if processor.vector_bits >= _SCATTERED_BITS else _PIECES
@@ -101,7 +101,7 @@ class Emitter:
         # Vectors are unrolled by their authors, as registers allow; scalar sums by LLVM.
         self.unrolls = not self.values.lanes
         self.turns_between_looks = turns_between_looks(kernel, self.values.vectors)
-        self.spilled = 0  # bytes a worker keeps across barriers
+        self.spilled = 0  # bytes that a worker keeps in memory across barriers
         self.asserts: list[ir.Assert] = []
         self.prints: list[ir.Print] = []
 
@@ -152,7 +152,7 @@ class Emitter:
     # Statements.
 
     def _at_barriers(self, statement: Statement) -> None:
-        """A statement with barriers inside: every vector goes as far as the next one, then waits."""
+        """Emit a statement that contains barriers: every vector runs up to the next barrier before any goes on."""
         if not self.values.groups.has_barrier(statement) or self.values.vectors == 1:
             self._vectors((statement,))
             return
@@ -187,7 +187,7 @@ class Emitter:
                 raise InternalError(f"a barrier inside {type(statement).__name__}")
 
     def _vectors(self, statements: tuple[Statement, ...]) -> None:
-        """All vectors of the block, one after the other, run through a group."""
+        """Run all vectors of the block, one after the other, through a group of statements."""
         if not statements:
             return
         for statement in statements:
@@ -226,7 +226,7 @@ class Emitter:
     def _statement(self, statement: Statement) -> None:
         match statement:
             case ir.Sequence(statements=items):
-                # Names bound inside end here, instructions stay known.
+                # Variables bound inside end here; instructions stay known.
                 with self.values.scoped():
                     for item in items:
                         self._statement(item)
@@ -268,7 +268,7 @@ class Emitter:
                 assert_never(statement)
 
     def _assert(self, node: ir.Assert) -> None:
-        """An assertion that doesn't hold leaves its number for the caller, and the block ends."""
+        """Emit an assertion: if it fails on any lane, store its number in the status and end the block."""
         self.asserts.append(node)
         condition = node.condition
         is_uniform = self.forms.is_uniform(condition)
@@ -287,7 +287,7 @@ class Emitter:
         self.flow.branch(self.elementwise.any(wrong), give_up, None)
 
     def _print(self, node: ir.Print) -> None:
-        """Hands each active lane's values over, as they lie in memory, a word each; Python makes the line."""
+        """Pass each active lane's values to Python, a word each with the bits they have in memory."""
         values = [self.values.spread(value) for value in node.values]
         active = self.values.active()
         words = self.builder.allocate(f"[{max(1, len(values))} x i64]", "printed")
@@ -318,10 +318,10 @@ class Emitter:
             each(constant(0, i64))
 
     def _let(self, variable: Variable, value: Expression) -> None:
-        made = self.values.let_value(value)
+        result = self.values.let_value(value)
         if self.values.is_kept(variable) and not is_pure(value):
-            self._keep(variable, made)
-        self.values.bind(variable, made)
+            self._keep(variable, result)
+        self.values.bind(variable, result)
 
     def _keep(self, variable: Variable, value: Value) -> None:
         if variable not in self.values.kept:
@@ -363,9 +363,11 @@ class Emitter:
     def _store(self, tensor: Tensor, indices: tuple[Expression, ...], value: Expression) -> None:
         if tensor in self.values.stored:
             private = self.values.stored[tensor]
-            made = self.values.spread(value) if private.lanes else self.values.scalar(value)
+            stored = self.values.spread(value) if private.lanes else self.values.scalar(value)
             index = self.values.private_index(indices)
-            self.privates.store(private, self.values.copy_of(tensor), index, made, self.values.mask)
+            self.privates.store(
+                private, self.values.copy_of(tensor), index, stored, self.values.mask
+            )
             return
         place = self.values.place(tensor, indices)
         if place.offsets is not None and not any(place.offsets):
@@ -374,17 +376,17 @@ class Emitter:
             self.memory.store(place, self.values.spread(value), self.values.active())
 
     def _store_one(self, place: LaneAddress, value: Expression) -> None:
-        """All lanes that take part write one place, and so one value: the first such lane's."""
+        """Store to one address for all active lanes, with the value of the first active lane."""
         active = self.values.active()
         if self.forms.is_uniform(value):
-            made = self.values.scalar(value)
+            stored = self.values.scalar(value)
         else:
-            made = self.elementwise.first(self.values.spread(value), active)
+            stored = self.elementwise.first(self.values.spread(value), active)
         if active is None:
-            self.memory.store(place, made, None)
+            self.memory.store(place, stored, None)
             return
         self.flow.branch(
-            self.elementwise.any(active), lambda: self.memory.store(place, made, None), None
+            self.elementwise.any(active), lambda: self.memory.store(place, stored, None), None
         )
 
     # Branches and loops.
@@ -392,7 +394,7 @@ class Emitter:
     def _if_statement(self, node: ir.If) -> None:
         condition, then, otherwise = node.condition, node.then, node.otherwise
         if isinstance(condition, ir.Binary) and condition.operator == "and" and otherwise is None:
-            # What is uniform of it branches, only the rest is a mask.
+            # The uniform operand of an `and` branches; only the other one is a mask.
             inner = ir.If(condition.right, then, loc=node.loc)
             self._if_statement(ir.If(condition.left, inner, loc=node.loc))
             return
@@ -405,7 +407,7 @@ class Emitter:
             return
         whole = self._holds_everywhere(condition)
         if whole is not None and otherwise is None and self.values.active() is None:
-            # Edges are rare: what is inside of them needs no mask.
+            # Edges are rare: the usual case runs the body without a mask.
             self.flow.branch(
                 whole,
                 lambda: self._statement(then),
@@ -418,7 +420,9 @@ class Emitter:
             self._masked(self.elementwise.unary("not", holds), otherwise)
 
     def _holds_everywhere(self, condition: Expression) -> Value | None:
-        """Whether `place < end` holds on all lanes, told by lane 0's; the lanes' offsets don't wrap then."""
+        """Whether `place < end` holds on all lanes, computed from lane 0; where it holds, the lanes' offsets don't
+        wrap.
+        """
         if isinstance(condition, Variable):
             condition = self.values.definitions.get(condition, condition)
             if not is_pure(condition):
@@ -458,7 +462,9 @@ class Emitter:
             self._loop(loop, self._statement)
 
     def _unrolled(self, loop: ir.For) -> None:
-        """Each iteration written out; where that gets too long, all behind the second in a loop.
+        """Unroll a loop; where that gets too long, the iterations after the second become a loop.
+
+        The first iteration also computes what all have in common, so the length of the second is measured.
 
         The first one computes what others have in common, so the second says how long each is.
         """
@@ -494,7 +500,7 @@ class Emitter:
             body(loop.body)
 
         condition = exit_condition(loop)
-        is_same = self.values.groups.has_barrier(loop)  # on all lanes, then
+        is_same = self.values.groups.has_barrier(loop)  # the condition is then uniform
         goes_on = None if condition is None else lambda: self._anywhere(condition, is_same)
         self._count(loop, start, stop, run, goes_on)
 
@@ -514,7 +520,7 @@ class Emitter:
             self.flow.count_in_parts(start, stop, loop.step, run, goes_on, turns, is_whole=is_whole)
 
     def _anywhere(self, condition: Expression, is_same: bool) -> Value:
-        """Whether a condition holds on any lane that takes part."""
+        """Whether a condition holds on any active lane."""
         if is_same or self.forms.is_uniform(condition):
             return self.values.scalar(condition)
         active = self.values.active()
@@ -562,7 +568,7 @@ class Emitter:
 
 
 def _picks_registers(body: Statement) -> bool:
-    """Whether it has to do with arrays that may be held in registers."""
+    """Whether the body uses arrays that may be held in registers."""
     return any(
         tensor.scope in (ir.REGISTER, ir.LOCAL) and _is_small(tensor)
         for node in walk(body)
@@ -575,7 +581,7 @@ def _is_small(tensor: Tensor) -> bool:
 
 
 def _is_fold(body: Statement) -> bool:
-    """Whether a body changes nothing but private numbers, in a few steps that counting and jumping would double."""
+    """Whether a body only updates private scalars, in so few steps that counting and jumping would double them."""
     nodes = list(islice(walk(body), _MOST_OF_A_FOLD))
     kinds = (ir.Let, ir.Store, ir.Sequence)
     return len(nodes) < _MOST_OF_A_FOLD and all(
@@ -585,7 +591,7 @@ def _is_fold(body: Statement) -> bool:
 
 
 def _is_short(body: Statement) -> bool:
-    """Cheap enough to run for no lane at all."""
+    """Whether a body is cheap enough to run even when no lane is active."""
     nodes = list(islice(walk(body), 64))
     kinds = (ir.For, ir.While, ir.Atomic, ir.If)
     return len(nodes) < 64 and not any(isinstance(node, kinds) for node in nodes)

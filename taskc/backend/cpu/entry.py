@@ -1,10 +1,10 @@
-"""What Python calls: arguments are unpacked, checked and passed on by compiled code.
+"""The compiled function that Python calls: it unpacks and checks the arguments, then runs the kernel.
 
     PyObject *entry(PyObject *slow, PyObject *const *args, Py_ssize_t count, PyObject *names)
 
-takes contiguous arrays of NumPy and tensors of PyTorch that fit the parameters, and Python's own numbers; where one is
-a tensor, so are the outputs that it makes. Anything else, and anything wrong, goes to `slow`, which copies, packs, and
-says what is wrong: a Python callable that takes a tuple of all arguments, and None or the names of the last of them.
+takes contiguous NumPy arrays and PyTorch tensors that fit the parameters, and Python's own numbers. If one is a
+tensor, the outputs it allocates are tensors, too. Every other call goes to `slow`, which copies, packs or reports the
+error: a Python callable that takes a tuple of all arguments, and None or the names of the last of them.
 """
 
 from __future__ import annotations
@@ -23,9 +23,7 @@ from taskc.backend.cpu.unpacking import (
 from taskc.ir.nodes import Tensor, Variable
 from taskc.ir.signature import outputs_of
 
-GIVEN_UP = (
-    1 << 31
-) - 1  # the number of no assertion: a handler of a signal has raised an exception
+GIVEN_UP = (1 << 31) - 1  # no assertion's number: a signal handler raised an exception
 
 _DECLARATIONS = """\
 declare void @PyBuffer_Release(ptr)
@@ -59,7 +57,7 @@ def context_size(called: Called) -> int:
 
 
 def entry_text(called: Called, words: int) -> str:
-    """`entry`, which hands the words of all arguments to `call_kernel` or `call_program` of c/calls.c.
+    """The text of `entry`, which passes the words of all arguments to `call_kernel` or `call_program` of c/calls.c.
 
     words  the last ones of the context: so many are what runs
     """
@@ -68,7 +66,7 @@ def entry_text(called: Called, words: int) -> str:
 
 @dataclass(slots=True)
 class _Entry:
-    """`code` is the function as far as it is written."""
+    """`code` is the function written so far."""
 
     called: Called
     words: int
@@ -91,7 +89,7 @@ class _Entry:
             "  %operands = alloca [4 x ptr]",
         ]
         self.code.need_equal("i64", "%count", len(inputs))
-        given = self._given(outputs)
+        has_out = self._given(outputs)
         for number, item in enumerate(inputs):
             argument = self.code.new(f"getelementptr ptr, ptr %args, i64 {number}")
             value = self.code.new(f"load ptr, ptr {argument}")
@@ -106,16 +104,18 @@ class _Entry:
             only_arrays = self.code.new(f"and i1 {only_arrays}, {is_array}")
         for number, item in enumerate(outputs):
             place = self.code.new(f"getelementptr i64, ptr %words, i64 {places[item]}")
-            value = self._output(item, number, given, only_arrays)
-            self.code.tensor(item, value, f"%view{places[item]}", place, given)
+            value = self._output(item, number, has_out, only_arrays)
+            self.code.tensor(item, value, f"%view{places[item]}", place, has_out)
         for dimension in called.dimensions:
             place = self.code.new(f"getelementptr i64, ptr %words, i64 {places[dimension]}")
-            if dimension not in self.code.sizes:  # no argument tells it: only a program calls this
+            if (
+                dimension not in self.code.sizes
+            ):  # only a program calls this kernel, since no argument tells the dimension
                 self.code.need("false")
                 continue
             self.code.emit(f"store i64 {self.code.sizes[dimension]}, ptr {place}")
-        # An array that is made here overlaps no other.
-        self.code.overlaps(inputs if given == "false" else called.parameters)
+        # A newly allocated array overlaps no other.
+        self.code.overlaps(inputs if has_out == "false" else called.parameters)
         self._run()
         for number in range(len(called.parameters)):
             if isinstance(called.parameters[number], Tensor):
@@ -124,7 +124,7 @@ class _Entry:
         return "\n".join([_DECLARATIONS, *head, *self.code.lines, *self._slow(), "}"])
 
     def _given(self, outputs: Sequence[Tensor]) -> str:
-        """Whether `out=` is the one keyword, as an i1; no other is taken."""
+        """An i1 that holds if `out=` is given as the one keyword; other keywords go to `slow`."""
         none = self.code.new("icmp eq ptr %names, null")
         if not takes_out(self.called):
             self.code.need(none)
@@ -139,7 +139,9 @@ class _Entry:
         return self.code.new(f"xor i1 {none}, true")
 
     def _output(self, item: Tensor, number: int, given: str, only_arrays: str) -> str:
-        """The array that `out=` gives, or a new one or tensor, where the output has no layout.
+        """The output array: the one of `out=`, or a new array or tensor where the output has no layout.
+
+        This function owns a reference to it.
 
         This function owns a reference to it.
         """
@@ -154,7 +156,7 @@ class _Entry:
             self.code.emit(f"store ptr {array}, ptr %made{number}")
             self.code.emit("br label %placed")
             self.code.start("allocate")
-        # A dimension that no input has is told by what `out=` gives, or else by none.
+        # A dimension of no input is known only from `out=`; without that, `slow` takes the call.
         extents = [
             None if isinstance(extent, Variable) and extent not in self.code.sizes
             else self.code.number(extent) for extent in item.argument_shape
@@ -166,8 +168,8 @@ class _Entry:
                 size = "0"
                 self.code.emit(f"call void @Py_DecRef(ptr {shape})")
                 self.code.need("false")
-            made = self.code.new(f"call ptr @PyLong_FromLongLong(i64 {size})")
-            self.code.new(f"call i32 @PyTuple_SetItem(ptr {shape}, i64 {index}, ptr {made})")
+            python_size = self.code.new(f"call ptr @PyLong_FromLongLong(i64 {size})")
+            self.code.new(f"call i32 @PyTuple_SetItem(ptr {shape}, i64 {index}, ptr {python_size})")
         self._make(item, number, shape, only_arrays)
         self.code.emit(f"call void @Py_DecRef(ptr {shape})")
         fresh = self.code.new(f"load ptr, ptr %made{number}")
@@ -180,7 +182,7 @@ class _Entry:
         return array
 
     def _make(self, item: Tensor, number: int, shape: str, only_arrays: str) -> None:
-        """Makes an array, or a tensor where an argument is one; none where that can't be."""
+        """Allocate an array, or a tensor if an argument is one; null where that isn't possible."""
         code = self.code
         code.emit(f"br i1 {only_arrays}, label %array_like{number}, label %tensor_like{number}")
         code.start(f"tensor_like{number}")
@@ -201,29 +203,29 @@ class _Entry:
         self._fail_if(code)
 
     def _fail_if(self, number: str) -> None:
-        """What `failed` raises for the number of an assertion; 0 is none."""
+        """Call `failed`, which raises, with the number of an assertion; 0 means none failed."""
         fine = self.code.new(f"icmp eq i64 {number}, 0")
         self.code.emit(f"br i1 {fine}, label %fine, label %wrong")
         self.code.start("wrong")
-        made = self.code.new(f"call ptr @PyLong_FromLongLong(i64 {number})")
-        self.code.call(CONTEXT.index("failed"), made)
-        self.code.emit(f"call void @Py_DecRef(ptr {made})")
+        number_object = self.code.new(f"call ptr @PyLong_FromLongLong(i64 {number})")
+        self.code.call(CONTEXT.index("failed"), number_object)
+        self.code.emit(f"call void @Py_DecRef(ptr {number_object})")
         for _, release, _ in reversed(self.code.releases):
             self.code.emit(release)
         self.code.emit("ret ptr null")
         self.code.start("fine")
 
     def _result(self, outputs: Sequence[Tensor]) -> None:
-        made = [self.code.new(f"load ptr, ptr %made{number}") for number in range(len(outputs))]
-        if len(made) == 1:
-            self.code.emit(f"ret ptr {made[0]}")
+        arrays = [self.code.new(f"load ptr, ptr %made{number}") for number in range(len(outputs))]
+        if len(arrays) == 1:
+            self.code.emit(f"ret ptr {arrays[0]}")
             return
-        if not made:
+        if not arrays:
             self.code.emit("call void @Py_IncRef(ptr @_Py_NoneStruct)")
             self.code.emit("ret ptr @_Py_NoneStruct")
             return
-        result = self.code.new(f"call ptr @PyTuple_New(i64 {len(made)})")
-        for number, array in enumerate(made):
+        result = self.code.new(f"call ptr @PyTuple_New(i64 {len(arrays)})")
+        for number, array in enumerate(arrays):
             self.code.new(f"call i32 @PyTuple_SetItem(ptr {result}, i64 {number}, ptr {array})")
         self.code.emit(f"ret ptr {result}")
 

@@ -1,8 +1,8 @@
-"""Branches and loops: one jump for all lanes where they agree, a mask over them (predication) where they don't.
+"""Branches and loops: one jump where all lanes agree, a mask over them (predication) where they don't.
 
 if worker < n: ...         %a = icmp slt <16 x i32> %workers, %n
-                           %b = icmp ne i16 (bitcast %a), 0        whether any lane goes in
-                           br i1 %b, label %then, label %end       what is inside runs under the mask %a
+                           %b = icmp ne i16 (bitcast %a), 0        does any lane enter?
+                           br i1 %b, label %then, label %end       the body runs under the mask %a
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 
 from taskc.backend.cpu.builder import Value, constant
-from taskc.backend.cpu.looks import TURNS
+from taskc.backend.cpu.interrupts import TURNS
 from taskc.backend.cpu.module import look_text
 from taskc.backend.cpu.values import Values
 from taskc.ir import nodes as ir
@@ -22,21 +22,21 @@ from taskc.ir.types import boolean, i64
 
 
 class Flow:
-    """Writes branches and loops around code that others write where the builder has come to."""
+    """Writes branches and loops at the builder's position, around code that callbacks write."""
 
     def __init__(self, values: Values) -> None:
         self.values = values
         self.builder = values.builder
         self.elementwise = values.elementwise
         self.privates = values.privates
-        # A handler of a signal may run a kernel of its own, with the same tile registers.
+        # A signal handler may run a kernel that uses the same tile registers.
         nodes = walk(values.kernel.body)
         self.looks = not any(isinstance(n, ir.Do) and n.operation in TILED for n in nodes)
 
     def branch(
         self, holds: Value, then: Callable[[], None], otherwise: Callable[[], None] | None
     ) -> None:
-        """Writes two arms, of which one runs."""
+        """Write two arms, of which one runs."""
         if holds.number is not None:
             if holds.number:
                 then()
@@ -48,14 +48,14 @@ class Flow:
     def branch_by(
         self, condition: Expression, then: Callable[[], None], otherwise: Callable[[], None] | None
     ) -> None:
-        """Writes two arms for a condition that is the same on all lanes."""
+        """Write two arms for a condition that is the same on all lanes."""
         if _reads_arrays(condition):
             self._arms(partial(self.decide, condition), then, otherwise)
         else:
             self.branch(self.values.scalar(condition), then, otherwise)
 
     def decide(self, condition: Expression, yes: str, no: str) -> None:
-        """Jumps by a condition that is the same on all lanes; what needn't be read is jumped over.
+        """Jump by a uniform condition, and over reads that don't decide it.
 
         A read under a condition is one of another place where that doesn't hold, which costs each of a loop's turns
         more than a jump that goes the same way as before.
@@ -102,7 +102,7 @@ class Flow:
         *,
         is_whole: bool = False,
     ) -> None:
-        """Writes a loop over a scalar, which doesn't wrap however near its end is to its type's.
+        """Write a loop over a scalar that never wraps, however near its end is to the limit of its type.
 
         Only what is left of a loop tells that: a larger step than 1 may come out on its other side. Where
         `goes_on` doesn't hold at the beginning of an iteration, it ends there.
@@ -156,7 +156,7 @@ class Flow:
         *,
         is_whole: bool = False,
     ) -> None:
-        """Writes a loop that looks for signals after so many turns: a loop around one over a part of the range.
+        """Write a loop that checks for signals every `turns` iterations: an outer loop over parts of the range.
 
         Whether more than a part is left is told by how far its beginning is from the end, so that nothing wraps.
         """
@@ -196,7 +196,7 @@ class Flow:
         builder.start(end)
 
     def repeat(self, decide: Callable[[str, str], None], body: Callable[[], None]) -> None:
-        """Writes a loop that goes on as long as `decide` jumps to its first label, the same on all lanes.
+        """Write a loop that runs as long as `decide`, which is uniform, jumps to its first label.
 
         It may never end, so signals are looked for after every few turns. LLVM writes these out one after another,
         and then counts none, unless they are long.
@@ -227,7 +227,7 @@ class Flow:
         builder.start(end)
 
     def masked_while(self, condition: Callable[[], Value], body: Callable[[], None]) -> None:
-        """Writes a loop that goes on as long as any lane does; the others wait."""
+        """Write a loop that runs while any lane is active; finished lanes are masked off."""
         flags = Tensor("going", boolean, (), ir.LOCAL)
         going = self.privates.allocate(flags, self.values.lanes, 1)
         zero = constant(0, i64)
@@ -258,7 +258,7 @@ def _reads_arrays(condition: Expression) -> bool:
 
 
 def _stays_within(stop: Value, step: int) -> bool:
-    """Whether what follows the last number before `stop` is a number of its type, too."""
+    """Whether the number one step past the last one before `stop` still fits the type."""
     if abs(step) == 1:
         return True
     if stop.number is None:

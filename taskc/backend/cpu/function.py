@@ -1,4 +1,4 @@
-"""Compiled code as a function of Python."""
+"""Compiled code as a Python function."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def python_function(
     failed: Callable[[int], Any],
     needs: object = None,
 ) -> Callable[..., Any] | None:
-    """The `entry` of a library; None where objects aren't what compiled code takes them for.
+    """The `entry` of a library; None where Python objects don't have the layout compiled code expects.
 
     addresses  the last words of the context: what runs, as c/calls.c has it
     slow       takes a call that compiled code doesn't
@@ -80,7 +80,7 @@ _FASTCALL, _KEYWORDS = 0x80, 0x02
 
 
 class _Slow:
-    """What compiled code hands a call to. It also holds what that code needs, for as long."""
+    """The fallback for calls that compiled code doesn't accept. It also keeps that code's data alive."""
 
     __slots__ = ("definition", "needs", "slow")
 
@@ -90,14 +90,14 @@ class _Slow:
         self.definition: _MethodDefinition | None = None
 
     def __call__(self, values: tuple[Any, ...], names: tuple[str, ...] | None) -> Any:
-        """Compiled code calls it with all arguments, and the names of the last of them."""
+        """Called by compiled code with all arguments, and the names of the last of them."""
         count = len(values) - len(names or ())
         keywords = dict(zip(names or (), values[count:], strict=True))
         return self.slow(*values[:count], **keywords)
 
 
 def _objects_are_plain() -> bool:
-    """Whether an object is what compiled code takes it for: a count of references, then its type.
+    """Whether objects have the layout that compiled code expects: a reference count, then the type.
 
     So it is in CPython, but not where threads run without its lock, nor where it traces references.
     """
@@ -112,7 +112,7 @@ def _objects_are_plain() -> bool:
 def _builtin(name: str, address: int, slow: _Slow) -> Callable[..., Any]:
     """The C function at an address as a Python function, with `slow` as its self."""
     definition = _MethodDefinition(name.encode(), address, _FASTCALL | _KEYWORDS, None)
-    slow.definition = definition  # to which Python keeps a pointer
+    slow.definition = definition  # Python keeps a pointer to it
     make = ctypes.pythonapi.PyCFunction_NewEx
     make.restype = ctypes.py_object
     make.argtypes = (ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)

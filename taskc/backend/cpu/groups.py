@@ -1,8 +1,8 @@
-"""What has to outlive a barrier.
+"""Which values live across a barrier.
 
-A block of more workers than lanes runs as several vectors, one after the other. What lies between two
+A block of more workers than lanes runs as several vectors, one after the other. The code between two
 barriers is a group: all vectors run through one group before any begins the next. A value that is
-bound in one group and used in another is kept in memory, one for each vector, unless it can be
+bound in one group and used in another is kept in memory, one copy for each vector, unless it can be
 computed again.
 """
 
@@ -23,23 +23,23 @@ class Groups:
         self._visit(body)
 
     def has_barrier(self, statement: Statement) -> bool:
-        found = self._barriers.get(id(statement))
-        if found is None:
-            found = isinstance(statement, ir.Barrier) or any(
+        contains_barrier = self._barriers.get(id(statement))
+        if contains_barrier is None:
+            contains_barrier = isinstance(statement, ir.Barrier) or any(
                 map(self.has_barrier, statements(statement))
             )
-            self._barriers[id(statement)] = found
-        return found
+            self._barriers[id(statement)] = contains_barrier
+        return contains_barrier
 
     def is_kept(self, item: Variable | Tensor) -> bool:
-        """Whether it is used in more than one group."""
+        """Whether a variable or tensor is used in more than one group."""
         return len(self._groups.get(item, ())) > 1
 
     def _visit(self, statement: Statement) -> None:
         if not self.has_barrier(statement):
             self._note(statement)
             return
-        # A loop comes back: what stands before its first barrier and behind its last are two groups.
+        # A loop comes back: the code before its first barrier and the code after its last one are two groups.
         for expression in expressions(statement):
             self._note(expression)
         self._number += 1
@@ -50,8 +50,8 @@ class Groups:
         self._number += 1
 
     def _note(self, node: Statement | Expression) -> None:
-        for found in walk(node):
-            for item in _mentioned(found):
+        for inner in walk(node):
+            for item in _mentioned(inner):
                 self._groups.setdefault(item, set()).add(self._number)
 
 
@@ -63,5 +63,5 @@ def _mentioned(node: Statement | Expression) -> Iterator[Variable | Tensor]:
 
 
 def is_pure(expression: Expression) -> bool:
-    """Its value is the same whenever it is computed."""
+    """Whether the expression has the same value whenever it is computed."""
     return not any(isinstance(node, ir.Read) for node in walk(expression))

@@ -1,4 +1,4 @@
-"""Single instructions of LLVM on values, AVX-512's own too: vectors taken apart and put together, functions by name."""
+"""Single LLVM instructions on values: splitting and joining vectors, intrinsics by name, and AVX-512's own."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from taskc.ir.types import DType, boolean, f32, i16, i32, u8, u16, u32, u64
 _BITS = {dtype.bits: dtype for dtype in (u8, u16, u32, u64)}
 _NARROWEST = 128  # bits of the smallest vector register
 
-# The last operands of some instructions of AVX-512: what masked lanes have, the mask, no rounding of its own.
+# The last operands of some AVX-512 instructions: the value of masked lanes, the mask, and the current rounding mode.
 _ALL_LANES = (constant(0.0, f32, 16), constant(-1, i16), constant(4, i32))
 
 
@@ -28,7 +28,7 @@ class Instructions:
 
     def __init__(self, builder: Builder) -> None:
         self.builder = builder
-        self.cast_floats: set[str] = set()  # the names of floats that were of another type
+        self.cast_floats: set[str] = set()  # names of floats that were cast from another float type
 
     # Vectors.
 
@@ -59,7 +59,7 @@ class Instructions:
         return Value(text, value.dtype)
 
     def first(self, value: Value, mask: Value | None = None) -> Value:
-        """The value of the first lane on which a mask holds; where it holds nowhere, of any."""
+        """The value of the first lane on which a mask holds; an arbitrary lane's where it holds nowhere."""
         if not value.lanes:
             return value
         if mask is None:
@@ -74,7 +74,7 @@ class Instructions:
     def shuffled(
         self, value: Value, picks: Sequence[int | None], behind: Value | None = None
     ) -> Value:
-        """Lanes of a vector, or of it and one behind it, by their numbers; None: whatever it is."""
+        """Lanes picked by number from a vector, or from it followed by `behind`; None is an undefined lane."""
         other = f"{value.type} poison" if behind is None else behind.typed
         numbers = ", ".join(f"i32 {'poison' if lane is None else lane}" for lane in picks)
         text = self.builder.pure(
@@ -83,7 +83,7 @@ class Instructions:
         return Value(text, value.dtype, len(picks))
 
     def _joined(self, parts: list[Value]) -> Value:
-        """Vectors, a power of two of them, one behind the other."""
+        """Concatenate vectors; their number is a power of two."""
         while len(parts) > 1:
             parts = [
                 self.shuffled(a, range(a.lanes + b.lanes), b)
@@ -91,10 +91,10 @@ class Instructions:
             ]
         return parts[0]
 
-    # Values as they are.
+    # Opaque values.
 
     def unknown(self, value: Value) -> Value:
-        """Makes the value one of which LLVM knows nothing: no instruction, but none looks through it."""
+        """Hide a value from LLVM's optimizations, at no cost in instructions."""
         if not value.lanes:
             return self.first(self.unknown(self.splat(value, _NARROWEST // value.dtype.bits)))
         bits = self.bitcast(value, _BITS[value.dtype.bits])
@@ -123,7 +123,7 @@ class Instructions:
         if then.text == otherwise.text:
             return then
         if then.dtype.is_float and 0 in (then.number, otherwise.number):
-            # LLVM chooses first and casts then, and loses the sign of a zero: tests/backend/cpu/llvm.
+            # LLVM selects before it casts, and loses the sign of a zero: tests/backend/cpu/llvm.
             then, otherwise = (
                 self.unknown(arm) if arm.text in self.cast_floats else arm
                 for arm in (then, otherwise)
@@ -132,7 +132,7 @@ class Instructions:
         return replace(then, text=text, number=None)
 
     def bitcast(self, value: Value, dtype: DType) -> Value:
-        """Takes the same bits for another type of the same size."""
+        """Reinterpret the bits as another type of the same size."""
         if type_of(value.dtype) == type_of(dtype):
             return replace(value, dtype=dtype, number=None)
         into = type_of(dtype, value.lanes)
@@ -142,10 +142,10 @@ class Instructions:
         into = type_of(dtype, value.lanes)
         if type_of(value.dtype, value.lanes) == into:
             return replace(value, dtype=dtype)
-        made = self.builder.pure(f"{instruction} {value.typed} to {into}")
+        text = self.builder.pure(f"{instruction} {value.typed} to {into}")
         if instruction in ("fpext", "fptrunc"):
-            self.cast_floats.add(made)
-        return Value(made, dtype, value.lanes)
+            self.cast_floats.add(text)
+        return Value(text, dtype, value.lanes)
 
     # By name.
 
@@ -153,7 +153,7 @@ class Instructions:
         return replace(a, text=self.builder.pure(f"{instruction} {a.typed}, {b.text}"), number=None)
 
     def _intrinsic(self, name: str, result: Value, *operands: Value) -> Value:
-        """A function of LLVM that is overloaded on the type of its result."""
+        """An intrinsic that is overloaded on the type of its result."""
         suffix = suffix_of(result.dtype, result.lanes)
         types = [operand.type for operand in operands]
         function = f"llvm.{name}.{suffix}"
@@ -163,30 +163,30 @@ class Instructions:
         return Value(text, result.dtype, result.lanes)
 
     def saturating_sum(self, a: Value, b: Value) -> Value:
-        """a + b, or the number of the type that is next to it."""
+        """a + b, clamped to the range of the type."""
         return self._intrinsic("sadd.sat", a, a, b)
 
     def saturating_difference(self, a: Value, b: Value) -> Value:
-        """a - b, or the smallest number where that is smaller still."""
+        """a - b, clamped to the range of the type."""
         return self._intrinsic("ssub.sat", a, a, b)
 
-    # Of AVX-512 alone.
+    # Only on AVX-512.
 
     def scale(self, value: Value, power: Value) -> Value | None:
-        """value * 2**power, rounded once, for whole powers; None where no instruction does it."""
+        """value * 2**power, rounded once, for integer powers; None where no instruction computes it."""
         if not is_avx512(value):
             return None
         return self._avx512("mask.scalef.ps.512", f32, value, power, *_ALL_LANES)
 
     def pick(self, numbers: Sequence[float], index: Value) -> Value | None:
-        """numbers[index % 32], of 32 f32; None where no instruction does it."""
+        """numbers[index % 32] of 32 f32; None where no instruction computes it."""
         if not is_avx512(replace(index, dtype=f32)):
             return None
         low, high = constants(numbers[:16], f32), constants(numbers[16:], f32)
         return self._avx512("vpermi2var.ps.512", f32, low, index, high)
 
     def _avx512(self, name: str, dtype: DType, *operands: Value) -> Value:
-        """An instruction with 16 numbers of a type as its result, for every 16 of the operands' lanes."""
+        """An instruction whose result has 16 numbers, once for every 16 of the operands' lanes."""
         lanes = max(operand.lanes for operand in operands)
         function, kind = f"llvm.x86.avx512.{name}", type_of(dtype, 16)
         types = [replace(o, lanes=min(o.lanes, 16)).type for o in operands]
@@ -199,7 +199,7 @@ class Instructions:
         return self._joined(parts)
 
     def _sixteen(self, value: Value, first: int) -> Value:
-        """Sixteen of a vector's lanes."""
+        """Sixteen of a vector's lanes, from `first` on."""
         if value.lanes == 16:
             return value
         if value.number is not None:
@@ -208,12 +208,12 @@ class Instructions:
 
 
 def is_avx512(value: Value) -> bool:
-    """Only AVX-512 has vectors of 16 numbers of 32 bits, or of several times 16."""
+    """Whether a value fits whole registers of AVX-512, the only target with 16 numbers of 32 bits in a vector."""
     return value.dtype is f32 and value.lanes >= 16
 
 
 def suffix_of(dtype: DType, lanes: int) -> str:
-    """How LLVM's overloaded names spell a type."""
+    """A type as LLVM's overloaded names spell it."""
     plain = {"f16": "f16", "f32": "f32", "f64": "f64", "tf32": "f32", "bool": "i1"}
     name = plain.get(dtype.name) or f"i{dtype.bits}"
     return f"v{lanes}{name}" if lanes != SCALAR else name

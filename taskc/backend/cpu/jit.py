@@ -1,8 +1,8 @@
-"""Compiled code in this process: each object becomes a library, and goes when nobody holds that any more.
+"""Compiled code in this process: each object becomes a library, and is freed with its last reference.
 
-JITLink lays out an object's code, constants and data side by side, so that its 32-bit offsets reach however
-much memory the process has between two mappings; the older linker, llvmlite's default, maps each kind where
-there is room, and ends the process where that is more than 2 GiB away.
+JITLink lays out an object's code, constants and data in one block, so that its 32-bit offsets always reach. The
+older linker, llvmlite's default, maps each kind wherever there is room, and aborts the process where the distance
+exceeds 2 GiB.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ import llvmlite.binding as llvm
 from taskc.backend.cpu.processor import host
 from taskc.ir.reentry import door
 
-# An LLJIT costs 2 ms, and keeps 10 KB of each library that it ever had.
+# An LLJIT costs 2 ms, and leaks 10 KB for each library that it ever had.
 _LIBRARIES = 64
 
 _numbers = itertools.count()
-_newest: tuple[Any, int] = (None, 0)  # an LLJIT, and how many libraries it may still take
+_newest: tuple[Any, int] = (None, 0)  # an LLJIT, and how many more libraries it may take
 
 
 class Library:
-    """It maps names to addresses, and keeps the code alive."""
+    """Maps exported names to addresses, and keeps the code alive."""
 
     __slots__ = ("_linker", "_tracker")
 
@@ -39,13 +39,13 @@ class Library:
 
     def __del__(self) -> None:
         with door():  # LLVM has a lock of its own
-            del self._tracker  # whose end is the code's, before that of what linked it
+            del self._tracker  # frees the code, which has to happen before the linker goes
 
 
 def load_object(
     code: bytes, name: str, exported: Sequence[str], imported: Mapping[str, int] | None = None
 ) -> Library:
-    """`imported` are the addresses of what it has from other libraries."""
+    """Link an object; `imported` maps names it takes from other libraries to addresses."""
     global _newest
     builder = llvm.JITLibraryBuilder().add_object_img(code).add_current_process()
     for symbol in exported:
@@ -55,11 +55,11 @@ def load_object(
     linker, left = _newest
     if not left:
         linker, left = llvm.create_lljit_compiler(host().machine, use_jit_link=True), _LIBRARIES
-    _newest = linker, left - 1  # two calls at once count as one
+    _newest = linker, left - 1  # a race of two calls only makes the count inexact
     return Library(builder.link(linker, f"{name}.{next(_numbers)}"), linker)
 
 
-# LLVM is in the midst of nothing when a process forks: whoever is waits for no thread that isn't in the child.
+# A fork waits until LLVM is idle, so that no thread of the child waits for a lock whose owner doesn't exist there.
 _of_llvm = llvm.ffi.lib._lock
 
 

@@ -25,16 +25,16 @@ from taskc.ir.nodes import GLOBAL, SHARED, Allocate, Kernel, Tensor
 from taskc.ir.rewrite import walk
 from taskc.ir.types import DType, boolean, f32, i64, tf32, u8
 
-WINDOW = 4  # vectors that may be loaded to pick one from
+WINDOW = 4  # vectors that may be loaded to pick one vector's elements from
 LINE = 64  # bytes
-STACK = 256 << 10  # bytes of it that a block may take: some threads have one of 512 KiB
+STACK = 256 << 10  # bytes of the stack that a block may take: some threads have a stack of 512 KiB
 
 
 @dataclass(frozen=True, slots=True)
 class LaneAddress:
-    """An element's address on each lane: base[index + offsets[lane]], or base[lane's own index].
+    """The address of an element on each lane: base[index + offsets[lane]], or base[index[lane]].
 
-    index    of lane 0 if `offsets` are known, else a vector
+    index    lane 0's index if `offsets` are known, else a vector of indices
     """
 
     tensor: Tensor
@@ -45,7 +45,7 @@ class LaneAddress:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A vector, and which of its elements each lane takes, if it takes one."""
+    """A vector, and the element of it that each lane takes, if any."""
 
     value: Value
     picks: list[int | None]
@@ -60,7 +60,7 @@ class Memory:
     # Elements of one scalar type.
 
     def load(self, place: LaneAddress, guard: Value | None, mask: Value | None) -> Value:
-        """What is there, a scalar where the address is uniform. Masked lanes read nothing."""
+        """Load an element for each lane, or a scalar if the address is uniform. Masked lanes read nothing."""
         if place.offsets is not None and not any(place.offsets):
             return self._load_scalar(place, guard if mask is None else self._reached(guard, mask))
         return self.from_storage(self._load_vector(place, guard, mask), place.tensor, self.lanes)
@@ -88,8 +88,8 @@ class Memory:
             is_given = place.tensor.scope == GLOBAL and place.tensor.role == "in"
             if mask is None:
                 return self.builder.pure(whole) if is_given else self.builder.impure(whole)
-            if is_given and (found := self.builder.known(whole)) is not None:
-                return found
+            if is_given and (loaded := self.builder.known(whole)) is not None:
+                return loaded
             function = f"llvm.masked.load.v{lanes}{_memory_suffix(dtype)}.p0"
             return self.builder.call(
                 kind, function, f"ptr align {size} {address}",
@@ -101,11 +101,11 @@ class Memory:
         pointers = self.pointers(place)
         if mask is not None:
             return self.gather(dtype, size, pointers, self._all(guard, mask))
-        # Without a mask there are no branches where the target takes elements one by one.
+        # An unmasked gather has no branches on targets that scalarize it.
         return self.gather(dtype, size, self.guarded(pointers, guard, lanes), self._all(None, None))
 
     def gather(self, dtype: DType, align: int, pointers: str, mask: Value) -> str:
-        """Reads an element for each lane of a mask."""
+        """Read an element for each lane of a mask."""
         kind, vector = stored_type(dtype, self.lanes), f"<{self.lanes} x ptr>"
         function = f"llvm.masked.gather.v{self.lanes}{_memory_suffix(dtype)}.v{self.lanes}p0"
         return self.builder.call(
@@ -114,7 +114,7 @@ class Memory:
         )  # fmt: skip
 
     def scatter(self, stored: Value, align: int, pointers: str, mask: Value) -> None:
-        """Writes an element of each lane of a mask."""
+        """Write an element for each lane of a mask."""
         vector = f"<{self.lanes} x ptr>"
         function = (
             f"llvm.masked.scatter.v{self.lanes}{_memory_suffix(stored.dtype)}.v{self.lanes}p0"
@@ -125,10 +125,9 @@ class Memory:
         )  # fmt: skip
 
     def _from_window(self, place: LaneAddress, guard: Value | None) -> str:
-        """Both ends are read by some lane, so what lies between is there, too.
+        """Load everything between the lowest and the highest offset; it exists, as some lane reads either end.
 
-        It is loaded in whole vectors, which are joined two by two: a wider load is one that LLVM would
-        take apart into scalars.
+        Whole vectors are loaded and joined two by two: LLVM would scalarize a wider load.
         """
         assert place.offsets is not None
         dtype = place.tensor.dtype
@@ -151,7 +150,7 @@ class Memory:
         return joined[0].value.text
 
     def _aligned(self, place: LaneAddress, low: int, length: int) -> tuple[int, int]:
-        """Whole vectors of shared memory around a window, so that neighbouring windows load the same."""
+        """A window of shared memory, extended to whole vectors, so that neighbouring windows share their loads."""
         tensor, number = place.tensor, place.index.number
         if tensor.scope != SHARED or number is None:
             return low, length
@@ -161,19 +160,19 @@ class Memory:
         return (start - int(number), stop - start) if stop <= size else (low, length)
 
     def _joined(self, parts: list[_Part]) -> _Part:
-        """Puts what the lanes pick from one or two vectors into each one's lane."""
+        """Move the elements that lanes pick from one or two vectors to their lanes."""
         first, second = parts[0], parts[-1]
         width = first.value.lanes
         picks = [
             a if a is not None else width + b if len(parts) > 1 and b is not None else None
             for a, b in zip(first.picks, second.picks, strict=True)
         ]
-        behind = second.value if len(parts) > 1 else None
-        own = [None if pick is None else lane for lane, pick in enumerate(picks)]
-        return _Part(self.elementwise.shuffled(first.value, picks, behind), own)
+        following = second.value if len(parts) > 1 else None
+        own_lanes = [None if pick is None else lane for lane, pick in enumerate(picks)]
+        return _Part(self.elementwise.shuffled(first.value, picks, following), own_lanes)
 
     def store(self, place: LaneAddress, value: Value, mask: Value | None) -> None:
-        """Masked lanes write nothing. Where all lanes write one place they write one value."""
+        """Masked lanes write nothing. If all lanes write one address, they write one value."""
         dtype, lanes = place.tensor.dtype, self.lanes
         size = dtype.nbytes
         stored = self.to_storage(value)
@@ -202,26 +201,26 @@ class Memory:
         self.scatter(stored, size, self.pointers(place), self._all(None, mask))
 
     def _narrow(self, stored: Value) -> Value:
-        """A vector as it is, but of which LLVM doesn't know that it was made of wider elements.
+        """Hide from LLVM that the vector was narrowed from wider elements.
 
-        It would join what makes it narrow and a masked store to one store that narrows, and of that, where the
-        mask turns out to be of one lane, make a scalar store of the wide element: tests/backend/cpu/llvm.
+        LLVM would join the narrowing and the masked store to one truncating store. For a mask of one lane it would make
+        that a scalar store of the wide element: tests/backend/cpu/llvm.
         """
         if stored.dtype.nbytes == 8 or stored.dtype in (f32, tf32) or "%" not in stored.text:
-            return stored  # it was made of nothing wider
+            return stored  # nothing was narrowed
         return self.elementwise.unknown(stored)
 
     # Addresses.
 
     def guarded(self, address: str, guard: Value | None, lanes: int = SCALAR) -> str:
-        """The address, or those of lanes; where the guard doesn't hold, that of memory which is always there."""
+        """The address, or each lane's; where the guard doesn't hold, an address that is always readable."""
         if guard is None:
             return address
         kind, nowhere = vector_of("ptr", lanes), "splat (ptr @nowhere)" if lanes else "@nowhere"
         return self.builder.pure(f"select {guard.typed}, {kind} {address}, {kind} {nowhere}")
 
     def address(self, place: LaneAddress, more: int = 0) -> str:
-        """Writes the address of lane 0, or of `more` elements further."""
+        """The address of lane 0, or of the element `more` further."""
         index = self.elementwise.convert(place.index, i64)
         if more:
             index = self.elementwise.binary("+", index, constant(more, i64))
@@ -238,7 +237,7 @@ class Memory:
         return self.builder.pure(f"getelementptr {kind}, ptr {place.base}, {index.typed}")
 
     def _all(self, guard: Value | None, mask: Value | None) -> Value:
-        """Both, as a mask."""
+        """The mask of lanes where both hold."""
         every = constant(True, boolean, self.lanes)
         if guard is None:
             return every if mask is None else mask
@@ -273,7 +272,7 @@ def shared_bytes(kernel: Kernel) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Private:
-    """Private memory: for each vector of workers, `size` values, or vectors of them."""
+    """Private memory: `size` values for each vector of workers, or `size` vectors of them."""
 
     tensor: Tensor
     base: str
@@ -282,7 +281,7 @@ class Private:
 
 
 class PrivateMemory:
-    """Tiles' registers and local arrays: on the stack while there is little of them, then in the block's scratch.
+    """Tiles' registers and local arrays: on the stack up to STACK bytes, then in the block's scratch.
 
     scratch  bytes of it that are taken, by shared memory before all
     """
@@ -334,7 +333,7 @@ class PrivateMemory:
         return self.builder.pure(f"getelementptr {kind}, ptr {private.base}, i64 {place.text}")
 
     def _scattered(self, private: Private, vector: Value, index: Value) -> LaneAddress:
-        """Each lane's own element, in an array of vectors or of values that all lanes share."""
+        """The address of each lane's element, in an array of vectors or of scalars that all lanes share."""
         elementwise, lanes = self.elementwise, self.memory.lanes
         first = elementwise.binary("*", vector, constant(private.size, i64))
         place = elementwise.binary(
@@ -347,7 +346,7 @@ class PrivateMemory:
 
 
 def _held(dtype: DType) -> DType:
-    """The type that elements have in memory."""
+    """The type of an element in memory."""
     return u8 if dtype is boolean else dtype
 
 

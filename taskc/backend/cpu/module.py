@@ -1,9 +1,9 @@
-"""A module of LLVM IR around a kernel's block, and what LLVM makes of it.
+"""The LLVM module around a kernel's block, and its optimization.
 
     void job(i64 first, i64 last, ptr arguments, ptr scratch)
 
 runs the blocks first..last - 1. Arguments are eight bytes each: addresses, scalars, then the symbolic
-dimensions, and a last one for the number of the assertion that failed.
+dimensions, and a status word: the number of the failed assertion.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from taskc.ir import nodes as ir
 from taskc.ir.nodes import Tensor
 from taskc.ir.target import TARGETS
 
-# Of the pool: what is raised where signals are to be looked for, and who looks. It touches nothing of a kernel's.
+# Symbols of the pool: a flag that is set when signals are due, and the functions that check. They touch no memory of
+# the kernel.
 DUE, LOOK, GO_ON = "taskc_due", "taskc_look", "taskc_go_on"
 _SIGNALS = f"""\
 @{DUE} = external global i8
@@ -30,7 +31,9 @@ declare i1 @{LOOK}(ptr) cold nounwind memory(argmem: readwrite, inaccessiblemem:
 
 
 def look_text(label: str, on: str, end: str) -> list[str]:
-    """In a loop of a block: goes `on`, or to the `end` where what is run for Python's main thread is to be given up."""
+    """A signal check inside a loop of a block: jumps `on`, or to `end` if a signal handler on Python's main thread
+    raised.
+    """
     return [
         f"  %{label}.due = load volatile i8, ptr @{DUE}",
         f"  %{label}.is_due = icmp ne i8 %{label}.due, 0",
@@ -42,7 +45,7 @@ def look_text(label: str, on: str, end: str) -> list[str]:
 
 
 def module_text(kernel: ir.Kernel, processor: Processor, parts: Sequence[str]) -> str:
-    """`parts` hold the block's function, and others; declarations may be repeated among them."""
+    """The text of a module; `parts` hold the block's and other functions, and may repeat declarations."""
     attributes = (
         'nounwind "no-trapping-math"="true"'
         f' "prefer-vector-width"="{processor.vector_bits}"'
@@ -115,7 +118,7 @@ def _job(kernel: ir.Kernel) -> str:
             f"  %due = load volatile i8, ptr @{DUE}",
             "  %is_due = icmp ne i8 %due, 0",
             "  br i1 %is_due, label %look, label %next",
-            "look:",  # with a jump: who calls nothing has no registers to save
+            "look:",  # a tail call: a function that calls nothing else saves no registers
             f"  tail call void @{GO_ON}(i64 %following, i64 %last, ptr %arguments, ptr %scratch, ptr @job)",
             "  ret void",
             "next:",
@@ -140,7 +143,7 @@ def optimized(text: str, processor: Processor, *, unrolls: bool = False) -> llvm
     try:
         passes.run(parsed, builder)
     finally:
-        # Its own close() finds ObjectRef._dispose first, which does nothing: 50 to 100 KB a kernel would stay.
+        # Its own close() finds ObjectRef._dispose first, which does nothing and leaks 50 to 100 KB a kernel.
         llvm.newpassmanagers.NewPassManager._dispose(passes)
         passes.detach()
     return parsed

@@ -1,7 +1,7 @@
-"""Arithmetic on the types that a processor has: integers, truth values, f32 and f64.
+"""Arithmetic on a processor's native types: integers, booleans, f32 and f64.
 
-Its meaning is that of taskc/ir/arithmetic.py, which LLVM's instructions don't have at the edges: divisors of 0,
-counts that shift everything out, zeros of either sign.
+It follows taskc/ir/arithmetic.py, from which LLVM's instructions differ at the edges: division by 0, shifts by
+the width or more, signed zeros.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from taskc.ir.types import boolean, f32, i32, i64
 
 _SIGNED = {"<": "slt", "<=": "sle", ">": "sgt", ">=": "sge", "==": "eq", "!=": "ne"}
 _UNSIGNED = {"<": "ult", "<=": "ule", ">": "ugt", ">=": "uge", "==": "eq", "!=": "ne"}
-# A comparison with NaN is false, but for !=.
+# Every comparison with NaN is false, except !=.
 _FLOAT = {"<": "olt", "<=": "ole", ">": "ogt", ">=": "oge", "==": "oeq", "!=": "une"}
 _PLAIN = {"+": "add", "-": "sub", "*": "mul", "&": "and", "|": "or", "^": "xor"}
 _FLOAT_PLAIN = {"+": "fadd", "-": "fsub", "*": "fmul", "/": "fdiv"}
@@ -75,7 +75,7 @@ class Native(Instructions):
         return constant(result, boolean if operator in COMPARISONS else a.dtype)
 
     def _identity(self, operator: str, a: Value, b: Value) -> Value | None:
-        """x + 0, x * 1 and the like, of integers."""
+        """x + 0, x * 1 and the like, for integers."""
         if operator in "+-" and b.number == 0:
             return a
         if operator == "+" and a.number == 0:
@@ -98,7 +98,7 @@ class Native(Instructions):
         return self._intrinsic(("s" if a.dtype.kind == "int" else "u") + operator, a, a, b)
 
     def _extreme_with_constant(self, operator: str, limit: Value, x: Value) -> Value:
-        """One instruction, which has x where they are equal or x is NaN; another adds 0 to -0."""
+        """One instruction, which returns x for equal or NaN operands; adding 0 turns -0 into 0."""
         number = float(limit.number)  # type: ignore[arg-type]
         is_negative = copysign(1, number) < 0
         if isnan(number) or (number == 0 and operator == "min" and is_negative):
@@ -110,11 +110,11 @@ class Native(Instructions):
         return chosen
 
     def _extreme_of_numbers(self, operator: str, a: Value, b: Value) -> Value:
-        """The processor's instruction has its second operand where they are equal or one is NaN.
+        """The processor's instruction returns its second operand if both are equal or one is NaN.
 
-        So both orders differ in a zero's sign or are a number and NaN: every bit but the sign of a maximum is
-        that of either, which leaves a NaN one; the maximum's sign is that of both. (Of llvm.maximum and
-        minimum LLVM makes what loses a signaling NaN: tests/backend/cpu/llvm.)
+        So the two orders differ only in a zero's sign, or are a number and NaN. An `or` of both gives every bit, NaN
+        included, except the sign of a maximum, which is the `and` of both. (LLVM lowers llvm.maximum and minimum to
+        code that loses a signaling NaN: tests/backend/cpu/llvm.)
         """
         compare = "<" if operator == "min" else ">"
         first = self.select(self.binary(compare, a, b), a, b)
@@ -125,7 +125,7 @@ class Native(Instructions):
         if operator == "min":
             return self.bitcast(either, a.dtype)
         sign = constant(-(2 ** (integer.bits - 1)), integer, a.lanes)
-        if is_avx512(a):  # for which LLVM needs two
+        if is_avx512(a):  # LLVM needs two instructions for it
             chosen = self._avx512("pternlog.d.512", i32, x, y, sign, constant(0b11010100, i32))
         else:
             differ = self.binary("&", self.binary("^", x, y), sign)
@@ -133,20 +133,20 @@ class Native(Instructions):
         return self.bitcast(chosen, a.dtype)
 
     def _division(self, operator: str, a: Value, b: Value) -> Value:
-        """Divides as Python does, rounded down; a divisor of 0 gives 0."""
+        """Python's division, rounded down; a divisor of 0 gives 0."""
         dtype, lanes = a.dtype, a.lanes
         zero = constant(0, dtype, lanes)
         is_signed = dtype.kind == "int"
         if b.number is None:
-            # The processor traps on 0, and on the smallest number by -1.
+            # The processor traps on division by 0, and of the minimum by -1.
             by_zero = self.binary("==", b, zero)
             safe = self.select(by_zero, constant(1, dtype, lanes), b)
             if is_signed:
                 minus = self.binary("==", b, constant(-1, dtype, lanes))
                 safe = self.select(minus, constant(1, dtype, lanes), safe)
             if lanes:
-                # Of a / (c ? 1 : b) LLVM makes c ? a : a / b where vectors have masks, which divides by b
-                # all the same: tests/backend/cpu/llvm. The program may say so, too.
+                # For vectors with masks LLVM rewrites a / (c ? 1 : b) to c ? a : a / b, which still divides by b:
+                # tests/backend/cpu/llvm. The program itself may contain that pattern.
                 safe = self.unknown(safe)
         else:
             if b.number == 0:
@@ -174,7 +174,7 @@ class Native(Instructions):
         return result
 
     def _shift(self, operator: str, a: Value, b: Value) -> Value:
-        """Counts are unsigned, and the largest ones shift everything out."""
+        """Shift by an unsigned count; a count of the width or more shifts everything out."""
         dtype, lanes = a.dtype, a.lanes
         instruction = "shl" if operator == "<<" else "ashr" if dtype.kind == "int" else "lshr"
         if b.number is not None and 0 <= b.number < dtype.bits:
@@ -187,7 +187,7 @@ class Native(Instructions):
         return self.select(fits, shifted, constant(0, dtype, lanes))
 
     def _float_division(self, operator: str, a: Value, b: Value) -> Value:
-        """Divides as Python does, with NumPy's results for zeros and infinities."""
+        """Python's division, with NumPy's results for zeros and infinities."""
         dtype, lanes = a.dtype, a.lanes
         zero = constant(0.0, dtype, lanes)
         remainder = self._plain("frem", a, b)
@@ -220,7 +220,7 @@ class Native(Instructions):
             return self._plain("xor", a, constant(-1, dtype, lanes))
         if operator in _BITS:
             return self._intrinsic(_BITS[operator], a, a)
-        if operator in _ZEROS:  # false: of 0, too, there is a number, that of all bits
+        if operator in _ZEROS:  # false: the result for 0 is defined, as the number of bits
             return self._intrinsic(_ZEROS[operator], a, a, constant(False, boolean))
         if dtype.is_integer:
             negative = self._plain("sub", constant(0, dtype, lanes), a)

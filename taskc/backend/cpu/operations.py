@@ -1,4 +1,4 @@
-"""Operations of a processor: exchanges between lanes, products of packs, tile registers."""
+"""Processor-specific operations: exchanges between lanes, dot products of packs, tile registers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from taskc.ir.types import i64
 
 
 class Operations:
-    """Writes each operation of `makers`."""
+    """Writes the operations listed in `makers`."""
 
     def __init__(self, values: Values) -> None:
         self.values = values
@@ -37,10 +37,10 @@ class Operations:
         self.dots.store(place, [self.values.spread(one) for one in packed], self.values.active())
 
     def _shuffle(self, node: ir.Do) -> None:
-        value, *given = node.operands
+        value, *counts = node.operands
         assert node.result is not None
-        numbers = [self.values.scalar(operand).number for operand in given]
-        n, *more = [int(number) for number in numbers if number is not None]
+        numbers = [self.values.scalar(operand).number for operand in counts]
+        n, *set_bits = [int(number) for number in numbers if number is not None]
         lanes = range(self.values.lanes)
         match node.operation:
             case "shuffle.xor":
@@ -48,12 +48,12 @@ class Operations:
             case "shuffle.up":
                 picks = [lane - n if lane >= n else lane for lane in lanes]
             case _:
-                picks = [lane & n | more[0] for lane in lanes]
-        made = self.values.spread(value)
-        self.values.bind(node.result, self.values.elementwise.shuffled(made, picks))
+                picks = [lane & n | set_bits[0] for lane in lanes]
+        spread = self.values.spread(value)
+        self.values.bind(node.result, self.values.elementwise.shuffled(spread, picks))
 
     def _turn(self, node: ir.Do) -> None:
-        """Halves of a square are exchanged across its diagonal, then halves of its quarters, and so on."""
+        """Transpose a square: exchange its halves across the diagonal, then the halves of its quarters, and so on."""
         (place,), _, (lanes,) = operands_of(node)
         values, privates = self.values, self.values.privates
         private, copy = values.stored[place.tensor], values.copy_of(place.tensor)
@@ -96,7 +96,7 @@ class Operations:
         kind = node.operation.removeprefix(row.name)
         (part,) = places
         if part.tensor in values.stored:
-            # Registers of neighbouring workers are neighbours: a fragment is a tile as it lies.
+            # Registers of neighbouring workers are adjacent, so a fragment in memory is already a tile.
             slot = values.scalar(part.indices[0])
             private = values.stored[part.tensor]
             address = values.privates.address(private, values.copy_of(part.tensor), slot)

@@ -1,8 +1,8 @@
-"""The thread pool (fork-join), which runs blocks: how many, when they start, what they are given.
+"""The thread pool (fork-join), which runs blocks.
 
-c/pool.c is what they do, and c/program.c how many jobs are run at one go. They are made at the first call that needs
-them, again in the child of a fork, and live as long as the process: they never touch Python, so that its exit
-doesn't wait for them, and signals are left to Python's own threads. Its main thread sees them between two blocks.
+c/pool.c is the threads' code, and c/program.c the number of jobs that are run at once. Threads start with the first
+call that needs them, and again in the child of a fork, and live as long as the process. They never touch Python, so
+its exit doesn't wait for them, and take no signals: Python's main thread handles these between two blocks.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from typing import Any
 import numpy as np
 
 from taskc.backend.cpu import jit
-from taskc.backend.cpu.kept import Object, object_of
+from taskc.backend.cpu.object_cache import Object, object_of
 from taskc.ir.reentry import Turn
 
-_FUTEX = {"x86_64": 202, "aarch64": 98}  # the system call
+_FUTEX = {"x86_64": 202, "aarch64": 98}  # number of the system call
 _PAUSE = {"x86_64": "pause", "aarch64": "yield", "arm64": "yield"}
-_MONOTONIC = {"darwin": 6}  # the number of the clock; else 1
+_MONOTONIC = {"darwin": 6}  # number of the clock; elsewhere 1
 
 _PAGE = 4096
 _LINE = 64  # bytes: a cache line
-_SUMMED = 256  # bytes that go into a checksum at a time
+_SUMMED = 256  # bytes that a checksum takes at a time
 _LEAST_SCRATCH = 1 << 20
 
 
@@ -52,12 +52,12 @@ _limits: list[int] = []
 
 
 def limit_threads(most: int | None) -> None:
-    """No more threads than that, whatever there is; before the first call."""
+    """Set the maximum number of threads, before the first call; None removes the limit."""
     _limits[:] = [] if most is None else [most]
 
 
 def thread_count() -> int:
-    """How many threads run blocks: the processors that this process may use, or fewer on request."""
+    """The number of threads that run blocks: the processors that this process may use, or fewer on request."""
     count = (
         len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     )
@@ -68,7 +68,7 @@ def thread_count() -> int:
 
 
 def container_limit(folder: Path) -> int | None:
-    """Whole processors' worth of time that the container has, by either version of control groups."""
+    """Whole processors of the container's CPU quota, from either version of control groups."""
     try:
         quota, period = (folder / "cpu.max").read_text(encoding="ascii").split()
     except (OSError, ValueError):
@@ -86,7 +86,7 @@ def container_limit(folder: Path) -> int | None:
 
 
 def pool_text(machine: str) -> str:
-    """All of c/runtime.c as LLVM's text, with the processor's instruction for a pause."""
+    """The text of c/runtime.c as LLVM IR, with the processor's pause instruction."""
     text = (files("taskc.backend.cpu") / "c" / "runtime.ll").read_text("utf-8")
     return text.replace('asm sideeffect "pause"', f'asm sideeffect "{_PAUSE.get(machine, "")}"')
 
@@ -96,7 +96,7 @@ def has_futex(system: str, machine: str) -> bool:
 
 
 def pool_object() -> Object:
-    """The pool's compiled code for the processor at hand."""
+    """The pool's compiled code for this processor."""
     return object_of("pool", pool_text(platform.machine()))
 
 
@@ -124,7 +124,9 @@ class Pool:
         self._raise = ctypes.PYFUNCTYPE(None)(self.library["raise"])
         arguments = ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p
         self._checksum = ctypes.CFUNCTYPE(None, *arguments)(self.library["checksum"])
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.library))  # threads run it to the end
+        ctypes.pythonapi.Py_IncRef(
+            ctypes.py_object(self.library)
+        )  # threads run it until the process ends
         self._set("main_thread", ctypes.c_int64, threading.main_thread().ident or 0)
         self._set("sig_block", ctypes.c_int32, int(signal.SIG_BLOCK))
         self._set("monotonic_clock", ctypes.c_int32, _MONOTONIC.get(sys.platform, 1))
@@ -144,16 +146,16 @@ class Pool:
         self._parts: np.ndarray[Any, Any] | None = None
         self._handles: list[int] = []
         self._apart: tuple[Any, ...] = ()
-        self._started = 1  # threads, the calling one among them
+        self._started = 1  # including the calling thread
         self._threads = 1
         self._wanted: int | None = None
         os.register_at_fork(after_in_child=self._forget)
 
     def _forget(self) -> None:
-        """A child of a fork has none of its parent's threads, and perhaps their half-done work."""
+        """Reset the state after a fork: the child has no threads, and may have inherited a call's half-done work."""
         self._started = 1
         self._handles = []
-        self._scratch = []  # which may have been about to be replaced
+        self._scratch = []  # which a thread of the parent may have been replacing
         self._memory.state = self._memory.bytes = 0
         self._memory.busy = self._memory.sleepers = self._memory.ready = 0
         self._set("watching", ctypes.c_int8, 0)
@@ -164,25 +166,25 @@ class Pool:
         kind.from_address(self.library[name]).value = value
 
     def checksum(self, memory: memoryview) -> str:
-        """Finds any damage within eight bytes, and other damage but by chance; as quick as memory is read."""
+        """A checksum that detects all damage within eight bytes, and other damage but for chance, at the speed of
+        memory.
+        """
         array, sums = np.frombuffer(memory, np.uint8), np.zeros(_SUMMED, np.uint8)
         blocks = array.size // _SUMMED
         self._checksum(array.ctypes.data, blocks, sums.ctypes.data)
-        rest = array[blocks * _SUMMED :].tobytes()
-        return hashlib.sha256(b"%d:%b%b" % (array.size, sums.tobytes(), rest)).hexdigest()[:32]
+        remainder = array[blocks * _SUMMED :].tobytes()
+        return hashlib.sha256(b"%d:%b%b" % (array.size, sums.tobytes(), remainder)).hexdigest()[:32]
 
     def raise_again(self) -> None:
-        """Raises what a handler of a signal has raised, for which a call was given up."""
+        """Raise the exception of the signal handler that made a call give up."""
         self._raise()
 
     def prepare(self, scratch: int) -> None:
-        """Threads run, and each has so many bytes. Asked again with more, it grows."""
+        """Start the threads and give each at least so many bytes of scratch, which only grows."""
         with self._turn.taken() as is_alone:
             if is_alone:
                 self._claim()
-            elif (
-                not self._try()
-            ):  # perhaps what this call interrupts has it: blocks are run by this thread
+            elif not self._try():  # held by the call that this one interrupts: run alone
                 return
             try:
                 self._grow(scratch)
@@ -196,7 +198,7 @@ class Pool:
         if threads > len(self._scratch) or size > memory.bytes:
             memory.ready = 0
             self._scratch = [np.empty(size + 2 * _PAGE, np.uint8) for _ in range(threads)]
-            # A load waits for earlier stores at the same place in a page, and large arrays begin at a page's.
+            # A load waits for earlier stores at the same offset in a page, and large arrays begin at a page.
             addresses = [(b.ctypes.data & -_PAGE) + _PAGE * 3 // 2 for b in self._scratch]
             self._table = (ctypes.c_void_p * threads)(*addresses)
             memory.scratch, memory.bytes = ctypes.addressof(self._table), size
@@ -208,7 +210,7 @@ class Pool:
         memory.ready = 1
 
     def _start(self, threads: int) -> None:
-        """Starts those that are missing; fewer where the system has no more."""
+        """Start the missing threads; fewer where the system allows no more."""
         create = ctypes.CDLL(None).pthread_create
         with _no_signals():
             while self._started < threads:
@@ -222,11 +224,11 @@ class Pool:
             self._keep_apart()
 
     def _keep_apart(self) -> None:
-        """Says which processors there are, if there is one for every thread."""
-        there = os.sched_getaffinity(0)
-        count = min(max(there) + 1, 1024) if self._started <= len(there) else 0
+        """Tell the pool which processors exist, if there is one for every thread."""
+        available = os.sched_getaffinity(0)
+        count = min(max(available) + 1, 1024) if self._started <= len(available) else 0
         masks = np.zeros((count, 1024), np.bool_)
-        masks[:, [n for n in there if n < 1024]] = True
+        masks[:, [n for n in available if n < 1024]] = True
         masks[np.arange(count), np.arange(count)] = False
         packed = np.packbits(masks, axis=1, bitorder="little")
         handles = np.array(self._handles, np.uint64)
@@ -242,20 +244,20 @@ class Pool:
 
     @property
     def threads(self) -> int:
-        """How many run blocks, or will once there are any."""
-        if self._memory.ready:  # a call may have fewer helpers for now
+        """The number of threads that run blocks, or will once they are started."""
+        if self._memory.ready:  # for the moment, a call may have reduced the number of helpers
             return self._threads
         return self._wanted or thread_count()
 
     def limit(self, threads: int) -> None:
-        """Uses so many threads from now on, whatever there is; for measurements and tests."""
+        """Use so many threads from now on; for measurements and tests."""
         self._wanted = threads
         self.prepare(0)
 
 
 @contextmanager
 def _no_signals() -> Iterator[None]:
-    """Threads that are made here never take a signal, but those for their own faults."""
+    """Threads started inside block all signals, except those for their own faults."""
     faults = {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - faults)
     try:
@@ -270,7 +272,7 @@ _making = Turn()
 
 def pool() -> Pool:
     if not _pool:
-        with _making.taken():  # or not: then the first one that is there is everyone's
+        with _making.taken():  # without the lock, the first pool stored wins
             if not _pool:
                 _pool.append(Pool())
     return _pool[0]

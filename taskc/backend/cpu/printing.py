@@ -1,6 +1,6 @@
-"""`tc.print` on the processor: compiled code hands the values over, and Python writes the line.
+"""`tc.print` on the CPU: compiled code passes the values, and Python writes the line.
 
-It is what the simulator prints. Lines of several blocks come in the order in which threads get to them.
+The text is the simulator's. Lines of different blocks appear in the order in which threads reach them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from taskc.ir.types import DTYPES
 
 
 def writer(prints: Sequence[tuple[str, Sequence[str]]]) -> Callable[[int, int], None]:
-    """Takes the number of a print, and the address of its values, a word each."""
+    """The callback of compiled code: it takes the number of a print, and the address of its values, a word each."""
 
     def write(number: int, words: int) -> None:
         sys.stdout.write(f"{_line(*prints[number], words)}\n")

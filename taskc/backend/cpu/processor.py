@@ -1,4 +1,4 @@
-"""What a processor can do, and LLVM's description of it."""
+"""A processor's features, and LLVM's description of it."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from taskc.ir.target import TARGETS
 _AVX512 = ("avx512f", "avx512bw", "avx512dq", "avx512vl", "fma")
 _AMX = ("amx-tile", "amx-int8", "amx-bf16")
 _AVX2 = ("avx2", "fma", "f16c")
-_FAST_BF16 = "fast-bf16"  # what no feature says: whether products of bf16 are faster than of f32
+_FAST_BF16 = "fast-bf16"  # not a feature of LLVM: products of bf16 are faster than of f32
 
-_ARM = ("aarch64", "arm64")  # what a triple begins with
+_ARM = ("aarch64", "arm64")  # prefixes of triples
 
-# LLVM's names of what a kernel needs, and the target that has it, best first.
+# The features that each target needs, by LLVM's names; the best target first.
 _TARGETS = (
     ("avx512_amx", (*_AVX512, "avx512vnni", *_AMX)),
     ("avx512_bf16", (*_AVX512, "avx512vnni", "avx512bf16", _FAST_BF16)),
@@ -33,7 +33,7 @@ _TARGETS = (
 )
 
 
-# A processor of a name that LLVM knows for each target: where it runs, and what it is called.
+# For each target a processor that LLVM knows: triple and name.
 _LINUX = "x86_64-unknown-linux-gnu"
 _TYPICAL = {
     "avx512_amx": (_LINUX, "sapphirerapids"),
@@ -47,8 +47,7 @@ _TYPICAL = {
 }
 
 
-# Instructions that LLVM emits only where they are asked for by name, and nobody does; machines of one kind often
-# differ in them.
+# Instructions that LLVM emits only for intrinsics, which taskc never uses; machines of one kind often differ in them.
 _BY_NAME = frozenset(
     """aes cldemote clflushopt clwb clzero enqcmd fsgsbase hreset invpcid kl mwaitx movdir64b movdiri pconfig pku
     prefetchi ptwrite prfchw rdpid rdpru rdrnd rdseed rtm serialize sgx sha shstk tsxldtrk uintr usermsr vaes waitpkg
@@ -58,7 +57,7 @@ _BY_NAME = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Processor:
-    """`features` decide what is emitted: LLVM may not know the processor's name.
+    """`features` decide the code that is emitted, as LLVM may not know the processor's name.
 
     target   the name of what ir/target.py says about it
     machine  LLVM's
@@ -73,7 +72,7 @@ class Processor:
 
     @property
     def lanes(self) -> int:
-        """f32 numbers in a vector."""
+        """Number of f32 lanes in a vector."""
         return TARGETS[self.target].warp
 
     @property
@@ -82,24 +81,24 @@ class Processor:
 
     @property
     def has_fused(self) -> bool:
-        """It has instructions for fused multiply-adds."""
+        """Whether it has instructions for fused multiply-adds."""
         return "fma" in self._has or self.triple.startswith(_ARM)
 
     @property
     def register(self) -> str:
-        """What inline assembly calls a vector register: any of them."""
+        """The constraint letter for any vector register in inline assembly."""
         if self.triple.startswith(_ARM):
             return "w"
         return "v" if TARGETS[self.target].vectors > 16 else "x"
 
     @property
     def fingerprint(self) -> str:
-        """What compiled code depends on."""
+        """Everything about the processor that compiled code depends on."""
         return f"{self.target} {self.triple} {self.name} {self.features} {llvmlite.__version__}"
 
     @property
     def described(self) -> dict[str, Any]:
-        """What another process needs to know to run code that was compiled for this one."""
+        """A description by which another process decides whether it can run code compiled for this processor."""
         has = [name for name in self._has if name not in _BY_NAME]
         return {"name": self.name, "triple": self.triple, "features": has}
 
@@ -108,10 +107,10 @@ class Processor:
         return [name[1:] for name in self.features.split(",") if name.startswith("+")]
 
     def problem_of(self, described: Mapping[str, Any]) -> str:
-        """Why this one can't run what was compiled for the one that is described; empty where it can."""
-        wanted, own = (_system(triple) for triple in (described["triple"], self.triple))
-        if wanted != own:
-            return f"it is for {wanted}, and this is {own}"
+        """The reason why this processor can't run code compiled for the described one; empty where it can."""
+        required, native = (_system(triple) for triple in (described["triple"], self.triple))
+        if required != native:
+            return f"it is for {required}, and this is {native}"
         missing = [name for name in described["features"] if name not in self._has]
         if missing:
             return f"'{described['name']}' has {', '.join(missing)}, and '{self.name}' has not"
@@ -119,20 +118,20 @@ class Processor:
 
 
 def _system(triple: str) -> str:
-    """A triple without the version of its system, which programs outlive."""
+    """The triple without the version of its system: programs run on later versions, too."""
     return triple.rstrip("0123456789.")
 
 
-# What x86-64 Linux calls the question, and what is asked for.
+# The system call of x86-64 Linux and its arguments that request tile data.
 _ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA = 158, 0x1023, 18
 
 
 @cache
 def host() -> Processor:
-    """The one that this runs on."""
+    """The processor that this process runs on."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
-    llvm.initialize_native_asmparser()  # the pool has a line of it
+    llvm.initialize_native_asmparser()  # the pool contains inline assembly
     try:
         features = llvm.get_host_cpu_features()
     except RuntimeError:
@@ -143,7 +142,7 @@ def host() -> Processor:
 
 
 def may_use_tiles() -> bool:
-    """Asks Linux for the tile registers, for all threads of this process; the first use would end it."""
+    """Ask Linux to permit tile registers for all threads of this process; unpermitted use would kill it."""
     if sys.platform != "linux":
         return False
     try:
@@ -154,7 +153,7 @@ def may_use_tiles() -> bool:
 
 
 def typical(target: str) -> Processor:
-    """One that has what a target needs and little else, whatever this runs on."""
+    """A processor with little more than a target needs, independent of this machine."""
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
     triple, name = _TYPICAL[target]
@@ -163,9 +162,9 @@ def typical(target: str) -> Processor:
 
 
 def processor(triple: str, name: str, features: Mapping[str, bool]) -> Processor:
-    """The processor of a name that LLVM may not know, with these features and no others.
+    """A processor with exactly these features; LLVM may not know its name.
 
-    LLVM can't tell the features on every system; a 64-bit Arm always has NEON, a 64-bit x86 SSE2.
+    LLVM can't detect features on every system; every 64-bit Arm has NEON, and every 64-bit x86 SSE2.
     """
     has = {feature for feature, there in features.items() if there}
     is_arm = triple.startswith(_ARM)

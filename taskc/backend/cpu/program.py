@@ -1,7 +1,7 @@
-"""A program in this process: its plans as memory that c/program.c goes through, and the arenas of its calls.
+"""A program in this process: its plans in the form that c/program.c executes, and the arenas of its calls.
 
-A plan and what belongs to it is made where a call finds none that is free: for sizes that are new, and for as many
-calls as are made at the same time. All of it goes with the program.
+A plan, a frame or an arena is allocated where a call finds none free: for new sizes, and for each simultaneous
+call. All are freed with the program.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from taskc.backend.cpu import jit
 from taskc.backend.cpu.compile import Loaded, words_of
 from taskc.backend.cpu.entry import GIVEN_UP, entry_text
 from taskc.backend.cpu.function import python_function
-from taskc.backend.cpu.kept import Object, object_of
 from taskc.backend.cpu.module import head_text
+from taskc.backend.cpu.object_cache import Object, object_of
 from taskc.backend.cpu.pool import pool
 from taskc.backend.cpu.processor import host
 from taskc.backend.cpu.unpacking import has_entry
@@ -41,16 +41,16 @@ from taskc.ir.reentry import Turn
 
 Busy: TypeAlias = Callable[[int, Sequence[int]], int]
 
-_MOST_PLANS = 256  # sets of sizes: with one more, all are made anew
+_MOST_PLANS = 256  # sets of sizes; with one more, all plans are dropped
 _PAGE = 4096
-_NOT_READY, _NO_MEMORY = -1, -2  # what run_program returns
-_ALL = 1 << 31  # threads: as many as there are
+_NOT_READY, _NO_MEMORY = -1, -2  # status of run_program
+_ALL = 1 << 31  # number of threads: all there are
 
-_turn = Turn()  # of changing what a program keeps
+_turn = Turn()  # taken while a program's plans, frames or arenas change
 
 
 class _Memory(ctypes.Structure):
-    """What c/program.c reads by its address. It isn't moved, and what addresses in it point to is kept beside it."""
+    """A structure that c/program.c reads by address. It never moves, and its owner keeps alive what it points to."""
 
     @property
     def address(self) -> int:
@@ -98,7 +98,7 @@ class _FrameMemory(_Memory):
 
 
 class Arena:
-    """Memory for the temporaries of one call at a time, from a page's beginning on."""
+    """Page-aligned memory for the temporaries of one call at a time."""
 
     def __init__(self, size: int) -> None:
         self.memory = np.empty(size + _PAGE, np.uint8)
@@ -127,10 +127,10 @@ class _Frame:
 
 
 class LoadedPlan:
-    """A plan's words, as far as no call changes them, and where calls do.
+    """A plan's constant words, and the positions of the words that each call fills in.
 
     code    the columns of `call` that are the same for all frames
-    starts  of each step's words, which end with one for the number of an assertion; and where all of them end
+    starts  where each step's words begin, which end with a status word; then the end of all words
     """
 
     def __init__(
@@ -141,27 +141,27 @@ class LoadedPlan:
         words = [_words_of(step) for step in plan.steps]
         code = [_code_of(step, kernels) for step in plan.steps]
         self.code = np.array(code, np.int64).reshape(-1, 5).T
-        self.starts = np.cumsum([0, *[len(own) + 1 for own in words]])
+        self.starts = np.cumsum([0, *[len(step_words) + 1 for step_words in words]])
         self.words = np.zeros(self.starts[-1], np.uint64)
-        given: list[tuple[int, int, int]] = []
-        moved: list[tuple[int, int]] = []
-        for start, own in zip(self.starts, words, strict=False):
-            for number, word in enumerate(own, start=int(start)):
+        patches: list[tuple[int, int, int]] = []
+        moves: list[tuple[int, int]] = []
+        for start, step_words in zip(self.starts, words, strict=False):
+            for number, word in enumerate(step_words, start=int(start)):
                 match word:
                     case Given():
-                        given.append((number, word.parameter, word.offset))
+                        patches.append((number, word.parameter, word.offset))
                     case InArena():
-                        moved.append((number, word.offset))
+                        moves.append((number, word.offset))
                     case InConstant():
                         self.words[number] = constants[word.number] + word.offset
                     case int():
                         self.words[number] = word % 2**64
         self.frames: list[_Frame] = []
-        self.key, self.given, self.moved = key, _table(given, 3), _table(moved, 2)
+        self.key, self.given, self.moved = key, _table(patches, 3), _table(moves, 2)
         self.node = _PlanMemory(
             keys=len(self.key), key=self.key.ctypes.data, bytes=plan.arena,
-            patches=len(given), patch=self.given.ctypes.data,
-            moves=len(moved), move=self.moved.ctypes.data,
+            patches=len(patches), patch=self.given.ctypes.data,
+            moves=len(moves), move=self.moved.ctypes.data,
         )  # fmt: skip
 
     def add_frame(self, step: int, threads: int = _ALL) -> None:
@@ -186,7 +186,7 @@ def _words_of(step: PlannedStep) -> tuple[Word, ...]:
 
 
 def _code_of(step: PlannedStep, kernels: Sequence[Loaded]) -> tuple[int, int, int, int, int]:
-    """What is in the `call` of a step: job, begin, count, kernel, beside."""
+    """A step's columns in `call`: job, begin, count, kernel, beside."""
     match step:
         case PlannedCall():
             library = kernels[step.kernel].library
@@ -202,10 +202,10 @@ def _table(rows: Sequence[tuple[int, ...]], columns: int) -> np.ndarray:
 
 
 class LoadedProgram:
-    """A program of kernels, each of them loaded.
+    """A program whose kernels are loaded.
 
-    kernels  in the order in which a plan counts them
-    planned  makes the plan for sizes of what it depends on, for so many threads, by what calls keep busy of them
+    kernels  in a plan's order
+    planned  makes the plan for given sizes and number of threads, from the number of threads that each call can use
     """
 
     def __init__(
@@ -223,20 +223,20 @@ class LoadedProgram:
         self._deciding = [(items.index(item), item) for item in deciding(program)]
         self._plans: dict[tuple[int, ...], LoadedPlan] = {}
         self._limits = current_limits()
-        self._left: list[LoadedPlan] = []  # what a call is still at, of plans that nobody finds
+        self._left: list[LoadedPlan] = []  # plans that were dropped while calls still ran on them
         self._node = ProgramMemory()
-        # They come together with the threads, when there is something to run.
+        # Set when the threads start, with the first run.
         self._begin: Callable[[int, int], int | None] | None = None
         self._run: Callable[[int], int] | None = None
 
     def run(self, values: Sequence[Any], dimensions: dict[ir.Variable, int]) -> int:
-        """Runs it on arguments that fit: 0, or the assertion that failed, and in the upper half its kernel."""
+        """Run on arguments that fit. Returns 0, or the failed assertion's number, with its kernel in the upper half."""
         with packed(self.program.parameters, values) as passed:
             words = words_of(self.program, passed, dimensions)
             while True:
-                frame, kept = self._ready(words)
+                frame, owner = self._ready(words)
                 code = self._run_frame(frame)
-                del kept
+                del owner
                 if code == _NO_MEMORY:
                     raise MemoryError("no scratch memory")
                 if code == GIVEN_UP:
@@ -253,8 +253,10 @@ class LoadedProgram:
         return self._run(frame)
 
     def _ready(self, words: np.ndarray) -> tuple[int, LoadedProgram]:
-        """A frame for these words, and whose it is. Who has one free sooner may be another thread: then there is one
-        more. Where this call interrupts one that changes what is kept, it has a program of its own.
+        """A free frame for these words, and the program that owns it.
+
+        Another thread may take a frame that was just added; then one more is added. A call that interrupts a change of
+        the plans runs on a program of its own.
         """
         if self._begin is None:
             kind = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
@@ -265,14 +267,14 @@ class LoadedProgram:
                 return frame, self
             with _turn.taken() as is_alone:
                 if not is_alone:
-                    own = LoadedProgram(self.program, self.kernels, self._planned)
-                    own._limits = self._limits
-                    own._make_room(words)
-                    return own._ready(words)
+                    program = LoadedProgram(self.program, self.kernels, self._planned)
+                    program._limits = self._limits
+                    program._make_room(words)
+                    return program._ready(words)
                 self._make_room(words)
 
     def _make_room(self, words: np.ndarray) -> None:
-        """Makes what the last attempt has missed."""
+        """Allocate what the last attempt lacked: a plan, a frame or an arena."""
         key = self._key(words)
         plan = self._plans.get(key)
         if plan is None:
@@ -294,8 +296,8 @@ class LoadedProgram:
     def _add_plan(self, words: np.ndarray) -> LoadedPlan:
         planned, key = self.planned_for(words), self._key(words)
         if len(self._plans) >= _MOST_PLANS:
-            self._node.plans = None  # from now on nobody finds one of them
-            self._left = [it for it in (*self._left, *self._plans.values()) if not it.is_idle]
+            self._node.plans = None  # calls find none of them from now on
+            self._left = [old for old in (*self._left, *self._plans.values()) if not old.is_idle]
             self._plans.clear()
         plan = self.in_memory(planned, words)
         plan.node.next = self._node.plans
@@ -304,7 +306,7 @@ class LoadedProgram:
         return plan
 
     def plan(self, sizes: Mapping[ir.Variable, Any], threads: int | None = None) -> Plan:
-        """The plan for sizes of what it depends on, for so many threads: those that it may have, if not said."""
+        """The plan for given sizes, and for `threads`, by default as many as it may use."""
         if threads is None:
             threads = min(pool().threads, self._limits.threads or _ALL)
         return self._planned(sizes, threads, self._busy)
@@ -314,22 +316,22 @@ class LoadedProgram:
         return max(0, self.kernels[kernel].count(np.array(words, np.uint64)))
 
     def in_memory(self, plan: Plan, words: np.ndarray) -> LoadedPlan:
-        """A plan, or a part of one, for the sizes among these words."""
+        """Load a plan, or a part of one, for the sizes among these words."""
         constants = [memory.ctypes.data for memory in self._constants]
         pairs = [(number, int(words[number])) for number, _ in self._deciding]
         return LoadedPlan(plan, self.kernels, constants, _table(pairs, 2))
 
     def _add_arena(self, size: int) -> None:
-        """A larger one makes the smaller ones go that nobody has.
+        """Add an arena, and drop the smaller ones that are free.
 
-        Its pages cost time when they are first touched. So it is made twice as large as what goes, untouched behind
-        what is needed: then the sizes of calls may grow, one after another, and all pages are new only now and then.
+        Touching new pages costs time. So the arena is twice as large as the dropped ones, with the surplus untouched:
+        as the sizes of calls grow, all pages are new only now and then.
         """
         self._check_memory(size)
         self._node.arenas = None
-        gone = [arena.node.bytes for arena in self.arenas if not arena.node.busy]
+        dropped = [arena.node.bytes for arena in self.arenas if not arena.node.busy]
         self.arenas = [arena for arena in self.arenas if arena.node.busy]
-        ample = 2 * max(gone, default=0) if self._limits.memory is None else 0
+        ample = 2 * max(dropped, default=0) if self._limits.memory is None else 0
         self.arenas.append(Arena(max(size, ample)))
         for arena, following in zip(self.arenas, [*self.arenas[1:], None], strict=True):
             arena.node.next = following and following.node.address
@@ -349,7 +351,7 @@ class LoadedProgram:
     def entry(
         self, slow: Callable[..., Any], failed: Callable[[int], Any]
     ) -> Callable[..., Any] | None:
-        """A function of Python in compiled code, as of a kernel; it finds its plan in compiled code, too."""
+        """A compiled Python function, as for a kernel; plans, too, are found by compiled code."""
         if not has_entry(self.program):
             return None
         code = entry_object(self.program).code
@@ -364,6 +366,6 @@ def _mebibytes(size: int) -> str:
 
 
 def entry_object(program: Program) -> Object:
-    """The compiled code by which Python calls a program."""
+    """The compiled function through which Python calls a program."""
     text = entry_text(program, 1)
     return object_of("program", f"{head_text(host())}\n{text}\n", optimize=False)

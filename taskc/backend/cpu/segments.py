@@ -1,4 +1,4 @@
-"""Indices by quotients and remainders of neighbouring numbers: a vector lies in few segments, each of one quotient.
+"""Indices by quotients and remainders of consecutive numbers: a vector lies in few segments, each of one quotient.
 
     b[(first + lane) // 62]      lanes below 62 - first % 62:    b[first // 62]
                                  the others:                     b[first // 62 + 1]
@@ -6,8 +6,8 @@
     c[(first + lane) % 62]       lanes below 62 - first % 62:    c[first % 62 + lane]
                                  the others:                     c[first % 62 - 62 + lane]
 
-Within a segment an index is lane 0's value and a constant for each lane. So a tensor that is read along a reshaped
-axis takes a load or two for a vector, where a gather takes one for each lane.
+Within a segment an index is lane 0's value plus a constant for each lane. So a read along a reshaped axis takes a
+load or two for a vector, where a gather takes one for each lane.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from taskc.ir.nodes import Expression, Variable
 from taskc.ir.rewrite import map_children, walk
 from taskc.ir.types import i64
 
-_MOST_SEGMENTS = 4  # of a vector: more are no better than a gather
+_MOST_SEGMENTS = 4  # of a vector: with more, a gather is as good
 
 
 class Values(Protocol):
@@ -45,14 +45,14 @@ class Values(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """The lanes that have one quotient, and their index, of a known form."""
+    """The mask of lanes with one quotient, and their index, of a known form."""
 
     lanes: Value
     index: Expression
 
 
 def segments_of(index: Expression, values: Values) -> list[Segment] | None:
-    """The segments of an index; None where there are too many of them, or its form is known in none."""
+    """The segments of an index; None if there are too many, or its form is unknown even within a segment."""
     if not values.lanes or index.dtype is not i64 or not is_pure(index):
         return None
     index = _without_names(index, values)
@@ -77,15 +77,17 @@ def segments_of(index: Expression, values: Values) -> list[Segment] | None:
 def _segment(
     values: Values, index: Expression, digits: list[ir.Binary], length: int, place: int
 ) -> Segment:
-    """Segment number `place` of a vector, by names of its own for its quotient and for lane 0's remainder."""
+    """Segment number `place` of a vector, with new variables for its quotient and for lane 0's remainder."""
     elementwise, lanes = values.elementwise, values.lanes
     first = values.scalar(digits[0].left)
-    whole, rest = (elementwise.binary(sign, first, constant(length, i64)) for sign in ("//", "%"))
+    quotient_of_first, modulo_length = (
+        elementwise.binary(sign, first, constant(length, i64)) for sign in ("//", "%")
+    )
     quotient, remainder = Variable("quotient", i64), Variable("remainder", i64)
     values.forms.learn(quotient, values.forms.uniform())
     values.forms.learn(remainder, LaneForm(tuple(range(lanes))))
-    values.bind(quotient, elementwise.binary("+", whole, constant(place, i64)))
-    begin = elementwise.binary("-", rest, constant(place * length, i64))
+    values.bind(quotient, elementwise.binary("+", quotient_of_first, constant(place, i64)))
+    begin = elementwise.binary("-", modulo_length, constant(place * length, i64))
     values.bind(remainder, begin)
     lane = constants(range(lanes), i64)
     low = elementwise.splat(elementwise.unary("-", begin), lanes)
@@ -98,7 +100,7 @@ def _segment(
 
 
 def _digit(digit: ir.Binary, length: int, quotient: Variable, remainder: Variable) -> Expression:
-    """A quotient or remainder by a multiple of the length, of quotient * length + remainder."""
+    """A quotient or remainder of quotient * length + remainder by a multiple of the length."""
     times = _divisor(digit) // length
     if digit.operator == "//":
         return floor_divide(quotient, times)
@@ -111,7 +113,7 @@ def _divisor(digit: ir.Binary) -> int:
 
 
 def _digits(index: Expression, values: Values) -> Iterator[ir.Binary]:
-    """The outermost quotients and remainders of numbers that count up from lane to lane."""
+    """The outermost quotients and remainders of numbers that are consecutive across lanes."""
     for node in walk(index):
         if (
             isinstance(node, ir.Binary)
@@ -132,7 +134,7 @@ def _replaced(index: Expression, known: dict[int, Expression]) -> Expression:
 
 
 def _without_names(index: Expression, values: Values) -> Expression:
-    """The index with the definitions of names whose form is not known."""
+    """The index with variables of unknown form replaced by their definitions."""
 
     def visit(node: Expression) -> Expression:
         if isinstance(node, Variable):

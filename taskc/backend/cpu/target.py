@@ -8,7 +8,7 @@ from dataclasses import replace
 from taskc.backend.cache import Cache, key_of
 from taskc.backend.code_text import code_text
 from taskc.backend.cpu.compile import Compiled, Loaded, compile_kernel, refuse
-from taskc.backend.cpu.kept import keep_code
+from taskc.backend.cpu.object_cache import keep_code
 from taskc.backend.cpu.pool import limit_threads
 from taskc.backend.cpu.processor import host
 from taskc.backend.cpu.program import LoadedProgram
@@ -21,7 +21,7 @@ Lower = Callable[[ir.Kernel], ir.Kernel]
 
 
 def admit(of_torch: bool, of_jax: type | None) -> None:
-    """From now on compiled code takes such arguments as a call has had: PyTorch's tensors, JAX's arrays of a class."""
+    """Let compiled code accept PyTorch tensors or arrays of a JAX class directly, once a call has had one."""
     if of_torch:
         admit_tensors()
     if of_jax is not None:
@@ -29,22 +29,22 @@ def admit(of_torch: bool, of_jax: type | None) -> None:
 
 
 def load(kernel: ir.Kernel, lower: Lower, cache: Cache, version: str) -> Loaded:
-    """A kernel at the stage its author wrote it at, compiled for this processor or found compiled.
+    """A kernel as its author wrote it, compiled for this processor or loaded from the cache.
 
-    lower    takes it to stage lean
-    version  of everything that compiles
+    lower    lowers it to stage lean
+    version  version of the whole compiler
     """
     refuse(kernel)
     processor = host()
     key = cache_key(kernel, version)
-    kept = cache.get(key)
-    if kept is not None:
-        return Loaded(kernel, Compiled.from_bytes(kept))
+    cached = cache.get(key)
+    if cached is not None:
+        return Loaded(kernel, Compiled.from_bytes(cached))
     compiled = compile_kernel(lower(replace(kernel, target=processor.target)), processor)
     cache.put(key, compiled.to_bytes())
     return Loaded(kernel, compiled)
 
 
 def cache_key(kernel: ir.Kernel, version: str) -> str:
-    """Where a kernel's code is in the cache: at stage parsed, or at any other."""
+    """The cache key of a kernel's code, from its text at stage parsed or any other."""
     return key_of(code_text(kernel), host().fingerprint, version)

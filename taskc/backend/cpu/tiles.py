@@ -1,4 +1,4 @@
-"""Tile registers: LLVM's functions take their numbers, so nothing else gives them out or spills them."""
+"""Tile registers. LLVM's intrinsics take their numbers, so it neither allocates nor spills them."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from taskc.ir import operations
 from taskc.ir.target import TileInstruction
 
 _LINES, _LINE = 16, 64  # lines of a tile, and their bytes
-_PALETTE, _FIRST_WIDTH, _FIRST_HEIGHT = 0, 16, 48  # where the configuration's bytes stand
+_PALETTE, _FIRST_WIDTH, _FIRST_HEIGHT = 0, 16, 48  # offsets of the fields in the configuration
 
 
 class TileRegisters:
-    """All are set up to their full size where a block begins, and given back where it ends."""
+    """All tiles are configured to their full size where a block begins, and released where it ends."""
 
     def __init__(self, builder: Builder) -> None:
         self.builder = builder
@@ -24,7 +24,7 @@ class TileRegisters:
         content = bytearray(64)
         content[_PALETTE] = 1
         for tile in range(count):
-            content[_FIRST_WIDTH + 2 * tile] = _LINE  # two bytes, of which this is the lower
+            content[_FIRST_WIDTH + 2 * tile] = _LINE  # low byte of two
             content[_FIRST_HEIGHT + tile] = _LINES
         listed = ", ".join(f"i8 {byte}" for byte in content)
         place = self.builder.allocate("[64 x i8]", "tiles")
@@ -44,7 +44,7 @@ class TileRegisters:
         self.builder.call_void(f"llvm.x86.{row.name}", *listed, types=("i8", "i8", "i8"))
 
     def move(self, row: TileInstruction, kind: str, tile: int, address: str, pitch: int) -> None:
-        """Moves a tile from or to memory; lines are `pitch` bytes apart."""
+        """Move a tile from or to memory; its lines are `pitch` bytes apart."""
         self._set_up(row.tiles)
         name = "tilestored64" if kind == operations.TILE_STORE else "tileloadd64"
         self.builder.call_void(

@@ -1,6 +1,6 @@
-"""A program's calls timed one by one, while it runs as it always does: a frame's @step is one that looks at the clock.
+"""A program's calls timed one by one in a normal run: the frame's @step is replaced by one that reads the clock.
 
-What looking at the clock takes, some 30 ns, is taken off.
+The cost of reading the clock, some 30 ns, is subtracted.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from taskc.ir.nodes import Tensor, Variable
 from taskc.ir.reentry import Turn
 
 _WARM = 3  # rounds that don't count
-_EMPTY_STEPS = 1000  # by which it is measured what looking at the clock takes
+_EMPTY_STEPS = 1000  # steps that measure the cost of reading the clock
 
-_turn = Turn()  # two at once would measure each other
+_turn = Turn()  # simultaneous measurements would disturb each other
 
 
 def timed(
     program: LoadedProgram, values: Sequence[Any], dimensions: dict[Variable, int], rounds: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Seconds of each call of the plan for one thread at a time, a row for each round, and those of the whole program
-    without stamps in each.
+    """Seconds of each call of the single-threaded plan, a row for each round; and seconds of the whole program.
 
-    Of a call that takes no longer than looking at the clock varies, some are less than 0.
-    The arguments have been run on before: no assertion fails. What is written in place is put back for each round.
+    The whole program runs without stamps. A call that takes less than the clock's jitter may come out negative.
+    The arguments have been run before, so that no assertion fails. Arguments written in place are restored before
+    each round.
     """
     pool().prepare(max((loaded.compiled.scratch for loaded in program.kernels), default=0))
     with packed(program.program.parameters, values) as passed, _turn.taken():
@@ -67,7 +67,7 @@ def _put_back(in_place: Sequence[tuple[Any, np.ndarray]]) -> None:
 
 
 class _Stamps:
-    """The clock at the ends of steps; `step` is the address of what stands in for the pool's."""
+    """Clock readings between steps; `step` is the address of the function that replaces the pool's."""
 
     def __init__(self, most: int) -> None:
         self._library = pool().library
@@ -82,18 +82,18 @@ class _Stamps:
         ctypes.c_int64.from_address(self._library[name]).value = value
 
     def of(self, run: Callable[[], object], steps: int) -> np.ndarray:
-        """The nanoseconds of each step that is made meanwhile."""
+        """The nanoseconds of each step that `run` executes."""
         self._set("taken", 0)
         run()
         return np.diff(self._table[: steps + 1]) - self._own
 
 
 class _Frame:
-    """A plan that runs with a step of its own."""
+    """A plan that runs with the given step function."""
 
     def __init__(self, plan: LoadedPlan, arena: Arena, step: int) -> None:
         plan.add_frame(step)
-        self._kept = plan, arena  # which are read by their addresses
+        self._kept = plan, arena  # kept alive, since they are read by address
         self._node = ProgramMemory(plans=plan.node.address, arenas=arena.node.address)
         begin = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
         run = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)

@@ -1,5 +1,5 @@
-"""The part of compiled code that reads PyTorch's tensors (c/torch_tensors.c), told of PyTorch when a call has one for
-the first time; and the class of JAX's arrays, which have buffers as NumPy's do."""
+"""The part of compiled code that reads PyTorch tensors (c/torch_tensors.c), set up when a call first has one; and the
+class of JAX's arrays, which have buffers as NumPy's do."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from taskc.arrays.torch import Door, door
 from taskc.backend.cpu.jit import Library
 from taskc.backend.cpu.pool import pool
 
-# read_tensor, new_tensor, and the class of arrays with buffers: null as long as they aren't there.
+# read_tensor, new_tensor, and the class of arrays with buffers: null until they are set up.
 _table = (ctypes.c_void_p * 3)()
 TABLE = ctypes.addressof(_table)
-_kept: list[object] = []  # what compiled code has addresses of, for as long as the process lives
+_kept: list[
+    object
+] = []  # objects whose addresses compiled code has, kept alive for the life of the process
 
 
 class _Sample(ctypes.Structure):
@@ -23,28 +25,28 @@ class _Sample(ctypes.Structure):
 
 
 def admit_tensors() -> None:
-    """From now on compiled code takes tensors itself, where this PyTorch lets it."""
+    """Let compiled code accept tensors directly, where this PyTorch supports it."""
     if _table[0]:
         return
-    found = door(DTYPES)
-    if found is None:
+    torch_door = door(DTYPES)
+    if torch_door is None:
         return
     library = pool().library
-    _fill(library, found)
-    _kept.append(found)
+    _fill(library, torch_door)
+    _kept.append(torch_door)
     _table[1] = library["new_tensor"]
     _table[0] = library["read_tensor"]
 
 
 def admit_arrays(kind: type) -> None:
-    """From now on compiled code takes arrays of a class by their buffers, where they are only read."""
+    """Let compiled code accept arrays of a class through their buffers, where they are only read."""
     if _table[2] != id(kind):
         _kept.append(kind)
         _table[2] = id(kind)
 
 
 def _fill(library: Library, found: Door) -> None:
-    """Writes what `torch` and `samples` hold."""
+    """Fill in `torch` and `samples`."""
     words = (found.read, *map(id, found.objects))
     (ctypes.c_void_p * len(words)).from_address(library["torch"])[:] = [*words]
     rows = (_Sample * len(found.samples)).from_address(library["samples"])

@@ -1,8 +1,8 @@
-"""Arguments of a call taken out of Python's objects, each checked against its parameter.
+"""Arguments taken out of Python objects, each checked against its parameter.
 
-An array's buffer is asked for its address and whether its type, shape and order are the parameter's; a tensor of
-PyTorch's is described as a buffer would be (c/torch_tensors.c); a number is read if it is of Python's own types and
-fits. What isn't so is left to others: `slow` is where it goes on.
+An array's buffer gives its address, and whether type, shape and order are the parameter's. A PyTorch tensor is
+described like a buffer (c/torch_tensors.c). A number is read if it is of Python's own types and fits. Anything
+else goes to `slow`.
 """
 
 from __future__ import annotations
@@ -24,31 +24,32 @@ from taskc.ir.rewrite import walk
 from taskc.ir.signature import inputs_of, outputs_of
 from taskc.ir.types import DType, TensorType, boolean, f32, f64, u8, u16
 
-# What has parameters, and dimensions that they tell.
+# A function with parameters, and dimensions that they determine.
 Called: TypeAlias = "Kernel | Program"
 
-# What `context` points to, in this order; then the type of each output's elements, the class of each packed parameter,
-# and of each that buffers can't name the type of its elements and that of integers as wide.
+# The pointers in `context`, in this order. Then follow the type of each output's elements, the class of each packed
+# parameter, and for each parameter whose element type buffers can't name, that type and the integer type of the same
+# width.
 CONTEXT = (
     *("call", "read", "ask", "ndarray"),
     *("empty", "out", "failed", "dtype", "view", "tensors"),
 )
 
-# How buffers name element types. Whether C's `long` has 64 bits, the size of an element tells.
+# Buffers' names of element types. C's `long` may have 32 or 64 bits: the size of an element is checked, too.
 _FORMATS = {
     "bool": "?", "i8": "b", "i16": "h", "i32": "i", "i64": "lq", "u8": "B", "u16": "H",
     "u32": "I", "u64": "LQ", "f16": "e", "f32": "f", "f64": "d",
 }  # fmt: skip
-# What they don't name, and by which integers its bits are passed on.
+# Types that buffers can't name, with the integers that stand for their bits.
 BITS = {"bf16": u16, "f8e4m3": u8, "f8e5m2": u8}
 
 _CONTIGUOUS, _WRITABLE = 0x20 | 0x10 | 0x08 | 0x04, 0x01
 
 
 def has_entry(called: Called) -> bool:
-    """Whether compiled code can take the arguments: all in types that buffers can name, by their bits if need be.
+    """Whether compiled code can take the arguments: all have types that buffers can name, if need be by their bits.
 
-    An output with a layout it takes as `out=`; another call of that kernel isn't for it.
+    An output with a layout is accepted only as `out=`.
     """
     takes_output = takes_out(called)
     for parameter in called.parameters:
@@ -66,7 +67,7 @@ def has_entry(called: Called) -> bool:
 
 
 def _are_told_in_order(called: Called) -> bool:
-    """Whether each extent that is computed is of dimensions that are extents before it, in the order of unpacking."""
+    """Whether each computed extent depends only on dimensions that are extents earlier in the order of unpacking."""
     known: set[Expression] = set()
     for parameter in (*inputs_of(called.parameters), *outputs_of(called.parameters)):
         for extent in parameter.argument_shape if isinstance(parameter, Tensor) else ():
@@ -82,7 +83,7 @@ def _variables(extent: Expression) -> list[Variable]:
 
 
 def takes_out(called: Called) -> bool:
-    """Whether `out=` is the kernel's one output, and no input's name."""
+    """Whether the kernel has one output, which `out=` can name because no input has that name."""
     is_free = all(parameter.name != "out" for parameter in called.parameters)
     return is_free and len(outputs_of(called.parameters)) == 1
 
@@ -92,42 +93,42 @@ def _code(dtype: DType) -> int:
 
 
 def _stored(item: Tensor) -> DType:
-    """What a buffer with an array's elements names."""
+    """The element type of an array's buffer."""
     dtype = item.argument.dtype
     return u8 if dtype.is_sub_byte else BITS.get(dtype.name, dtype)
 
 
 def _is_packed(item: Tensor) -> bool:
-    """Compiled code takes an array that was packed for it: of a layout, and of bits that don't fill rows of bytes."""
+    """Whether the argument is a packed array: one with a layout, or with rows that don't fill whole bytes."""
     declared = item.argument
     is_ragged = declared.dtype.is_sub_byte and not has_whole_rows(declared)
     return declared.layout is not None or is_ragged
 
 
 def packed_of(called: Called) -> list[Tensor]:
-    """The parameters of arrays that were packed."""
+    """The parameters that take packed arrays."""
     return [p for p in called.parameters if isinstance(p, Tensor) and _is_packed(p)]
 
 
 def packed_type(item: Tensor) -> TensorType:
-    """What an array is packed as for a parameter."""
+    """The type that an array is packed as for a parameter."""
     declared = item.argument
     return TensorType(declared.dtype, declared.argument_shape, declared.layout)
 
 
 def viewed_of(called: Called) -> list[Tensor]:
-    """The parameters whose elements are of a type that buffers can't name."""
+    """The parameters whose element type buffers can't name."""
     return [p for p in called.parameters if isinstance(p, Tensor) and p.dtype.name in BITS]
 
 
 @dataclass(slots=True)
 class Unpacking:
-    """LLVM IR, line by line, which goes to the label `failing` where something isn't as it has to be.
+    """LLVM IR, line by line, that jumps to the label `failing` where an argument doesn't fit.
 
     sizes      the symbolic dimensions that are known
-    addresses  where the arrays lie that were given: a tensor, its address, its bytes
-    releases   what has to be given back: a label, how, and the label where it goes on
-    arrays     for each tensor that was taken, whether it was one of NumPy's arrays, as an i1
+    addresses  for each array: its tensor, address and bytes
+    releases   what a failure releases: a label, the instruction, and the label that follows
+    arrays     an i1 for each tensor parameter: whether the argument was a NumPy array
     """
 
     called: Called
@@ -151,7 +152,7 @@ class Unpacking:
         self.lines.append(f"{label}:")
 
     def need(self, condition: str) -> None:
-        """Goes on if it holds; otherwise what is held so far is given back, and `slow` is asked."""
+        """Continue if the condition holds; otherwise release everything held so far and go to `slow`."""
         self.names += 1
         self.emit(f"br i1 {condition}, label %go{self.names}, label %{self.failing}")
         self.start(f"go{self.names}")
@@ -160,13 +161,13 @@ class Unpacking:
         self.need(self.new(f"icmp eq {kind} {a}, {b}"))
 
     def hold(self, release: str) -> None:
-        """From now on a failure has this to do first."""
+        """Release this first on every later failure."""
         self.names += 1
         label = f"fail{self.names}"
         self.releases.append((label, release, self.failing))
         self.failing = label
 
-    # What is given.
+    # Arguments.
 
     def field(self, view: str, kind: str, number: int) -> str:
         place = self.new(f"getelementptr %buffer, ptr {view}, i32 0, i32 {number}")
@@ -176,7 +177,7 @@ class Unpacking:
         return self.new(f"load ptr, ptr getelementptr (ptr, ptr @context, i64 {number})")
 
     def tensor(self, item: Tensor, value: str, view: str, place: str, written: str) -> None:
-        """Takes an array. `written` is whether a tensor of PyTorch's is told that it was, as an i1."""
+        """Read an array. `written`, an i1, tells whether to mark a PyTorch tensor as written."""
         dtype, stored = item.argument.dtype, _stored(item)
         flags = _CONTIGUOUS | (_WRITABLE if item.role != "in" else 0)
         codes = [ord(code) for code in _FORMATS[stored.name]]
@@ -189,7 +190,7 @@ class Unpacking:
         self.hold(f"call void @PyBuffer_Release(ptr {view})")
         self.arrays.append(self.new(f"icmp eq i32 {kind}, 0"))
         if _is_packed(item):
-            # A slice of a packed array, and what NumPy computes of it, has its class, too.
+            # A slice of a packed array, or a result that NumPy computes from it, has its class, too: check the shape.
             self._check_shape(memory_of(packed_type(item))[:1], view)
         else:
             bits = dtype.bits if dtype.is_sub_byte else 0
@@ -202,40 +203,42 @@ class Unpacking:
         self.emit(f"store ptr {address}, ptr {place}")
 
     def _classes(self, item: Tensor) -> str:
-        """What `read_argument` is to find: a class, and two types or none."""
-        laid, viewed = packed_of(self.called), viewed_of(self.called)
+        """The class that `read_argument` checks for, and two element types or nulls."""
+        packed, viewed = packed_of(self.called), viewed_of(self.called)
         number, first = (
             CONTEXT.index("ndarray"),
             len(CONTEXT) + len(outputs_of(self.called.parameters)),
         )
-        if item in laid:
-            number = first + laid.index(item)
-        found = [self.context(number), "null", "null"]
+        if item in packed:
+            number = first + packed.index(item)
+        operands = [self.context(number), "null", "null"]
         if item in viewed:
-            number = first + len(laid) + 2 * viewed.index(item)
-            found[1:] = [self.context(number), self.context(number + 1)]
-        return ", ".join(f"ptr {each}" for each in found)
+            number = first + len(packed) + 2 * viewed.index(item)
+            operands[1:] = [self.context(number), self.context(number + 1)]
+        return ", ".join(f"ptr {each}" for each in operands)
 
     def new_tensor(self, shape: str, dtype: DType) -> str:
-        """A tensor of PyTorch's; there has been one among the arguments."""
+        """Allocate a PyTorch tensor; only if an argument is a tensor."""
         place = self.new(f"getelementptr ptr, ptr {self.context(CONTEXT.index('tensors'))}, i64 1")
         maker = self.new(f"load ptr, ptr {place}")
         return self.new(f"call ptr {maker}(ptr {shape}, i32 {_code(dtype)})")
 
     def call(self, function: int, *operands: str) -> str:
-        """What a function of the context returns. There is room for three operands, behind a place of its own."""
+        """Call a function of the context with at most three operands; returns its result."""
         for number, operand in enumerate(operands, start=1):
             place = self.new(f"getelementptr ptr, ptr %operands, i64 {number}")
             self.emit(f"store ptr {operand}, ptr {place}")
         first = self.new("getelementptr ptr, ptr %operands, i64 1")
-        count = len(operands) - 2**63  # the function may use the place before them
+        count = (
+            len(operands) - 2**63
+        )  # the flag that allows the function to use the slot before the operands
         return self.new(
             f"call ptr @PyObject_VectorcallDict("
             f"ptr {self.context(function)}, ptr {first}, i64 {count}, ptr null)"
         )
 
     def _check_shape(self, extents: Sequence[int | Expression], view: str, bits: int = 0) -> None:
-        """Of an array of bytes in whose rows elements of so many bits lie, what its elements have."""
+        """Check the shape of an array of bytes, in whose rows elements of so many bits are packed."""
         self.need_equal("i32", self.field(view, "i32", 5), len(extents))
         shape = self.field(view, "ptr", 7)
         for number, extent in enumerate(extents):
@@ -257,7 +260,7 @@ class Unpacking:
             self.need_equal("i64", size, self.number(extent))
 
     def number(self, extent: int | Expression) -> str:
-        """An extent of dimensions that are known; where it is more than i64 counts, it isn't taken."""
+        """The value of an extent of known dimensions; one that overflows i64 goes to `slow`."""
         match extent:
             case int():
                 return str(extent)
@@ -270,17 +273,19 @@ class Unpacking:
             case ir.Binary(operator="+" | "-" | "*" as operator):
                 name = {"+": "sadd", "-": "ssub", "*": "smul"}[operator]
                 left, right = self.number(extent.left), self.number(extent.right)
-                both = self.new(
+                result = self.new(
                     f"call {{i64, i1}} @llvm.{name}.with.overflow.i64(i64 {left}, i64 {right})"
                 )
-                self.need_equal("i1", self.new(f"extractvalue {{i64, i1}} {both}, 1"), "false")
-                return self.new(f"extractvalue {{i64, i1}} {both}, 0")
+                self.need_equal("i1", self.new(f"extractvalue {{i64, i1}} {result}, 1"), "false")
+                return self.new(f"extractvalue {{i64, i1}} {result}, 0")
             case ir.Binary(operator="//" | "%" as operator, right=ir.Constant(value=by)):
                 left = self.number(extent.left)
-                rest = self.new(f"srem i64 {left}, {by}")  # of the sign of what is divided
-                is_below = self.new(f"icmp slt i64 {rest}, 0")
-                more = self.new(f"select i1 {is_below}, i64 {by}, i64 0")
-                modulo = self.new(f"add i64 {rest}, {more}")
+                signed_remainder = self.new(
+                    f"srem i64 {left}, {by}"
+                )  # with the sign of the dividend
+                is_below = self.new(f"icmp slt i64 {signed_remainder}, 0")
+                correction = self.new(f"select i1 {is_below}, i64 {by}, i64 0")
+                modulo = self.new(f"add i64 {signed_remainder}, {correction}")
                 if operator == "%":
                     return modulo
                 return self.new(f"sdiv i64 {self.new(f'sub i64 {left}, {modulo}')}, {by}")
@@ -298,7 +303,7 @@ class Unpacking:
             if item.dtype is f64:
                 self.emit(f"store double {number}, ptr {place}")
                 return
-            # What overflows f32 is refused, so the bounds are checked; infinities and NaN pass.
+            # A number that overflows f32 is refused; infinities and NaN pass.
             narrow = self.new(f"fptrunc double {number} to float")
             size = self.new(f"call double @llvm.fabs.f64(double {number})")
             fits = self.new(f"fcmp ule double {size}, 0x47EFFFFFE0000000")
@@ -322,7 +327,7 @@ class Unpacking:
             self.need(self.new(f"icmp sge i64 {number}, 0"))
 
     def overlaps(self, given: Sequence[Tensor | Variable]) -> None:
-        """Checks that none of these arrays that is written overlaps another."""
+        """Check that no array that is written overlaps another one."""
         addresses = [entry for entry in self.addresses if entry[0] in given]
         for number, (first, a, a_size) in enumerate(addresses):
             for second, b, b_size in addresses[number + 1 :]:

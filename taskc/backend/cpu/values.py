@@ -3,8 +3,8 @@
     x[worker] * 2      %a = load <16 x float>, ptr %x.0
                        %b = fmul <16 x float> %a, splat (float 2.0)
 
-A value that all lanes share is a scalar, as long as it can be. What a condition protects is evaluated
-everywhere, but reads memory only where the condition holds: on the lanes of a mask, or under a guard.
+A uniform value stays a scalar as long as possible. A conditional operand is evaluated on all lanes, but reads
+memory only where its condition holds: under a mask of lanes, or under a scalar guard.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Math = Callable[[Elementwise, str, tuple[Value, ...]], Value]
 
 
 def lanes_of(workers: int, most: int) -> int:
-    """How many workers a vector holds: a power of two, no more than it takes; SCALAR for one."""
+    """Lanes of a vector: a power of two, no more than the workers need; SCALAR for one worker."""
     if workers == 1:
         return SCALAR
     lanes = 2
@@ -44,7 +44,7 @@ def lanes_of(workers: int, most: int) -> int:
 
 
 class Values:
-    """Computes one kernel's expressions at the place in the code that `builder` has come to."""
+    """Computes a kernel's expressions at the builder's position in the code."""
 
     def __init__(self, kernel: ir.Kernel, most_lanes: int, register: str, math: Math) -> None:
         self.kernel = kernel
@@ -57,9 +57,9 @@ class Values:
         self.forms = LaneForms(kernel, self.lanes or 1)
         self.groups = Groups(kernel.body)
         self.vectors = -(-kernel.workers // (self.lanes or 1))
-        self.vector = constant(0, i64)  # which of them runs
-        self.exists: Value | None = None  # which of its lanes are workers, if not all
-        self.mask: Value | None = None  # which of those are active, if not all
+        self.vector = constant(0, i64)  # number of the vector that runs
+        self.exists: Value | None = None  # mask of its lanes that are workers; None if all are
+        self.mask: Value | None = None  # mask of the active ones; None if all are
         self.guard: Value | None = None  # a uniform condition under which memory may be read
         self.bases: dict[Tensor, str] = {}
         self.stored: dict[Tensor, Private] = {}
@@ -90,14 +90,14 @@ class Values:
 
     @contextmanager
     def scoped(self) -> Iterator[None]:
-        """Names that are bound inside end with it."""
+        """A scope for variables: those bound inside end with it."""
         self.scopes.append({})
         yield
         self.scopes.pop()
 
     @contextmanager
     def nested(self) -> Iterator[None]:
-        """Names and known instructions of what is inside end with it."""
+        """A scope for variables and for known instructions."""
         with self.scoped(), self.builder.nested():
             yield
 
@@ -118,7 +118,7 @@ class Values:
         return form.is_uniform or (form.is_known and expression.dtype.is_integer)
 
     def let_value(self, expression: Expression) -> Value:
-        """What a name stands for: lane 0's value where that tells all of them."""
+        """The value to bind to a variable: lane 0's, if the others follow from it."""
         return self.scalar(expression) if self._is_scalar(expression) else self.spread(expression)
 
     def spread(self, expression: Expression) -> Value:
@@ -202,7 +202,7 @@ class Values:
 
     @contextmanager
     def _if(self, holds: Value, arm: Expression) -> Iterator[None]:
-        """What an arm may read: it is evaluated, but its loads happen only where it counts."""
+        """The scope of a select's arm: it is evaluated everywhere, but loads only where its condition holds."""
         if is_pure(arm) and not any(isinstance(node, ir.Lookup) for node in walk(arm)):
             yield
             return
@@ -228,17 +228,17 @@ class Values:
         return self.memory.load(place, self.guard, self.active())
 
     def _read_segments(self, tensor: Tensor, segments: list[Segment]) -> Value:
-        elementwise, active, made = self.elementwise, self.active(), None
+        elementwise, active, result = self.elementwise, self.active(), None
         for segment in segments:
             mask = self.both(active, segment.lanes)
             loaded = self.memory.load(self.place(tensor, (segment.index,)), self.guard, mask)
             loaded = elementwise.splat(loaded, self.lanes)
-            made = loaded if made is None else elementwise.select(segment.lanes, loaded, made)
-        assert made is not None
-        return made
+            result = loaded if result is None else elementwise.select(segment.lanes, loaded, result)
+        assert result is not None
+        return result
 
     def active(self) -> Value | None:
-        """The lanes that take part, as a mask, or None for all."""
+        """Mask of the active lanes; None for all."""
         if self.exists is None:
             return self.mask
         return self.both(self.mask, self.exists)
@@ -278,7 +278,7 @@ class Values:
         return self.vector if self.is_kept(tensor) else constant(0, i64)
 
     def is_kept(self, item: Variable | Tensor) -> bool:
-        """Each vector has its own, which lives across a barrier."""
+        """Whether each vector needs its own copy, which lives across a barrier."""
         return self.vectors > 1 and self.groups.is_kept(item)
 
 

@@ -1,1 +1,1 @@
-"""The CUDA target: from stage lean to CUDA C++, to a cubin, to something that is launched."""
+"""The CUDA target: from stage lean to CUDA C++, to a cubin, to a launch."""

@@ -1,11 +1,11 @@
-"""The functions of the CUDA driver, each call checked.
+"""The functions of the CUDA driver, with each call's status checked.
 
-`api()` starts the driver at the first use and gives its functions under their own names: `api().cuMemAlloc(n)`
-is the pointer, or a `DeviceError` that names the call and says what CUDA says. Nothing of CUDA is imported
-before, and what is missing on a machine is said in one sentence.
+`api()` starts the driver at the first use and has its functions under their own names: `api().cuMemAlloc(n)`
+returns the pointer, or raises a `DeviceError` that names the call and quotes CUDA's description. No module of CUDA
+is imported before that, and anything missing on a machine is reported in one sentence.
 
-CUDA reports what goes wrong inside a kernel at some later call. So the kernels that were launched and may still
-run are remembered, and an error of that kind names them.
+CUDA reports an error inside a kernel at some later call. So launched kernels that may still run are remembered,
+and such an error names them.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from typing import Any
 
 from taskc.ir.reentry import Turn
 
-# What `cuda-python` and NVRTC, which pyproject.toml pins, make: an older driver refuses their cubins.
+# The CUDA version of `cuda-python` and NVRTC, as pinned in pyproject.toml: older drivers refuse their cubins.
 NEEDED = 13000
 _REMEMBERED = 16  # launches
 
-# Results that say that some kernel failed before, and not this call: of the memory, the code, the time.
+# Results that report the failure of an earlier kernel, not of this call: faults of memory, code or time limits.
 _OF_KERNELS = frozenset({214, 700, 702, 710, 714, 715, 716, 717, 718, 719, 721, 999})
 
 
@@ -30,14 +30,14 @@ class DeviceError(RuntimeError):
 
 
 class Api:
-    """The driver's functions. Attributes are made at their first use: each checks its result."""
+    """The driver's functions. Each is an attribute, created at its first use, that checks the call's result."""
 
     def __init__(self, driver: Any) -> None:
         self.driver = driver
-        # (stream, kernel) of what was launched and not waited for, the last ones only
+        # (stream, kernel) of the last launches that haven't been waited for
         self.launched: deque[tuple[int, str]] = deque(maxlen=_REMEMBERED)
         self.contexts: dict[int, Any] = {}
-        # They add in words why a kernel failed, or "".
+        # Callbacks that explain why a kernel failed, or return "".
         self.looks: list[Callable[[], str]] = []
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
@@ -58,14 +58,14 @@ class Api:
         return checked
 
     def has_passed(self, event: Any) -> bool:
-        """Whether an event has happened."""
+        """Whether an event has completed."""
         (status,) = self.driver.cuEventQuery(event)[:1]
         if status not in (0, self.driver.CUresult.CUDA_ERROR_NOT_READY):
             raise self.failure("cuEventQuery", status)
         return bool(status == 0)
 
     def failure(self, name: str, status: Any) -> DeviceError:
-        """The error of a call, with the kernels that it may be about."""
+        """The error of a call; for results in _OF_KERNELS it names the kernels that may have caused it."""
         text = f"{name} failed: {self.described(status)}"
         names = list(dict.fromkeys(kernel for _, kernel in self.launched))
         if int(status) in _OF_KERNELS and names:
@@ -76,7 +76,7 @@ class Api:
         return DeviceError(text)
 
     def described(self, status: Any) -> str:
-        """A result in CUDA's words."""
+        """A result's name and description from CUDA."""
         parts = []
         for function in ("cuGetErrorName", "cuGetErrorString"):
             failed, text = getattr(self.driver, function)(status)
@@ -85,9 +85,9 @@ class Api:
         return ", ".join(parts) or f"error {int(status)}"
 
     def forget(self, stream: int | None) -> None:
-        """The launches of a stream, or of all, have ended without an error."""
-        kept = [] if stream is None else [one for one in self.launched if one[0] != stream]
-        self.launched = deque(kept, maxlen=_REMEMBERED)
+        """Forget the launches of a stream, or all: they have ended without an error."""
+        remaining = [] if stream is None else [one for one in self.launched if one[0] != stream]
+        self.launched = deque(remaining, maxlen=_REMEMBERED)
 
 
 _started: Api | None = None
@@ -96,7 +96,7 @@ _turn = Turn()
 
 
 def api() -> Api:
-    """The driver, started."""
+    """The driver, started at the first use."""
     if _started is None:
         return _start()
     return _started
@@ -104,7 +104,7 @@ def api() -> Api:
 
 def _start() -> Api:
     global _started
-    with _turn.taken():  # or not: then it is started twice, which does nothing
+    with _turn.taken():  # without the lock it is started twice, which does nothing
         if _started is None:
             if _forked:
                 raise DeviceError(
@@ -116,7 +116,7 @@ def _start() -> Api:
 
 
 def load_driver() -> Any:
-    """cuda-python's module of the driver; it can be imported without one."""
+    """The driver module of cuda-python, which can be imported without a driver."""
     try:
         from cuda.bindings import driver
     except ImportError as error:
@@ -127,25 +127,25 @@ def load_driver() -> Any:
 
 
 def started(driver: Any) -> Api:
-    """A driver that has been found fit for use."""
-    made = Api(driver)
+    """Start a driver and check that it can be used."""
+    checked_api = Api(driver)
     try:
         (status,) = driver.cuInit(0)
-    except RuntimeError as error:  # cuda-python's words for a library that can't be loaded
+    except RuntimeError as error:  # how cuda-python reports a library that can't be loaded
         raise DeviceError(
             f"there is no NVIDIA driver on this machine ({error}), so nothing can run on a GPU"
         ) from error
     if status != 0:
-        raise DeviceError(f"the NVIDIA driver can't be started: {made.described(status)}")
-    version = made.cuDriverGetVersion()
+        raise DeviceError(f"the NVIDIA driver can't be started: {checked_api.described(status)}")
+    version = checked_api.cuDriverGetVersion()
     if version < NEEDED:
         raise DeviceError(
             f"the NVIDIA driver supports CUDA {shown_version(version)}, and taskc needs a driver for"
             f" CUDA {shown_version(NEEDED)} or later; {_remedy()}"
         )
-    if made.cuDeviceGetCount() == 0:
+    if checked_api.cuDeviceGetCount() == 0:
         raise DeviceError("there is an NVIDIA driver on this machine, but no GPU that it can use")
-    return made
+    return checked_api
 
 
 def _remedy() -> str:
@@ -157,7 +157,7 @@ def shown_version(number: int) -> str:
 
 
 def _forget_in_child() -> None:
-    """A context can't be used in the child of a fork."""
+    """After a fork: a context can't be used in the child."""
     global _started, _forked
     _forked = _forked or _started is not None
     _started = None

@@ -1,8 +1,8 @@
-"""Arrays in a device's memory: small, and at home in other libraries.
+"""Arrays in a device's memory: minimal, and shared with other libraries.
 
-An `Array` is a shape, a type and strides over memory that it owns or shares with another library. It does no
-arithmetic; kernels do. Memory goes from library to library without a copy, both ways: by DLPack, which has all
-types, and by `__cuda_array_interface__`, which has neither bf16 nor 8-bit floats.
+An `Array` is a shape, a type and strides over memory that it owns or shares with another library. It has no
+arithmetic; kernels do that. Libraries exchange memory without a copy, both ways: through DLPack, which has all
+types, and through `__cuda_array_interface__`, which has neither bf16 nor 8-bit floats.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ Shape: TypeAlias = "int | Sequence[int]"
 class Array:
     """An array on a CUDA device.
 
-    pointer  where its first element lies
+    pointer  address of the first element
     shape, dtype, strides    as NumPy's: strides are in bytes
-    key      what a launch has to know, if it is contiguous and may be written; else None
+    key      what a launch has to know of it, if it is contiguous and writable; else None
     """
 
     __slots__ = (
@@ -64,7 +64,7 @@ class Array:
 
     @property
     def device(self) -> int:
-        """The number of its device."""
+        """The device's number."""
         return self.memory.context.ordinal
 
     @property
@@ -80,22 +80,22 @@ class Array:
         return self.size * self.dtype.itemsize
 
     def numpy(self) -> np.ndarray:
-        """A copy for the CPU. It waits for what was to be computed, and says what went wrong there."""
+        """A copy for the CPU. It waits for pending work on the array, and raises the errors of that work."""
         stream = current_stream(self.memory.context)
         source = self if self.is_contiguous else self.copy()
         source.memory.ready(stream)
-        made: np.ndarray = np.empty(self.shape, self.dtype)
-        copies.to_host(made, source.pointer, stream)
-        return made
+        copied: np.ndarray = np.empty(self.shape, self.dtype)
+        copies.to_host(copied, source.pointer, stream)
+        return copied
 
     def copy(self) -> Array:
         """A contiguous copy on the device."""
-        made = empty(self.shape, self.dtype, device=self.device)
-        made._take(self, current_stream(self.memory.context))
-        return made
+        copied = empty(self.shape, self.dtype, device=self.device)
+        copied._take(self, current_stream(self.memory.context))
+        return copied
 
     def _take(self, source: Array, stream: Stream) -> None:
-        """Copies another array's elements into this contiguous one, in the order of a stream."""
+        """Copy another array's elements into this contiguous one, in stream order."""
         for memory in (self.memory, source.memory):
             memory.ready(stream)
             memory.used(stream)
@@ -106,14 +106,14 @@ class Array:
         copies.on_device(self.pointer, source.pointer, source.shape, source.strides, item, stream)
 
     def reshape(self, shape: Sequence[int]) -> Array:
-        """Gives the same memory, of a contiguous array, with other extents."""
+        """The same memory, of a contiguous array, with other extents."""
         extents = tuple(map(int, shape))
         if not self.is_contiguous or prod(extents) != self.size:
             raise ValueError(f"an array of the shape {self.shape} can't be seen as {extents}")
         return Array(self.pointer, extents, self.dtype, self.memory, is_read_only=self.is_read_only)
 
     def set(self, values: Any) -> None:
-        """Overwrites the elements with those of an array of the same shape and type, from anywhere."""
+        """Overwrite the elements with those of an array of the same shape and type, on any device."""
         if self.is_read_only or not self.is_contiguous:
             raise ValueError("only a contiguous array that isn't read-only can be set")
         source = values if isinstance(values, np.ndarray) else asarray(values, device=self.device)
@@ -143,7 +143,7 @@ class Array:
         dl_device: tuple[int, int] | None = None,
         copy: bool | None = None,
     ) -> object:
-        """The array for another library, whose `stream` finds what was written here until now."""
+        """Export the array; work in the consumer's `stream` is ordered after all writes so far."""
         if dl_device is not None and tuple(dl_device) != self.__dlpack_device__():
             raise BufferError("an array is exported for its own device only; .numpy() copies it")
         if stream == 0:
@@ -159,10 +159,10 @@ class Array:
             raise BufferError("only version 1.0 of DLPack can export a read-only array")
         strides = tuple([stride // self.dtype.itemsize for stride in source.strides])
         place = source.__dlpack_device__()
-        given = dlpack.Exported(
+        exported = dlpack.Exported(
             source.pointer, source.shape, strides, source.dtype, place, source.is_read_only, source
         )
-        return capsule_of(given, is_versioned=is_versioned, is_copy=bool(copy))
+        return capsule_of(exported, is_versioned=is_versioned, is_copy=bool(copy))
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
@@ -197,7 +197,7 @@ class Array:
 
 
 class Packed(Array, Laid):
-    """A copy on a device of what `taskc.pack` has made: one-dimensional memory, laid out as `type` says."""
+    """A device copy of a result of `taskc.pack`: one-dimensional memory, laid out as `type` specifies."""
 
     __slots__ = ("type",)
 
@@ -214,7 +214,7 @@ class Packed(Array, Laid):
         return Packed(super().copy(), self.type)
 
     def set(self, values: Any) -> None:
-        """Overwrites the elements with those of an array that is packed in the same way."""
+        """Overwrite the elements with those of an array packed in the same way."""
         if not isinstance(values, Laid) or packed_class(values.type) is not packed_class(self.type):
             raise ValueError(f"an array packed as {self.type} can only be set to another one")
         super().set(values)
@@ -227,11 +227,11 @@ def row_major(shape: tuple[int, ...], item: int) -> tuple[int, ...]:
     return tuple([prod(shape[axis + 1 :]) * item for axis in range(len(shape))])
 
 
-# --- making them -----------------------------------------------------------------------------
+# --- constructors ----------------------------------------------------------------------------
 
 
 def empty(shape: Shape, dtype: Any, *, device: int = 0, stream: Stream | None = None) -> Array:
-    """An array with whatever its memory holds."""
+    """An uninitialized array."""
     extents = (int(shape),) if isinstance(shape, (int, np.integer)) else tuple(map(int, shape))
     kind = dtype.numpy if isinstance(dtype, DType) else np.dtype(dtype)
     owner = context(device)
@@ -244,68 +244,68 @@ def array(values: HostPacked, *, device: int = 0) -> Packed: ...
 @overload
 def array(values: Any, *, device: int = 0) -> Array: ...
 def array(values: Any, *, device: int = 0) -> Array:
-    """A copy on a device: of a NumPy array, packed or not, or of an array on a device."""
+    """A device copy of a NumPy array, packed or not, or of an array on a device."""
     if dlpack.is_on_cuda(values):
         return asarray(values, device=device).copy()
     source = dlpack.as_array(values) if _is_foreign(values) else np.asarray(values)
-    made = empty(source.shape, source.dtype, device=device)
-    copies.from_host(made.pointer, source, made.memory.stream)
-    return Packed(made, values.type) if isinstance(values, Laid) else made
+    uploaded = empty(source.shape, source.dtype, device=device)
+    copies.from_host(uploaded.pointer, source, uploaded.memory.stream)
+    return Packed(uploaded, values.type) if isinstance(values, Laid) else uploaded
 
 
 def asarray(values: Any, *, device: int | None = None, stream: Stream | None = None) -> Array:
-    """An array on a device as it is, whichever library's; a copy of anything else.
+    """A device array unchanged, from any library; a copy of anything else.
 
-    stream  the one that is going to use it; the current one if not given
+    stream  the stream that will use it, by default the current one
     """
     if isinstance(values, Array):
-        found = values
+        shared = values
     elif not dlpack.is_on_cuda(values):
         copied: Array = array(values, device=device or 0)
         return copied
     elif hasattr(values, "__dlpack__"):
-        found = from_dlpack(values, stream=stream)
+        shared = from_dlpack(values, stream=stream)
     else:
-        found = _from_interface(values, stream)
-    if device is not None and found.device != device:
-        raise DeviceError(f"the array lies on CUDA device {found.device}, and not on {device}")
-    return found
+        shared = _from_interface(values, stream)
+    if device is not None and shared.device != device:
+        raise DeviceError(f"the array lies on CUDA device {shared.device}, and not on {device}")
+    return shared
 
 
 def from_dlpack(values: Any, *, stream: Stream | None = None) -> Array:
-    """The memory of another library's array, shared. The stream finds what that has written."""
+    """Share another library's memory; work in the stream is ordered after that library's writes."""
     kind, number = dlpack.device_of(values)
     if kind not in dlpack.CUDA_DEVICES:
         raise BufferError("the array doesn't lie on a CUDA device; device.array() copies it to one")
     owner = context(number)
     consumer = stream or current_stream(owner, library_of(values))
-    # What is captured can't wait for what isn't: then there is nothing to be ordered.
+    # A capture can't wait for work outside of it, so nothing is ordered then.
     number = -1 if consumer.is_capturing else consumer.number or LEGACY
-    given = dlpack.exported(values, stream=number)
-    item = given.dtype.itemsize
+    exported = dlpack.exported(values, stream=number)
+    item = exported.dtype.itemsize
     return Array(
-        given.pointer,
-        given.shape,
-        given.dtype,
-        Borrowed(owner, consumer, given.capsule, values),
-        tuple([stride * item for stride in given.strides]),
-        is_read_only=given.is_read_only,
+        exported.pointer,
+        exported.shape,
+        exported.dtype,
+        Borrowed(owner, consumer, exported.capsule, values),
+        tuple([stride * item for stride in exported.strides]),
+        is_read_only=exported.is_read_only,
     )
 
 
 def _from_interface(values: Any, stream: Stream | None) -> Array:
-    """The memory of an array with no more than `__cuda_array_interface__`."""
-    given = values.__cuda_array_interface__
-    pointer, is_read_only = given["data"]
-    if given.get("mask") is not None:
+    """Share the memory of an array that has only `__cuda_array_interface__`."""
+    interface = values.__cuda_array_interface__
+    pointer, is_read_only = interface["data"]
+    if interface.get("mask") is not None:
         raise BufferError("the array is masked")
-    shape, dtype = tuple(given["shape"]), np.dtype(given["typestr"])
+    shape, dtype = tuple(interface["shape"]), np.dtype(interface["typestr"])
     owner = context(ordinal_of(values))
     consumer = stream or current_stream(owner, library_of(values))
-    if given.get("stream") is not None and not consumer.is_capturing:
-        consumer.wait(stream_of(owner, given["stream"]))
+    if interface.get("stream") is not None and not consumer.is_capturing:
+        consumer.wait(stream_of(owner, interface["stream"]))
     memory = Borrowed(owner, consumer, values, values)
-    strides = given.get("strides")
+    strides = interface.get("strides")
     return Array(
         pointer or 0,
         shape,
@@ -317,7 +317,7 @@ def _from_interface(values: Any, stream: Stream | None) -> Array:
 
 
 def ordinal_of(values: Any) -> int:
-    """The number of the device that an array lies on."""
+    """The number of an array's device."""
     if isinstance(values, Array):
         return values.device
     if hasattr(values, "__dlpack_device__"):

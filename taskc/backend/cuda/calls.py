@@ -1,4 +1,4 @@
-"""Calls on a device: with arrays that are there, or with the CPU's, copied in and out."""
+"""Calls on a device, with arrays that are on it, or with CPU arrays that are copied there and back."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from taskc.ir.types import TensorType
 
 
 class DeviceStream:
-    """The device on which a call's arrays lie, and the stream that the call goes into.
+    """The device of a call's arrays, and the stream for the call.
 
-    arrays  those of the call that lie on a device
+    arrays  the call's device arrays
     """
 
     def __init__(self, arrays: Sequence[Any]) -> None:
@@ -38,19 +38,19 @@ class DeviceStream:
         return f"CUDA device {self.context.ordinal}"
 
     def view(self, value: Any) -> Array:
-        """An array of any library on any device; the stream finds what that has written."""
+        """Any library's array as a device array; the stream is ordered after that library's writes."""
         try:
             return asarray(value, stream=self.stream)
         except DeviceError:
             raise
-        except RuntimeError as error:  # what torch says of a tensor that it won't export
+        except RuntimeError as error:  # torch's error for a tensor that it doesn't export
             raise BufferError(str(error)) from error
 
     def holds(self, array: Array) -> bool:
         return array.memory.context is self.context
 
     def packed(self, array: Array, described: TensorType) -> Packed:
-        """Bytes as memory for elements of a sub-byte type."""
+        """An array of bytes as a packed array of a sub-byte type."""
         return Packed(array.reshape((array.size,)), described)
 
     def empty(self, described: TensorType) -> Array:
@@ -58,7 +58,7 @@ class DeviceStream:
         return empty(described.shape, described.dtype, device=ordinal, stream=self.stream)
 
     def empty_tensor(self, described: TensorType) -> Any:
-        """One of PyTorch's."""
+        """An uninitialized PyTorch tensor."""
         shape, dtype = described.shape, np.dtype(described.dtype.numpy)
         return empty_on(dtype, shape, self.context.ordinal, self.stream.number)
 
@@ -72,7 +72,7 @@ class DeviceStream:
 def run(
     loaded: Loaded | LoadedProgram, values: Sequence[Any], dimensions: dict[ir.Variable, int]
 ) -> None:
-    """A call with arguments that were checked: all of them on the device, or all on the CPU."""
+    """Run a call whose arguments are checked: its arrays are all on the device, or all on the CPU."""
     if any(isinstance(value, np.ndarray) for value in values):
         _run_copied(loaded, values, dimensions)
     else:
@@ -96,7 +96,7 @@ def _launch(
 def _run_copied(
     loaded: Loaded | LoadedProgram, values: Sequence[Any], dimensions: dict[ir.Variable, int]
 ) -> None:
-    """NumPy's arrays are copied to the device, and what was written is copied back. It waits for that."""
+    """Copy NumPy's arrays to the device, run, and copy back the arrays that were written. Waits for completion."""
     parameters, ordinal = loaded.parameters, loaded.context.ordinal
     stream = current_stream(loaded.context)
     with packed(parameters, values) as hosts:
@@ -105,10 +105,10 @@ def _run_copied(
             if not isinstance(parameter, Tensor):
                 passed.append(host)
                 continue
-            made = empty(host.shape, host.dtype, device=ordinal, stream=stream)
+            uploaded = empty(host.shape, host.dtype, device=ordinal, stream=stream)
             if parameter.role != "out":
-                from_host(made.pointer, host, stream)
-            passed.append(made)
+                from_host(uploaded.pointer, host, stream)
+            passed.append(uploaded)
         _launch(loaded, passed, dimensions, stream)
         stream.synchronize()
         for parameter, host, there in zip(parameters, hosts, passed, strict=True):

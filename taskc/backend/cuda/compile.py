@@ -1,7 +1,7 @@
-"""From CUDA C++ to machine code, by NVRTC: no GPU, no driver and no toolkit takes part.
+"""From CUDA C++ to machine code, with NVRTC: no GPU, driver or toolkit is needed.
 
-What the assembler says of registers and spills is read here; a block's threads, registers and shared memory decide
-occupancy, which the driver is asked for in launch.py.
+The assembler's report of registers and spills is parsed here. A block's threads, registers and shared memory
+determine occupancy, which launch.py asks the driver for.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from taskc.backend.cuda.watchdog import limit
 from taskc.errors import NOWHERE, CompileError, InternalError, Location
 from taskc.ir import nodes as ir
 
-# --- Machine code as text, by NVIDIA's disassembler where there is one; no GPU is needed --------
+# --- Machine code as text, by NVIDIA's disassembler if it is installed; no GPU is needed --------
 
 
 _LABEL = re.compile(r"^(\.L\w+):", re.MULTILINE)
@@ -37,12 +37,12 @@ _PRODUCTS = ("HGMMA", "IGMMA", "QGMMA", "HMMA", "IMMA", "QMMA")
 
 
 def disassembler() -> Path | None:
-    """nvdisasm, of a package of Python's or of a toolkit."""
+    """The path of nvdisasm, from a Python package or a toolkit."""
     packages = Path(sysconfig.get_paths()["purelib"]) / "nvidia"
     for pattern in ("*/bin/nvdisasm*", "*/*/nvdisasm*"):
-        for found in sorted(packages.glob(pattern)):
-            if found.is_file():
-                return found
+        for candidate in sorted(packages.glob(pattern)):
+            if candidate.is_file():
+                return candidate
     on_path = shutil.which("nvdisasm")
     return None if on_path is None else Path(on_path)
 
@@ -66,21 +66,23 @@ def sass_of(cubin: bytes) -> str:
 
 
 def main_loop(sass: str) -> list[str]:
-    """The instructions of the shortest loop with the most matrix instructions; where there are none, of the longest.
+    """Instructions of the shortest loop with the most matrix instructions; without any, of the longest loop.
 
-    They are names with modifiers, as they lie from its first line to the branch back to it: HGMMA.64x128x16.F32.
-    What a branch may jump over is left out.
+    They are opcodes with modifiers, in code order from the loop's first line to its back edge: HGMMA.64x128x16.F32.
+    Code that a branch inside the loop may skip is left out.
     """
-    begins = {found[1]: found.start() for found in _LABEL.finditer(sass)}
-    found = [(one.start(), one[1], _TARGET.search(one[2])) for one in _INSTRUCTION.finditer(sass)]
+    begins = {instructions[1]: instructions.start() for instructions in _LABEL.finditer(sass)}
+    instructions = [
+        (one.start(), one[1], _TARGET.search(one[2])) for one in _INSTRUCTION.finditer(sass)
+    ]
     jumps = [
         (at, begins[target[1]])
-        for at, name, target in found
+        for at, name, target in instructions
         if name.startswith("BRA") and target is not None and target[1] in begins
     ]
 
     def within(first: int, last: int) -> list[tuple[int, str]]:
-        return [(at, name) for at, name, _ in found if first <= at <= last]
+        return [(at, name) for at, name, _ in instructions if first <= at <= last]
 
     def worth(loop: tuple[int, int]) -> tuple[int, int]:
         names = [name for _, name in within(*loop)]
@@ -91,8 +93,8 @@ def main_loop(sass: str) -> list[str]:
     if not loops:
         return []
     first, last = max(loops, key=worth)
-    over = [(a, b) for a, b in jumps if first <= a < b <= last]
-    return [name for at, name in within(first, last) if not any(a < at < b for a, b in over)]
+    skipped = [(a, b) for a, b in jumps if first <= a < b <= last]
+    return [name for at, name in within(first, last) if not any(a < at < b for a, b in skipped)]
 
 
 _OPTIONS = (
@@ -105,7 +107,7 @@ _OPTIONS = (
 
 
 def compile_kernel(lean: ir.Kernel) -> Compiled:
-    """A kernel at stage lean, for its own target."""
+    """Compile a kernel at stage lean for its target."""
     return compile_source(emit(lean))
 
 
@@ -135,7 +137,7 @@ def ptx_of(source: Source) -> str:
 
 
 def compile_many(kernels: Iterable[ir.Kernel]) -> list[Compiled]:
-    """Kernels at stage lean, beside each other: NVRTC leaves Python's lock alone."""
+    """Compile kernels at stage lean in parallel: NVRTC doesn't need Python's global lock."""
     sources = [emit(kernel) for kernel in kernels]
     return list(_pool().map(compile_source, sources))
 
@@ -143,19 +145,19 @@ def compile_many(kernels: Iterable[ir.Kernel]) -> list[Compiled]:
 def compiled(
     kernel: ir.Kernel, lower: Callable[[ir.Kernel], ir.Kernel], cache: Cache, version: str
 ) -> Compiled:
-    """A kernel at the stage its author wrote it at, for its target, compiled or found compiled.
+    """A kernel as its author wrote it, compiled for its target or loaded from the cache.
 
-    lower    takes it to stage lean
-    version  of everything that compiles
+    lower    lowers it to stage lean
+    version  version of the whole compiler
     """
     watched = f"watched for {limit()} s" if limit() else ""
     key = key_of(code_text(kernel), kernel.target, nvrtc_version(), version + watched)
-    kept = cache.get(key)
-    if kept is not None:
-        return Compiled.from_bytes(kept)
-    made = compile_kernel(lower(kernel))
-    cache.put(key, made.to_bytes())
-    return made
+    cached = cache.get(key)
+    if cached is not None:
+        return Compiled.from_bytes(cached)
+    fresh = compile_kernel(lower(kernel))
+    cache.put(key, fresh.to_bytes())
+    return fresh
 
 
 # --- NVRTC -----------------------------------------------------------------------------------
@@ -168,7 +170,7 @@ def nvrtc_version() -> str:
 
 @cache
 def _nvrtc() -> Any:
-    """The library; an error says how to get it."""
+    """The NVRTC module; if it is missing, the error tells how to install it."""
     try:
         from cuda.bindings import nvrtc
 
@@ -193,7 +195,7 @@ def _pool() -> ThreadPoolExecutor:
 
 
 def _run(text: str, source: Source, kind: str) -> tuple[bytes, str]:
-    """What NVRTC makes of a text: PTX, or a CUBIN; and what it says."""
+    """NVRTC's output for a text, as PTX or a CUBIN, and its log."""
     nvrtc = _nvrtc()
     success = nvrtc.nvrtcResult.NVRTC_SUCCESS
     status, program = nvrtc.nvrtcCreateProgram(
@@ -202,12 +204,12 @@ def _run(text: str, source: Source, kind: str) -> tuple[bytes, str]:
     if status != success:
         raise InternalError(f"NVRTC: {status}")
     try:
-        # For a virtual architecture the assembler isn't asked.
+        # The assembler runs only for a real architecture.
         arch = source.arch if kind == "CUBIN" else source.arch.replace("sm_", "compute_")
         options = [option.encode() for option in (f"--gpu-architecture={arch}", *_OPTIONS)]
         (status,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
-        said = _content(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog, program)
-        log = said.rstrip(b"\0").decode(errors="replace")
+        raw_log = _content(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog, program)
+        log = raw_log.rstrip(b"\0").decode(errors="replace")
         if status != success:
             raise _error(log, source)
         size = getattr(nvrtc, f"nvrtcGet{kind}Size")
@@ -218,10 +220,10 @@ def _run(text: str, source: Source, kind: str) -> tuple[bytes, str]:
 
 
 def _content(size: Any, get: Any, program: Any) -> bytes:
-    """A log or a module of NVRTC, which writes into a `bytes` in place.
+    """Read a log or a module from NVRTC, which writes into a `bytes` object in place.
 
-    An empty log is one zero byte. Python has one object for all `bytes` of one equal byte, so the memory is longer
-    than that: a zero written into `b" "` would be in every text of the process.
+    An empty log is one zero byte. Python shares one object for all one-byte `bytes` of equal value, so the buffer is
+    longer: a zero written into `b" "` would show up everywhere in the process.
     """
     _, length = size(program)
     content = bytes(length + 1)
@@ -237,30 +239,30 @@ _PLACE = re.compile(r"\s*\.loc\s+(\d+) (\d+) \d+(?:, function_name \S+, inlined_
 
 
 def _error(log: str, source: Source) -> InternalError | CompileError:
-    """What is refused is code that we wrote, or a snippet of the author's."""
-    found = _OF_THE_COMPILER.search(log)
-    if found is not None:
-        loc = Location(found["file"], int(found["line"]), 0, 0, 0)
-        return CompileError(f"NVRTC refuses {source.name}: {found['text']}", loc)
-    found = _OF_THE_ASSEMBLER.search(log)
-    if found is not None:
-        loc = _place(ptx_of(source), int(found["line"]))
-        return CompileError(f"ptxas refuses {source.name}: {found['text']}", loc)
+    """The error for refused code: our own code or the author's snippet."""
+    match = _OF_THE_COMPILER.search(log)
+    if match is not None:
+        loc = Location(match["file"], int(match["line"]), 0, 0, 0)
+        return CompileError(f"NVRTC refuses {source.name}: {match['text']}", loc)
+    match = _OF_THE_ASSEMBLER.search(log)
+    if match is not None:
+        loc = _place(ptx_of(source), int(match["line"]))
+        return CompileError(f"ptxas refuses {source.name}: {match['text']}", loc)
     return InternalError(f"NVRTC refuses {source.name}: {log}", source.text(with_places=False))
 
 
 def _place(ptx: str, line: int) -> Location:
-    """Finds where a line of PTX comes from: the last place that is named before it, outside of our functions."""
+    """The source location of a line of PTX: the last one before it that is outside of our own functions."""
     files = dict(re.findall(r'^\s*\.file\s+(\d+) "(.*)"', ptx, re.M))
     for text in reversed(ptx.splitlines()[:line]):
-        found = _PLACE.match(text)
-        if found is not None:
-            file, number = (found[3], found[4]) if found[3] else (found[1], found[2])
+        match = _PLACE.match(text)
+        if match is not None:
+            file, number = (match[3], match[4]) if match[3] else (match[1], match[2])
             return Location(files.get(file, ""), int(number), 0, 0, 0)
     return NOWHERE
 
 
-# --- what the assembler says -----------------------------------------------------------------
+# --- the assembler's report ------------------------------------------------------------------
 
 _NUMBERS = {
     "registers": r"Used (\d+) registers",
@@ -274,9 +276,9 @@ _REMARK = re.compile(r"^.*\((C\d+)\).*$", re.M)
 
 
 def resources_of(log: str) -> Resources:
-    found: dict[str, int] = {}
+    numbers: dict[str, int] = {}
     for name, pattern in _NUMBERS.items():
         match = re.search(pattern, log)
-        found[name] = int(match[1]) if match else 0
+        numbers[name] = int(match[1]) if match else 0
     remarks = tuple([match[0].strip() for match in _REMARK.finditer(log)])
-    return Resources(**found, remarks=remarks)
+    return Resources(**numbers, remarks=remarks)

@@ -1,18 +1,18 @@
-"""What the compiler hands to whoever launches: machine code, and all that a launch has to know of it.
+"""Everything a launch needs: machine code, and a description of its arguments and resources.
 
 A launch of a kernel
 
   - runs `count(compiled.blocks, dimensions, scalars)` blocks, none at all where that is 0, in one dimension;
-    each of `threads` threads, with `shared` bytes of dynamic shared memory (above 48 KB the function has to
-    be told so first). The cluster's size is in the code: a launch needs no attribute for it;
+    each of `threads` threads, with `shared` bytes of dynamic shared memory (above 48 KB the function's attribute
+    has to be set first). The cluster's size is in the code, so a launch needs no attribute for it;
   - passes `arguments`, in order. GLOBAL memory begins at a multiple of 16 bytes, as all code assumes;
-  - makes each of `maps` of the tensor that was passed;
-  - where an argument is "arrivals", is cooperative: all its blocks run at one time, so it is refused if the
-    device can't hold them. The word counts who has come to a barrier; it is 0 before the first launch that is
-    given it, and a launch leaves it ready for the next;
-  - where there are `waits`, passes the address of `watchdog.WORDS` words of the CPU's memory that are 0;
-  - where there are `asserts`, passes a word of 4 bytes that is 0. What is there afterwards is the number,
-    from 1 on, of an assertion that didn't hold.
+  - encodes each of `maps` from the tensor that is passed;
+  - if an argument is "arrivals", is cooperative: all its blocks run at the same time, so it is refused if the
+    device can't hold them. The word counts the blocks that arrived at a barrier. It is 0 before its first
+    launch, and each launch leaves it ready for the next;
+  - if there are `waits`, passes the address of `watchdog.WORDS` zeroed words in the CPU's memory;
+  - if there are `asserts`, passes a zeroed word of 4 bytes. Afterwards it holds the number, from 1 on, of a
+    failed assertion.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ two forms."""
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """What a kernel takes at one place.
+    """An argument of a kernel.
 
     kind    "tensor": the address of a parameter's memory; "scalar": a parameter's value, of `dtype`;
             "dimension": the value of a dimension, i64; "map": 128 bytes, a tensor map;
             "arrivals": the address of a word for barriers of the grid; "status": of one for assertions;
             "hang": of words for the watchdog
-    number  of the parameter, the dimension or the map, from 0 on
+    number  index of the parameter, the dimension or the map, from 0 on
     """
 
     kind: Literal["tensor", "scalar", "dimension", "map", "arrivals", "status", "hang"]
@@ -50,17 +50,17 @@ class Argument:
 
 @dataclass(frozen=True, slots=True)
 class TensorMap:
-    """A map of a row-major tensor, of the extents that it is passed with, for bulk copies of boxes.
+    """A tensor map for bulk copies of boxes of a row-major tensor, which has the extents of the passed array.
 
-    It copies bits: elements of 1, 2, 4 or 8 bytes, without interleaving, every one (element strides of 1),
-    and zeros for what lies outside. Extents and boxes are listed here from the outermost dimension on; the
-    driver wants them the other way round.
+    It copies bits: elements of 1, 2, 4 or 8 bytes, without interleaving, with element strides of 1, and with
+    zeros for elements outside. Extents and boxes are listed here outermost dimension first; the driver wants
+    them innermost first.
 
-    parameter  the number of the tensor among the kernel's parameters
-    dtype      of its elements
+    parameter  index of the tensor among the kernel's parameters
+    dtype      element type
     box        the extents of a copy
-    swizzle    the bytes of a line within which units of 16 bytes are exchanged: 32, 64 or 128; 0: none
-    pixels     of a copy of pixels, whose box is (pixels, channels): the numbers of `tma.load.pixels` behind these
+    swizzle    bytes of a line within which units of 16 bytes are permuted: 32, 64 or 128; 0 for none
+    pixels     for a copy of pixels, with a box (pixels, channels): the numbers that follow in `tma.load.pixels`
     """
 
     parameter: int
@@ -72,14 +72,14 @@ class TensorMap:
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What one thread, or block, of a kernel takes, as the assembler says.
+    """Resources of a thread or block of a kernel, as the assembler reports them.
 
-    registers     of a thread, at its start
+    registers     registers of a thread at its start
     stack         bytes of a thread's local memory
-    spill_stores  and spill_loads: bytes that are stored there for want of registers, and loaded again
-    shared        bytes of static shared memory; what a launch passes comes on top
-    barriers      numbered ones
-    remarks       what the assembler says besides: that setmaxnreg was ignored (C7508), for example
+    spill_stores  and spill_loads: bytes stored there for want of registers, and loaded again
+    shared        bytes of static shared memory, without the dynamic ones of a launch
+    barriers      numbered barriers
+    remarks       other remarks, for example that setmaxnreg was ignored (C7508)
     """
 
     registers: int = 0
@@ -96,18 +96,18 @@ class Resources:
 
     @property
     def serializes_products(self) -> bool:
-        """Each wgmma is waited for where it stands: the assembler saw no end to what touches its registers."""
+        """Whether each wgmma is waited for at once, since the assembler can't tell which code touches its registers."""
         return any("serialized" in remark for remark in self.remarks)
 
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """A kernel's machine code; the head of this file says what a launch does with the rest.
+    """A kernel's machine code; the head of this file describes how a launch uses the other fields.
 
-    name     of the function in the cubin
+    name     name of the function in the cubin
     arch     "sm_80", "sm_90a", …
-    asserts  what each of the program's assertions says, and where it stands
-    prints   whether it prints: what it says appears when the device is synchronized
+    asserts  text and location of each assertion
+    prints   whether it prints; the text appears when the device is synchronized
     waits    each wait of a kernel that is watched
     """
 
@@ -154,7 +154,7 @@ def _tuples(value: Any) -> Any:
     return tuple([_tuples(item) for item in value]) if isinstance(value, list) else value
 
 
-# --- numbers that a launch computes ----------------------------------------------------------
+# --- launch extents --------------------------------------------------------------------------
 
 _OPERATORS: dict[str, Callable[[int, int], int]] = {
     "+": lambda a, b: a + b,
@@ -168,7 +168,7 @@ _OPERATORS: dict[str, Callable[[int, int], int]] = {
 
 
 def count(form: LaunchExtent, dimensions: Sequence[int], scalars: Sequence[Any] = ()) -> int:
-    """The value of a form; `scalars` are all of the kernel's arguments, and tensors among them don't matter."""
+    """The value of a form; `scalars` are all arguments of the kernel, of which tensors are not read."""
     match form:
         case int():
             return form
@@ -186,7 +186,7 @@ def count(form: LaunchExtent, dimensions: Sequence[int], scalars: Sequence[Any] 
 
 
 def is_decided_by_scalars(form: LaunchExtent) -> bool:
-    """Whether a form's value depends on more than the dimensions."""
+    """Whether a form's value depends on scalars, and not only on dimensions."""
     match form:
         case int() | ("dimension", _):
             return False
@@ -198,7 +198,7 @@ def is_decided_by_scalars(form: LaunchExtent) -> bool:
 
 
 def form_of(expression: ir.Expression, kernel: ir.Kernel) -> LaunchExtent:
-    """An expression of a kernel's sizes as a form."""
+    """A form for an expression of a kernel's sizes."""
     match expression:
         case ir.Constant(value=value):
             return int(value)

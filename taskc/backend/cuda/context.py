@@ -1,4 +1,4 @@
-"""A device: its primary context, which other libraries of the process share, and what it offers."""
+"""A device: its primary context, which is shared with other libraries of the process, and its properties."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from taskc.ir.nodes import MOST_PROCESSORS
 from taskc.ir.reentry import Turn
 from taskc.ir.target import GPUS
 
-# The target that is lowered for, by compute capability.
+# The target for each compute capability.
 _TARGETS = {capability: gpu.name for gpu in GPUS for capability in gpu.capabilities}
 _turn = Turn()
 
 
 class Context:
-    """ordinal       the number of the device
-    name          what NVIDIA calls it
-    capability    (9, 0) of Hopper
+    """ordinal       the device's number
+    name          its name from NVIDIA
+    capability    its compute capability, (9, 0) for Hopper
     processors    streaming multiprocessors
-    shared_bytes  what a block may have of shared memory, static and dynamic
-    cache_bytes   of its L2
-    memory_bytes  of its memory
+    shared_bytes  most shared memory of a block, static and dynamic
+    cache_bytes   size of the L2 cache
+    memory_bytes  size of its memory
     """
 
     def __init__(self, api: Api, ordinal: int) -> None:
         self.api = api
         self.ordinal = ordinal
         self.device = api.cuDeviceGet(ordinal)
-        name = api.cuDeviceGetName(256, self.device)  # whatever stands behind the zero
+        name = api.cuDeviceGetName(256, self.device)  # bytes after the zero are undefined
         self.name = name.partition(b"\0")[0].decode(errors="replace")
         self.capability = (
             self._attribute("COMPUTE_CAPABILITY_MAJOR"),
@@ -45,10 +45,12 @@ class Context:
         has_pools = bool(self._attribute("MEMORY_POOLS_SUPPORTED"))
         self.handle = api.cuDevicePrimaryCtxRetain(self.device)
         self.number = int(self.handle)
-        # By their numbers. Those of other libraries may be met again and are kept.
+        # By number. Streams of other libraries may be met again, so they are kept alive.
         self.streams: WeakValueDictionary[int, Any] = WeakValueDictionary()
         self.foreign_streams: list[Any] = []
-        self.encoders: dict[str, Any] = {}  # of tensor maps, once they have been looked up
+        self.encoders: dict[
+            str, Any
+        ] = {}  # functions that encode tensor maps, once they have been looked up
         self.parking = Parking(self)
         self._pool = self._own_pool() if has_pools else None
 
@@ -58,21 +60,21 @@ class Context:
 
     @property
     def target(self) -> str:
-        """The name of the target that kernels are lowered for."""
-        found = _TARGETS.get(self.capability)
-        if found is None:
+        """The name of the target that kernels are lowered to."""
+        target_name = _TARGETS.get(self.capability)
+        if target_name is None:
             major, minor = self.capability
             *known, last = [f"{major}.{minor}" for major, minor in sorted(_TARGETS)]
             raise DeviceError(
                 f"CUDA device {self.ordinal}, {self.name}, has compute capability {major}.{minor},"
                 f" and taskc compiles for {', '.join(known)} and {last}"
             )
-        return found
+        return target_name
 
     def _own_pool(self) -> Any:
-        """A pool whose freed memory stays with the process: getting it anew from the system takes a millisecond.
+        """A pool whose freed memory stays with the process: allocating it anew from the system takes a millisecond.
 
-        The device's default pool belongs to all libraries of the process, and stays as they have set it.
+        The device's default pool belongs to all libraries of the process, so its settings are left alone.
         """
         driver = self.api.driver
         properties = driver.CUmemPoolProps()
@@ -86,7 +88,7 @@ class Context:
 
     @contextmanager
     def current(self) -> Iterator[None]:
-        """Calls go to this device. Another context of the caller's is current again afterwards."""
+        """Make this device current, and restore the caller's context afterwards."""
         now = int(self.api.cuCtxGetCurrent())
         if now and now != self.number:
             self.api.cuCtxPushCurrent(self.handle)
@@ -95,7 +97,7 @@ class Context:
             finally:
                 self.api.cuCtxPopCurrent()
         else:
-            if not now:  # a thread that hasn't used CUDA: it has this one from now on
+            if not now:  # a thread that hasn't used CUDA keeps this context
                 self.api.cuCtxSetCurrent(self.handle)
             yield
 
@@ -103,12 +105,12 @@ class Context:
         return int(self.api.cuCtxGetCurrent()) == self.number
 
     def allocate(self, size: int, stream: int, *, ordered: bool) -> int:
-        """Memory of so many bytes. `ordered`: it is there for what comes later in the stream."""
+        """Allocate so many bytes. If `ordered`, they are available to later work of the stream."""
         self.parking.sweep()
         with self.current():
             if ordered and self._pool is not None:
                 return int(self.api.cuMemAllocFromPoolAsync(size, self._pool, stream))
-            # A thread that captures may not allocate, unless it says that it knows: the graph won't do it again.
+            # A capturing thread may not allocate unless it declares that the graph won't repeat the allocation.
             relaxed = self.api.driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
             before = self.api.cuThreadExchangeStreamCaptureMode(relaxed)
             try:
@@ -117,9 +119,9 @@ class Context:
                 self.api.cuThreadExchangeStreamCaptureMode(before)
 
     def free(self, pointer: int, stream: int, *, ordered: bool) -> None:
-        """Give memory back once what is in the stream has ended. Nothing may be captured there.
+        """Free memory after the work that is now in the stream, which must not be capturing.
 
-        If not `ordered`, nothing may be captured anywhere.
+        Unless `ordered`, no stream may be capturing.
         """
         with self.current():
             if ordered and self._pool is not None:
@@ -128,7 +130,7 @@ class Context:
                 self.api.cuMemFree(pointer)
 
     def synchronize(self) -> None:
-        """Waits for all that the device has been given to do."""
+        """Wait for all work of the device."""
         with self.current():
             self.api.cuCtxSynchronize()
         self.api.forget(None)
@@ -140,21 +142,21 @@ class Context:
 def context(ordinal: int = 0) -> Context:
     """The device of a number, started at its first use."""
     started = api()
-    found = started.contexts.get(ordinal)
-    if found is None:
-        with _turn.taken():  # or not: the first one that is there is everyone's
-            found = started.contexts.get(ordinal)
-            if found is None:
+    device_context = started.contexts.get(ordinal)
+    if device_context is None:
+        with _turn.taken():  # without the lock, the first context stored wins
+            device_context = started.contexts.get(ordinal)
+            if device_context is None:
                 count = started.cuDeviceGetCount()
                 if not 0 <= ordinal < count:
                     raise DeviceError(f"there is no CUDA device {ordinal}; there are {count}")
-                found = started.contexts.setdefault(ordinal, Context(started, ordinal))
-    assert isinstance(found, Context)
-    return found
+                device_context = started.contexts.setdefault(ordinal, Context(started, ordinal))
+    assert isinstance(device_context, Context)
+    return device_context
 
 
 def device_of(pointer: int) -> int:
-    """The number of the device that a pointer leads to."""
+    """The number of the device that a pointer belongs to."""
     any_device = context(0)
     started = any_device.api
     attribute = started.driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL

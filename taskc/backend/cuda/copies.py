@@ -11,7 +11,7 @@ from taskc.backend.cuda.streams import Stream
 
 
 def from_host(pointer: int, source: np.ndarray, stream: Stream) -> None:
-    """It waits for the copy: `source` is its owner's again afterwards."""
+    """Copy to the device and wait, so that `source` may be reused."""
     dense = np.ascontiguousarray(source)
     if dense.nbytes:
         with stream.context.current():
@@ -22,7 +22,7 @@ def from_host(pointer: int, source: np.ndarray, stream: Stream) -> None:
 
 
 def to_host(target: np.ndarray, pointer: int, stream: Stream) -> None:
-    """It waits for all of the stream, so that what failed in it is reported."""
+    """Copy to the CPU and wait for all work of the stream, so that its errors are raised."""
     if target.nbytes:
         with stream.context.current():
             stream.context.api.cuMemcpyDtoHAsync(
@@ -34,7 +34,7 @@ def to_host(target: np.ndarray, pointer: int, stream: Stream) -> None:
 def on_device(
     to: int, start: int, shape: tuple[int, ...], strides: tuple[int, ...], item: int, stream: Stream
 ) -> None:
-    """Copies elements of `item` bytes that lie `strides` apart to where they lie side by side.
+    """Copy elements of `item` bytes with the given `strides` to contiguous memory.
 
     The driver copies two dimensions at a time.
     """
@@ -56,7 +56,7 @@ Plane = tuple[int, int, int, int, int]
 def planes(
     to: int, start: int, shape: tuple[int, ...], strides: tuple[int, ...], item: int
 ) -> list[Plane]:
-    """Lists what is copied at once: (to, from, lines, bytes of a line, bytes between lines of the source)."""
+    """The 2-D copies that make up a copy: (to, from, lines, bytes of a line, bytes between lines of the source)."""
     dimensions = [(n, step) for n, step in zip(shape, strides, strict=True) if n != 1]
     width = item
     while dimensions and dimensions[-1][1] == width:
@@ -64,11 +64,11 @@ def planes(
     height, pitch = 1, width
     if dimensions and dimensions[-1][1] >= width:
         height, pitch = dimensions.pop()
-    found = []
+    copies = []
     for number, indices in enumerate(product(*[range(n) for n, _ in dimensions])):
         offset = sum(i * step for i, (_, step) in zip(indices, dimensions, strict=True))
-        found.append((to + number * height * width, start + offset, height, width, pitch))
-    return found
+        copies.append((to + number * height * width, start + offset, height, width, pitch))
+    return copies
 
 
 def _plane(driver: Any, to: int, start: int, height: int, width: int, pitch: int) -> Any:

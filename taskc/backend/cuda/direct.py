@@ -1,7 +1,7 @@
-"""Calls that look at nothing twice.
+"""A fast path for repeated calls.
 
-The first call of a form (shapes, types, strides, devices) is checked by the driver. Later ones find by the form
-that they fit, and go straight to a launch: of our arrays, of torch's, of CuPy's, or of several of these.
+The driver checks the first call of a form (shapes, types, strides, devices). Later calls of the same form are known
+to fit, and launch directly: with our arrays, torch's, CuPy's, or several of these.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from taskc.ir.program import bind_dimensions
 from taskc.ir.signature import inputs_of, outputs_of
 
 Call: TypeAlias = Callable[..., Any]
-Read: TypeAlias = "tuple[Any, int]"  # a form, None where there is none, and a pointer
+Read: TypeAlias = "tuple[Any, int]"  # a form, None if there is none, and a pointer
 
 _ALIGNMENT = 16
 _REMEMBERED = 256  # forms
 
 
 def direct(loaded: Loaded | LoadedProgram, otherwise: Call) -> Call | None:
-    """What is called with a call's own arguments; what it doesn't know goes to `otherwise`.
+    """A function that takes a call's arguments; calls of an unknown form go to `otherwise`.
 
-    None for what has scalars, or outputs with a layout: the driver takes all calls of that.
+    None for kernels with scalars, or outputs with a layout: the driver handles all their calls.
     """
     parameters = loaded.parameters
     if not all(map(_is_plain, parameters)):
@@ -54,18 +54,18 @@ def direct(loaded: Loaded | LoadedProgram, otherwise: Call) -> Call | None:
             return otherwise(*arguments, **keywords)
         reads = [_READERS.get(type(value), _read_any)(value) for value in everything]
         key = tuple([form for form, _ in reads])
-        found = known.get(key)
-        if found is not None:
+        prepared = known.get(key)
+        if prepared is not None:
             pointers = [pointer for _, pointer in reads]
-            if found.accepts(pointers):
-                return found.run(everything, pointers)
+            if prepared.accepts(pointers):
+                return prepared.run(everything, pointers)
         result = otherwise(*arguments, **keywords)
-        if found is None and None not in key:
+        if prepared is None and None not in key:
             if len(known) >= _REMEMBERED:
                 known.clear()
-            made = _known(loaded, everything, given)
-            if made is not None:
-                known[key] = made
+            new = _known(loaded, everything, given)
+            if new is not None:
+                known[key] = new
         return result
 
     return entry
@@ -73,13 +73,13 @@ def direct(loaded: Loaded | LoadedProgram, otherwise: Call) -> Call | None:
 
 @dataclass(slots=True)
 class _Known:
-    """order    for each parameter, the number of the argument; None where the call makes it
+    """order    argument number for each parameter; None for outputs that the call allocates
     sizes    bytes of each argument
     written  the arguments that are written
-    made     shapes, types and bytes of the outputs that the call makes
-    foreign  the arguments of other libraries
-    libraries  those of them: the call goes into the current stream of the first one
-    of_torch  an argument is a tensor of PyTorch's, and so is what the call makes
+    made     shapes, types and bytes of the outputs that the call allocates
+    foreign  the arguments from other libraries
+    libraries  their libraries: the call goes into the current stream of the first one
+    of_torch  whether an argument is a PyTorch tensor, so that outputs are, too
     """
 
     form: PreparedLaunch | ProgramForm
@@ -93,7 +93,7 @@ class _Known:
     returned: int | None
 
     def accepts(self, pointers: list[int]) -> bool:
-        """They are aligned, and what is written overlaps nothing."""
+        """Whether pointers are aligned, and no argument that is written overlaps another one."""
         for pointer in pointers:
             if pointer % _ALIGNMENT:
                 return False
@@ -108,26 +108,26 @@ class _Known:
         owner = self.form.loaded.context
         libraries = self.libraries
         stream = current_stream(owner, libraries[0] if libraries else "")
-        # Else the stream is the library's own, which orders what it has put there itself.
+        # Otherwise the stream is the library's own, in which it has ordered its work itself.
         is_lent = len(libraries) > 1 or (len(libraries) == 1 and is_entered())
         if is_lent:
             order_after(owner, libraries, stream)
         for argument in arguments:
             if isinstance(argument, Array):
                 argument.memory.used(stream)
-        made: list[Any] = []
-        fresh = []
+        outputs: list[Any] = []
+        output_pointers = []
         for shape, dtype, size in self.made:
             if self.of_torch:
-                made.append(empty_on(dtype, shape, owner.ordinal, stream.number))
-                fresh.append(made[-1].data_ptr())
+                outputs.append(empty_on(dtype, shape, owner.ordinal, stream.number))
+                output_pointers.append(outputs[-1].data_ptr())
             else:
                 memory = Memory(owner, size, stream)
-                made.append(Array(memory.pointer, shape, dtype, memory))
-                fresh.append(memory.pointer)
-        unused = iter(fresh)
+                outputs.append(Array(memory.pointer, shape, dtype, memory))
+                output_pointers.append(memory.pointer)
+        unused = iter(output_pointers)
         passed = [pointers[k] if k is not None else next(unused) for k in self.order]
-        self.form.launch(passed, stream, (*arguments, *made))
+        self.form.launch(passed, stream, (*arguments, *outputs))
         if is_lent:
             self._keep_lent(arguments, stream)
         if self.of_torch:
@@ -136,10 +136,10 @@ class _Known:
                     note_written(arguments[number])
         if self.returned is not None:
             return arguments[self.returned]
-        return None if not made else made[0] if len(made) == 1 else tuple(made)
+        return None if not outputs else outputs[0] if len(outputs) == 1 else tuple(outputs)
 
     def _keep_lent(self, arguments: Sequence[Any], stream: Stream) -> None:
-        """Keep memory of other libraries until the stream is done with it."""
+        """Keep other libraries' memory alive until the stream has finished with it."""
         if stream.is_capturing:
             return
         lent = [arguments[number] for number in self.foreign]
@@ -151,7 +151,7 @@ class _Known:
 
 
 def _known(loaded: Loaded | LoadedProgram, arguments: Sequence[Any], given: int) -> _Known | None:
-    """What a call that was checked says about others of its form; None if they would be copied."""
+    """The fast path for the form of a call that was checked; None if such calls copy arguments."""
     parameters = loaded.parameters
     views = [asarray(argument) for argument in arguments]
     if not all(view.is_contiguous and view.pointer % _ALIGNMENT == 0 for view in views):
@@ -165,13 +165,13 @@ def _known(loaded: Loaded | LoadedProgram, arguments: Sequence[Any], given: int)
     present = [(item, views[k]) for item, k in zip(parameters, order, strict=True) if k is not None]
     sizes = bind_dimensions([item for item, _ in present], [shape_of(view) for _, view in present])
     if any(one not in sizes for one in loaded.dimensions):
-        return None  # told by an extent like n + 2
-    shapes, made = [], []
+        return None  # determined by an extent like n + 2
+    shapes, outputs = [], []
     for item, number in zip(parameters, order, strict=True):
         assert isinstance(item, Tensor)
         if number is None:
             shapes.append(tuple([extent_value(extent, sizes) for extent in item.argument_shape]))
-            made.append((shapes[-1], item.dtype.numpy, prod(shapes[-1]) * item.dtype.nbytes))
+            outputs.append((shapes[-1], item.dtype.numpy, prod(shapes[-1]) * item.dtype.nbytes))
         else:
             shapes.append(views[number].shape)
     dimensions = {one: sizes[one] for one in loaded.dimensions}
@@ -182,7 +182,7 @@ def _known(loaded: Loaded | LoadedProgram, arguments: Sequence[Any], given: int)
         order,
         [view.nbytes for view in views],
         [k for item, k in zip(parameters, order, strict=True) if k is not None and _written(item)],
-        made,
+        outputs,
         foreign,
         libraries,
         "torch" in libraries,
@@ -208,9 +208,9 @@ def _read_ours(array: Array) -> Read:
 
 
 def _read_torch(tensor: Any) -> Read:
-    """A tensor on the CPU has a form, too, and is never learnt: the number of its device is -1.
+    """A tensor on the CPU has a form, too, but is never remembered: its device number is -1.
 
-    Nor is that of one that is refused: lazily negated, or recorded by autograd.
+    Nor are refused tensors: lazily negated ones, or ones that autograd records.
     """
     form = tensor.shape, tensor.dtype, tensor.stride(), tensor.get_device(), is_recorded(tensor)
     return (*form, tensor.is_neg()), tensor.data_ptr()
@@ -221,7 +221,9 @@ def _read_cupy(array: Any) -> Read:
 
 
 def _read_any(value: Any) -> Read:
-    """Reads one of a class that wasn't met yet. Subclasses may mean something else by their attributes."""
+    """Read an array of a class not seen before. Subclasses are not read, as their attributes may have other
+    meanings.
+    """
     kind = type(value)
     reader = _KNOWN.get((library_of(value), kind.__name__))
     if reader is None:

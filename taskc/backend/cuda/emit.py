@@ -5,8 +5,8 @@
             y[worker + s * 32] = 0.0                 if (worker + s * 32 < n) {
                                                          y[worker + s * 32] = 0.0f;
 
-The text needs no header. Names are the kernel's; lines carry the places in Python that they come from.
-Shared memory is one array, at whose offsets the tensors lie, with the mbarriers behind them.
+The text needs no header. Names are the kernel's; lines carry their source locations in Python.
+Shared memory is one array, which holds the tensors at their offsets, followed by the mbarriers.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from taskc.ir.depth import deeply
 from taskc.ir.nodes import Tensor
 from taskc.ir.rewrite import walk
 
-# Behind a barrier other workers may have changed what is read and written. `__restrict__` would say that nobody
-# else does, and the compiler believes it across barriers.
+# After a barrier, other workers may have changed an inout tensor. `__restrict__` would promise that nobody else does,
+# and the compiler relies on it across barriers.
 _QUALIFIED = {
     "in": "const {}* __restrict__ ",
     "out": "{}* __restrict__ ",
@@ -32,12 +32,14 @@ _QUALIFIED = {
 
 @deeply
 def emit(kernel: ir.Kernel) -> Source:
-    """The code for the kernel's own target."""
+    """The code of a kernel for its target."""
     code = Statements(kernel)
     name = code.names.fresh(function_name(kernel.name))
     code.names.of[kernel.worker] = code.names.fresh("worker")
     code.names.of[kernel.block] = code.names.fresh("block")
-    code.names.of[kernel.processors] = "i32(gridDim.x)"  # fewer where each block has one tile
+    code.names.of[kernel.processors] = (
+        "i32(gridDim.x)"  # fewer than blocks where each block has one tile
+    )
     listed, arguments = _parameters(code)
     body = _body(code)
     maps = code.operations.maps
@@ -84,7 +86,7 @@ def emit(kernel: ir.Kernel) -> Source:
 
 
 def _parameters(code: Statements) -> tuple[list[str], list[Argument]]:
-    """The kernel's own parameters, as they are declared and passed."""
+    """Declarations and arguments for the kernel's own parameters."""
     kernel = code.kernel
     listed, arguments = [], []
     for number, parameter in enumerate(kernel.parameters):
@@ -114,7 +116,7 @@ def _body(code: Statements) -> list[Line]:
 
 
 def _prefetched(code: Statements) -> list[Line]:
-    """One thread has the tensor maps brought near, while the others set up: a copy waits for its own."""
+    """Code in which one thread prefetches the tensor maps while the others set up."""
     maps = code.operations.maps.values()
     if not maps:
         return []
@@ -125,7 +127,7 @@ def _prefetched(code: Statements) -> list[Line]:
 
 
 def _write_head(code: Statements, name: str, threads: int, listed: list[str]) -> None:
-    """What stands before the body: tables, the block's shared memory, the function's name and parameters."""
+    """Write the code before the body: tables, shared memory, the function's name and parameters."""
     kernel = code.kernel
     for table, table_name in code.expressions.tables.items():
         values = ", ".join([f"{int(n)}ll" for n in table.values.reshape(-1)])
@@ -142,9 +144,9 @@ def _write_head(code: Statements, name: str, threads: int, listed: list[str]) ->
 
 
 def _warp_mask(threads: int) -> str:
-    """The lanes of a warp; the last one may have fewer."""
-    rest = threads % 32
-    if not rest:
+    """The mask of a warp's lanes; the last warp may have fewer."""
+    last_lanes = threads % 32
+    if not last_lanes:
         return "0xffffffffu"
-    whole = threads - rest
-    return f"(threadIdx.x < {whole} ? 0xffffffffu : {(1 << rest) - 1:#x}u)"
+    whole = threads - last_lanes
+    return f"(threadIdx.x < {whole} ? 0xffffffffu : {(1 << last_lanes) - 1:#x}u)"

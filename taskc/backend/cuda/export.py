@@ -1,7 +1,7 @@
-"""An array of a device as a DLPack capsule.
+"""A device array as a DLPack capsule.
 
-The capsule's structures are ours until whoever took the memory calls their deleter. One that nobody took calls
-it itself when it goes.
+The capsule's structures stay alive until the consumer calls their deleter. A capsule that nobody consumed calls it
+itself when it is destroyed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _READ_ONLY, _IS_COPIED = 1, 2
 
 
 class _Managed(ctypes.Structure):
-    """What a capsule held before version 1.0."""
+    """The contents of a capsule before version 1.0."""
 
     _fields_ = (
         ("tensor", DLTensor),
@@ -25,11 +25,11 @@ class _Managed(ctypes.Structure):
     )
 
 
-# By the address of the structure: what has to stay until its deleter is called.
+# By a structure's address: the objects to keep alive until its deleter is called.
 _exported: dict[int, tuple[Any, ...]] = {}
 
 
-# The capsule is going: as an object it would be alive again, so it is only an address.
+# The capsule is being destroyed: a reference would revive it, so it is passed as an address.
 _is_valid = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p)(
     ("PyCapsule_IsValid", ctypes.pythonapi)
 )
@@ -46,7 +46,7 @@ def _delete(address: int) -> None:
 
 
 def _destroy(capsule: int) -> None:
-    """A capsule that was taken has got another name."""
+    """A capsule that was consumed has another name."""
     for name in (b"dltensor", b"dltensor_versioned"):
         if _is_valid(capsule, name):
             _delete(_pointer(capsule, name))
@@ -57,7 +57,7 @@ _DESTRUCTOR = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(_destroy)
 
 
 def capsule_of(given: Exported, *, is_versioned: bool, is_copy: bool) -> object:
-    """Makes a capsule of memory, which holds `given.capsule` for as long."""
+    """A capsule for memory, which keeps `given.capsule` alive."""
     count = len(given.shape)
     shape = (ctypes.c_int64 * count)(*given.shape)
     strides = (ctypes.c_int64 * count)(*given.strides)
@@ -85,6 +85,6 @@ def capsule_of(given: Exported, *, is_versioned: bool, is_copy: bool) -> object:
         managed = _Managed(tensor, None, deleter)
         name = b"dltensor"
     address = ctypes.addressof(managed)
-    # The name is not copied by the capsule: a literal stays.
+    # The capsule doesn't copy the name, which is a literal and stays.
     _exported[address] = (managed, given.capsule, shape, strides, name)
     return _new(address, name, ctypes.cast(_DESTRUCTOR, ctypes.c_void_p))

@@ -2,9 +2,9 @@
 
     x[i * 4 + worker] + floor(y) % 3        x[i * 4 + worker] + tc::floor_modulo(floorf(y), 3.0f)
 
-Plain operators stand where they mean the same: signed arithmetic that can't overflow, quotients of numbers
-that aren't negative. The rest are functions of the prelude. Every text has exactly the C++ type of its node,
-so that those may be overloaded.
+Plain operators are used where they mean the same: signed arithmetic that can't overflow, quotients of numbers
+that aren't negative. All others are functions of the prelude. Every text has exactly the C++ type of its node,
+so that functions may be overloaded.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _WRAPPING = {"+": "add", "-": "subtract", "*": "multiply"}
 _DIVISIONS = {"//": "floor_divide", "%": "floor_modulo"}
 _EXTREMA = {"min": "minimum", "max": "maximum"}
 
-# Of f64; with an f behind it, of f32.
+# Names for f64; f32 has an f appended.
 _FUNCTIONS = {
     "floor": "floor", "ceil": "ceil", "round": "rint", "trunc": "trunc", "abs": "fabs", "sqrt": "sqrt",
     "pow": "pow", "rsqrt": "rsqrt", "exp": "exp", "exp2": "exp2", "expm1": "expm1", "log": "log", "log2": "log2",
@@ -55,7 +55,7 @@ _REGISTERS = {16: "h", 32: "r", 64: "l"}
 
 
 class Expressions:
-    """`scope` knows the ranges of names; `replaced` says what stands in place of some reads."""
+    """`scope` knows the ranges of variables; `replaced` gives the text to use instead of some reads."""
 
     def __init__(self, names: Names, prelude: Prelude, scope: SymbolTable, arch: str) -> None:
         self.names = names
@@ -109,7 +109,7 @@ class Expressions:
                 return assert_never(node)
 
     def use(self, name: str) -> str:
-        """The name of a function of the prelude, of which that entry is needed."""
+        """The name of a function of the prelude, whose entry is then included."""
         self.prelude.use(name)
         return f"tc::{name.partition('.')[0]}"
 
@@ -133,7 +133,7 @@ class Expressions:
         return f"{name}[{self.offset(tensor, indices)}]"
 
     def offset(self, tensor: Tensor, indices: tuple[Expression, ...]) -> str:
-        """Computes where in its memory an element lies."""
+        """The text of an element's offset in its memory."""
         (index,) = indices
         swizzle = tensor.swizzle
         if swizzle is None:
@@ -178,25 +178,25 @@ class Expressions:
 
     def _infix(self, operator: str, left: Expression, right: Expression) -> Text:
         binds = _INFIX[operator]
-        # a - (b + c), and a & b == c, which C++ reads in an odd way.
+        # Parentheses for a - (b + c), and for a & b == c, where C++'s precedence is surprising.
         loosest = SHIFT + 1 if BIT_OR <= binds <= EQUALITY or binds == SHIFT else binds
         first = self(left, loosest)
         second = self(right, max(loosest, binds + 1))
         return f"{first} {_SPELLING.get(operator, operator)} {second}", binds
 
     def _exactly(self, text: Text, dtype: DType) -> Text:
-        """What C++ computed as int, in its own type again."""
+        """Convert a result that C++ computed as int back to its own type."""
         return f"({dtype})({text[0]})", UNARY
 
     def _may_wrap(self, node: ir.Binary) -> bool:
-        left, right = self.interval(node.left), self.interval(node.right)
+        left_range, right_range = self.interval(node.left), self.interval(node.right)
         if node.operator == "*":
-            result = left.times(right)
+            result = left_range.times(right_range)
         else:
-            right = right.scaled(-1) if node.operator == "-" else right
-            if None in (left.low, left.high, right.low, right.high):
+            right_range = right_range.scaled(-1) if node.operator == "-" else right_range
+            if None in (left_range.low, left_range.high, right_range.low, right_range.high):
                 return True
-            result = Interval(left.low + right.low, left.high + right.high)  # type: ignore[operator]
+            result = Interval(left_range.low + right_range.low, left_range.high + right_range.high)  # type: ignore[operator]
         low, high = result.low, result.high
         dtype = node.dtype
         return low is None or high is None or low < dtype.minimum or high > dtype.maximum
@@ -237,7 +237,7 @@ class Expressions:
                 return f"{self(left, SHIFT + 1)} & {mask}", BIT_AND
         return self.call(function, left, right)
 
-    # Floats. Those of 16 bits are computed in f32 where they have no instruction of their own, and rounded.
+    # Floats. 16-bit floats without instructions of their own are computed in f32 and rounded.
 
     def _of_floats(self, node: ir.Binary, dtype: DType) -> Text:
         operator, left, right = node.operator, node.left, node.right
@@ -311,7 +311,7 @@ class Expressions:
         raise InternalError(f"no CUDA code for {operator} of {dtype}")
 
     def _near(self, node: Expression, dtype: DType) -> Text:
-        """An f32 that will be rounded to 16 bits, and nothing else: its factors needn't be nearer than that."""
+        """An f32 that is only used rounded to 16 bits: its factors need no more precision than that."""
         match node:
             case ir.Unary(operator="gelu", operand=operand):
                 return self.call(f"gelu_for_{dtype}", operand)
@@ -353,7 +353,7 @@ class Expressions:
         return self._rounded(operand, source, target)
 
     def _rounded(self, operand: Text, source: DType, target: DType) -> Text:
-        """Rounds to a float below f32, once: through an f32 that is exact or odd."""
+        """Round once to a float below f32, through an f32 that is exact or rounded to odd."""
         if source in (i64, u64):
             operand, source = (f"{self.use(f'odd.{source}')}({operand[0]})", PRIMARY), f64
         elif source is not f32 and source is not f64:

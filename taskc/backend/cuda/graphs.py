@@ -1,7 +1,7 @@
 """CUDA graphs: calls that are captured once and replayed with one launch.
 
-What was captured goes on using the same memory: arrays that captured calls were given, or that they made, stay for
-as long as the graph. New inputs are put into them by `Array.set`.
+A replay uses the memory of the captured calls: arrays that they were passed, or that they allocated, live as long
+as the graph. `Array.set` puts new inputs into them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from taskc.backend.cuda.launch import PreparedLaunch
 from taskc.backend.cuda.streams import Stream, current_stream
 from taskc.ir.plan import Given, InArena, InConstant, Word
 
-# --- Planned calls as a CUDA graph: each waits for those only that it has to wait for, and one launch runs them all
+# --- Planned calls as a CUDA graph: each waits only for its dependencies, and one launch runs them all
 #     a = f(x)
 #     b = g(y)             f(x)   g(y)
 #     c = h(a)       ->      |      |
@@ -28,9 +28,9 @@ from taskc.ir.plan import Given, InArena, InConstant, Word
 #                             \    /
 #                            k(c, b)
 #
-# A node has its own copy of its arguments. A replay with other arrays gives new ones to the nodes that are passed
-# these, tensor maps of them too; replays that are under way keep theirs. CUDA runs one replay of a graph at a time,
-# whatever the streams, so the memory of the temporaries is the graph's own.
+# A node has its own copy of its arguments. A replay with other arrays updates the nodes that use these, tensor
+# maps included; replays that are under way keep the old arguments. CUDA runs one replay of a graph at a time,
+# whatever the streams, so the memory of the temporaries belongs to the graph.
 
 
 # A word, or a scalar of its storage type.
@@ -39,7 +39,7 @@ Passed: TypeAlias = "Word | np.generic"
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where a call finds what it isn't given: the temporaries and the constants."""
+    """The memory of a plan besides its arguments: temporaries and constants."""
 
     arena: Array
     constants: Sequence[Array]
@@ -51,13 +51,13 @@ class Places:
 
 @dataclass(frozen=True, slots=True)
 class PreparedCall:
-    """One call of a plan; `passed` has one for each of the kernel's parameters."""
+    """One call of a plan; `passed` has an entry for each parameter of the kernel."""
 
     launch: PreparedLaunch
     passed: tuple[Passed, ...]
 
     def values(self, given: Sequence[Any], places: Places) -> list[Any]:
-        """What the launch is passed; `given` are the addresses and scalars that the program was."""
+        """The launch's values; `given` are the addresses and scalars passed to the program."""
         return [value_of(word, given, places) for word in self.passed]
 
 
@@ -74,11 +74,11 @@ def value_of(word: Passed, given: Sequence[Any], places: Places) -> Any:
 
 
 class KernelGraph:
-    """Calls on one piece of memory for their temporaries.
+    """Calls that share one arena for their temporaries.
 
-    waits   for each call the numbers of earlier ones that it has to wait for
-    given   what its nodes are passed at first
-    stream  the last one into which it was launched
+    waits   for each call, the numbers of earlier ones that it depends on
+    given   the values that its nodes are first created with
+    stream  the stream of the last launch
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class KernelGraph:
         self._bind(stream)
 
     def _add_nodes(self, waits: Sequence[Collection[int]], given: Sequence[Any]) -> None:
-        # Of each call the nodes whose end is its own: what launches nothing has none itself.
+        # For each call, the nodes that end it; a call that launches nothing takes those of its dependencies.
         ends: list[set[int]] = []
         for number, (call, others) in enumerate(zip(self._calls, waits, strict=True)):
             before = {end for other in others for end in ends[other]}
@@ -120,13 +120,13 @@ class KernelGraph:
             ends.append(before)
 
     def _by_parameter(self, count: int) -> list[list[int]]:
-        """The calls with a node that is passed each of the program's parameters."""
-        found: list[list[int]] = [[] for _ in range(count)]
+        """For each of the program's parameters, the calls with a node that uses it."""
+        users: list[list[int]] = [[] for _ in range(count)]
         for number in self._nodes:
             for word in self._calls[number].passed:
                 if isinstance(word, Given):
-                    found[word.parameter].append(number)
-        return found
+                    users[word.parameter].append(number)
+        return users
 
     def _bind(self, stream: Stream) -> None:
         self.stream = stream
@@ -135,7 +135,7 @@ class KernelGraph:
         self._launched = [(stream.number, name) for name in self._names]
 
     def replay(self, given: Sequence[Any], stream: Stream) -> None:
-        """Runs the calls in the order of a stream, on other arrays and scalars."""
+        """Run the calls in stream order, on other arrays and scalars."""
         api = self.context.api
         if stream is not self.stream:
             self._bind(stream)
@@ -149,7 +149,7 @@ class KernelGraph:
         bits = _bits(given)
         if bits == self._bits:
             return
-        # If one can't be changed, nobody knows what the nodes have: then the next replay changes all.
+        # If an update fails, the nodes' contents are unknown, and the next replay updates all.
         before, self._bits = self._bits, None
         changed = [
             number for number, one in enumerate(bits) if before is None or one != before[number]
@@ -163,31 +163,31 @@ class KernelGraph:
     def __del__(self) -> None:
         if sys.is_finalizing():
             return
-        with suppress(Exception), self.context.current():  # nobody to tell
+        with suppress(Exception), self.context.current():  # there is nobody to report it to
             api = self.context.api
-            if hasattr(self, "_executable"):  # a replay that is under way ends as ever
+            if hasattr(self, "_executable"):  # a replay that is under way still completes
                 api.cuGraphExecDestroy(self._executable)
             if hasattr(self, "_graph"):  # its nodes name those of the executable
                 api.cuGraphDestroy(self._graph)
 
 
 def _bits(given: Sequence[Any]) -> list[Any]:
-    """Addresses, and the bytes of scalars: equal numbers may differ in these."""
+    """Addresses, and the bytes of scalars: equal numbers may differ in their bytes."""
     return [one if isinstance(one, int) else np.asarray(one).tobytes() for one in given]
 
 
 class Graph:
-    """The calls of a function, captured.
+    """The captured calls of a function.
 
         graph = Graph(lambda: scale(x, out=y))
         graph.replay()
 
-    result  what the function returned: arrays that every replay writes anew
+    result  the function's result: arrays that every replay overwrites
     """
 
     def __init__(self, function: Callable[[], Any], *, device: int = 0) -> None:
         self.context = context(device)
-        # Whatever is compiled, loaded and looked up at a first call would be in the way of capturing.
+        # A first call compiles, loads and looks up, which a capture doesn't allow.
         function()
         stream = Stream(device)
         stream.wait(current_stream(self.context))
@@ -196,7 +196,7 @@ class Graph:
         self._looks: dict[Callable[[], None], None] = {}
         self._executable: Any = None
         api = self.context.api
-        # Other threads, and allocations, go on as ever.
+        # Other threads, and allocations, are not restricted.
         mode = api.driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
         with self.context.current(), stream, self.context.parking.capture():
             api.cuStreamBeginCapture(stream.number, mode)
@@ -204,7 +204,9 @@ class Graph:
             try:
                 self.result = function()
             except BaseException:
-                with suppress(Exception):  # a capture that was cut short has its own error
+                with suppress(
+                    Exception
+                ):  # ending a capture that was cut short raises an error of its own
                     api.cuGraphDestroy(api.cuStreamEndCapture(stream.number))
                 raise
             else:
@@ -218,7 +220,7 @@ class Graph:
         self._memories = {one.memory for one in self._kept if isinstance(one, Array)}
 
     def replay(self, stream: Stream | None = None) -> None:
-        """Runs it once more, in a stream: the current one if none is given."""
+        """Replay the calls once more, by default in the current stream."""
         stream = stream or current_stream(self.context)
         for memory in self._memories:
             memory.used(stream)
@@ -228,7 +230,7 @@ class Graph:
             self.context.api.launched.append((stream.number, name))
         stream.assertions.update(self._looks)
 
-    # --- the stream tells what it captures ---
+    # --- called by the stream that is capturing ---
 
     def keep(self, *things: object) -> None:
         self._kept += things

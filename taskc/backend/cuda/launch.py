@@ -1,7 +1,7 @@
 """A cubin on a device, and its launches.
 
-What a launch passes lies in a block of memory that is made once for each form of the arguments (their shapes, the
-dimensions): a launch writes the pointers into it and calls the driver.
+The arguments of a launch are in a block of memory that is allocated once for each form of the arguments (their
+shapes, the dimensions): a launch writes the pointers into it and calls the driver.
 """
 
 from __future__ import annotations
@@ -25,11 +25,7 @@ from taskc.ir import nodes as ir
 from taskc.ir.extents import extent_value
 from taskc.ir.reentry import NOBODYS, Turn
 
-# --- Words in which blocks count who has come to a barrier of the grid --------------------------
-# A barrier leaves its word as the next one wants it, in the same launch or in a later one, so it is zeroed once only,
-# in the order of the stream. Launches of a stream come one after another, and have one word; what may run beside them
-# has others: other streams, other threads (for whom the per-thread default stream is another one), and each launch that
-# a graph captures, since graphs run beside each other. There the zeroing is captured, too.
+# --- Words that count the blocks that arrived at a barrier of the grid --------------------------
 
 
 _BYTES = 4
@@ -38,14 +34,14 @@ _BYTES = 4
 class Word:
     def __init__(self, context: Context, stream: Stream) -> None:
         self.context = context
-        # Not in the order of the stream: the stream may be gone before it is given back.
+        # Not in stream order: the stream may be destroyed before the word is freed.
         self.pointer = context.allocate(_BYTES, stream.number, ordered=False)
         with context.current():
             context.api.cuMemsetD32Async(self.pointer, 0, 1, stream.number)
 
     def __del__(self) -> None:
         if hasattr(self, "pointer") and not sys.is_finalizing():
-            with suppress(Exception):  # nobody to tell
+            with suppress(Exception):  # there is nobody to report it to
                 free = partial(self.context.free, self.pointer, 0, ordered=False)
                 self.context.parking.add(free, None)
 
@@ -63,14 +59,14 @@ def arrivals_of(context: Context, stream: Stream) -> int:
     return word.pointer
 
 
-_FREE_SHARED = 48 << 10  # bytes of shared memory that every kernel may have
+_FREE_SHARED = 48 << 10  # bytes of shared memory that every kernel may use
 _REMEMBERED = 256  # forms of arguments, and maps of a form
 
 
 class Loaded:
-    """A kernel on one device.
+    """A kernel loaded on one device.
 
-    failed  raises the error of an assertion that didn't hold, by its number
+    failed  raises the error of a failed assertion, given its number
     """
 
     def __init__(
@@ -97,7 +93,7 @@ class Loaded:
                 api.looks.append(self.said_of_hang)
 
     def _allow_shared(self) -> None:
-        """More than every kernel may have has to be asked for."""
+        """Request dynamic shared memory beyond _FREE_SHARED; an error if the device doesn't have it."""
         dynamic, offered = self.compiled.shared, self.context.shared_bytes
         needed = dynamic + self.compiled.resources.shared
         if needed > offered:
@@ -115,7 +111,7 @@ class Loaded:
         return watchdog.said_at(self.hang, self.kernel.name, self.compiled.waits)
 
     def _host_words(self, count: int) -> int:
-        """They lie in the CPU's memory, where they can be read without a copy, and also after a kernel has failed."""
+        """Zeroed words in the CPU's memory, which can be read without a copy, even after a kernel has failed."""
         api = self.context.api
         flags = api.driver.CU_MEMHOSTALLOC_PORTABLE | api.driver.CU_MEMHOSTALLOC_DEVICEMAP
         address = int(api.cuMemHostAlloc(4 * count, flags))
@@ -123,14 +119,14 @@ class Loaded:
         return address
 
     def look(self) -> None:
-        """Whether an assertion has failed in a launch that has ended."""
+        """Raise the error of an assertion that failed in a launch that has ended."""
         word = ctypes.c_uint32.from_address(self.status)
         number, word.value = word.value, 0
         if number:
             self.failed(number)
 
     def check_blocks(self, blocks: int, config: Any) -> None:
-        """All blocks of a cooperative launch run at one time; a launch of too many would wait for ever."""
+        """Refuse a cooperative launch with more blocks than fit at one time: it would wait forever."""
         api, compiled = self.context.api, self.compiled
         if compiled.cluster > 1:
             clusters = int(api.cuOccupancyMaxActiveClusters(self.function, config))
@@ -146,17 +142,17 @@ class Loaded:
 
     @cached_property
     def resident(self) -> int:
-        """How many of its blocks a processor holds at one time."""
+        """How many of its blocks fit on a processor at one time."""
         threads, shared = self.compiled.threads, self.compiled.shared
         asked = self.context.api.cuOccupancyMaxActiveBlocksPerMultiprocessor
         with self.context.current():
             return int(asked(self.function, threads, shared))
 
     def form(self, shapes: tuple[Any, ...], dimensions: dict[ir.Variable, int]) -> PreparedLaunch:
-        """Finds or makes the form for arguments of these shapes, one for each parameter."""
+        """The launch for arguments of these shapes, one for each parameter."""
         key = shapes, tuple(dimensions.values())
-        found = self.forms.get(key)
-        if found is None:
+        prepared = self.forms.get(key)
+        if prepared is None:
             if len(self.forms) >= _REMEMBERED:
                 self.forms.clear()
             numbers = [
@@ -164,9 +160,9 @@ class Loaded:
                 self.context.processors,
             ]
             with self.context.current():
-                found = PreparedLaunch(self, shapes, numbers)
-            self.forms[key] = found
-        return found
+                prepared = PreparedLaunch(self, shapes, numbers)
+            self.forms[key] = prepared
+        return prepared
 
 
 class PreparedLaunch:
@@ -179,7 +175,7 @@ class PreparedLaunch:
         compiled, context = loaded.compiled, loaded.context
         self._turn = Turn()
         self._maps: dict[tuple[int, int], Encoded] = {}
-        # Those whose addresses stand in `_places`: of what is remembered they may be forgotten in between.
+        # Maps whose addresses are in `_places`, kept alive even when `_maps` drops them.
         self._passed: dict[int, Encoded] = {}
         self._tensors: list[tuple[int, int]] = []
         self._scalars: list[tuple[int, int]] = []
@@ -226,8 +222,8 @@ class PreparedLaunch:
         return int(self.loaded.context.api.cuMemHostGetDevicePointer(address, 0))
 
     def launch(self, values: Sequence[Any], stream: Stream, kept: Sequence[object] = ()) -> None:
-        """values  one for each parameter: the address of a tensor's memory, or a scalar of its storage type
-        kept    what has to stay for as long as a graph that captures this may run
+        """values  for each parameter the address of a tensor's memory, or a scalar of its storage type
+        kept    objects to keep alive as long as a graph that captures this launch
         """
         context = self.loaded.context
         if self._blocks == 0:
@@ -242,7 +238,7 @@ class PreparedLaunch:
             look = self.loaded.look if self.loaded.status else None
             recorder.launched(self.loaded.kernel.name, look, (self.loaded, *kept))
             return
-        # If it fails, CUDA says so at some later call.
+        # CUDA reports its failure at some later call.
         context.api.launched.append((stream.number, self.loaded.kernel.name))
         if self.loaded.status:
             stream.assertions[self.loaded.look] = None
@@ -270,14 +266,14 @@ class PreparedLaunch:
                 loaded.context.api.cuLaunchKernelEx(self._config, loaded.function, self._address, 0)
 
     def _again(self) -> PreparedLaunch:
-        """Another one, of this call alone, which interrupts one that fills this one's words."""
-        made = PreparedLaunch(self.loaded, self.shapes, self.dimensions)
-        made._turn = NOBODYS
-        return made
+        """A separate launch for a call that interrupts one which is filling this launch's words."""
+        separate = PreparedLaunch(self.loaded, self.shapes, self.dimensions)
+        separate._turn = NOBODYS
+        return separate
 
     @contextmanager
     def _naming(self) -> Iterator[None]:
-        """Errors say which kernel was to be launched."""
+        """Add the kernel's name to errors."""
         try:
             yield
         except DeviceError as error:
@@ -287,16 +283,16 @@ class PreparedLaunch:
 
     @property
     def is_empty(self) -> bool:
-        """It launches nothing."""
+        """Whether it launches nothing."""
         return self._blocks == 0
 
     @property
     def can_be_node(self) -> bool:
-        """No scalar says how many blocks there are, and none of them waits for all."""
+        """Whether the number of blocks is fixed, and none of them waits for the whole grid."""
         return self._blocks is not None and self._arrivals is None
 
     def add_node(self, graph: Any, dependencies: list[Any], values: Sequence[Any]) -> Any:
-        """Adds the launch to a graph, behind others. The driver copies the arguments."""
+        """Add the launch to a graph, after its dependencies. The driver copies the arguments."""
         api = self.loaded.context.api
         with self._turn.taken() as is_alone, self._naming():
             if not is_alone:
@@ -305,7 +301,7 @@ class PreparedLaunch:
             return api.cuGraphAddKernelNode(graph, dependencies, len(dependencies), self._node)
 
     def set_node(self, executable: Any, node: Any, values: Sequence[Any]) -> None:
-        """Gives a node other arguments, for later launches of its graph."""
+        """Set a node's arguments for later launches of its graph."""
         with self._turn.taken() as is_alone, self._naming():
             if not is_alone:
                 self._again().set_node(executable, node, values)
@@ -334,27 +330,27 @@ class PreparedLaunch:
             self._places[place] = passed.address
 
     def _map(self, number: int, values: Sequence[Any]) -> Encoded:
-        wanted = self.loaded.compiled.maps[number]
-        pointer = values[wanted.parameter]
+        tensor_map = self.loaded.compiled.maps[number]
+        pointer = values[tensor_map.parameter]
         key = number, pointer
-        found = self._maps.get(key)
-        if found is None:
+        encoded = self._maps.get(key)
+        if encoded is None:
             if len(self._maps) >= _REMEMBERED:
                 self._maps.clear()
-            parameter = self.loaded.kernel.parameters[wanted.parameter]
+            parameter = self.loaded.kernel.parameters[tensor_map.parameter]
             assert isinstance(parameter, ir.Tensor)
             item = parameter.dtype.nbytes
-            shape = self.shapes[wanted.parameter]
+            shape = self.shapes[tensor_map.parameter]
             if parameter.given is not None:
                 sizes = dict(zip(self.loaded.kernel.dimensions, self.dimensions, strict=False))
                 shape = tuple([extent_value(extent, sizes) for extent in parameter.shape])
-            found = encode(self.loaded.context, wanted, pointer, shape, item)
-            self._maps[key] = found
-        return found
+            encoded = encode(self.loaded.context, tensor_map, pointer, shape, item)
+            self._maps[key] = encoded
+        return encoded
 
 
 def _cooperative(driver: Any) -> Any:
-    """What has a launch's blocks run at one time."""
+    """The launch attribute that makes all blocks run at the same time."""
     attribute = driver.CUlaunchAttribute()
     attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_COOPERATIVE
     attribute.value.cooperative = 1

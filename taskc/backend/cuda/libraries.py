@@ -1,6 +1,6 @@
-"""Other libraries on a device: into which stream each puts its work, and how it is told of ours.
+"""Other libraries on a device: each one's current stream, and how it is told about our use of its memory.
 
-Nothing is imported here: whoever passes an array has imported its library.
+Nothing is imported here: a caller that passes an array has imported its library.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from typing import Any
 
 
 def library_of(values: Any) -> str:
-    """The library whose array this is."""
+    """The library that an array comes from."""
     return type(values).__module__.partition(".")[0]
 
 
 def current_number(library: str, device: int) -> int | None:
-    """The stream into which a library puts its work now; None where it doesn't tell, as JAX, or isn't there."""
+    """A library's current stream; None if it doesn't expose one, as JAX, or isn't imported."""
     find = _NUMBERS.get(library)
     return None if find is None else find(device)
 
@@ -28,9 +28,9 @@ def current_numbers(device: int) -> set[int]:
 
 
 def note_use(values: Any, stream: int, device: int) -> bool:
-    """Tell an array's library that a stream uses its memory, which stays until that has ended.
+    """Tell an array's library that a stream uses its memory, so that it isn't reused before that work ends.
 
-    False where the library can't be told: then whoever uses the array has to keep it.
+    False if the library can't be told: then the caller has to keep the array alive.
     """
     if library_of(values) != "torch" or not hasattr(values, "record_stream"):
         return False
@@ -39,7 +39,7 @@ def note_use(values: Any, stream: int, device: int) -> bool:
 
 
 def _is_started(library: str) -> bool:
-    """Asking PyTorch for its stream would start it."""
+    """Whether a library has started CUDA; asking PyTorch for its stream would start it."""
     module = sys.modules.get(library)
     return module is not None and (library != "torch" or bool(module.cuda.is_initialized()))
 

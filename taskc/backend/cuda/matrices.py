@@ -1,6 +1,6 @@
 """Matrix instructions as functions on fragments: one for each row of ir/target.py that a kernel uses.
 
-Registers of PTX hold 4 bytes of consecutive elements; the fragments are arrays of elements.
+PTX registers hold 4 bytes of consecutive elements; fragments are arrays of elements.
 
     do mma.sync.m16n8k16.f16(&acc[0], &left[0], &right[0])
         ->  tc::mma_sync_m16n8k16_f16(&acc[0], &left[0], &right[0])
@@ -78,7 +78,7 @@ def synchronous(row: WarpInstruction) -> Entry:
 
 
 def asynchronous(row: WarpgroupInstruction, *, in_registers: bool, along: tuple[str, str]) -> Entry:
-    """Starts accumulator = left @ right, + accumulator if asked; `along` says how the operands lie."""
+    """Start accumulator = left @ right, + accumulator if requested; `along` specifies the operands' major axes."""
     m, n, k = row.shape
     slots = row.accumulator_fragment.slots
     taken = row.left_fragment.slots * row.operand.nbytes // 4
@@ -133,7 +133,7 @@ def descriptor(placement: Placement) -> tuple[int, int, int]:
 
 
 def words(name: str, dtype: DType, count: int) -> list[str]:
-    """The registers of a fragment of so many elements."""
+    """The registers of a fragment with so many elements."""
     return [f"tc::packed({name} + {i})" for i in range(0, count, 4 // dtype.nbytes)]
 
 
@@ -159,11 +159,11 @@ def _needs(row: MatrixInstruction) -> Iterator[str]:
 #     do ldmatrix.x4(&left[0], &sa[t5])   ->  tc::ldmatrix_x4_f16(&left[0], &sa[t5])
 #     do stmatrix.x4(&sc[t5], &acc[0])    ->  tc::stmatrix_x4_f16(&sc[t5], &acc[0])
 #
-# To the instruction registers hold 4 bytes, of whatever elements: it moves halves of them.
+# The instruction moves registers of 4 bytes, in halves, whatever the element type.
 
 
 def matrix_move(row: MatrixMove, dtype: DType) -> Entry:
-    """Target first, as the operation has it."""
+    """The function of a move; its target comes first, as in the operation."""
     transposed = ".trans" if row.transposed else ""
     kind = row.name.partition(".")[0]
     instruction = f"{kind}.sync.aligned.m8n8.x{row.count}{transposed}.shared.b16"
@@ -196,34 +196,34 @@ def matrix_move(row: MatrixMove, dtype: DType) -> Entry:
     return Entry(name, tuple(needs), "\n".join([*lines, "}"]))
 
 
-# --- What asynchronous products take from registers, in words of 4 bytes ------------------------
+# --- Operands of asynchronous products in registers, in words of 4 bytes -------------------------
 #     do wgmma.fence()                                   const auto packed_p = tc::packed_whole(p);
 #     do wgmma.m64n64k16.f16(&acc[0], &p[8], ...)   ->   tc::wgmma_fence();
 #                                                        tc::wgmma_m64n64k16_f16(&acc[0], packed_p.words + 8 / 2, ...);
 #
-# It is packed in front of their fence: what was packed behind it the assembler would take for a change of
-# registers that a product in flight reads, and have that product end first.
+# Packing comes before the fence: after it, the assembler would take it for a change of registers that a product in
+# flight reads, and would let that product end first.
 
 
 class PackedRegisters:
-    """`names` are those of the words that are known where the code stands."""
+    """`names` maps tensors to the packed words that are in scope."""
 
     def __init__(self, expressions: Expressions) -> None:
         self.expressions = expressions
         self.names: dict[Tensor, str] = {}
 
     def before(self, statements: Sequence[Statement]) -> Iterator[str]:
-        """What stands in front of the first of the statements, for the products behind it, if it is a fence."""
+        """Code to place before the first statement, if it is a fence: packing for the products after it."""
         if not _is_fence(statements[0]):
             return
         names = self.expressions.names
-        behind = takewhile(lambda statement: not _is_fence(statement), statements[1:])
-        for tensor in dict.fromkeys(_left_registers(behind)):
+        until_next_fence = takewhile(lambda statement: not _is_fence(statement), statements[1:])
+        for tensor in dict.fromkeys(_left_registers(until_next_fence)):
             self.names[tensor] = names.fresh(f"packed_{names[tensor]}")
             yield f"const auto {self.names[tensor]} = {self._whole(tensor)};"
 
     def __call__(self, place: ir.Address) -> str:
-        """Tells where the words of a fragment begin; where no fence is in sight they are packed for it alone."""
+        """The address of a fragment's words; without a fence before it, they are packed for it alone."""
         (index,) = place.indices
         words = self.names.get(place.tensor) or self._whole(place.tensor)
         return f"{words}.words + ({self.expressions(index)}) / {4 // place.tensor.dtype.nbytes}"
@@ -244,16 +244,16 @@ def _left_registers(statements: Iterable[Statement]) -> Iterator[Tensor]:
                 yield left.tensor
 
 
-# --- Two registers of 16 bits that get the halves of a word get it whole ------------------------
+# --- Two 16-bit registers that get the halves of a word get it whole ----------------------------
 #     right[0] = bitcast((word & 65535).to(u16), f16)
 #     right[1] = bitcast((word >> 16).to(u16), f16)       ->   tc::store_word(&right[0], word);
 #
-# Apart, each half would be taken out by an instruction and put back by another one, in front of the product that reads
-# both.
+# Stored separately, each half would be extracted by one instruction and put back by another one, just before the
+# product that reads both.
 
 
 def word_of_halves(statements: Sequence[Statement], scope: SymbolTable) -> Expression | None:
-    """The word whose lower half the first of two statements stores, and whose upper one the second."""
+    """The word whose lower half the first of two statements stores, and whose upper half the second stores."""
     match statements:
         case [
             ir.Store(tensor=tensor, indices=(first,), value=lower),
@@ -281,6 +281,6 @@ def _upper(value: Expression) -> Expression | None:
 
 
 def _bits(value: Expression) -> Expression | None:
-    """The value that is cut off to 16 bits and perhaps reinterpreted as a float."""
+    """The value that is cut to 16 bits and perhaps reinterpreted as a float."""
     value = value.operand if isinstance(value, Bitcast) else value
     return value.operand if isinstance(value, Cast) and value.dtype is u16 else None

@@ -1,12 +1,12 @@
-"""Memory of a device: who owns it, and when it can be given back.
+"""Memory of a device: its owner, and when it is freed.
 
-| memory | goes back |
+| memory | freed |
 | --- | --- |
-| ours | in the order of its stream, after the other streams that use it |
-| ours, and another library has seen it | once all that the device had then has ended |
-| another library's, in that library's own stream | when the library says |
+| ours | in the order of its stream, after other streams that use it |
+| ours, exported to another library | after all work that the device had at that point |
+| another library's, in its own stream | by that library |
 | another library's, in another stream | PyTorch is told; other arrays are kept until an event has passed |
-| any, while one of its streams is captured | after the capture |
+| any, while one of its streams is being captured | after the capture |
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from taskc.backend.cuda.streams import Stream
 
 
 class Memory:
-    """What `allocate` gives: it lives until nobody refers to it, and until the work that uses it has ended.
+    """Memory of ours, which lives until nobody refers to it and the work that uses it has ended.
 
-    It belongs to the stream in which it was allocated, and goes back in the order of that stream. Other streams
-    in which it is used are noted: that one waits for them first.
+    It belongs to the stream in which it was allocated, and is freed in the order of that stream. Other streams
+    that use it are noted: its own stream waits for them first.
     """
 
     def __init__(self, context: Context, size: int, stream: Stream) -> None:
@@ -35,24 +35,24 @@ class Memory:
         self.context = context
         self.stream = stream
         self.others: set[Stream] = set()
-        # Whether another library has it: then nobody knows which streams use it.
+        # Whether another library has it: then the streams that use it are unknown.
         self.is_exported = False
-        # An allocation in a stream that is being captured would belong to the graph.
+        # An allocation in a capturing stream would belong to the graph.
         self._is_ordered = not stream.is_capturing
         if size:
             self.pointer = context.allocate(size, stream.number, ordered=self._is_ordered)
 
     def used(self, stream: Stream) -> None:
-        """Work in this stream uses it from now on. It is there for other streams once its own has come to it."""
+        """Note that a stream uses the memory from now on; that stream waits for the allocation."""
         if stream is not self.stream and stream not in self.others:
             self.others.add(stream)
             if not stream.is_capturing and not self.stream.is_capturing:
                 stream.wait(self.stream)
 
     def ready(self, stream: Stream) -> None:
-        """What comes later in a stream finds all that was written to it until now.
+        """Order a stream after all writes to the memory so far.
 
-        What is captured can't wait for anything outside: whoever captured it has waited.
+        A capture can't wait for work outside of it: the code that captures has waited.
         """
         if stream.is_capturing:
             return
@@ -65,7 +65,7 @@ class Memory:
             return
         free = partial(_free, self.context, self.pointer, self.stream, self._is_ordered)
         streams = self.stream, *self.others
-        with suppress(DeviceError):  # the device has failed: there is nothing to give back to
+        with suppress(DeviceError):  # the device has failed: there is nothing to free
             try:
                 is_later = self.is_exported or not self._is_ordered
                 if not is_later and any(one.is_capturing for one in streams):
@@ -73,7 +73,7 @@ class Memory:
                     return
                 for other in () if is_later else self.others:
                     self.stream.wait(other)
-            except DeviceError:  # a stream of another library's is gone
+            except DeviceError:  # a stream of another library no longer exists
                 is_later = True
             if is_later:
                 self.context.parking.add(free, None)
@@ -86,7 +86,7 @@ def _free(context: Context, pointer: int, stream: Stream, ordered: bool) -> None
 
 
 class Borrowed:
-    """Memory of another library: of the array `values`, which `owner` keeps."""
+    """Memory of another library's array `values`, which `owner` keeps alive."""
 
     def __init__(self, context: Context, stream: Stream, owner: Any, values: Any) -> None:
         self.context = context
@@ -96,7 +96,7 @@ class Borrowed:
         self._others: set[Stream] = set()
 
     def used(self, stream: Stream) -> None:
-        """Work in this stream uses it. The library orders what is in its own."""
+        """Note that a stream uses the memory. The library orders work in its own stream."""
         if stream.is_capturing or is_own(self._values, stream):
             return
         if not note_use(self._values, stream.number, self.context.ordinal):
@@ -112,16 +112,16 @@ class Borrowed:
 
 
 def is_own(values: Any, stream: Stream) -> bool:
-    """Whether a stream is the one into which an array's library puts its work now."""
+    """Whether a stream is the current one of an array's library."""
     return current_number(library_of(values), stream.context.ordinal) == stream.number
 
 
 def keep_borrowed(things: object, streams: Collection[Stream]) -> None:
-    """Keep what belongs to another library until all that is in some streams now has ended."""
+    """Keep another library's objects alive until all work now in some streams has ended."""
     parking = next(iter(streams)).context.parking
     with suppress(DeviceError):
         parking.add(partial(_let_go, things), streams)
 
 
 def _let_go(things: object) -> None:
-    """Nothing: `things` goes with the call."""
+    """Do nothing: `things` is released with the call."""

@@ -1,4 +1,4 @@
-"""Names in CUDA C++: those of the kernel, unique and as stable as the kernel's text is."""
+"""Names in CUDA C++: the kernel's own, made unique, and as stable as the kernel's text."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _KEYWORDS = """
     erf pow sqrt rsqrt floor ceil rint trunc fabs fmod fma min max abs
     linux unix i386
 """.split()
-# Functions of C that the compiler has built in: a kernel of that name would be another one of them.
+# Functions of C that the compiler has built in, which a kernel would overload.
 _BUILT_IN = frozenset(
     """
     main abort exit free malloc memset labs j0 j1 y0 y1 rint round lrint llrint lround llround nearbyint
@@ -41,14 +41,16 @@ class Names:
 
     def __getitem__(self, named: object) -> str:
         """The name of a Variable, Tensor, Table or Snippet."""
-        found = self.of.get(named)
-        if found is None:
-            found = self.of[named] = self.fresh(str(getattr(named, "name", named)))
-        return found
+        name = self.of.get(named)
+        if name is None:
+            name = self.of[named] = self.fresh(str(getattr(named, "name", named)))
+        return name
 
     def fresh(self, wanted: str) -> str:
         base = re.sub(r"[^A-Za-z0-9_]", "_", wanted)
-        base = re.sub(r"__+", "_", base).strip("_") or "x"  # those with __ are the compiler's
+        base = (
+            re.sub(r"__+", "_", base).strip("_") or "x"
+        )  # names with __ are reserved for the compiler
         base = f"x{base}" if base[0].isdigit() else base
         name, count = base, self.counts.get(base, 0)
         while name in self.taken:
@@ -60,7 +62,7 @@ class Names:
 
 
 def function_name(wanted: str) -> str:
-    """A kernel's name, for the names to make unique."""
+    """A kernel's name, before it is made unique."""
     return (
         f"{wanted}_kernel"
         if wanted in _BUILT_IN or wanted.removesuffix("f") in _BUILT_IN

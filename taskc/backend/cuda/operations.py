@@ -34,7 +34,7 @@ from taskc.ir.target import (
 )
 from taskc.ir.types import DType, boolean, i64
 
-# --- Atomic updates in CUDA C++: those of the hardware, and for the rest compare and swap -------
+# --- Atomic updates in CUDA C++: by hardware instructions where they exist, else by compare and swap ---
 # atomic y[0] max= x      tc::update(&y[0], [value = x](f32 old) -> f32 { return tc::maximum(old, value); });
 
 
@@ -55,7 +55,7 @@ def atomic_text(node: ir.Atomic, expressions: Expressions) -> str:
         function = expressions.use("update")
         text = f"{function}({place}, {_combination(operator, dtype, value, expressions)})"
     elif dtype.kind == "int" and dtype.bits == 64 and operator not in ("min", "max"):
-        # These are declared for unsigned numbers alone; the bits are the same.
+        # CUDA declares these for unsigned integers only; the bits are the same.
         text = f"({dtype})atomic{_FUNCTIONS[operator]}((u64*){place}, (u64)({value}))"
     else:
         text = f"atomic{_FUNCTIONS[operator]}({place}, {value})"
@@ -65,17 +65,17 @@ def atomic_text(node: ir.Atomic, expressions: Expressions) -> str:
 
 
 def _combination(operator: str, dtype: DType, value: str, expressions: Expressions) -> str:
-    """A function from the old element to the new one."""
+    """A lambda from the old element to the new one."""
     if operator == "exchange":
         return f"[value = {value}]({dtype}) -> {dtype} {{ return value; }}"
     old, operand = ir.Variable("old", dtype), ir.Variable("value", dtype)
     expressions.names.of.update({old: "old", operand: "value"})
-    made = expressions(ir.Binary(operator, old, operand))
-    return f"[value = {value}]({dtype} old) -> {dtype} {{ return {made}; }}"
+    combined = expressions(ir.Binary(operator, old, operand))
+    return f"[value = {value}]({dtype} old) -> {dtype} {{ return {combined}; }}"
 
 
 def _is_in_hardware(operator: str, dtype: DType) -> bool:
-    """Whether there is one that is what the language means."""
+    """Whether CUDA has an atomic with exactly the language's meaning."""
     if dtype.bits < 32 or dtype is boolean:
         return False
     if dtype.is_float:
@@ -84,14 +84,14 @@ def _is_in_hardware(operator: str, dtype: DType) -> bool:
 
 
 _MBARRIERS = [name for name in OPERATIONS if name.startswith("mbarrier.")]
-_DIMENSIONS = 5  # of a tensor map, at most
-_BOX = 256  # elements of a box in a dimension, at most
+_DIMENSIONS = 5  # most dimensions of a tensor map
+_BOX = 256  # most elements of a box in a dimension
 
 
 class Operations:
-    """`peers` says of the mbarriers of other blocks whose they are, and of which rank.
+    """`peers` maps other blocks' mbarriers to their tensor and the block's rank.
 
-    `ordering` are those at which workers of other blocks arrive whose accesses whoever waits is to see.
+    `ordering` are mbarriers at which workers of other blocks arrive whose accesses the waiting worker must see.
     """
 
     def __init__(self, kernel: ir.Kernel, expressions: Expressions) -> None:
@@ -102,7 +102,7 @@ class Operations:
         self.ordering = _ordering_mbarriers(kernel)
         self.packed = PackedRegisters(expressions)
         self.waits: list[Wait] = []
-        # Of mbarriers that are set up more than once: a word of each thread, see `mbarrier_forget`.
+        # For mbarriers that are set up more than once: a word of each thread, see `mbarrier_forget`.
         self.known = {
             tensor: expressions.names.fresh(f"{tensor.name}_known")
             for tensor in _set_up_again(kernel)
@@ -110,7 +110,7 @@ class Operations:
         if limit():
             expressions.prelude.add(replace(library()["spins.watched"], name="spins"))
         self._has_bulk_copies = "tma" in expressions.target.transports
-        # The others are calls of the function of their name.
+        # All other operations are calls of the function with their name.
         self.makers: dict[str, Callable[[ir.Do], Iterator[str]]] = {
             **dict.fromkeys(WARP_INSTRUCTIONS, self._synchronous),
             **dict.fromkeys(WARPGROUP_INSTRUCTIONS, self._asynchronous),
@@ -124,12 +124,12 @@ class Operations:
         }
 
     def statements(self, node: ir.Do) -> Iterator[str]:
-        """The lines of code of an operation."""
+        """The lines of code for an operation."""
         maker = self.makers.get(node.operation, self._call)
         yield from maker(node)
 
     def _call(self, node: ir.Do) -> Iterator[str]:
-        """A call of the function of its name: constants are the template's arguments."""
+        """A call of the function with its name: constants are template arguments."""
         function = node.operation.replace(".", "_")
         if function not in library():
             raise InternalError(f"no CUDA code for {node.operation}")
@@ -164,10 +164,12 @@ class Operations:
         yield f"{function}<{count * to.dtype.nbytes}>({self._all([to, source, reads])});"
 
     def _registers(self, node: ir.Do) -> Iterator[str]:
-        """What a warpgroup has at first: a thread's part of the registers of a multiprocessor."""
+        """Raise or lower a warpgroup's registers from what it has at launch: a thread's share of the
+        multiprocessor's.
+        """
         (count,) = operands_of(node).numbers
-        given = registers_at_launch(self.kernel.workers + self.kernel.helpers)
-        function = "give_up_registers" if count <= given else "take_registers"
+        at_launch = registers_at_launch(self.kernel.workers + self.kernel.helpers)
+        function = "give_up_registers" if count <= at_launch else "take_registers"
         yield f"{self.expressions.use(function)}<{count}>();"
 
     def _all(self, operands: Sequence[Expression]) -> str:
@@ -240,22 +242,22 @@ class Operations:
         rank = len(box)
         function = self._made(_copy(rank, is_store=is_store, is_multicast=bool(ranks)))
         place = self._plain(shared)
-        more = [self.operand(barrier) for barrier in places[2:]]
-        more += [f"(u16){self.expressions(mask, SUM + 3)}" for mask in ranks]
+        trailing = [self.operand(barrier) for barrier in places[2:]]
+        trailing += [f"(u16){self.expressions(mask, SUM + 3)}" for mask in ranks]
         *outer, last = [self._coordinate(index) for index in distant.indices]
         for number, offset in enumerate(offsets):
             to = f"{place} + {offset}" if offset else place
             inner = f"{last} + {number * width}" if number else last
             coordinates = [inner, *reversed(outer)]  # the innermost comes first
-            yield f"{function}({', '.join([to, f'&{name}', *coordinates, *more])});"
+            yield f"{function}({', '.join([to, f'&{name}', *coordinates, *trailing])});"
 
     def _copy_of_pixels(self, node: ir.Do) -> Iterator[str]:
         (shared, distant, barrier), offsets, numbers = operands_of(node)
         name = self._map(shared.tensor, distant, tuple(numbers[:2]), node, tuple(numbers[2:]))
         coordinates = [self._coordinate(index) for index in reversed(distant.indices)]
         taps = [f"(u16){self.expressions(offset, SUM + 3)}" for offset in reversed(offsets)]
-        given = [self._plain(shared), f"&{name}", *coordinates, *taps, self.operand(barrier)]
-        yield f"{self.expressions.use('tma_load_pixels')}({', '.join(given)});"
+        arguments = [self._plain(shared), f"&{name}", *coordinates, *taps, self.operand(barrier)]
+        yield f"{self.expressions.use('tma_load_pixels')}({', '.join(arguments)});"
 
     def _coordinate(self, index: Expression) -> str:
         if index.dtype is i64:
@@ -265,20 +267,20 @@ class Operations:
     def _panels(
         self, shared: Tensor, distant: ir.Address, box: tuple[int, ...], node: ir.Do
     ) -> list[int]:
-        """Finds where the parts of a box begin, from its place on, each of which lies together."""
+        """Offsets of the parts of a box that are contiguous in shared memory, from the box's first element on."""
         if shared.layout is None:
             return [0]
         rank = shared.layout.rank
         extents = [extent for extent in box if extent != 1][-rank:]
         extents = [1] * (rank - len(extents)) + extents
         tasks = np.stack([axis.reshape(-1) for axis in np.indices(extents)], axis=-1)
-        found = np.asarray(shared.layout.find(0, tasks)).reshape(-1, extents[-1])
-        found = found - found[0, 0]
+        slots = np.asarray(shared.layout.find(0, tasks)).reshape(-1, extents[-1])
+        slots = slots - slots[0, 0]
         width = extents[-1]
         for count in range(1, width + 1):
             if width % count:
                 continue
-            parts: Any = found.reshape(len(found), count, width // count).transpose(1, 0, 2)
+            parts: Any = slots.reshape(len(slots), count, width // count).transpose(1, 0, 2)
             parts = parts.reshape(count, -1)
             together = np.arange(parts.shape[1])
             if np.array_equal(parts - parts[:, :1], np.broadcast_to(together, parts.shape)):
@@ -335,21 +337,21 @@ class Operations:
     def _in_memory(
         self, place: ir.Address, along: str, row: WarpgroupInstruction, is_left: bool
     ) -> str:
-        found = placement(place.tensor, along, row, is_left=is_left)
-        if found is None:
+        layout = placement(place.tensor, along, row, is_left=is_left)
+        if layout is None:
             raise InternalError(f"{place.tensor.name} does not lie as {row.name} takes it")
-        leading, stride, swizzle = matrices.descriptor(found)
+        leading, stride, swizzle = matrices.descriptor(layout)
         function = self.expressions.use("wgmma_operand")
         return f"{function}({self._plain(place)}, {leading}, {stride}, {swizzle})"
 
     def _plain(self, place: ir.Address) -> str:
-        """The address of a place for those who swizzle addresses themselves."""
+        """The address of an element for an instruction that swizzles addresses itself."""
         (index,) = place.indices
         return f"&{self.expressions.names[place.tensor]}[{self.expressions(index)}]"
 
 
 def _ordering_mbarriers(kernel: ir.Kernel) -> set[Tensor]:
-    """Finds `Operations.ordering`: all but those at which only readers of asynchronous products arrive."""
+    """The mbarriers of `Operations.ordering`: all but those at which only readers of asynchronous products arrive."""
     peers = {node.tensor: node.of for node in walk(kernel.body) if isinstance(node, ir.Peer)}
     places = (
         node.operands[0]
@@ -364,7 +366,7 @@ def _ordering_mbarriers(kernel: ir.Kernel) -> set[Tensor]:
 
 
 def _set_up_again(kernel: ir.Kernel) -> Iterator[Tensor]:
-    """The mbarriers that are set up in a loop, as those of a ring in a loop are; each once."""
+    """The mbarriers that are set up inside a loop, as those of a ring in a loop are; each once."""
     loops = [
         node
         for node in walk(kernel.body)

@@ -1,8 +1,8 @@
-"""Things that stay until a device is done with them: by events, so that nobody waits.
+"""Deferred releases: objects that live until a device has finished with them, tracked by events so that nobody waits.
 
-Memory that another library has seen, another library's array that a kernel of ours still reads: what gives them
-back is parked behind an event. While something is captured no event may be recorded and no memory freed (either
-would break the capture, or become a part of it), so then they stay parked.
+Memory that another library has seen, and another library's array that our kernel still reads, are released after an
+event. During a capture no event may be recorded and no memory freed (either would break the capture, or become part
+of it), so then they stay parked.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from taskc.backend.cuda.libraries import current_numbers
 
 class Parking:
     def __init__(self, context: Any) -> None:
-        self._captures: set[object] = set()  # of ours, under way
+        self._captures: set[object] = set()  # our captures that are under way
         self._context = context
-        # Taken from and put back one by one: finalizers and other threads add at any time.
+        # A deque, popped and pushed one by one: finalizers and other threads add at any time.
         self._parked: deque[_Parked | _WithGraph] = deque()
 
     def add(self, release: Callable[[], None], streams: Iterable[Any] | None) -> None:
-        """Call `release` once all that these streams have now has ended; None: all that the device has."""
+        """Call `release` after all work now in these streams, or in the whole device for None."""
         chosen = None if streams is None else tuple(streams)
         self._parked.append(_Parked(self, self._context, release, chosen))
         self.sweep()
 
     def keep_with(self, graph: Any, things: tuple[object, ...]) -> None:
-        """Keep things for as long as a graph of another library, and what is instantiated of it."""
+        """Keep objects alive as long as another library's graph, and everything instantiated from it."""
         self._parked.append(_WithGraph(self._context, graph, things))
 
     @contextmanager
     def capture(self) -> Iterator[None]:
-        """A graph of ours is captured meanwhile."""
+        """Mark that one of our graphs is being captured."""
         token = object()
         self._captures.add(token)
         try:
@@ -46,7 +46,7 @@ class Parking:
             self._captures.discard(token)
 
     def sweep(self) -> None:
-        """Release what the device is done with."""
+        """Release everything the device has finished with."""
         if not self._parked or self.is_capturing():
             return
         for _ in range(len(self._parked)):
@@ -54,12 +54,14 @@ class Parking:
                 one = self._parked.popleft()
             except IndexError:  # another thread sweeps, too
                 return
-            with suppress(DeviceError):  # the device has failed: there is nothing to give back to
+            with suppress(DeviceError):  # the device has failed: there is nothing to free
                 if not one.is_over():
                     self._parked.append(one)
 
     def is_capturing(self, streams: Iterable[Any] = ()) -> bool:
-        """Whether something is captured: by a graph of ours, in these streams, in another library's current one."""
+        """Whether anything is being captured: by a graph of ours, in these streams, or in another library's current
+        one.
+        """
         if self._captures or any(stream.is_capturing for stream in streams):
             return True
         api, kinds = self._context.api, self._context.api.driver.CUstreamCaptureStatus
@@ -93,7 +95,7 @@ class _Parked:
             except DeviceError:
                 if self._streams is None:
                     raise
-                self._streams = None  # one of them is gone, and what it did may not be over
+                self._streams = None  # one of the streams is gone, and its work may not be over
                 return False
         api = self._context.api
         with self._context.current():
@@ -121,34 +123,34 @@ class _Parked:
 
 
 class _WithGraph:
-    """A graph says when it is gone by a user object, whose destructor may call neither CUDA nor Python, in a thread
-    of the driver's. So it posts a semaphore, and later calls look at that.
+    """Objects that live as long as a graph. The graph's end is signalled by a user object, whose destructor runs in a
+    driver thread and may call neither CUDA nor Python. So it posts a semaphore, which later calls poll.
     """
 
     def __init__(self, context: Any, graph: Any, things: tuple[object, ...]) -> None:
         self._things = things
         self._word = ctypes.create_string_buffer(64)  # a sem_t
-        found = _semaphores()
-        if found is None:  # no such semaphores here: they stay as long as the process
+        semaphores = _semaphores()
+        if semaphores is None:  # no such semaphore here: the objects live as long as the process
             return
-        initialize, post, _ = found
+        initialize, post, _ = semaphores
         initialize(self._word, 0, 0)
         ctypes.pythonapi.Py_IncRef(
             ctypes.py_object(self._word)
-        )  # the driver may post after all else is gone
+        )  # the driver may post after everything else is gone
         driver = context.api.driver
-        made = context.api.cuUserObjectCreate(
+        user_object = context.api.cuUserObjectCreate(
             ctypes.addressof(self._word),
             driver.CUhostFn(ctypes.cast(post, ctypes.c_void_p).value),
             1,
             int(driver.CUuserObject_flags.CU_USER_OBJECT_NO_DESTRUCTOR_SYNC),
         )
-        moved = int(driver.CUuserObjectRetain_flags.CU_GRAPH_USER_OBJECT_MOVE)
-        context.api.cuGraphRetainUserObject(graph, made, 1, moved)
+        move_flag = int(driver.CUuserObjectRetain_flags.CU_GRAPH_USER_OBJECT_MOVE)
+        context.api.cuGraphRetainUserObject(graph, user_object, 1, move_flag)
 
     def is_over(self) -> bool:
-        found = _semaphores()
-        if found is None or found[2](self._word) != 0:
+        semaphores = _semaphores()
+        if semaphores is None or semaphores[2](self._word) != 0:
             return False
         ctypes.pythonapi.Py_DecRef(ctypes.py_object(self._word))
         return True

@@ -1,12 +1,12 @@
-"""What C++ has no words for, as functions of the namespace `tc`: those that a kernel uses, and no others.
+"""Functions of the namespace `tc` for operations that C++ lacks; a kernel gets only those that it uses.
 
-They lie in two files, `numbers.cuh` (plain C++) and `instructions.cuh` (PTX, and what the compiler has
-built in). An entry begins with its name and those of the entries that it needs:
+They are in two files, `numbers.cuh` (plain C++) and `instructions.cuh` (PTX, and compiler built-ins). An entry
+begins with its name and the names of the entries that it needs:
 
     //: minimum.f64 bits64
     __device__ __forceinline__ f64 minimum(f64 a, f64 b) { ... }
 
-An entry `name.variant` is one of several functions of a name.
+An entry `name.variant` is one of several functions with the same name.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from taskc.backend.cuda.types import STRUCTURES, TYPEDEFS
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """needs: the names of other entries that have to stand before it."""
+    """needs: the names of entries that have to come before it."""
 
     name: str
     needs: tuple[str, ...]
@@ -30,18 +30,18 @@ class Entry:
 
 @cache
 def library() -> dict[str, Entry]:
-    found: dict[str, Entry] = {}
+    entries: dict[str, Entry] = {}
     folder = Path(__file__).parent
     for file in ("numbers.cuh", "instructions.cuh"):
         for part in (folder / file).read_text(encoding="utf-8").split("//: ")[1:]:
             head, _, text = part.partition("\n")
             name, *needs = head.split()
-            found[name] = Entry(name, tuple(needs), text.strip())
-    return found
+            entries[name] = Entry(name, tuple(needs), text.strip())
+    return entries
 
 
 class Prelude:
-    """The entries that a kernel uses, and functions that were made for it; in an order to be read in."""
+    """The entries that a kernel uses, and functions generated for it, in dependency order."""
 
     def __init__(self) -> None:
         self.used: dict[str, Entry] = {}

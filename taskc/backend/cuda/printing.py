@@ -20,7 +20,7 @@ def print_text(node: ir.Print, expressions: Expressions) -> str:
 
 
 def _shown(value: Expression, expressions: Expressions) -> tuple[str, str]:
-    """A value's form for printf, and what is passed."""
+    """A value's printf format, and the argument to pass."""
     dtype = value.dtype
     if dtype is boolean:
         return "%s", f'({expressions(value)}) ? "True" : "False"'

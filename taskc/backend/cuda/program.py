@@ -1,4 +1,4 @@
-"""A program on a device: for each set of sizes a plan, which is replayed as a graph or launched call by call."""
+"""A program on a device: a plan for each set of sizes, replayed as a graph or launched call by call."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from taskc.ir.reentry import Turn
 Busy: TypeAlias = Callable[[int, Sequence[int]], int]
 Waits: TypeAlias = Callable[[Plan], list[set[int]]]
 
-_MOST_PLANS = 8  # sets of sizes: with one more, what was used longest ago goes
-_MOST_GRAPHS = 4  # of a plan, which may run at the same time
+_MOST_PLANS = 8  # sets of sizes; with one more, the least recently used one is dropped
+_MOST_GRAPHS = 4  # graphs of a plan, which may run at the same time
 
 
 class LoadedProgram:
-    """A program of kernels, each of them loaded.
+    """A program whose kernels are loaded.
 
-    kernels  in the order in which a plan counts them
-    planned  makes the plan for sizes of what it depends on, for so many processors, by what calls keep busy of them
-    waits    for which others the calls of a plan have to wait
+    kernels  in a plan's order
+    planned  makes the plan for given sizes and number of processors, from how many processors each call keeps busy
+    waits    for each call of a plan, the calls that it depends on
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class LoadedProgram:
         self._turn = Turn()
 
     def form(self, shapes: tuple[Any, ...], dimensions: dict[Variable, int]) -> ProgramForm:
-        """What launches the program at sizes; the shapes follow from them."""
+        """The program at given sizes, ready to launch; its shapes follow from them."""
         return ProgramForm(self, dimensions)
 
     def launch(
@@ -69,7 +69,7 @@ class LoadedProgram:
     ) -> None:
         sizes = {item: dimensions[item] for item in self.dimensions}
         sizes |= {item: int(given[number]) for item, number in self._scalars}
-        # What a graph's nodes are passed is changed and launched by one thread at a time.
+        # A graph's nodes are updated and launched by one thread at a time.
         with self._turn.taken() as is_alone:
             plan = self._plan(sizes)
             if is_alone and plan.has_graphs and not stream.is_capturing:
@@ -79,14 +79,14 @@ class LoadedProgram:
 
     def _plan(self, sizes: dict[Variable, int]) -> PreparedPlan:
         key = tuple(sizes.values())
-        found = self._plans.pop(key, None)
-        if found is None:
-            made = self._planned(sizes, self.context.processors, self._busy)
-            found = PreparedPlan(self._kernels, made, self._constants, self._waits)
-        self._plans[key] = found
+        prepared = self._plans.pop(key, None)
+        if prepared is None:
+            plan = self._planned(sizes, self.context.processors, self._busy)
+            prepared = PreparedPlan(self._kernels, plan, self._constants, self._waits)
+        self._plans[key] = prepared
         for old in [*self._plans][:-_MOST_PLANS]:
             self._plans.pop(old, None)
-        return found
+        return prepared
 
     def _busy(self, kernel: int, words: Sequence[int]) -> int:
         """How many processors a call's blocks fill."""
@@ -98,22 +98,22 @@ class LoadedProgram:
 
 @dataclass(frozen=True, slots=True)
 class ProgramForm:
-    """Launches at sizes that are known."""
+    """Launches at known sizes."""
 
     loaded: LoadedProgram
     dimensions: dict[Variable, int]
 
     def launch(self, values: Sequence[Any], stream: Stream, kept: Sequence[object] = ()) -> None:
-        """values  one for each parameter: the address of a tensor's memory, or a scalar of its storage type
-        kept    what has to stay for as long as a graph that captures this may run
+        """values  for each parameter the address of a tensor's memory, or a scalar of its storage type
+        kept    objects to keep alive as long as a graph that captures this launch
         """
         self.loaded.launch(self.dimensions, values, stream, kept)
 
 
 class PreparedPlan:
-    """A plan whose calls know what launches them.
+    """A plan whose calls have prepared launches.
 
-    graphs  of it, each with its own memory for temporaries; the one that was used longest ago comes first
+    graphs  its graphs, each with its own arena; the least recently used one comes first
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class PreparedPlan:
             for step in plan.steps
         ]
         self._calls = [step for step in self._steps if isinstance(step, PreparedCall)]
-        # A graph takes no flag that decides what is called, and not every launch.
+        # A graph can't branch on a flag, and can't contain every launch.
         self.has_graphs = len(self._calls) == len(self._steps) and all(
             call.launch.can_be_node for call in self._calls
         )
@@ -135,18 +135,18 @@ class PreparedPlan:
         self._graphs: list[KernelGraph] = []
 
     def graph(self, given: Sequence[Any], stream: Stream) -> KernelGraph:
-        """The graph that was last in this stream, or else another one: other streams go on beside it."""
-        found = next((one for one in self._graphs if one.stream is stream), None)
-        if found is None and len(self._graphs) < _MOST_GRAPHS:
+        """The graph last used in this stream, or else another one, so that other streams can go on at the same time."""
+        chosen = next((one for one in self._graphs if one.stream is stream), None)
+        if chosen is None and len(self._graphs) < _MOST_GRAPHS:
             places = self._places(stream)
-            found = KernelGraph(self._context, self._calls, self._waits, given, places, stream)
-        elif found is None:
-            found = self._graphs[0]
-        self._graphs = [*[one for one in self._graphs if one is not found], found]
-        return found
+            chosen = KernelGraph(self._context, self._calls, self._waits, given, places, stream)
+        elif chosen is None:
+            chosen = self._graphs[0]
+        self._graphs = [*[one for one in self._graphs if one is not chosen], chosen]
+        return chosen
 
     def launch(self, given: Sequence[Any], stream: Stream, kept: Sequence[object]) -> None:
-        """Makes the calls one after another, with memory of their own for temporaries."""
+        """Launch the calls one after another, with a new arena for temporaries."""
         places = self._places(stream)
         for one in places.arrays:
             one.memory.used(stream)
@@ -187,12 +187,12 @@ def _prepared(loaded: Loaded, call: PlannedCall) -> PreparedCall:
 
 def _scalar(bits: int, parameter: Any) -> np.generic:
     content = bits.to_bytes(8, "little")
-    made: np.generic = np.frombuffer(content, parameter.dtype.numpy, 1)[0]
-    return made
+    scalar: np.generic = np.frombuffer(content, parameter.dtype.numpy, 1)[0]
+    return scalar
 
 
 def _flag(word: Passed, given: Sequence[Any], places: Places, stream: Stream) -> bool:
-    """What lies there once all is done that comes before in the stream."""
-    made: np.ndarray = np.empty((), np.bool_)
-    to_host(made, value_of(word, given, places), stream)
-    return bool(made)
+    """The flag's value, after all earlier work in the stream."""
+    flag: np.ndarray = np.empty((), np.bool_)
+    to_host(flag, value_of(word, given, places), stream)
+    return bool(flag)

@@ -1,4 +1,4 @@
-"""Where a block's tensors lie in its shared memory."""
+"""Offsets of a block's tensors in its shared memory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from taskc.ir.rewrite import walk
 
 
 def shared_memory(kernel: ir.Kernel) -> tuple[dict[Tensor, int], int]:
-    """Places each tensor of a block, and says how many bytes all of them take."""
+    """The offset of each tensor of a block, and their total size in bytes."""
     allocated = [
         node.tensor
         for node in walk(kernel.body)

@@ -1,4 +1,4 @@
-"""The code of a kernel: lines with their places in Python, and what they need."""
+"""The code of a kernel: lines with their source locations in Python, and the prelude entries they need."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A kernel's code, and what a launch has to know; see `Compiled` for the meaning of the fields.
+    """A kernel's code, and the description of its launches; see `Compiled` for the meaning of the fields.
 
-    entries  of the prelude, with `macros` before them; `lines` are the tables and the kernel
+    entries  of the prelude, preceded by `macros`; `lines` are the tables and the kernel
     """
 
     name: str
@@ -41,7 +41,7 @@ class Source:
     waits: tuple[Wait, ...] = ()
 
     def text(self, *, with_places: bool = True) -> str:
-        """The whole translation unit; with places, the compiler takes its lines for those of Python."""
+        """The whole translation unit; with places, `#line` directives map its lines to those of Python."""
         parts = [prelude_text(self.entries, self.macros)]
         file, line = "", 0
         for one in self.lines:

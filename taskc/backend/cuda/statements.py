@@ -1,11 +1,11 @@
-"""Statements in CUDA C++, each with the place in Python that it comes from.
+"""Statements in CUDA C++, each with its source location in Python.
 
     if worker + s * 32 < n:           ->     if (worker + s * 32 < n) {
         y[worker + s * 32] = 0.0                 y[worker + s * 32] = 0.0f;
                                              }
 
-Where an assertion doesn't hold the worker ends, unless others may wait for it: at mbarriers, at barriers of a
-number, of a cluster or of the grid, and in what a warp does together. It then goes on.
+A worker whose assertion fails ends, unless others may wait for it: at mbarriers, at named barriers, at those of a
+cluster or of the grid, or in operations of a warp. Then it goes on.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from taskc.ir.rewrite import walk
 from taskc.ir.target import WARPGROUP
 from taskc.ir.types import DType
 
-_LARGEST_SIZE = 1 << 40  # more elements than that has no tensor in any dimension
+_LARGEST_SIZE = 1 << 40  # no dimension of any tensor has more elements
 _LANE_SUFFIX = "lanes"
 _LONG = 32  # statements
 _OF_WARPGROUPS = (-1, WARPGROUP)
@@ -57,7 +57,7 @@ class Statements:
         self.asserts: list[ir.Assert] = []
         self.places, self.shared = shared_memory(kernel)
         self.role: ir.Role | None = None
-        # The numbers of barriers of roles, by their first worker and size, and of warpgroups.
+        # The numbers of the named barriers of roles, by first worker and size, and of warpgroups.
         self.barriers: dict[tuple[int, int], range] = {}
         self.waits = _waits_for_others(kernel)
         self.meets_in_grid = any(
@@ -71,7 +71,7 @@ class Statements:
 
     @contextmanager
     def braces(self, head: str) -> Iterator[None]:
-        """What is inside stands behind `head`, one step further to the right."""
+        """Lines written inside are in braces after `head`, indented."""
         self.line(f"{head} {{" if head else "{")
         self.indent += 1
         before = self.loc
@@ -91,13 +91,13 @@ class Statements:
     # Statements.
 
     def statements(self, node: Statement) -> None:
-        """A statement at the beginning of a block of C++."""
+        """A statement at the beginning of a C++ block."""
         parts = node.statements if isinstance(node, ir.Sequence) else (node,)
         packed = self.operations.packed
         known = dict(packed.names)
         is_stored = False
         for at, statement in enumerate(parts):
-            if is_stored:  # with the half before
+            if is_stored:  # together with the previous half
                 is_stored = False
                 continue
             for line in packed.before(parts[at:]):
@@ -183,7 +183,7 @@ class Statements:
 
     def _for(self, node: ir.For) -> None:
         stop = node.stop
-        if not isinstance(stop, (ir.Constant, Variable)):  # what it reads may change
+        if not isinstance(stop, (ir.Constant, Variable)):  # its operands may change in the loop
             end = Variable(f"{node.variable.name}_end", stop.dtype)
             self.bind(end, self.expressions(stop))
             stop = end
@@ -196,9 +196,9 @@ class Statements:
         start, last = self.expressions(node.start), self.expressions(stop)
         head = f"for ({dtype} {name} = {start}; {name} {compare} {last}; {advance})"
         if not self._stays_within(node):
-            # What comes behind the last number may wrap, and be before the end again.
+            # The number after the last one may wrap, and then lie before the end again.
             ends = (last, name) if step > 0 else (name, last)
-            bits = f"u{dtype.bits}"  # which may wrap in C++
+            bits = f"u{dtype.bits}"  # unsigned, which may wrap in C++
             left = f"({bits})({ends[0]}) - ({bits})({ends[1]})"
             sign = "+" if step > 0 else "-"
             advance = f"{name} = ({dtype})(({bits}){name} {sign} {abs(step)})"
@@ -215,7 +215,7 @@ class Statements:
             self.statements(node.body)
 
     def _stays_within(self, node: ir.For) -> bool:
-        """Whether what follows a loop's last number is a number of its type, too."""
+        """Whether the number one step past a loop's last one still fits its type."""
         step, dtype = node.step, node.variable.dtype
         low, high = self.facts.interval(node.stop)
         if step > 0:
@@ -226,12 +226,12 @@ class Statements:
         if node.kind == "unroll":
             self.line("#pragma unroll")
         elif self._is_long(node.body):
-            # How far it is unrolled was decided; the compiler's copies would only take registers, and
-            # room in the cache of instructions.
+            # Unrolling has been decided already; copies by the compiler would only take registers, and room in the
+            # instruction cache.
             self.line("#pragma unroll 1")
 
     def _is_long(self, body: Statement) -> bool:
-        """Whether a loop's own instructions weigh little beside its body."""
+        """Whether a loop's overhead is small compared with its body."""
         size = self.sizes.of(body)
         if size is None or size >= _LONG:
             return True
@@ -244,8 +244,8 @@ class Statements:
         value = None if fill is None else self.expressions(fill)
         if tensor.scope in (SHARED, BARRIER):
             place = self.places[tensor]
-            behind = f" + {place}" if place else ""
-            self.line(f"{dtype}* const {name} = ({dtype}*)(shared_memory{behind});")
+            offset = f" + {place}" if place else ""
+            self.line(f"{dtype}* const {name} = ({dtype}*)(shared_memory{offset});")
         elif not tensor.shape:
             self.line(f"{dtype} {name}{'' if value is None else f' = {value}'};")
         else:
@@ -257,7 +257,7 @@ class Statements:
         rank = self.expressions(node.rank)
         name, of = self.names[node.tensor], self.names[node.of]
         if node.of.scope == BARRIER:
-            self.line(f"const u32 {name} = (u32)({rank});")  # whose they are
+            self.line(f"const u32 {name} = (u32)({rank});")  # the rank of the block that owns them
             self.operations.peers[node.tensor] = node.of, name
             return
         dtype = self.type(node.of.dtype)
@@ -314,7 +314,7 @@ class Statements:
                     offset = self.expressions.offset(tensor, (window.place,))
                     self.line(f"{store}({self.names[tensor]}, {offset}, {arrays[id(window)]});")
 
-    # Who waits for whom.
+    # Barriers and roles.
 
     def _barrier(self, node: ir.Barrier) -> None:
         use = self.expressions.use
@@ -340,7 +340,7 @@ class Statements:
             self.line(f"{use('barrier_block')}();{about}")
 
     def _number(self, whose: tuple[int, int], count: int) -> int:
-        """The first of so many barriers that neither the author has taken nor others."""
+        """The first of `count` consecutive barrier numbers that neither the author nor another owner uses."""
         if whose not in self.barriers:
             taken = {n for numbers in self.barriers.values() for n in numbers}
             for node in walk(self.kernel.body):
@@ -348,18 +348,18 @@ class Statements:
                     named = node.operands[0]
                     if isinstance(named, ir.Constant):
                         taken.add(int(named.value))
-                    else:  # of a warpgroup, of which the first has 1
+                    else:  # a warpgroup's barrier: they are numbered from 1
                         threads = self.kernel.workers + self.kernel.helpers
                         taken.update(range(1, threads // WARPGROUP + 1))
             free = [range(n, n + count) for n in range(1, 17 - count)]
-            found = next((numbers for numbers in free if taken.isdisjoint(numbers)), None)
+            found = next((span for span in free if taken.isdisjoint(span)), None)
             if found is None:
                 raise InternalError("more barriers are needed than there are numbers for them")
             self.barriers[whose] = found
         return self.barriers[whose][0]
 
     def _roles(self, node: ir.Roles) -> None:
-        """The number of the warp decides; the last role has those that are left."""
+        """Branch by the number of the warp; the last role takes the remaining warps."""
         roles = sorted(node.roles, key=lambda role: role.first)
         threads = self.kernel.workers + self.kernel.helpers
         # All lanes take it from the first one, so that the assembler knows that they branch together.
@@ -389,7 +389,7 @@ def _trips(loop: ir.For) -> int:
 
 
 def _waits_for_others(kernel: ir.Kernel) -> bool:
-    """Whether somebody may wait for a worker in vain that has ended; barriers of the block don't."""
+    """Whether another worker may wait in vain for one that has ended; barriers of the block don't."""
     for node in walk(kernel.body):
         if isinstance(node, ir.Roles):
             return True

@@ -1,8 +1,8 @@
 """Streams and events.
 
-A call goes into the current stream: of the innermost `with stream:` of this thread or task; else of the library
-that an argument comes from (torch, CuPy), if that has one; else into the device's legacy default stream, which
-those libraries start with, too.
+A call goes into the current stream: the innermost `with stream:` of this thread or task, else the current stream of
+the library that an argument comes from (torch, CuPy), else the device's legacy default stream, which those libraries
+start with, too.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from typing import Any, Protocol
 from taskc.backend.cuda.context import Context, context
 from taskc.backend.cuda.libraries import current_number
 
-LEGACY = 1  # how DLPack and __cuda_array_interface__ write the legacy default stream
+LEGACY = 1  # the legacy default stream in DLPack and __cuda_array_interface__
 
 
 class Recorder(Protocol):
-    """What is told of the launches that a stream captures, and of what has to stay for them."""
+    """Notified of the launches that a stream captures, and of objects to keep alive for them."""
 
     def keep(self, *things: object) -> None: ...
 
@@ -31,9 +31,9 @@ class Recorder(Protocol):
 
 
 class Stream:
-    """Work of a device that runs in order. A new one doesn't wait for the legacy default stream.
+    """An in-order queue of a device's work. A new one doesn't wait for the legacy default stream.
 
-    number  what CUDA calls it; 0 is the legacy default stream
+    number  CUDA's handle; 0 is the legacy default stream
 
     `with stream:` makes it the current one.
     """
@@ -61,15 +61,17 @@ class Stream:
         self.context = owner
         self.number = number
         self.captured_by: Recorder | None = None
-        # What looks, once the stream has been waited for, whether an assertion has failed.
+        # Callbacks that raise failed assertions, once the stream has been waited for.
         self.assertions: dict[Callable[[], None], None] = {}
-        self.of_thread = local()  # what each thread has for its calls in the stream
+        self.of_thread = local()  # per-thread state for calls in the stream
         self._is_ours = is_ours
 
     @property
     def is_capturing(self) -> bool:
-        """What is put into it is captured, by a `Graph` or by another library, and doesn't run."""
-        if self.captured_by is not None or not self.number:  # the legacy default stream can't be
+        """Whether work put into it is captured, by a `Graph` or another library, instead of run."""
+        if (
+            self.captured_by is not None or not self.number
+        ):  # the legacy default stream can't be captured
             return self.captured_by is not None
         api = self.context.api
         with self.context.current():
@@ -78,13 +80,13 @@ class Stream:
 
     @property
     def recorder(self) -> Recorder | None:
-        """The one that captures what is put into it: a `Graph`, or another library; None: nobody does."""
+        """The recorder of a capture: a `Graph`, or another library's; None outside of a capture."""
         if self.captured_by is None and self.is_capturing:
             return ForeignCapture(self)
         return self.captured_by
 
     def synchronize(self) -> None:
-        """Waits for all that is in the stream; says what went wrong in it."""
+        """Wait for all work in the stream; raises its errors."""
         with self.context.current():
             self.context.api.cuStreamSynchronize(self.number)
         self.context.api.forget(self.number)
@@ -92,19 +94,19 @@ class Stream:
         self.check_assertions()
 
     def check_assertions(self) -> None:
-        """Raises a `CheckError` where an assertion of a kernel that has ended didn't hold."""
+        """Raise a `CheckError` if an assertion failed in a kernel that has ended."""
         while self.assertions:
             look, _ = self.assertions.popitem()
             look()
 
     def record(self, *, timing: bool = True) -> Event:
-        """An event that happens when what is in the stream now has ended."""
+        """An event that completes with the work that is now in the stream."""
         event = Event(self.context.ordinal, timing=timing)
         event.record(self)
         return event
 
     def wait(self, other: Event | Stream) -> None:
-        """What comes later in this stream begins after an event, or after what is in another stream now."""
+        """Order later work of this stream after an event, or after the work now in another stream."""
         if isinstance(other, Stream):
             if other.number == self.number:
                 return
@@ -128,12 +130,12 @@ class Stream:
 
     def __del__(self) -> None:
         if getattr(self, "_is_ours", False) and not sys.is_finalizing():
-            with suppress(Exception), self.context.current():  # nobody to tell
+            with suppress(Exception), self.context.current():  # there is nobody to report it to
                 self.context.api.cuStreamDestroy(self.number)
 
 
 class ForeignCapture:
-    """The capture of another library, whose graph keeps what is put into the stream."""
+    """Another library's capture, whose graph keeps objects alive."""
 
     def __init__(self, stream: Stream) -> None:
         self._stream = stream
@@ -146,7 +148,7 @@ class ForeignCapture:
 
     def launched(self, name: str, look: Callable[[], None] | None, kept: Sequence[object]) -> None:
         self.keep(*kept)
-        if look is not None:  # nobody tells when the graph runs
+        if look is not None:  # the graph's runs are not reported
             self._stream.assertions[look] = None
 
 
@@ -161,18 +163,18 @@ class Event:
             self.handle = self.context.api.cuEventCreate(chosen)
 
     def record(self, stream: Stream | None = None) -> None:
-        """Puts it behind what is in a stream now, the current one if none is given."""
+        """Record it after the work that is now in a stream, by default the current one."""
         stream = stream or current_stream(self.context)
         with self.context.current():
             self.context.api.cuEventRecord(self.handle, stream.number)
 
     def synchronize(self) -> None:
-        """Waits until it has happened."""
+        """Wait until it has completed."""
         with self.context.current():
             self.context.api.cuEventSynchronize(self.handle)
 
     def since(self, earlier: Event) -> float:
-        """The milliseconds between two events that have happened."""
+        """The milliseconds between two events that have completed."""
         with self.context.current():
             return float(self.context.api.cuEventElapsedTime(earlier.handle, self.handle))
 
@@ -182,12 +184,12 @@ class Event:
                 self.context.api.cuEventDestroy(self.handle)
 
 
-# The `with stream:` around this, outermost first; each thread and each task has its own.
+# The enclosing `with stream:` blocks, outermost first, for each thread and each task.
 _entered: ContextVar[tuple[Stream, ...]] = ContextVar("taskc_streams", default=())
 
 
 def current_stream(owner: Context, library: str = "") -> Stream:
-    """Finds where a call on a device goes; `library` is the one that its arrays come from."""
+    """The stream for a call on a device; `library` is the one that its arrays come from."""
     for stream in reversed(_entered.get()):
         if stream.context is owner:
             return stream
@@ -196,9 +198,9 @@ def current_stream(owner: Context, library: str = "") -> Stream:
 
 
 def order_after(owner: Context, libraries: Sequence[str], stream: Stream) -> None:
-    """Have a stream wait for what libraries have put into their own until now.
+    """Make a stream wait for the work that libraries have put into their own streams.
 
-    What is captured can't wait for anything outside: whoever captures it has waited.
+    A capture can't wait for work outside of it: the code that captures has waited.
     """
     numbers = {current_number(library, owner.ordinal) for library in libraries} - {None}
     others = [stream_of(owner, number) for number in numbers if number is not None]
@@ -208,18 +210,18 @@ def order_after(owner: Context, libraries: Sequence[str], stream: Stream) -> Non
 
 
 def is_entered() -> bool:
-    """Whether a call's stream is that of a `with stream:`, and not that of its arrays' library."""
+    """Whether a `with stream:` sets the stream of calls, instead of their arrays' library."""
     return bool(_entered.get())
 
 
 def stream_of(owner: Context, number: int) -> Stream:
-    """A stream that is not ours, by its number. DLPack's LEGACY is CUDA's 0 as well."""
+    """A stream that is not ours, by its number. DLPack's LEGACY is CUDA's 0, too."""
     number = 0 if number == LEGACY else number
-    found = owner.streams.get(number)
-    if found is None:
-        made = Stream.__new__(Stream)
-        made._bind(owner, number, is_ours=False)
-        found = owner.streams[number] = made
-        owner.foreign_streams.append(made)
-    assert isinstance(found, Stream)
-    return found
+    stream = owner.streams.get(number)
+    if stream is None:
+        foreign = Stream.__new__(Stream)
+        foreign._bind(owner, number, is_ours=False)
+        stream = owner.streams[number] = foreign
+        owner.foreign_streams.append(foreign)
+    assert isinstance(stream, Stream)
+    return stream

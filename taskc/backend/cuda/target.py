@@ -29,11 +29,11 @@ def load(
     device: int,
     failed: Callable[[int], None],
 ) -> Loaded:
-    """A kernel at the stage its author wrote it at, on a device: compiled for it, or found compiled.
+    """A kernel as its author wrote it, loaded on a device: compiled for it, or from the cache.
 
-    lower    takes it to stage lean
-    version  of everything that compiles
-    failed   raises the error of an assertion that didn't hold, by its number
+    lower    lowers it to stage lean
+    version  version of the whole compiler
+    failed   raises the error of a failed assertion, given its number
     """
     owner = context(device)
     if kernel.stage != "parsed" and not _runs(owner.target, kernel.target):
@@ -46,12 +46,12 @@ def load(
 
 
 def _runs(device: str, written_for: str) -> bool:
-    """A kernel written for a target that is not a device's runs on any device."""
+    """Whether a device runs a kernel; one written for a target without a device of its own runs on any."""
     return not TARGETS[written_for].capabilities or TARGETS[device].runs(TARGETS[written_for])
 
 
 def device_of(values: Sequence[Any]) -> int:
-    """Tells where a call's arrays lie; NumPy's go to the first device."""
+    """The number of the device of a call's arrays; NumPy arrays go to the first one."""
     return next((value.device for value in values if isinstance(value, Array)), 0)
 
 

@@ -1,4 +1,4 @@
-"""Tensor maps: what bulk copies have to know of a tensor, encoded by the driver.
+"""Tensor maps: a tensor's description for bulk copies, encoded by the driver.
 
 The driver wants 64-byte aligned memory for a map, which cuda-python's own objects don't have. So the function is
 called by its address, with memory of ours.
@@ -15,20 +15,20 @@ from taskc.backend.cuda.context import Context
 
 BYTES = 128
 _ALIGNMENT = 64
-_SINCE = 12000  # the version of CUDA that has had them since
+_SINCE = 12000  # first version of CUDA with tensor maps
 _ELEMENTS = {1: "UINT8", 2: "UINT16", 4: "UINT32", 8: "UINT64"}
 
 _TENSOR = (
     ctypes.c_void_p,  # the map
     ctypes.c_int,  # type of the elements
     ctypes.c_uint32,  # dimensions
-    ctypes.c_void_p,  # where the tensor begins
+    ctypes.c_void_p,  # address of the first element
     ctypes.c_void_p,  # extents, innermost first
-    ctypes.c_void_p,  # bytes between neighbours, without those of the innermost
+    ctypes.c_void_p,  # bytes between neighbours, except in the innermost dimension
 )
 _OPTIONS = (
-    ctypes.c_void_p,  # steps between its elements
-    *[ctypes.c_int] * 4,  # interleaving, swizzle, promotion to the L2, what fills the outside
+    ctypes.c_void_p,  # element strides
+    *[ctypes.c_int] * 4,  # interleaving, swizzle, promotion to the L2, fill for elements outside
 )
 _ENCODERS = {
     "cuTensorMapEncodeTiled": ctypes.CFUNCTYPE(
@@ -40,8 +40,8 @@ _ENCODERS = {
     "cuTensorMapEncodeIm2col": ctypes.CFUNCTYPE(
         ctypes.c_int,
         *_TENSOR,
-        ctypes.c_void_p,  # where the first filter begins: column, row
-        ctypes.c_void_p,  # where the last one does, seen from the last pixel
+        ctypes.c_void_p,  # offset of the first filter: column, row
+        ctypes.c_void_p,  # offset of the last filter, relative to the last pixel
         ctypes.c_uint32,  # channels of a pixel
         ctypes.c_uint32,  # pixels
         *_OPTIONS,
@@ -50,7 +50,7 @@ _ENCODERS = {
 
 
 class Encoded:
-    """A map, at an aligned `address`."""
+    """A map at an aligned `address`."""
 
     __slots__ = ("_memory", "address")
 
@@ -88,9 +88,9 @@ def encode(
     else:
         name = "cuTensorMapEncodeTiled"
         copied = ((ctypes.c_uint32 * rank)(*reversed(wanted.box)),)
-    made = Encoded()
+    encoded = Encoded()
     status = _function(context, name)(
-        made.address,
+        encoded.address,
         _enumerated(driver.CUtensorMapDataType, f"DATA_TYPE_{_ELEMENTS[item]}"),
         rank,
         pointer,
@@ -111,7 +111,7 @@ def encode(
             f"{name} failed: {context.api.described(driver.CUresult(status))}; the tensor"
             f" has the shape {shape} with elements of {item} bytes, and the box {wanted.box}"
         )
-    return made
+    return encoded
 
 
 def _enumerated(kind: Any, name: str) -> int:
@@ -119,11 +119,11 @@ def _enumerated(kind: Any, name: str) -> int:
 
 
 def _function(context: Context, name: str) -> Any:
-    found = context.encoders.get(name)
-    if found is None:
+    encoder = context.encoders.get(name)
+    if encoder is None:
         flags = context.api.driver.CUdriverProcAddress_flags.CU_GET_PROC_ADDRESS_DEFAULT
         address, _ = context.api.cuGetProcAddress(name.encode(), _SINCE, int(flags))
         if not address:
             raise DeviceError(f"the driver has no {name}")
-        found = context.encoders[name] = _ENCODERS[name](int(address))
-    return found
+        encoder = context.encoders[name] = _ENCODERS[name](int(address))
+    return encoder

@@ -9,14 +9,14 @@ import numpy as np
 from taskc.ir.arithmetic import as_storage
 from taskc.ir.types import DTYPES, DType, bf16, boolean, f16, f32, f64, tf32
 
-# The names of the types are those of the language.
+# The types have the language's names.
 TYPEDEFS = (
     "typedef signed char i8; typedef short i16; typedef int i32; typedef long long i64;\n"
     "typedef unsigned char u8; typedef unsigned short u16; typedef unsigned u32;"
     " typedef unsigned long long u64;\n"
     "typedef float f32; typedef float tf32; typedef double f64;\n"
 )
-# Held as their bits.
+# Represented by their bits.
 STRUCTURES = tuple(
     dtype
     for dtype in DTYPES.values()
@@ -28,12 +28,14 @@ _SUFFIXES = {"i64": "ll", "u32": "u", "u64": "ull"}
 
 
 def type_name(dtype: DType) -> str:
-    """A structure lies in the prelude's namespace, and is brought out of it by a `using`."""
+    """The name of a type; structures of the prelude's namespace have a `using`."""
     return dtype.name
 
 
 def literal(value: bool | int | float, dtype: DType) -> tuple[str, bool]:
-    """A constant, and whether it is a primary expression; `tc::` functions named in it are bits*.*"""
+    """A constant, and whether it is a primary expression; it may call the `tc::` functions of the entries bits32 and
+    bits64.
+    """
     if dtype is boolean:
         return ("true" if value else "false"), True
     if dtype.is_integer:

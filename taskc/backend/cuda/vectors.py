@@ -1,4 +1,4 @@
-"""Vector loops: memory is accessed at once, and what is done with it is a loop over the lanes.
+"""Vector loops: memory is accessed as vectors, and the computation is a loop over the lanes.
 
     for s: i32 in vector(4):                    f32 x_lanes[4];
         y[base + s] = x[base + s] * 2.0   ->    tc::load_vector(x_lanes, &x[base]);
@@ -8,7 +8,7 @@
                                                     y_lanes[s] = x_lanes[s] * 2.0f;
                                                 tc::store_vector(y, base, y_lanes);
 
-Lanes agree on all conditions, so memory that is read under one is loaded under that of the first lane.
+All lanes agree on conditions, so a conditional read is loaded under the first lane's condition.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from taskc.ir.rewrite import map_children, substitute
 
 @dataclass(slots=True, eq=False)
 class Window:
-    """Neighbouring elements that the lanes access.
+    """Consecutive elements that the lanes access.
 
-    place       of the first lane's
-    share       how many lanes have one element, before the next ones have its neighbour
-    conditions  under which each of its reads happens, in the first lane; () is always
+    place       index of the first lane's element
+    share       how many consecutive lanes access the same element
+    conditions  of each of its reads, for the first lane; () is always
     """
 
     tensor: Tensor
@@ -42,7 +42,7 @@ class Window:
 
     @property
     def condition(self) -> Expression | None:
-        """The condition under which it is loaded; None is always."""
+        """The condition under which it is loaded; None means always."""
         whole: Expression | None = None
         for parts in self.conditions:
             if not parts:
@@ -55,7 +55,7 @@ class Window:
 
 
 class Windows:
-    """Those of one loop's body, in the order in which they come."""
+    """The windows of a loop's body, in order."""
 
     def __init__(self, loop: ir.For, scope: SymbolTable) -> None:
         assert isinstance(loop.start, Constant)
@@ -101,7 +101,7 @@ class Windows:
         return *conditions, first if holds else ir.Unary("not", first)
 
     def _window(self, tensor: Tensor, indices: tuple[Expression, ...]) -> Window | None:
-        """None where all lanes access one element, or have it in registers."""
+        """The window of an access; None where all lanes access one element, or registers."""
         if tensor.scope not in (GLOBAL, SHARED) or not indices:
             return None
         (index,) = indices
@@ -120,7 +120,7 @@ class Windows:
 
 
 def _without_zeros(node: Expression) -> Expression:
-    """x + 0 as x."""
+    """Simplify x + 0 to x."""
     node = map_children(node, _without_zeros)
     match node:
         case ir.Binary(operator="+", left=left, right=Constant(value=0)):

@@ -1,9 +1,9 @@
-"""A watchdog for bring-up: a kernel that waits for ever says at which barriers, and ends.
+"""A watchdog for bring-up: a kernel that hangs reports the barriers that it waits at, and ends.
 
-With it each turn of a wait reads the device's clock. Once nobody has begun to wait for too long, the first thread at
-each wait writes into the CPU's memory its block, its warp, the barrier and the phase. Some seconds later the kernel
-traps: the launch fails with an error that names all such waits, where it would hang. There are mostly two, since
-whoever waits in vain lets others wait. Code that isn't watched has no instruction more: `spins` of instructions.cuh is
+With it, each turn of a wait reads the device's clock. After too long without any new wait, the first thread at each
+wait writes its block, its warp, the barrier and the phase to the CPU's memory. Some seconds later the kernel traps:
+the launch fails with an error that names all such waits, instead of hanging. There are mostly two waits, since a
+worker that waits in vain makes others wait. Unwatched code has no extra instruction: `spins` of instructions.cuh is
 empty.
 """
 
@@ -12,17 +12,17 @@ from __future__ import annotations
 import ctypes
 from dataclasses import dataclass
 
-_RECORDS = 16  # of waits; later ones share these
-_RECORD = ctypes.c_uint32 * 5  # whether there is something, block, warp, wait and place, phase
+_RECORDS = 16  # records of waits; later waits share these
+_RECORD = ctypes.c_uint32 * 5  # a flag that it is filled, block, warp, wait and place, phase
 WORDS = 5 * _RECORDS
-_SLOTS = 256  # places of a wait's barriers that are told apart
+_SLOTS = 256  # places of a wait's barriers that are distinguished
 
-# The seconds after which waits are in vain, for what is compiled from now on; 0: waits are not watched.
+# Seconds after which a wait counts as hanging, for code compiled from now on; 0 disables the watchdog.
 _seconds = 0.0
 
 
 def watch(seconds: float) -> None:
-    """Watch the waits of kernels that are compiled from now on; 0: don't."""
+    """Watch the waits of kernels that are compiled from now on; 0 disables it."""
     global _seconds
     _seconds = seconds
 
@@ -32,7 +32,7 @@ def limit() -> float:
 
 
 def macros() -> list[str]:
-    """Definitions for code that is watched; the clock counts 2^32 ns."""
+    """Macros for watched code; a unit of the clock is 2^32 ns."""
     if not _seconds:
         return []
     units = max(1, round(_seconds * 1e9 / 2**32))
@@ -41,8 +41,8 @@ def macros() -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """name   of the barrier, or what is waited for
-    line   where it stands, as FILE:LINE
+    """name   the barrier's name, or a description of the wait
+    line   its location, as FILE:LINE
     """
 
     name: str
@@ -55,13 +55,13 @@ def numbered(wait: int, place: str) -> str:
 
 
 def said_at(address: int, kernel: str, waits: tuple[Wait, ...]) -> str:
-    """The watchdog's records in words, or ""."""
-    said = []
+    """The watchdog's records as a message, or ""."""
+    messages = []
     for is_there, block, warp, number, parity in (_RECORD * _RECORDS).from_address(address):
         if is_there:
             wait, place = waits[number // _SLOTS], number % _SLOTS
-            said.append(
+            messages.append(
                 f"block {block}, warp {warp} of {kernel}() waited in vain for {wait.name}[{place}],"
                 f" parity {parity} ({wait.line})"
             )
-    return "; ".join(said)
+    return "; ".join(messages)

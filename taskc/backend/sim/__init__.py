@@ -1,4 +1,4 @@
-"""The simulator: a NumPy interpreter of the IR at any stage, the oracle and the checker."""
+"""The simulator: a NumPy interpreter of the IR at any stage, which is both the oracle and the checker."""
 
 from taskc.backend.sim.breakpoints import Stop
 from taskc.backend.sim.report import Report, Traffic

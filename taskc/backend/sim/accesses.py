@@ -1,4 +1,4 @@
-"""Reads and stores: bounds, initialization and races are checked here."""
+"""Reads and stores, with their checks of bounds, initialization and races."""
 
 from __future__ import annotations
 
@@ -42,20 +42,22 @@ Watch: TypeAlias = Callable[[Frame, Memory, Any, Any, bool], None]
 
 
 class Accesses:
-    """Compiles accesses. The sets say which tensors can race, so that others need no shadow."""
+    """Compiles accesses. The sets name the tensors that can race; all others need no shadow."""
 
     def __init__(self, run: Run, expressions: Expressions) -> None:
         self.run = run
         self.expressions = expressions
-        self.written: frozenset[ir.Tensor] = frozenset()  # in the kernel
-        self.phase_writes: frozenset[ir.Tensor] = frozenset()  # in the phase being compiled
+        self.written: frozenset[ir.Tensor] = frozenset()  # tensors written anywhere in the kernel
+        self.phase_writes: frozenset[ir.Tensor] = (
+            frozenset()
+        )  # tensors written in the phase being compiled
         self.watch: Callable[[ir.Tensor, Located], Watch | None] = lambda *_: None
-        self.of_products: frozenset[ir.Tensor] = frozenset()  # asynchronous ones' registers
-        self.issue: Issue | None = None  # stores being compiled are asynchronous copies
+        self.of_products: frozenset[ir.Tensor] = frozenset()  # registers of asynchronous products
+        self.issue: Issue | None = None  # set while stores are compiled as asynchronous copies
         self.tiles = Tiles(expressions, self.place)
         expressions.read = self.read
 
-    # Where an access goes.
+    # Offsets.
 
     def place(
         self, tensor: ir.Tensor, indices: tuple[ir.Expression, ...], node: Located
@@ -100,7 +102,7 @@ class Accesses:
     # Reads.
 
     def read(self, node: ir.Read, kind: str = "load") -> Evaluate:
-        """`kind`: what the statistics call it."""
+        """Compile a read; `kind` is its name in the statistics."""
         match node.tensor.scope:
             case ir.GLOBAL | ir.SHARED:
                 return self._read_memory(node, kind)
@@ -239,19 +241,19 @@ class Accesses:
         )
 
 
-# --- Vector loops: what all turns do in one place is one access of so many elements -------------
-# The loop runs its turns at once, statement by statement, as a machine does. Whoever made it claims
-# that each access is aligned and contiguous, and that no turn touches what another one stores: it is
-# held to that here.
+# --- Vector loops: the accesses of all turns in one place are one access of several elements ---
+# The loop runs its turns at once, statement by statement, as a machine does. A vector loop claims that each
+# access is aligned and contiguous, and that no turn touches an element that another one stores: the claim is
+# checked here.
 
 
-WIDEST = 16  # bytes; GLOBAL and SHARED memory starts at multiples of them
+WIDEST = 16  # bytes; GLOBAL and SHARED memory starts at a multiple of it
 
 
 def check_vector(
     frame: Frame, memory: Memory, at: Any, where: Any, node: Located, is_store: bool
 ) -> None:
-    """Reports an access in a vector loop that isn't one access of its elements."""
+    """Report an access in a vector loop that isn't one contiguous, aligned access."""
     count = frame.vector
     rank = len(frame.axes) + 2
     if not frame.axes:  # an asynchronous copy: `at` is its first element
@@ -270,7 +272,7 @@ def check_vector(
     if frame.run.is_flat or tensor.layout is None:
         offsets = swizzled(tensor.swizzle, offsets)
     else:
-        active = active & (offsets[-1] < memory.size)  # what is outside has been reported
+        active = active & (offsets[-1] < memory.size)  # elements outside have been reported
         offsets = physical(tensor, memory.shape, np.clip(offsets, 0, memory.size - 1))
     steps = np.diff(offsets, axis=0) if np.ndim(at) == rank and len(at) > 1 else np.zeros(1)
     if not np.count_nonzero(steps):
@@ -299,13 +301,13 @@ def check_vector(
 
 
 def _share_of(steps: Array) -> int:
-    """How many turns read one element, before the next ones read its neighbour."""
+    """How many consecutive turns read the same element."""
     moving = np.flatnonzero(steps.any(axis=tuple(range(1, steps.ndim))))
     return int(moving[0]) + 1 if moving.size else 1
 
 
 class _Span(NamedTuple):
-    """The bytes [start, end) that each turn touches, and where it does."""
+    """The bytes [start, end) that each turn touches, and the lanes that are active."""
 
     start: Array
     end: Array
@@ -313,7 +315,7 @@ class _Span(NamedTuple):
 
 
 def check_turns(frame: Frame, touched: list[Touched]) -> None:
-    """Reports a turn that touches what another one stores. The loop's axis is the frame's first."""
+    """Report a turn that touches an element another turn stores. The loop's axis is the frame's first."""
     count = frame.axes[0]
     for first, second in combinations_with_replacement(touched, 2):
         store, other = (first, second) if first.is_store else (second, first)
@@ -409,7 +411,7 @@ def atomic(accesses: Accesses, node: ir.Atomic) -> Callable[[Frame, Any], Any]:
 def update(
     data: Array, at: Array, values: Array, operator: str, dtype: DType, wants_result: bool
 ) -> Array:
-    """Atomic updates one after another, in the order of the lanes; gives the old values."""
+    """Atomic updates one after another, in the order of the lanes; returns the old values."""
     if not wants_result and dtype.is_integer and operator in _AT:
         _AT[operator].at(data, at, values)
         return values

@@ -1,4 +1,4 @@
-"""What to change about slow accesses, where trying it out on what was recorded shows that it helps."""
+"""Advice on slow accesses, given only if it helps when applied to the recorded requests."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ from taskc.ir.rewrite import walk
 
 BANKS = 32
 PADDINGS = range(1, 9)  # elements
-MOST_REQUESTS = 256  # of one place; where there are more kinds, not all are known
+MOST_REQUESTS = 256  # kinds of requests recorded for one place; beyond that, some are unknown
 
 
 @dataclass(slots=True)
 class Request:
-    """A warp's access to shared memory: each lane's first element in the layout, -1 for none."""
+    """A warp's access to shared memory: each lane's first element in the layout, -1 for an inactive lane."""
 
     offsets: Array
-    elements: int  # for each lane, one behind the other
+    elements: int  # consecutive elements of each lane
     _cost: tuple[int, int] | None = None
 
     def cost(self, tensor: ir.Tensor) -> tuple[int, int]:
-        """`ways`, and how many accesses conflicts add to the fewest possible ones."""
+        """The number of ways, and the accesses that bank conflicts add to the minimum."""
         if self._cost is None:
             parts = self._parts(tensor, 0)
             self._cost = max(parts, default=1), sum(parts) - len(parts)
         return self._cost
 
     def ways(self, tensor: ir.Tensor, padding: int = 0) -> int:
-        """The most different words of one bank, among the lanes that are served at a time."""
+        """The most distinct words of one bank, among lanes that are served at the same time."""
         return max(self._parts(tensor, padding), default=1)
 
     def _parts(self, tensor: ir.Tensor, padding: int) -> list[int]:
-        """Counts these words for each group of lanes that are served at a time."""
+        """The count of these words for each group of lanes served at the same time."""
         offsets = self.offsets
         if padding:
             offsets = offsets + offsets // _pitch(tensor) * padding
@@ -51,7 +51,7 @@ class Request:
 def against_conflicts(
     kernel: ir.Kernel, tensor: ir.Tensor, here: list[Request], everywhere: list[Request]
 ) -> str:
-    """Longer rows, if those leave no conflict here and make none of the tensor's accesses worse."""
+    """Advice to lengthen rows, if that removes the conflicts here and makes no other access of the tensor worse."""
     shape = tensor.shape if tensor.layout is None else tensor.layout.shape
     plain = tensor.layout is None or tensor.layout == repeat(*tensor.layout.shape)
     if tensor.constant or tensor.swizzle is not None or not plain or len(shape) < 2:
@@ -75,7 +75,7 @@ def against_conflicts(
 
 
 def against_sectors(tensor: ir.Tensor, shape: tuple[int, ...], offsets: Array) -> str:
-    """Which dimension neighbouring workers are to differ in, if all of them differ in another one."""
+    """Advice on the dimension in which neighbouring workers should differ, if all of them differ in another one."""
     steps = np.unique(np.diff(offsets))
     if tensor.layout is not None or steps.size != 1 or len(shape) < 2:
         return ""
@@ -97,7 +97,7 @@ def _pitch(tensor: ir.Tensor) -> int:
 
 
 def _unit(kernel: ir.Kernel, tensor: ir.Tensor) -> int:
-    """What rows must be a multiple of for the target's operations; 0: they are as they are."""
+    """The number that row lengths must be a multiple of for the target's operations; 0 if rows can't change."""
     unit = 1
     for node in walk(kernel.body):
         if isinstance(node, ir.Do) and any(

@@ -1,4 +1,4 @@
-"""What the simulator wants to know of a program before it runs it."""
+"""Analyses of a program before the simulator runs it."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from taskc.ir.fields import EXPRESSION_TYPES
 from taskc.ir.operations import OPERATIONS
 from taskc.ir.rewrite import walk, walk_statements
 
-_IN_ORDER = ("exchange", "acquire", "release")  # atomics whose turns are no sum
+_IN_ORDER = ("exchange", "acquire", "release")  # atomics whose result depends on the order of turns
 
 
 def writes(body: ir.Statement) -> Iterator[ir.Tensor]:
-    """The tensors that `body` stores to or updates, once for each place that does."""
+    """The tensors that `body` stores to or updates, once for each such place."""
     return writes_among(walk_statements(body))
 
 
@@ -27,7 +27,7 @@ def writes_among(nodes: Iterable[ir.Statement]) -> Iterator[ir.Tensor]:
 
 
 def divergent_locals(body: ir.Statement) -> frozenset[ir.Tensor]:
-    """LOCAL tensors that are stored to in a mapping loop: they may differ among workers."""
+    """LOCAL tensors stored to in a mapping loop, which may therefore differ among workers."""
     return frozenset(
         tensor
         for node in walk_statements(body)
@@ -38,7 +38,7 @@ def divergent_locals(body: ir.Statement) -> frozenset[ir.Tensor]:
 
 
 def tasks_are_independent(each: ir.Each) -> bool:
-    """A worker's tasks may run at once, side by side, with the same effect as one after another."""
+    """Whether a worker's tasks may run at once with the same effect as one after another."""
     mapping = each.mapping
     distinct = mapping.is_composed or not mapping.is_replicated
     extents = dict(zip(each.variables, mapping.shape, strict=True))
@@ -46,12 +46,12 @@ def tasks_are_independent(each: ir.Each) -> bool:
 
 
 def turns_are_independent(loop: ir.For, count: int) -> bool:
-    """A loop's turns may run likewise."""
+    """Whether a loop's turns may run at once with the same effect."""
     return _are_independent(loop.body, {loop.variable: count}, True)
 
 
 def _are_independent(body: ir.Statement, extents: dict[ir.Variable, int], distinct: bool) -> bool:
-    """Whether what one turn writes no other turn touches.
+    """Whether no turn touches an element that another turn writes.
 
     That is so where every access to a tensor that is written has the same indices, and those tell
     the turn. A tensor in memory that is only stored to, at one place outside inner loops, may have
@@ -72,7 +72,7 @@ def _are_independent(body: ir.Statement, extents: dict[ir.Variable, int], distin
 
 @dataclass(slots=True)
 class _Turn:
-    """What one turn touches.
+    """The accesses of one turn.
 
     accesses  the indices of each tensor's
     stores    how many each tensor's are
@@ -87,11 +87,11 @@ class _Turn:
     inner: set[ir.Tensor] = field(default_factory=set)
 
     def takes(self, node: ir.Statement | ir.Expression) -> bool:
-        """Whether turns with such a node may be independent; if so, it is noted what that touches."""
+        """Note a node's accesses; False if turns with such a node can't be independent."""
         match node:
             case ir.Allocate(tensor=tensor):
                 self.private.add(tensor)
-                # A tile or a buffer is there once, for all turns.
+                # A tile or a buffer exists once, for all turns.
                 return tensor.scope in (ir.LOCAL, ir.REGISTER)
             case ir.Read(tensor=tensor, indices=indices):
                 self.reads.add(tensor)
@@ -115,9 +115,11 @@ class _Turn:
             case ir.While(body=inside):
                 self.inner.update(writes(inside))
             case ir.Sequence() | ir.If() | ir.Assert():
-                pass  # what is inside comes, too
+                pass  # nested nodes are visited, too
             case _:
-                return type(node) in EXPRESSION_TYPES  # which are made of those
+                return (
+                    type(node) in EXPRESSION_TYPES
+                )  # expressions, which consist of the nodes above
         return True
 
     def only_stores_once(self, tensor: ir.Tensor) -> bool:
@@ -127,7 +129,7 @@ class _Turn:
         return in_memory and is_stored_to and self.stores[tensor] == 1
 
     def determined_by(self, tensor: ir.Tensor) -> set[ir.Variable]:
-        """The variables that are known when the indices of all of a tensor's accesses are."""
+        """The variables whose values follow from the indices that all of a tensor's accesses share."""
         first, *rest = self.accesses[tensor]
         determined: set[ir.Variable] = set()
         for i, index in enumerate(first):
@@ -138,13 +140,13 @@ class _Turn:
 
 @dataclass(frozen=True, slots=True)
 class _LoopNames:
-    """What is bound within a loop: variables that take so many values, and names of values."""
+    """Variables bound within a loop: those with a known number of values, and those that are defined by a value."""
 
     extents: dict[ir.Variable, int | None]
     values: dict[ir.Variable, ir.Expression]
 
     def determined_by(self, index: ir.Expression) -> set[ir.Variable]:
-        """The variables that are known when the index is: its terms are digits of one number."""
+        """The variables whose values follow from the index: its terms have to be digits of one number."""
         terms = self.linear(index)
         if not terms:
             return set()
@@ -172,7 +174,7 @@ class _LoopNames:
         return Counter({variable: factor for variable, factor in total.items() if factor})
 
     def _is_fixed(self, node: ir.Expression) -> bool:
-        """It is the same for all turns: it names nothing that is bound inside and reads nothing."""
+        """Whether it is the same for all turns: it uses no variable bound inside, and reads no memory."""
         for part in walk(node):
             if isinstance(part, (ir.Read, ir.Lookup)):
                 return False
@@ -186,12 +188,12 @@ class _LoopNames:
 
 
 def _overlaid(tensor: ir.Tensor, other: ir.Tensor) -> bool:
-    """Both have been given places in shared memory: they may overlap."""
+    """Whether both have offsets in shared memory, and so may overlap."""
     return tensor is not other and tensor.offset is not None and other.offset is not None
 
 
 def is_cluster_at_work(nodes: Iterable[object]) -> bool:
-    """Blocks of a cluster have to do with each other; else each of them runs for itself."""
+    """Whether blocks of a cluster communicate; otherwise each block runs for itself."""
     return any(
         isinstance(node, ir.Peer)
         or (isinstance(node, ir.Do) and OPERATIONS[node.operation].participants == "cluster")
@@ -200,19 +202,19 @@ def is_cluster_at_work(nodes: Iterable[object]) -> bool:
 
 
 def waits_for_grid(nodes: Iterable[object]) -> bool:
-    """Blocks wait for each other, so that all of them run at one time."""
+    """Whether blocks wait for each other, so that all of them run at the same time."""
     return any(isinstance(node, ir.Barrier) and node.scope == "grid" for node in nodes)
 
 
 def remote_tensors(nodes: Iterable[object]) -> set[ir.Tensor]:
-    """What other blocks of the cluster have access to."""
-    found: set[ir.Tensor] = set()
+    """The tensors that other blocks of the cluster access."""
+    remote: set[ir.Tensor] = set()
     for node in nodes:
         match node:
             case ir.Peer(of=tensor):
-                found.add(tensor)
+                remote.add(tensor)
             case ir.Do(operation="tma.load.multicast", operands=(ir.Address(tensor=tensor), *_)):
-                found.add(tensor)
+                remote.add(tensor)
             case _:
-                pass  # it doesn't leave the block
-    return found
+                pass  # accesses only its own block
+    return remote

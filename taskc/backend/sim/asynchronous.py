@@ -30,7 +30,7 @@ from taskc.ir import nodes as ir
 def check_fences(
     frame: Frame, memory: Memory, at: Array, workers: Array, node: ir.Statement, what: str
 ) -> None:
-    """Whoever wrote the elements with ordinary stores fenced, and these workers know of it.
+    """Check that the writers of the elements fenced after their ordinary stores, and that these workers know it.
 
     What an earlier bulk copy has written needs no fence, and leaves no trace here.
     """
@@ -43,7 +43,7 @@ def check_fences(
     written = shadow.when[touched] != 0
     fences = frame.group.fences
     latest_of = latest_clocks(who[written], clocks[written], order)
-    if latest_of is not None:  # all writers at once; one after another only to name who is late
+    if latest_of is not None:  # all writers at once; one after another only to name a late one
         writers = np.flatnonzero(latest_of >= 0)
         after = [_fence_after(fences.get(w, []), latest_of[w]) for w in writers.tolist()]
         knows = order.known[0][np.ix_(workers, writers)] >= after
@@ -77,12 +77,12 @@ def check_fences(
 
 
 def _fence_after(fences: list[int], clock: int) -> int:
-    """The first of a worker's fences, which ascend, that is later than a clock; -1 if there is none."""
+    """A worker's first fence, in ascending order, that is later than a clock; -1 if there is none."""
     place = bisect_right(fences, clock)
     return fences[place] if place < len(fences) else -1
 
 
-# --- Bulk copies: many elements that one worker sends off ---------------------------------------
+# --- Bulk copies: many elements, issued by one worker -------------------------------------------
 
 
 _LINE, _PIECE = 128, 16  # bytes
@@ -101,7 +101,7 @@ def misaligned_box(
     shape: tuple[int, ...],
     box: Sequence[int],
 ) -> str:
-    """What the hardware wouldn't copy: rows in pieces of 16 bytes, into whole lines of 128.
+    """The hardware's complaint about a box: rows are copied in pieces of 16 bytes, to whole lines of 128.
 
     first  where the box begins in shared memory, in elements
     """
@@ -119,7 +119,7 @@ def misaligned_box(
 
 
 def inside_of(shape: tuple[int, ...], at: Sequence[Array]) -> tuple[Array, Array]:
-    """Row-major numbers of elements, 0 for those outside of a shape; and which are inside."""
+    """Row-major numbers of elements, 0 for those outside of a shape; and the mask of those inside."""
     inside = np.ones(at[0].shape, np.bool_)
     flat = np.zeros(at[0].shape, np.int64)
     for position, extent in zip(at, shape, strict=True):
@@ -134,10 +134,10 @@ _MOST_OFFSET = 255
 def pixels_at(
     found: Sequence[int], count: int, channels: int, numbers: Sequence[int]
 ) -> tuple[list[Array], str]:
-    """The indices of pixels that a copy counts itself, and what it would make nonsense of.
+    """The indices of the pixels that the hardware counts for a copy, and a message if it can't.
 
     found    where the first filter begins, and the tap's offsets in it
-    numbers  as tma.load.pixels has them behind `count` and `channels`
+    numbers  the numbers of tma.load.pixels after `count` and `channels`
     """
     image, row, column, channel, *offsets = found
     rows, columns, row_stride, column_stride, above, left = numbers
@@ -162,7 +162,7 @@ def pixels_at(
 
 
 def bulk_move(frame: Frame, inner: Frame, memory: Memory, at: Any, values: Any, site: int) -> None:
-    """A move by bulk copy, of a ring that still has its steps: one worker issues all of it."""
+    """A bulk copy of a ring that still has its steps: one worker issues all of it."""
     ring = frame.run.ring_of[memory.tensor]
     counted = ring_state(frame, ring)
     shape = (1, inner.width)
@@ -197,7 +197,7 @@ def launch(frame: Frame, memory: Memory, at: Array, column: int, site: int, stat
 
 
 def issued(frame: Frame, at: Array, column: int, site: int) -> Lanes:
-    """An access to many elements by one worker."""
+    """An access of one worker to many elements."""
     columns = np.full(at.shape, column)
     return frame.lanes((1, frame.width), at, columns, site, False)
 
@@ -244,7 +244,9 @@ class BulkCopies:
         return int(columns[0])
 
     def _box(self, node: ir.Do, shared: ir.Address, distant: ir.Address, box: list[int]) -> Any:
-        """A function that gives a box's elements: offsets in SHARED and GLOBAL, and which exist."""
+        """A function that returns a box's elements: offsets in SHARED and GLOBAL memory, and the mask of those
+        inside.
+        """
         origins = [self.expressions.index(index) for index in distant.indices]
         shape = self.run.shapes[distant.tensor]
         if len(box) != len(shape):
@@ -260,7 +262,7 @@ class BulkCopies:
         return self._elements(node, shared, distant.tensor, box, places)
 
     def _pixels(self, node: ir.Do, shared: ir.Address, distant: ir.Address) -> Any:
-        """A function that gives those of pixels, which it counts as the hardware does."""
+        """A function that returns the elements of a copy of pixels, counted as the hardware does."""
         _, offsets, (count, channels, *numbers) = operands_of(node)
         origins = [self.expressions.index(index) for index in (*distant.indices, *offsets)]
         shape = self.run.shapes[distant.tensor]
@@ -278,7 +280,7 @@ class BulkCopies:
     def _elements(
         self, node: ir.Do, shared: ir.Address, distant: ir.Tensor, box: list[int], places: Any
     ) -> Any:
-        """Offsets in SHARED, and what `places` says of GLOBAL."""
+        """A function that adds the offsets in SHARED memory to the result of `places`, for GLOBAL memory."""
         place = self.accesses.place(shared.tensor, shared.indices, node)
         shape = self.run.shapes[distant]
         shared_shape = self.run.shapes[shared.tensor]
@@ -368,7 +370,7 @@ class BulkCopies:
         values: Array,
         site: int,
     ) -> None:
-        """A copy is under way to these places, and its bytes to this mbarrier."""
+        """Start a copy to these places, which reports its bytes to an mbarrier."""
         order = frame.group.order
         issuer = frame.worker_row[column : column + 1]
         if not self.mbarriers.is_set_up(frame, barrier, issuer, node):
@@ -394,7 +396,7 @@ class BulkCopies:
         schedule_of(frame).arrivals.append(arrive)
 
     def _global(self, memory: Memory) -> Array:
-        """The elements, row-major, wherever they lie."""
+        """The elements in row-major order, whatever the tensor's layout."""
         tensor = memory.tensor
         if self.run.is_flat and tensor.layout is not None:
             return memory.data[addresses_of(tensor, memory.shape)]

@@ -1,4 +1,4 @@
-"""The arguments of a run, and what it derives from them: extents, addresses, sizes."""
+"""The arguments of a run, and the extents, addresses and sizes derived from them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from taskc.ir.types import TensorType
 def bind_arguments(
     run: Run, arguments: Sequence[Any], dimensions: Mapping[ir.Variable, int]
 ) -> tuple[dict[ir.Variable, Any], list[tuple[Array, Memory]]]:
-    """What scalars and dimensions stand for, and the arrays that take results from memories.
+    """The values of scalars and dimensions, and the arrays that take results from memories.
 
     The parameters' memories and shapes go into `run`.
     """
@@ -74,10 +74,11 @@ def _bind_dimensions(tensor: ir.Tensor, array: Array, bound: dict[ir.Variable, A
 def _bind_tensor(
     run: Run, tensor: ir.Tensor, array: Array, bound: dict[ir.Variable, Any]
 ) -> Memory:
-    wanted = known_shape(tensor, tensor.argument_shape, bound)
-    if array.shape != wanted:
+    expected_shape = known_shape(tensor, tensor.argument_shape, bound)
+    if array.shape != expected_shape:
         raise CompileError(
-            f"{tensor.name} has the shape {wanted}; the argument has {array.shape}", tensor.loc
+            f"{tensor.name} has the shape {expected_shape}; the argument has {array.shape}",
+            tensor.loc,
         )
     if tensor.held is not None:
         array = _as_bytes(array, tensor.held).view(tensor.dtype.numpy)
@@ -98,7 +99,7 @@ def _bind_tensor(
 
 
 def _as_bytes(array: Array, held: ir.Tensor) -> Array:
-    """The elements where they lie, as a stream of bits."""
+    """The elements in their layout, as a stream of bits."""
     return np.asarray(packed_argument(array, TensorType(held.dtype, array.shape, held.layout)))
 
 
@@ -111,7 +112,7 @@ def shared_end(tensor: ir.Tensor) -> int:
 
 
 def addresses_of(tensor: ir.Tensor, shape: tuple[int, ...]) -> Array:
-    """Lists where each element lies, row-major."""
+    """The address of each element, in row-major order."""
     assert tensor.layout is not None
     tasks = np.indices(shape).reshape(len(shape), -1).T
     return tensor.layout.find(0, tasks)

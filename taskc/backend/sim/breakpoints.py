@@ -1,4 +1,4 @@
-"""`breakpoint()`: where a run stops, and what can be looked at there."""
+"""`breakpoint()`: where a run stops, and the state that can be inspected there."""
 
 from __future__ import annotations
 
@@ -62,7 +62,9 @@ class Stop:
     _look: dict[str, Callable[[], Elements]] = field(repr=False, compare=False)
 
     def names(self) -> dict[str, Any]:
-        """What the worker sees, by name: numbers, and arrays that can't be written, masked where something is."""
+        """The variables that the worker sees, by name: numbers, and read-only arrays, masked where elements are
+        hidden.
+        """
         seen: dict[str, Any] = {
             name: value for name, value in self.scalars.items() if _is_a_name(name)
         }
@@ -95,18 +97,18 @@ class Stop:
 
 
 class UnattendedError(Exception):
-    """There is nobody to ask."""
+    """There is no user to ask."""
 
 
 @dataclass(slots=True)
 class _Step:
-    """The worker that goes on from a stop at `line`, to a statement elsewhere or to the same one again."""
+    """The worker that steps from a stop at `line`, to another statement or to the same one again."""
 
     block: int
     worker: int
     line: int
     node: ir.Statement
-    lines: frozenset[tuple[str, int]] | None  # it stops at; None for any
+    lines: frozenset[tuple[str, int]] | None  # lines to stop at; None for any
 
     def is_over_at(self, node: ir.Statement) -> bool:
         loc = node.loc
@@ -119,7 +121,7 @@ class _Step:
 
 
 class Breakpoints:
-    """Compiles breakpoints, and what stops between them; without `on_stop` they are nothing."""
+    """Compiles breakpoints and single steps; without `on_stop` both do nothing."""
 
     def __init__(
         self, statements: Statements, chosen: Chosen, on_stop: Callable[[Stop], object] | None
@@ -127,7 +129,7 @@ class Breakpoints:
         self.statements = statements
         self.chosen = chosen
         self.on_stop = on_stop
-        self.first: dict[object, tuple[int, int]] = {}  # who came to each breakpoint first
+        self.first: dict[object, tuple[int, int]] = {}  # the first worker at each breakpoint
         self.step: _Step | None = None
         statements.makers[ir.Breakpoint] = self._breakpoint
         body = statements.state.kernel.body
@@ -147,7 +149,7 @@ class Breakpoints:
         return Code(run)
 
     def _before(self, node: ir.Statement) -> Callable[[Frame], None] | None:
-        """What stops a worker that is stepping before a statement."""
+        """A function that stops a stepping worker before a statement."""
         if isinstance(node, ir.Sequence | ir.Grid | ir.Breakpoint):
             return None
         stand = self._stand(node)
@@ -163,7 +165,7 @@ class Breakpoints:
         return run
 
     def _stand(self, node: ir.Statement) -> Callable[[Frame, int, int], None]:
-        """What has a worker stand before a statement, in the scope that is being compiled."""
+        """A function that stops a worker before a statement, in the scope being compiled."""
         tasks: tuple[ir.Variable, ...] | None = None
         named: dict[str, ir.Variable | ir.Tensor] = {}
         state = self.statements.state
@@ -201,7 +203,7 @@ class Breakpoints:
         self.statements.state.findings.add("breakpoint", message, stop.location, details=details)
 
     def _who(self, frame: Frame, key: object, node: ir.Breakpoint) -> list[list[int]]:
-        """The workers that stop: their places among the frame's blocks and workers."""
+        """The workers that stop: their positions among the frame's blocks and workers."""
         active = _active(frame)
         if self.chosen is None:
             mine = active & _places(frame, node.block, node.worker)
@@ -212,18 +214,18 @@ class Breakpoints:
             active = mine & _places(frame, *self.first.get(key, (-1, -1)))
         elif self.chosen != "all":
             active = active & _places(frame, *self.chosen)
-        found: list[list[int]] = np.argwhere(active).tolist()
-        return found
+        stopping: list[list[int]] = np.argwhere(active).tolist()
+        return stopping
 
 
 def _active(frame: Frame) -> Array:
-    """Which workers execute, [blocks, workers]."""
+    """Mask of the workers that execute, [blocks, workers]."""
     active = np.ones((frame.count, frame.width), np.bool_)
     return active if frame.mask is None else np.broadcast_to(frame.mask, active.shape)
 
 
 def _places(frame: Frame, block: int | None, worker: int | None) -> Array:
-    """Where a block and a worker are, None for any, [blocks, workers]."""
+    """Mask of the positions of a block and a worker, None for any, [blocks, workers]."""
     blocks, numbers = frame.group.blocks[:, None], frame.numbers
     return (True if block is None else blocks == block) & (
         np.ones(numbers.shape, np.bool_) if worker is None else numbers == worker
@@ -238,7 +240,7 @@ def _stop(
     named: dict[str, ir.Variable | ir.Tensor],
     tasks: tuple[ir.Variable, ...] | None,
 ) -> Stop:
-    """What is seen from a place of the frame."""
+    """The state seen from a position of the frame."""
     position, column = at
 
     def value(variable: ir.Variable) -> Any:
@@ -267,14 +269,14 @@ def _is_a_name(text: str) -> bool:
 
 
 def _plain(value: Any) -> bool | int | float:
-    """A storage type's value as Python's."""
+    """A storage type's value as a Python number."""
     if isinstance(value, (bool, np.bool_)):
         return bool(value)
     return int(value) if isinstance(value, (int, np.integer)) else float(value)
 
 
 def _looker(frame: Frame, tensor: ir.Tensor, position: int, column: int) -> Callable[[], Elements]:
-    """What gives the elements of a tensor as one worker sees them."""
+    """A function that returns the elements of a tensor as one worker sees them."""
 
     def look() -> Elements:
         memory = memory_of(frame, tensor)
@@ -316,21 +318,21 @@ def _registers_of_tile(frame: Frame, memory: Memory, position: int, column: int)
     return np.ma.array(elements, mask=hidden)
 
 
-# --- Python's debugger at a `breakpoint()`: it opens in a frame that is the kernel's ------------
+# --- Python's debugger at a `breakpoint()`, opened in a frame that stands for the kernel's -------
 # > kernels.py(12)scale()
 # -> breakpoint()
 # (Pdb) p i, twice
 # (4, 8.0)
 #
-# The frame has one line of code, made for it, with the kernel's file, name and line; what the worker sees is its local
-# names. It runs in a thread, so that nothing of the simulator lies around it, and calls `sys.breakpointhook`: whichever
-# debugger Python is told to open looks at a frame like any other.
+# The frame has one line of generated code, with the kernel's file, name and line; the variables that the worker sees
+# are its locals. It runs in a thread, so that no frames of the simulator surround it, and calls `sys.breakpointhook`:
+# any debugger inspects it like any other frame.
 
 
 _LOOK = 0.01  # seconds
 
 # A debugger that was opened in a loop stops at its next turn, which is the same line, and shows that. The last turn
-# ends its tracing. All that is called besides the hook is compiled code, into which nobody can step.
+# ends its tracing. Besides the hook, only compiled code is called, which can't be stepped into.
 _LINE = ast.parse("""
 try:
     for __turn__[0] in __turn__[1]:
@@ -343,7 +345,7 @@ finally:
 
 
 def open_debugger(stop: Stop) -> After:
-    """Opens what `sys.breakpointhook` names, and returns what its user wants next, as far as pdb tells.
+    """Open the debugger that `sys.breakpointhook` names; returns what its user wants next, as far as pdb tells.
 
     Raises what the debugger raised to end the run: pdb's `q` raises `bdb.BdbQuit`.
     """
@@ -365,7 +367,7 @@ def open_debugger(stop: Stop) -> After:
 
 
 def _wait(over: Any) -> None:
-    """Until it is released. Ctrl-C is not for the run, which stands still, and the debugger's thread gets none.
+    """Wait until the lock is released. Ctrl-C is ignored, as the run stands still and the debugger's thread gets none.
 
     An interrupt may come when a lock was just taken, so nothing is taken here.
     """
@@ -379,7 +381,7 @@ def _wait(over: Any) -> None:
 
 
 def _code(stop: Stop) -> CodeType:
-    """The line on which a worker stands, in the kernel's function or in a helper's."""
+    """The code for the worker's line, in the kernel's function or in a helper's."""
     first, line = stop.kernel.loc, stop.location.line
     is_inside = first.file == stop.location.file and first.line <= line
     start = first.line if is_inside else line
@@ -392,7 +394,7 @@ def _code(stop: Stop) -> CodeType:
 
 
 def _module_of(file: str) -> dict[str, Any]:
-    """The names of the module that the kernel stands in, such as `np`."""
+    """The globals of the module that contains the kernel, such as `np`."""
     for module in list(sys.modules.values()):
         if getattr(module, "__file__", None) == file:
             return dict(vars(module))
@@ -400,13 +402,13 @@ def _module_of(file: str) -> dict[str, Any]:
 
 
 def _wanted(tracer: Any) -> After:
-    """What a debugger goes on tracing for, when its frame ends."""
+    """The place where a debugger wants to stop next, when its frame ends."""
     if tracer is None:
         return None
     debugger = getattr(tracer, "__self__", None)
     if (
         isinstance(debugger, bdb.Bdb) and debugger.stoplineno == -1
-    ):  # goes on to lines that were set
+    ):  # continues to the lines that have breakpoints
         return frozenset(bdb.Breakpoint.bplist)
     return "next"
 

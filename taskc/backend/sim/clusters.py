@@ -1,4 +1,4 @@
-"""Clusters: blocks that run beside each other, wait for each other and reach each other's memory.
+"""Clusters: blocks that run at the same time, wait for each other and access each other's memory.
 
 The blocks of a cluster share one order, in which their workers are numbered one block after another,
 and the arrays of their SHARED memories, so that a race between blocks is one as any other.
@@ -28,7 +28,7 @@ from taskc.ir import nodes as ir
 
 
 class Cluster:
-    """What the blocks of one cluster have together."""
+    """The shared state of the blocks of one cluster."""
 
     def __init__(self, run: Run, order: Order, arena: Arena | None) -> None:
         self.run = run
@@ -36,12 +36,16 @@ class Cluster:
         self.arena = arena
         self.groups: list[Group] = []
         self.memories: dict[ir.Tensor, Memory] = {}
-        self.reached: dict[tuple[int, Location, str], Array] = {}  # by whom, at which clocks last
+        self.reached: dict[
+            tuple[int, Location, str], Array
+        ] = {}  # the last clock of each worker's access
         self.copies: list[tuple[Group, Any, int, str, Location]] = []
-        # The barrier: its phase, who has come to it, and what those knew who came to a phase.
+        # The barrier: its phase, the number of arrivals, and what the arrivals of each phase knew.
         self.phase = 0
         self.count = 0
-        self.came = np.full(order.workers, -1)  # in which phase, until they have waited
+        self.came = np.full(
+            order.workers, -1
+        )  # the phase of each worker's arrival, until it has waited
         self.collected: dict[int, Array] = {}
 
     def admit(self, groups: list[Group]) -> None:
@@ -50,7 +54,7 @@ class Cluster:
             group.fences = groups[0].fences
 
     def shared(self, tensor: ir.Tensor, shape: tuple[int, ...]) -> Memory:
-        """A SHARED tensor of all blocks of the cluster, in rows of one block each."""
+        """A SHARED tensor of all blocks of the cluster, one row for each block."""
         memory = self.memories.get(tensor)
         if memory is None:
             count = self.run.cluster
@@ -64,13 +68,13 @@ class Cluster:
             self.memories[tensor] = memory
         return memory
 
-    # Who may reach whom.
+    # Access to other blocks.
 
     def workers_of(self, group: Group) -> slice:
         return slice(group.base, group.base + self.run.workers)
 
     def check_begun(self, group: Group, frame: Frame, mine: Array, name: str, node: Any) -> None:
-        """These workers know that the block has begun."""
+        """Check that these workers know that the block has begun."""
         self.order.spread()
         known = self.order.known[0, frame.worker_row, self.workers_of(group)].max(axis=1)
         wrong = mine & (known <= 1)
@@ -79,7 +83,7 @@ class Cluster:
             frame.fault("unstarted-peer", message, wrong[None], node)
 
     def reach(self, group: Group, frame: Frame, mine: Array, name: str, node: Any) -> None:
-        """These workers have access to the memory of another block."""
+        """Note an access of these workers to the memory of another block."""
         self.check_begun(group, frame, mine, name, node)
         key = (group.rank, node.loc, name)
         clocks = self.reached.setdefault(key, np.zeros(self.order.workers, np.int64))
@@ -87,11 +91,11 @@ class Cluster:
         clocks[workers] = self.order.stamp(0, workers)
 
     def sent(self, group: Group, barrier: Any, name: str, node: Any) -> None:
-        """A bulk copy is under way to another block."""
+        """Note a bulk copy that is under way to another block."""
         self.copies.append((group, barrier, barrier.clock, name, node.loc))
 
     def end(self, finished: bool) -> None:
-        """All blocks have ended, or nobody can go on. What is under way then comes to nobody."""
+        """End the blocks, after the last one or in a deadlock. Copies under way then arrive without a receiver."""
         for arrive in self.groups[0].schedule.arrivals:
             arrive()
         unexpected: set[int] = set()
@@ -153,7 +157,7 @@ class Clusters:
         return Code(run)
 
     def watch(self, tensor: ir.Tensor, node: Located) -> Watch | None:
-        """What checks each access to another block's memory."""
+        """A function that checks each access to another block's memory."""
         if tensor not in self.run.peers:
             return self.rings(tensor, node)
 
@@ -222,32 +226,32 @@ class Clusters:
 def groups_of(
     frame: Frame, tensor: ir.Tensor, active: Array, node: Any
 ) -> list[tuple[Group, Array]]:
-    """Whose mbarriers the active workers name, and who names them."""
+    """The blocks whose mbarriers the active workers name, each with the workers that name it."""
     if tensor not in frame.ranks:
         return [(frame.group, active)]
     ranks = np.broadcast_to(frame.ranks[tensor], (1, frame.width))[0]
-    found = []
+    named = []
     for group in frame.group.cluster.groups:
         mine = active & (ranks == group.rank)
         if mine.any():
             if group is not frame.group:
                 name = frame.run.peers[tensor].name
                 group.cluster.reach(group, frame, mine, name, node)
-            found.append((group, mine))
-    return found
+            named.append((group, mine))
+    return named
 
 
 def destinations(frame: Frame, column: int, mask: int, node: ir.Do) -> list[Group]:
-    """The blocks that a multicast goes to, by the bits of their ranks."""
+    """The blocks that a multicast goes to, from the mask of their ranks."""
     cluster: Cluster = frame.group.cluster
     count = frame.run.cluster
     issuer = np.arange(frame.width) == column
     if not 0 < mask < 1 << count:
         message = f"the mask {{}} names no block, or others than the {count} of the cluster"
         frame.fault("out-of-bounds", message, issuer[None], node, np.asarray(mask))
-    found = [group for group in cluster.groups if mask >> group.rank & 1]
+    targets = [group for group in cluster.groups if mask >> group.rank & 1]
     name = operands_of(node).places[0].tensor.name
-    for group in found:
+    for group in targets:
         if group is not frame.group:
             cluster.check_begun(group, frame, issuer, name, node)
-    return found
+    return targets

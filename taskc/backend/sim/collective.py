@@ -52,7 +52,9 @@ class Collectives:
         if not self.run.by_phases and node.how == "tma":
             return self._bulk_move(node)
         sends = node.how == "tma" and node.tensor.scope == ir.GLOBAL
-        by = None if sends else self._workers_of(node)  # of what is sent, who issues the copies
+        by = (
+            None if sends else self._workers_of(node)
+        )  # of a bulk store, only the issuing worker matters
         if not self.run.by_phases and node.how == "cp.async" and by is not None:
             self.accesses.issue = issue
             code = self._move_by(node, by)
@@ -67,7 +69,7 @@ class Collectives:
         return self.statements(ir.Each(node.variables, by, None, store, loc=node.loc))
 
     def _workers_of(self, node: ir.Move) -> Mapping | None:
-        """The mapping that does the tasks, where it matters who does."""
+        """The mapping that distributes the tasks, where it matters which worker does them."""
         tiles = {
             tensor
             for part in (node.value, node.guard)
@@ -120,7 +122,7 @@ class Collectives:
         return self._together(run, node)
 
     def _bulk_move(self, node: ir.Move) -> Code:
-        """One worker issues it, and the steps of its ring say when it has arrived."""
+        """A bulk copy: one worker issues it, and the steps of its ring tell when it has arrived."""
         value = self.expressions(node.value)
         place = self.accesses.place(node.tensor, node.indices, node)
         tasks = task_indices(node.shape)
@@ -139,7 +141,7 @@ class Collectives:
         return Code(run)
 
     def _together(self, run: Callable[[Frame], None], node: ir.Statement) -> Code:
-        """All warps of a role meet and do it as one, where they run by themselves."""
+        """Make all warps of a role meet and execute the statement as one, where warps run by themselves."""
         if not self.run.by_warps:
             return Code(run)
 
@@ -272,7 +274,7 @@ class Collectives:
         return tuple([np.moveaxis(value, node.axis + 1, -1) for value in values])
 
     def _fold(self, node: ir.Reduce | ir.Scan) -> Callable[[Frame], Fold]:
-        """What takes two tuples of arrays, [blocks, ...] each, to a third."""
+        """The fold of two tuples of arrays, [blocks, ...] each, into a third."""
         operator = node.operator
         if not isinstance(operator, ir.Combine):
             dtype = node.sources[0].dtype
@@ -312,7 +314,7 @@ class ReductionOrder:
     parts: Array
 
     def fold(self, lines: Arrays, fold: Fold) -> Arrays:
-        """lines [blocks, line, extent] folded to [blocks, line]."""
+        """Fold lines [blocks, line, extent] to [blocks, line]."""
         count, _, longest = self.positions.shape
         index = np.arange(count)[:, None, None]
         values = [line[:, index, self.positions] for line in lines]
@@ -351,7 +353,7 @@ def reduction_plan(source: ir.Tensor, shape: tuple[int, ...], axis: int) -> Redu
     patterns: dict[tuple[bytes, bytes], list[list[int]]] = {}
     lines: list[list[list[int]]] = []
     for line in range(len(worker_lines)):
-        # Lines that differ only in who holds them have one pattern: number workers by appearance.
+        # Lines that differ only in their owners share one pattern: workers are numbered by first appearance.
         _, first, inverse = np.unique(worker_lines[line], return_index=True, return_inverse=True)
         names = first[inverse]
         key = (names.tobytes(), slot_lines[line].tobytes())
@@ -377,7 +379,7 @@ def reduction_plan(source: ir.Tensor, shape: tuple[int, ...], axis: int) -> Redu
 
 
 def identity(operator: str, dtype: DType) -> Any:
-    """The value that changes nothing."""
+    """The neutral element of an operator."""
     lowest, highest = dtype.minimum, dtype.maximum
     if dtype.is_float:
         lowest, highest = -np.inf, np.inf

@@ -16,7 +16,7 @@ Evaluate: TypeAlias = Callable[[Frame], Any]
 Pure: TypeAlias = "tuple[Evaluate, bool]"
 """A function, and whether it can't go wrong: it may then be evaluated where it isn't asked for."""
 
-# NumPy's own functions do these exactly, on scalars too, on the types that are computed natively.
+# NumPy's own functions compute these exactly, on scalars too, for types with native arithmetic.
 _NATIVE = {
     "+": np.add,
     "-": np.subtract,
@@ -49,12 +49,12 @@ _NATIVE_UNARY = {
 
 
 def scalar(value: Any) -> Any:
-    """0-d arrays as NumPy scalars, so that only real arrays are arrays."""
+    """Turn 0-d arrays into NumPy scalars, so that only real arrays are arrays."""
     return value[()] if isinstance(value, np.ndarray) and not value.ndim else value
 
 
 def narrowed(mask: Any, condition: Any) -> Any:
-    """`mask` where the condition holds too; None where nothing is masked."""
+    """`mask` where the condition holds too; None if all lanes remain."""
     if isinstance(condition, np.ndarray):
         if mask is None:
             return None if condition.all() else condition
@@ -63,7 +63,7 @@ def narrowed(mask: Any, condition: Any) -> Any:
 
 
 class Expressions:
-    """Compiles expressions; `read` is given by what knows the memories."""
+    """Compiles expressions; `read` is set by `Accesses`."""
 
     def __init__(self, run: Run) -> None:
         self.run = run

@@ -1,4 +1,4 @@
-"""Loops, and mapping loops: tasks and turns that are independent run at once."""
+"""Loops and mapping loops: independent tasks and turns run at once."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class Loops:
         values = _values(node, count)
 
         def run(frame: Frame) -> None:
-            """All turns at once, along an axis of their own."""
+            """Run all turns at once, along an axis of their own."""
             outer = frame.axes
             if prod(outer) * count * frame.count * frame.width > _LANES_AT_ONCE:
                 code.run(frame)
@@ -116,7 +116,7 @@ class Loops:
         return Code(run)
 
     def _vector(self, node: ir.For) -> Code:
-        """All turns at once, and each access is one."""
+        """Run all turns at once; each access of all turns is one vector access."""
         body = self.statements(node.body)
         count = trip_count(node)
         if count is None or body.waits:
@@ -159,14 +159,14 @@ class Loops:
         goes_on = None if condition is None else self.expressions(condition)
 
         def is_over(frame: Frame) -> bool:
-            """Whether what is left of the range does nothing, on all lanes."""
+            """Whether the remaining turns do nothing, on all lanes."""
             return goes_on is not None and not _anywhere(frame, goes_on(frame))
 
         storage = variable.dtype.numpy.type
         uniform = self.statements.uniform
 
         def turns(frame: Frame) -> Iterator[None]:
-            """Binds the variable for each turn, and masks the lanes that have come to their end."""
+            """Bind the variable for each turn, and mask lanes that are past their end."""
             begin, end = first(frame), last(frame)
             if uniform:
                 begin = agreed(frame, begin, node)
@@ -188,7 +188,7 @@ class Loops:
                         break
                     frame.env[variable] = value
                     yield
-                    with np.errstate(over="ignore"):  # behind a lane's last turn
+                    with np.errstate(over="ignore"):  # after a lane's last turn
                         value = value + storage(step)
             else:
                 for number in range(int(begin), int(end), step):
@@ -212,7 +212,7 @@ class Loops:
             self.statements.in_each = False
             accesses.phase_writes = frozenset()
         mapping = node.mapping
-        # Whom a person follows from line to line does one task after another.
+        # A user who steps from line to line sees one task after another.
         at_once = not body.waits and self.statements.before is None
         tasks_of = self._tasks(node, worker, at_once and analysis.tasks_are_independent(node))
 
@@ -249,7 +249,7 @@ class Loops:
     def _tasks(
         self, node: ir.Each, worker: Evaluate | None, independent: bool
     ) -> Callable[[Frame], Tasks]:
-        """What gives the tasks of a frame's workers."""
+        """A function that returns the tasks of a frame's workers."""
         prepared: dict[Any, Tasks] = {}
         mapping = node.mapping
 
@@ -277,14 +277,14 @@ class Loops:
 
 
 class Turn(NamedTuple):
-    """The variables' values, which tasks there are, which the worker is the first owner of; None stands for all."""
+    """The variables' values, the mask of existing tasks, and of those that the worker owns first; None is all."""
 
     values: list[Array]
     valid: Array | None
     owned: Array | None
 
     def within(self, rank: int) -> Turn:
-        """The same within so many axes of loops around it."""
+        """The same turn inside so many axes of enclosing loops."""
         if not rank:
             return self
         grow = (..., *[None] * rank, slice(None), slice(None))
@@ -336,9 +336,9 @@ class Tasks:
         self.axes = tuple(mode.size for mode in modes)
         rank = mapping.rank
         values: list[Any] = [np.zeros((1, 1), np.int64) for _ in range(rank)]
-        rest = workers
+        remaining = workers
         for mode in reversed(mapping.worker_modes or ()):
-            rest, digit = np.divmod(rest, mode.size)
+            remaining, digit = np.divmod(remaining, mode.size)
             if mode.dimension is not None:
                 values[mode.dimension] = values[mode.dimension] + digit * mode.stride
         for axis, mode in enumerate(modes):
@@ -355,7 +355,7 @@ def _anywhere(frame: Frame, condition: Any) -> bool:
 
 
 def _change(frame: Frame, node: ir.While, watch: Watch, awaited: str) -> Wait:
-    """The workers of a loop sleep until somebody changes memory."""
+    """A wait until memory changes, for the workers of a loop."""
     run, seen = frame.run, watch.changes
     active = np.ones((1, 1), np.bool_) if frame.mask is None else frame.mask
     worker = frame.someone(active)[1]
@@ -366,7 +366,7 @@ def _change(frame: Frame, node: ir.While, watch: Watch, awaited: str) -> Wait:
 def _never_ends(
     frame: Frame, node: ir.While, turns: Turns, awaited: Callable[[Frame], str] | None
 ) -> None:
-    """Reports a loop whose workers are all there are, so that nobody changes what they see."""
+    """Report a loop that never ends: its workers are the only ones, so nobody changes what they see."""
     active = np.ones((1, 1), np.bool_) if frame.mask is None else frame.mask
     if awaited is None:
         message = "the loop never ends: from one turn to the next nothing changes"
@@ -381,7 +381,7 @@ def _never_ends(
 
 
 def _values(loop: ir.For, count: int) -> Array:
-    """What the variable of a loop from a constant on is in each of its turns."""
+    """The variable's value in each turn of a loop with a constant start."""
     assert isinstance(loop.start, ir.Constant)
     first = int(loop.start.value)
     values = np.arange(first, first + count * loop.step, loop.step)
@@ -390,7 +390,7 @@ def _values(loop: ir.For, count: int) -> Array:
 
 def _turns(begin: Array, end: Array, step: int) -> Array:
     first, last = (begin, end) if step > 0 else (end, begin)
-    with np.errstate(over="ignore"):  # a distance may be larger than its type's largest number
+    with np.errstate(over="ignore"):  # a distance may exceed the largest number of its type
         distance = last.astype(np.int64).view(np.uint64) - first.astype(np.int64).view(np.uint64)
         turns = (distance - np.uint64(1)) // np.uint64(abs(step)) + np.uint64(1)
     return np.where(first < last, np.minimum(turns, np.uint64(_MOST_TURNS)), 0).astype(np.int64)

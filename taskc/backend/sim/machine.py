@@ -1,4 +1,4 @@
-"""What runs: frames, which are sets of workers that execute statements together.
+"""Frames, which are sets of workers that execute statements together, and the state of a run.
 
 Values are NumPy scalars, where all workers agree, or arrays that broadcast to
 `frame.axes + (blocks, workers)`; the axes are the slots of the enclosing mapping loops. A mask of
@@ -24,7 +24,7 @@ from taskc.ir.mapping import Mapping
 
 
 class Run:
-    """What all groups of one run share."""
+    """State that all groups of one run share."""
 
     def __init__(
         self,
@@ -45,22 +45,26 @@ class Run:
         self.accesses: dict[int, Traffic] = {}
         self.requests: dict[
             int, tuple[ir.Tensor, dict[bytes, Request]]
-        ] = {}  # kinds, of SHARED ones
-        self.totals: dict[int, int] = {}  # of each site: `Traffic.total`
+        ] = {}  # kinds of requests to SHARED memory
+        self.totals: dict[int, int] = {}  # `Traffic.total` of each site
         self.private_bytes: dict[ir.Tensor, int] = {}
-        self.statistics = False  # accesses are measured
-        self.by_warps = False  # each warp is a generator of its own
-        self.waits_for_grid = False  # the program has barriers of all blocks
-        self.grid_barriers = 0  # at which all blocks have met, where warps run by themselves
-        self.cluster = 1  # blocks that run together, since they have to do with each other
-        self.peers: dict[ir.Tensor, ir.Tensor] = {}  # what the tensors of other blocks are here
-        self.remote: set[ir.Tensor] = set()  # what other blocks have access to
+        self.statistics = False  # whether accesses are measured
+        self.by_warps = False  # whether each warp is a generator of its own
+        self.waits_for_grid = False  # whether the program has barriers of all blocks
+        self.grid_barriers = (
+            0  # number of completed barriers of all blocks, where warps run by themselves
+        )
+        self.cluster = 1  # blocks that run together because they communicate
+        self.peers: dict[
+            ir.Tensor, ir.Tensor
+        ] = {}  # maps tensors of other blocks to this block's tensor
+        self.remote: set[ir.Tensor] = set()  # tensors that other blocks access
         self.aborted = False
-        self.awaits_updates = False  # loops of the program wait for what others update
-        self.counts_changes = False  # somebody asks for their number
-        self.changes = 0  # of memory that others see: how often some of it got another value
+        self.awaits_updates = False  # whether loops of the program wait for updates by others
+        self.counts_changes = False  # whether changes are counted
+        self.changes = 0  # number of changes to memory that others see
         self.channels: dict[ir.Tensor | ir.Ring, int] = {}
-        self.product_channel = 0  # of the first warpgroup's matrix products
+        self.product_channel = 0  # channel of the first warpgroup's matrix products
         self.ring_of: dict[ir.Tensor, ir.Ring] = {}
 
     def site(self, loc: Location) -> int:
@@ -68,7 +72,7 @@ class Run:
         return len(self.sites) - 1
 
     def who(self, identity: int) -> tuple[int, int | None]:
-        """The block, and the worker in it or None for several, of an access."""
+        """The block of an access, and its worker, or None for several workers."""
         unit, number = identity >> WORKER_BITS, identity & SEVERAL
         if number >= FEWEST:
             return unit * self.cluster + SEVERAL - number, None
@@ -85,7 +89,7 @@ _KEPT_LANES = 1 << 14
 
 
 class Group:
-    """Blocks that are simulated together, and what belongs to them."""
+    """Blocks that are simulated together, and their state."""
 
     def __init__(
         self,
@@ -97,11 +101,11 @@ class Group:
         cluster: Any = None,
     ) -> None:
         self.run = run
-        self.blocks = blocks  # their numbers, ascending
+        self.blocks = blocks  # numbers of the blocks, ascending
         self.rank = rank
-        self.cluster = cluster  # what the blocks of a cluster have together; None without one
+        self.cluster = cluster  # the shared state of a cluster's blocks; None without a cluster
         self.units = blocks // run.cluster
-        self.base = rank * run.workers  # the first worker's number in `order`
+        self.base = rank * run.workers  # number of the first worker in `order`
         self.order = order or Order(len(blocks), run.workers, run.by_phases)
         self.memories: dict[ir.Tensor, Memory] = dict(run.globals)
         self.arena = arena
@@ -109,7 +113,7 @@ class Group:
         self.shared_seen: dict[ir.Tensor, Memory] = {}
         self.tiles: dict[ir.Tensor, Memory] = {}
         self.turns: dict[tuple[int, int], int] = {}  # how often each warp has come to an Allocate
-        self.lives: dict[tuple[int, int], Memory] = {}  # what a turn of an Allocate gave
+        self.lives: dict[tuple[int, int], Memory] = {}  # the memory of each turn of an Allocate
         self.rings: dict[ir.Ring, Any] = {}
         self.first_channel = rank * (self.order.channels // run.cluster)
         self.schedule: Any = None
@@ -118,11 +122,11 @@ class Group:
         self.fences: dict[int, list[int]] = {}  # the clocks at which each worker has fenced
         self.outgoing: dict[int, Any] = {}  # each worker's bulk stores
         self.products: Any = None  # the asynchronous matrix products
-        self.tile_registers: dict[int, Array] = {}  # what is in them
-        self.registers: Any = None  # how many each warpgroup has
+        self.tile_registers: dict[int, Array] = {}  # contents of the tile registers
+        self.registers: Any = None  # the number that each warpgroup has
 
     def shared(self, tensor: ir.Tensor) -> Memory:
-        """The memory of a SHARED tensor, the same one whenever the tensor is allocated again."""
+        """The memory of a SHARED tensor, the same whenever the tensor is allocated again."""
         memory = self.shared_seen.get(tensor)
         if memory is None:
             shape = self.run.shapes[tensor]
@@ -140,23 +144,23 @@ class Group:
     def report(
         self, kind: str, message: str, loc: Location, where: object, notes: Notes = ()
     ) -> None:
-        """Adds a finding about the first of these blocks."""
+        """Add a finding about the first of these blocks."""
         details = (("block", int(self.blocks[0])),)
         self.run.findings.add(kind, message, loc, details=details, notes=notes, where=where)
 
     def name_of(self, worker: int) -> str:
-        """How a person calls a worker by its number in `order`."""
+        """The displayed name of a worker, from its number in `order`."""
         rank, number = divmod(worker, self.run.workers)
         if rank == self.rank:
             return f"worker {number}"
         return f"worker {number} of block {int(self.units[0]) * self.run.cluster + rank}"
 
     def _number(self) -> int:
-        """Gives a new number for what is written in one life of a tensor, as far as there are any."""
+        """A number for the writes in one life of a tensor, different from the last ones."""
         return (len(self.shared_seen) + len(self.lives)) % LIVES + 1
 
     def allocate(self, tensor: ir.Tensor, frame: Frame, node: object) -> Memory:
-        """A SHARED tensor begins a new life, in the blocks that are active.
+        """Begin a new life of a SHARED tensor in the active blocks.
 
         Warps that run by themselves come here one after another, while others may still read what
         the turn before has written: for them each turn is a memory of its own, at the same place.
@@ -183,7 +187,7 @@ class Group:
         return memory
 
     def reset_tile(self, memory: Memory, frame: Frame, fill: Callable[[Frame], Any] | None) -> None:
-        """The workers of the frame have the tile anew."""
+        """Allocate the tile anew for the workers of the frame."""
         columns = slice(int(frame.columns[0]), int(frame.columns[0]) + frame.width)
         memory.complete = False
         memory.written[..., columns] = fill is not None
@@ -194,7 +198,7 @@ class Group:
 
 
 class Touched(NamedTuple):
-    """An access in a vector loop; `where`: by whom, None for all."""
+    """An access in a vector loop; `where` is the mask of its workers, None for all."""
 
     memory: Memory
     at: Any
@@ -204,7 +208,7 @@ class Touched(NamedTuple):
 
 
 class Loop(NamedTuple):
-    """The innermost mapping loop: its variables' values, and which slots they are the tasks of.
+    """The innermost mapping loop: its variables' values, and the slots of its tasks.
 
     `slots` is one slot, or Ellipsis for all of them in order.
     """
@@ -216,7 +220,7 @@ class Loop(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Frame:
-    """Workers that execute together. Only the statement being executed changes it.
+    """Workers that execute together. Only the statement being executed changes a frame.
 
     members      the workers of the current role, or of the block
     owners_only  where a replicated task is this worker's to store
@@ -277,7 +281,7 @@ class Frame:
         return (*self.axes, self.count, self.width)
 
     def someone(self, where: Any) -> tuple[int, int | None, tuple[int, ...]]:
-        """The first position at which `where` holds: block, worker and position."""
+        """Block, worker and position of the first lane where `where` holds."""
         shape = np.broadcast_shapes(np.shape(where), (1, 1))
         where = np.broadcast_to(where, shape)
         position = tuple(int(i) for i in np.argwhere(where)[0])
@@ -295,7 +299,7 @@ class Frame:
         value: Any = None,
         notes: Notes = (),
     ) -> None:
-        """A finding about the lanes where `where` holds; `{}` in the message is `value` there."""
+        """Add a finding about the lanes where `where` holds; `{}` in the message stands for `value` there."""
         block, worker, position = self.someone(where)
         if value is not None:
             value = np.broadcast_to(value, np.broadcast_shapes(np.shape(value), np.shape(where)))
@@ -312,7 +316,7 @@ class Frame:
     def fault_if(
         self, kind: str, message: str, wrong: Any, site: Located, value: Any = None
     ) -> None:
-        """A fault of the active lanes where `wrong` holds, if there are any."""
+        """Add a finding if `wrong` holds on any active lane."""
         where = wrong if self.mask is None else wrong & self.mask
         if where.any():
             self.fault(kind, message, where, site, value)
@@ -320,7 +324,7 @@ class Frame:
     def lanes(
         self, shape: tuple[int, ...], at: Array, chosen: Array | None, site: int, together: bool
     ) -> Lanes:
-        """Who accesses the elements `at`, which are those chosen from an array of shape `shape`.
+        """The identities of workers that access the elements `at`, chosen from an array of shape `shape`.
 
         `together`: all workers of a block do it as one, and the shape has one column.
         """
@@ -332,13 +336,13 @@ class Frame:
         return Lanes(self.group.order, at, block, worker, members, who, site, agents)
 
     def _identities(self, shape: tuple[int, ...], together: bool) -> Identities:
-        """Who the lanes of a shape are: the same ones at each access, so they are kept."""
+        """The identities for the lanes of a shape. They are the same for each access, so they are cached."""
         members = self.members
         first = int(self.worker_row[0])
         key = (shape, together, self.anonymous, self.width, first, members.start, members.stop)
-        found = self.group.identities.get(key)
-        if found is not None:
-            return found
+        identities = self.group.identities.get(key)
+        if identities is not None:
+            return identities
         numbers = self.group.units[:, None] << WORKER_BITS
         worker: Any = -1
         is_unnamed = self.anonymous and not self.run.by_phases
@@ -353,18 +357,20 @@ class Frame:
         block = np.broadcast_to(self.block_row, shape).reshape(-1)
         order = self.group.order
         agents = None
-        if not self.anonymous:  # the other warps of a role may know less: they may not be there yet
+        if (
+            not self.anonymous
+        ):  # the other warps of a role may know less, as they may not have arrived
             members = slice(first, first + self.width)
         if not isinstance(worker, np.ndarray):
             lowest, last = order.agent_of[[members.start, members.stop - 1]].tolist()
             agents = range(lowest, last + 1)
-        found = who, block, worker, members, agents
+        identities = who, block, worker, members, agents
         if who.size <= _KEPT_LANES:
-            self.group.identities[key] = found
-        return found
+            self.group.identities[key] = identities
+        return identities
 
     def name_element(self, memory: Memory, flat: int) -> str:
-        """How a person calls an element: `s[3, 4]`."""
+        """The displayed name of an element: `s[3, 4]`."""
         tensor = memory.tensor
         if memory.granules != 1:
             flat //= memory.granules
@@ -384,7 +390,7 @@ class Frame:
 
 
 def active_blocks(frame: Frame) -> Array:
-    """Tells in which blocks somebody executes, [blocks]."""
+    """Mask of blocks with at least one active worker, [blocks]."""
     if frame.mask is None:
         return np.ones(frame.count, np.bool_)
     full = np.broadcast_to(frame.mask, frame.full)
@@ -392,7 +398,7 @@ def active_blocks(frame: Frame) -> Array:
 
 
 def active_columns(frame: Frame) -> Array:
-    """Tells which workers execute, where a frame has one block."""
+    """Mask of the active workers of a frame with one block."""
     if frame.mask is None:
         return np.ones(frame.width, np.bool_)
     return np.asarray(np.broadcast_to(frame.mask, (1, frame.width))[0].copy())

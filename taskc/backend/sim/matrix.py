@@ -1,4 +1,4 @@
-"""What a matrix instruction computes, on the fragments that the workers of a group hold."""
+"""The computation of a matrix instruction, on the fragments that the workers of a group hold."""
 
 from __future__ import annotations
 

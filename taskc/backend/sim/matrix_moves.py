@@ -1,4 +1,4 @@
-"""Moves of whole matrices between shared memory and registers: lanes name lines, and have parts of them."""
+"""Moves of whole matrices between shared memory and registers: lanes name lines, and hold parts of them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from taskc.ir.target import MATRIX_MOVES, WARP, MatrixMove
 
 
 class MatrixMoves:
-    """The maker of their operations.
+    """Compiles matrix moves.
 
     Eight lanes that name lines are served at a time: what a lane names is to the checks one access of
     16 bytes, by that lane.
@@ -68,7 +68,7 @@ class MatrixMoves:
 
 
 class _Registers:
-    """A lane holds 4 bytes of each matrix, from a slot on."""
+    """The registers of a move: a lane holds 4 bytes of each matrix, from a slot on."""
 
     def __init__(self, moves: MatrixMoves, node: ir.Do, row: MatrixMove, at: ir.Address) -> None:
         dtype = at.tensor.dtype
@@ -82,14 +82,14 @@ class _Registers:
         self.held = RegisterSlots(moves.accesses, node, at, fragment.slots * row.count)
 
     def write(self, frame: Frame, lines: Array) -> None:
-        """Gives the lanes what they get of the lines [block, lane, element] that they name."""
+        """Distribute the lines [block, lane, element] that the lanes name to the lanes' registers."""
         warps = lines.reshape(frame.count, -1, WARP, self.line)[:, :, : LINES * self.row.count]
         matrices = warps.reshape(frame.count, -1, self.row.count, LINES, self.line)
         got = np.moveaxis(matrices[..., self.lines, self.elements], 2, 3)
         self.held.write(frame, got.reshape(frame.count, frame.width, -1))
 
     def read(self, frame: Frame) -> Array:
-        """Makes the lines [block, lane, element] that the lanes name out of what they have."""
+        """The lines [block, lane, element] that the lanes name, gathered from the lanes' registers."""
         held = self.held.read(frame)
         parts = held.reshape(frame.count, -1, WARP, self.row.count, self.slots)
         shape = (*parts.shape[:2], self.row.count, LINES, self.line)
@@ -101,7 +101,7 @@ class _Registers:
 
 
 def _line(address: ir.Address) -> list[tuple[ir.Expression, ...]]:
-    """The indices of the elements of the line that begins there."""
+    """The indices of the elements of the line that begins at an address."""
     *outer, first = address.indices
     count = LINE_BYTES // address.tensor.dtype.nbytes
     further = [ir.Binary("+", first, ir.Constant(n, first.dtype)) for n in range(1, count)]
@@ -109,7 +109,7 @@ def _line(address: ir.Address) -> list[tuple[ir.Expression, ...]]:
 
 
 def _named_only(frame: Frame, row: MatrixMove, node: ir.Do) -> Any:
-    """Leaves only the lanes whose lines count; returns the mask of those that take part."""
+    """Deactivate the lanes whose lines don't count; returns the former mask."""
     check_warps(frame, row.name, node)
     outer = frame.mask
     if row.count * LINES < WARP:

@@ -24,16 +24,16 @@ class Mbarrier:
     def __init__(self, name: str, channel: int) -> None:
         self.name = name
         self.channel = channel
-        self.count = 0  # of arrivals in each phase; 0 before it is set up
+        self.count = 0  # arrivals of each phase; 0 before it is set up
         self.left = 0
         self.bytes = 0
         self.phase = 0
-        self.known: Any = None  # by whoever waits for the last complete phase
+        self.known: Any = None  # knowledge that waiting for the last complete phase gives
         self.collected: Any = None
-        self.made: tuple[int, int] = (0, 0)  # by which worker, at which clock
-        self.used: dict[int, int] = {}  # by which workers, at which clocks last
-        self.flying: list[int] = []  # the clocks of bulk copies under way
-        self.clock = 0  # of the latest one
+        self.made: tuple[int, int] = (0, 0)  # worker and clock of its setting up
+        self.used: dict[int, int] = {}  # the last clock of each worker's use
+        self.flying: list[int] = []  # clocks of bulk copies under way
+        self.clock = 0  # clock of the latest copy
 
     def set_up(self, count: int) -> None:
         self.count = self.left = count
@@ -48,7 +48,7 @@ class Mbarrier:
         self.collected = known if self.collected is None else np.maximum(self.collected, known)
 
     def advance(self, workers: int) -> None:
-        """Completes the phase if nothing is missing."""
+        """Complete the phase if no arrivals or bytes are missing."""
         if self.left or self.bytes or not self.count:
             return
         if self.collected is not None:
@@ -88,7 +88,7 @@ class Mbarriers:
     # mbarriers.
 
     def named_by(self, node: ir.Do, position: int = 0) -> Any:
-        """A function that gives the mbarriers that the active lanes name, with the lanes."""
+        """A function that returns the mbarriers that the active lanes name, each with its workers."""
         address = operands_of(node).places[position]
         tensor = address.tensor
         place = self.accesses.place(tensor, address.indices, node)
@@ -120,7 +120,7 @@ class Mbarriers:
         return barrier
 
     def counterpart(self, barrier: Mbarrier, mine: Group, group: Group) -> Mbarrier:
-        """The mbarrier that is in another block where this one is in ours."""
+        """The mbarrier of another block that corresponds to this block's."""
         key = next(key for key, known in mine.mbarriers.items() if known is barrier)
         return self.barrier(group, *key)
 
@@ -161,7 +161,7 @@ class Mbarriers:
         return Code(run)
 
     def _check_unused(self, frame: Frame, barrier: Mbarrier, worker: int, node: ir.Do) -> None:
-        """Whoever has used the mbarrier before it is set up again is known to have done so."""
+        """Check that setting the mbarrier up again is ordered after every earlier use of it."""
         known = frame.group.order.known[0, worker]
         unknown = [w for w, clock in barrier.used.items() if w != worker and known[w] <= clock]
         who = f"its use by {frame.group.name_of(min(unknown))}" if unknown else ""

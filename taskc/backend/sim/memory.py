@@ -1,4 +1,4 @@
-"""Where the elements of tensors live during a run.
+"""Storage of tensors' elements during a run.
 
 Every memory is a flat array. Its lanes are what has a copy of its own: blocks for SHARED tensors,
 blocks times workers for TILE, LOCAL and REGISTER ones. Beside the data stands `written`, which
@@ -20,7 +20,7 @@ from taskc.ir import nodes as ir
 
 Array: TypeAlias = npt.NDArray[Any]
 
-LIVES = (1 << 15) - 2  # how many numbers there are for what is written
+LIVES = (1 << 15) - 2  # numbers that tell the lives of tensors apart
 
 
 @dataclass(slots=True, eq=False)
@@ -65,7 +65,7 @@ class Memory:
         return self.complete
 
     def mark(self, at: Any) -> None:
-        """The elements at flat indices `at` have been written."""
+        """Mark the elements at flat indices `at` as written."""
         if self.complete:
             return
         self.tried = False
@@ -76,15 +76,15 @@ class Memory:
                 self.written[at * self.granules + granule] = self.number
 
     def lacks(self, at: Any) -> Any:
-        """Which of the elements are uninitialized."""
+        """Mask of uninitialized elements."""
         return self.written[at * self.granules if self.granules != 1 else at] != self.number
 
     def again(self, number: int) -> Memory:
-        """Gives the same place, where nothing counts as initialized before it is written again."""
+        """The same place, with all elements uninitialized."""
         return self.seen_from(self.rows, number)
 
     def seen_from(self, rows: Any, number: int | None = None) -> Memory:
-        """Gives the same elements, of which a block has those at `rows`; which are initialized isn't known."""
+        """The same elements, with a block's own at `rows`; it isn't known which are initialized."""
         return replace(
             self,
             rows=rows,
@@ -96,7 +96,7 @@ class Memory:
         )
 
     def forget(self) -> None:
-        """Every element is uninitialized again."""
+        """Mark every element as uninitialized."""
         self.complete = False
         self.tried = True
         self.written[...] = 0
@@ -105,7 +105,7 @@ class Memory:
 def shared_memory(
     tensor: ir.Tensor, shape: tuple[int, ...], blocks: int, agents: int, number: int
 ) -> Memory:
-    """Memory of a SHARED tensor that has no place among others, in so many blocks."""
+    """Memory of a SHARED tensor without an offset, in so many blocks."""
     size = prod(shape)
     return Memory(
         tensor,
@@ -119,7 +119,7 @@ def shared_memory(
 
 
 class Arena:
-    """The SHARED memory of blocks whose tensors have been given offsets, and may overlap."""
+    """The SHARED memory of blocks whose tensors have offsets, and may overlap."""
 
     def __init__(self, blocks: int, size: int, granule: int, shadow: Shadow | None) -> None:
         self.blocks = blocks

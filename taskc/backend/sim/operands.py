@@ -1,4 +1,4 @@
-"""What matrix products read in shared memory: where it lies, and whether it is there."""
+"""The operands of matrix products in shared memory: their placement, and whether they have arrived."""
 
 from __future__ import annotations
 
@@ -57,13 +57,13 @@ class SharedOperands:
         is_left: bool,
         node: ir.Mma | ir.Do,
     ) -> Find:
-        found = placement(tensor, along, row, is_left=is_left)
-        if found is None:
+        operand_placement = placement(tensor, along, row, is_left=is_left)
+        if operand_placement is None:
             raise InternalError(f"{tensor.name} does not lie as {row.name} takes it")
         place = self.accesses.place(tensor, origin, node)
         mn, k = row.shape[0 if is_left else 1], row.shape[2]
         extents = (mn, k) if along == "k" else (k, mn)
-        offsets = found.offsets(mn, k)
+        offsets = operand_placement.offsets(mn, k)
         size = size_in_elements(tensor)
 
         def window(frames: list[Frame], further_mn: int, further_k: int) -> Window | None:
@@ -91,7 +91,7 @@ class SharedOperands:
             start = int(where[0, 0])
             lies = np.array_equal(where - start, offsets)
             begins = start + (tensor.offset or 0) // tensor.dtype.nbytes
-            if not lies or not found.is_aligned(begins):
+            if not lies or not operand_placement.is_aligned(begins):
                 message = (
                     f"a fragment of {tensor.name} does not begin with an atom of eight lines, at a"
                     " multiple of 16 bytes"
@@ -104,7 +104,7 @@ class SharedOperands:
     def _elements(
         self, tensor: ir.Tensor, start: int, further: tuple[int, int], extents: tuple[int, int]
     ) -> tuple[Array, Array, bool]:
-        """A fragment's elements: their offsets, where its layout has them, and whether they are all there."""
+        """A fragment's elements: their offsets, their offsets in the layout, and whether all of them exist."""
         shape = self.run.shapes[tensor]
         *outer, first, second = (int(i) for i in np.unravel_index(start, shape))
         first, second = first + further[0], second + further[1]
@@ -118,7 +118,7 @@ class SharedOperands:
         return at, tensor.layout.find(0, tasks[..., -tensor.layout.rank :]), fits
 
     def check(self, frame: Frame, window: Window, node: ir.Mma | ir.Do, site: int) -> None:
-        """What a warp reads has arrived, and is visible to the asynchronous proxy and to it."""
+        """Check that elements read by a warp have arrived, and are visible to it and to the asynchronous proxy."""
         memory = window.memory
         shadow, order = memory.shadow, frame.group.order
         assert shadow is not None
@@ -148,14 +148,14 @@ class SharedOperands:
         check_fences(frame, memory, at, frame.worker_row, node, "read by a matrix product")
 
     def _check_writes(self, frame: Frame, memory: Memory, touched: Array, site: int) -> None:
-        """All workers of the warp come after all ordinary writes."""
+        """Check that all workers of the warp come after all ordinary writes."""
         shadow, order = memory.shadow, frame.group.order
         assert shadow is not None
         stamps, who = shadow.when[touched], shadow.who[touched]
         known = order.known[0, frame.worker_row, : order.workers]
         is_written = stamps != 0
         clocks = latest_clocks(who[is_written] & SEVERAL, stamps[is_written] >> SITE_BITS, order)
-        if clocks is not None:  # all writers at once; one after another only to name who is late
+        if clocks is not None:  # all writers at once; one after another only to name a late one
             others = frame.worker_row[:, None] != np.arange(order.workers)
             if not np.count_nonzero((known <= clocks) & others):
                 return
@@ -170,18 +170,18 @@ class SharedOperands:
                 reader = int(frame.group.units[0]) << WORKER_BITS | int(
                     frame.worker_row[np.argmax(late)]
                 )
-                found = (
+                conflict = (
                     int(touched[first]),
                     reader,
                     int(who[first]),
                     int(stamps[first]) & SITE_MASK,
                     int(mine.sum()),
                 )
-                Races(frame, memory, site).race("reads", "writes", found)
+                Races(frame, memory, site).race("reads", "writes", conflict)
                 return
 
     def mark(self, window: Window, channel: int, stamp: int) -> None:
-        """The elements are read until the channel's clock is known."""
+        """Mark the elements as being read until the channel's clock is known."""
         memory = window.memory
         shadow: Any = memory.shadow
         if channel not in shadow.products:

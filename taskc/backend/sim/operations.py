@@ -1,4 +1,4 @@
-"""Target operations that need no waiting: shuffles, votes, products of packs and of registers."""
+"""Target operations without waiting: shuffles, votes, products of packs and of registers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from taskc.ir.arithmetic import convert, fma
 from taskc.ir.operations import DOTS, OPERATIONS, PACK, TILED, TURN
 from taskc.ir.target import MATRIX_MOVES, WARP, WARP_INSTRUCTIONS
 
-# What is nothing where phases take effect one after another, or warps run in lockstep.
+# Operations without an effect where phases take effect one after another, or warps run in lockstep.
 _NOTHING = (
     *("setmaxnreg", "schedule.hold", "schedule.branch", "schedule.take_turn", "schedule.give_turn"),
     *("fence.proxy.async", "wgmma.fence"),
@@ -61,7 +61,7 @@ class Operations:
             raise InternalError(f"the simulator can't execute {node.operation}{known}")
         return maker(node)
 
-    # Between the lanes of a warp.
+    # Exchanges between the lanes of a warp.
 
     def shuffle(self, node: ir.Do) -> Code:
         value, distance, *others = map(self.expressions, node.operands)
@@ -89,14 +89,14 @@ class Operations:
             source = np.where(source >= frame.width, np.arange(frame.width), source)
             full = np.broadcast_shapes(frame.full, source.shape)
             source = np.broadcast_to(source, full)
-            given = np.broadcast_to(value(frame), full)
+            values = np.broadcast_to(value(frame), full)
             if frame.mask is not None:
                 mask = np.broadcast_to(frame.mask, full)
                 asleep = mask & ~np.take_along_axis(mask, source, axis=-1)
                 if asleep.any():
                     message = "the value comes from a lane that does not take part"
                     frame.fault("inactive-lane", message, asleep, node)
-            frame.env[result] = np.take_along_axis(given, source, axis=-1)
+            frame.env[result] = np.take_along_axis(values, source, axis=-1)
 
         return Code(run)
 
@@ -122,12 +122,12 @@ class Operations:
 
         def run(frame: Frame) -> None:
             full = frame.full
-            given = np.broadcast_to(predicate(frame), full)
+            predicates = np.broadcast_to(predicate(frame), full)
             mask = np.broadcast_to(True if frame.mask is None else frame.mask, full)
             parts = []
             for first in range(0, frame.width, WARP):
                 part = slice(first, min(first + WARP, frame.width))
-                votes, here = given[..., part], mask[..., part]
+                votes, here = predicates[..., part], mask[..., part]
                 if kind == "vote.any":
                     answer = (votes & here).any(axis=-1, keepdims=True)
                 elif kind == "vote.all":
@@ -173,12 +173,12 @@ class Operations:
         return Code(run)
 
     def _pack(self, place: ir.Address, depth: int, pack: int) -> list[Evaluate]:
-        """Reads of the elements of a pack, one after the other."""
+        """Reads of the elements of a pack, in order."""
         indices = [self._further(place, depth, q) for q in range(pack)]
         return [self.accesses.read(ir.Read(place.tensor, at, loc=place.loc)) for at in indices]
 
     def _further(self, place: ir.Address, depth: int, count: int) -> tuple[ir.Expression, ...]:
-        """The indices of an element of a pack: of a linear offset there is but one."""
+        """The indices of an element of a pack; a flat access has only one, the linear offset."""
         indices = list(place.indices)
         depth = -1 if self.run.is_flat else depth
         if count:

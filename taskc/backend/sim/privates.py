@@ -1,4 +1,4 @@
-"""LOCAL and REGISTER tensors: memory that each worker has for itself."""
+"""LOCAL and REGISTER tensors: private memory of each worker."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def store_private(
 
 
 def private_lanes(memory: Memory) -> Array:
-    """The number of each lane, which is the place of its copy of an element."""
+    """The number of each lane, which is the position of its copy of an element."""
     numbers: Array = np.arange(prod(memory.lanes)).reshape(memory.lanes)
     return numbers
 

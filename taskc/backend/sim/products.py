@@ -1,4 +1,4 @@
-"""Asynchronous matrix products of warpgroups: what they compute, and what is in flight until when.
+"""Asynchronous matrix products of warpgroups: their results, and the checks while they are in flight.
 
 A product is computed when the last of its four warps issues it; whatever would make that differ from
 hardware, which computes it some time before the wait, is reported: ordinary code that touches its
@@ -37,7 +37,7 @@ from taskc.ir.target import (
     is_asynchronous,
 )
 
-# --- Matrix products in flight: what each warp has issued, in which groups, and not waited for --
+# --- Matrix products in flight: those that each warp has issued, by group, and not waited for ---
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Issued:
-    """One product, as one warp has issued it.
+    """One product, as issued by one warp.
 
     `number` counts from 1 in the block; `clock` is that of the warpgroup's channel.
     """
@@ -66,7 +66,7 @@ class Issued:
 
 @dataclass(slots=True)
 class Progress:
-    """What one warp has issued and not waited for, in groups."""
+    """The products that one warp has issued and not waited for, by group."""
 
     has_fenced: bool = False
     open: list[Issued] = field(default_factory=list)
@@ -75,7 +75,7 @@ class Progress:
 
 @dataclass(slots=True)
 class InFlight:
-    """The products of a block: all that were issued, how far each warp is, and who waits for whom."""
+    """The products of a block: all issued ones, each warp's progress, and the warps that wait for others."""
 
     issued: list[Issued] = field(default_factory=list)
     warps: dict[int, Progress] = field(default_factory=dict)
@@ -94,7 +94,7 @@ def progress_of(frame: Frame) -> Progress:
 
 
 def registers_of_products(nodes: Iterable[ir.Statement]) -> Iterator[ir.Tensor]:
-    """The tensors whose registers asynchronous products have."""
+    """The tensors whose registers are operands of asynchronous products."""
     for node in nodes:
         match node:
             case ir.Mma(how=how) if is_asynchronous(how):
@@ -102,11 +102,11 @@ def registers_of_products(nodes: Iterable[ir.Statement]) -> Iterator[ir.Tensor]:
             case ir.Do(operation=operation) if is_asynchronous(operation):
                 yield from (x.tensor for x in node.operands[:2] if isinstance(x, ir.Address))
             case _:
-                pass  # its products are complete behind it
+                pass  # synchronous: complete after the statement
 
 
 def report_unfinished(group: Group) -> None:
-    """Products that nobody has waited for when the block ends."""
+    """Report products that are still in flight when the block ends."""
     if group.products is None:
         return
     for progress in group.products.warps.values():
@@ -118,7 +118,7 @@ def report_unfinished(group: Group) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Fragment:
-    """One instruction's work: from which slots on it has registers, or where its operands lie.
+    """The work of one instruction: the first slots of its registers, and the windows of its operands.
 
     `step` of k is that of a product that takes several instructions.
     """
@@ -143,7 +143,7 @@ class Products:
         )
         operations.makers.update(dict.fromkeys(WARPGROUP_INSTRUCTIONS, self.instruction))
 
-    # What a warp does by itself.
+    # Statements of a single warp.
 
     def fence(self, node: ir.Do) -> Code:
         def run(frame: Frame) -> None:
@@ -307,7 +307,7 @@ class Products:
         return Code(steps, waits=True)
 
     def _channel(self, frame: Frame) -> int:
-        """That of the warpgroup's products."""
+        """The channel of the warpgroup's products."""
         number = int(frame.numbers[0]) // WARPGROUP
         return frame.group.first_channel + self.run.product_channel + number
 
@@ -379,7 +379,7 @@ class Products:
         *,
         is_left: bool,
     ) -> Array:
-        """A warp's registers, [worker, slot], which the product may take."""
+        """A warp's registers, [worker, slot], after checking that the product may use them."""
         memory, slots = part.memory, part.slots
         registers = memory.registers
         everyone = np.ones((1, WARP), np.bool_)
@@ -410,7 +410,7 @@ class Products:
 
 
 def _is_whole(frame: Frame, node: ir.Mma | ir.Do) -> bool:
-    """Whether the warp comes here; that only some of its lanes do is reported."""
+    """Whether the warp is active; reports a warp of which only some lanes are."""
     active = active_columns(frame)
     if active.any() and not active.all():
         message = "only some lanes of the warp take part"

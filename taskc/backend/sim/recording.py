@@ -1,4 +1,4 @@
-"""What every access does besides: whose lanes take part, and what the checks are told."""
+"""The common part of all accesses: the lanes that take part, and their reports to the checks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from taskc.backend.sim.shadow import Found, Lanes
 from taskc.errors import InternalError
 from taskc.ir import nodes as ir
 
-# --- What a person is told of races, and of what was not waited for -----------------------------
+# --- Reports of races, and of accesses without a wait --------------------------------------------
 
 
 _PENDING = {
@@ -24,7 +24,7 @@ _PENDING = {
 
 
 class Races:
-    """Turns what the shadow of a memory finds, for one access, into findings."""
+    """Turns conflicts that a memory's shadow finds for one access into findings."""
 
     def __init__(self, frame: Frame, memory: Memory, site: int) -> None:
         self.frame = frame
@@ -94,7 +94,7 @@ def memory_of(frame: Frame, tensor: ir.Tensor) -> Memory:
 
 
 def legal(where: Any, illegal: Any) -> Any:
-    """The lanes of a mask whose access isn't illegal; None stands for all of them, and for no illegal one."""
+    """The lanes of a mask whose access is legal; None stands for all lanes, or for no illegal one."""
     if illegal is None:
         return where
     return ~illegal if where is None else where & ~illegal
@@ -109,7 +109,7 @@ def selection(frame: Frame, illegal: Any) -> Any:
 
 
 def spread(frame: Frame, *operands: Any) -> tuple[tuple[int, ...], bool]:
-    """The shape of an access that isn't a read, and whether all workers do it as one."""
+    """The shape of an access other than a read, and whether all workers act as one."""
     if not frame.in_each and all(np.ndim(x) == 0 or x.shape[-1] == 1 for x in operands):
         return (*frame.axes, frame.count, 1), True
     return frame.full, False
@@ -124,12 +124,12 @@ def flattened(value: Any, shape: tuple[int, ...]) -> Array:
     if isinstance(value, np.ndarray) and value.shape == shape:
         return value.reshape(-1)
     flat = np.empty(shape, value.dtype if hasattr(value, "dtype") else type(value))
-    flat[...] = value  # a fifth of what broadcast_to takes for a few lanes
+    flat[...] = value  # five times faster than broadcast_to for a few lanes
     return flat.reshape(-1)
 
 
 def picked(shape: tuple[int, ...], where: Any, *values: Any) -> tuple[Any, ...]:
-    """Which lanes take part, None for all, and each of the values for those lanes, flat."""
+    """The mask of participating lanes, None for all, and the values of those lanes, flat."""
     flat = [flattened(value, shape) for value in values]
     if where is None:
         return None, *flat
@@ -138,7 +138,7 @@ def picked(shape: tuple[int, ...], where: Any, *values: Any) -> tuple[Any, ...]:
 
 
 def widened(least: tuple[int, ...], *operands: Any) -> tuple[int, ...]:
-    """The shape that `least` and the operands have together; None is no operand."""
+    """The common shape of `least` and the operands; None is skipped."""
     shapes = {x.shape for x in operands if isinstance(x, np.ndarray)} - {least}
     return np.broadcast_shapes(least, *shapes) if shapes else least
 
@@ -146,7 +146,7 @@ def widened(least: tuple[int, ...], *operands: Any) -> tuple[int, ...]:
 def record(
     frame: Frame, memory: Memory, at: Any, where: Any, illegal: Any, site: int, kind: str
 ) -> None:
-    """Tells the shadow of an access, without widening indices more than needed."""
+    """Report an access to the shadow, without widening indices more than needed."""
     where = legal(where, illegal)
     together = not frame.in_each and all(
         np.ndim(x) == 0 or x.shape[-1] == 1 for x in (at, where) if x is not None
@@ -158,7 +158,7 @@ def record(
 
 
 def unwaited(frame: Frame, memory: Memory, at: Any, illegal: Any, site: int) -> Any:
-    """Reports the lanes that read what is still in flight, and gives them; None: none."""
+    """Report lanes that read elements in flight; returns their mask, or None."""
     where = legal(frame.mask, illegal)
     shadow = memory.shadow
     assert shadow is not None
@@ -227,7 +227,7 @@ def outside(
     dimension: int,
     node: Located,
 ) -> Any:
-    """Reports the active lanes whose index is outside, and gives them; None if there are none."""
+    """Report the active lanes whose index is out of bounds; returns their mask, or None."""
     where = wrong if frame.mask is None else wrong & frame.mask
     if not np.count_nonzero(where):
         return None

@@ -15,7 +15,7 @@ from taskc.ir.target import MOST_REGISTERS, WARPGROUP, registers_at_launch
 
 
 class RegisterPool:
-    """The registers of one block: `held` is what each worker of a warpgroup has; who asks for more waits for others."""
+    """The registers of one block: `held` has the number per worker of each warpgroup. Requests for more wait."""
 
     def __init__(self, workers: int) -> None:
         self.launched = registers_at_launch(workers)
@@ -57,7 +57,7 @@ class RegisterPools:
 
             def ask() -> None:
                 held = pool.held[number]
-                # The instruction is chosen by what the launch gives.
+                # The instruction depends on the number at launch.
                 if (count < held) if count > pool.launched else (count > held):
                     verb = "takes" if count > pool.launched else "gives up"
                     frame.fault(

@@ -1,4 +1,4 @@
-"""Fragments in registers: what the lanes of whole warps have of a matrix, from a slot on."""
+"""Fragments in registers: the parts of a matrix that the lanes of whole warps hold, from a slot on."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from taskc.ir.target import WARP
 
 
 class RegisterSlots:
-    """So many registers of each lane, from a place on."""
+    """A range of registers of each lane, from an address on."""
 
     def __init__(self, accesses: Accesses, node: ir.Do, at: ir.Address, count: int) -> None:
         self.node, self.tensor, self.count = node, at.tensor, count
@@ -27,7 +27,7 @@ class RegisterSlots:
         return slice(start, start + self.count)
 
     def read(self, frame: Frame) -> Array:
-        """Gives what is there, [block, lane, slot]."""
+        """The registers' values, [block, lane, slot]."""
         memory, part = memory_of(frame, self.tensor), self._part(frame)
         missing = (memory.written[part] == 0).any(axis=0)
         message = f"{self.tensor.name} is read before it is written"
@@ -35,7 +35,7 @@ class RegisterSlots:
         return np.moveaxis(memory.data[part], 0, -1)
 
     def write(self, frame: Frame, values: Array) -> None:
-        """Puts values [block, lane, slot] there, for the active lanes."""
+        """Store values [block, lane, slot] for the active lanes."""
         memory, part = memory_of(frame, self.tensor), self._part(frame)
         lanes: Any = True if frame.mask is None else frame.mask
         np.copyto(memory.data[part], np.moveaxis(values, -1, 0), where=lanes)
@@ -43,7 +43,7 @@ class RegisterSlots:
 
 
 def check_warps(frame: Frame, name: str, node: ir.Do) -> None:
-    """Reports that only some lanes of a warp take part in what it does together."""
+    """Report a warp-wide operation in which only some lanes of the warp take part."""
     if frame.width % WARP or frame.axes:
         raise InternalError(f"{name} needs whole warps")
     if frame.mask is None:

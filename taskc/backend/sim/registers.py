@@ -1,4 +1,4 @@
-"""Registers of asynchronous matrix products: who may touch them when.
+"""The access rules for registers of asynchronous matrix products.
 
 From its start until a wait for its group a product has its accumulator, and a left operand that is
 in registers. What ordinary code touches is the products' only after the next `wgmma.fence`.
@@ -22,7 +22,7 @@ Pick: TypeAlias = Callable[[Array], "tuple[Array, Any]"]
 
 
 class Registers:
-    """The state of a memory's registers, each array like its data.
+    """The state of a memory's registers, in arrays of the data's shape.
 
     touched  by ordinary code since the last fence
     held     1 + the number of the product that has it; 0: none
@@ -36,7 +36,7 @@ class Registers:
 
 
 def touch_registers(frame: Frame, memory: Memory, pick: Pick, verb: str, node: Located) -> None:
-    """Ordinary code reads or writes registers."""
+    """Check and note an access of ordinary code to registers."""
     registers = memory.registers
     assert registers is not None
     held, index = pick(registers.held)

@@ -1,4 +1,4 @@
-"""What a run found out."""
+"""The results of a run: findings and memory traffic."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from taskc.errors import NOWHERE, Finding, Location, Notes, Severity
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """How one access of the program met the memory, at its worst warp.
+    """Memory traffic of one access of the program, at its worst warp.
 
     ways     of a SHARED tensor: into how many accesses bank conflicts split the best possible one
     sectors  of a GLOBAL tensor: 32-byte sectors that a request touches
@@ -35,10 +35,10 @@ class Traffic:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """findings       what is wrong, each kind once for each place
-    accesses       memory statistics, where they are asked for; from stage synchronized on
+    """findings       errors and warnings, each kind once for each place
+    accesses       memory statistics, if requested; from stage synchronized on
     shared_bytes   shared memory of a block
-    register_bytes registers that tiles and scalars take, for each worker
+    register_bytes registers of tiles and scalars, for each worker
     """
 
     findings: tuple[Finding, ...]
@@ -48,7 +48,7 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Nothing is wrong; warnings don't count."""
+        """Whether there are no errors; warnings don't count."""
         return not any(finding.severity == "error" for finding in self.findings)
 
     def __str__(self) -> str:
@@ -56,18 +56,18 @@ class Report:
 
 
 class Located(Protocol):
-    """What stands somewhere in the program."""
+    """A node with a location in the program."""
 
     @property
     def loc(self) -> Location: ...
 
 
 class Enough(Exception):  # noqa: N818 (it is no error of the simulator's)
-    """The error that a run was to end at has been found."""
+    """The error at which the run was to end has been found."""
 
 
 class Findings:
-    """Collects findings: one for each kind and place, with how often it was seen."""
+    """Collects findings: one for each kind and place, with the number of times it was seen."""
 
     def __init__(self, stop_at: int, *, until_error: bool = False) -> None:
         self.stop_at = stop_at
@@ -87,7 +87,7 @@ class Findings:
         severity: Severity = "error",
         where: object = None,
     ) -> None:
-        """`where` tells apart places that have no location."""
+        """Add a finding; `where` distinguishes places that have no location."""
         key = (kind, location if location.line else where)
         if key in self._found:
             self._counts[key] += count

@@ -1,4 +1,4 @@
-"""The end of a run: results go back to the arrays, and the findings become a report."""
+"""The end of a run: results are stored to the arrays, and the findings become a report."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from taskc.ir import nodes as ir
 
 
 def store_results(run: Run, results: list[tuple[Array, Memory]]) -> None:
-    """Outputs get what their memories hold; what was never stored is reported."""
+    """Copy results from the memories to the arrays; report elements that were never stored."""
     for array, memory in results:
         tensor = memory.tensor
         addresses: Any = slice(None)

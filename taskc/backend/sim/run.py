@@ -56,7 +56,7 @@ def run(
     on_stop: Callable[[Stop], object] | None = None,
     on_blocks: Callable[[int, int], None] = lambda done, count: None,
 ) -> Report:
-    """Executes a kernel of any stage on NumPy arrays, in place, and reports what is wrong with it.
+    """Execute a kernel of any stage on NumPy arrays, in place, and report its errors.
 
     arguments     one for each parameter: arrays of the storage type, and numbers
     dimensions    those that no argument's shape tells, and the kernel's processors, if not the target's number
@@ -87,7 +87,7 @@ def run(
 
 
 class Simulation:
-    """A kernel with what executes each of its nodes."""
+    """A kernel with the compilers of its nodes."""
 
     def __init__(
         self,
@@ -146,7 +146,7 @@ class Simulation:
                 self.state.shapes[tensor] = known_shape(tensor, tensor.shape, self.bound)
 
     def _blocks(self) -> int:
-        """How many blocks are launched."""
+        """The number of blocks that are launched."""
         frame = self._frame(np.zeros(1, np.int64), None)
         if self.kernel.blocks is not None:
             return int(self.expressions(self.kernel.blocks)(frame))
@@ -197,7 +197,7 @@ class Simulation:
         if not self.state.by_phases:
             step = min(step, max(1, _CLOCKS_AT_ONCE // self.state.workers**2))
         if self.state.awaits_updates:
-            step = 1  # a block may wait for those before it
+            step = 1  # a block may wait for earlier ones
         if self.state.waits_for_grid:
             step = max(1, count)
         for start in range(0, count, step):
@@ -206,38 +206,38 @@ class Simulation:
             on_blocks(int(blocks[-1]) + 1, count)
 
     def _runs_by_warps(self, seed: int | None) -> bool:
-        """Whether lockstep would not do: mbarriers, bulk copies, roles, or an order by seed."""
+        """Whether lockstep would not suffice: for mbarriers, bulk copies, roles, or an order by seed."""
         if self.state.by_phases:
             return False
         channels = 0
-        found = seed is not None or self.state.cluster > 1 or self.state.awaits_updates
+        needs_warps = seed is not None or self.state.cluster > 1 or self.state.awaits_updates
         for node in self.nodes:
             match node:
                 case ir.Allocate(tensor=tensor) if tensor.scope == ir.BARRIER:
                     if tensor not in self.state.channels:
                         self.state.channels[tensor] = channels
                         channels += prod(self.state.shapes[tensor])
-                    found = True
+                    needs_warps = True
                 case ir.RingStep(ring=ring) if ring.transport == "tma":
                     if ring not in self.state.channels:
                         self.state.channels[ring] = channels
                         channels += ring.stages
-                    found = True
+                    needs_warps = True
                 case ir.Roles():
-                    found = True
+                    needs_warps = True
                 case ir.Mma(how=how) if is_asynchronous(how):
-                    found = True
+                    needs_warps = True
                 case ir.Do(operation=operation):
-                    found = found or not OPERATIONS[operation].lockstep
+                    needs_warps = needs_warps or not OPERATIONS[operation].lockstep
                 case _:
-                    pass  # lockstep will do
+                    pass  # lockstep suffices
         self.state.product_channel = channels
         channels += -(-self.state.workers // WARPGROUP)
         self.channels = channels
-        return found
+        return needs_warps
 
     def _most_lanes(self) -> int:
-        """How many values one block has at a time."""
+        """The most values that a block has at a time."""
         most = self.state.workers
         for node in self.nodes:
             if isinstance(node, ir.Each):
@@ -247,7 +247,7 @@ class Simulation:
         return most
 
     def _agents(self) -> int:
-        """An upper bound of the number of warps, those that roles cut short included."""
+        """An upper bound of the number of warps, including those that roles cut short."""
         if self.state.by_phases:
             return 1
         roles = sum(len(node.roles) for node in self.nodes if isinstance(node, ir.Roles))

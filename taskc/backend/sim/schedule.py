@@ -1,4 +1,4 @@
-"""Warps that run by themselves: who goes next, who waits for whom, and deadlocks.
+"""The scheduler of warps that run by themselves: their order, their waits, and deadlocks.
 
 Each warp of a block is a generator that yields what it waits for. The blocks run one after another
 (units.py), their warps in an order that the seed decides.
@@ -20,7 +20,7 @@ from taskc.ir import nodes as ir
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """What a warp waits for: it may go on when `ready()`."""
+    """A warp's wait: it may go on when `ready()`."""
 
     ready: Callable[[], bool]
     what: str
@@ -35,13 +35,13 @@ Thread: TypeAlias = Iterator[Wait]
 
 
 class Meeting:
-    """A barrier: those who have come so far, and who met in it before, at which clocks."""
+    """A barrier: the workers that have arrived, and those of the previous meeting with their clocks."""
 
     def __init__(self, size: int) -> None:
         self.size = size
         self.generation = 0
         self.workers: list[Array] = []
-        self.released: Any = None  # by those who have come and gone on
+        self.released: Any = None  # knowledge released by workers that arrived without waiting
         self.gone: list[Array] = []
         self.node: Any = None
         self.before: Array = np.zeros(0, np.int64)
@@ -58,7 +58,7 @@ class Meeting:
         is_barrier: bool = False,
         waits: bool = True,
     ) -> Thread:
-        """The frame's workers come, and wait until all of so many have, or go on: the last ones act for all."""
+        """Let the frame's workers arrive and wait for `size` workers, or go on; the last ones act for all."""
         self.workers.append(frame.worker_row)
         generation = self.generation
         if sum(map(len, self.workers)) >= size:
@@ -76,12 +76,14 @@ class Schedule:
         self.group = group
         self.random = None if seed is None else np.random.default_rng(seed)
         self.meetings: dict[object, Meeting] = {}
-        self.threads: dict[int, tuple[Frame, Thread, Wait | None]] = {}  # that have not ended
+        self.threads: dict[int, tuple[Frame, Thread, Wait | None]] = {}  # those that have not ended
         self.frames: list[Frame] = []
-        self.arrivals: list[Callable[[], None]] = []  # copies under way, to be completed any time
+        self.arrivals: list[
+            Callable[[], None]
+        ] = []  # completions of copies under way, which may happen at any time
 
     def run(self, frames: list[Frame], start: Callable[[Frame], Thread]) -> bool:
-        """Whether all came to their ends."""
+        """Run all warps; returns whether all have ended."""
         self.begin(frames, start)
         return self.go_on()
 
@@ -90,7 +92,7 @@ class Schedule:
         self.threads = {i: (frame, start(frame), None) for i, frame in enumerate(frames)}
 
     def go_on(self) -> bool:
-        """Until all have ended, or all wait for the other blocks of the grid; False if neither is so."""
+        """Run until all have ended, or all wait for other blocks of the grid; False in a deadlock."""
         threads = self.threads
         while threads:
             able = [i for i, (_, _, wait) in threads.items() if wait is None or wait.ready()]
@@ -109,7 +111,7 @@ class Schedule:
             if wait is None:
                 del threads[which]
             else:
-                # The one that waits goes behind the others, for a fair order without a seed.
+                # A waiting thread goes to the end of the queue, for a fair order without a seed.
                 del threads[which]
                 threads[which] = (frame, thread, wait)
         for meeting in self.meetings.values():
@@ -120,16 +122,16 @@ class Schedule:
 
     @property
     def spins(self) -> bool:
-        """Somebody waits for memory to change, as other blocks may do."""
+        """Whether any warp waits for memory to change, which other blocks may do."""
         return any(wait.is_spin for _, _, wait in self.threads.values() if wait is not None)
 
     @property
     def grid_barrier(self) -> ir.Barrier | None:
-        """The barrier of the grid to which all have come."""
+        """The barrier of the grid at which all warps wait, if any."""
         if len(self.threads) < len(self.frames):
             return None
-        found = [wait.grid_barrier for _, _, wait in self.threads.values() if wait is not None]
-        return found[0] if len(set(map(id, found))) == 1 else None
+        barriers = [wait.grid_barrier for _, _, wait in self.threads.values() if wait is not None]
+        return barriers[0] if len(set(map(id, barriers))) == 1 else None
 
     def _maybe(self) -> bool:
         return self.random is not None and self.random.random() < 0.3
@@ -145,7 +147,7 @@ class Schedule:
         is_named: bool = False,
         waits: bool = True,
     ) -> Thread:
-        """The frame's workers come to a barrier of `size` workers and wait for the others, or go on.
+        """Let the frame's workers arrive at a barrier of `size` workers, and wait for the others or go on.
 
         A named barrier may be met from several places of the program; other workers than before
         may meet in it when something orders that.
@@ -203,7 +205,7 @@ class Schedule:
         act: Callable[[], None],
         size: int | None = None,
     ) -> Thread:
-        """All warps of a role, or of `size` workers, do something together: the last one to come does.
+        """All warps of a role, or `size` workers, act together: the last one to arrive does it.
 
         That orders nothing.
         """

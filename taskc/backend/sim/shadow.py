@@ -1,14 +1,14 @@
-"""Race detection by shadow memory: who touched each element last, and whether that is ordered before the present.
+"""Race detection by shadow memory: the last accesses to each element, and whether they happen before the present one.
 
 Two accesses to an element by different workers, one of them a write that is not atomic, race unless
-the later one knows of the earlier one (see order.py). Different blocks know nothing of each other
-but what lies before a barrier of the grid.
-This is FastTrack (Flanagan and Freund, 2009) on arrays: one write stamp an element, one read stamp
-an element and warp.
+the later one knows of the earlier one (vector clocks, below). Different blocks know nothing of each other
+except what happened before a barrier of the grid.
+This is FastTrack (Flanagan and Freund, 2009) on arrays: a write stamp for each element, and a read stamp
+for each element and warp.
 
-Asynchronous copies leave marks of their own. An element that one has yet to write is *in flight*
-until its arrival is known; one that a bulk store has yet to read is *departing*. What matrix products
-read asynchronously has the stamp of a channel of their warpgroup, which a wait for them makes known.
+Asynchronous copies leave marks of their own. An element that a copy has yet to write is *in flight*
+until its arrival is known; one that a bulk store has yet to read is *departing*. Elements that matrix products
+read asynchronously have the stamp of their warpgroup's channel, which a wait for the products makes known.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ import numpy.typing as npt
 
 from taskc.ir.target import WARP
 
-# --- What happened before what, by vector clocks ------------------------------------------------
-# A clock ticks where somebody releases what he did: at a phase's end, at a barrier, at an arrival.
-# The workers of one warp share a clock (they are an *agent*), and so does everything that arrives
-# through one mbarrier. What each worker knows of each other one's clock is ordered before it.
+# --- Happens-before, by vector clocks ------------------------------------------------------------
+# A clock ticks at each release: at a phase's end, at a barrier, at an arrival.
+# The workers of one warp share a clock (they are an *agent*), and so do all arrivals
+# through one mbarrier. An action happens before a worker's present if the worker knows its clock.
 
 
 Array: TypeAlias = npt.NDArray[Any]
 
 
 class Order:
-    """What each worker of a group of blocks knows of the others.
+    """The vector clocks of a group of blocks: each worker's knowledge of the others.
 
     The blocks of a cluster are one here, whose workers are all of theirs, one block after another.
 
@@ -62,14 +62,14 @@ class Order:
         self.agents = int(agent_of.max(initial=0)) + 1
         self.now = 1
         self.floor = 1
-        self.grid_floor = 0  # what any block did at a clock below is known to all
+        self.grid_floor = 0  # actions of any block at a lower clock are known to all
         self.uniform = True
         self.clock: Array = np.zeros((0, 0), np.int64)
         self.floors: Array = np.zeros(0, np.int64)
         self.known: Array = np.zeros((0, 0, 0), np.int32)
 
     def step(self) -> None:
-        """All that follows is ordered after all that was."""
+        """Global fence: every later event happens after every earlier one."""
         if self.uniform:
             self.now += 1
             self.floor = self.now
@@ -89,7 +89,7 @@ class Order:
         return self.now if self.uniform else int(self.clock[:, : self.agents].max(initial=0))
 
     def join_blocks(self, blocks: Array, at: int | None = None) -> None:
-        """A barrier of all workers of some blocks, whose clocks are then `at`, or what comes next."""
+        """A barrier of all workers of some blocks; their clocks become `at`, or the next clock."""
         self.spread()
         latest = self.clock[blocks, : self.agents].max(axis=1, initial=0) + 1
         if at is not None:
@@ -106,7 +106,7 @@ class Order:
         self.known[block, workers] = self.release(block, workers)
 
     def release(self, block: int, workers: Array) -> Array:
-        """What those who acquire the result know: all that `workers` did or knew."""
+        """The knowledge passed to workers that acquire: everything that `workers` did or knew."""
         self.spread()
         agents = self.agent_of[workers]
         self.clock[block, np.unique(agents)] += 1
@@ -119,13 +119,13 @@ class Order:
         self.known[block, workers] = np.maximum(self.known[block, workers], known)
 
     def tick(self, block: int, channel: int) -> int:
-        """The stamp of something that will arrive through a channel."""
+        """The stamp of an action that will arrive through a channel."""
         self.spread()
         self.clock[block, self.agents + channel] += 1
         return int(self.clock[block, self.agents + channel])
 
     def stamp(self, block: Any, worker: Any) -> Any:
-        """The clocks of workers; of all workers of their blocks for -1."""
+        """The clocks of workers, or the highest clock of their blocks for -1."""
         if self.uniform:
             return self.now
         if isinstance(worker, np.ndarray):
@@ -138,7 +138,7 @@ class Order:
     def knows(
         self, block: Array, worker: Array, members: slice, other: Array, agent: Array, clock: Array
     ) -> Array:
-        """Whether `worker` comes after what `other` did at `clock`.
+        """Whether `other`'s action at `clock` happens before `worker`'s present.
 
         A `worker` of -1 stands for all members; an `other` of -1 - r for all workers of its agent,
         or, where that is -1, of the block of rank r.
@@ -148,16 +148,18 @@ class Order:
         known = self.known[block, worker, other]
         together = np.minimum(worker, other) < 0
         if together.any():
-            found: dict[tuple[int, int, int, int], int] = {}  # most elements ask the same
+            least_known: dict[
+                tuple[int, int, int, int], int
+            ] = {}  # most elements have the same key
             for i in together.nonzero()[0].tolist():
                 key = int(block[i]), int(worker[i]), int(other[i]), int(agent[i])
-                if key not in found:
-                    found[key] = self._least_known(*key, members)
-                known[i] = found[key]
+                if key not in least_known:
+                    least_known[key] = self._least_known(*key, members)
+                known[i] = least_known[key]
         return np.asarray(known > clock)
 
     def _least_known(self, block: int, worker: int, other: int, agent: int, members: slice) -> int:
-        """What all of a group know of all of another; as `knows` numbers them."""
+        """The clock up to which all workers of one group know all workers of another, numbered as in `knows`."""
         rows = self.known[block]
         rows = rows[members] if worker < 0 else rows[worker : worker + 1]
         if other >= 0:
@@ -180,7 +182,7 @@ class Order:
 
 
 def join_all(orders: Sequence[Order]) -> None:
-    """A barrier of the grid. Clocks of different blocks are comparable to the one that all have now."""
+    """A barrier of the grid: all clocks become equal, so that those of different blocks are comparable."""
     at = max((order.latest() for order in orders), default=0) + 1
     for order in orders:
         if order.uniform:
@@ -193,15 +195,15 @@ def join_all(orders: Sequence[Order]) -> None:
 SITE_BITS = 20
 SITE_MASK = (1 << SITE_BITS) - 1
 WORKER_BITS = 24
-SEVERAL = (1 << WORKER_BITS) - 1  # the number that stands for more than one worker; less the
-FEWEST = SEVERAL - 15  # block's rank, in a cluster
+SEVERAL = (1 << WORKER_BITS) - 1  # the number for more than one worker of a block,
+FEWEST = SEVERAL - 15  # minus the block's rank in a cluster
 
 Found: TypeAlias = "tuple[int, int, int, int, int]"
 """A race: (element, this one's who, the other's who, the other's site, how many)."""
 
 
 def workers_of(number: int, order: Order) -> slice:
-    """Whose access has this number, in the order."""
+    """The workers with this number, in the order."""
     if number < FEWEST:
         return slice(number, number + 1)
     first = (SEVERAL - number) * order.block_workers
@@ -209,7 +211,7 @@ def workers_of(number: int, order: Order) -> slice:
 
 
 def latest_clocks(writers: Array, clocks: Array, order: Order) -> Array | None:
-    """Each worker's highest clock, -1 for one without any; None where a number stands for several workers."""
+    """Each worker's highest clock, -1 without any; None if a number stands for several workers."""
     if writers.max(initial=0) >= FEWEST:
         return None
     latest = np.full(order.workers, -1)
@@ -218,7 +220,7 @@ def latest_clocks(writers: Array, clocks: Array, order: Order) -> Array | None:
 
 
 class Reporter(Protocol):
-    """What turns races into findings."""
+    """Turns races into findings."""
 
     def race(self, verb: str, other_verb: str, found: Found | None) -> None: ...
 
@@ -229,7 +231,7 @@ class Reporter(Protocol):
 
 @dataclass(slots=True, eq=False)
 class Lanes:
-    """Some workers' access to some elements, one entry for each.
+    """An access of some workers to some elements, with an entry for each.
 
     block   counts within the group
     worker  -1 is all `members`
@@ -268,12 +270,12 @@ class Lanes:
 
 
 class Touches:
-    """The last accesses of one kind, reads or atomics, that may be several workers' at a time."""
+    """The last reads or atomics of each element, which may be several workers' at the same time."""
 
     def __init__(self, size: int, agents: int, is_global: bool) -> None:
         self.when = np.zeros((agents, size), np.int64)
         self.who = np.zeros((agents, size), np.int64)
-        self.block = np.full(size, -1, np.int64) if is_global else None  # -2: several
+        self.block = np.full(size, -1, np.int64) if is_global else None  # -2 for several blocks
         self.latest = 0
 
     def record(self, lanes: Lanes) -> None:
@@ -335,7 +337,7 @@ class Touches:
 
 
 class Flight:
-    """Which elements asynchronous copies have yet to write, as far as anyone knows.
+    """The elements that asynchronous copies have yet to write, as far as anyone knows.
 
     state  0 for none; -1 until the issuing worker has waited; else the clock and 1 + the number of
            the channel that it arrives through: who knows that clock may touch the element
@@ -403,7 +405,7 @@ class Shadow:
             report.race("writes", "writes", found)
 
     def check_write(self, lanes: Lanes, verb: str, report: Reporter) -> None:
-        """What a write, generic or asynchronous, may conflict with."""
+        """Report conflicts of a write, generic or asynchronous."""
         self._against_copies(lanes, verb, report)
         self._against_writes(lanes, verb, report)
         if self.reads is not None:
@@ -421,7 +423,7 @@ class Shadow:
     # Asynchronous copies.
 
     def launch(self, lanes: Lanes, state: int, report: Reporter) -> None:
-        """A copy that will write these elements is issued; `state` is what Flight says."""
+        """Issue a copy that will write these elements; `state` is defined in Flight."""
         self.check_write(lanes, "copies into", report)
         if self.flight is None:
             self.flight = Flight(self.size)
@@ -429,7 +431,7 @@ class Shadow:
         self.flight.site[lanes.at] = lanes.site
 
     def in_flight(self, lanes: Lanes) -> Array | None:
-        """Tells where these workers have not waited for what is to arrive; None: nowhere."""
+        """Mask of elements whose arrival these workers have not waited for; None if there are none."""
         if self.flight is None:
             return None
         state = self.flight.state[lanes.at]
@@ -449,7 +451,7 @@ class Shadow:
         return wrong if np.count_nonzero(wrong) else None
 
     def check_arrived(self, lanes: Lanes, verb: str, report: Reporter) -> Array | None:
-        """Reports what these workers have not waited for, and says where that is; None: nowhere."""
+        """Report elements whose arrival these workers have not waited for; returns their mask, or None."""
         wrong = self.in_flight(lanes)
         if wrong is not None and self.flight is not None:
             report.unwaited(verb, lanes, wrong, self.flight.site[lanes.at[wrong]])
@@ -471,15 +473,19 @@ class Shadow:
         read = np.flatnonzero(stamps[lanes.at])
         if not read.size:
             return
-        found = stamps[lanes.at[read]]
+        product_stamps = stamps[lanes.at[read]]
         channels = np.full(read.shape, channel)
         knows = lanes.order.knows_channel(
-            lanes.block[read], lanes.workers(read), lanes.members, channels, found >> SITE_BITS
+            lanes.block[read],
+            lanes.workers(read),
+            lanes.members,
+            channels,
+            product_stamps >> SITE_BITS,
         )
         if not knows.all():
             wrong = np.zeros(lanes.at.shape, np.bool_)
             wrong[read] = ~knows
-            report.unwaited(verb, lanes, wrong, found[~knows] & SITE_MASK, "product")
+            report.unwaited(verb, lanes, wrong, product_stamps[~knows] & SITE_MASK, "product")
 
     def _against_writes(self, lanes: Lanes, verb: str, report: Reporter) -> None:
         if self.latest and (self.is_global or self.latest >= lanes.lowest):
@@ -496,12 +502,12 @@ def _conflict(
     *,
     is_global: bool,
 ) -> Found | None:
-    """The first of the accesses in `lanes` that races with the one before it, and their number."""
+    """The first access in `lanes` that races with an earlier one, and the number of such accesses."""
     others, stamps = who[lanes.at], when[lanes.at]
     suspects = (others != lanes.who) | ((others & SEVERAL) >= FEWEST)
     if block is not None:
         suspects |= block[lanes.at] == -2
-    # What lies below the floor is known to everyone, in the blocks that share the memory.
+    # Accesses below the floor are known to everyone, in the blocks that share the memory.
     suspects &= stamps >= (1 if is_global else lanes.floor << SITE_BITS)
     hot = suspects.nonzero()[0]
     if not hot.size:
@@ -511,18 +517,18 @@ def _conflict(
         elsewhere |= block[lanes.at[hot]] == -2
     if is_global:
         floor = lanes.floor if lanes.order.uniform else lanes.floor[hot]
-        kept = stamps[hot] >> SITE_BITS >= np.where(elsewhere, lanes.order.grid_floor, floor)
-        hot, elsewhere = hot[kept], elsewhere[kept]
+        unordered = stamps[hot] >> SITE_BITS >= np.where(elsewhere, lanes.order.grid_floor, floor)
+        hot, elsewhere = hot[unordered], elsewhere[unordered]
     if not lanes.order.uniform:
-        there = others[hot] & SEVERAL
-        there = np.where(there >= FEWEST, there - SEVERAL - 1, there)
-        there = np.where(elsewhere, -1, there)
+        other_worker = others[hot] & SEVERAL
+        other_worker = np.where(other_worker >= FEWEST, other_worker - SEVERAL - 1, other_worker)
+        other_worker = np.where(elsewhere, -1, other_worker)
         agents = np.full(hot.shape, -1 if agent is None else agent)
         knows = lanes.order.knows(
             lanes.block[hot],
             lanes.workers(hot),
             lanes.members,
-            there,
+            other_worker,
             agents,
             stamps[hot] >> SITE_BITS,
         )

@@ -28,14 +28,14 @@ from taskc.ir.types import i64
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """`run(frame)` executes the statement, or, where it `waits`, gives a generator that does."""
+    """`run(frame)` executes the statement, or, if it `waits`, returns a generator that does."""
 
     run: Callable[[Frame], Any]
     waits: bool = False
     body: Callable[[Frame], Any] | None = None  # of a loop
 
     def steps(self, frame: Frame) -> Iterator[Any]:
-        """Executes the statement, and yields what it waits for."""
+        """Execute the statement, and yield its waits."""
         if self.waits:
             yield from self.run(frame)
         else:
@@ -43,7 +43,7 @@ class Code:
 
 
 def behind(before: Callable[[Frame], None] | None, code: Code) -> Code:
-    """Something, and then the statement."""
+    """The statement preceded by `before`, if given."""
     if before is None:
         return code
     if code.waits:
@@ -62,7 +62,7 @@ def behind(before: Callable[[Frame], None] | None, code: Code) -> Code:
 
 
 def repeated(turns: Callable[[Frame], Iterator[object]], body: Code) -> Code:
-    """Makes a loop, which executes its body whenever `turns` yields."""
+    """A loop that executes its body whenever `turns` yields."""
     if body.waits:
 
         def steps(frame: Frame) -> Iterator[Any]:
@@ -87,7 +87,9 @@ class Statements:
         self.accesses = accesses
         self.in_each = False
         self.before: Callable[[ir.Statement], Callable[[Frame], None] | None] | None = None
-        self.scope: list[ir.Variable | ir.Tensor | ir.Each] = []  # around what is being compiled
+        self.scope: list[
+            ir.Variable | ir.Tensor | ir.Each
+        ] = []  # the scope around the statement being compiled
         self.divergent = analysis.divergent_locals(run.kernel.body) if run.by_phases else None
         self.makers: dict[type, Callable[[Any], Code]] = {
             ir.Sequence: self._sequence,
@@ -115,7 +117,7 @@ class Statements:
             case ir.Each():
                 self.scope.append(node)
             case _:
-                pass  # it binds nothing for statements inside it
+                pass  # it binds nothing for nested statements
         code = maker(node)
         del self.scope[outside:]
         match node:
@@ -126,15 +128,15 @@ class Statements:
             case ir.Allocate(tensor=tensor) | ir.Peer(tensor=tensor):
                 self.scope.append(tensor)
             case _:
-                pass  # it binds nothing for those behind it
+                pass  # it binds nothing for later statements
         return behind(before, code)
 
     @property
     def uniform(self) -> bool:
-        """The statement being compiled is executed by all workers of a block in the same way."""
+        """Whether all workers of a block execute the statement being compiled in the same way."""
         return self.state.by_phases and not self.in_each
 
-    # Straight lines.
+    # Straight-line code.
 
     def _sequence(self, node: ir.Sequence) -> Code:
         parts = [self(statement) for statement in node.statements]
@@ -355,7 +357,7 @@ def grid_tiles(shape: list[int], node: ir.Grid) -> list[int]:
 
 
 def grid_origin(blocks: Array, tiles: list[int], node: ir.Grid) -> list[Array]:
-    """Computes where the tiles of some blocks begin, in each dimension."""
+    """The origins of some blocks' tiles, in each dimension."""
     rank = len(tiles)
     inner: tuple[Array, ...] = ()
     if node.cluster:
@@ -366,14 +368,16 @@ def grid_origin(blocks: Array, tiles: list[int], node: ir.Grid) -> list[Array]:
     if node.order and node.order[0] in ir.GROUPED and rank >= 2:
         group = int(node.order[1])
         *outer, rows, columns = tiles
-        rest, number = np.divmod(blocks, rows * columns) if rows * columns else (blocks, blocks)
+        outer_number, number = (
+            np.divmod(blocks, rows * columns) if rows * columns else (blocks, blocks)
+        )
         first = number // (group * columns) * group
         height = np.minimum(rows - first, group)
-        within = number % (group * columns)
-        numbers = [*np.unravel_index(rest, outer)] if outer else []
-        column = within // height
+        within_group = number % (group * columns)
+        numbers = [*np.unravel_index(outer_number, outer)] if outer else []
+        column = within_group // height
         is_backwards = node.order[0] == "backwards"
-        numbers += [first + within % height, columns - 1 - column if is_backwards else column]
+        numbers += [first + within_group % height, columns - 1 - column if is_backwards else column]
     else:
         order = [int(i) for i in node.order] if node.order else list(range(rank))
         spelled = np.unravel_index(blocks, [tiles[i] for i in order]) if rank else ()
@@ -385,7 +389,7 @@ def grid_origin(blocks: Array, tiles: list[int], node: ir.Grid) -> list[Array]:
 
 
 def agreed(frame: Frame, value: Any, node: Located) -> Any:
-    """A value that all workers of a block have to agree on, once for each block."""
+    """A uniform value, once for each block; reports disagreement between workers."""
     if not isinstance(value, np.ndarray) or value.shape[-1] == 1:
         return value
     one = value[..., :1]

@@ -1,4 +1,4 @@
-"""How accesses meet the memory: bank conflicts of SHARED tensors, sectors of GLOBAL ones."""
+"""Memory traffic of accesses: bank conflicts of SHARED tensors, sectors of GLOBAL ones."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SECTOR = 32
 
 
 def measure(frame: Frame, memory: Memory, at: Any, where: Any, site: int, kind: str) -> None:
-    """Notes the worst of an access's requests, and what all of them take."""
+    """Note the worst request of an access, and the total of all."""
     run = frame.run
     before = run.accesses.get(site)
     if frame.anonymous or not frame.vector:
@@ -34,10 +34,10 @@ def measure(frame: Frame, memory: Memory, at: Any, where: Any, site: int, kind: 
     elements = np.broadcast_to(at - memory.rows, shape)
     active = np.broadcast_to(True if where is None else where, shape)
     together = 1
-    if not frame.axes:  # an asynchronous copy's first element, or nothing of the kind
+    if not frame.axes:  # an asynchronous copy's first element, or a scalar access
         together = frame.vector
     elif frame.vector > 1 and len(shape) == len(frame.axes) + 2:
-        # The turns of the innermost axis are one access, where they aren't to one element.
+        # The turns of the innermost axis are one access, unless they all access one element.
         steps = np.diff(elements, axis=0)
         if not np.count_nonzero(steps):
             elements, active = elements[0], active[0]
@@ -85,7 +85,7 @@ def measure(frame: Frame, memory: Memory, at: Any, where: Any, site: int, kind: 
 
 
 def _sectors(addresses: Array, width: int) -> tuple[int, int]:
-    """How many sectors a request touches, and how few its bytes would fill."""
+    """The number of sectors that a request touches, and the fewest that could hold its bytes."""
     starts = np.unique(addresses)
     first, last = starts // SECTOR, (starts + width - 1) // SECTOR
     touched = np.unique(np.concatenate((first, last))).size
@@ -93,7 +93,7 @@ def _sectors(addresses: Array, width: int) -> tuple[int, int]:
 
 
 def warn(run: Run, findings: Findings) -> None:
-    """Findings about the accesses that are far from the best possible."""
+    """Add findings about accesses that are far from the best possible."""
     for site, traffic in run.accesses.items():
         if traffic.ways >= 2:
             advice = _advice(run, site)
@@ -137,12 +137,12 @@ def _advice(run: Run, site: int) -> str:
 
 
 def physical(tensor: ir.Tensor, shape: tuple[int, ...], linear: Array) -> Array:
-    """Computes where elements lie from their row-major offsets."""
+    """The physical offsets of elements, from their row-major offsets."""
     return swizzled(tensor.swizzle, laid_out(tensor, shape, linear))
 
 
 def laid_out(tensor: ir.Tensor, shape: tuple[int, ...], linear: Array) -> Array:
-    """The layout's offsets of elements, from their row-major ones: what a flat access has.
+    """The layout's offsets of elements, from their row-major ones; used for a flat access.
 
     The data of a run stand in this order: a swizzle exchanges places only in hardware, where it
     decides about banks.
@@ -154,10 +154,10 @@ def laid_out(tensor: ir.Tensor, shape: tuple[int, ...], linear: Array) -> Array:
 
 
 def elements_at(tensor: ir.Tensor, shape: tuple[int, ...]) -> Array | None:
-    """The row-major offset of what lies at each of a layout's, -1 for nothing; None without a layout."""
+    """The row-major offset of the element at each place of a layout, -1 for none; None without a layout."""
     if tensor.layout is None:
         return None
-    found = np.full(tensor.layout.slots, -1, np.int64)
+    row_major = np.full(tensor.layout.slots, -1, np.int64)
     every = np.arange(int(np.prod(shape)))
-    found[laid_out(tensor, shape, every)] = every
-    return found
+    row_major[laid_out(tensor, shape, every)] = every
+    return row_major

@@ -26,7 +26,7 @@ from taskc.ir.target import WARP, WARPGROUP
 FREE, ACQUIRED, COMMITTED, READY = range(4)
 _STATES = ("free", "being filled", "in flight", "ready")
 
-# Of a ring step: the state that a slot is in before it and behind it, and what is said where it isn't.
+# For each ring step: a slot's state before and after it, and the finding if the state is another.
 _STEPS = {
     "acquire": (FREE, ACQUIRED, "slot-in-use", "acquires", "is not free"),
     "commit": (ACQUIRED, COMMITTED, "not-acquired", "commits to", "it has not acquired"),
@@ -36,7 +36,7 @@ _STEPS = {
 
 
 class State:
-    """What each slot of a ring is in, for each block, and for which step."""
+    """The state of each slot of a ring, for each block, and the step it belongs to."""
 
     def __init__(self, blocks: int, stages: int) -> None:
         self.state = np.zeros((blocks, stages), np.int8)
@@ -44,7 +44,7 @@ class State:
         self.released = np.zeros((blocks, stages), np.bool_)
 
     def renew(self, blocks: Array) -> None:
-        """The ring's tensors are allocated anew: all slots are free."""
+        """Free all slots, when the ring's tensors are allocated anew."""
         self.state[blocks] = FREE
         self.step[blocks] = -1
         self.released[blocks] = False
@@ -76,7 +76,7 @@ class Rings:
 
     def step(self, node: ir.RingStep) -> Code:
         ring, operation = node.ring, node.operation
-        if operation not in _STEPS:  # steps are told apart by their numbers here
+        if operation not in _STEPS:  # steps are distinguished by their numbers here
             return Code(lambda frame: None)
         step = self.expressions.index(node.step)
         before, new, kind, verb, complaint = _STEPS[operation]
@@ -95,7 +95,7 @@ class Rings:
                 message = f"step {{}} {verb} a slot of {ring.name} that {complaint}"
                 frame.fault(kind, message, wrong, node, number)
             if operation == "acquire":
-                # Parities are those of the steps' numbers, so that none may be left out or come again.
+                # Parities follow the steps' numbers, so no step may be skipped or repeated.
                 wrong = (number != np.where(held < 0, slot, held + ring.stages)) & active
                 if wrong.any():
                     message = f"step {{}} of {ring.name} is not the next one of its slot"
@@ -108,12 +108,12 @@ class Rings:
         return Code(run)
 
     def watch(self, tensor: ir.Tensor, node: Located) -> Watch | None:
-        """What checks each access to a tensor of a ring."""
+        """A function that checks each access to a tensor of a ring."""
         ring = self.ring_of.get(tensor)
         if ring is None or not self.run.by_phases:
             return None
         size = int(np.prod(self.run.shapes[tensor][1:], dtype=np.int64))
-        # Who sends a slot on writes over what he has read there.
+        # A worker that sends a slot on overwrites elements that it has read there.
         also_writable = READY if tensor in self.sent_on else ACQUIRED
 
         def watch(frame: Frame, memory: Memory, at: Any, illegal: Any, is_write: bool) -> None:
@@ -261,7 +261,7 @@ class Synchronization:
         return Code(steps, waits=True)
 
     def _roles_by_phases(self, node: ir.Roles, bodies: list[Code]) -> Callable[[Frame], None]:
-        """Each role is one frame; they take turns where they wait for the ring."""
+        """Run each role as one frame; they take turns where they wait for the ring."""
 
         def run(frame: Frame) -> None:
             frames = []
@@ -310,7 +310,7 @@ class Synchronization:
         return Code(steps, waits=True)
 
     def _ring_step_of_warps(self, node: ir.RingStep) -> Code:
-        """Executes it from stage synchronized on, until ring steps have become operations."""
+        """Execute a ring step from stage synchronized on, until ring steps are lowered to operations."""
         ring, operation = node.ring, node.operation
         step = self.statements.expressions.index(node.step)
         if ring.transport == "cp.async":
@@ -329,7 +329,7 @@ class Synchronization:
         return self._counted_step(node)
 
     def _counted_step(self, node: ir.RingStep) -> Code:
-        """Slots have mbarriers, in effect: of what arrives and, between roles, of releases."""
+        """A ring step of slots with, in effect, mbarriers: for arrivals, and between roles for releases."""
         ring, operation = node.ring, node.operation
         step = self.statements.expressions.index(node.step)
         between_roles = self.in_roles
@@ -349,7 +349,9 @@ class Synchronization:
                         order.acquire(0, frame.worker_row, counted.released[before][1])
                 case "commit":
                     if is_bulk:
-                        if int(frame.worker_row[0]) == frame.first:  # who issues the copies
+                        if (
+                            int(frame.worker_row[0]) == frame.first
+                        ):  # the worker that issues the copies
                             counted.committed.add(number)
                     else:
                         counted.arrive(counted.filled, number, frame)
@@ -362,7 +364,7 @@ class Synchronization:
                     else:
                         order.acquire(0, frame.worker_row, counted.filled[number][1])
                 case "enter" | "leave":
-                    pass  # steps are told apart by their numbers here
+                    pass  # steps are distinguished by their numbers here
                 case _:
                     if between_roles:
                         counted.arrive(counted.released, number, frame)
@@ -371,11 +373,11 @@ class Synchronization:
 
 
 class RingArrivals:
-    """A ring whose slots are counted: what has arrived in them and what has been released."""
+    """A ring with counted slots: arrivals and releases of each step."""
 
     def __init__(self, stages: int, channel: int) -> None:
         self.stages = stages
-        self.channel = channel  # of slot 0
+        self.channel = channel  # channel of slot 0
         self.committed: set[int] = set()
         self.flying = [0] * stages  # bulk copies under way, for each slot
         self.clock = [0] * stages
@@ -425,7 +427,7 @@ def schedule_of(frame: Frame) -> Schedule:
 
 
 def all_come(frame: Frame, part: slice, node: ir.Barrier | ir.Do, scope: str) -> Any:
-    """Tells in which blocks all of these workers come to the barrier; reports those in which some do."""
+    """Mask of blocks in which all of these workers arrive; reports blocks in which only some do."""
     if frame.mask is None:
         return np.ones(frame.count, np.bool_)
     full = (frame.count, frame.width)

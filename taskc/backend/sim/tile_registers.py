@@ -1,4 +1,4 @@
-"""Matrix products on tile registers: groups of 16 workers load them, multiply and store."""
+"""Matrix products on tile registers: groups of 16 workers load, multiply and store."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ class TileRegisters:
 
         def run(frame: Frame) -> None:
             tiles = tiles_of(frame)
-            made = folded(row, tiles[total], tiles[left], tiles[right])
-            _put(frame, total, made)
+            product = folded(row, tiles[total], tiles[left], tiles[right])
+            _put(frame, total, product)
 
         return Code(run)
 
@@ -113,7 +113,7 @@ def tiles_of(frame: Frame) -> Tiles:
 
 
 def _put(frame: Frame, number: int, tile: Array) -> None:
-    """Blocks that don't take part keep what they have."""
+    """Set a tile register; blocks that don't take part keep their contents."""
     tiles = tiles_of(frame)
     if frame.mask is not None and number in tiles:
         active: Array = np.all(np.broadcast_to(frame.mask, frame.full), axis=-1)
@@ -126,7 +126,7 @@ def _all(reads: list[Evaluate], frame: Frame) -> list[Array]:
 
 
 def _by_group(values: Array, group: int) -> Array:
-    """[block, worker, item] as [block, group, worker, item]."""
+    """Reshape [block, worker, item] to [block, group, worker, item]."""
     blocks, workers, items = values.shape
     return values.reshape(blocks, workers // group, group, items)
 
@@ -136,6 +136,6 @@ def _further(place: ir.Expression, count: int) -> ir.Expression:
 
 
 def _shifted(place: ir.Expression, lane: ir.Expression, step: int) -> ir.Expression:
-    """`step` elements further for each lane."""
+    """An index that is `step` elements further for each lane."""
     number = lane if lane.dtype is place.dtype else ir.Cast(lane, place.dtype)
     return ir.Binary("+", place, ir.Binary("*", number, ir.Constant(step, place.dtype)))

@@ -36,7 +36,7 @@ class Tiles:
     def _slots(
         self, tensor: ir.Tensor, indices: tuple[ir.Expression, ...], node: Located
     ) -> Callable[[Frame], tuple[Any, Any, Any]]:
-        """(slots, missing, kept): the slots that the workers hold the element in.
+        """(slots, missing, kept): the slots in which the workers hold the element.
 
         `slots` is an int where all lanes agree, Ellipsis where they are all slots in order, a
         tuple of one array [*axes] where the worker doesn't matter, else an array of lanes.
@@ -55,7 +55,7 @@ class Tiles:
             found = cache.get(key)
             if found is None and frame.loop is not None and frame.loop.mapping == owners:
                 held = frame.loop.values
-                # A loop inside that runs all its turns at once has added axes of its own.
+                # An inner loop that runs all its turns at once has added axes of its own.
                 is_whole = frame.loop.slots is not Ellipsis or prod(frame.axes) == owners.slots
                 if is_whole and len(held) == len(values) and all(map(operator.is_, held, values)):
                     found = cache[key] = (frame.loop.slots, None, values)
@@ -171,7 +171,7 @@ class Tiles:
     def _store_to_owners(
         self, frame: Frame, memory: Memory, at: Any, value: Any, where: Any
     ) -> None:
-        """Each owner of an element gets the value: by way of the whole tile as one array."""
+        """Store a value for each owner of an element, through an array of the whole tile."""
         shape = (frame.count, memory.size)
         elements = np.zeros(shape, memory.data.dtype)
         touched = np.zeros(shape, np.bool_)
@@ -183,7 +183,7 @@ class Tiles:
 
 
 def first_owners(frame: Frame, memory: Memory, at: Any) -> Any:
-    """Finds the first copies of the elements at row-major `at` in a tile's memory."""
+    """Flat indices of the first copies of the elements at row-major `at` in a tile's memory."""
     worker, slot = (part.reshape(-1)[at] for part in _first_copies(frame, memory))
     return (slot * frame.count + frame.block_row) * memory.lanes[-1] + worker
 
@@ -210,7 +210,7 @@ def _simplest(slots: Array, frame: Frame) -> Any:
 
 
 def cube_of(data: Array, frame: Frame, memory: Memory) -> Array:
-    """The frame's workers' part of a tile, [slots, blocks, workers]."""
+    """The part of a tile that belongs to the frame's workers, [slots, blocks, workers]."""
     cube = data.reshape(-1, *memory.lanes)
     if frame.width != memory.lanes[-1]:
         start = int(frame.columns[0])
@@ -261,7 +261,7 @@ def tile_store(memory: Memory, slots: Any, frame: Frame, value: Any, where: Any)
 
 
 def scatter_tile(memory: Memory, elements: Array, touched: Array, frame: Frame) -> None:
-    """Gives every owner its copies of the elements [blocks, size] that were touched."""
+    """Store the touched elements [blocks, size] to every owner's copy."""
     owners = memory.tensor.owners
     assert owners is not None
     tasks, valid = owners.tasks, owners.valid
@@ -279,7 +279,7 @@ def scatter_tile(memory: Memory, elements: Array, touched: Array, frame: Frame) 
 
 
 def gather_tile(memory: Memory, frame: Frame) -> tuple[Array, Array]:
-    """A tile as [blocks, *shape], from the first owners; and which elements are uninitialized."""
+    """A tile as [blocks, *shape], from the first owners; and the mask of uninitialized elements."""
     worker, slot = _first_copies(frame, memory)
     blocks = np.arange(frame.count).reshape(-1, *(1 for _ in memory.shape))
     cube = memory.data.reshape(-1, *memory.lanes)

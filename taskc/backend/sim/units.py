@@ -66,7 +66,7 @@ class Unit:
         self.schedule.begin(frames, code.steps)
 
     def go_on(self) -> bool:
-        """Until it has ended, or waits for the other units; False if nobody can go on."""
+        """Run until it ends, or waits for other units; False in a deadlock."""
         is_able = self.schedule.go_on()
         if is_able and self.schedule.threads:
             return True
@@ -91,7 +91,7 @@ def execute(
     seed: int | None,
     on_blocks: Callable[[int, int], None],
 ) -> None:
-    """All blocks.
+    """Run all blocks.
 
     nodes     of the program
     channels  those of one block
@@ -132,7 +132,7 @@ def execute(
 
 
 def _all_go_on(run: Run, together: list[Unit]) -> bool:
-    """Until each has ended or come to a barrier of the grid: those that wait for others' updates take turns."""
+    """Run each unit until it ends or reaches a barrier of the grid; units that wait for updates take turns."""
     pending = together
     while pending:
         before = run.changes
@@ -146,7 +146,7 @@ def _all_go_on(run: Run, together: list[Unit]) -> bool:
 
 
 def _diverges(waiting: list[Unit], count: int) -> bool:
-    """Not all units have come to a barrier of the grid, or not to the same one."""
+    """Report that only some units have reached a barrier of the grid, or that they reached different ones."""
     first = waiting[0]
     others = [
         unit for unit in waiting if unit.schedule.grid_barrier is not first.schedule.grid_barrier

@@ -1,4 +1,4 @@
-"""Loops that wait for what others do: what decides whether they go on, and when a turn changed nothing.
+"""Loops that wait for others: what their condition depends on, and turns that change nothing.
 
 A turn depends on memory that others see, and on private memory that it carries over from the turn before. Where
 neither has changed from one turn to the next, each further turn does the same, until somebody changes memory:
@@ -26,7 +26,7 @@ _SELDOM = 64
 
 @dataclass(slots=True)
 class Turns:
-    """What the turns of a loop depend on.
+    """The dependencies of a loop's turns.
 
     sources  where its condition comes from memory that others may change
     carried  private tensors that a turn finds as the one before has left them, if that matters
@@ -51,7 +51,7 @@ class Turns:
 
     @property
     def updates(self) -> bool:
-        """It waits by atomic updates, which may see what others do at the same time."""
+        """Whether it waits by atomic updates, which see simultaneous changes by others."""
         return any(isinstance(source, ir.Atomic) for source in self.sources)
 
 
@@ -61,7 +61,7 @@ Name: TypeAlias = "ir.Variable | ir.Tensor | str"
 
 @dataclass(slots=True)
 class _Flow:
-    """Which names a name's value depends on, by data and by branches."""
+    """The names that each name's value depends on, by data and by branches."""
 
     written: frozenset[ir.Tensor]
     uses: dict[Name, set[Name]] = field(default_factory=dict)
@@ -94,7 +94,7 @@ class _Flow:
                     self.take([*indices, value], result, branches)
                     self.sources.setdefault(result, []).append(node)
             case ir.If() | ir.While() | ir.For() | ir.Each():
-                # A name for the branch itself: what decides about it, also by way of memory.
+                # A name for the branch itself, for everything that decides it, also through memory.
                 branch = f"branch {len(self.uses)}"
                 self.take(expressions(node), branch, branches)
                 if isinstance(node, ir.For):
@@ -111,26 +111,26 @@ class _Flow:
                 self.is_known = False
 
     def closure(self, names: Iterable[Name]) -> list[Name]:
-        found = dict.fromkeys(names)
-        pending = list(found)
+        reached = dict.fromkeys(names)
+        pending = list(reached)
         while pending:
             for name in self.uses.get(pending.pop(), ()):
-                if name not in found:
-                    found[name] = None
+                if name not in reached:
+                    reached[name] = None
                     pending.append(name)
-        return list(found)
+        return list(reached)
 
 
 class Watch:
-    """Looks at one execution of a loop: whether the last turn has left all as it found it."""
+    """Watches one execution of a loop: whether the last turn left everything as it was."""
 
     def __init__(self, turns: Turns) -> None:
         self.turns = turns
         self.last: tuple[Any, ...] | None = None
-        self.changes = 0  # of memory, when the turn began that comes next
+        self.changes = 0  # number of changes of memory when the next turn began
 
     def stays(self, frame: Frame, turn: int) -> bool:
-        """Asked before each turn, of the workers that take it."""
+        """Whether nothing has changed since the last call; called before each turn."""
         self.changes = frame.run.changes
         if not self.turns.is_known or not (self.turns.sources or turn % _SELDOM < 2):
             return False
@@ -145,14 +145,14 @@ class Watch:
 
 
 def watched(kernel: ir.Kernel, written: frozenset[ir.Tensor]) -> bool:
-    """A loop of the program waits by atomic updates."""
+    """Whether a loop of the program waits by atomic updates."""
     return any(
         Turns.of(node, written).updates for node in walk(kernel.body) if isinstance(node, ir.While)
     )
 
 
 def named_source(source: Source, expressions: Expressions) -> Callable[[Frame], str]:
-    """How a person calls the element that the first active worker waits for."""
+    """A function for the displayed name of the element that the first active worker waits for."""
     evaluates = [expressions.index(index) for index in source.indices]
 
     def name(frame: Frame) -> str:

@@ -29,7 +29,7 @@ class Copies:
 
 @dataclass(slots=True, eq=False)
 class Copy:
-    """Elements under way: what is to be written where, by whom, in which of his groups.
+    """Elements under way: their addresses and values, the issuing workers, and the groups of these.
 
     `tag` is the ring and the step that the group belongs to, once it is closed.
     """
@@ -125,7 +125,7 @@ def issue(frame: Frame, memory: Memory, at: Any, values: Any, illegal: Any, site
 
 
 def _advanced(address: ir.Address, element: int) -> tuple[ir.Expression, ...]:
-    """The indices of the element that comes so much later."""
+    """The indices of the element so many places later."""
     *outer, last = address.indices
     if element == 0:
         return address.indices
@@ -140,7 +140,7 @@ def copies_of(frame: Frame) -> Copies:
 
 
 def close_group(frame: Frame, tag: tuple[ir.Ring, int] | None) -> None:
-    """The active workers' open groups are closed."""
+    """Close the active workers' open groups."""
     copies = copies_of(frame)
     for copy in copies.pending:
         if copy.tag is None:
@@ -152,7 +152,7 @@ def close_group(frame: Frame, tag: tuple[ir.Ring, int] | None) -> None:
 
 
 def wait_for(frame: Frame, arrived: Callable[[Copy], Any]) -> None:
-    """The active workers have waited for the elements of their copies of which `arrived` says so."""
+    """Complete the copies of the active workers for which `arrived` holds."""
     copies = copies_of(frame)
     active = np.ones((frame.count, frame.width), np.bool_)
     if frame.mask is not None:
@@ -163,7 +163,7 @@ def wait_for(frame: Frame, arrived: Callable[[Copy], Any]) -> None:
 
 
 def _land(frame: Frame, copy: Copy, arrived: Array) -> None:
-    """These elements have arrived, for the workers that issued their copies."""
+    """Write elements that have arrived, for the workers that issued their copies."""
     if not np.count_nonzero(arrived):
         return
     memory = copy.memory
@@ -179,7 +179,7 @@ def _land(frame: Frame, copy: Copy, arrived: Array) -> None:
         shadow.note_write(
             frame.lanes(shape, at * memory.granules + granule, lane, copy.site, False)
         )
-    rest = ~arrived
+    pending = ~arrived
     copy.at, copy.values, copy.block, copy.column, copy.group = (
-        x[rest] for x in (copy.at, copy.values, copy.block, copy.column, copy.group)
+        x[pending] for x in (copy.at, copy.values, copy.block, copy.column, copy.group)
     )

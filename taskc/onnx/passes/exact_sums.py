@@ -1,8 +1,9 @@
-"""exact_sums: convolutions add up their products one by one, and take no sums of sums.
+"""exact_sums: convolutions add up their products one by one, without Winograd's algorithm.
 
     y = Conv(x, w)     ->     y = Conv(x, w, exact=1)
 
-By default 3 x 3 convolutions may be Winograd's where these are faster: they need fewer products, and round differently.
+By default 3 x 3 convolutions may use Winograd's algorithm where it is faster: it needs fewer products, and rounds
+differently.
 """
 
 from __future__ import annotations

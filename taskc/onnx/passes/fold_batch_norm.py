@@ -1,4 +1,4 @@
-"""fold_batch_norm: a convolution's filters and bias take in the batch norm behind it.
+"""fold_batch_norm: fold a batch norm into the filters and bias of the convolution before it.
 
     c = Conv(x, w, b)
     y = BatchNormalization(c, scale, shift, mean, variance)
@@ -6,8 +6,8 @@
     v, d = taskc.Folded(w, b, scale, shift, mean, variance)
     y = Conv(x, v, d)
 
-All but x are constants: the filters are computed once, when the model is compiled. What is rounded is a scaled filter,
-and no longer a sum.
+All inputs but x are constants: the filters are computed once, when the model is compiled. Scaled filters are rounded,
+where sums were before.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from taskc.operators.graph import Graph, Node
 
 
 def fold_batch_norm(graph: Graph) -> Graph:
-    made = Rewriting(graph)
+    rewriting = Rewriting(graph)
     for node in graph.nodes:
-        conv = _behind(made.tensors, node)
+        conv = _foldable(rewriting.tensors, node)
         if conv is None:
-            made.nodes.append(node)
+            rewriting.nodes.append(node)
             continue
-        filters = made.fresh(f"{node.outputs[0]}/filters")
-        bias = made.fresh(f"{node.outputs[0]}/bias")
-        given = (*conv.inputs[1:], "")[:2]
+        filters = rewriting.fresh(f"{node.outputs[0]}/filters")
+        bias = rewriting.fresh(f"{node.outputs[0]}/bias")
+        old_filters = (*conv.inputs[1:], "")[:2]
         attributes: dict[str, object] = {"epsilon": node.attributes.get("epsilon", 1e-5)}
-        names = (*given, *node.inputs[1:])
+        names = (*old_filters, *node.inputs[1:])
         folded = Node(
             "Folded", names, (filters, bias), attributes, 1, "taskc", node.name, node.where
         )
         inputs = (conv.inputs[0], filters, bias)
-        made.nodes += [folded, replace(conv, inputs=inputs, outputs=node.outputs[:1])]
-    return made.graph
+        rewriting.nodes += [folded, replace(conv, inputs=inputs, outputs=node.outputs[:1])]
+    return rewriting.graph
 
 
-def _behind(tensors: Tensors, node: Node) -> Node | None:
-    """The convolution whose results a batch norm alone reads, where it can take that in."""
+def _foldable(tensors: Tensors, node: Node) -> Node | None:
+    """The convolution whose result a batch norm alone reads, if the norm can be folded into it."""
     if node.domain or node.operator != "BatchNormalization" or any(node.outputs[1:]):
         return None
     is_usual = node.attributes.get("spatial", 1) and not node.attributes.get("training_mode", 0)

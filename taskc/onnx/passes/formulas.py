@@ -20,7 +20,7 @@ from typing import TypeAlias
 
 from taskc.operators.graph import Array, Graph, Node
 
-# --- What passes ask of a graph's tensors: who makes them, how often they are read, and which are constant
+# --- A graph's tensors: the nodes that compute and read them, and constants
 
 
 @dataclass(frozen=True)
@@ -35,40 +35,40 @@ class Tensors:
 
     @cached_property
     def reads(self) -> Counter[str]:
-        """How often nodes read a tensor; an output is read once more."""
+        """The number of reads of each tensor; a graph output counts once more."""
         return Counter([name for node in self.graph.nodes for name in node.reads]) + Counter(
             self.graph.outputs
         )
 
     @cached_property
     def readers(self) -> dict[str, list[Node]]:
-        found: dict[str, list[Node]] = {}
+        readers: dict[str, list[Node]] = {}
         for node in self.graph.nodes:
             for name in dict.fromkeys(node.reads):
-                found.setdefault(name, []).append(node)
-        return found
+                readers.setdefault(name, []).append(node)
+        return readers
 
     def made_by(self, operator: str, name: str) -> Node | None:
-        """The node that makes a tensor, where it is one of ONNX's operator; what copies it is passed over."""
+        """The node that computes a tensor if its operator is this one of ONNX's; copies are skipped."""
         node = self.makers.get(name)
         while node is not None and _copies(node):
             node = self.makers.get(node.inputs[0])
         return node if node is not None and not node.domain and node.operator == operator else None
 
     def only_reader(self, name: str) -> Node | None:
-        """The node that alone reads a tensor."""
+        """The only node that reads a tensor, or None."""
         return self.readers[name][0] if self.reads[name] == 1 and name in self.readers else None
 
     def array(self, name: str) -> Array | None:
         return self.graph.constants.get(name)
 
     def integers(self, name: str) -> list[int] | None:
-        """The elements of a constant of integers."""
+        """The elements of an integer constant."""
         array = self.array(name)
         return None if array is None or array.dtype.kind not in "iu" else array.reshape(-1).tolist()
 
     def number(self, name: str) -> float | None:
-        """The one element of a constant, which may have an axis around it."""
+        """The only element of a constant of at most one axis."""
         array = self.array(name)
         if array is None or array.ndim > 1 or array.size != 1 or array.dtype.kind not in "fiu":
             return None
@@ -76,7 +76,7 @@ class Tensors:
 
 
 def _copies(node: Node) -> bool:
-    """Whether it makes what it is given."""
+    """Whether a node's output equals its input."""
     if node.domain:
         return False
     is_training = len(node.inputs) > 2 and node.inputs[2] != ""
@@ -84,7 +84,7 @@ def _copies(node: Node) -> bool:
 
 
 class Rewriting:
-    """A graph that is being made of another one: nodes in order, and constants that come to the others."""
+    """A graph under construction from another one: nodes in order, and additional constants."""
 
     def __init__(self, graph: Graph) -> None:
         self.tensors = Tensors(graph)
@@ -94,7 +94,7 @@ class Rewriting:
         self._taken.update(value.name for value in graph.inputs)
 
     def fresh(self, like: str) -> str:
-        """A name that nothing else has."""
+        """A name that isn't in use."""
         name, count = like, 1
         while name in self._taken:
             count += 1
@@ -108,7 +108,7 @@ class Rewriting:
         return name
 
     def add(self, node: Node, operator: str, inputs: Sequence[str], **attributes: object) -> str:
-        """Adds a node in the place of another one, and of its version; what it makes."""
+        """Add a node in place of another one, with its version; returns the name of its output."""
         name = self.fresh(f"{node.outputs[0]}/{operator.lower()}")
         version, where = node.version, node.where
         made = Node(operator, tuple(inputs), (name,), attributes, version, "", node.name, where)
@@ -120,11 +120,11 @@ class Rewriting:
         return replace(self.tensors.graph, nodes=tuple(self.nodes), constants=self._constants)
 
 
-Atoms: TypeAlias = tuple[int, ...]  # by their numbers, in order
+Atoms: TypeAlias = tuple[int, ...]  # their numbers, in order
 Formula: TypeAlias = Mapping[Atoms, float]
 
-_MOST_TERMS = 32  # what is longer is an atom
-_DEEPEST = 12  # nodes one behind the other
+_MOST_TERMS = 32  # a longer formula becomes an atom
+_DEEPEST = 12  # nodes in a chain
 _CLOSE = 1e-5
 _FUNCTIONS = frozenset({"Erf", "Tanh", "Sigmoid", "Sqrt"})
 _FOLLOWED = _FUNCTIONS | set("Add Sub Mul Div Neg Pow Reciprocal ReduceMean Identity".split())
@@ -144,29 +144,32 @@ class Formulas:
         self._numbers: dict[tuple[str, object], int] = {}
 
     def cone(self, name: str) -> list[Node]:
-        """The nodes that a tensor's formulas may be of, from the last one on."""
-        found: list[Node] = []
+        """The nodes that a tensor's formulas may cover, from the last one on."""
+        cone: list[Node] = []
         level, seen = [name], {name}
         for _ in range(_DEEPEST):
-            nodes = [self._makers[it] for it in level if it in self._makers]
-            found += nodes
+            nodes = [self._makers[output] for output in level if output in self._makers]
+            cone += nodes
             read = dict.fromkeys(name for node in nodes for name in node.inputs)
             level = [name for name in read if name not in seen]
             seen.update(level)
-        return found
+        return cone
 
     def keeps_shape(self, cone: Sequence[Node], x: str) -> bool:
-        """Whether a formula of x alone has its shape: a number with an axis makes one of what has none."""
+        """Whether a formula of x alone has its shape: a constant with an axis would add one to a scalar."""
         value = self.graph.values.get(x)
         if value is not None and value.shape:
             return True
-        given = [
-            self.graph.constants[it] for n in cone for it in n.inputs if it in self.graph.constants
+        constants = [
+            self.graph.constants[name]
+            for n in cone
+            for name in n.inputs
+            if name in self.graph.constants
         ]
-        return not any(array.ndim for array in given)
+        return not any(array.ndim for array in constants)
 
     def of(self, name: str, x: str) -> Formula:
-        """The formula of a tensor, of x and of what doesn't depend on it."""
+        """The formula of a tensor in x and in tensors that don't depend on x."""
         return self._of(name, {x: self.tensor(x)}, _DEEPEST)
 
     def tensor(self, name: str) -> Formula:
@@ -174,7 +177,7 @@ class Formulas:
 
     def function(self, name: str, of: Formula) -> Formula:
         """A function of a formula."""
-        return self._atom(name, frozenset((it, float(f"{of[it]:.5g}")) for it in of))
+        return self._atom(name, frozenset((atoms, float(f"{of[atoms]:.5g}")) for atoms in of))
 
     def inverse(self, x: Formula) -> Formula:
         if x.keys() == {()} and x[()]:
@@ -189,7 +192,7 @@ class Formulas:
             node, value = self._makers.get(name), self._tensors.number(name)
             made: Formula | None = None if value is None else number(value)
             if node is not None and depth:
-                made = self._made(node, [self._of(it, known, depth - 1) for it in node.inputs])
+                made = self._made(node, [self._of(read, known, depth - 1) for read in node.inputs])
             known[name] = self.tensor(name) if made is None or len(made) > _MOST_TERMS else made
         return known[name]
 
@@ -233,19 +236,19 @@ class Formulas:
 
 
 def mean_over(axes: int) -> str:
-    """What the mean over so many last axes is called."""
+    """The name of the function that is the mean over this number of last axes."""
     return f"mean over {axes}"
 
 
 def last_axes(graph: Graph, node: Node) -> int:
-    """How many axes a node reduces, if these are the last ones; 0 where it isn't known that they are."""
+    """The number of axes that a node reduces, if these are certainly the last ones; else 0."""
     if len(node.inputs) > 1:
-        said = graph.constants.get(node.inputs[1])
-        axes = [] if said is None else [int(axis) for axis in said.reshape(-1)]
+        listed = graph.constants.get(node.inputs[1])
+        axes = [] if listed is None else [int(axis) for axis in listed.reshape(-1)]
     else:
-        given = node.attributes.get("axes", [])
-        assert isinstance(given, list)
-        axes = [*given]
+        attribute = node.attributes.get("axes", [])
+        assert isinstance(attribute, list)
+        axes = [*attribute]
     value = graph.values.get(node.inputs[0])
     if value is not None and value.shape is not None:
         axes = [axis - len(value.shape) if axis >= 0 else axis for axis in axes]
@@ -266,11 +269,11 @@ def times(a: Formula, b: Formula) -> Formula:
 
 
 def _sum(terms: Iterable[tuple[Atoms, float]]) -> Formula:
-    made: dict[Atoms, float] = {}
+    factors: dict[Atoms, float] = {}
     for atoms, factor in terms:
-        made[atoms] = made.get(atoms, 0.0) + factor
-    return made
+        factors[atoms] = factors.get(atoms, 0.0) + factor
+    return factors
 
 
 def same(a: Formula, b: Formula) -> bool:
-    return a.keys() == b.keys() and all(isclose(a[it], b[it], rel_tol=_CLOSE) for it in a)
+    return a.keys() == b.keys() and all(isclose(a[atoms], b[atoms], rel_tol=_CLOSE) for atoms in a)

@@ -1,9 +1,9 @@
-"""low_precision: products with weights round both operands to a shorter type, and sum in f32.
+"""low_precision: round both operands of products with weights to a shorter type, and sum in f32.
 
     y = MatMul(x, w)     ->     y = MatMul(x, w, operands='bf16')
 
-All else stays as it is: products of two activations (attention's), convolutions, recurrences, and models of other types
-than f32. Nobody asks for this but by `precision`: what it costs is for the user to see (`taskc verify --precision`).
+Everything else is unchanged: products of two activations (attention's), convolutions, recurrences, and models of types
+other than f32. This pass runs only if `precision` is set; `taskc verify --precision` measures its cost.
 """
 
 from __future__ import annotations

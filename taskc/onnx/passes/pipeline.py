@@ -19,13 +19,13 @@ from taskc.operators.graph import Graph
 Pass = Callable[[Graph], Graph]
 
 PASSES: tuple[Pass, ...] = (
-    # Before others look at products: those of bytes are other operators.
+    # Before other passes look at products: those of bytes become other operators.
     quantized_products,
-    # It looks at who reads a convolution's results, and those are the readers that there are in the end.
+    # Last, as it looks at the final readers of a convolution's results.
     blocked_images,
 )
 
-# What sums are written as isn't the order that they are added up in, or they are rounded at other places.
+# These change the order of sums, or the places at which they are rounded.
 INEXACT: tuple[Pass, ...] = (
     fold_batch_norm,
     recognize_norms,
@@ -39,38 +39,38 @@ _registered: list[Pass] = []
 
 
 def register_pass(rewrite: Pass) -> Pass:
-    """Has a rewrite of one's own run on all models that are compiled from then on; also as a decorator."""
+    """Run a user's rewrite on all models compiled from now on; also usable as a decorator."""
     _registered.append(rewrite)
     return rewrite
 
 
 def registered() -> tuple[Pass, ...]:
-    """Users' rewrites."""
+    """The users' rewrites."""
     return tuple(_registered)
 
 
 def rewritten(graph: Graph, *, exact: bool = False, operands: DType | None = None) -> Graph:
     """The graph after all rewrites; it has the same inputs and outputs.
 
-    Users' are first: they see the model's own operators, and what they make is rewritten as others are.
+    Users' rewrites are first: they see the model's own operators, and their results are rewritten like others.
 
-    exact     sums are added up as the operators' definitions say
-    operands  what those of products with weights are rounded to
+    exact     sums are added up in the order of the operators' definitions
+    operands  the type to which operands of products with weights are rounded
     """
-    for _, made in steps(graph, exact=exact, operands=operands):
-        graph = made
+    for _, changed in steps(graph, exact=exact, operands=operands):
+        graph = changed
     return graph
 
 
 def steps(
     graph: Graph, *, exact: bool = False, operands: DType | None = None
 ) -> Iterator[tuple[str, Graph]]:
-    """The name of each rewrite in turn, and the graph behind it."""
+    """The name of each rewrite in turn, with the graph after it."""
     last = () if operands is None else (low_precision(operands),)
     for run in (*_registered, *(EXACT if exact else INEXACT), *PASSES, *last):
-        made, name = run(graph), getattr(run, "__name__", "rewrite")
-        ends = [(it.inputs, it.outputs) for it in (graph, made)]
+        changed, name = run(graph), getattr(run, "__name__", "rewrite")
+        ends = [(one.inputs, one.outputs) for one in (graph, changed)]
         if ends[0] != ends[1]:
             raise CompileError(f"the pass '{name}' changes what '{graph.name}' takes or makes")
-        graph = made
+        graph = changed
         yield name, graph

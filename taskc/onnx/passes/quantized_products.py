@@ -1,13 +1,13 @@
-"""quantized_products: what multiplies dequantized bytes multiplies the bytes, and scales the sums.
+"""quantized_products: products of dequantized bytes multiply the bytes, and scale the sums.
 
     a = DequantizeLinear(x, s, p)            i = MatMulInteger(x, w, p, q)
     b = DequantizeLinear(w, t, q)      ->    f = DequantizeLinear(i, t)
     y = MatMul(a, b)                         y = Mul(f, s)
 
-The sums are exact then, and what quantizes y behind becomes a part of the product, as all that is computed element by
-element does. So does a Gemm, that adds its c, and a Conv: its sums are scaled and get their bias by an operator of
-taskc's, which leaves images in blocks as they are. The weights are constants, with one scale or
-one for each column, or feature, of the result; x has one scale.
+The sums are then exact, and a following quantization of y is fused into the product, like any elementwise operator. A
+Gemm, which also adds its c, and a Conv are rewritten, too: a Conv's sums are scaled and get their bias by an operator
+of taskc's own, which keeps blocked images. The weights are constants, with one scale or one for each column, or
+feature, of the result; x has one scale.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from taskc.operators.graph import Graph, Node
 
 _BYTES = (np.dtype(np.int8), np.dtype(np.uint8))
 _F32 = 1  # the number of the type in a model
-_MOST_PRODUCTS = (1 << 31) // 255**2  # whose sum i32 surely holds
+_MOST_PRODUCTS = (1 << 31) // 255**2  # whose sum certainly fits i32
 
 
 @dataclass(frozen=True, slots=True)
 class _Dequantized:
-    """The names of bytes and their parameters; `axis` is that of the scales, or None where there is one for all."""
+    """The names of bytes and their parameters; `axis` is that of several scales, or None for a single one."""
 
     numbers: str
     scale: str
@@ -62,24 +62,29 @@ class _Rewriting:
         yield node
 
     def dequantized(self, name: str) -> _Dequantized | None:
-        """Bytes that a name stands for, by known parameters."""
+        """The bytes and known parameters from which a tensor is dequantized, or None."""
         node, constants = self.makers.get(name), self.graph.constants
         if node is None or node.operator != "DequantizeLinear" or node.domain:
             return None
         numbers, scale, zero = (*node.inputs, "")[:3]
-        told = constants.get(zero or numbers)
-        known = constants.get(scale)
-        if told is None or told.dtype not in _BYTES or known is None or known.dtype != np.float32:
+        typed = constants.get(zero or numbers)
+        scales = constants.get(scale)
+        if (
+            typed is None
+            or typed.dtype not in _BYTES
+            or scales is None
+            or scales.dtype != np.float32
+        ):
             return None
-        is_blocked = node.attributes.get("block_size", 0) or known.ndim > 1
+        is_blocked = node.attributes.get("block_size", 0) or scales.ndim > 1
         if is_blocked or node.attributes.get("output_dtype", 0) not in (0, _F32):
             return None
         axis = node.attributes.get("axis", 1)
         assert isinstance(axis, int)
-        return _Dequantized(numbers, scale, zero, None if known.size == 1 else axis)
+        return _Dequantized(numbers, scale, zero, None if scales.size == 1 else axis)
 
     def is_fit(self, node: Node, x: _Dequantized, w: _Dequantized) -> bool:
-        """Whether sums of the bytes' products, scaled, are what the node computes."""
+        """Whether scaled sums of the bytes' products equal the node's result."""
         weights = self.graph.constants.get(w.numbers)
         if weights is None or x.axis is not None:
             return False
@@ -101,8 +106,8 @@ class _Rewriting:
         if node.operator == "Conv":
             inputs = [x.numbers, numbers, x.zero, w.zero]
             yield self.node(node, "ConvInteger", inputs, sums, **node.attributes)
-            made = self.node(node, "ScaledSums", [sums, x.scale, w.scale, bias], y)
-            yield replace(made, domain="taskc")
+            scaled_sums = self.node(node, "ScaledSums", [sums, x.scale, w.scale, bias], y)
+            yield replace(scaled_sums, domain="taskc")
             return
         if node.attributes.get("transB", 0):
             numbers = self.fresh(y, "weights")
@@ -121,7 +126,9 @@ class _Rewriting:
         )
 
     def fresh(self, name: str, what: str) -> str:
-        """A name that is nobody's."""
-        found = next(it for n in count() if (it := f"{name}_{what}{n or ''}") not in self.names)
-        self.names.add(found)
-        return found
+        """A name that isn't in use."""
+        unused = next(
+            candidate for n in count() if (candidate := f"{name}_{what}{n or ''}") not in self.names
+        )
+        self.names.add(unused)
+        return unused

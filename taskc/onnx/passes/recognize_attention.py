@@ -7,11 +7,11 @@
     p = Softmax(b, axis=-1)
     y = MatMul(p, v)
 
-The scores are never stored then. Any scale matches, of the scores or of q and k; masks are added, or Where picks the
-scores or a number that no score comes near; IsNaN and Where behind Softmax, which give zeros to a query that sees no
-key, are what attention does. Where they are missing such a query gets zeros, too, and not NaN. Keys and values that
-Unsqueeze, Expand and Reshape repeat for several heads are read where they are. What the shapes don't fit is found when
-they are known: there the products are as they were.
+The scores are then never stored. Any scale matches, of the scores or of q and k. A mask may be added, or Where picks
+the score or a number far below all scores. IsNaN and Where after Softmax, which give zeros to a query that sees no key,
+are redundant: attention does that. Without them such a query also gets zeros now, and not NaN. Keys and values that
+Unsqueeze, Expand and Reshape repeat for several heads are read without repeating them. Whether the shapes fit is known
+only when the node is built; if they don't, the products are computed as before.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ import numpy as np
 from taskc.onnx.passes.formulas import Rewriting, Tensors
 from taskc.operators.graph import Graph, Node
 
-_UNSEEN = -1e30  # a score that this is picked for, or added to, is the same as any other such
+_UNSEEN = -1e30  # replacing a score by this, or adding it, gives the same result
 
 
 def recognize_attention(graph: Graph) -> Graph:
-    made = Rewriting(graph)
+    rewriting = Rewriting(graph)
     for node in graph.nodes:
         is_product = node.operator == "MatMul" and not node.domain
-        found = _found(made.tensors, node) if is_product else None
-        made.nodes.append(node if found is None else _attention(made, node, found))
-    return made.graph
+        match = _found(rewriting.tensors, node) if is_product else None
+        rewriting.nodes.append(node if match is None else _attention(rewriting, node, match))
+    return rewriting.graph
 
 
 @dataclass(frozen=True, slots=True)
 class _Mask:
-    """What is added to scores, or says which keys are seen.
+    """A mask: an offset of scores, or booleans that tell which keys are seen.
 
-    picked  a node that picks scores or a number instead, for which there is no such tensor yet
+    picked  a Where of scores or a number, for which there is no mask tensor yet
     """
 
     name: str = ""
@@ -49,7 +49,7 @@ class _Mask:
 
 @dataclass(frozen=True, slots=True)
 class _Keys:
-    """Keys by rows: a tensor, turned in an order of axes where there is one, and of a shape where there is one."""
+    """Keys by rows: a tensor, transposed by `order` and reshaped to `shape` if these aren't empty."""
 
     name: str
     order: tuple[int, ...] = ()
@@ -67,7 +67,7 @@ class _Found:
 
 
 def _found(tensors: Tensors, node: Node) -> _Found | None:
-    """The attention that ends with a product."""
+    """The attention whose last product is this node, or None."""
     softmax = _softmax(tensors, node.inputs[0])
     if softmax is None:
         return None
@@ -91,7 +91,7 @@ def _found(tensors: Tensors, node: Node) -> _Found | None:
 
 
 def _attention(made: Rewriting, node: Node, found: _Found) -> Node:
-    """The node for it, behind those that make its keys and its mask."""
+    """The attention node, added after the nodes that make its keys and its mask."""
     k, mask, picked = found.k.name, found.mask.name, found.mask.picked
     if found.k.order:
         k = made.add(node, "Transpose", [k], perm=[*found.k.order])
@@ -111,7 +111,7 @@ def _attention(made: Rewriting, node: Node, found: _Found) -> Node:
 
 
 def _softmax(tensors: Tensors, name: str) -> Node | None:
-    """The softmax that makes shares which nothing else reads; a query that sees nothing may have zeros."""
+    """The softmax of shares that nothing else reads; a query that sees nothing may have zeros."""
     if tensors.reads[name] != 1:
         return None
     guard = tensors.made_by("Where", name)
@@ -125,7 +125,7 @@ def _softmax(tensors: Tensors, name: str) -> Node | None:
 
 
 def _unmasked(tensors: Tensors, name: str) -> tuple[str, _Mask]:
-    """Scores without their mask, and the mask."""
+    """The scores without their mask, and the mask."""
     if (added := tensors.made_by("Add", name)) is not None:
         for scores, mask in (added.inputs, added.inputs[::-1]):
             if tensors.made_by("MatMul", _unscaled(tensors, scores)[1]) is not None:
@@ -139,7 +139,7 @@ def _unmasked(tensors: Tensors, name: str) -> tuple[str, _Mask]:
 
 
 def _seen(tensors: Tensors, mask: str) -> str | None:
-    """What says which keys are seen, where a mask is 0 for these and minus infinity for others."""
+    """The booleans of the keys that are seen, if a mask is 0 for these and minus infinity for others."""
     picked = tensors.made_by("Where", mask)
     if picked is None:
         return None
@@ -148,7 +148,7 @@ def _seen(tensors: Tensors, mask: str) -> str | None:
 
 
 def _unscaled(tensors: Tensors, name: str) -> tuple[float, str]:
-    """A number, and what the tensor is the product of it with."""
+    """A factor, and the tensor that is scaled by it."""
     if (node := tensors.made_by("Mul", name)) is not None:
         for x, by in (node.inputs, node.inputs[::-1]):
             if (number := tensors.number(by)) is not None:
@@ -163,14 +163,14 @@ def _unscaled(tensors: Tensors, name: str) -> tuple[float, str]:
 
 
 def _turned(tensors: Tensors, columns: str) -> _Keys | None:
-    """Keys by rows, of four axes, that a tensor has by columns."""
+    """Keys by rows, of four axes, from a tensor that has them by columns."""
     if (node := tensors.made_by("Transpose", columns)) is not None:
         order = node.attributes.get("perm")
         if not isinstance(order, list) or len(order) != 4:
             return None
         turned = (*order[:2], order[3], order[2])
         return _Keys(node.inputs[0], () if turned == (0, 1, 2, 3) else turned)
-    # PyTorch turns a stack of all heads, of three axes.
+    # PyTorch transposes a stack of all heads, of three axes.
     apart = tensors.made_by("Reshape", columns)
     stack = apart and tensors.made_by("Transpose", apart.inputs[0])
     joined = stack and tensors.made_by("Reshape", stack.inputs[0])
@@ -185,7 +185,7 @@ def _turned(tensors: Tensors, columns: str) -> _Keys | None:
 
 
 def _of_groups(tensors: Tensors, name: str, needed: tuple[int, ...] = ()) -> str | None:
-    """Keys or values of fewer heads, which the tensor, of the needed shape, has repeated for neighbours."""
+    """Keys or values of fewer heads, from a tensor of the needed shape that repeats them for neighbours."""
     joined = tensors.made_by("Reshape", name)
     repeated = joined and tensors.made_by("Expand", joined.inputs[0])
     parted = repeated and tensors.made_by("Unsqueeze", repeated.inputs[0])

@@ -1,4 +1,4 @@
-"""recognize_gelu: nodes whose formula is a Gelu's become one.
+"""recognize_gelu: replace nodes whose formula is a Gelu's by one node.
 
     a = Div(x, 1.4142135)
     b = Erf(a)
@@ -6,7 +6,8 @@
     d = Mul(x, c)
     y = Mul(d, 0.5)
 
-With a tanh it is Gelu(x, approximate='tanh'). However the model writes the formula, the products come in Gelu's order.
+With a tanh it is Gelu(x, approximate='tanh'). However the model writes the formula, the products are computed in Gelu's
+order.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ def _recognized(formulas: Formulas, node: Node) -> Node:
     cone = formulas.cone(node.outputs[0])
     functions = {inner.operator for inner in cone} & _APPROXIMATIONS.keys()
     for x in dict.fromkeys(name for inner in cone for name in inner.inputs) if functions else ():
-        made = formulas.of(node.outputs[0], x)
+        formula = formulas.of(node.outputs[0], x)
         for function in functions:
-            if formulas.keeps_shape(cone, x) and same(made, _gelu(formulas, function, x)):
+            if formulas.keeps_shape(cone, x) and same(formula, _gelu(formulas, function, x)):
                 attributes: dict[str, object] = {"approximate": _APPROXIMATIONS[function]}
                 return replace(
                     node, operator="Gelu", inputs=(x,), attributes=attributes, version=20

@@ -1,4 +1,4 @@
-"""recognize_norms: nodes whose formula is a layer norm's, or an RMS norm's, become one.
+"""recognize_norms: replace nodes whose formula is that of a layer norm or an RMS norm by one node.
 
     m = ReduceMean(x, axes=[-1])
     d = Sub(x, m)
@@ -7,8 +7,8 @@
     n = Div(d, s)
     y = Add(Mul(n, w), b)
 
-Without a mean that is taken off it is RMSNormalization(x, w). The scale and the shift are constants behind it that
-nothing else comes between; either may be missing. Sums are added up as those operators do.
+Without a subtracted mean it is RMSNormalization(x, w). The scale and the shift are constants that follow directly;
+either may be missing. Sums are added up in the order of those operators.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ from taskc.operators.graph import Graph, Node
 
 
 def recognize_norms(graph: Graph) -> Graph:
-    made, formulas = Rewriting(graph), Formulas(graph)
-    found: dict[str, Node] = {}
+    rewriting, formulas = Rewriting(graph), Formulas(graph)
+    norms: dict[str, Node] = {}
     for node in graph.nodes:
-        norm = _norm(made, formulas, node)
+        norm = _norm(rewriting, formulas, node)
         if norm is not None:
-            found[norm.outputs[0]] = norm
-    made.nodes = [found.get(node.outputs[0], node) for node in graph.nodes]
-    return made.graph
+            norms[norm.outputs[0]] = norm
+    rewriting.nodes = [norms.get(node.outputs[0], node) for node in graph.nodes]
+    return rewriting.graph
 
 
 def _norm(made: Rewriting, formulas: Formulas, node: Node) -> Node | None:
-    """The norm whose quotient a node computes, in the place of the last node of it."""
+    """The norm whose quotient a node computes, in place of the last node that belongs to it."""
     if node.domain or node.operator not in ("Mul", "Div"):
         return None
     cone, tensors = formulas.cone(node.outputs[0]), made.tensors
@@ -55,7 +55,7 @@ def _norm(made: Rewriting, formulas: Formulas, node: Node) -> Node | None:
         return None
     names = dict.fromkeys(name for inner in cone for name in inner.inputs)
     numbers = {name: number for name in names if (number := tensors.number(name)) is not None}
-    # What has its mean taken off is the x of an RMS norm, too.
+    # A layer norm is also an RMS norm, of x less its mean, so it is tried first.
     for operator in ("LayerNormalization", "RMSNormalization"):
         for x in names:
             quotient = formulas.of(node.outputs[0], x)
@@ -104,7 +104,7 @@ def _scaled(
 
 
 def _constant_of(tensors: Tensors, node: Node, operator: str, axes: int) -> tuple[Node, str] | None:
-    """What alone reads a node's result and combines it with a constant of the last axes; and that constant."""
+    """The only reader of a node's result, if it combines it with a constant of the last axes; and that constant."""
     reader = tensors.only_reader(node.outputs[0])
     if reader is None or reader.domain or reader.operator != operator:
         return None

@@ -1,7 +1,7 @@
-"""What is proved at stage parsed; `passes/prove.py` runs all of it.
+"""The proofs at stage parsed; `passes/prove.py` runs them.
 
-program      every access, with the loops and conditions that it is under
+program      every access, with its loops and conditions
 enumeration  expressions over all workers and slots at once
 tiles, replicas, bounds, coverage (with boxes), races (with blocks): one question each
-wording      how findings name workers, tasks and elements
+wording      names of workers, tasks and elements in findings
 """

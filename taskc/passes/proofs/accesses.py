@@ -1,4 +1,4 @@
-"""How one comes to a place of a program: loops and guards, from the kernel's body down."""
+"""The paths to the places of a program: loops and guards, from the kernel's body down."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from taskc.ir.types import boolean
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Guard:
-    """`condition` is true below, or false where `holds` is False.
+    """A condition that is true inside, or false if `holds` is False.
 
     An `asserted` one is the promise of an Assert: nothing is skipped because of it. One `of_sizes` is
     known everywhere, outside of the loops around it too.
@@ -42,7 +42,7 @@ Path: TypeAlias = tuple[Frame, ...]
 def conjuncts(
     condition: Expression, holds: bool, names: Mapping[Variable, Expression] | None = None
 ) -> Iterator[tuple[Expression, bool]]:
-    """The conditions that all hold, or don't, where this one does; `names` are seen through."""
+    """The conditions that all hold, or don't, where this one does; `names` are expanded."""
     yield from _conjuncts(condition, holds, names or {}, set())
 
 
@@ -66,9 +66,8 @@ def _conjuncts(
             yield condition, holds
 
 
-# --- Every access of a program with all that is known where it happens --------------------------
-# Conditions on memory that may change count until a statement writes that memory: a counter that was
-# tested may be used as an index, until it is counted on.
+# Conditions on memory that may change count until a statement writes that memory: a counter that was tested may be used
+# as an index, until it is incremented.
 
 
 Indices: TypeAlias = tuple[Expression, ...]
@@ -76,7 +75,7 @@ Indices: TypeAlias = tuple[Expression, ...]
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What is known at a point.
+    """The facts at a point.
 
     `now` includes conditions on memory that may change: the tensors in `reads`. As soon as one of
     them is written, only `lasting` is still true. `names` are conditions on such memory that would be
@@ -120,7 +119,7 @@ class State:
                 return self._after(statement)
 
     def assume(self, condition: Expression, holds: bool = True) -> State:
-        """A part of it may still be known when what another part reads has changed."""
+        """Assume a condition, part by part: one part may stay known when another part's memory changes."""
         state = self
         for part, part_holds in conjuncts(condition, holds):
             state = state._assume(part, part_holds)
@@ -136,7 +135,7 @@ class State:
         return replace(self, now=now, lasting=lasting, reads=reads, path=path)
 
     def _after(self, node: Statement) -> State:
-        """Where the statement has run, maybe."""
+        """The state after the statement, which may have run."""
         if not self.reads and not self.names:
             return self
         written = self.written[id(node)]
@@ -166,19 +165,19 @@ def states(kernel: ir.Kernel, facts: Facts) -> Iterator[tuple[Touch[State], Indi
 
 
 def _corners(operand: ir.Operand) -> tuple[Indices, Indices]:
-    """The first element of a product's matrix, and that in its last row and column."""
+    """The first element of a product's matrix, and the one in its last row and column."""
     rows, columns = reversed(operand.shape) if operand.transposed else operand.shape
     *leading, row, column = operand.origin
     return operand.origin, (*leading, add(row, rows - 1), add(column, columns - 1))
 
 
 def _written(body: Statement) -> dict[int, frozenset[Tensor]]:
-    """What each statement stores to, in whatever is below it: of those below first."""
-    found: dict[int, frozenset[Tensor]] = {}
+    """The tensors that each statement stores to, including nested statements."""
+    stored_by: dict[int, frozenset[Tensor]] = {}
     for node in [*walk_statements(body)][::-1]:
-        below = (found[id(inner)] for inner in statements(node))
-        found[id(node)] = frozenset(written(node)).union(*below)
-    return found
+        nested = (stored_by[id(inner)] for inner in statements(node))
+        stored_by[id(node)] = frozenset(written(node)).union(*nested)
+    return stored_by
 
 
 def _reads(condition: Expression) -> frozenset[Tensor]:
@@ -200,7 +199,7 @@ _STEPS = 3  # that bounds may take before they are widened
 
 
 def cell_ranges(kernel: ir.Kernel) -> dict[Tensor, Interval]:
-    """Finds the ranges of the integer variables (LOCAL tensors) that nothing but Stores write to."""
+    """The ranges of the integer variables (LOCAL tensors) that only Stores write to."""
     cells = _cells(kernel)
     if not cells:
         return {}
@@ -211,7 +210,7 @@ def cell_ranges(kernel: ir.Kernel) -> dict[Tensor, Interval]:
 
     known = _ascended({}, tuple(cells), stored)
     for cell in known:
-        # Each one alone: it may have grown only for as long as the others did.
+        # Each one alone: it may have grown only as long as the others did.
         others = {other: interval for other, interval in known.items() if other is not cell}
         known[cell] = _ascended(others, (cell,), stored)[cell]
     return known
@@ -222,19 +221,21 @@ def _ascended(
     cells: tuple[Tensor, ...],
     stored: Callable[[dict[Tensor, Interval]], dict[Tensor, Interval]],
 ) -> dict[Tensor, Interval]:
-    """Bounds of these cells, from nothing up, where those of others are known."""
+    """Bounds of these cells, ascending from nothing, given those of others."""
     for step in count():
-        found = stored(known)
+        stored_now = stored(known)
         around = _joined if step < _STEPS else _widened
-        wider = known | {c: around(known.get(c), found[c], c) for c in cells if c in found}
+        wider = known | {
+            c: around(known.get(c), stored_now[c], c) for c in cells if c in stored_now
+        }
         if wider == known:
             break
         known = wider
-    return known | {cell: found[cell] for cell in cells if cell in found}
+    return known | {cell: stored_now[cell] for cell in cells if cell in stored_now}
 
 
 def _cells(kernel: ir.Kernel) -> dict[Tensor, Interval | None]:
-    """The cells, and what their Allocates fill them with."""
+    """The cells, with the values that their Allocates fill them with."""
     cells: dict[Tensor, Interval | None] = {}
     others: set[Tensor] = set()
     for node in walk(kernel.body):
@@ -246,7 +247,7 @@ def _cells(kernel: ir.Kernel) -> dict[Tensor, Interval | None]:
             case ir.Atomic() | ir.Move() | ir.Mma() | ir.Reduce() | ir.Scan() | ir.Do():
                 others.update(written(node))
             case _:
-                pass  # stores are followed one by one, and others write nothing
+                pass  # stores are handled one by one, and other nodes don't write
     return {cell: start for cell, start in cells.items() if cell not in others}
 
 
@@ -256,14 +257,14 @@ def _stored(
     lets: dict[Variable, Expression],
     known: dict[Tensor, Interval],
 ) -> dict[Tensor, Interval]:
-    """All that is ever in the cells, if what is read from them is as known."""
+    """All values ever in the cells, given the ranges of values read from them."""
     result = {cell: start for cell, start in cells.items() if start is not None}
     for touch, _ in states(kernel, Facts.empty(kernel, known)):
         store = touch.node
         if not isinstance(store, ir.Store) or store.tensor not in cells:
             continue
         if not (tensors_read(store.value, lets) & cells.keys()) <= known.keys():
-            continue  # what it is computed from has not been stored, so far
+            continue  # nothing has been stored to its operands so far
         allowed = range_of(store.tensor.dtype)
         value = touch.known.now.interval(store.value).meet(allowed)
         result[store.tensor] = value.join(result.get(store.tensor, value))
@@ -280,7 +281,7 @@ def _joined(known: Interval | None, stored: Interval, cell: Tensor) -> Interval:
 
 
 def _widened(known: Interval | None, stored: Interval, cell: Tensor) -> Interval:
-    """An interval around both; an end that moved is where it can't move again."""
+    """An interval around both; a bound that moved is set to where it can't move again."""
     if known is None:
         return stored
     low, high = _joined(known, stored, cell)
@@ -302,7 +303,7 @@ READ, WRITE, ATOMIC = "read", "write", "atomic"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Access:
-    """`order` counts accesses in program order; `phase` is the outermost Each, or the Move."""
+    """One access; `order` counts accesses in program order, `phase` is the outermost Each, or the Move."""
 
     kind: str
     tensor: Tensor
@@ -320,7 +321,7 @@ class Access:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Binder:
-    """Where a variable is bound: the `position`-th of a loop's variables.
+    """The binding of a variable: the `position`-th of a loop's variables.
 
     `axis` counts NumPy axes from the right; axis 0 belongs to the workers. `shared` variables have
     one value for the whole block: nothing above the loop is an Each or a Move.
@@ -334,7 +335,7 @@ class Binder:
 
 @dataclass(slots=True)
 class Program:
-    """What the walk found.
+    """The result of the traversal.
 
     lets     the value of each
     private  those of them that each worker has for itself
@@ -368,7 +369,7 @@ class Program:
         return self.axes[id(loop)]
 
     def facts(self, path: Path) -> Facts:
-        """What is known at the end of a path."""
+        """The facts at the end of a path."""
         facts = Facts.empty(self.kernel, self.ranges)
         loops = {id(frame) for frame in path}
         for name in self.names:
@@ -380,7 +381,7 @@ class Program:
         return facts
 
     def conditions(self) -> dict[Variable, Expression]:
-        """The named ones."""
+        """The Lets of conditions."""
         return {name: value for name, value in self.lets.items() if name.dtype is boolean}
 
     def on(self, tensor: Tensor) -> list[Access]:
@@ -393,7 +394,7 @@ def collect(kernel: ir.Kernel) -> Program:
     for touch in touches(kernel.body, _Site(program)):
         node, site = touch.node, touch.known
         if isinstance(node, ir.Operand):
-            continue  # of a product, which is among `whole`
+            continue  # of a product, which is in `whole`
         kind = READ
         if not isinstance(node, ir.Read | ir.Address):
             kind = ATOMIC if isinstance(node, ir.Atomic) else WRITE
@@ -405,19 +406,20 @@ def collect(kernel: ir.Kernel) -> Program:
 
 
 def is_dead(path: Path, condition: Expression, holds: bool, program: Program) -> bool:
-    """A condition under which nothing runs: wherever it is asked, it is the other way."""
+    """Whether nothing runs under a condition, since it always is the other way."""
     return program.facts(path).prove(condition) is (not holds)
 
 
 def used_variables(program: Program, nodes: Iterable[Expression]) -> set[Variable]:
-    """The variables in expressions, those in the values of Lets included."""
+    """The variables in expressions, including the values of Lets."""
     return {node for node in seen_through(nodes, program.lets) if isinstance(node, Variable)}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Site:
-    """A place of a program, which what is found there is entered in. `axis` is the next free NumPy axis; `phase` the
-    Each or Move above."""
+    """A place of a program at which the traversal records accesses. `axis` is the next free NumPy axis, `phase` the
+    enclosing Each or Move.
+    """
 
     program: Program
     path: Path = ()
@@ -430,7 +432,7 @@ class _Site:
         return replace(self, path=(*self.path, Guard(condition, holds)))
 
     def repeated(self, loop: Loop) -> _Site:
-        # A While's condition is asked each time.
+        # A While's condition is evaluated each time.
         return replace(self, path=(*self.path, loop)) if isinstance(loop, ir.While) else self
 
     def under(self, loop: Loop) -> _Site:
@@ -480,5 +482,5 @@ class _Site:
                 guard = Guard(statement.condition, asserted=True)
                 return replace(self, path=(*self.path, guard))
             case _:
-                pass  # nothing that a proof asks for
+                pass  # irrelevant to proofs
         return self

@@ -1,13 +1,13 @@
-"""Proves that no two blocks meet at one element of global memory, one of them writing it.
+"""Proves that no two blocks access one element of global memory, one of them writing it.
 
-Blocks are never ordered, so nothing but their indices keeps them apart. For a written tensor each
-variable of the grid needs a dimension whose index contains it, while all the rest of that index
+Blocks are never ordered, so only their indices keep them apart. For a written tensor each
+variable of the grid needs a dimension whose index contains it, while the rest of that index
 stays within one step of it: then blocks that differ in that variable touch different elements.
-Where this does not apply and everything has a constant range, all accesses of all blocks are
+If this does not apply and everything has a constant range, all accesses of all blocks are
 enumerated.
 
 An "out" parameter is stored once per element (taskc/passes/proofs/coverage.py), so only its reads
-are asked.
+are checked.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def _tensor(
 
 
 def _apart(first: Access, second: Access, enumerator: Enumerator, varying: list[Variable]) -> bool:
-    """Blocks that differ in a grid variable differ in a dimension.
+    """Whether blocks that differ in a grid variable differ in a dimension.
 
     Grid variables one after another: those that are known to be equal don't blur the others.
     """
@@ -116,7 +116,7 @@ def _apart(first: Access, second: Access, enumerator: Enumerator, varying: list[
 
 
 def _forms(access: Access, enumerator: Enumerator) -> list[Index | None]:
-    """The indices, where workers and slots get to the access."""
+    """The indices, restricted to workers and slots that reach the access."""
     forms = [enumerator.index(index) for index in access.indices]
     live = enumerator.path(access.path).may
     if live is True or any(f is not None and size_of(f.base, live) > LIMIT for f in forms):
@@ -153,7 +153,7 @@ def _separates(
 def _reach(
     form: Index, variable: Variable, equal: set[Variable], program: Program
 ) -> tuple[Reach, dict[Expression, Factor]] | None:
-    """The range of the rest of an index, and what in it is the same for all blocks."""
+    """The range of the rest of an index, and the part that is the same for all blocks."""
     if np.size(form.base) == 0:
         return (0, 0), {}
     low, high = int(np.min(form.base)), int(np.max(form.base))
@@ -173,7 +173,7 @@ def _reach(
 
 
 def _is_fixed(atom: Expression, equal: set[Variable], program: Program) -> bool:
-    """Made of parameters and of grid variables that two blocks share."""
+    """Whether it consists of parameters and of grid variables that two blocks share."""
     if reads_memory(atom):
         return False
     variables = used_variables(program, [atom])
@@ -185,7 +185,7 @@ def _is_fixed(atom: Expression, equal: set[Variable], program: Program) -> bool:
 def _enumerate(
     first: Access, second: Access, program: Program
 ) -> tuple[list[int], tuple[int, ...], tuple[int, ...]] | bool | None:
-    """None where blocks stay apart; an element and the two blocks; True where that is unknown."""
+    """None if blocks stay apart; an element and the two blocks; True if that is unknown."""
     numbers = [_numbers(access, program) for access in (first, second)]
     if numbers[0] is None or numbers[1] is None:
         return True
@@ -205,7 +205,7 @@ def _enumerate(
 
 
 def _numbers(access: Access, program: Program) -> tuple[list[Array], Array, bool] | None:
-    """The indices and the blocks of all executions of an access, flat; and whether all happen."""
+    """The indices and the blocks of all executions of an access, flat; and whether all of them happen."""
     guards = [frame.condition for frame in access.path if isinstance(frame, Guard)]
     grid = program.grid
     assert grid is not None

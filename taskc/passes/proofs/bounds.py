@@ -1,9 +1,9 @@
-"""Proves that every index of every access lies within its tensor, for all sizes.
+"""Proves that every index of every access is within its tensor, for all sizes.
 
-What may be used: the ranges of the loops around the access, the conditions on its path (If, Select,
+Premises are the ranges of the enclosing loops, the conditions on the path (If, Select,
 a lazy `and` or `or`, the guard of a Move) and the Asserts before it in the same scope. Linear
-reasoning does most of it; where that fails and everything that the index depends on has a constant
-range, all combinations are tried. Tiles are not asked: owning an element implies that it exists.
+reasoning proves most accesses; if that fails and everything that the index depends on has a constant
+range, all combinations are tried. Tiles are not checked: an owned element exists.
 """
 
 from __future__ import annotations
@@ -76,11 +76,11 @@ def _index(
     )
 
 
-_MOST_CHOICES = 5  # in an index: each doubles the work
+_MOST_CHOICES = 5  # Selects in an index: each doubles the work
 
 
 def _by_choice(index: Expression, end: Expression, now: Facts, most: int = _MOST_CHOICES) -> bool:
-    """Both values of a select lie within, each where it is the one that is taken."""
+    """Whether both values of a select are in bounds, each where it is taken."""
     choice = next((part for part in walk(index) if isinstance(part, ir.Select)), None)
     if choice is None:
         form = now.affine(index)
@@ -99,7 +99,7 @@ def _replaced(node: Expression, old: Expression, new: Expression) -> Expression:
 
 
 def _by_parts(index: Expression, end: Expression, state: State, program: Program) -> bool:
-    """What all workers and slots have of the index lies between two numbers; the rest is linear."""
+    """Whether the index's values over all workers and slots are in bounds, with a linear uniform part."""
     enumerator = Enumerator(program, "unrolled")
     form = enumerator.index(index)
     if form is None or form.is_uniform or any(type(k) is not int for k in form.terms.values()):
@@ -119,7 +119,7 @@ def _by_parts(index: Expression, end: Expression, state: State, program: Program
 
 
 def _never_runs(state: State, program: Program) -> bool:
-    """The conditions around contradict each other, or the ranges of the loops."""
+    """Whether the enclosing conditions contradict each other, or the ranges of the loops."""
     return any(
         is_dead(state.path[:position], frame.condition, frame.holds, program)
         for position, frame in enumerate(state.path)
@@ -130,7 +130,7 @@ def _never_runs(state: State, program: Program) -> bool:
 def _enumerate(
     index: Expression, end: Expression, state: State, program: Program
 ) -> bool | str | None:
-    """All combinations: True where they are in bounds, words for one that is not, or None."""
+    """All combinations: True if they are in bounds, a description of one that isn't, or None."""
     guards = [frame.condition for frame in state.path if isinstance(frame, Guard)]
     variables = used_variables(program, (index, end, *guards))
     blocks = all_blocks(program, used_variables(program, (index, end)))
@@ -165,15 +165,17 @@ def _enumerate(
 
 
 def _wrapping_hint(form: Affine, end: Expression, facts: Facts) -> str | None:
-    """Says of a sum with one number that may be any the range in which the index is in bounds."""
+    """A hint for a sum with one unbounded number: the range of it for which the index is in bounds."""
     atoms = [atom for atom in form.terms if isinstance(atom, Opaque) and atom.kind == WRAPPED]
     if len(atoms) != 1 or form.terms != {atoms[0]: 1}:
         return None
-    whole = atoms[0].parts[0] + form.constant
-    wide = [a for a in whole.terms if facts.interval_of(facts.scope.atom_form(a)).is_wide]
-    if len(wide) != 1 or whole.terms[wide[0]] != 1:
+    form_before_wrap = atoms[0].parts[0] + form.constant
+    wide = [
+        a for a in form_before_wrap.terms if facts.interval_of(facts.scope.atom_form(a)).is_wide
+    ]
+    if len(wide) != 1 or form_before_wrap.terms[wide[0]] != 1:
         return None
-    low, high = facts.interval_of(whole.without(wide[0]))
+    low, high = facts.interval_of(form_before_wrap.without(wide[0]))
     if low is None or high is None:
         return None
     size = facts.affine(end) - (high + 1)

@@ -1,17 +1,17 @@
-"""Which box of a tensor one store statement writes, each element of it once.
+"""The box of a tensor that one store statement writes, each element once.
 
-A box is an interval for each dimension. The index in a dimension is a sum of digits: the variables
-of block-wide loops, and what the enumeration of all workers and slots of the mapping loops takes
-there. The values of a dimension's digits fill an interval exactly once when, sorted by stride, each
+A box is an interval for each dimension. The index in a dimension is a sum of digits: variables
+of block-wide loops, and the enumerated values of all workers and slots of the mapping loops.
+The values of a dimension's digits fill an interval exactly once if, sorted by stride, each
 stride is the previous one times its count. So block-wide loops may be symbolic: the slowest digit
 of each dimension may have any count.
 
     c[row + i, col]    row in 0, 64, ... < m; i in 0..63      digits (1, 64), (64, ...): [0, m)
 
-An element's digits say which iterations would store it. That these run is shown frame by frame, from
-the kernel's body down: each loop has the iteration, and each condition holds, given that the frames
-around it were passed. What only the frames within would tell, that a loop of theirs runs for example,
-is not known there. Any dimension may be 0, but there is an element to store.
+An element's digits determine the iterations that would store it. That these run is proved frame by frame, from
+the kernel's body down: each loop has the iteration, and each condition holds, given that the enclosing frames
+were passed. Facts that only inner frames imply, for example that an inner loop runs,
+are not used. Any dimension may be 0, except that there is an element to store.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _COMPARED = {
 
 
 class NoBoxError(Exception):
-    """Why a store's elements could not be told; `gap` where the reason is a condition."""
+    """The reason why a store's elements are unknown; `gap` if the reason is a condition."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -61,8 +61,8 @@ class NoBoxError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Digit:
-    """`count` values, `stride` apart. The count of a symbolic one (None) is that of the loop's steps up to
-    `stop`, at whose place something is `known`."""
+    """`count` values, `stride` apart. A symbolic count (None) is the number of the loop's steps up to
+    `stop`, under the facts `known` at its place."""
 
     stride: int
     count: int | None
@@ -71,7 +71,7 @@ class Digit:
     known: Facts | None = None
 
     def reaches(self, end: Expression, offset: int) -> bool:
-        """Whether the values, from the offset on, go on to the end at least."""
+        """Whether the values, from the offset on, reach at least the end."""
         assert self.stop is not None
         assert self.known is not None
         needed, stop = self.known.affine(end) - offset, self.known.affine(self.stop)
@@ -82,13 +82,13 @@ class Digit:
         return self.known.nonpositive(needed - count.scaled(self.stride))
 
 
-# Half open; None is the tensor's extent, and beyond.
+# Half open; None is the tensor's extent, or beyond.
 Interval = tuple[int, "int | None"]
 Box = tuple[Interval, ...]
 
 
 def corners(boxes: Iterable[Box], rank: int) -> Iterator[tuple[int, ...]]:
-    """Places of which at least one lies in each part that the boxes' edges cut a tensor in."""
+    """Points of which at least one is in each part that the boxes' edges cut a tensor into."""
     cuts: list[set[int]] = [{0} for _ in range(rank)]
     for box in boxes:
         for places, interval in zip(cuts, box, strict=True):
@@ -106,7 +106,7 @@ def contains(box: Box, corner: tuple[int, ...]) -> bool:
 def box_of(
     access: Access, program: Program, enumerator: Enumerator, row: Row | None = None
 ) -> Box | None:
-    """The box that a store fills once; None where it never happens. Raises NoBoxError.
+    """The box that a store fills once; None if the store never happens. Raises NoBoxError.
 
     `row` has the indices and extents to look at, if not the access's own.
     """
@@ -139,7 +139,7 @@ class _Store:
             )
 
     def _reverse(self, d: int, end: Index | None) -> None:
-        """An index that falls as the block-wide loops go on is counted from the tensor's end."""
+        """Count an index that falls as block-wide loops proceed from the tensor's end."""
         form = self.forms[d]
         if form is None or end is None:
             return
@@ -161,7 +161,7 @@ class _Store:
         digits, offsets = self._loops(forms, pinned)
         if not self._local(forms, live, digits, offsets):
             return None
-        # Where the first element is stored, all of the path was passed; else the sizes alone are known.
+        # Where the first element is stored, the whole path was passed; elsewhere only the sizes are known.
         is_first = all(offset <= 0 for offset in offsets)
         known = self._known_at(len(self.access.path) if is_first else 0)
         intervals = [self._interval(d, digits[d], offsets[d], known) for d in range(len(forms))]
@@ -176,10 +176,10 @@ class _Store:
     def _unknown(self, reason: str) -> NoReturn:
         raise NoBoxError(reason)
 
-    # What is known where a frame stands.
+    # Facts at a frame.
 
     def _known_at(self, position: int) -> Facts:
-        """The frames before were passed, and some element would be stored by way of those after."""
+        """The facts that the outer frames were passed, and that some element would be stored through the inner ones."""
         if position not in self.known:
             self.known[position] = self._facts(position)
         return self.known[position]
@@ -202,7 +202,7 @@ class _Store:
         return facts
 
     def _would_enter(self, loop: Loop, facts: Facts) -> None:
-        """Binds variables to what an element's digits say: from their start on, in steps."""
+        """Bind variables to values that an element's digits determine: from their start on, in steps."""
         if isinstance(loop, (ir.Each, ir.Move)):
             facts.enter(loop)
             return
@@ -218,8 +218,9 @@ class _Store:
     # Conditions.
 
     def _conditions(self) -> tuple[Any, list[tuple[int, Expression, bool]]]:
-        """Where enumeration says that the store happens, and the conditions it can't decide, with the
-        positions of their frames."""
+        """The mask where enumeration shows that the store happens, and the conditions it can't decide, with the
+        positions of their frames.
+        """
         live: Any = True
         symbolic: list[tuple[int, Expression, bool]] = []
         names = self.program.conditions()
@@ -243,8 +244,9 @@ class _Store:
         return live, symbolic
 
     def _harmless(self, symbolic: list[tuple[int, Expression, bool]]) -> dict[Variable, int] | None:
-        """Conditions that hold for every element there is; the values of those that pin a loop. None
-        where one of them never holds."""
+        """Check that conditions hold for every existing element; returns the values of those that pin a loop's
+        variable, or None if one never holds.
+        """
         pinned: dict[Variable, int] = {}
         facts, place = None, -1
         for position, condition, holds in symbolic:
@@ -263,7 +265,7 @@ class _Store:
         return pinned
 
     def _inside(self, facts: Facts) -> Facts:
-        """Where the index is that of an element, also if what was divided is put together."""
+        """The facts that the index is that of an element, also after divided indices are folded."""
         given = zip(self.access.indices, self.access.tensor.shape, strict=True)
         whole = folded(Row(self.indices, self.extents), self.program, facts)
         seen = zip(self.indices, self.extents, strict=True)
@@ -273,7 +275,7 @@ class _Store:
         return facts
 
     def _pin(self, condition: Expression, holds: bool) -> tuple[Variable, int] | None:
-        """(v, n) where a condition leaves one value to a loop's variable: v == n, or not v + 4 < 16 of 0, 4, 8, 12."""
+        """(v, n) if a condition leaves one value for a loop's variable: v == n, or not v + 4 < 16 of 0, 4, 8, 12."""
         if not isinstance(condition, Binary) or condition.operator not in _COMPARED:
             return None
         left = self.enumerator.index(condition.left)
@@ -294,7 +296,7 @@ class _Store:
         return (variable, int(left_over[0])) if len(left_over) == 1 else None
 
     def _values(self, variable: Variable) -> Array:
-        """What a block-wide loop of constant range counts through; of others, nothing."""
+        """The values of a block-wide loop's variable of constant range; empty for others."""
         for _, found, start, stop, step in self._variables():
             if found is not variable:
                 continue
@@ -306,7 +308,7 @@ class _Store:
                 return np.arange(low, high, step)
         return np.arange(0)
 
-    # Loops that all workers run together: a digit each.
+    # Loops that all workers run together, one digit each.
 
     def _loops(
         self, forms: list[Index], pinned: dict[Variable, int]
@@ -395,12 +397,12 @@ class _Store:
             for found in _ranges(frame):
                 yield position, *found
 
-    # What is enumerated: mapping loops, moves, and constant loops inside.
+    # Enumerated parts: mapping loops, moves, and constant loops inside.
 
     def _local(
         self, forms: list[Index], live: Any, digits: list[list[Digit]], offsets: list[int]
     ) -> bool:
-        """Adds the digits of everything enumerated; False where nothing is ever stored."""
+        """Add the digits of everything enumerated; False if nothing is ever stored."""
         bases = [form.base for form in forms]
         loops = enumerated_loops(self.access.path, self.enumerator)
         if not loops and live is True and all(isinstance(base, int) for base in bases):
@@ -440,7 +442,7 @@ class _Store:
     # Intervals.
 
     def _reversed(self, d: int, interval: Interval) -> Interval:
-        """Counts an interval from the other end of its dimension."""
+        """An interval counted from the other end of its dimension."""
         low, high = interval
         extent = self.extents[d]
         if isinstance(extent, int):
@@ -484,7 +486,7 @@ class _Store:
 
 
 def _one_value(index: Index | None) -> Index | None:
-    """The index, where all workers have one value of it, if only since they are one worker."""
+    """The index, if all workers have one value of it, perhaps because there is one worker."""
     if index is None or index.is_uniform:
         return index
     return Index(index.terms, int(index.base.item())) if np.size(index.base) == 1 else None
@@ -502,7 +504,7 @@ def _ranges(frame: Frame) -> Iterator[tuple[Variable, Expression, Expression, in
         case ir.For():
             yield frame.variable, frame.start, frame.stop, frame.step
         case _:
-            pass  # workers run it each on their own, or it has no ends
+            pass  # each worker runs it on its own, or it has no bounds
 
 
 def _end(extent: int | Expression) -> Expression:

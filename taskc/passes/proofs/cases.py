@@ -1,13 +1,13 @@
-"""Conditions that choose between the stores of a whole kernel.
+"""Case distinction by conditions that choose between the stores of a whole kernel.
 
     if m <= 8:
-        c[i, col + j] = ...          one case: these stores, and m <= 8 is known
+        c[i, col + j] = ...          one case: these stores, with m <= 8 as a fact
     else:
-        c[row + i, col + j] = ...    the other case: those, and m > 8 is known
+        c[row + i, col + j] = ...    the other case: those, with m > 8 as a fact
 
-A condition on sizes and scalars alone is the same for every block, so each case can be proved for
-itself. Where both sides of a condition fill the same boxes, one stands for both: otherwise each
-condition would make twice as many cases, whether they depend on each other or not.
+A condition on sizes and scalars alone is the same for every block, so each case can be proved by
+itself. If both sides of a condition fill the same boxes, one stands for both: otherwise each
+condition would double the number of cases, whether they depend on each other or not.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from taskc.passes.proofs.wording import spelled
 
 
 def ways(case: Case, program: Program) -> tuple[Case, ...]:
-    """A case for each way, as if all blocks went it; none where the stores are no such pair."""
+    """A case for each way, as if all blocks took it; none if the stores are no such pair."""
     if len(case.stores) != 2:
         return ()
     first, second = case.stores
@@ -72,7 +72,7 @@ def _stays_in_its_tile(store: Access, grid: ir.Grid, program: Program) -> bool:
         if form is None or len(form.terms) > 1:
             return False
         if not form.terms:
-            continue  # in this dimension all blocks have the same
+            continue  # all blocks have the same in this dimension
         ((variable, factor),) = form.terms.items()
         if not isinstance(variable, ir.Variable) or variable not in by or factor != 1:
             return False
@@ -83,7 +83,7 @@ def _stays_in_its_tile(store: Access, grid: ir.Grid, program: Program) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """The stores that happen, where `known` holds; paths have its conditions as promises."""
+    """The stores that happen if `known` holds; paths have its conditions as assumptions."""
 
     stores: tuple[Access, ...]
     known: tuple[Guard, ...] = ()
@@ -100,7 +100,7 @@ class Case:
 
 
 def cases(case: Case, program: Program) -> Iterator[Case]:
-    """The case itself, or what it falls apart into."""
+    """The case itself, or the cases that it splits into."""
     yield from _split(replace(case, stores=_merged(case.stores, program)), program)
 
 
@@ -115,19 +115,19 @@ def _split(case: Case, program: Program) -> Iterator[Case]:
 
 
 def _choices(stores: tuple[Access, ...], program: Program) -> Iterator[Expression]:
-    """The conditions of which some stores are on the one side, and some on the other."""
+    """The conditions with stores on both sides."""
     sides: dict[int, tuple[Expression, set[bool]]] = {}
     for store in stores:
         for frame in store.path:
             if isinstance(frame, Guard) and not frame.asserted:
                 sides.setdefault(id(frame.condition), (frame.condition, set()))[1].add(frame.holds)
-    for condition, found in sides.values():
-        if len(found) == 2 and is_computed_from((), condition, program):
+    for condition, sides_used in sides.values():
+        if len(sides_used) == 2 and is_computed_from((), condition, program):
             yield condition
 
 
 def _merged(stores: tuple[Access, ...], program: Program) -> tuple[Access, ...]:
-    """The stores without those on a side of a condition that fills what the other one fills.
+    """The stores without those on a side of a condition that fills the same boxes as the other side.
 
     Conditions further in come first: what they merge is one store for those around.
     """
@@ -145,7 +145,7 @@ def _merged(stores: tuple[Access, ...], program: Program) -> tuple[Access, ...]:
 def _fill_the_same(
     then: list[Access], otherwise: list[Access], program: Program, enumerator: Enumerator
 ) -> bool:
-    """Whether these stores store every element as many times as those."""
+    """Whether both groups store every element equally often."""
     try:
         one = [box_of(store, program, enumerator) for store in then]
         other = [box_of(store, program, enumerator) for store in otherwise]
@@ -187,9 +187,9 @@ def _known(store: Access, known: Guard) -> Access:
 def is_computed_from(
     variables: tuple[Variable, ...], condition: Expression, program: Program
 ) -> bool:
-    """Whether it is about these, sizes and scalars alone."""
-    given = {*program.kernel.parameters, *program.kernel.dimensions, *variables}
+    """Whether it depends only on these, on sizes and on scalars."""
+    allowed = {*program.kernel.parameters, *program.kernel.dimensions, *variables}
     used = used_variables(program, [condition])
     values = [condition, *(program.lets[v] for v in used if v in program.lets)]
     reads = any(map(reads_memory, values))
-    return not reads and all(v in given or v in program.lets for v in used)
+    return not reads and all(v in allowed or v in program.lets for v in used)

@@ -2,11 +2,11 @@
 
 First by structure (taskc/passes/proofs/boxes.py): each store fills a box, and the boxes of all
 stores to a tensor fill it without overlap. A condition on a store must be true wherever the index
-is in bounds; two stores under a condition and its negation count as one, and where a condition on
-sizes chooses between others, each case is proved for itself (taskc/passes/proofs/cases.py); where a block's
-position does, each way is proved for all blocks (taskc/passes/proofs/cases.py). What has another structure is
-enumerated whole, if its shape is constant: all blocks, loops, workers and slots.
-What is left can't be proved, and is rejected; `tc.inout` parameters are free of all this.
+is in bounds; two stores under a condition and its negation count as one. If a condition on
+sizes chooses between others, each case is proved by itself (taskc/passes/proofs/cases.py); if a block's
+position does, each way is proved for all blocks. Stores of another structure are
+enumerated completely, if the shape is constant: all blocks, loops, workers and slots.
+Everything else is rejected; `tc.inout` parameters are exempt.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def _are_short(stores: list[Access], program: Program) -> bool:
 
 
 def _complementary(stores: list[Access]) -> list[Access]:
-    """Stores of one element under a condition and under its negation, made one."""
+    """Merge stores of one element under a condition and under its negation."""
     apart: dict[int, list[Access]] = {}  # by the length of the path
     waiting = deque(stores)
     while waiting:
@@ -142,7 +142,7 @@ def _joined(first: Access, second: Access) -> Access | None:
 def _by_structure(
     tensor: Tensor, stores: list[Access], program: Program, rows: list[Row] | None = None
 ) -> CompileError | None:
-    """What is wrong, if the tensor is looked at as each store's row of indices and extents says."""
+    """The error, if the tensor is indexed by each store's row of indices and extents."""
     enumerator = Enumerator(program, "iterations")
     boxes: list[tuple[Box, Access]] = []
     extents = tensor.shape if rows is None else rows[0].extents
@@ -171,7 +171,7 @@ def _by_structure(
 
 
 def _put_together(corner: tuple[int, ...], extents: tuple[int | Expression, ...]) -> tuple[int]:
-    """The index that was taken apart."""
+    """The index before it was divided."""
     number = corner[0]
     for place, extent in zip(corner[1:], extents[1:], strict=True):
         number = number * (extent if isinstance(extent, int) else 1) + place
@@ -181,18 +181,18 @@ def _put_together(corner: tuple[int, ...], extents: tuple[int | Expression, ...]
 def _joined_to(
     corner: tuple[int, ...], extents: tuple[int | Expression, ...], tensor: Tensor
 ) -> tuple[int, ...]:
-    """The element of a corner whose dimensions may be parts of the tensor's: the last part may go beyond its end."""
-    left = list(zip(corner, extents, strict=True))
+    """The element of a corner whose dimensions may be parts of the tensor's; the last part may exceed its extent."""
+    remaining = list(zip(corner, extents, strict=True))
     indices = []
     for extent in tensor.shape:
-        number, size = left.pop(0) if left else (0, 1)
-        while left and isinstance(extent, int) and isinstance(size, int) and size < extent:
-            place, count = left.pop(0)
+        number, size = remaining.pop(0) if remaining else (0, 1)
+        while remaining and isinstance(extent, int) and isinstance(size, int) and size < extent:
+            place, count = remaining.pop(0)
             if not isinstance(count, int):
                 return (0,) * len(tensor.shape)
             number, size = number * count + place, size * count
         indices.append(number)
-    return (0,) * len(indices) if left else tuple(indices)
+    return (0,) * len(indices) if remaining else tuple(indices)
 
 
 def _exists(corner: tuple[int, ...], extents: tuple[int | Expression, ...]) -> bool:
@@ -227,7 +227,7 @@ class _Executions:
 def _by_enumeration(
     tensor: Tensor, stores: list[Access], program: Program
 ) -> CompileError | bool | None:
-    """None where every element is stored once, else the error; False where that is open."""
+    """None if every element is stored once, else the error; False if that is open."""
     extents = [e.value if isinstance(e, ir.Constant) else e for e in tensor.shape]
     if not all(isinstance(extent, int) for extent in extents):
         return False
@@ -267,7 +267,7 @@ def _executions(
             case ir.While():
                 return None
             case _:
-                pass  # the enumerator takes it apart
+                pass  # the enumerator evaluates it
     ranges = all_blocks(program, variables)
     if ranges is None:
         return None
@@ -296,12 +296,12 @@ def _executions(
 
 
 def _twice(tensor: Tensor, place: Any, number: int, everything: list[_Executions]) -> CompileError:
-    found = [
+    hits = [
         (executions, executions.place(int(hit)))
         for executions in everything
         for hit in np.flatnonzero(executions.elements == number)[:2]
     ]
-    (first, here), (second, there) = found[0], found[1]
+    (first, here), (second, there) = hits[0], hits[1]
     block, block_too = _block(first, here), _block(second, there)
     by, by_too = _agent(first, here), _agent(second, there)
     if block != block_too:

@@ -1,11 +1,11 @@
-"""Expressions evaluated over all workers and slots at once, as NumPy arrays.
+"""Evaluation of expressions over all workers and slots at once, as NumPy arrays.
 
-Of an index what all workers share stays symbolic (taskc.analysis.indices): sizes, tile origins, the variables
+The uniform part of an index stays symbolic (taskc.analysis.indices): sizes, tile origins, variables
 of block-wide loops. Conditions become two arrays: where they surely hold, and where they may.
 
-Axes count from the right: 0 belongs to the workers, each loop has the next one to the left of the
-loops around it, so NumPy's broadcasting aligns what is known at different depths. Nothing is
-expanded before a proof asks for it.
+Axes count from the right: 0 belongs to the workers, and each loop has the axis to the left of its
+enclosing loops', so NumPy's broadcasting aligns values of different depths. Nothing is
+expanded before a proof needs it.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from taskc.passes.proofs.accesses import Frame, Guard, Program, tensors_read
 
 Mode = Literal["phase", "iterations", "unrolled"]
 
-LIMIT = 8_000_000  # elements of an array that a proof is willing to build
-STEPS = 256  # of a loop that is enumerated; a longer one, and the grid, is only a name
+LIMIT = 8_000_000  # most elements of an array that a proof builds
+STEPS = 256  # most steps of a loop that is enumerated; variables of longer ones, and of the grid, stay symbols
 
 
 @lru_cache(maxsize=256)
 def task_arrays(mapping: Mapping) -> tuple[tuple[Array, ...], Array | bool]:
-    """Each coordinate of the tasks, [slot, worker], and where there is one (True: everywhere)."""
+    """Each coordinate of the tasks, [slot, worker], and the mask of existing ones (True: all)."""
     coordinates = tuple(np.ascontiguousarray(mapping.tasks[..., d].T) for d in range(mapping.rank))
     valid = np.ascontiguousarray(mapping.valid.T)
     return coordinates, True if valid.all() else valid
@@ -49,7 +49,7 @@ def task_arrays(mapping: Mapping) -> tuple[tuple[Array, ...], Array | bool]:
 
 @lru_cache(maxsize=256)
 def first_owners(mapping: Mapping) -> Array | bool:
-    """Where the worker is the first owner of its task, [slot, worker] (True: everywhere)."""
+    """Mask where the worker is the first owner of its task, [slot, worker] (True: everywhere)."""
     if not mapping.is_replicated:
         return True
     coordinates, _ = task_arrays(mapping)
@@ -64,7 +64,7 @@ def index_arrays(shape: tuple[int, ...]) -> tuple[Array, ...]:
 
 
 def along(values: Array, axis: int) -> Array:
-    """A vector laid along an axis that is counted from the right."""
+    """A vector along an axis that is counted from the right."""
     return np.reshape(values, values.shape + (1,) * axis)
 
 
@@ -78,21 +78,24 @@ def all_blocks(program: Program, variables: Iterable[Variable]) -> dict[Variable
         binder = program.binders.get(variable)
         if binder is None or not binder.shared:
             continue
-        found = block_range(program, variable)
-        if found is None or length(found) > LIMIT:
+        block_values = block_range(program, variable)
+        if block_values is None or length(block_values) > LIMIT:
             return None
-        numbers = np.arange(found.start, found.stop, found.step, dtype=np.int64)
+        numbers = np.arange(
+            block_values.start, block_values.stop, block_values.step, dtype=np.int64
+        )
         values[variable] = along(numbers, binder.axis)
     return values
 
 
 def is_short(program: Program, variables: Iterable[Variable]) -> bool:
-    """No variable among these is one of the grid, or of a long loop: what holds for all values of them
-    may be taken for proved."""
+    """Whether no variable among these is of the grid, or of a long loop, so that a property of all their values counts
+    as proved.
+    """
     for variable in variables:
-        found = block_range(program, variable)
-        if found is not None and (
-            isinstance(program.binders[variable].loop, ir.Grid) or length(found) > STEPS
+        block_values = block_range(program, variable)
+        if block_values is not None and (
+            isinstance(program.binders[variable].loop, ir.Grid) or length(block_values) > STEPS
         ):
             return False
     return True
@@ -146,7 +149,7 @@ class Enumerator:
         self.cells = cells or {}
         self.mode = mode
         self.evaluator = Evaluator(self)
-        # What the frames of a path say together, by the number of those before the last, and the last.
+        # The conjunction of a path's frames, by the number of the one before the last, and the last.
         self.paths: dict[tuple[int, int], tuple[Frame, int, bool, Truth]] = {}
         self.variables: dict[Variable, Index | None] = {}
         for variable, value in (fixed or {}).items():
@@ -156,13 +159,13 @@ class Enumerator:
         self.variables.setdefault(program.kernel.worker, Index({}, self.workers + first))
 
     def index(self, node: Expression) -> Index | None:
-        """The value of an integer expression; None where that is not known."""
+        """The value of an integer expression; None if unknown."""
         return self.evaluator.index(node)
 
     def truth(self, condition: Expression) -> Truth:
         return self.evaluator.truth(condition)
 
-    # What the leaves of expressions stand for.
+    # Values of the leaves of expressions.
 
     def named(self, condition: Variable) -> Expression | None:
         return self.program.lets.get(condition)
@@ -240,7 +243,7 @@ class Enumerator:
         return Index({}, _spread(values, number, axis))
 
     def _worker_of(self, each: ir.Each) -> Any:
-        """The number that each worker has for this mapping; None where that is not known."""
+        """The number that each worker has for this mapping; None if unknown."""
         if each.worker is None:
             return self.workers
         form = self.index(each.worker)
@@ -257,7 +260,7 @@ class Enumerator:
         return Index({}, start.base + along(np.arange(count) * loop.step, axis))
 
     def frame(self, frame: Frame, stores: bool = False) -> Truth:
-        """Where a frame lets execution through, as far as enumeration knows.
+        """Mask where a frame lets execution through, as far as enumeration knows.
 
         With `stores`, only first owners: they alone store to SHARED and GLOBAL memory.
         """
@@ -296,7 +299,7 @@ class Enumerator:
         return Truth(inside, inside)
 
     def path(self, frames: Iterable[Frame], stores: bool = False) -> Truth:
-        """Where all frames let execution through: what those around say is told once for all inside."""
+        """Mask where all frames let execution through; results for outer frames are cached for all inner ones."""
         number, is_before, result = int(stores), True, TRUE
         for frame in frames:
             key = number, id(frame)
@@ -312,7 +315,7 @@ class Enumerator:
         return result
 
     def _reads_cells(self, node: Expression) -> bool:
-        """Whether the value is one of before the phase, when cells had other values."""
+        """Whether the value dates from before the phase, when cells had other values."""
         if not self.cells:
             return False
         return not self.cells.keys().isdisjoint(tensors_read(node, self.program.lets))
@@ -329,5 +332,5 @@ def _spread(values: Array | bool, number: Any, axis: int) -> Any:
 
 
 def size_of(*arrays: Any) -> int:
-    """How many elements the arrays have once they are broadcast together."""
+    """The number of elements of the arrays once they are broadcast together."""
     return prod(np.broadcast_shapes(*(np.shape(array) for array in arrays)))

@@ -1,15 +1,15 @@
-"""Indices that were divided into rows and columns, put together again.
+"""Folding of indices that were divided into rows and columns.
 
     c[x // n, x % n]                      ->  c'[x]     where c' has the shape (m * n,)
     c[x // (k * n), x // n % k, x % n]    ->  c'[x]
     c[x // n, y, x % n]                   ->  c'[x, y]
-    c[x % n, x // n]                      ->  c'[x]     for the order of dimensions is no matter
+    c[x % n, x // n]                      ->  c'[x]     as the order of dimensions is irrelevant
 
-    c[x % n]                          ->  c'[x]     where x is less than n
+    c[x % n]                          ->  c'[x]     if x is less than n
     c[x // n, x // n % 1, x % n]      ->  c'[0, 0, x]
 
-Two such elements are the same exactly where x is, so proofs may look at x, which is a sum of loop
-variables, instead of at quotients, which are not.
+Two such elements are the same exactly if x is, so proofs may use x, which is a sum of loop
+variables, instead of quotients, which are not.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from taskc.passes.proofs.accesses import Access, Program, used_variables
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Indices and their extents; `joined` has the dimensions that each of them was."""
+    """Indices and their extents; `joined` has the original dimensions of each."""
 
     indices: tuple[Expression, ...]
     extents: tuple[int | Expression, ...]
@@ -44,7 +44,7 @@ def is_opaque(form: Index | None) -> bool:
 
 
 def folded(row: Row, program: Program, facts: Facts) -> Row:
-    """All dimensions folded that can be, from the last one on, those beside each other first."""
+    """Fold all possible dimensions, from the last one on, neighbouring ones first."""
     parts = [_whole(resolved(index, program), program, facts) for index in row.indices]
     sizes = [ir.constant(extent) if isinstance(extent, int) else extent for extent in row.extents]
     joined: list[tuple[int, ...]] = [(d,) for d in range(len(sizes))]
@@ -71,7 +71,7 @@ def folded(row: Row, program: Program, facts: Facts) -> Row:
 
 
 def folded_alike(accesses: list[Access], program: Program) -> list[Access] | None:
-    """Accesses to one tensor, with the same of its dimensions folded in each."""
+    """Accesses to one tensor, with the same dimensions folded in each."""
     first = accesses[0].tensor
     rows = [
         folded(Row(access.indices, first.shape), program, program.facts(access.path))
@@ -87,7 +87,7 @@ def folded_alike(accesses: list[Access], program: Program) -> list[Access] | Non
 def _undivided(
     slow: Expression, fast: Expression, size: Expression, program: Program, facts: Facts
 ) -> Expression | None:
-    """x of x // n and x % n; also x // n of x // (n * m) and x // n % m."""
+    """x for x // n and x % n; also x // n for x // (n * m) and x // n % m."""
     if not (isinstance(slow, Binary) and isinstance(fast, Binary)):
         return None
     if (slow.operator, fast.operator) != ("//", "%") or facts.constant_difference(
@@ -111,7 +111,7 @@ def _undivided(
 
 
 def _whole(index: Expression, program: Program, facts: Facts) -> Expression:
-    """x of x % n, and 0 of x // n, where x is less than n anyway."""
+    """x for x % n, and 0 for x // n, if x is known to be less than n."""
     if not isinstance(index, Binary) or index.operator not in ("//", "%"):
         return index
     below = Binary("<", index.left, index.right)
@@ -123,7 +123,7 @@ def _whole(index: Expression, program: Program, facts: Facts) -> Expression:
 
 
 def resolved(index: Expression, program: Program) -> Expression:
-    """What a name stands for."""
+    """The definition of a name."""
     while isinstance(index, Variable) and index in program.lets:
         index = program.lets[index]
     return index
@@ -142,7 +142,7 @@ T = TypeVar("T")
 
 
 def unfolded(accesses: list[Access], program: Program) -> list[Row] | None:
-    """The indices of accesses to one tensor, with dimensions taken apart in the same way."""
+    """The indices of accesses to one tensor, with dimensions split in the same way."""
     shape = accesses[0].tensor.shape
     facts = [program.facts(access.path) for access in accesses]
     rows = [Row(access.indices, shape) for access in accesses]
@@ -179,8 +179,9 @@ def unfolded_alike(accesses: list[Access], program: Program) -> list[Access] | N
 def _divisors(
     rows: list[Row], d: int, program: Program
 ) -> Iterator[tuple[Expression, int | Expression]]:
-    """What the last part of an index may count to, and the first one: two factors of the extent, a
-    step that all indices have, or a part of the extent that sets two indices apart."""
+    """The divisor and the quotient's extent for splitting an index: two factors of the extent, a step that all indices
+    have, or a part of the extent that sets two indices apart.
+    """
     extent = rows[0].extents[d]
     factors = [] if isinstance(extent, int) else list(_factors(extent, program))
     for position, factor in reversed(list(enumerate(factors))):
@@ -194,9 +195,11 @@ def _divisors(
             above = Binary("+", extent, ir.constant(step - 1))
             yield ir.constant(step), Binary("//", above, ir.constant(step))
     if isinstance(extent, int):
-        # A factor of an addend, where it divides the extent: n of row * n + col.
-        found = {number for number in _numbers(rows[0].indices[d], program) if number <= extent}
-        yield from ((ir.constant(n), extent // n) for n in sorted(found) if extent % n == 0)
+        # A factor of an addend, if it divides the extent: n for row * n + col.
+        candidates = {
+            number for number in _numbers(rows[0].indices[d], program) if number <= extent
+        }
+        yield from ((ir.constant(n), extent // n) for n in sorted(candidates) if extent % n == 0)
         return
     sizes = Facts.empty(program.kernel)
     for addend in [addend for row in rows for addend, _ in _addends(row.indices[d], program)]:
@@ -208,7 +211,7 @@ def _divisors(
 
 
 def _numbers(index: Expression, program: Program) -> Iterator[int]:
-    """What addends are multiplied with."""
+    """The factors of addends."""
     for addend, _ in _addends(index, program):
         if not isinstance(addend, Constant):
             factors = _factors(addend, program)
@@ -216,7 +219,7 @@ def _numbers(index: Expression, program: Program) -> Iterator[int]:
 
 
 def _step(index: Expression, program: Program) -> int:
-    """A number that divides all of an index but its constant part."""
+    """A number that divides an index without its constant part."""
     step = 0
     for addend, _ in _addends(index, program):
         if not isinstance(addend, Constant):
@@ -261,7 +264,7 @@ def _quotient(
 
 
 def _addends(node: Expression, program: Program) -> list[tuple[Expression, bool]]:
-    """What a sum adds up, and whether it is subtracted."""
+    """The addends of a sum, and whether each is subtracted."""
     terms = addends(node, program.lets, opens=lambda inner: False)
     return [(multiply(term, abs(times)), times < 0) for term, times in terms]
 

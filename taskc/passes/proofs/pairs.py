@@ -1,11 +1,11 @@
-"""Whether two accesses are kept apart by the conditions that each is under.
+"""Whether the conditions on two accesses keep them apart.
 
     if i < s: buf[i] = buf[i] + buf[i + s]
 
 Worker j reads buf[j + s] where j < s, and worker i writes buf[i] where i < s: as j is not negative,
-i < s <= j + s. So both accesses are written down once more, in names of their own: what differs
-between tasks is called otherwise in the second one, what is the same for both is shared. Then linear
-reasoning is asked whether the indices can be equal, for each way in which the two tasks may differ.
+i < s <= j + s. So both accesses are copied with new names: variables that differ
+between tasks are renamed in the second one, and uniform ones are shared. Then linear
+reasoning decides whether the indices can be equal, for each way in which the two tasks may differ.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Agents = ir.Grid | ir.Each | ir.Move
 
 
 def kept_apart(first: Access, second: Access, program: Program, agents: Agents) -> bool:
-    """Different tasks of the loop, which both accesses are in, surely touch different elements."""
+    """Whether different tasks of the loop that both accesses are in surely access different elements."""
     if not all(any(frame is agents for frame in access.path) for access in (first, second)):
         return False
     own, other = (_Copy(access, program, agents, n) for n, access in enumerate((first, second)))
@@ -57,8 +57,9 @@ def _position(path: Path, frame: Agents) -> int:
 def _cases(
     variables: list[tuple[Expression, Expression]], agents: Agents, alike: bool
 ) -> Iterator[list[Expression]]:
-    """The ways in which two tasks differ. Two copies of one access may be named so that the first
-    one's task is the earlier one."""
+    """The ways in which two tasks differ. For two copies of one access, the first copy may be assumed to be of the
+    earlier task.
+    """
     is_known = not isinstance(agents, ir.Each) or (
         agents.worker is None and not agents.mapping.is_replicated
     )
@@ -81,7 +82,7 @@ def _ordered(low: Expression, high: Expression, step: int) -> Expression:
 def _different(
     facts: Facts, case: list[Expression], pairs: list[tuple[Expression, Expression]], d: int
 ) -> bool:
-    """The indices in dimension d differ where all others are equal."""
+    """Whether the indices in dimension d differ if all others are equal."""
     for condition in case:
         if facts.prove(condition) is False:
             return True  # conditions of the two accesses exclude this case
@@ -93,12 +94,12 @@ def _different(
 
 
 class _Copy:
-    """An access in names of its own; `indices` is None where they are not a matter of names."""
+    """An access with names of its own; `indices` is None if renaming doesn't suffice."""
 
     def __init__(self, access: Access, program: Program, agents: Agents, number: int) -> None:
         self.program = program
         self.within = agents
-        # What a name of the block stands for may have been read before the phase.
+        # The definition of a name of the block may have been read before the phase.
         self.lets = {
             variable: value
             for variable, value in program.lets.items()
@@ -139,7 +140,7 @@ class _Copy:
         return facts
 
     def _loop(self, frame: ir.Grid | ir.For | ir.Pipeline | ir.Each | ir.Move) -> Statement | None:
-        """The loop over the copy's own names, without its body; None if its ends may differ."""
+        """The loop over the copy's own names, without its body; None if its bounds may differ."""
         nothing = ir.Sequence(())
         if isinstance(frame, ir.For) and not (
             self._is_fixed(frame.start) and self._is_fixed(frame.stop)
@@ -175,7 +176,7 @@ class _Copy:
         return Variable(variable.name, variable.dtype, variable.multiple)
 
     def _is_fixed(self, node: Expression) -> bool:
-        """What it reads is the same for both accesses, and doesn't change in between."""
+        """Whether its operands are the same for both accesses, and don't change in between."""
         return all(self._is_constant(tensor) for tensor in tensors_read(node, self.lets))
 
     def _is_constant(self, tensor: Tensor) -> bool:
@@ -192,7 +193,7 @@ class _Copy:
         return any(frame is self.within for frame in self.program.homes.get(tensor, ()))
 
     def _renamed(self, node: Expression) -> Expression:
-        """Lets are written out; what atomics give, and the worker, is each copy's own."""
+        """The node with Lets expanded; results of atomics, and the worker, are renamed for each copy."""
         for variable in used_variables(self.program, [node]):
             own = variable in self.program.results or variable is self.program.kernel.worker
             if own and variable not in self.names:

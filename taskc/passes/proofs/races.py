@@ -1,13 +1,13 @@
-"""Proves that no two workers meet at one element of shared or global memory, one of them writing
+"""Proves that no two workers access one element of shared or global memory, one of them writing
 it.
 
 Within a phase all workers and slots are enumerated, with block-wide symbols left free: the uniform
-parts of two indices cancel where they are the same, and are unknown where they are not. Dimensions
+parts of two indices cancel if they are the same, and are unknown otherwise. Dimensions
 in which two accesses can be compared may already keep them apart; if they don't, and block-wide
-loop variables have few values, each of those is tried. What is still open is rejected.
+loop variables have few values, each of those is tried. Accesses that are still open are rejected.
 
-Atomics race neither with each other nor with reads. They may not stand in a loop whose mapping
-replicates tasks, or outside of all mapping loops: every replica would do them.
+Atomics race neither with each other nor with reads. They may not be in a loop whose mapping
+replicates tasks, or outside of all mapping loops: every replica would execute them.
 
 Between blocks, which are never ordered, see taskc/passes/proofs/blocks.py.
 """
@@ -89,7 +89,7 @@ def _atomics(program: Program) -> Iterator[CompileError]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Touch:
-    """An access with its indices, and who does it: workers, or the tasks of a Move."""
+    """An access with its indices, and its agents: workers, or the tasks of a Move."""
 
     access: Access
     forms: tuple[Index | None, ...]
@@ -110,7 +110,7 @@ class _Meeting:
 
 
 def _phase(accesses: list[Access], enumerator: Enumerator) -> CompileError | None:
-    """One phase and one tensor."""
+    """Check one phase and one tensor."""
     meeting = _search(accesses, enumerator)
     if meeting is not None and not meeting.definite:
         for alike in (folded_alike, unfolded_alike):
@@ -129,8 +129,8 @@ def _phase(accesses: list[Access], enumerator: Enumerator) -> CompileError | Non
 
 
 def _search(accesses: list[Access], enumerator: Enumerator) -> _Meeting | None:
-    """Two accesses that meet, or may: a definite meeting where there is one."""
-    found = None
+    """Two accesses that meet, or may meet: a definite meeting if there is one."""
+    possible = None
     touches = [_touch(access, enumerator) for access in accesses]
     writes = [touch for touch in touches if touch.access.kind == WRITE]
     others = touches
@@ -144,12 +144,12 @@ def _search(accesses: list[Access], enumerator: Enumerator) -> _Meeting | None:
             meeting = _meet(first, second)
             if meeting is not None and meeting.definite:
                 return meeting
-            if found is None and meeting is not None:
+            if possible is None and meeting is not None:
                 phase = second.access.phase
                 assert phase is not None
                 if not kept_apart(first.access, second.access, enumerator.program, phase):
-                    found = meeting
-    return found
+                    possible = meeting
+    return possible
 
 
 def _touch(access: Access, enumerator: Enumerator) -> _Touch:
@@ -165,7 +165,7 @@ def _touch(access: Access, enumerator: Enumerator) -> _Touch:
 
 
 def _meet(first: _Touch, second: _Touch) -> _Meeting | None:
-    """Two different agents at one element. Dimensions that can't be compared may be equal."""
+    """A meeting of two different agents at one element. Dimensions that can't be compared may be equal."""
     known = [
         (a.base, b.base)
         for a, b in zip(first.forms, second.forms, strict=True)
@@ -202,14 +202,14 @@ def _collide(
 ) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
     """Places of the two touches where the indices agree and the agents differ."""
     if not (np.any(live) and np.any(also) and all(map(np.size, (*own, *other)))):
-        return None  # nobody comes to one of them
+        return None  # no agent reaches one of them
     numbers, numbers_too, count = element_numbers(own, other)
     agents, keys, place = _flat(first.agents, numbers, live)
     agents_too, keys_too, place_too = agents, keys, place
     if first is not second:
         agents_too, keys_too, place_too = _flat(second.agents, numbers_too, also)
-    found = example(keys, agents, keys_too, agents_too, count)
-    return None if found is None else (place(found[0]), place_too(found[1]))
+    collision = example(keys, agents, keys_too, agents_too, count)
+    return None if collision is None else (place(collision[0]), place_too(collision[1]))
 
 
 def _flat(agents: Array, key: Array, live: Any) -> Any:
@@ -233,7 +233,7 @@ def _flat(agents: Array, key: Array, live: Any) -> Any:
 def _try_values(
     accesses: list[Access], program: Program
 ) -> tuple[_Meeting, Enumerator] | bool | None:
-    """Each value of the block-wide loop variables, one by one.
+    """Try each value of the block-wide loop variables.
 
     None where no agents ever meet, a definite meeting where they do, False where that stays open.
     """
@@ -244,8 +244,8 @@ def _try_values(
     cells = _cell_values(program, nodes)
     if ranges is None or not (ranges or cells):
         return False
-    more = _loop_variables(program, used_variables(program, guards)) - variables
-    for variable in more:
+    guard_variables = _loop_variables(program, used_variables(program, guards)) - variables
+    for variable in guard_variables:
         ranges |= all_blocks(program, [variable]) or {}
     choices = [values.ravel().tolist() for values in ranges.values()]
     choices += [list(numbers) for numbers in cells.values()]
@@ -263,7 +263,7 @@ def _try_values(
 
 
 def _cell_values(program: Program, nodes: Iterable[Expression]) -> dict[Tensor, range]:
-    """The values of the block-wide cells that expressions read, and that have few values."""
+    """The values of the block-wide cells that expressions read, for cells with few values."""
     read = {tensor: None for node in nodes for tensor in tensors_read(node, program.lets)}
     result = {}
     for tensor in read:

@@ -1,14 +1,14 @@
-"""Proves that the owners of a replicated tile element all write it, with one value.
+"""Proves that the owners of a replicated tile element all write it, with the same value.
 
-Every owner has its own copy, and readers take any of them. So all owners must run the store equally
-often, and what the value is computed from must agree among them. That is asked of the variables the
-value depends on, in the order in which each owner writes the element.
+Every owner has its own copy, and readers take any of them. So all owners must execute the store equally
+often, and the variables that the value depends on must agree among them, in the order in which each owner
+writes the element.
 
-A value may also depend on what an owner did before: through a cell that lives longer than the task,
-or one that a loop nested in the task has filled. Then the owners must go in lockstep: all loops that
-take part give them the same tasks in the same order.
+A value may also depend on earlier actions of an owner: through a cell that lives longer than the task,
+or one that a loop nested in the task has filled. Then the owners must proceed in lockstep: all loops
+involved give them the same tasks in the same order.
 
-Of a store to memory the first owner's counts, and the others' is dropped: that is a mistake where a
+A store to memory is done by the first owner, and the others' values are dropped: that is an error if the
 value comes from an earlier mapping loop, in which the owners had different tasks.
 """
 
@@ -33,7 +33,7 @@ HINT = "combine the values of several workers with tc.reduce"
 
 
 def replica_findings(access: Access, enumerator: Enumerator) -> CompileError | None:
-    """Examines a store to a tile in a mapping loop, whose ownership is proved already."""
+    """Check a store to a tile in a mapping loop, whose ownership is proved already."""
     owners = access.tensor.owners
     if owners is None or not owners.is_replicated or access.phase is None:
         return None
@@ -65,7 +65,7 @@ def replica_findings(access: Access, enumerator: Enumerator) -> CompileError | N
 
 
 def _in_lockstep(variable: Variable, owners: Mapping, enumerator: Enumerator) -> bool:
-    """Workers with a common element see the same values of a loop's variable, in the same order."""
+    """Whether workers with a common element see the same values of a loop's variable, in the same order."""
     program = enumerator.program
     binder = program.binders.get(variable)
     if binder is None or not isinstance(binder.loop, ir.Each):
@@ -82,13 +82,13 @@ def _in_lockstep(variable: Variable, owners: Mapping, enumerator: Enumerator) ->
 
 
 def _different(kind: Any, owners: Mapping) -> Any:
-    """[worker, slot]: where a worker's kind is not that of the first owner of the element."""
+    """Mask [worker, slot] where a worker's kind differs from that of the element's first owner."""
     first = owners.owner_table()[0][tuple(owners.tasks[..., d] for d in range(owners.rank))]
     return (kind[first] != kind[:, None]) & owners.valid
 
 
 def dropped_findings(program: Program) -> Iterator[CompileError]:
-    """The stores to memory in replicated loops of which one worker's value counts."""
+    """Errors of stores to memory in replicated loops that drop differing values."""
     dependencies = _Dependencies(program)
     for access in program.accesses:
         loops = [frame for frame in access.path if isinstance(frame, ir.Each)]
@@ -143,7 +143,7 @@ def _apart(
 
 
 class _Runs:
-    """All executions of a store: worker, register and element of each, a worker's in order."""
+    """All executions of a store: worker, register and element of each, with each worker's in order."""
 
     def __init__(
         self, access: Access, owners: Mapping, enumerator: Enumerator, needed: list[Variable]
@@ -166,7 +166,7 @@ class _Runs:
         self.slot = owners.find(self.worker, self.task)
 
     def uneven(self) -> CompileError | None:
-        """An owner that writes an element less or more often than the first one."""
+        """The error of an owner that writes an element more or less often than the first one."""
         owners = self.owners
         registers = self.worker * owners.slots + self.slot
         counts = np.bincount(registers, minlength=owners.workers * owners.slots)
@@ -189,7 +189,7 @@ class _Runs:
         return CompileError(text, self.access.loc, hint=HINT)
 
     def disagreement(self, needed: list[Variable]) -> CompileError | None:
-        """Two owners whose variables differ when they write the same element."""
+        """The error of two owners whose variables differ when they write the same element."""
         if not needed:
             return None
         elements = np.ravel_multi_index(tuple(self.task.T), self.owners.shape)
@@ -223,7 +223,7 @@ class _Runs:
 
 
 class _Dependencies:
-    """The variables that differ between workers and that a value is computed from.
+    """The variables that differ between workers and that a value depends on.
 
     loops    around the value: what a cell made in the last of them holds is of this one task
     carried  the variables that decide what other cells hold, and what loops within the task do
@@ -261,7 +261,7 @@ class _Dependencies:
         return False
 
     def of_path(self, path: Path) -> frozenset[Variable]:
-        """What decides whether, and how often, something runs."""
+        """The variables that decide whether, and how often, something runs."""
         result = frozenset[Variable]()
         for frame in path:
             if isinstance(frame, (Guard, ir.While)):
@@ -284,7 +284,7 @@ class _Dependencies:
         return frozenset()
 
     def of_cell(self, tensor: Tensor) -> frozenset[Variable]:
-        """What the values ever stored to a LOCAL depend on."""
+        """The variables that all values stored to a LOCAL depend on."""
         if tensor not in self.cells:
             self.cells[tensor] = frozenset()
             result = frozenset[Variable]()
@@ -296,7 +296,7 @@ class _Dependencies:
         return self.cells[tensor]
 
     def _carry(self, cell: Tensor, path: Path, needed: frozenset[Variable]) -> None:
-        """`path` leads to a store to the cell of a value that depends on what is `needed`."""
+        """Record a store at `path` to a cell, of a value that depends on `needed`."""
         home = self.program.homes.get(cell, ())
         is_fresh = bool(self.loops) and any(frame is self.loops[-1] for frame in home)
         for frame in path:

@@ -1,11 +1,11 @@
-"""Proves that workers touch only those elements of a tile that they own.
+"""Proves that workers access only those elements of a tile that they own.
 
-A tile is laid out over registers by its mapping, so an element exists only where its owners are.
+A tile is distributed over registers by its mapping, so an element exists only at its owners.
 For each access inside a mapping loop all workers, slots and constant inner indices are enumerated.
-An index that is known only at run time cannot name a register and is rejected. So is an access of a
-whole-block statement that its mapping doesn't fit.
+An index known only at run time can't name a register and is rejected. So is an access of a
+whole-block statement that doesn't fit its mapping.
 
-A replicated element is written by all its owners, with the same value: it may depend on the
+A replicated element is written by all its owners, with the same value, which may depend on the
 element's index, on replicated tiles and on uniform values; `tc.reduce` combines anything else.
 """
 
@@ -32,7 +32,7 @@ def tile_findings(program: Program) -> Iterator[CompileError]:
     enumerators: dict[tuple[int | None, int], Enumerator] = {}
 
     def enumerator_of(tensor: Tensor) -> Enumerator:
-        """No index of the tile takes more values than it has elements."""
+        """The enumerator for a tile, whose indices take at most as many values as it has elements."""
         role = program.roles.get(tensor)
         key = None if role is None else role.first, max(STEPS, size_in_elements(tensor))
         if key not in enumerators:
@@ -62,7 +62,7 @@ def tile_findings(program: Program) -> Iterator[CompileError]:
             yield error
 
 
-# Accesses in mapping loops, and outside of all.
+# --- accesses in mapping loops, and outside of them ---
 
 
 def _access(access: Access, enumerator: Enumerator) -> CompileError | None:
@@ -93,18 +93,18 @@ def _access(access: Access, enumerator: Enumerator) -> CompileError | None:
 
 
 def _indices(access: Access, enumerator: Enumerator) -> list[Any] | CompileError:
-    """Their numbers for all workers and slots, which don't depend on what is known at run time only."""
-    found = []
+    """The numbers of the indices for all workers and slots, which may not depend on run-time values."""
+    numbers = []
     for index in access.indices:
         form = enumerator.index(index)
         if form is None or form.terms:
             return _run_time_index(access, index, form)
-        found.append(form.base)
-    return found
+        numbers.append(form.base)
+    return numbers
 
 
 def _owned_by_construction(access: Access, owners: Mapping) -> bool:
-    """The index is just the variables of a loop over the tile's own mapping."""
+    """Whether the index is just the variables of a loop over the tile's own mapping."""
     for frame in reversed(access.path):
         if isinstance(frame, ir.Each):
             return (
@@ -269,8 +269,8 @@ def _fold(node: ir.Reduce | ir.Scan) -> CompileError | None:
 
 
 def _reduce(node: ir.Reduce, target: Tensor, source: Tensor) -> CompileError | None:
-    kept = [d for d in range(len(source.shape)) if d != node.axis]
-    shape = tuple(source.shape[d] for d in kept) or (1,)
+    kept_dimensions = [d for d in range(len(source.shape)) if d != node.axis]
+    shape = tuple(source.shape[d] for d in kept_dimensions) or (1,)
     if target.shape != shape:
         text = (
             f"`{source.name}` reduced over axis {node.axis} is {task_text(shape)},"
@@ -280,7 +280,7 @@ def _reduce(node: ir.Reduce, target: Tensor, source: Tensor) -> CompileError | N
     if source.scope != TILE or target.scope != TILE:
         return None
     owners = _owners(source)
-    expected = owners.project(kept) if kept else replicate(owners.workers)
+    expected = owners.project(kept_dimensions) if kept_dimensions else replicate(owners.workers)
     if not _same_workers(_owners(target), expected):
         text = (
             f"the owners of `{target.name}` must be those of `{source.name}` without"

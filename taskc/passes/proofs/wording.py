@@ -1,4 +1,4 @@
-"""How proofs name things to a person: expressions, workers, tasks, elements."""
+"""The names of expressions, workers, tasks and elements in the proofs' messages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from taskc.passes.proofs.enumeration import Enumerator
 
 
 def spelled(node: Expression) -> str:
-    """An expression in the words of the DSL."""
+    """An expression as DSL text."""
     return expression_text(node)
 
 
@@ -30,15 +30,17 @@ def task_text(task: Sequence[Any]) -> str:
 
 
 def at(array: Any, position: Sequence[int]) -> int:
-    """An element of an array that may still have to be broadcast to where `position` points."""
+    """An element of an array that may have to be broadcast to the shape of `position`."""
     array = np.asarray(array)
     position = (0,) * (array.ndim - len(position)) + tuple(position)
-    own = position[len(position) - array.ndim :]
-    return int(array[tuple(p if n > 1 else 0 for p, n in zip(own, array.shape, strict=True))])
+    own_position = position[len(position) - array.ndim :]
+    return int(
+        array[tuple(p if n > 1 else 0 for p, n in zip(own_position, array.shape, strict=True))]
+    )
 
 
 def first_true(mask: Any) -> tuple[int, ...]:
-    """The position of a mask's first true element, workers slowest: the lowest worker's first."""
+    """The position of a mask's first true element, of the lowest worker."""
     mask = np.atleast_1d(mask)
     flat = int(np.argmax(np.moveaxis(mask, -1, 0)))
     worker, *rest = np.unravel_index(flat, (mask.shape[-1], *mask.shape[:-1]))
@@ -79,14 +81,14 @@ _ATOMIC = {"+": "add", "min": "min", "max": "max", "&": "and", "|": "or", "^": "
 
 
 def scatter_hint(access: Access, program: Program) -> str | None:
-    """Names, for a store at a place that is read from memory, the atomic to write instead."""
+    """A hint that names the atomic to use, for a store whose index is read from memory."""
     store = access.statement
     if not isinstance(store, ir.Store):
         return None
     read = [tensor for index in access.indices for tensor in tensors_read(index, program.lets)]
     if all(tensor.scope == ir.LOCAL for tensor in read):
         return None
-    # An index is widened without being asked.
+    # An index is widened implicitly.
     indices = [i.operand if isinstance(i, ir.Cast) else i for i in store.indices]
     place = f"{access.tensor.name}[{', '.join(map(spelled, indices))}]"
     match store.value:

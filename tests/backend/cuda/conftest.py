@@ -36,7 +36,7 @@ def start(monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
         monkeypatch.setattr(api, "load_driver", lambda: fake)
         return fake
 
-    monkeypatch.setattr(targets, "_made", {})
+    monkeypatch.setattr(targets, "_backends", {})
     monkeypatch.setattr(taskc_driver, "_entries", WeakKeyDictionary())  # kernels are loaded anew
     yield make
     for fake in started:

@@ -1,4 +1,4 @@
-"""Mathematical functions, on one number or on one of each lane, without branches but for large angles.
+"""Mathematical functions on a scalar or on all lanes, without branches except for large angles.
 
 Results are within 2 ulps, pow within 4. f16 and bf16 are computed in f32 and rounded.
 """
@@ -55,7 +55,7 @@ _FUNCTIONS: dict[str, Callable[..., Term]] = {
 
 
 def math_function(elementwise: Elementwise, name: str, operands: tuple[Value, ...]) -> Value:
-    """A function of MATH_FUNCTIONS."""
+    """Compute a function of MATH_FUNCTIONS."""
     dtype = operands[0].dtype
     terms = [Term(elementwise, operand) for operand in operands]
     if dtype.is_integer:

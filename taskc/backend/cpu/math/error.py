@@ -1,4 +1,4 @@
-"""erf and gelu, by the tail of the normal distribution."""
+"""erf and gelu, computed from the tail of the normal distribution."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from taskc.ir.types import f32, f64
 # From here on erf rounds to 1.
 _ERF_END = {f32: 4.0, f64: 6.0}
 
-# An f32 added to this is rounded to an integer, whose low bits are the sum's.
+# Adding this to an f32 rounds it to an integer, whose low bits are those of the sum.
 _ROUNDER = 3.0 * 2**22
 
 
@@ -32,8 +32,8 @@ def erf(x: Term) -> Term:
     center = TAIL_CENTER[x.dtype][0]
     inverse = 1 / (root + center)
     smooth = inverse.fused(-2 * center, 1).polynomial(TAIL[x.dtype]) * (inverse * 2)
-    more, shifted = _gauss(root)
-    far = 1 - times_power(smooth.fused(more, smooth), shifted)
+    tail, shifted = _gauss(root)
+    far = 1 - times_power(smooth.fused(tail, smooth), shifted)
     return (size < 1).select(near, far.signed_as(x))
 
 
@@ -51,7 +51,7 @@ def gelu(x: Term) -> Term:
 
 
 def _lost_in_pieces(x: Term) -> Term:
-    """x Phi(-x) as the polynomial around the nearest of 32 centers."""
+    """x Phi(-x) as a polynomial around the nearest of 32 centers."""
     shifted = x.fused(1 / LOST_WIDTH, _ROUNDER)
     t = (shifted - _ROUNDER).fused(-LOST_WIDTH, x)
     index = shifted.bits()
@@ -61,8 +61,8 @@ def _lost_in_pieces(x: Term) -> Term:
 
 
 def _gelu(x: Term) -> Term:
-    """|x| Phi(-|x|) = a p(2 a - 1) exp(-x**2 / 2), a = |x| / (|x| + center). That is too many operations for
-    each of them to be rounded: a, p and their product have a second part, which is what rounding left.
+    """|x| Phi(-|x|) = a p(2 a - 1) exp(-x**2 / 2), a = |x| / (|x| + center). So many roundings would add up: a, p and
+    their product have a second part, the error of their rounding.
     """
     size = abs(x).clamped(high=TAIL_END[x.dtype][0])
     center = TAIL_CENTER[x.dtype][0]
@@ -77,7 +77,7 @@ def _gelu(x: Term) -> Term:
     p = t.fused(slope, first)
     p_low = t.fused(slope, first - p)
     product = a * p
-    # The derivative of a p(2 a - 1), nearly.
+    # Approximately the derivative of a p(2 a - 1).
     growth = (a + a).fused(slope, p)
     product_low = a_low.fused(growth, a.fused(p_low, a.fused(p, -product)))
     more, shifted = _gauss(size)
@@ -88,7 +88,7 @@ def _gelu(x: Term) -> Term:
 
 
 def _gauss(x: Term) -> tuple[Term, Term]:
-    """exp(-x**2 / 2) as `reduced` has it. The square takes two parts: an absolute error in it is a relative
+    """exp(-x**2 / 2) in the form of `reduced`. The square has two parts: an absolute error in it is a relative
     one in the exponential."""
     halved = x * -0.5
     square = halved * x

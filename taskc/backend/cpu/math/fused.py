@@ -1,7 +1,7 @@
-"""Fused multiply-adds, rounded once, on an x86 processor that has no instruction for them.
+"""Fused multiply-adds, rounded once, for x86 processors without an instruction for them.
 
-LLVM calls the C library there, one number after another, which takes 100 to 200 ns for each. An f32 is computed in f64.
-Of f64 the product is taken apart into two numbers (Dekker), and the sum of three rounded once (Boldo and Melquiond,
+LLVM calls the C library there, at 100 to 200 ns for each number. f32 is computed in f64. For f64, the product is
+split into two numbers (Dekker), and the sum of three is rounded once (Boldo and Melquiond,
 "Emulation of a FMA and correctly rounded sums: proved algorithms using rounding to odd").
 """
 
@@ -18,16 +18,16 @@ from taskc.ir.types import DType, f32, f64
 
 _INTRINSIC = re.compile(r"@llvm\.fma\.(?:v(\d+))?f(32|64)\b")
 _SPLITTER = 2.0**27 + 1
-_SMALL = 2.0**-480  # the product of two numbers from here on has no part that is subnormal
+_SMALL = 2.0**-480  # products of numbers at least this large have no subnormal part
 
 
 def in_parts(text: str) -> str:
-    """A module's text with functions of its own in place of `llvm.fma`."""
-    found = {match.groups() for match in _INTRINSIC.finditer(text)}
+    """Replace `llvm.fma` in a module's text by functions defined in it."""
+    kinds = {match.groups() for match in _INTRINSIC.finditer(text)}
     declared: dict[str, str] = {}
     functions = [
         _function(f32 if bits == "32" else f64, int(lanes or SCALAR), declared)
-        for lanes, bits in sorted(found, key=str)
+        for lanes, bits in sorted(kinds, key=str)
     ]
     lines = [
         line
@@ -62,23 +62,23 @@ def _function(dtype: DType, lanes: int, declared: dict[str, str]) -> str:
 
 
 def _fused(a: Term, b: Term, c: Term) -> Term:
-    """Errors are negative, so that those that are 0 leave the sign of a sum of zeros."""
+    """Errors are computed negated, so that zero errors keep the sign of a sum of zeros."""
     product = a * b
     (a_high, a_low), (b_high, b_low) = _halves(a), _halves(b)
     error = product - a_high * b_high - a_low * b_high - a_high * b_low - a_low * b_low
     low, low_error = _difference(c, error)
     high, high_error = _difference(low, -product)
-    rest, rest_error = _difference(low_error, -high_error)
+    remainder, remainder_error = _difference(low_error, -high_error)
     elementwise = a.elementwise
-    rest = Term(elementwise, elementwise.to_odd(rest.value, (-rest_error).value))
-    usual = high - rest
+    remainder = Term(elementwise, elementwise.to_odd(remainder.value, (-remainder_error).value))
+    usual = high - remainder
     is_rare = _is_small(a) | _is_small(b) | _is_not_finite(usual)
     (result,) = where_rare(is_rare, "fused_if_rare", _of_library, (a, b, c), (usual,))
     return result
 
 
 def _halves(x: Term) -> tuple[Term, Term]:
-    """Two numbers of 26 bits, whose sum it is."""
+    """Split a number into two of 26 bits."""
     scaled = x * _SPLITTER
     high = scaled - (scaled - x)
     return high, x - high
@@ -96,7 +96,7 @@ def _is_small(x: Term) -> Term:
 
 
 def _is_not_finite(x: Term) -> Term:
-    """Detects overflow on the way by an infinite or invalid result."""
+    """Whether an intermediate result overflowed, seen from an infinite or invalid result."""
     difference = x - x
     return difference.differs(difference)
 

@@ -9,7 +9,7 @@ from taskc.backend.cpu.math.notation import Term
 from taskc.backend.cpu.math.tables import ASIN, ATAN, HALF_PI, LN2
 from taskc.ir.types import f32, f64
 
-# Here a square is finite, and 1 less or more makes no difference to a logarithm.
+# Beyond this 1 + x**2 equals x**2 to a logarithm, while the square is still finite.
 _LARGE = {f32: 2.0**28, f64: 2.0**57}
 
 
@@ -23,7 +23,7 @@ def asin(x: Term) -> Term:
 
 
 def acos(x: Term) -> Term:
-    """pi / 2 - asin(x); 2 asin(sqrt((1 - x) / 2)) above 1/2, and below -1/2 what that of -x lacks of pi."""
+    """acos(x) = pi / 2 - asin(x); above 1/2 it is 2 asin(sqrt((1 - x) / 2)), and below -1/2 pi - acos(-x)."""
     is_far, s, more = _asin(abs(x))
     high, low, _ = HALF_PI[x.dtype]
     is_added = is_far.unary("not") & (x < 0)
@@ -32,7 +32,7 @@ def acos(x: Term) -> Term:
 
 
 def _asin(size: Term) -> tuple[Term, Term, Term]:
-    """Whether |x| is above 1/2; and two numbers whose sum is asin(|x|), or there asin(sqrt((1 - |x|) / 2))."""
+    """Whether |x| is above 1/2, and two terms that sum to asin(|x|), or above 1/2 to asin(sqrt((1 - |x|) / 2))."""
     is_far = size > 0.5
     z = is_far.select((1 - size) * 0.5, size * size)
     s = is_far.select(z.unary("sqrt"), size)
@@ -49,11 +49,11 @@ def atan(x: Term) -> Term:
 
 
 def atan2(y: Term, x: Term) -> Term:
-    """atan of the smaller size by the larger, counted from the axis beside which (x, y) lies: ±x or ±y."""
+    """atan of the smaller magnitude over the larger one, counted from the nearest axis: ±x or ±y."""
     width, height = abs(x), abs(y)
     is_steep, is_left = height > width, x.of(1).signed_as(x) < 0
     small, large = is_steep.select(width, height), is_steep.select(height, width)
-    # Both may be 0, where the angle is that of the axis, or infinite.
+    # Both may be 0 or infinite; for 0 the angle is that of the axis.
     t = large.equals(0).select(small, small.equals(large).select(1, small / large))
     near = _near_atan(t)
     high, low, _ = HALF_PI[x.dtype]
@@ -84,7 +84,7 @@ def acosh(x: Term) -> Term:
 
 
 def _log1p_or_twice(x: Term, large: Term, small: Term) -> Term:
-    """log(1 + large + small), or log(2 x) where x is large."""
+    """log(1 + large + small), or log(2 x) for large x."""
     is_large = x > _LARGE[x.dtype]
     y = large + small
     low = is_large.select(0, large - y + small)
@@ -93,7 +93,7 @@ def _log1p_or_twice(x: Term, large: Term, small: Term) -> Term:
 
 
 def atanh(x: Term) -> Term:
-    """log((1 + |x|) / (1 - |x|)) / 2. Above 1 that is NaN, as the logarithm of a negative number."""
+    """log((1 + |x|) / (1 - |x|)) / 2. For |x| above 1 that is NaN, as the logarithm of a negative number."""
     size = abs(x)
     quotient = (size + size).divided_by_sum(1, -size)
     # A quotient by 0 has no remainder.

@@ -31,7 +31,7 @@ def log2(x: Term) -> Term:
 
 
 def log1p(x: Term, low: Term | None = None) -> Term:
-    """That of u = 1 + x, where f makes up for what is lost of x: near 0 it is x. It has the sign of x.
+    """log(u), u = 1 + x, corrected for the digits of x that u lost; near 0 it is x. It has the sign of x.
 
     low  a second part of x, below half an ulp of it
     """
@@ -47,7 +47,7 @@ def log1p(x: Term, low: Term | None = None) -> Term:
 
 
 def pow(x: Term, y: Term) -> Term:
-    """2**(y log2 |x|), the product in more bits than the result has; negative x with an integer y only."""
+    """2**(y log2 |x|), with more bits in the product than in the result; negative x needs an integer y."""
     magnitude = abs(x)
     if x.dtype is f32:
         wide = exp2(y.convert(f64) * log2(magnitude.convert(f64)))
@@ -73,7 +73,7 @@ def _split(x: Term) -> tuple[Term, Term]:
     bits = is_small.select(x * 2.0**lift, x).bits()
     one = bias(dtype) << mantissa_bits
     moved = bits + (one - _LOWEST[dtype])
-    # An exponent field as the low bits of a large float, from which that float is subtracted.
+    # The exponent field becomes the low bits of a large float, from which that float is subtracted.
     large = 2**mantissa_bits
     above = bias(dtype) + large
     large_bits = bias(dtype) + mantissa_bits << mantissa_bits
@@ -84,30 +84,30 @@ def _split(x: Term) -> tuple[Term, Term]:
 
 
 def _log_above(f: Term) -> Term:
-    """log(1 + f) = 2 s + s z p(z), s = f / (2 + f), z = s**2; here as f - s (f - z p(z)), for 2 s = f - s f."""
+    """log(1 + f) = 2 s + s z p(z), s = f / (2 + f), z = s**2; computed as f - s (f - z p(z)), since 2 s = f - s f."""
     s = f / (f + 2)
     z = s * s
     return (-s).fused((-z).fused(z.polynomial(LOG[f.dtype]), f), f)
 
 
 def _special(x: Term, result: Term) -> Term:
-    """Replaces the result where a logarithm isn't that of a positive number."""
+    """Set the results for arguments that are not positive numbers."""
     result = (x < inf).select(result, x)
     result = x.equals(0).select(-inf, result)
     return (x < 0).select(nan, result)
 
 
 def _power(x: Term, y: Term) -> Term:
-    """2**(y log2(x)) for x >= 0: 64 bits of the logarithm, for the product has up to 11 before the point."""
+    """2**(y log2(x)) for x >= 0. The logarithm has 64 bits, as the product has up to 11 before the point."""
     high, low = _log2_extended(x)
     product = y * high
-    rest = y.fused(high, -product) + y * low
-    # An infinite product has no rest, and neither has one that is far too large.
-    return exp2(product, (abs(product) < 2000).select(rest, rest.of(0)))
+    product_low = y.fused(high, -product) + y * low
+    # An infinite product has no second part; one that is far too large needs none.
+    return exp2(product, (abs(product) < 2000).select(product_low, product_low.of(0)))
 
 
 def _log2_extended(x: Term) -> tuple[Term, Term]:
-    """log2(x) in two parts. Each product and quotient below has a second part: what its rounding left."""
+    """log2(x) in two parts. Each product and quotient below has a second part: the error of its rounding."""
     exponent, f = _split(x)
     g = f + 2
     g_low = f - (g - 2)

@@ -1,4 +1,4 @@
-"""Values with Python's operators, so that a formula below reads as on paper."""
+"""Values with Python's operators, so that formulas read as on paper."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Number = int | float
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """An f32, an f64, an integer or a bool: one, or one of each lane. A number beside it has its type."""
+    """An f32, f64, integer or bool: a scalar, or one for each lane. A number combined with it takes its type."""
 
     elementwise: Elementwise
     value: Value
@@ -108,12 +108,12 @@ class Term:
         return self._with(self.elementwise.fused(*operands))
 
     def select(self, then: Term | Number, otherwise: Term) -> Term:
-        """Takes `then` where this bool holds, else the other."""
+        """`then` where this bool holds, `otherwise` elsewhere."""
         chosen = otherwise.of(then).value
         return self._with(self.elementwise.select(self.value, chosen, otherwise.value))
 
     def clamped(self, low: float | None = None, high: float | None = None) -> Term:
-        """Not below and not above; a NaN stays one."""
+        """Clamp to the range; a NaN stays NaN."""
         result = self
         if low is not None:
             result = (result.of(low) > result).select(low, result)
@@ -122,12 +122,12 @@ class Term:
         return result
 
     def times_power(self, power: Term) -> Term | None:
-        """self * 2**power, for whole powers, where the processor does it."""
+        """self * 2**power, for integer powers, where the processor has an instruction for it."""
         scaled = self.elementwise.scale(self.value, power.value)
         return None if scaled is None else self._with(scaled)
 
     def divided_by_sum(self, first: Number, second: Term) -> Term:
-        """self / (first + second); the quotient makes up for the rounding of the sum."""
+        """self / (first + second), corrected for the rounding of the sum."""
         divisor = second + first
         left = second - (divisor - first)
         inverse = 1 / divisor
@@ -139,26 +139,26 @@ class Term:
         return self._with(self.elementwise.convert(self.value, dtype))
 
     def bits(self) -> Term:
-        """A float as an unsigned integer."""
+        """Reinterpret a float as an unsigned integer."""
         return self.reinterpreted(u32 if self.dtype is f32 else u64)
 
     def as_float(self) -> Term:
-        """Bits as the float of their size."""
+        """Reinterpret bits as the float of their size."""
         return self.reinterpreted(f32 if self.dtype is u32 else f64)
 
     def reinterpreted(self, dtype: DType) -> Term:
         return self._with(self.elementwise.bitcast(self.value, dtype))
 
     def sign(self) -> Term:
-        """The sign bit, the others 0."""
+        """The sign bit; the other bits are 0."""
         return self.bits() & 1 << self.dtype.bits - 1
 
     def signed_as(self, other: Term) -> Term:
-        """This, which has no sign, with the sign of another."""
+        """This non-negative number with the sign of another."""
         return (self.bits() | other.sign()).as_float()
 
     def polynomial(self, coefficients: Sequence[Term | Number]) -> Term:
-        """Computes a polynomial by Horner's rule; the coefficients begin with that of the lowest power."""
+        """A polynomial by Horner's rule; coefficients start with that of the lowest power."""
         *lower, highest = coefficients
         result = self.of(highest)
         for coefficient in reversed(lower):

@@ -8,9 +8,9 @@ from taskc.backend.cpu.math.notation import Term
 
 
 def integer_power(x: Term, y: Term) -> Term:
-    """x**y, modulo 2**bits, by as many squares as the largest y has digits.
+    """x**y modulo 2**bits, by repeated squaring.
 
-    A negative power is the inverse of its positive one, truncated: 0, but for 1 and -1.
+    A negative power is the inverse of the positive one, truncated: 0, except for 1 and -1.
     """
     if y.value.number is not None and y.value.number >= 0:
         return _known_power(x, int(y.value.number))
@@ -34,7 +34,7 @@ def _known_power(x: Term, n: int) -> Term:
 
 
 def _power(x: Term, y: Term) -> Term:
-    """Powers whose exponents aren't negative, by a loop that ends where none of the lanes has digits left.
+    """Powers with exponents that aren't negative, by a loop that ends where no lane has digits left.
 
     What it changes passes through memory.
     """

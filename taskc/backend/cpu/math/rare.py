@@ -1,4 +1,4 @@
-"""What is needed for few operands only: a function that is called where one of the lanes needs it. And tables."""
+"""Code for rare operands: a function that is called if any lane needs it. And lookup tables."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ Terms = tuple[Term, ...]
 def where_rare(
     condition: Term, name: str, compute: Callable[..., Terms], operands: Terms, usual: Terms
 ) -> Terms:
-    """`compute` of the operands where a condition holds, else `usual`.
+    """`compute` of the operands where a condition holds, `usual` elsewhere.
 
-    The function has a name, and is written once a module: inline, it would be most of an unrolled loop.
+    The function is written once a module, under a name: inlined, it would be most of an unrolled loop.
     Operands pass through memory.
     """
     elementwise, x = operands[0].elementwise, operands[0]
@@ -37,10 +37,10 @@ def where_rare(
     with builder.nested():
         chosen = []
         for term, place in zip(usual, places[len(operands) :], strict=True):
-            found = builder.impure(f"load {term.value.type}, ptr {place}")
+            result = builder.impure(f"load {term.value.type}, ptr {place}")
             chosen.append(
                 condition.select(
-                    replace(term, value=replace(term.value, text=found, number=None)), term
+                    replace(term, value=replace(term.value, text=result, number=None)), term
                 )
             )
     builder.jump(end)
@@ -82,7 +82,7 @@ def _definition(
 
 
 def lookup(name: str, numbers: Sequence[Number], dtype: DType, index: Term) -> Term:
-    """numbers[index], in a table called `name`."""
+    """numbers[index], from a table named `name`."""
     builder, lanes, element = index.elementwise.builder, index.value.lanes, type_of(dtype)
     listed = ", ".join(constant(number, dtype).typed for number in numbers)
     table = f"@{name} = private constant [{len(numbers)} x {element}] [{listed}]"
@@ -100,8 +100,8 @@ def lookup(name: str, numbers: Sequence[Number], dtype: DType, index: Term) -> T
 
 
 def lookup_of_32(name: str, numbers: Sequence[float], index: Term) -> Term:
-    """numbers[index % 32], of 32 f32; from registers, where there is an instruction for it."""
-    found = index.elementwise.pick(numbers, index.value)
-    if found is None:
+    """numbers[index % 32] of 32 f32; from registers where the processor has an instruction for it."""
+    picked = index.elementwise.pick(numbers, index.value)
+    if picked is None:
         return lookup(name, numbers, f32, index & 31)
-    return Term(index.elementwise, found)
+    return Term(index.elementwise, picked)

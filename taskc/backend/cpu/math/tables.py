@@ -1,4 +1,4 @@
-"""Printed by benchmarks/polynomials.py, which says how each number was found."""
+"""Printed by benchmarks/polynomials.py, which documents how each number was found."""
 
 from __future__ import annotations
 

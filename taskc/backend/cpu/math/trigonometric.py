@@ -1,8 +1,8 @@
 """sin, cos and tan.
 
-|x| = n pi / 2 + r, |r| <= pi / 4. Small n: by subtraction of n times pi / 2 in parts, each step
-exact or with an error that is relative to what is left. Large n: x is an integer times a power of two,
-and of 2 / pi only the digits count whose product with it isn't a multiple of 4.
+|x| = n pi / 2 + r, |r| <= pi / 4. Small n: n times pi / 2 is subtracted in parts, each step exact or
+with an error relative to the remainder. Large n: x is an integer times a power of two; of 2 / pi only
+those digits count whose product with it isn't a multiple of 4.
 """
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ from taskc.backend.cpu.math.rare import Terms, lookup, where_rare
 from taskc.backend.cpu.math.tables import COS, HALF_PI, SIN, TAN, TWO_OVER_PI, TWO_OVER_PI_WORDS
 from taskc.ir.types import f32, f64, i64, u64
 
-# From here on n is large: what the parts of pi / 2 leave out, times n, begins to be seen in r.
+# From here on n is large: n times the error of pi / 2's parts begins to be visible in r.
 _LARGE = {f32: 2.0**16, f64: 2.0**30}
 
 
 def sin(x: Term) -> Term:
-    """sin(r), cos(r), -sin(r), -cos(r), by n mod 4; odd in x."""
+    """sin(r), cos(r), -sin(r) or -cos(r), by n mod 4. The function is odd."""
     quadrant, r, _ = _reduced(abs(x))
     return _flipped(_sin_or_cos(quadrant, r), quadrant, x.sign())
 
 
 def cos(x: Term) -> Term:
-    """sin a quarter further, and even in x."""
+    """sin, a quarter turn further. The function is even."""
     quadrant, r, _ = _reduced(abs(x))
     quadrant = quadrant + 1
     return _flipped(_sin_or_cos(quadrant, r), quadrant, x.sign().of(0))
 
 
 def tan(x: Term) -> Term:
-    """tan(r) or -1 / tan(r), by n mod 2; odd in x.
+    """tan(r) or -1 / tan(r), by n mod 2. The function is odd.
 
-    Near pi / 4 an error in r counts twice, hence a second part of it and of the tangent.
+    Near pi / 4 an error in r counts twice, hence a second part of r and of the tangent.
     """
     quadrant, r, r_low = _reduced(abs(x))
     z = r * r
@@ -58,13 +58,13 @@ def _sin_or_cos(quadrant: Term, r: Term) -> Term:
 
 
 def _flipped(x: Term, quadrant: Term, sign: Term) -> Term:
-    """The sign changed by `sign`, and for quadrants 2 and 3."""
+    """Flip the sign by `sign`, and once more in quadrants 2 and 3."""
     half = (quadrant & 2) << x.dtype.bits - 2
     return (x.bits() ^ (half ^ sign)).as_float()
 
 
 def _reduced(x: Term) -> Terms:
-    """n, of which the two low bits are right, and r in two parts, for x >= 0."""
+    """n, whose two low bits are right, and r in two parts, for x >= 0."""
     dtype = x.dtype
     magic = 3 * 2.0 ** (dtype.mantissa_bits - 1)
     shifted = x.fused(TWO_OVER_PI[dtype][0], magic)
@@ -72,7 +72,7 @@ def _reduced(x: Term) -> Terms:
     first, second, third = HALF_PI[dtype]
     exact = n.fused(-first, x)
     r = n.fused(-third, n.fused(-second, exact))
-    # What is left: the difference of two roundings, and what each operation of the other one left.
+    # The second part of r: the difference of two roundings, and the rounding errors of the operations.
     product = n * second
     near = exact - product
     left = exact - near - product - n.fused(second, -product)
@@ -82,9 +82,9 @@ def _reduced(x: Term) -> Terms:
 
 
 def _reduced_if_large(x: Term) -> Terms:
-    """Reduces numbers that are large, in f64 for f32 too."""
+    """Reduce large numbers; an f32, too, in f64."""
     large = _LARGE[x.dtype]
-    # Another number's digits would lie before those of the table.
+    # The digits of a small number would lie before the table.
     n, r, low = _reduced_large((x >= large).select(x, x.of(large)).convert(f64))
     first = r.convert(x.dtype)
     second = (r - first.convert(f64) + low).convert(x.dtype)
@@ -94,8 +94,8 @@ def _reduced_if_large(x: Term) -> Terms:
 def _reduced_large(x: Term) -> Terms:
     """n and r of a large f64.
 
-    x = m 2**e, and the digits of 2 / pi that count begin with the one that is worth 2 / 2**e: m times
-    192 digits from there are n mod 4 with 62 digits in `high`, and 64 more in `low`.
+    x = m 2**e, and the relevant digits of 2 / pi begin with the one of weight 2 / 2**e: m times 192 digits
+    from there is n mod 4 with 62 digits in `high`, and 64 more in `low`.
     """
     bits = x.bits()
     m = (bits & 2**52 - 1) | 2**52
@@ -108,7 +108,7 @@ def _reduced_large(x: Term) -> Terms:
     carry = (low < second_low).convert(u64)
     high = m * digits[0] + second_high + carry
     n = (high + 2**61) >> 62
-    # r in quarters of a turn; an f64 takes the upper digits exactly, and the others are added to it.
+    # r in quarters of a turn: an f64 takes the upper digits exactly; the lower ones are added.
     fraction = high - (n << 62)
     few = fraction & 0x7FF
     upper = (fraction - few).reinterpreted(i64).convert(f64) * 2.0**-62

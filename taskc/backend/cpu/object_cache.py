@@ -1,4 +1,4 @@
-"""Objects of LLVM's text that is no kernel's: the pool, and how programs are called. The cache keeps them."""
+"""Compiled LLVM text that belongs to no kernel: the thread pool, and the entries of programs. The cache stores it."""
 
 from __future__ import annotations
 
@@ -17,32 +17,32 @@ _given: dict[str, bytes] = {}
 
 @dataclass(frozen=True, slots=True)
 class Object:
-    """`key` is the hash of all that the code was made from."""
+    """`key` is the hash of everything the code was compiled from."""
 
     key: str
     code: bytes
 
 
 def keep_code(cache: Cache, version: str) -> None:
-    """Says where such code is kept, under the version of what makes it."""
+    """Set the cache for such code, and the compiler's version."""
     _kept[:] = [(cache, version)]
 
 
 def give_code(objects: Mapping[str, bytes]) -> None:
-    """Objects by their keys that need not be made: what a bundle brings along."""
+    """Add precompiled objects by their keys, from a bundle."""
     _given.update(objects)
 
 
 def object_of(kind: str, text: str, *, optimize: bool = True) -> Object:
-    """Compiled for this processor; without `optimize` as it is written, where compiling takes longer than running."""
+    """Compile for this processor. `optimize=False` is for code that takes longer to optimize than to run."""
     processor = host()
     cache, version = _kept[0] if _kept else (None, "")
     key = key_of(kind, text, processor.fingerprint, version)
-    found = _given.get(key) or (cache and cache.get(key))
-    if not found:
+    code = _given.get(key) or (cache and cache.get(key))
+    if not code:
         module = optimized(text, processor) if optimize else llvm.parse_assembly(text)
         module.verify()
-        found = processor.machine.emit_object(module)
+        code = processor.machine.emit_object(module)
         if cache is not None:
-            cache.put(key, found)
-    return Object(key, bytes(found))
+            cache.put(key, code)
+    return Object(key, bytes(code))

@@ -1,9 +1,9 @@
-"""Which loops look for signals, and how often: those that may be long, so that Ctrl-C ends a block inside of them.
+"""Which loops check for signals, and how often: those that may run long, so that Ctrl-C ends a block inside them.
 
 for q in range(n):         for first in range(0, n, 2**15):
     s += x[q]                  for q in range(first, min(first + 2**15, n)):
                                    s += x[q]
-                               where more is left: look for signals
+                               if more is left: check for signals
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from taskc.ir.code_size import trip_count
 from taskc.ir.nodes import Expression, Statement, Variable
 from taskc.ir.rewrite import statements, walk_statements
 
-# Operations of a block: a loop of at most so many doesn't look, such as a GEMM's over k.
+# Operations of a block: a loop of at most so many doesn't check, such as a GEMM's over k.
 SHORT = 1 << 20
 
-# How many pass between two looks in an innermost loop, and in any: microseconds, and milliseconds, unless they wait
-# for memory. A loop around one that may be long, and need not be, looks after a few turns.
+# Operations between two checks in an innermost loop, and in any loop: microseconds, and milliseconds, unless they wait
+# for memory. A loop around one that may be long checks after a few turns.
 APART, MOST = 1 << 16, 1 << 22
 FEW = 16
 
-# Turns of a `while` between two looks: of a tight one that looked at each turn, the look was a third of the time.
+# Turns of a `while` between two checks: in a tight loop that checked at each turn, the check took a third of the time.
 TURNS = 8
 
 
 def turns_between_looks(kernel: ir.Kernel, vectors: int) -> dict[Variable, int]:
-    """By its variable, after how many turns a loop looks for signals; those that don't are left out."""
+    """For each loop that checks for signals, by its variable: the number of turns between two checks."""
     loops = [node for node in walk_statements(kernel.body) if isinstance(node, ir.For)]
     if not loops:
         return {}
@@ -44,7 +44,7 @@ class _Looks:
         self.turns: dict[Variable, int] = {}
 
     def cost(self, statement: Statement, facts: Facts | None) -> int:
-        """The most operations that pass without a look."""
+        """The most operations that pass without a check, for all vectors of the block."""
         if isinstance(statement, ir.For):
             return self._cost_of_loop(statement, facts)
         below = sum([self.cost(inner, facts) for inner in statements(statement)])
@@ -62,7 +62,7 @@ class _Looks:
 
 
 def _most_trips(loop: ir.For, facts: Facts | None) -> int:
-    """How many turns a loop has at most, as far as its bounds and their type tell."""
+    """An upper bound of a loop's trip count, from its bounds and their type."""
     trips = trip_count(loop)
     if trips is not None:
         return trips
@@ -80,7 +80,7 @@ def _most_trips(loop: ir.For, facts: Facts | None) -> int:
 
 
 def _ends(stop: Expression, nearest: str) -> tuple[Expression, ...]:
-    """What a loop doesn't pass: of min(a, b) both."""
+    """The bounds that a loop doesn't pass: both operands of min(a, b)."""
     if isinstance(stop, ir.Binary) and stop.operator == nearest:
         return *_ends(stop.left, nearest), *_ends(stop.right, nearest)
     return (stop,)
