@@ -52,7 +52,7 @@ def elementwise(
 
 @remembered
 def build(problem: Problem, plan: Boxes | None, machine: Machine) -> KernelDefinition:
-    """By this plan, or by the one of least cost."""
+    """Build it by this plan, or by the one that is chosen."""
     return boxes(problem, plan or choose(ELEMENTWISE, problem, machine))
 
 
@@ -109,7 +109,7 @@ def problem_of(
     dtypes: Sequence[DType],
     result: DType | None,
 ) -> Problem:
-    """The problem of what a user asks for, if there is one."""
+    """Check options and complete them: the problem of a user's call."""
     count = len(shapes)
     if not 1 <= count <= _MOST:
         raise CompileError(f"an expression of {count} inputs: there are 1 to {_MOST}")

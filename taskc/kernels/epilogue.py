@@ -31,7 +31,7 @@ class Epilogue:
 
     @property
     def wide(self) -> DType:
-        """What is computed in."""
+        """The type that the epilogue computes in."""
         return f32 if self.scale and self.total.is_integer else self.total
 
     @property

@@ -1,4 +1,4 @@
-"""What the plans of operators count with, beside `Machine`: rates of machines, and what pays on them.
+"""Facts that the costs of plans count with, beside `Machine`: rates of machines, and what pays on them.
 
 There is one value for processors and one for GPUs. What another machine could want otherwise is a field here, not a
 constant of an algorithm, so that a calibration can put a machine's own value in its place.
@@ -242,7 +242,7 @@ def with_measured(facts: ProcessorFacts, measured: Mapping[str, float]) -> Proce
 
 
 def _calibrated() -> Mapping[str, float]:
-    """What was measured of the processor at hand, here or before; LLVM, which knows it, need not be there."""
+    """Facts measured on this processor, now or earlier; works without LLVM."""
     try:
         here = machine()
     except ImportError:

@@ -22,7 +22,7 @@ def width(extent: Extent, *dtypes: DType) -> int:
 
 
 def divisor(extent: Extent) -> int:
-    """What is known to divide an extent; 0, which all numbers divide, is that of 0."""
+    """A known divisor of an extent; 0 for the extent 0, which all numbers divide."""
     return extent if isinstance(extent, int) else getattr(extent, "multiple", 1)
 
 
@@ -32,7 +32,7 @@ def power(n: int) -> int:
 
 
 class VectorTile:
-    """What plans of processors have in common whose tiles are `rows` x `vectors` vectors of `lanes` workers."""
+    """The common part of plans for processors whose tiles are `rows` x `vectors` vectors of `lanes` workers."""
 
     __slots__ = ()
     rows: int

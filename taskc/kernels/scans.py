@@ -78,7 +78,7 @@ def _scan(
 def build(
     problem: Problem, plan: Plan | None, machine: Machine
 ) -> KernelDefinition | ProgramDefinition:
-    """By this plan, or by the one of least cost."""
+    """Build it by this plan, or by the one that is chosen."""
     plan = plan or choose(SCAN, problem, machine)
     match plan:
         case Serial():
@@ -107,7 +107,7 @@ class Problem:
 
     @property
     def wide(self) -> DType:
-        """What is computed in."""
+        """The type of sums."""
         return wide(self.given.dtype)
 
     @property
@@ -139,19 +139,19 @@ class Problem:
 
     @property
     def start(self) -> int | float:
-        """What changes nothing: of sums -0.0, where it isn't itself a result."""
+        """The neutral element: of sums -0.0, where it isn't itself a result."""
         if self.operator == "prod":
             return 1
         return 0 if self.exclusive or not self.wide.is_float else -0.0
 
     @property
     def symbol(self) -> str:
-        """What `tc.scan` and `tc.reduce` call the operator."""
+        """The operator as `tc.scan` and `tc.reduce` spell it."""
         return "*" if self.operator == "prod" else "+"
 
     @property
     def folded(self) -> Callable[..., Any]:
-        """Of two numbers one."""
+        """The fold of two numbers."""
         if self.operator == "prod":
             return tc.function(lambda a, b: a * b)
         return tc.function(lambda a, b: a + b)
@@ -160,7 +160,7 @@ class Problem:
 def problem_of(
     operator: str, shape: Sequence[Any], axis: int, dtype: DType, *, exclusive: bool, reverse: bool
 ) -> Problem:
-    """The problem of what a user asks for, if there is one."""
+    """Check options and complete them: the problem of a user's call."""
     rank = len(shape)
     if not -rank <= axis < rank:
         raise CompileError(f"axis {axis} is not one of {rank}")

@@ -54,7 +54,7 @@ def transpose(
 def build(
     problem: Problem, plan: Rows | Squares | Tiles | Runs | None, machine: Machine
 ) -> KernelDefinition:
-    """By this plan, or by the one of least cost."""
+    """Build it by this plan, or by the one that is chosen."""
     plan = plan or choose(TRANSPOSE, problem, machine)
     if isinstance(plan, Rows):
         return rows(problem, plan)
@@ -103,7 +103,7 @@ class Problem:
 
     @property
     def outside(self) -> Any:
-        """What stands for elements behind an edge."""
+        """The value in place of elements behind an edge."""
         return False if self.dtype is boolean else 0
 
     @property
@@ -156,7 +156,7 @@ def _digit(number: Any, size: Any, extent: Any) -> Any:
 
 
 def problem_of(shape: Sequence[Any], order: Sequence[int] | None, dtype: DType) -> Problem:
-    """The problem of what a user asks for, if there is one."""
+    """Check options and complete them: the problem of a user's call."""
     wanted = tuple(range(len(shape))[::-1] if order is None else order)
     given, places = joined(shape, wanted)
     made = tuple([given[axis] for axis in places])

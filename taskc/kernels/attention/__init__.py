@@ -76,7 +76,7 @@ def _attention(
 def build(
     problem: Problem, plan: FewQueries | Schedule | Plan | None, machine: Machine
 ) -> KernelDefinition | ProgramDefinition:
-    """Builds it by this plan, or by the one of least cost."""
+    """Build it by this plan, or by the one that is chosen."""
     if problem.is_empty:
         return problem.kernel(1, _nothing)
     plan = plan or choose(ATTENTION, problem, machine)

@@ -31,7 +31,7 @@ def few_queries_kernel(problem: Problem, plan: FewQueries) -> KernelDefinition:
 
 
 def few_queries(problem: Problem, plan: FewQueries) -> Function:
-    """What a block does, with all queries of some heads: a function of q, k, v, mask and y, the batch,
+    """The body of a block, with all queries of some heads: a function of q, k, v, mask and y, the batch,
     the first of the heads, and theirs of k and v.
     """
     length, keys, wide, offset = problem.length, problem.keys, problem.wide, problem.offset

@@ -116,7 +116,7 @@ def _factors(problem: Problem) -> tuple[float, float]:
 
 
 def _hide(problem: Problem, plan: Plan, seen: Mapping) -> Function:
-    """What the mask adds; and the scores of keys that a query doesn't see."""
+    """Add the mask to scores, and hide the keys that a query doesn't see."""
     keys, offset, step = problem.keys, problem.offset, plan.keys
     count, place, added = (
         joined(problem) * problem.length,

@@ -309,7 +309,7 @@ def _part(problem: Problem, plan: Plan, height: int, machine: Machine, nbytes: i
 
 
 def _bytes(problem: Problem, plan: Plan, tall: int) -> int:
-    """What a block has in shared memory: queries, rings of keys and values, and powers on their way."""
+    """Bytes of a block's shared memory: queries, rings of keys and values, and powers on their way."""
     across, deep = padded(problem)
     height = plan.warps * plan.rows * tall
     elements = height * across + plan.stages * plan.keys * (across + deep)

@@ -1,4 +1,4 @@
-"""What an attention computes, whichever kernel does it: y = softmax(q @ k.T * scale + mask) @ v for each head.
+"""Attention as a problem, whichever kernel computes it: y = softmax(q @ k.T * scale + mask) @ v for each head.
 
 The operands, their order and their types are written down here, and what a mask adds to a score.
 """
@@ -37,7 +37,7 @@ class Problem:
 
     @property
     def wide(self) -> DType:
-        """What is computed in."""
+        """The type of scores and sums."""
         return wide(self.dtype)
 
     @property
@@ -72,7 +72,7 @@ class Problem:
 
     @property
     def added(self) -> Callable[..., Any]:
-        """What the mask, if there is one, adds to a score: a function of it, batch, head, query and key."""
+        """The mask's addend of a score: a function of the mask, batch, head, query and key."""
         once, wide = self.once, self.wide
         rank = 0 if self.mask is None else self.mask.rank
         is_flag = self.mask is not None and self.mask.dtype is boolean
@@ -134,7 +134,7 @@ def problem_of(
     *, kv_heads: int | None, value_features: int | None, causal: bool, offset: Extent | None,
     mask: TensorType | None, scale: float | None, dtype: DType,
 ) -> Problem:  # fmt: skip
-    """The problem of what a user asks for, if there is one."""
+    """Check options and complete them: the problem of a user's call."""
     require_numbers("attention", heads=heads, features=features)
     groups = heads if kv_heads is None else kv_heads
     if (groups < 1 or heads % groups) and groups != heads:

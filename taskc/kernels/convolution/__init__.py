@@ -210,7 +210,7 @@ def _convolution(
 def build(
     problem: Problem, plan: Direct | Packs | Winograd | OfGpu | None, machine: Machine
 ) -> tc.KernelDefinition | tc.ProgramDefinition:
-    """Builds it by this plan, or by the one of least cost."""
+    """Build it by this plan, or by the one that is chosen."""
     if machine.is_processor:
         assert plan is None or isinstance(plan, Direct | Packs | Winograd)
         return _on_processor(problem, plan, machine)

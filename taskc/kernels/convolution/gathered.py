@@ -69,7 +69,7 @@ def with_copies(
 def shaped_residual(
     problem: Problem, further: tuple[Any, ...], shape: tuple[Any, ...]
 ) -> tuple[Any, ...]:
-    """What else results are made of, with the residual, if there is one, in this shape."""
+    """The further operands, with the residual, if there is one, in this shape."""
     return (*further[:-1], further[-1].reshape(*shape)) if problem.residual else further
 
 
@@ -155,7 +155,7 @@ def _load(problem: Problem, tall: int, depth: int) -> Callable[..., Any]:
 
     @tc.function
     def covered(x: Any, pixel: Any, q: Any, j: Any) -> Any:
-        """What the filter covers of a pixel's surroundings."""
+        """The numbers around a pixel that the filter covers."""
         return (
             x[
                 pixel // outputs,

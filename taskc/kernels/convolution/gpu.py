@@ -110,7 +110,7 @@ def _places(problem: Problem, steps: _Steps) -> tuple[Function, Function]:
 
 
 def _covered(problem: Problem, steps: _Steps) -> Function:
-    """What the filter covers of a pixel's surroundings."""
+    """The numbers around a pixel that the filter covers."""
     group_channels, across = problem.group_channels, problem.size[1]
     outputs = problem.outputs[0] * problem.outputs[1]
     (row_of, column_of), image_at = problem.taps, problem.image_at

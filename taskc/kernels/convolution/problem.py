@@ -1,4 +1,4 @@
-"""What a convolution computes, and where its numbers lie, whichever kernel does it."""
+"""A convolution as a problem: its options, and where its numbers lie, whichever kernel computes it."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ class Problem:
 
     @property
     def covered(self) -> tuple[int, int]:
-        """What the filter covers, from its first tap to its last."""
+        """The rows and columns from the filter's first tap to its last."""
         down, right = ((n - 1) * d + 1 for n, d in zip(self.size, self.dilation, strict=True))
         return down, right
 
@@ -263,12 +263,12 @@ class Problem:
 
     @property
     def output_at(self) -> Callable[..., Any]:
-        """Those of a result's number."""
+        """The indices of a result's number."""
         return number_at(self.results)
 
     @property
     def filter_at(self) -> Callable[..., Any]:
-        """Those of a filter's."""
+        """The indices of a filter's number."""
 
         of_group = self.group_channels, self.group_features
 
@@ -291,7 +291,7 @@ class Problem:
 
     @property
     def result_at(self) -> Callable[..., Any]:
-        """Those of a result."""
+        """The indices of a result, from its pixel's number and its feature."""
         rows, columns = self.outputs
 
         @tc.function

@@ -1,4 +1,4 @@
-"""What becomes of the sums of a tile of pixels by features: results, where they belong."""
+"""From the sums of a tile of pixels by features to results, stored where they belong."""
 
 from __future__ import annotations
 

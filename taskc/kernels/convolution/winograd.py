@@ -103,7 +103,7 @@ def change(tile: Any, values: Any, lane: Any) -> Any:
 
 
 def packed_type(problem: Problem, plan: Winograd) -> TensorType:
-    """What filters are packed as: of each feature and channel 36 numbers, zeros beyond features and channels."""
+    """The type of packed filters: 36 numbers for each feature and channel, zeros beyond features and channels."""
     blocks = max(1, ceil(problem.features / plan.wide))
     layout = repeat(blocks, 36, plan.vectors_of(problem) * plan.lanes) * repeat(plan.wide, 1, 1)
     return problem.dtype[layout.shape].laid(layout)

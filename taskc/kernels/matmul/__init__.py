@@ -97,7 +97,7 @@ def _matmul(
 def build(
     problem: Problem, plan: Panels | FewRows | Tiling | Vectors | None, machine: Machine
 ) -> Definition:
-    """Builds it by this plan, or by the one of least cost."""
+    """Build it by this plan, or by the one that is chosen."""
     if is_worth_copying(problem, machine):
         product = build(lying_well(problem, machine), plan, machine)
         return with_copies(problem, product, machine)

@@ -358,7 +358,7 @@ def _summed(problem: Problem, plan: Tiling) -> Function:
 
 
 def _multiply(problem: Problem, plan: Tiling) -> Function:
-    """What one step adds: each operand lies as it is given."""
+    """Multiply one step's operands, each lying as it is given, and add to the sums."""
     (tall, wide), depth, by = plan.own.shape, plan.depth, problem.by
     left_along_k, right_along_k = not problem.transpose_a, problem.transpose_b
     gathered = problem.gathered and problem.gathered.load(plan.block[0], depth)

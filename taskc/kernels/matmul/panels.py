@@ -38,7 +38,7 @@ def few_rows_kernel(problem: Problem, plan: FewRows) -> tc.KernelDefinition:
 
 
 def few_rows(problem: Problem, plan: FewRows) -> Function:
-    """What a block does, for m <= MOST_ROWS: so many columns from `col` on."""
+    """The body of a block for m <= MOST_ROWS: so many columns from `col` on."""
     return _along_rows(problem, plan) if problem.transpose_b else _down_columns(problem, plan)
 
 
@@ -167,7 +167,7 @@ def transposed_panel(problem: Problem, plan: Panels) -> Callable[..., Any]:
 
 
 def packed_type(problem: Problem, plan: Panels) -> TensorType:
-    """What a constant operand b is packed as: panels of columns, zeros behind the last."""
+    """The type of a packed b: panels of columns, zeros behind the last."""
     n, k = problem.n, problem.k
     panels = ceil(n / plan.wide)
     layout = repeat(1, max(1, panels)) * repeat(max(1, k), plan.wide)
@@ -330,7 +330,7 @@ def _deep(problem: Problem, plan: Panels) -> Function:
 
     @tc.function
     def add(a: Any, panel: Any, sums: Any, row: Any, first: Any, p: Any, r: Any, at: Any) -> Any:
-        """What some rows of a panel, from those `at` on, add to the sums of a tile."""
+        """Add the products of some rows of a panel, from `at` on, to the sums of a tile."""
         acc = tc.tile(total, own, 0)
         for q in range(min(depth, k - first)):
             for i, j in own:

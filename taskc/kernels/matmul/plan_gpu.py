@@ -54,7 +54,7 @@ class Tiling:
         return (wide, tall) if self.swap_ab else (tall, wide)
 
     def bytes(self, size: int) -> int:
-        """What the operands take in shared memory."""
+        """Bytes of the operands in shared memory."""
         return self.stages * self.depth * sum(self.own.shape) * size
 
     def tiles(self, problem: Problem) -> int:

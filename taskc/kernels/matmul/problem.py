@@ -1,4 +1,4 @@
-"""What a GEMM computes, whichever algorithm does it: c[..., m, n] = epilogue(a[..., m, k] @ b[..., k, n]).
+"""A GEMM as a problem, whichever algorithm computes it: c[..., m, n] = epilogue(a[..., m, k] @ b[..., k, n]).
 
 The operands, their order and their types are written down here; the epilogue is what epilogue.py makes of a sum.
 """
@@ -182,7 +182,7 @@ class Problem:
 
     @property
     def operand(self) -> Callable[..., Any]:
-        """What a sum takes of a; behind the last row, of that."""
+        """An element of a for a sum; behind the last row, an element of the last."""
         of_a, place = self.element_of(self.batch[0]), self.place
 
         @tc.function
@@ -289,7 +289,7 @@ def problem_of(
     result: DType | None = None,
     **options: Any,
 ) -> Problem:
-    """The problem of what a user asks for: precision.py has the types that aren't said."""
+    """Complete the options of a call: precision.py has the default types."""
     total, result = types_of_products(dtype, total, result)
     if options.get("packed") and options.get("transpose_b"):
         options |= {"transpose_b": False, "turned": True}

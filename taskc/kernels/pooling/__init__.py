@@ -261,7 +261,7 @@ def _pooling(
 
 @remembered
 def build(problem: Problem, plan: Plan | None, machine: Machine) -> Definition:
-    """By this plan, or by the one of least cost."""
+    """Build it by this plan, or by the one that is chosen."""
     is_blocked = "NCHWc" in (problem.order, problem.results)
     if is_blocked and (problem.order == "NCHW" or not machine.is_processor):
         raise CompileError(

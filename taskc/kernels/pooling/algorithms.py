@@ -79,7 +79,7 @@ def _tile(problem: Problem, plan: Lines) -> Callable[..., Any]:
         first: Any,
         is_inside: Any,
     ) -> Any:
-        """What a tile's windows see, which is inside the image, or not, or it is known only at a call (None)."""
+        """Fold the columns that a tile's windows see; that all are inside may be known only at a call (None)."""
         start = j * right + first * problem.dilation[1] - left
         if is_inside is not None:
             fold_columns(x, seen, folds, image, channel, i, j, first, is_inside)

@@ -1,4 +1,4 @@
-"""What a pooling computes, and where its numbers lie, whichever kernel does it."""
+"""A pooling as a problem: its options, and where its numbers lie, whichever kernel computes it."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Problem:
 
     @property
     def output_at(self) -> Callable[..., Any]:
-        """Those of a result."""
+        """The indices of a result."""
         return number_at(self.results)
 
     @property
@@ -106,19 +106,19 @@ class Problem:
 
     @property
     def wide(self) -> DType:
-        """What is computed in: numbers of 16 bits are folded in f32, and the result is rounded once."""
+        """The type of folds: f32 for numbers of 16 bits, and the result is rounded once."""
         return wide(self.dtype)
 
     @property
     def start(self) -> Any:
-        """What leaves everything as it is."""
+        """The neutral element of the fold."""
         if self.operator != "max":
             return 0
         return -tc.inf if self.wide.is_float else self.wide.minimum
 
     @property
     def folded(self) -> Callable[..., Any]:
-        """Of two numbers one."""
+        """The fold of two numbers."""
 
         @tc.function
         def folded(a: Any, b: Any) -> Any:
@@ -179,7 +179,7 @@ def problem_of(
     *, size: Any, stride: Pair | None = None, padding: Sides = 0, dilation: Pair = 1, ceil_mode: bool = False,
     count_include_pad: bool = False, order: str, results: str | None = None, lanes: int,
 ) -> Problem:  # fmt: skip
-    """The problem of what a user asks for, if there is one."""
+    """Check options and complete them: the problem of a user's call."""
     check_orders(order, results or order)
     if dtype is boolean or (operator == "average" and not dtype.is_float):
         raise CompileError(f"there is no {operator} pooling of {dtype}")

@@ -73,7 +73,7 @@ def _quantized_matmul(
 def build(
     problem: Problem, plan: Panels | Strips | Tiles | None, machine: Machine
 ) -> tc.KernelDefinition | tc.ProgramDefinition:
-    """By this plan, or by the one of least cost."""
+    """Build it by this plan, or by the one that is chosen."""
     plan = plan or choose(QUANTIZED, problem, machine)
     match plan:
         case Panels():

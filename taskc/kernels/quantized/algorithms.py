@@ -67,7 +67,7 @@ def panels(problem: Problem, plan: Panels) -> tc.KernelDefinition:
 
 
 def _weights(problem: Problem) -> Function:
-    """Those of a group, one below the other: behind the last column and group, of that."""
+    """Weights of a group, one below the other; behind the last column and group, those of the last."""
     weight, last = problem.weight, (problem.groups - 1, problem.n - 1)
 
     @tc.function
@@ -78,7 +78,7 @@ def _weights(problem: Problem) -> Function:
 
 
 def _add(problem: Problem, plan: Panels) -> Function:
-    """What a part of a adds to a panel's sums, with weights that become floats on their way."""
+    """Add the products of a part of a to a panel's sums; weights become floats on their way."""
     own, depth, group, weight = plan.own, plan.depth, problem.group, _weights(problem)
 
     @tc.function

@@ -1,4 +1,4 @@
-"""What a product with quantized weights computes: c[m, n] = epilogue(a[m, k] @ w[k, n]), where
+"""A product with quantized weights as a problem: c[m, n] = epilogue(a[m, k] @ w[k, n]), where
 
     w[q, j] = (b[q, j] - zeros[q // group, j]) * scales[q // group, j]
 
@@ -136,5 +136,5 @@ class Problem:
 
 
 def wide_of(dtype: DType) -> DType:
-    """What c is of, where that isn't said."""
+    """The default type of c."""
     return dtype if dtype.bits >= f16.bits else f32

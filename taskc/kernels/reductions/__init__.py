@@ -100,7 +100,7 @@ def _place(
 def build(
     problem: Problem, plan: Fold | Parts | None, machine: Machine
 ) -> KernelDefinition | ProgramDefinition:
-    """By this plan, or by the one of least cost."""
+    """Build it by this plan, or by the one that is chosen."""
     plan = plan or choose(REDUCTION, problem, machine)
     if isinstance(plan, Parts):
         return in_parts(problem, plan)

@@ -78,7 +78,7 @@ def candidates(problem: Problem, machine: Machine) -> Iterator[Fold | Parts]:
 
 
 def in_two(problem: Problem) -> tuple[Problem, Problem]:
-    """What is folded into parts, and the parts into the result."""
+    """The problem of folding into parts, and that of folding these into the result."""
     outer, _, middle, _, inner = problem.view
     between = problem.wide[outer, 1, middle, tc.dim("parts"), inner]
     # A mean is the sum of its parts' shares.

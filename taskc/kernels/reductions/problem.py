@@ -1,4 +1,4 @@
-"""What a reduction computes, and how kernels see it, whichever algorithm does it.
+"""A reduction as a problem, and how kernels see it, whichever algorithm computes it.
 
 A kernel sees its arrays with neighbouring axes joined, as `[outer, apart, middle, along, inner]`: it folds
 `apart` and `along`, and keeps the others.
@@ -46,12 +46,12 @@ class Problem:
 
     @property
     def wide(self) -> DType:
-        """What is computed in."""
+        """The type of folds."""
         return wide(self.given.dtype)
 
     @property
     def start(self) -> Any:
-        """What leaves everything as it is."""
+        """The neutral element of the fold."""
         operator, dtype = PLACES.get(self.operator, self.operator), self.wide
         if operator not in ("max", "min"):
             return 1 if operator == "prod" else 0
@@ -61,7 +61,7 @@ class Problem:
 
     @property
     def folded(self) -> Callable[..., Any]:
-        """Of two numbers one."""
+        """The fold of two numbers."""
 
         @tc.function
         def folded(a: Any, b: Any) -> Any:
@@ -100,7 +100,7 @@ def problem_of(
     keepdims: bool,
     result: DType | None = None,
 ) -> Problem:
-    """The problem of what a user asks for, if there is one."""
+    """Check options and complete them: the problem of a user's call."""
     if operator not in OPERATORS:
         raise CompileError(
             f"there is no reduction {operator!r}", hint=f"there is {list(OPERATORS)}"

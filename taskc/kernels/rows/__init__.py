@@ -125,7 +125,7 @@ def _rows(function: str, *, machine: Machine | None, **options: Any) -> KernelDe
 def build(
     problem: Problem, plan: Whole | Strips | Columns | None, machine: Machine
 ) -> KernelDefinition:
-    """By this plan, or by the one of least cost."""
+    """Build it by this plan, or by the one that is chosen."""
     plan = plan or choose(ROWS, problem, machine)
     if isinstance(plan, Columns):
         return columns(problem, plan)

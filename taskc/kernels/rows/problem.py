@@ -1,4 +1,4 @@
-"""What is computed of rows along an axis, whichever algorithm does it: softmax and normalizations.
+"""Functions of rows along an axis as problems: softmax and normalizations, whichever algorithm computes them.
 
 The operands, their order and their types are written down here.
 """
@@ -65,7 +65,7 @@ class Problem:
 
     @property
     def wide(self) -> DType:
-        """What is computed in."""
+        """The type of sums and powers."""
         return wide(self.dtype)
 
     @property
