@@ -7,6 +7,8 @@ from typing import Any
 
 from taskc import CompileError
 
+Extent = Any  # an int, or a tc.dim
+
 # An assumption orders the plans of a problem, and changes no result.
 ASSUMED_EXTENT = 1 << 10  # of any axis: with others it makes an array that no cache keeps
 ASSUMED_MANY = 1 << 20  # rows, queries, numbers to fold: work for all threads, however it is cut

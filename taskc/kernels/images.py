@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from math import ceil
 from typing import Any
 
 import taskc as tc
 from taskc import CompileError, DType, Machine, TensorType, f32, repeat
-from taskc.kernels.extents import known
+from taskc.kernels.extents import Extent, known
+from taskc.kernels.signatures import Function
 
-Extent = Any  # an int, or a tc.dim
 Pair = int | tuple[int, int]
 Sides = int | tuple[int, int] | tuple[int, int, int, int]
 ORDERS = ("NHWC", "NCHW", "NCHWc")
@@ -58,7 +57,7 @@ def channels_of(kind: TensorType, order: str) -> int:
     return int(kind.shape[3 if order == "NHWC" else 1])
 
 
-def number_at(order: str) -> Callable[..., Any]:
+def number_at(order: str) -> Function:
     """The indices of a number of images in an order."""
 
     @tc.function

@@ -7,20 +7,17 @@ computed on as f32. `reduction` is "mean", "sum" or "none", as PyTorch's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from math import prod
 from typing import Any
 
 import taskc as tc
 from taskc import CompileError, DType, Machine, ProgramDefinition, f32, i64
-from taskc.kernels.extents import require_numbers
+from taskc.kernels.extents import Extent, require_numbers
 from taskc.kernels.precision import wide
 from taskc.kernels.reductions import reduction as folded
 from taskc.kernels.reductions.problem import folded_axes
-from taskc.kernels.signatures import parameters_of
-
-Extent = Any  # an int, or a tc.dim
-Expression = Callable[..., Any]
+from taskc.kernels.signatures import Function, parameters_of
 
 __all__ = [
     "bce_with_logits", "cross_entropy", "huber_loss", "kl_div", "l1_loss", "logsumexp", "mse_loss", "nll_loss",
@@ -241,7 +238,7 @@ def _of_labels(
 
 
 def _of_pairs(
-    expression: Expression,
+    expression: Function,
     shape: Sequence[Extent],
     reduction: str,
     dtype: DType,

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import ceil, gcd, prod
-from typing import Any
 
 from taskc import DType, Machine, Mapping, repeat, spatial
+from taskc.kernels.extents import Extent
 from taskc.kernels.machine_facts import GPU
-
-Extent = Any  # an int, or a tc.dim
 
 
 def width(extent: Extent, *dtypes: DType) -> int:

@@ -10,7 +10,7 @@ serial   each worker by itself, along any axis
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, prod
 from typing import Any
@@ -35,7 +35,7 @@ from taskc.kernels.extents import known
 from taskc.kernels.machine_facts import GPU, PROCESSOR, seconds_of_bytes
 from taskc.kernels.owners import boxes_of, owners_of_boxes, power, width
 from taskc.kernels.precision import wide
-from taskc.kernels.signatures import parameters_of
+from taskc.kernels.signatures import Function, parameters_of
 from taskc.tune.choose import choose, remembered
 from taskc.tune.space import Operator
 
@@ -116,7 +116,7 @@ class Problem:
         return 1 if self.exclusive else 0
 
     @property
-    def place(self) -> Callable[..., Any]:
+    def place(self) -> Function:
         """Where along the axis the sum of a place is, counted as the scan goes."""
         along = self.given.shape[1]
 
@@ -127,7 +127,7 @@ class Problem:
         return place
 
     @property
-    def element(self) -> Callable[..., Any]:
+    def element(self) -> Function:
         """Where along the axis the last element is of the sum of a place."""
         place = self.place
 
@@ -150,7 +150,7 @@ class Problem:
         return "*" if self.operator == "prod" else "+"
 
     @property
-    def folded(self) -> Callable[..., Any]:
+    def folded(self) -> Function:
         """The fold of two numbers."""
         if self.operator == "prod":
             return tc.function(lambda a, b: a * b)
@@ -471,9 +471,6 @@ def ranges(problem: Problem, plan: Ranges) -> ProgramDefinition:
 # those of lower numbers, which a GPU starts first.
 #
 # A word holds 32 bits of a sum above a lowest bit that says it is there. Another kernel sets all words to zero before.
-
-
-Function = Callable[..., Any]
 
 
 def look_back(problem: Problem, plan: LookBack) -> ProgramDefinition:

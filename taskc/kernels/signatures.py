@@ -7,6 +7,8 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
+Function = Callable[..., Any]  # a tc.function, or a Python function that could be one
+
 P = ParamSpec("P")
 R = TypeVar("R")
 

@@ -10,7 +10,7 @@ runs     on GPUs: short rows that end within an access, taken as one run
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, gcd, prod
 from typing import Any
@@ -32,6 +32,7 @@ from taskc import (
 from taskc.kernels.extents import known
 from taskc.kernels.machine_facts import GPU, PROCESSOR, seconds_of_bytes
 from taskc.kernels.owners import boxes_of, owners_of_boxes, power, width
+from taskc.kernels.signatures import Function
 from taskc.kernels.squares import columns, lines, quarters
 from taskc.tune.choose import choose, remembered
 from taskc.tune.space import Operator
@@ -107,7 +108,7 @@ class Problem:
         return False if self.dtype is boolean else 0
 
     @property
-    def source(self) -> Callable[..., Any]:
+    def source(self) -> Function:
         """The indices of x, from those of the four axes."""
 
         @tc.function
@@ -121,7 +122,7 @@ class Problem:
         return source
 
     @property
-    def target(self) -> Callable[..., Any]:
+    def target(self) -> Function:
         """The indices of y."""
         source = self.source
 
@@ -133,7 +134,7 @@ class Problem:
         return target
 
     @property
-    def replaced(self) -> Callable[..., Any]:
+    def replaced(self) -> Function:
         """Indices of the four axes, with another one in the axis `across`."""
 
         @tc.function

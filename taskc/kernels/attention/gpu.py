@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from math import e, log2
 from typing import Any
@@ -10,11 +9,10 @@ from typing import Any
 import taskc as tc
 from taskc import CompileError, Machine, Mapping, auto_map, repeat, spatial
 from taskc.kernels.attention.plan import Plan, fragment_of, joined, order_of, padded
-from taskc.kernels.attention.problem import Extent, Problem
+from taskc.kernels.attention.problem import Problem
+from taskc.kernels.extents import Extent
 from taskc.kernels.owners import owners_of_boxes, width
-
-Function = Callable[..., Any]
-
+from taskc.kernels.signatures import Function
 
 # --- What a block does with a tile of queries: it goes through keys by steps, and its workers share each in turn
 #     seen = repeat(rows, 1) * spatial(warps, 1) * repeat(1, columns) * fragment
@@ -53,8 +51,8 @@ class Tile:
     deep: int
     held: Mapping
     rows: Mapping
-    place: Callable[..., Any]
-    attend: Callable[..., Any]
+    place: Function
+    attend: Function
 
     @property
     def workers(self) -> int:

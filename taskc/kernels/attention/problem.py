@@ -5,16 +5,14 @@ The operands, their order and their types are written down here, and what a mask
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import taskc as tc
 from taskc import CompileError, DType, TensorType, boolean
-from taskc.kernels.extents import require_numbers
+from taskc.kernels.extents import Extent, require_numbers
 from taskc.kernels.precision import wide
-
-Extent = Any  # an int, or a tc.dim
+from taskc.kernels.signatures import Function
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +69,7 @@ class Problem:
         return q, k, v, y
 
     @property
-    def added(self) -> Callable[..., Any]:
+    def added(self) -> Function:
         """The mask's addend of a score: a function of the mask, batch, head, query and key."""
         once, wide = self.once, self.wide
         rank = 0 if self.mask is None else self.mask.rank
@@ -96,7 +94,7 @@ class Problem:
 
         return added
 
-    def place(self, together: int) -> Callable[..., Any]:
+    def place(self, together: int) -> Function:
         """The head of a query, and which one of that head's it is, where so many heads have theirs in a tile."""
         length = self.length
 
@@ -106,7 +104,7 @@ class Problem:
 
         return place
 
-    def kernel(self, workers: int, blocks: Callable[..., Any]) -> tc.KernelDefinition:
+    def kernel(self, workers: int, blocks: Function) -> tc.KernelDefinition:
         """blocks(q, k, v, mask or None, y) as a kernel, with the parameters that the problem has."""
         queries, keys, values, result = self.types
         masks = self.masks

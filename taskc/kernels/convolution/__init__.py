@@ -30,7 +30,8 @@ from taskc.kernels.convolution.plan_packs import Packs
 from taskc.kernels.convolution.problem import Problem, Slices, problem_of
 from taskc.kernels.convolution.reordered import is_product, pointwise, reordered, reordered_problem
 from taskc.kernels.convolution.winograd import winograd
-from taskc.kernels.images import Extent, blocked, six_sides, triple
+from taskc.kernels.extents import Extent
+from taskc.kernels.images import blocked, six_sides, triple
 from taskc.kernels.machine_facts import work_of_products
 from taskc.kernels.matmul import Tiling
 from taskc.kernels.matmul.plan_gpu import Vectors

@@ -12,7 +12,6 @@ pixels, tap by tap.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import ceil
 from typing import Any
@@ -23,8 +22,8 @@ from taskc.kernels.convolution.plan import Direct
 from taskc.kernels.convolution.problem import Problem
 from taskc.kernels.convolution.results import in_lines, store_of
 from taskc.kernels.images import Tiles, results_inside, tiles_of_line
+from taskc.kernels.signatures import Function
 
-Function = Callable[..., Any]
 _FEW = 2  # pixels of an edge, whose taps are inside together or are looked at one by one
 
 

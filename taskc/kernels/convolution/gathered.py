@@ -13,6 +13,7 @@ from taskc.kernels import matmul
 from taskc.kernels.convolution.problem import Problem
 from taskc.kernels.matmul.problem import Gathered
 from taskc.kernels.padding import pad, pitch
+from taskc.kernels.signatures import Function
 from taskc.kernels.transpose import transpose
 
 # --- Copies around a convolution on GPUs of what doesn't lie as its kernels want it -------------
@@ -136,7 +137,7 @@ def _gathered(problem: Problem) -> Gathered:
     return Gathered(type_, partial(_load, problem), _travels_in_bulk(problem))
 
 
-def _load(problem: Problem, tall: int, depth: int) -> Callable[..., Any]:
+def _load(problem: Problem, tall: int, depth: int) -> Function:
     """The surroundings of so many pixels, for some steps of q: a function of x, the first pixel and the first step."""
     channels, across, deep = problem.channels, problem.size[1], problem.deep
     outputs = problem.outputs[0] * problem.outputs[1]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +11,7 @@ from taskc.kernels import matmul
 from taskc.kernels.convolution.gathered import as_it_lies, product_of, shaped_residual, with_copies
 from taskc.kernels.convolution.plan_gpu import Blocks, Depthwise, Gemm
 from taskc.kernels.convolution.problem import Problem
+from taskc.kernels.signatures import Function
 
 # --- Convolutions on GPUs as programs around a GEMM of gathered.py, with copies of what doesn't lie as it should
 
@@ -40,9 +40,6 @@ def gemm(problem: Problem, plan: Gemm, machine: Machine) -> tc.ProgramDefinition
 # channels, in whole steps, so that a step is one tap and neighbouring channels. Where channels are few, steps
 # go through taps and channels alike. What lies in the padding is filled with zeros as it is loaded.
 # On GPUs this is for groups, and as NHWC: neighbouring channels are what 16 bytes can be copied of.
-
-
-Function = Callable[..., Any]
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 import taskc as tc
 from taskc import CompileError, DType, TensorType, f16
 from taskc.kernels.epilogue import Epilogue
-from taskc.kernels.extents import ASSUMED_PIXELS, ASSUMED_SIDE, known, require_numbers
-from taskc.kernels.images import (
-    Extent,
-    Pair,
-    Sides,
-    check_orders,
-    images_type,
-    number_at,
-    pair,
-    sides,
-)
+from taskc.kernels.extents import ASSUMED_PIXELS, ASSUMED_SIDE, Extent, known, require_numbers
+from taskc.kernels.images import Pair, Sides, check_orders, images_type, number_at, pair, sides
 from taskc.kernels.precision import types_of_products
+from taskc.kernels.signatures import Function
 
 _STEPS = (
     16  # of a filter along an axis whose extent is assumed, at the least: the filter may be long
@@ -242,7 +234,7 @@ class Problem:
         return TensorType(dtype, (self.images, *given)).reshape(*seen.shape)
 
     @property
-    def taps(self) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    def taps(self) -> tuple[Function, Function]:
         """The row and the column of the image where a tap of a pixel's filter is; they may be in the padding."""
         rows, columns = self.outputs
 
@@ -257,17 +249,17 @@ class Problem:
         return row_of, column_of
 
     @property
-    def image_at(self) -> Callable[..., Any]:
+    def image_at(self) -> Function:
         """The indices of an image's number."""
         return number_at(self.order)
 
     @property
-    def output_at(self) -> Callable[..., Any]:
+    def output_at(self) -> Function:
         """The indices of a result's number."""
         return number_at(self.results)
 
     @property
-    def filter_at(self) -> Callable[..., Any]:
+    def filter_at(self) -> Function:
         """The indices of a filter's number."""
 
         of_group = self.group_channels, self.group_features
@@ -290,7 +282,7 @@ class Problem:
         return filter_at
 
     @property
-    def result_at(self) -> Callable[..., Any]:
+    def result_at(self) -> Function:
         """The indices of a result, from its pixel's number and its feature."""
         rows, columns = self.outputs
 
@@ -316,7 +308,7 @@ class Problem:
         )  # fmt: skip
 
     @property
-    def epilogue(self) -> Callable[..., Any]:
+    def epilogue(self) -> Function:
         """A result, from its sum, the further operands, its feature, and its indices."""
         return self.of_sums.function
 
@@ -350,7 +342,7 @@ class Problem:
         )
 
     def program(
-        self, steps: Callable[..., Any], packing: tc.KernelDefinition | None = None
+        self, steps: Function, packing: tc.KernelDefinition | None = None
     ) -> tc.ProgramDefinition:
         """steps(x, w, further, y) as a program, with the parameters that the problem has.
 
@@ -379,7 +371,7 @@ class Problem:
         return convolution
 
     def kernel(
-        self, workers: int, blocks: Callable[..., Any], packing: tc.KernelDefinition | None = None
+        self, workers: int, blocks: Function, packing: tc.KernelDefinition | None = None
     ) -> tc.KernelDefinition:
         """blocks(x, w, further, y) as a kernel, with the parameters that the problem has.
 
@@ -404,7 +396,7 @@ class Problem:
         return convolution
 
     def of_packed(
-        self, workers: int, blocks: Callable[..., Any], packing: tc.KernelDefinition
+        self, workers: int, blocks: Function, packing: tc.KernelDefinition
     ) -> tc.KernelDefinition | tc.ProgramDefinition:
         """That kernel; where filters come as they are, a program that packs them at each call."""
         kernel = self.kernel(workers, blocks, packing)

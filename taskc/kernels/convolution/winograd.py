@@ -22,7 +22,6 @@ standard normal distribution, with filters that give results of their magnitude,
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import ceil
 from typing import Any
 
@@ -30,8 +29,8 @@ import taskc as tc
 from taskc import CompileError, TensorType, f64, repeat, spatial
 from taskc.kernels.convolution.plan import Winograd
 from taskc.kernels.convolution.problem import Problem
+from taskc.kernels.signatures import Function
 
-Function = Callable[..., Any]
 Matrix = tuple[tuple[float, ...], ...]
 
 # B^T = BOTH @ PIXELS, G = BOTH @ FILTERS / 24 and A^T = RESULTS @ BOTH, of the points 0, 1, -1, 2, -2 and

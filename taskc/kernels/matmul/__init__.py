@@ -19,7 +19,7 @@ from typing import Any
 
 import taskc as tc
 from taskc import DType, Machine, f32, u8
-from taskc.kernels.extents import require_numbers
+from taskc.kernels.extents import Extent, require_numbers
 from taskc.kernels.machine_facts import work_of_products
 from taskc.kernels.matmul.gpu import gemv, is_worth_copying, lying_well, tiles, with_copies
 from taskc.kernels.matmul.packs import packs
@@ -34,7 +34,7 @@ from taskc.kernels.matmul.plan import (
     smallest,
 )
 from taskc.kernels.matmul.plan_gpu import Tiling, Vectors
-from taskc.kernels.matmul.problem import Activation, Extent, Extents, Problem, problem_of
+from taskc.kernels.matmul.problem import Activation, Extents, Problem, problem_of
 from taskc.tune.choose import choose, remembered
 from taskc.tune.space import Operator, Work
 

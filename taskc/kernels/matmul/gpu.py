@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from math import ceil
 from typing import Any
@@ -15,6 +14,7 @@ from taskc.kernels.matmul.plan_gpu import Tiling, Vectors, are_rows
 from taskc.kernels.matmul.problem import Problem
 from taskc.kernels.owners import owners_of_boxes, width
 from taskc.kernels.padding import pad, pitch
+from taskc.kernels.signatures import Function
 from taskc.kernels.transpose import transpose
 
 # --- GEMM of matrices that don't lie as they should: copies that do, and a product of those -----
@@ -56,9 +56,7 @@ def lying_well(problem: Problem, machine: Machine) -> Problem:
     return replace(problem, pitched=True)
 
 
-def with_copies(
-    problem: Problem, product: Callable[..., Any], machine: Machine
-) -> tc.ProgramDefinition:
+def with_copies(problem: Problem, product: Function, machine: Machine) -> tc.ProgramDefinition:
     """A program around the product of `lying_well`; operands that lie well are taken as they are."""
     is_transposed = _wants_k(problem, machine)
 
@@ -89,7 +87,7 @@ def with_copies(
 
 
 def in_parts(
-    problem: Problem, parts: int, workers: int, blocks: Callable[..., Any], machine: Machine
+    problem: Problem, parts: int, workers: int, blocks: Function, machine: Machine
 ) -> tc.ProgramDefinition:
     """blocks(a, b, sums) of a kernel that stores each part's sums[part, m, n], and what is made of all parts."""
     left, right, _, _ = problem.types
@@ -146,9 +144,6 @@ def adding_up(of_sums: Epilogue, m: Any, parts: int, machine: Machine) -> tc.Ker
 # Either way a worker reads 16 bytes at a time, has several such accesses under way before it multiplies, and
 # what workers have found is folded in the end. Where the blocks of all columns are too few to keep the memory
 # busy, k is cut into parts.
-
-
-Function = Callable[..., Any]
 
 
 def gemv(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import pairwise
 from math import ceil
 from typing import Any
@@ -12,6 +11,7 @@ from taskc import CompileError, TensorType, repeat, spatial
 from taskc.kernels.matmul.plan import MOST_ROWS, FewRows, Panels
 from taskc.kernels.matmul.problem import Problem
 from taskc.kernels.precision import LONG_SUM, is_long
+from taskc.kernels.signatures import Function
 from taskc.kernels.squares import columns, lines, quarters
 
 # --- GEMM of a few rows on processors, a vector and a matrix (GEMV) among them: what counts is how b is read
@@ -21,9 +21,6 @@ from taskc.kernels.squares import columns, lines, quarters
 #              added up at the end
 #
 # So the sums of the second kind go over k in another order than those of the first.
-
-
-Function = Callable[..., Any]
 
 
 def few_rows_kernel(problem: Problem, plan: FewRows) -> tc.KernelDefinition:
@@ -131,7 +128,7 @@ def _along_rows(problem: Problem, plan: FewRows) -> Function:
 # --- The panels of batched GEMM on processors, where b's rows lie across them -------------------
 
 
-def transposed_panel(problem: Problem, plan: Panels) -> Callable[..., Any]:
+def transposed_panel(problem: Problem, plan: Panels) -> Function:
     """A panel of b, turned in squares: a function of b, the product's number and the first column."""
     n, k, dtype, of_b = problem.n, problem.k, problem.right, problem.element_of(problem.batch[1])
     lanes, wide = plan.lanes, plan.wide

@@ -10,9 +10,9 @@ from math import ceil, prod
 
 from taskc import DType, Machine, Mapping, repeat, replicate, spatial
 from taskc.ir.target import WarpgroupInstruction
-from taskc.kernels.extents import ASSUMED_GPU_EXTENT, known
+from taskc.kernels.extents import ASSUMED_GPU_EXTENT, Extent, known
 from taskc.kernels.machine_facts import GPU, UNMEASURED_SHARE
-from taskc.kernels.matmul.problem import Extent, Problem, Types
+from taskc.kernels.matmul.problem import Problem, Types
 from taskc.kernels.owners import power, width
 
 MOST_VECTORS = 4  # with more of them arithmetic takes longer than memory

@@ -15,8 +15,8 @@ from typing import Any
 
 import taskc as tc
 from taskc import CompileError, DType, KernelDefinition, Machine, ProgramDefinition, f32
-from taskc.kernels.extents import require_numbers
-from taskc.kernels.images import Extent, Pair, Sides
+from taskc.kernels.extents import Extent, require_numbers
+from taskc.kernels.images import Pair, Sides
 from taskc.kernels.pooling.algorithms import boxes, lines, planes, whole
 from taskc.kernels.pooling.axes import of_one_axis, of_three_axes
 from taskc.kernels.pooling.plan import Boxes, Lines, Planes, candidates

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +12,7 @@ from taskc.kernels.images import channels_of, tiles_of_line
 from taskc.kernels.pooling.plan import Boxes, Lines, Planes
 from taskc.kernels.pooling.problem import Problem
 from taskc.kernels.reductions.problem import problem_of as folded
+from taskc.kernels.signatures import Function
 
 # --- Pooling on processors of NHWC and NCHWc: lanes have channels, and a tile has neighbouring pixels of a line
 #     own = repeat(pixels, vectors) * spatial(1, lanes)
@@ -58,7 +58,7 @@ def lines(problem: Problem, plan: Lines) -> KernelDefinition:
     return pool
 
 
-def _tile(problem: Problem, plan: Lines) -> Callable[..., Any]:
+def _tile(problem: Problem, plan: Lines) -> Function:
     wide, start, folded, finished = problem.wide, problem.start, problem.folded, problem.finished
     (_, across), (_, right) = problem.size, problem.stride
     output_at, stored = problem.output_at, channels_of(problem.made, problem.results)
@@ -132,7 +132,7 @@ def _tile(problem: Problem, plan: Lines) -> Callable[..., Any]:
     return tile
 
 
-def _fold_columns(problem: Problem, plan: Lines) -> Callable[..., Any]:
+def _fold_columns(problem: Problem, plan: Lines) -> Function:
     (height, width), (taps, across) = problem.extents, problem.size
     (down, right), (step, apart) = problem.stride, problem.dilation
     (above, left), unit = problem.padding[:2], plan.unit(problem)
@@ -254,7 +254,7 @@ def _parts_of_lines(problem: Problem, plan: Planes) -> KernelDefinition:
     return pool
 
 
-def _fold_rows(problem: Problem, plan: Planes) -> Callable[..., Any]:
+def _fold_rows(problem: Problem, plan: Planes) -> Function:
     (height, width), above, left = problem.extents, problem.padding[0], problem.padding[1]
     down, step, own = problem.stride[0], problem.dilation[0], plan.own
     wide, start, folded = problem.wide, problem.start, problem.folded
@@ -277,7 +277,7 @@ def _fold_rows(problem: Problem, plan: Planes) -> Callable[..., Any]:
     return fold_rows
 
 
-def _fold_columns_of_plane(problem: Problem, plan: Planes, columns: int) -> Callable[..., Any]:
+def _fold_columns_of_plane(problem: Problem, plan: Planes, columns: int) -> Function:
     """Of so many results of a line, from the first on."""
     whole, right, apart = problem.outputs[1], problem.stride[1], problem.dilation[1]
     wide, own, start = problem.wide, plan.own, problem.start

@@ -13,8 +13,8 @@ from typing import Any
 
 import taskc as tc
 from taskc import DType, Machine, ProgramDefinition, TensorType
-from taskc.kernels.extents import require_numbers
-from taskc.kernels.images import Extent, check_orders, six_sides, triple
+from taskc.kernels.extents import Extent, require_numbers
+from taskc.kernels.images import check_orders, six_sides, triple
 from taskc.kernels.pooling.problem import Problem, problem_of
 from taskc.kernels.precision import wide
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import taskc as tc
 from taskc import CompileError, DType, TensorType, boolean
-from taskc.kernels.extents import ASSUMED_SIDE, known
+from taskc.kernels.extents import ASSUMED_SIDE, Extent, known
 from taskc.kernels.images import (
-    Extent,
     Pair,
     Sides,
     check_orders,
@@ -21,6 +19,7 @@ from taskc.kernels.images import (
     sides,
 )
 from taskc.kernels.precision import wide
+from taskc.kernels.signatures import Function
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,12 +68,12 @@ class Problem:
         )
 
     @property
-    def image_at(self) -> Callable[..., Any]:
+    def image_at(self) -> Function:
         """The indices of an image's number."""
         return number_at(self.order)
 
     @property
-    def output_at(self) -> Callable[..., Any]:
+    def output_at(self) -> Function:
         """The indices of a result."""
         return number_at(self.results)
 
@@ -117,7 +116,7 @@ class Problem:
         return -tc.inf if self.wide.is_float else self.wide.minimum
 
     @property
-    def folded(self) -> Callable[..., Any]:
+    def folded(self) -> Function:
         """The fold of two numbers."""
 
         @tc.function
@@ -127,7 +126,7 @@ class Problem:
         return folded
 
     @property
-    def finished(self) -> Callable[..., Any]:
+    def finished(self) -> Function:
         """The result in row i and column j, from what its window has been folded into."""
         rows, columns = self._counted(0), self._counted(1)
 
@@ -148,7 +147,7 @@ class Problem:
         before, taps = self.padding[axis], (self.size[axis] - 1) * self.dilation[axis]
         return results_inside(self.extents[axis], self.stride[axis], -before, taps - before)
 
-    def _counted(self, axis: int) -> Callable[..., Any]:
+    def _counted(self, axis: int) -> Function:
         """How many taps along an axis are counted, of the window with a number."""
         taps, stride, step = self.size[axis], self.stride[axis], self.dilation[axis]
         before, after = self.padding[axis], self.padding[axis + 2]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import ceil, gcd
 from typing import Any
 
@@ -12,9 +11,7 @@ from taskc.ir.target import WarpInstruction
 from taskc.kernels.matmul.gpu import adding_up
 from taskc.kernels.quantized.plan import COLUMNS, Panels, Strips, Tiles, instruction
 from taskc.kernels.quantized.problem import Problem
-
-Function = Callable[..., Any]
-
+from taskc.kernels.signatures import Function
 
 # --- Products with quantized weights on processors: weights become floats in registers, once for a tile of rows
 #     own = repeat(rows, vectors) * spatial(1, lanes)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import taskc as tc
 from taskc import DType, KernelDefinition, ProgramDefinition, TensorType, i32, i64
 from taskc.kernels.reductions.plan import Fold, Parts, in_two
 from taskc.kernels.reductions.problem import OPERATORS, PLACES, Problem
+from taskc.kernels.signatures import Function
 
 # --- A reduction by one kernel, of all elements or of parts of them -----------------------------
 # Where the innermost axis is kept, neighbouring workers have neighbouring columns; where it is folded, they walk
@@ -116,9 +116,6 @@ def in_turn(
 # Each worker keeps the best number that it has met, and its place; along a row, in which step that was, which is one
 # number for all workers. Those of the workers who go along the axis side by side are compared at the end: of the best
 # ones the first place, or the last. NaN is better than any number.
-
-
-Function = Callable[..., Any]
 
 
 def places(problem: Problem, plan: Fold) -> KernelDefinition:

@@ -6,7 +6,7 @@ A kernel sees its arrays with neighbouring axes joined, as `[outer, apart, middl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 import taskc as tc
 from taskc import CompileError, DType, InternalError, TensorType, boolean, i64
 from taskc.kernels.precision import wide
+from taskc.kernels.signatures import Function
 
 OPERATORS = {"sum": "+", "mean": "+", "prod": "*", "max": "max", "min": "min"}
 PLACES = {"argmax": "max", "argmin": "min"}
@@ -60,7 +61,7 @@ class Problem:
         return dtype.minimum if operator == "max" else dtype.maximum
 
     @property
-    def folded(self) -> Callable[..., Any]:
+    def folded(self) -> Function:
         """The fold of two numbers."""
 
         @tc.function
@@ -78,7 +79,7 @@ class Problem:
         return folded
 
     @property
-    def finished(self) -> Callable[..., Any]:
+    def finished(self) -> Function:
         """A result, from what all numbers have been folded into."""
         _, apart, _, along, _ = self.view
 

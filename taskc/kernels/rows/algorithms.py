@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import taskc as tc
 from taskc import CompileError, KernelDefinition, Mapping
 from taskc.kernels.rows.plan import Columns, Strips, Whole
 from taskc.kernels.rows.problem import Problem
-
-Function = Callable[..., Any]
-
+from taskc.kernels.signatures import Function
 
 # --- Softmax and normalizations of rows that a block has in registers: read once, and written once
 # A short row is a warp's or a part of it, a longer one is all the block's. What sticks out behind a row's end
