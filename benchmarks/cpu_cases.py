@@ -19,7 +19,6 @@ from taskc import DType, f32, f64
 from taskc.ir.types import from_numpy
 from taskc.kernels.attention import attention
 from taskc.kernels.convolution import convolution
-from taskc.kernels.elementwise import elementwise
 from taskc.kernels.reductions import reduction
 from taskc.kernels.rows import layer_norm, softmax
 from taskc.kernels.transpose import transpose
@@ -93,7 +92,7 @@ def layer_norm_case(threads: int, m: int, n: int, dtype: DType = f32) -> Case:
 
 def gelu_case(threads: int, size: int) -> Case:
     x, y = _arrays(size)
-    kernel = elementwise(tc.gelu, ((size,),))
+    kernel = _computed(x, tc.gelu)
     kernel(x, out=y)
     peers: dict[str, Call] = {}
     if torch := torch_on(threads):
@@ -246,12 +245,22 @@ def _arrays(*shape: int, dtype: DType = f32) -> tuple[np.ndarray, np.ndarray]:
 def _case(benchmark: str, case: str, ours: Call, peers: dict[str, Call], x: np.ndarray) -> Case:
     """One that moves as much as a copy of x. That is our own: it is on as many threads."""
     a, b = x.reshape(-1), np.empty(x.size, x.dtype)
-    kernel = elementwise(_same, ((x.size,),), dtypes=(from_numpy(x.dtype),))
+    kernel = _computed(a, _same)
     return Case(benchmark, case, ours, peers, copy=lambda: kernel(a, out=b))
 
 
+@tc.function
 def _same(x: Any) -> Any:
     return x
+
+
+def _computed(x: np.ndarray, function: Any) -> Any:
+    """A program that computes a function of each element of what is like x."""
+    return tc.trace(
+        "computed",
+        {"x": from_numpy(x.dtype)[x.shape]},
+        lambda x: tc.compute(x.shape, lambda i: function(x[i])),
+    )
 
 
 def torch_on(threads: int) -> Any:

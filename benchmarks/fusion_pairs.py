@@ -27,7 +27,6 @@ from report import Row, finish
 import taskc as tc
 from taskc import f32
 from taskc.kernels.convolution import convolution
-from taskc.kernels.elementwise import elementwise
 from taskc.kernels.matmul import batch_matmul, matmul
 from taskc.kernels.pooling import average_pool, max_pool
 from taskc.kernels.reductions import reduction
@@ -133,11 +132,11 @@ def producer(rng: random.Random) -> Producer:
         axis = rng.randrange(3)
         return Producer(f"cumsum of axis {axis}", cumsum(shape, axis), (shape,), shape)
 
-    @tc.function
-    def squares(x: Any, y: Any) -> Any:
-        return tc.sqrt(x * x + y * y)
-
-    made = elementwise(squares, (shape, shape[-1:]))
+    made = tc.trace(
+        "squares",
+        {"x": f32[shape], "y": f32[shape[-1:]]},
+        lambda x, y: tc.compute(shape, lambda *at: tc.sqrt(x[at] * x[at] + y[at[-1]] * y[at[-1]])),
+    )
     return Producer("elementwise", made, (shape, shape[-1:]), shape)
 
 

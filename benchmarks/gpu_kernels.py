@@ -209,16 +209,19 @@ def swapped(x: Any) -> Any:
     return x.swapaxes(-1, -2)
 
 
-def shifted(x: Any, scale: Any, shift: Any) -> Any:
-    return tc.fma(x, scale, shift)
-
-
 def scaled_and_shifted(machine: Any, m: int, n: int) -> Any:
     """Of a matrix, a column and a row: what broadcasts is read with strides of 0."""
-    return library(
-        "elementwise", "elementwise", shifted, ((m, n), (m, 1), (n,)), (f32,),
-        machine=machine,
-    )  # fmt: skip
+    from taskc.programs.schedule import kernel_of
+
+    program = tc.trace(
+        "scaled_and_shifted",
+        {"x": f32[m, n], "scale": f32[m, 1], "shift": f32[n]},
+        lambda x, scale, shift: tc.compute(
+            (m, n), lambda i, j: tc.fma(x[i, j], scale[i, 0], shift[j])
+        ),
+    )
+    (call,) = program.ir.calls
+    return tc.KernelDefinition.of(kernel_of(call.callee, machine))
 
 
 def exact(size: Size) -> tuple[float, float]:

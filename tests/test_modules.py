@@ -63,7 +63,7 @@ ELSEWHERE = {
     "onnx/test_integer_products.py": "operators/integers operators/quantized_convolutions",
     "onnx/test_products.py": "operators/products",
     "onnx/test_random_images.py": "operators/columns operators/deformable operators/matrices"
-    " operators/regions operators/sampling",
+    " operators/roi_align operators/sampling",
     "onnx/test_selections.py": "operators/selections",
     "onnx/passes/test_blocked_images.py": "operators/blocked",
     "onnx/passes/test_recognize_gelu.py": "onnx/passes/formulas",
@@ -84,7 +84,7 @@ ELSEWHERE = {
     "passes/proofs/test_races.py": "passes/proofs/blocks passes/proofs/pairs passes/proofs/wording",
     # Parts of passes.
     "programs/test_schedule.py": "programs/axes programs/blocks programs/parts"
-    " programs/runs programs/squares",
+    " programs/runs programs/squares lang/templates",
     "passes/test_simplify.py": "passes/dead_code",
     "passes/test_vectorize.py": "passes/scalars",
     "passes/test_hoist.py": "passes/levels",

@@ -24,26 +24,13 @@ from taskc.arrays.device import (
     overlap,
     start_of,
 )
-from taskc.arrays.jax import is_array, is_traced
+from taskc.arrays.host import Library, host_view, library_of
 from taskc.arrays.packed import Laid, Packed, packed_argument
-from taskc.arrays.torch import empty, is_tensor, note_written, readable
 from taskc.errors import user_calls
 from taskc.ir import nodes as ir
 from taskc.ir.bits import has_whole_rows, shape_in_bytes, shape_of_elements
-from taskc.ir.extents import extent_value, one_unknown, untold
-from taskc.ir.printer_expressions import extent_text
 from taskc.ir.program import Program
-from taskc.ir.rounding import as_storage
-from taskc.ir.signature import (
-    MatchError,
-    Parameter,
-    inputs_of,
-    is_output,
-    match,
-    misfit,
-    named_type,
-    outputs_of,
-)
+from taskc.ir.signature import Binding, Parameter, inputs_of, named_type, outputs_of
 from taskc.ir.types import DType, TensorType, from_numpy, u8
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
@@ -73,15 +60,13 @@ class Bound:
                 device, and scalars of the parameter's storage type
     dimensions  what the symbolic dimensions are
     returned    what the call returns: nothing, an output, or a tuple of them
-    of_torch    an argument is a tensor of PyTorch's, and so is what the call returns
-    of_jax      an argument is an array of JAX's: its class
+    foreign     the classes of other libraries' arrays among the arguments, by the libraries' names
     """
 
     values: tuple[Any, ...]
     dimensions: dict[ir.Variable, int]
     returned: Any
-    of_torch: bool = False
-    of_jax: type | None = None
+    foreign: Mapping[str, type] = field(default_factory=dict)
 
 
 class Signature:
@@ -109,29 +94,19 @@ class Signature:
 
         place  the device where the arrays have to lie; None is the CPU's memory
         """
-        try:
-            given = match(self.name, self.parameters, args, keywords, self.tuples)
-        except MatchError as error:
-            raise ArgumentError(str(error)) from None
         call = _Call(self.name, alignment, place)
-        for item in (*self.inputs, *self.outputs):
-            if item.name in given:
-                call.take(item, given[item.name])
-        call.check_computed()
-        for output in self.outputs:
-            if output.name not in given:
-                given[output.name] = call.allocate(output)
+        given = call.bind(self.parameters, args, keywords, self.tuples)
         call.check_overlap(self.parameters)
         call.copy_what_is_misplaced()
         call.pack_bits(self.parameters)
-        call.note_written(given)
+        for library, array in call.written:
+            library.note_written(array)
         returned = tuple([given[output.name] for output in self.outputs])
         return Bound(
             tuple([call.values[item.name] for item in self.parameters]),
-            call.dimensions,
+            call.sizes,
             None if not returned else returned[0] if len(returned) == 1 else returned,
-            call.of_torch,
-            call.of_jax,
+            {library.NAME: kind for library, kind in call.foreign.items()},
         )
 
     def shapes_of_outputs(self, given: Mapping[str, Described]) -> list[tuple[int, ...]]:
@@ -142,7 +117,7 @@ class Signature:
         call = _Call(self.name, alignment=1)
         for item in self.inputs:
             if isinstance(item, ir.Tensor):
-                call.fit(item, given[item.name])
+                call.check(item, given[item.name])
         call.check_computed()
         return [call.shape_of(output) for output in self.outputs]
 
@@ -158,45 +133,53 @@ class Described:
 _Known: TypeAlias = "AnyArray | TensorType | Described"
 
 
-@dataclass(slots=True)
-class _Call:
-    """The arguments of one call, as far as they have been looked at."""
+class _Call(Binding):
+    """The arguments of one call on arrays.
 
-    kernel: str
-    alignment: int
-    place: Device | None = None
-    values: dict[str, Any] = field(default_factory=dict)
-    dimensions: dict[ir.Variable, int] = field(default_factory=dict)
-    inferred_from: dict[ir.Variable, str] = field(default_factory=dict)
-    scattered: list[str] = field(default_factory=list)
-    computed: list[tuple[ir.Tensor, ir.Expression, int, _Known]] = field(default_factory=list)
-    shifted: list[str] = field(default_factory=list)
-    of_torch: bool = False
-    of_jax: type | None = None
-    written: list[str] = field(default_factory=list)
+    scattered, shifted  inputs that lie elsewhere than kernels take for granted, and are copied
+    foreign             the libraries whose arrays are among the arguments, with the class of one
+    written             arrays of theirs that are written in place
+    """
 
-    def fail(self, parameter: Parameter, problem: str) -> ArgumentError:
-        kind = "output" if is_output(parameter) else "argument"
-        return ArgumentError(f"{self.kernel}: {kind} '{parameter.name}' {problem}")
+    def __init__(self, name: str, alignment: int, place: Device | None = None) -> None:
+        super().__init__(name)
+        self.alignment = alignment
+        self.place = place
+        self.scattered: list[str] = []
+        self.shifted: list[str] = []
+        self.foreign: dict[Library, type] = {}
+        self.written: list[tuple[Library, Any]] = []
 
-    def take(self, parameter: Parameter, value: Any) -> None:
+    def error(self, text: str, hint: str | None = None, *notes: Any) -> ArgumentError:
+        return ArgumentError(text)
+
+    def mismatch(
+        self, parameter: ir.Tensor, argument: _Known, reason: str = "", hint: str | None = None
+    ) -> Exception:
+        expected = f"{_expected(parameter)}{reason and ' '}{reason}"
+        packed = ""
+        if parameter.layout is not None and not isinstance(argument, TensorType):
+            packed = f"; it has a layout: pass kernel.pack({parameter.name})"
+        shown = _shown(argument.dtype, argument.shape)
+        return self.fail(parameter, f"must be {expected}, not {shown}{packed}")
+
+    def fitting(self, parameter: Parameter, argument: Any) -> Any:
         if isinstance(parameter, ir.Variable):
-            self.values[parameter.name] = self._scalar(parameter, value)
-            return
-        if isinstance(value, Laid) and isinstance(value, np.ndarray) == (self.place is None):
-            self._packed(parameter, value)
-            return
-        if is_tensor(value):
-            value = self._tensor(parameter, value)
-        array = self._array(parameter, value)
-        self.fit(parameter, array)
+            return self._scalar(parameter, argument)
+        if isinstance(argument, Laid) and isinstance(argument, np.ndarray) == (self.place is None):
+            return self._packed(parameter, argument)
+        library = library_of(argument)
+        if library is not None:
+            argument = self._exporting(parameter, argument, library)
+        array = self._array(parameter, argument)
+        self.check(parameter, array)
         if parameter.role != "in":
             self._check_written(parameter, array)
         elif not is_placed(array):
             self.scattered.append(parameter.name)
         elif self._is_shifted(array):
             self.shifted.append(parameter.name)
-        self.values[parameter.name] = array
+        return array
 
     def pack_bits(self, parameters: Iterable[Parameter]) -> None:
         """Elements of sub-byte types become what is passed on: memory that holds them as a stream of bits."""
@@ -216,15 +199,14 @@ class _Call:
             else:
                 raise self.fail(item, "lies on a device, where only bytes as they lie are taken")
 
-    def fit(self, parameter: ir.Tensor, array: AnyArray | Described) -> None:
-        """Checks an array's type and extents, and learns dimensions from it."""
+    def check(self, parameter: ir.Tensor, array: AnyArray | Described) -> None:
+        """Checks an array's type and extents."""
         shape = _shape_given(parameter, array)
         if shape is None or len(shape) != len(parameter.argument_shape):
-            raise self._misfit(parameter, array)
-        for extent, size in zip(parameter.argument_shape, shape, strict=True):
-            self._extent(parameter, extent, size, array)
+            raise self.mismatch(parameter, array)
+        self.fit(parameter, shape, array)
 
-    def _packed(self, parameter: ir.Tensor, value: Laid) -> None:
+    def _packed(self, parameter: ir.Tensor, value: Laid) -> Laid:
         """Takes an array that has been put into the parameter's layout before."""
         given = value.type
         fits = given.dtype is parameter.dtype and given.layout == parameter.layout
@@ -232,8 +214,7 @@ class _Call:
             laid = f", laid out as {parameter.layout}" if parameter.layout else ""
             expected = f"{_expected(parameter)}{laid}"
             raise self.fail(parameter, f"must be {expected}, not an array packed as {given}")
-        for extent, size in zip(parameter.argument_shape, given.shape, strict=True):
-            self._extent(parameter, extent, size, given)
+        self.fit(parameter, given.shape, given)
         if isinstance(value, Packed) and not value.is_whole:
             raise self.fail(
                 parameter,
@@ -244,7 +225,7 @@ class _Call:
             self._check_place(parameter, value, self.place)
         if parameter.role != "in":
             self._check_written(parameter, value)  # type: ignore[arg-type]
-        self.values[parameter.name] = value
+        return value
 
     def _check_written(self, parameter: ir.Tensor, array: AnyArray) -> None:
         if is_read_only(array):
@@ -268,50 +249,34 @@ class _Call:
         """Loads and stores of several elements at once would not be aligned."""
         return array.size > 0 and start_of(array) % self.alignment != 0
 
-    def _tensor(self, parameter: ir.Tensor, value: Any) -> Any:
-        """A tensor of PyTorch's as one that exports its memory."""
-        self.of_torch = True
-        if parameter.role != "in":
-            self.written.append(parameter.name)
+    def _exporting(self, parameter: ir.Tensor, value: Any, library: Library) -> Any:
+        """An object that exports the memory of a library's array."""
+        self.foreign[library] = type(value)
+        is_written = parameter.role != "in"
+        if is_written:
+            self.written.append((library, value))
         try:
-            return readable(value)
+            return library.argument(value, is_written)
         except BufferError as error:
-            raise self.fail(parameter, f"can't be read: {error}") from None
-
-    def note_written(self, given: Mapping[str, Any]) -> None:
-        """What is written in place by who isn't PyTorch; nothing can be wrong any more."""
-        for name in self.written:
-            note_written(given[name])
+            raise self.fail(parameter, str(error)) from None
 
     def _array(self, parameter: ir.Tensor, value: Any) -> AnyArray:
         """The argument as an array of the same memory."""
         if self.place is not None:
             return self._on_device(parameter, value, self.place)
-        if type(value) is np.ndarray:  # asking for more loads NumPy's masked arrays
-            return value
-        if isinstance(value, np.ndarray) and not isinstance(value, np.ma.MaskedArray):
-            return np.asarray(value)
-        on_gpu = "lies in a GPU's memory, and the call is to run elsewhere; pass it as a CPU array"
-        if hasattr(value, "__cuda_array_interface__"):
-            raise self.fail(parameter, on_gpu)
-        if is_traced(value):
+        try:
+            array = host_view(value)
+        except dlpack.NotOnHostError:
             raise self.fail(
                 parameter,
-                "is traced by JAX, and has no elements; tc.jax.operator() makes a kernel a function that takes it",
-            )
-        if is_array(value):
-            if parameter.role != "in":
-                raise self.fail(parameter, "is written in place, and JAX's arrays never change")
-            self.of_jax = type(value)
-        if not hasattr(value, "__dlpack__") or isinstance(value, np.ma.MaskedArray):
+                "lies in a GPU's memory, and the call is to run elsewhere; pass it as a CPU array",
+            ) from None
+        except BufferError as error:
+            raise self.fail(parameter, f"can't be read through DLPack: {error}") from error
+        if array is None:
             expected = f"{_expected(parameter)}, as a NumPy or DLPack array"
             raise self.fail(parameter, f"must be {expected}, not {_kind(value)}")
-        try:
-            if not dlpack.is_on_cpu(value):
-                raise self.fail(parameter, on_gpu)
-            return dlpack.as_array(value)
-        except (BufferError, RuntimeError, ValueError) as error:
-            raise self.fail(parameter, f"can't be read through DLPack: {error}") from error
+        return array
 
     def _on_device(self, parameter: ir.Tensor, value: Any, place: Device) -> DeviceArray:
         if not dlpack.is_on_cuda(value):
@@ -341,68 +306,6 @@ class _Call:
             where = f"CUDA device {array.device}"
             raise self.fail(parameter, f"lies on {where}, and other arguments on {place.name}")
 
-    def _extent(
-        self,
-        parameter: ir.Tensor,
-        extent: int | ir.Expression,
-        size: int,
-        array: _Known,
-    ) -> None:
-        if isinstance(extent, ir.Variable):
-            if extent not in self.dimensions:
-                self.dimensions[extent] = size
-                self.inferred_from[extent] = parameter.name
-            if size % extent.multiple:
-                reason = f"with {extent.name} a multiple of {extent.multiple}"
-                raise self._misfit(parameter, array, reason)
-            if self.dimensions[extent] != size:
-                source = self.inferred_from[extent]
-                origin = "" if source == parameter.name else f" (from '{source}')"
-                reason = f"with {extent.name} = {self.dimensions[extent]}{origin}"
-                raise self._misfit(parameter, array, reason)
-        elif not isinstance(extent, int):
-            self.computed.append((parameter, extent, size, array))
-        elif extent != size:
-            raise self._misfit(parameter, array)
-
-    def check_computed(self) -> None:
-        """Checks the extents that are computed. A dimension that is none by itself follows from one where all
-        else is known: n of `12 * n + 2`, and of `m * n` where m is an extent."""
-        pending = self.computed
-        while told := [number for number, row in enumerate(pending) if self._tells(*row)]:
-            pending = [row for number, row in enumerate(pending) if number not in told]
-        for parameter, extent, size, array in self.computed:
-            expected = self._computed(parameter, extent)
-            if expected != size:
-                reason = f"with {extent_text(extent)} = {expected}"
-                raise self._misfit(parameter, array, reason)
-
-    def _tells(self, parameter: ir.Tensor, extent: ir.Expression, size: int, array: _Known) -> bool:
-        """Learns the one dimension of an extent that isn't known, if there is one."""
-        unknown = one_unknown(extent, self.dimensions)
-        if unknown is None:
-            return False
-        number, more = divmod(size - extent_value(unknown.rest, {}), unknown.factor)
-        if more or number < 0:
-            reason = f"with {unknown.dimension} a whole number, 0 or more"
-            raise self._misfit(parameter, array, reason)
-        self._extent(parameter, unknown.dimension, number, array)
-        return True
-
-    def _computed(self, parameter: ir.Tensor, extent: ir.Expression) -> int:
-        try:
-            return extent_value(extent, self.dimensions)
-        except KeyError as error:
-            raise self.fail(parameter, untold(parameter, extent, error.args[0])) from None
-
-    def _misfit(self, parameter: ir.Tensor, array: _Known, reason: str = "") -> ArgumentError:
-        expected = f"{_expected(parameter)}{reason and ' '}{reason}"
-        packed = ""
-        if parameter.layout is not None and not isinstance(array, TensorType):
-            packed = f"; it has a layout: pass kernel.pack({parameter.name})"
-        shown = _shown(array.dtype, array.shape)
-        return self.fail(parameter, f"must be {expected}, not {shown}{packed}")
-
     def _scalar(self, parameter: ir.Variable, value: Any) -> Any:
         dtype = parameter.dtype
         if isinstance(value, np.ndarray) and value.ndim == 0:
@@ -411,39 +314,29 @@ class _Call:
             raise self.fail(parameter, f"must be a number of type {dtype}, not {_kind(value)}")
         if isinstance(value, np.generic) and value.dtype == dtype.numpy:
             return value
-        number = value.item() if isinstance(value, np.generic) else value
-        problem = misfit(number, dtype)
-        if problem is not None:
-            raise self.fail(parameter, problem)
-        return as_storage(float(number) if dtype.is_float else number, dtype)[()]
+        return self.number(parameter, value)
 
-    def shape_of(self, output: ir.Tensor) -> tuple[int, ...]:
-        """What an output that isn't given has."""
-        shape = []
-        for extent in output.argument_shape:
-            size = extent if isinstance(extent, int) else self._computed(output, extent)
-            if size < 0:
-                raise self.fail(output, f"would have the extent {extent_text(extent)} = {size}")
-            shape.append(size)
-        return tuple(shape)
+    def allocated(self, outputs: Sequence[ir.Tensor]) -> dict[str, Any]:
+        return {output.name: self._allocate(output) for output in outputs}
 
-    def allocate(self, output: ir.Tensor) -> Any:
-        """Makes an array for an output that wasn't given: one of PyTorch's tensors where an argument is one."""
+    def _allocate(self, output: ir.Tensor) -> Any:
+        """A new array for an output: another library's where an argument is, and that library makes them."""
         if output.layout is not None and self.place is not None:
             raise self.fail(
                 output,
                 "has a layout, out of which no array is taken on a device; pass a packed one as out=",
             )
         described = TensorType(output.dtype, self.shape_of(output))
-        dtype: np.dtype[Any] = np.dtype(output.dtype.numpy)
-        place = self.place
-        made: Any
-        if self.of_torch:
-            made = empty(dtype, described.shape) if place is None else place.empty_tensor(described)
-            self.values[output.name] = self._array(output, made)
+        for library in self.foreign:
+            made = library.new_output(described, self.place)
+            if made is not None:
+                self.values[output.name] = self._array(output, made)
+                return made
+        if self.place is not None:
+            made = self.place.empty(described)
         else:
-            made = np.empty(described.shape, dtype) if place is None else place.empty(described)
-            self.values[output.name] = made
+            made = np.empty(described.shape, described.dtype.numpy)
+        self.values[output.name] = made
         return made
 
     def check_overlap(self, parameters: Iterable[Parameter]) -> None:
@@ -476,7 +369,7 @@ class _Call:
         subject = f"input {listed} isn't" if len(names) == 1 else f"inputs {listed} aren't"
         # Python's own rule is one warning for each text and place: this is one per call site.
         warnings.warn(
-            f"{self.kernel}: {subject} {where}, and each call copies; {remedy}, used once, saves that",
+            f"{self.name}: {subject} {where}, and each call copies; {remedy}, used once, saves that",
             CopyWarning,
             stacklevel=_levels_to_the_caller(),
         )

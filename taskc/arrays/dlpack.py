@@ -75,6 +75,13 @@ _is_valid = _function("PyCapsule_IsValid", ctypes.c_int, ctypes.py_object, ctype
 _pointer = _function("PyCapsule_GetPointer", ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)
 
 
+class NotOnHostError(BufferError):
+    """An array lies where the CPU can't read it."""
+
+    def __str__(self) -> str:
+        return "it lies on a device"
+
+
 @dataclass(frozen=True, slots=True)
 class Exported:
     """Memory that a library has given away. It stays there for as long as `capsule` does.
@@ -120,18 +127,15 @@ def is_on_cuda(value: Any) -> bool:
     return hasattr(value, "__cuda_array_interface__")
 
 
-def is_on_cpu(value: Any) -> bool:
-    """Whether the memory that an object with `__dlpack__` exports can be read by the CPU."""
-    return device_of(value)[0] in CPU_DEVICES
-
-
 def exported(value: Any, **keywords: Any) -> Exported:
     """What an object with `__dlpack__` exports, not copied. A BufferError says why it can't be.
 
     keywords  for its `__dlpack__`: the stream of a device
     """
-    if is_tensor(value):
-        value = readable(value)
+    return _exported(readable(value) if is_tensor(value) else value, keywords)
+
+
+def _exported(value: Any, keywords: dict[str, Any]) -> Exported:
     try:
         capsule = value.__dlpack__(max_version=(1, 0), **keywords)
     except TypeError:  # a library from before version 1.0 of the protocol
@@ -162,8 +166,12 @@ def exported(value: Any, **keywords: Any) -> Exported:
 
 
 def as_array(value: Any) -> np.ndarray:
-    """The CPU's memory of an object with `__dlpack__`, not copied."""
-    given = exported(value)
+    """The memory of an object with `__dlpack__`, not copied. A BufferError says why it can't be read."""
+    if is_tensor(value):  # says better why there is no memory than where there is none
+        value = readable(value)
+    if device_of(value)[0] not in CPU_DEVICES:
+        raise NotOnHostError
+    given = _exported(value, {})
     array = _view(given)
     array.flags.writeable = not given.is_read_only
     return array

@@ -1,6 +1,6 @@
-"""PyTorch's tensors as arguments: which objects they are, which of them can't be read, and new ones.
+"""PyTorch's tensors as arguments: an adapter as `taskc.arrays.host.Library` describes.
 
-PyTorch is never imported here: who passes a tensor has done so.
+PyTorch is never imported here: the caller who passes a tensor has done so.
 """
 
 from __future__ import annotations
@@ -13,15 +13,30 @@ from typing import Any
 
 import numpy as np
 
+from taskc.arrays.device import Device
+from taskc.ir.types import TensorType
+
+NAME = "torch"
+
 
 def torch() -> Any | None:
     """The module, where somebody has imported it."""
-    return sys.modules.get("torch")
+    return sys.modules.get(NAME)
 
 
 def is_tensor(value: Any) -> bool:
-    kind = getattr(torch(), "Tensor", None)
+    kind = getattr(sys.modules.get(NAME), "Tensor", None)
     return kind is not None and isinstance(value, kind)
+
+
+takes = is_tensor
+
+
+def argument(value: Any, is_written: bool) -> Any:
+    try:
+        return readable(value)
+    except BufferError as error:
+        raise BufferError(f"can't be read: {error}") from None
 
 
 def readable(tensor: Any) -> Any:
@@ -66,7 +81,13 @@ def _problem(tensor: Any) -> str | None:
     return None
 
 
-def empty(dtype: np.dtype[Any], shape: Sequence[int], device: str = "cpu") -> Any:
+def new_output(described: TensorType, place: Device | None) -> Any:
+    if place is not None:
+        return place.empty_tensor(described)
+    return _empty(np.dtype(described.dtype.numpy), described.shape)
+
+
+def _empty(dtype: np.dtype[Any], shape: Sequence[int], device: str = "cpu") -> Any:
     """A new tensor, as `torch.empty` makes it."""
     library = torch()
     assert library is not None
@@ -77,9 +98,9 @@ def empty_on(dtype: np.dtype[Any], shape: Sequence[int], device: int, stream: in
     """A new tensor on a CUDA device. Its memory is given back in the order of the stream, by its number."""
     cuda = sys.modules["torch"].cuda
     if cuda.current_stream(device).cuda_stream == stream:
-        return empty(dtype, shape, f"cuda:{device}")
+        return _empty(dtype, shape, f"cuda:{device}")
     with cuda.stream(cuda.ExternalStream(stream, device=device)):
-        return empty(dtype, shape, f"cuda:{device}")
+        return _empty(dtype, shape, f"cuda:{device}")
 
 
 def dtype_of(dtype: np.dtype[Any]) -> Any:
@@ -147,7 +168,7 @@ def door(dtypes: Sequence[np.dtype[Any]]) -> Door | None:
     )
     known = [dtype for dtype in dtypes if hasattr(library, dtype.name)]
     with library.inference_mode(False):
-        samples = {dtype: empty(dtype, (0,)) for dtype in known}
+        samples = {dtype: _empty(dtype, (0,)) for dtype in known}
     if any(type(sample) is not kind for sample in samples.values()):
         return None  # a mode of PyTorch's makes other tensors now, fake ones perhaps
     return Door(api.read, objects, samples)

@@ -50,7 +50,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Opened:
-    """A folder that was looked at: entries by name, within what was opened."""
+    """A checked folder: entries are opened relative to its descriptor."""
 
     folder: Path
     descriptor: int | None
@@ -69,7 +69,7 @@ class _Opened:
         os.replace(self.at(name), self.at(to), src_dir_fd=place, dst_dir_fd=place)
 
     def entries(self) -> list[tuple[float, int, str]]:
-        """When each was used last, its bytes and its name."""
+        """The time of last use, the size in bytes and the name of each entry."""
         found = []
         with os.scandir(self.folder if self.descriptor is None else self.descriptor) as listed:
             for entry in listed:
@@ -103,7 +103,7 @@ class Cache:
         return None
 
     def open(self, key: str) -> BufferedReader | None:
-        """The file of an entry, which is ours alone; whether it is whole is for the caller to see."""
+        """The file of an entry that only this user can write; the caller checks that it is complete."""
         try:
             with _opened(self.folder) as folder:
                 return None if folder is None else self._open(folder, key)
@@ -127,9 +127,9 @@ class Cache:
     def write(
         self, key: str, pieces: Iterable[bytes | memoryview], *, durable: bool = False
     ) -> None:
-        """Puts a file there, which tells by itself whether it is whole and what it is called.
+        """Write an entry, whose content has to say itself whether it is complete and what its name is.
 
-        durable  what has the name is on the disk, even if the power fails then
+        durable  the content is on the disk before the name is, even if the power fails
         """
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -144,7 +144,7 @@ class Cache:
             logger.debug("nothing is kept in %s: %s", self.folder, error)
 
     def prune(self) -> None:
-        """Deletes what was used longest ago, until the rest is within the limit."""
+        """Delete the least recently used entries until the rest is within the limit."""
         with suppress(OSError), _opened(self.folder) as folder:
             if folder is not None:
                 self._prune(folder)
@@ -167,7 +167,7 @@ def _head(key: str, payload: bytes) -> bytes:
 
 
 def _write(folder: _Opened, key: str, pieces: Iterable[bytes | memoryview], durable: bool) -> None:
-    """Writes under another name first: who reads at the same time finds all of it or nothing."""
+    """Write under a temporary name and rename: concurrent readers find the whole entry or none."""
     name = f"{key}.{secrets.token_hex(8)}"
     descriptor = folder.open(name, _NEW)
     try:
@@ -205,7 +205,7 @@ def _opened(path: Path) -> Iterator[_Opened | None]:
 
 
 def _mended(path: Path, descriptor: int) -> str:
-    """Why a folder can't be trusted; one of ours that others may write is closed to them first."""
+    """The reason why a folder can't be trusted; one of ours that others may write is closed to them first."""
     status = os.fstat(descriptor)
     problem = _problem(status, stat.S_ISDIR)
     if problem and status.st_uid == os.getuid():  # what others have put there has another owner
@@ -218,7 +218,7 @@ def _mended(path: Path, descriptor: int) -> str:
 
 
 def _problem(status: os.stat_result, is_kind: Callable[[int], bool]) -> str:
-    """Why what has this status can't be trusted, if it can't."""
+    """The reason why a file or a folder can't be trusted; empty if it can."""
     if not is_kind(status.st_mode):
         return "is no file" if is_kind is stat.S_ISREG else "is no folder"
     if not hasattr(os, "getuid"):
@@ -229,7 +229,7 @@ def _problem(status: os.stat_result, is_kind: Callable[[int], bool]) -> str:
 
 
 def problem_of(path: Path, is_kind: Callable[[int], bool] = stat.S_ISDIR) -> str:
-    """Why a folder, or a file, isn't used, in words; empty where nothing stands against it."""
+    """The reason why a folder or a file isn't used; empty if there is none."""
     try:
         status = os.lstat(path)
     except OSError:
@@ -253,7 +253,7 @@ _warned: set[str] = set()
 
 
 def _warn(text: str) -> None:
-    """Logs a warning once in a process."""
+    """Log a warning once in a process."""
     if text not in _warned:
         _warned.add(text)
         logger.warning("%s", text)

@@ -1,4 +1,4 @@
-"""What a kernel's code is made from, as text: where it is equal, so is the code."""
+"""The text that determines a kernel's code: equal texts give equal code."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ from taskc.ir.rewrite import walk
 
 
 def code_text(kernel: ir.Kernel) -> str:
-    """The kernel's own text, and where its assertions stand, which they say when they fail."""
+    """The kernel's text and the locations of its assertions, which are part of their messages."""
     places = [node.loc for node in walk(kernel.body) if isinstance(node, ir.Assert)]
     return f"{to_text(kernel)}{places!r}"

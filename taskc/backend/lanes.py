@@ -1,4 +1,4 @@
-"""Divergence analysis: what a value looks like across the lanes of a vector.
+"""Divergence analysis: the form of a value across the lanes of a vector.
 
 Neighbouring workers are the lanes of a SIMD vector, or the threads of a warp: worker w is lane w % n of
 vector w // n. A form says how far each lane's value is from lane 0's:
@@ -112,7 +112,7 @@ class LaneForms:
         return found[1]
 
     def learn(self, variable: Variable, form: LaneForm) -> None:
-        """Tells the form of a name that the kernel doesn't bind."""
+        """Set the form of a name that the kernel doesn't bind."""
         self._forms[variable] = form
 
     # Expressions.
@@ -172,7 +172,7 @@ class LaneForms:
         return VARYING
 
     def _is_same(self, operator: str, left: Expression, right: Expression) -> bool:
-        """Whether a comparison says the same on all lanes: where what is compared with lies between vectors.
+        """Whether a comparison has the same result on all lanes, as when its threshold lies between vectors.
 
         With lane 0's difference a multiple k of the divisor, and what is left, k alone decides then.
         """
@@ -183,7 +183,7 @@ class LaneForms:
         return len({(first + offset) // difference.divisor for offset in difference.offsets}) == 1
 
     def _wrapped(self, form: LaneForm) -> LaneForm:
-        """What is left of a form where the number may have wrapped."""
+        """The part of a form that still holds where the number may have wrapped."""
         divisor = form.divisor or form.remainder
         power = divisor & -divisor
         return self.uniform(power, form.remainder if form.divisor else 0)
@@ -220,7 +220,7 @@ class LaneForms:
     # Statements.
 
     def _visit(self, statement: Statement, uniform: bool) -> None:
-        """Learns what names stand for; `uniform` says whether all lanes are here together."""
+        """Record the forms of names; `uniform` says whether all lanes run the statement together."""
         match statement:
             case ir.Let(variable=variable, value=value):
                 self._forms[variable] = self.form(value)

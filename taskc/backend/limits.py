@@ -1,4 +1,4 @@
-"""What the programs may take that are made inside of a `with`: threads and memory."""
+"""Limits of threads and memory for the programs that are made inside of a `with`."""
 
 from __future__ import annotations
 

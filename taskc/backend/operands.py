@@ -1,4 +1,4 @@
-"""What a target operation is given, sorted by what ir/operations.py declares of it."""
+"""The operands of a target operation, sorted by their kinds in ir/operations.py."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Operands(NamedTuple):
 
 
 def operands_of(node: ir.Do) -> Operands:
-    """Sorts an operation's operands."""
+    """Sort an operation's operands by kind."""
     found = Operands([], [], [])
     for kind, operand in zip(
         OPERATIONS[node.operation].kinds(len(node.operands)), node.operands, strict=True

@@ -1,4 +1,4 @@
-"""Arguments whose parameters have a layout: into it before a call, out of it after; and the other way round."""
+"""Arguments whose parameters have a layout: packed before a call and unpacked after it, or the reverse."""
 
 from __future__ import annotations
 

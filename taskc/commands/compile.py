@@ -21,8 +21,8 @@ from taskc.commands.models import (
     shaped_feeds,
 )
 from taskc.commands.terminal import Progress, UsageError, add_json, many, write, write_text
-from taskc.ir.program import bind_dimensions, calls_of, kernels_of
-from taskc.ir.signature import inputs_of
+from taskc.ir.program import calls_of, kernels_of
+from taskc.ir.signature import bind_dimensions, inputs_of
 from taskc.lang.program import ProgramDefinition
 from taskc.output_file import write_whole
 from taskc.programs.lifetimes import blocks_of

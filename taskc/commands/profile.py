@@ -23,11 +23,11 @@ from taskc.commands.terminal import (
     write,
     write_text,
 )
+from taskc.format import bytes_text, factor_text, share_text, time_text
 from taskc.kernels.machine_facts import PROCESSOR, ProcessorFacts
 from taskc.output_file import write_whole
 from taskc.profiling.page import page_of
 from taskc.profiling.profile import Memory, Profile, ProfiledCall, Work, profile
-from taskc.quantities import bytes_text, factor_text, share_text, time_text
 
 _MOST_CALLS = 30  # rows of a table; with more calls, equal kernels share a row
 

@@ -93,20 +93,6 @@ def one_unknown(
     return None if dimension in walk(rest) else OneUnknown(dimension, factor, rest)
 
 
-def learn(computed: Sequence[tuple[Expression, int]], sizes: dict[Variable, int]) -> None:
-    """Adds the dimensions that follow, one from another, from extents whose sizes are right."""
-    pending, left = [*computed], len(computed) + 1
-    while len(pending) < left:
-        left, rows, pending = len(pending), pending, []
-        for extent, size in rows:
-            unknown = one_unknown(extent, sizes)
-            if unknown is None:
-                pending.append((extent, size))
-            else:
-                number = (size - extent_value(unknown.rest, {})) // unknown.factor
-                sizes[unknown.dimension] = number
-
-
 def untold(parameter: Tensor, extent: Expression, unknown: Variable) -> str:
     """Why a dimension isn't known that is in an extent of this parameter, and what to do."""
     if extent is unknown:

@@ -361,16 +361,3 @@ def map_callees(program: Program, change: Callable[[Callee], Callee]) -> Program
 
 def map_kernels(program: Program, change: Callable[[Kernel], Kernel]) -> Program:
     return map_callees(program, lambda it: change(it) if isinstance(it, Kernel) else it)
-
-
-def bind_dimensions(
-    parameters: Sequence[Tensor | Variable], shapes: Sequence[Sequence[int]]
-) -> dict[Variable, int]:
-    """The values of symbolic dimensions, from the shapes of a call's arguments."""
-    return {
-        extent: size
-        for parameter, shape in zip(parameters, shapes, strict=True)
-        if isinstance(parameter, Tensor)
-        for extent, size in zip(parameter.argument_shape, shape, strict=True)
-        if isinstance(extent, Variable)
-    }

@@ -9,7 +9,6 @@ losses         mean squared and absolute errors, cross-entropies, and logsumexp
 reductions     sum, mean, max, min, prod along any axes; argmax, argmin
 quantized      products with weights of few bits, in groups that have a scale each
 scans          cumsum and cumprod along an axis
-elementwise    an expression of several inputs, with broadcasting
 transpose      axes in any other order
 attention      with an online softmax, masks, and heads that share keys; for many queries and for few
 
@@ -21,7 +20,6 @@ epilogue       what is made of a sum
 precision      the types of sums and results
 images         where their numbers lie, and tiles of lines
 padding        matrices whose rows are made longer
-squares        turned in registers
 extents        those that are known only at a call
 signatures     of templates that take the same options
 """

@@ -47,7 +47,7 @@ def assignment(context: Context, node: ast.Assign) -> None:
 
 
 def _evaluated_for(context: Context, target: ast.expr, written: ast.expr) -> Value:
-    """The value of what is written, called as its target; of a tuple each part as its own."""
+    """The value of the right-hand side, named after its target; each part of a tuple is named after its own."""
     if isinstance(target, (ast.Tuple, ast.List)) and isinstance(written, ast.Tuple):
         parts = (*target.elts, *written.elts)
         is_paired = len(target.elts) == len(written.elts)
@@ -77,7 +77,7 @@ def assign(
 def _indexed(
     context: Context, target: ast.Subscript
 ) -> tuple[ir.Tensor, tuple[ir.Expression, ...]]:
-    """The element that is assigned."""
+    """The tensor and the indices of an element that is assigned."""
     owner = context.evaluate(target.value)
     if not isinstance(owner, (ir.Tensor, Transposed)):
         raise context.error(
@@ -117,14 +117,14 @@ def _unpack(
         written = value_node.elts
     # All values are taken before the first name changes, as in `a, b = b, a`.
     parts = [settled(context, part, target.elts[i], written[i]) for i, part in enumerate(value)]
-    made = [part for part, old in zip(parts, value, strict=True) if part is not old]
-    context.results.update(part for part in made if isinstance(part, ir.Variable))
+    named = [part for part, old in zip(parts, value, strict=True) if part is not old]
+    context.results.update(part for part in named if isinstance(part, ir.Variable))
     for part_target, part, part_node in zip(target.elts, parts, written, strict=True):
         assign(context, part_target, part, part_node, node)
 
 
 def settled(context: Context, value: Value, target: ast.expr, node: ast.expr) -> Value:
-    """A value that reads memory, named now; and those in a tuple or a list."""
+    """The value with reads of memory evaluated now and named, also in a tuple or a list."""
     if type(value) in (tuple, list) and not is_constant(value):
         return type(value)([settled(context, part, target, node) for part in value])
     if is_number(value) or isinstance(value, FloatOfSizes) or not is_scalar(value):
@@ -223,15 +223,15 @@ def _assign_cell(
             cell.stores.append(later)
             context.emit(later.placeholder)
             return
-        made = scalar(context, value, value_node)
+        number = scalar(context, value, value_node)
         if cell.tensor is None:
-            initial = typed(context, cell.initial, made.dtype, cell.initial_loc or value_node)
+            initial = typed(context, cell.initial, number.dtype, cell.initial_loc or value_node)
             context.decide(cell, initial)
         tensor = cell.tensor
         assert tensor is not None
-    made = typed(context, value, tensor.dtype, value_node, f"'{cell.name}' is {tensor.dtype}")
+    number = typed(context, value, tensor.dtype, value_node, f"'{cell.name}' is {tensor.dtype}")
     context.note_write(tensor, loc)
-    context.emit(ir.Store(tensor, (), made, loc=loc))
+    context.emit(ir.Store(tensor, (), number, loc=loc))
 
 
 def augmented_assignment(context: Context, node: ast.AugAssign) -> None:

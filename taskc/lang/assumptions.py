@@ -1,9 +1,9 @@
-"""What a program that is being traced takes for granted of its sizes.
+"""The assumptions that a trace of a program makes about its sizes.
 
     positions[:n] if n < 512 else positions        traced where n is 128: it is positions[:n], and n < 512 is assumed
 
-Python asks a question and goes one way, so what is traced is right for the calls whose sizes have the same answers. A
-trace with assumptions answers as at sizes that it is given, and notes what was asked; whoever calls the program asks
+Python branches on the answer to a question, so a trace is valid for calls whose sizes give the same answers. A
+trace with assumptions answers from example sizes, and records each question; whoever calls the program asks
 `serve` first. A trace without them refuses a question whose answer isn't the same for all sizes.
 """
 

@@ -40,8 +40,8 @@ def _load(context: Context, node: ast.Call) -> ir.Tensor | Transposed:
         shape = _block_shape(context, bound["what"])
         variables = block_variables(context, shape)
         value, variables = _element(context, bound["value"], variables)
-        made: ir.Expression = scalar(context, value, bound["value"])
-        inside = read_guard(context, _global_reads(made)) if "fill" in bound else None
+        element: ir.Expression = scalar(context, value, bound["value"])
+        inside = read_guard(context, _global_reads(element)) if "fill" in bound else None
     else:
         source = _sliced(context, bound["what"], "tc.load")
         if source.tensor.scope == ir.TILE:
@@ -54,13 +54,13 @@ def _load(context: Context, node: ast.Call) -> ir.Tensor | Transposed:
         source = source.T if is_transposed else source
         shape = source.shape
         variables = block_variables(context, shape)
-        made, inside = _read(context, source, variables, bound["what"])
-    fill = _load_fill(context, bound.get("fill"), made.dtype)
-    made = made if inside is None else ir.Select(inside, made, fill, loc=loc)
-    block = ir.Tensor(name, made.dtype, shape, ir.SHARED, constant=True, loc=loc)
+        element, inside = _read(context, source, variables, bound["what"])
+    fill = _load_fill(context, bound.get("fill"), element.dtype)
+    element = element if inside is None else ir.Select(inside, element, fill, loc=loc)
+    block = ir.Tensor(name, element.dtype, shape, ir.SHARED, constant=True, loc=loc)
     allocate(context, block)
     if 0 not in shape:
-        context.emit(ir.Move(block, variables, variables, shape, made, loc=loc))
+        context.emit(ir.Move(block, variables, variables, shape, element, loc=loc))
     return Transposed(block) if is_transposed else block
 
 
@@ -102,7 +102,7 @@ def _read(
 def _element(
     context: Context, node: ast.expr, variables: tuple[ir.Variable, ...]
 ) -> tuple[Value, tuple[ir.Variable, ...]]:
-    """What `lambda i, j: ...` gives for an element, and the variables by the lambda's names."""
+    """The value of `lambda i, j: ...` for an element, and its variables, named as the lambda's parameters."""
     written = callback(context, node, "the value")
     if not written.takes(len(variables)):
         dimensions = counted(len(variables), "dimension")
@@ -120,7 +120,7 @@ def _element(
 
 
 def _global_reads(value: ir.Expression) -> Iterator[ir.Read]:
-    """The reads of GLOBAL memory, those in another's index before it."""
+    """The reads of GLOBAL memory, each after the reads in its indices."""
     reads = [part for part in walk(value) if type(part) is ir.Read]
     return (read for read in reversed(reads) if read.tensor.scope == ir.GLOBAL)
 
@@ -134,13 +134,13 @@ def _store(context: Context, node: ast.Call) -> Nothing:
     variables = block_variables(context, shape)
     value_node = bound["value"]
     is_lambda = isinstance(value_node, ast.Lambda)
-    given = None if is_lambda else context.evaluate(value_node)
+    stored = None if is_lambda else context.evaluate(value_node)
     value: ir.Expression
     guard = None
-    if is_lambda or isinstance(given, FunctionDefinition):
+    if is_lambda or isinstance(stored, FunctionDefinition):
         value, variables = _element(context, value_node, variables)
     else:
-        source = view_of(context, given, value_node, "what tc.store stores")
+        source = view_of(context, stored, value_node, "what tc.store stores")
         _same_shape(context, shape, source.shape, value_node)
         value, guard = _read(context, source, variables, value_node)
     _move(context, target, variables, value, guard, None, node, value_node)
@@ -177,7 +177,7 @@ def _same_shape(
 
 
 def _copiers(context: Context, node: ast.expr | None, target: View) -> Mapping | None:
-    """Who moves which element of the target's slice, in the order of its tensor's dimensions."""
+    """The mapping that assigns elements of the target's slice to workers, in the order of its tensor's dimensions."""
     shape = target.shape
     value = None if node is None else context.evaluate(node)
     if value is None:
@@ -209,11 +209,11 @@ def _move(
     if isinstance(value, ir.Read) and isinstance(value_node, ast.Name):
         names = ", ".join(variable.name for variable in variables)
         hint = f"lambda {names}: {value_node.id}[{names}].to({tensor.dtype})"
-    made = typed(context, value, tensor.dtype, value_node, what, hint)
+    element = typed(context, value, tensor.dtype, value_node, what, hint)
     if 0 in target.shape:
         return
     indices, pairs = elements(target, variables)
-    for part in (ir.Read(tensor, indices), *walk(made)):
+    for part in (ir.Read(tensor, indices), *walk(element)):
         if isinstance(part, ir.Read) and part.tensor in context.peers:
             raise context.error(
                 f"a whole-block operation takes memory of its own block, and '{part.tensor.name}'"
@@ -223,14 +223,14 @@ def _move(
             )
     inside = conjunction((view_guard(context, target, pairs), guard))
     variables, shape = target.ordered(variables), target.ordered(target.shape)
-    if by is None and tensor.scope != ir.TILE and _reads_a_transposed_tile(made, variables):
+    if by is None and tensor.scope != ir.TILE and _reads_a_transposed_tile(element, variables):
         variables, shape = variables[::-1], shape[::-1]
     loc = context.locate(node)
-    context.emit(ir.Move(tensor, indices, variables, shape, made, inside, by, loc=loc))
+    context.emit(ir.Move(tensor, indices, variables, shape, element, inside, by, loc=loc))
 
 
 def _reads_a_transposed_tile(value: ir.Expression, variables: tuple[ir.Variable, ...]) -> bool:
-    """A tile has the indices from the last to the first, and none has them as they are: its owners move it."""
+    """Whether some tile is read with reversed indices, and none with them in order: its owners then do the move."""
     places = [
         part.indices
         for part in walk(value)

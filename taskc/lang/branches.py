@@ -1,7 +1,7 @@
 """Branches and whiles of a program that is being traced: `tc.branch`, `tc.otherwise` and `tc.steps_while`.
 
-Each body is traced once. What both bodies of a branch write is written behind it; what only one of them writes, or a
-while, need not be.
+Each body is traced once. Memory that both bodies of a branch write counts as written after it; memory that only one
+of them or a while writes does not.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from taskc.lang.written import Written
 class Branching:
     """A branch while its bodies are traced: `begin`, `end`, and for the other one `begin_otherwise`, `end`.
 
-    then    what the first body has written, once it is over
-    before  what was written before it
+    then    the writes of the first body, once it is over
+    before  the memory written before the branch
     """
 
     def __init__(self, trace: Trace, condition: Tensor, site: Location) -> None:
@@ -59,7 +59,7 @@ class Branching:
 
 
 def begin_while(trace: Trace, condition: Tensor, site: Location) -> None:
-    """What comes is the body of a while."""
+    """Open the body of a while."""
     trace.open(While(condition, (), loc=site))
 
 
@@ -89,7 +89,7 @@ def _memory_written(trace: Trace, steps: tuple[Step, ...]) -> set[Tensor]:
 
 
 def check_condition(trace: Trace, condition: Tensor, site: Location) -> None:
-    """Raises an error for what can't choose among steps, or isn't written where it would have to."""
+    """Raise an error for a condition that can't choose among steps, or that isn't surely written."""
     trace.check_is_there(condition, site)
     problem = condition_problem(condition)
     if problem is not None:
@@ -198,7 +198,7 @@ def _flag(what: str, flag: object) -> tuple[Trace, Tensor, Location]:
 
 
 def _stay_inside(site: Location) -> None:
-    """Raises an error for what leaves the body of a `with`: who reads it means one side, and both are traced."""
+    """Raise an error for a jump out of the body of a `with`: readers expect one side to run, and both are traced."""
     place = way_out(site)
     if place is not None:
         raise CompileError(

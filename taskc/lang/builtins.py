@@ -1,4 +1,4 @@
-"""The functions of the language: the table from names to what they mean, and the scalar ones.
+"""The functions of the language: the table from names to handlers, and the scalar functions.
 
 A handler takes the context and the call as written, and returns what the call evaluates to.
 """
@@ -68,8 +68,8 @@ def _unary_function(name: str, symbol: str, on_constant: Callable[..., Any]) -> 
         is_of_floats = UNARY_OPERATORS[symbol].kinds == {"float"} and is_untyped(context, value)
         if is_of_floats or isinstance(value, FloatOfSizes):
             whole = value.expression if isinstance(value, FloatOfSizes) else value
-            made = ir.Unary(symbol, as_float(whole), loc=context.locate(node))
-            return FloatOfSizes(made, {}) if made.dtype is f64 else made
+            result = ir.Unary(symbol, as_float(whole), loc=context.locate(node))
+            return FloatOfSizes(result, {}) if result.dtype is f64 else result
         operand = scalar(context, value, argument)
         check_operator(context, symbol, operand.dtype, node, unary=True)
         return ir.Unary(symbol, operand, loc=context.locate(node))
@@ -142,7 +142,7 @@ def _quantifier(name: str, operator: ast.boolop, on_constants: Callable[..., boo
 
 
 def _arranged(name: str, on_items: Callable[..., Iterable[Value]]) -> Handler:
-    """`enumerate`, `reversed`, `tuple` and `zip`, which look at no item; what they give has a length."""
+    """`enumerate`, `reversed`, `tuple` and `zip`, which inspect no item; the results have a length."""
 
     def handler(context: Context, node: ast.Call) -> Value:
         values = [context.evaluate(argument) for argument in node.args]
@@ -297,7 +297,7 @@ def _breakpoint(context: Context, node: ast.Call) -> Nothing:
 
 
 def _named(context: Context, what: str, node: ast.expr | None) -> int | tuple[int, ...] | None:
-    """The number of a block or a worker, or those of a tile; None where none is given."""
+    """The number of a block or a worker, or the indices of a tile; None where none is given."""
     value = None if node is None else context.evaluate(node)
     if node is None or value is None:
         return None

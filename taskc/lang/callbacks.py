@@ -14,7 +14,7 @@ from taskc.lang.values import Value, counted, describe
 
 @dataclass(frozen=True, slots=True)
 class Callback:
-    """What is written, by the names of its parameters; `function` is None for a lambda.
+    """A function given as an argument; `function` is None for a lambda.
 
     rest  the parameter that takes all further arguments, `*place`
     """
@@ -26,20 +26,20 @@ class Callback:
 
     @property
     def parameters(self) -> str:
-        """How many it has, in a message."""
+        """The number of parameters, in a message."""
         more = " or more" if self.rest is not None else ""
         return counted(len(self.names), "parameter") + more
 
     def takes(self, count: int) -> bool:
-        """Whether it can be given so many arguments."""
+        """Whether it accepts `count` arguments."""
         return count == len(self.names) or (self.rest is not None and count > len(self.names))
 
     def named(self, count: int) -> list[str]:
-        """What its arguments are called, one by one."""
+        """The name of each of `count` arguments."""
         return [*self.names, *[f"{self.rest}_{n}" for n in range(count - len(self.names))]]
 
     def value(self, context: Context, variables: tuple[ir.Variable, ...], lazy: str) -> Value:
-        """Its body evaluated once, on these variables; `lazy` is what it is called in a message."""
+        """The body, evaluated once on these variables; `lazy` is the callback's name in a message."""
         named: dict[str, Value] = dict(zip(self.names, variables, strict=False))
         if self.rest is not None:
             named[self.rest] = variables[len(self.names) :]

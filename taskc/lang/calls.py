@@ -71,7 +71,7 @@ def call_with(handlers: dict[str, Handler], on_builtins: dict[int, Handler]) -> 
 
 
 def _with_arguments(context: Context, node: ast.Call, arguments: list[ast.expr]) -> ast.Call:
-    """The call with other arguments by position; it stands where the first does."""
+    """The call with other positional arguments, at the same location."""
     call = ast.copy_location(ast.Call(node.func, arguments, node.keywords), node)
     if context.root is node:
         context.root = call
@@ -81,9 +81,9 @@ def _with_arguments(context: Context, node: ast.Call, arguments: list[ast.expr])
 def bind(
     context: Context, node: ast.Call, name: str, signature: str | None = None
 ) -> dict[str, ast.expr]:
-    """The arguments by name; those of the language's functions are as these are declared.
+    """The arguments by parameter name; a function of the language is declared already and passes no signature.
 
-    In a signature `x?` may be left out, and behind `*` come keywords.
+    In a signature `x?` is optional, and the parameters after `*` are keyword-only.
     """
     declared = INTRINSICS.get(name.removeprefix("tc."))
     if declared is not None:
@@ -113,7 +113,7 @@ def bind(
 
 
 def _form(name: str, names: list[str]) -> str | None:
-    """A hint: a call as it is written, with what it may leave out and what goes by keyword as such."""
+    """A hint with the form of a call, optional and keyword arguments marked."""
     by_position = names[: names.index("*")] if "*" in names else names
     parts = [it if it in by_position else f"{it}=..." for it in names if it[-1] not in "*?"]
     more = [it[:-1] for it in names if it.endswith("?")]
@@ -173,16 +173,16 @@ def _advice(called: Value, name: str) -> str | None:
 
 
 def _inline(context: Context, definition: FunctionDefinition, node: ast.Call) -> Value:
-    parameters, rest = definition.parameters
-    more: list[ast.expr] = []
-    if rest is not None:
-        more = node.args[len(parameters) :]
+    parameters, variadic = definition.parameters
+    extra: list[ast.expr] = []
+    if variadic is not None:
+        extra = node.args[len(parameters) :]
         node = _with_arguments(context, node, node.args[: len(parameters)])
     bound = bind(context, node, f"{definition.__name__}()", " ".join(parameters))
     values = {parameter: context.evaluate(bound[parameter]) for parameter in parameters}
-    if rest is not None:
-        bound[rest] = node
-        values[rest] = tuple([context.evaluate(part) for part in more])
+    if variadic is not None:
+        bound[variadic] = node
+        values[variadic] = tuple([context.evaluate(part) for part in extra])
     return inline(context, definition, values, bound, node)
 
 
@@ -201,7 +201,7 @@ def inline(
     name = definition.__name__
     if any(_is_of(frame, definition) for frame in context.frames):
         raise context.error(f"'{name}' calls itself: a helper is inlined, so it can't", node)
-    here = context.locate(node)
+    call_loc = context.locate(node)
     body = source.tree.body
     if ast.get_docstring(source.tree, clean=False) is not None:
         body = body[1:]
@@ -221,7 +221,7 @@ def inline(
     try:
         context.run(body, Scope(names))
     except CompileError as error:
-        note = f"in '{name}', called here", here
+        note = f"in '{name}', called here", call_loc
         raise CompileError(
             error.message, error.location, error.hint, (*error.notes, note)
         ) from None
@@ -253,7 +253,7 @@ def _argument(
     node: ast.expr,
     is_expression_only: bool,
 ) -> Value:
-    """What a parameter of a helper is bound to."""
+    """The value that a helper's parameter is bound to."""
     if parameter in source.written:
         loc = context.locate(node)
         if isinstance(value, Choice):
@@ -271,7 +271,7 @@ def _argument(
 
 
 def named(context: Context, name: str, value: Value, node: ast.expr) -> Value:
-    """An argument that may be used more than once: what is computed gets a name."""
+    """An argument that may be used more than once: a computed value gets a name."""
     if isinstance(value, Choice):
         return value if context.lazy else settled_choice(context, value)
     if isinstance(value, Pending):

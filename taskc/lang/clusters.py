@@ -1,4 +1,4 @@
-"""Clusters, in `tc.cuda`: who is who, a barrier of all their blocks, and each other's memory."""
+"""Clusters in `tc.cuda`: ranks, a barrier of all their blocks, and access to the memory of peers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A `@tc.function` that combines two elements: what tc.reduce and tc.scan fold by."""
+"""A `@tc.function` that combines two elements, as the operator of tc.reduce and tc.scan."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class _Made:
         return ir.Variable(name, self.dtypes, loc=loc)
 
     def run(self, given: dict[str, Value]) -> tuple[Value, list[ir.Statement]]:
-        """What it returns, and what comes before."""
+        """The value that the function returns, and the statements that compute it."""
         context = self.context
         before, root, target = context.block, context.root, context.target
         context.block, context.root = [], self.node

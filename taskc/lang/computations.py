@@ -43,7 +43,7 @@ _OUTPUT = "out"
 
 
 class Captured:
-    """What a computation takes from the program around it, and as which of its parameters."""
+    """The values that a computation captures from the program around it, each with its parameter."""
 
     def __init__(self, trace: Trace, context: Context) -> None:
         self.trace = trace
@@ -70,17 +70,17 @@ class Captured:
         if isinstance(value, PartHandle):
             return part_of(value, self.value(value.whole))
         assert isinstance(value, ScalarHandle | TensorHandle)
-        given = value.variable if isinstance(value, ScalarHandle) else value.tensor
-        if given not in self.parameters:
-            taken = {_OUTPUT, *[own.name for own in self.parameters.values()]}
-            name = given.name
+        outer = value.variable if isinstance(value, ScalarHandle) else value.tensor
+        if outer not in self.parameters:
+            taken = {_OUTPUT, *[parameter.name for parameter in self.parameters.values()]}
+            name = outer.name
             while name in taken:
                 name += "_"
-            own: ir.Tensor | ir.Variable = ir.Variable(name, given.dtype)
-            if isinstance(given, ir.Tensor):
-                own = ir.Tensor(name, given.dtype, given.shape, ir.GLOBAL, given.layout)
-            self.parameters[given] = own
-        return self.parameters[given]
+            parameter: ir.Tensor | ir.Variable = ir.Variable(name, outer.dtype)
+            if isinstance(outer, ir.Tensor):
+                parameter = ir.Tensor(name, outer.dtype, outer.shape, ir.GLOBAL, outer.layout)
+            self.parameters[outer] = parameter
+        return self.parameters[outer]
 
     def _computed(self, value: ComputedScalar) -> Value:
         sides = [self.context.symbolic(side) for side in value.sides]
@@ -101,7 +101,7 @@ def traced_computation(
     site: Location,
     out: Any = None,
 ) -> Handle:
-    """Notes a computation, which writes `out`, where its elements lie, or a temporary."""
+    """Record a computation that writes `out` or a temporary."""
     layout = out.tensor.layout if isinstance(out, TensorHandle) else None
     made, given = computation_of(trace, shape, function, name, site, layout)
     return noted_computation(trace, made, given, out, site)
@@ -145,7 +145,7 @@ def computation_of(
 def _evaluated(
     context: Context, definition: FunctionDefinition, rank: int, site: Location
 ) -> tuple[tuple[ir.Variable, ...], ir.Expression]:
-    """An element's value, and the indices that it is of."""
+    """The variables of an element's indices, and its value."""
     source = definition.source
     names, rest = definition.parameters
     if rank != len(names) and (rest is None or rank < len(names)):
@@ -171,7 +171,7 @@ def _evaluated(
 
 
 def _without_names(context: Context, value: ir.Expression, body: ast.stmt) -> ir.Expression:
-    """An expression with what its statements have named in it; they may do nothing else."""
+    """An expression with the names that its statements define substituted; other statements are an error."""
     named: dict[ir.Variable, ir.Expression] = {}
     for statement in context.block:
         if not isinstance(statement, ir.Let):

@@ -1,4 +1,4 @@
-"""The state of a parse: where we are, what names mean, and the statements made so far."""
+"""The state of a parse: the position, the meanings of names, and the statements so far."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ class Context:
         return evaluator(self, node)
 
     def evaluate_lazily(self, node: ast.expr, why: str) -> Value:
-        """Evaluate what may not be executed at all, or more than once."""
+        """Evaluate an expression that runs any number of times, or never."""
         before, self.lazy = self.lazy, self.lazy or why
         try:
             return self.evaluate(node)
@@ -271,7 +271,7 @@ class Context:
         return self.symbolic(plain(value))
 
     def require_known(self, node: ast.Name, *called: str) -> None:
-        """Raises an error where a name is nothing, and what is called so elsewhere has a word here."""
+        """Raise an error for an undefined name that other languages have, with the word for it here."""
         hint = next(filter(None, map(word_for, called)), None)
         if hint is None or node.id in self.frame.source.locals or node.id in self.frame.outside:
             return
@@ -279,7 +279,7 @@ class Context:
             raise self.error(f"'{node.id}' is not defined", node, hint)
 
     def binding(self, name: str) -> tuple[Value, bool]:
-        """What a local name is bound to (UNBOUND if not), and whether in the current body."""
+        """The value of a local name, UNBOUND if it has none, and whether the current body bound it."""
         names = self.scope.names
         for other in reversed(self.frame.scopes):
             if name in other.names:
@@ -287,7 +287,7 @@ class Context:
         return UNBOUND, True
 
     def will_change(self, name: str) -> bool:
-        """A later statement of the body where `name` is being assigned assigns it again."""
+        """Whether a later statement of the body where `name` is being assigned assigns it again."""
         for scope in reversed(self.frame.scopes):
             if scope.last.get(name, -1) > scope.position:
                 return True
@@ -304,7 +304,7 @@ class Context:
         return variable
 
     def name_for(self, node: ast.expr, default: str) -> str:
-        """What to call the result of an expression: the name that the statement gives it."""
+        """The name for an expression's result: the statement's target if the expression is its whole value."""
         return self.target if self.target and node is self.root else default
 
     def symbol(self, dimension: Dimension) -> ir.Variable:
@@ -413,7 +413,7 @@ class Context:
         return self.decide(cell, _in_i64(cell.initial, cell.initial_loc))
 
     def _checked(self, block: list[ir.Statement]) -> list[ir.Statement]:
-        """The statements behind what is asked of sizes, in a grid's body where there is one."""
+        """The statements after the checks of sizes, which go into a grid's body where there is one."""
         asked = tuple(self.fits.values())
         if not asked:
             return block
@@ -421,7 +421,7 @@ class Context:
             return [*asked, *block]
 
         def asking(body: ir.Statement) -> ir.Sequence:
-            """The body behind them: its own statements, which passes look for."""
+            """The body after the checks, flat: passes look for the statements of the grid's body."""
             own: tuple[ir.Statement, ...] = (body,)
             if isinstance(body, ir.Sequence) and id(body) not in self._late:
                 own = body.statements
@@ -465,7 +465,7 @@ def in_f32(value: Untyped) -> str:
 
 
 def _in_i64(value: Untyped, loc: Location) -> ir.Expression:
-    """An integer that nothing has given a type."""
+    """An integer without a type, as i64."""
     if isinstance(value, Choice):
         sides = _in_i64(value.then, loc), _in_i64(value.otherwise, loc)
         return ir.Select(value.condition, *sides, loc=value.loc)
@@ -476,7 +476,7 @@ def _in_i64(value: Untyped, loc: Location) -> ir.Expression:
 
 
 def _fits(size: ir.Expression, dtype: DType) -> ir.Assert:
-    """That a number of this type can be the size."""
+    """The condition that a size fits a type."""
     ends = ((">=", dtype.minimum), ("<=", dtype.maximum))
     low, high = (ir.Binary(sign, size, ir.Constant(int(end), i64)) for sign, end in ends)
     condition = high if isinstance(size, ir.Variable) else ir.Binary("and", low, high)

@@ -1,4 +1,4 @@
-"""The type rules: what a value becomes where an element type is asked for.
+"""The type rules: the conversion of a value to the element type that its use demands.
 
 Operands have one type. A Python number takes the type of what it meets; integers of one signedness
 widen; a float or a narrower integer is written `x.to(dtype)`. An index is any integer but u64.
@@ -274,7 +274,7 @@ def unify(
 def _with_size(
     context: Context, operator: str, typed: ir.Expression, size: ir.Expression
 ) -> tuple[ir.Expression, ir.Expression]:
-    """The size takes the type of what it meets; where they are only compared, an integer may become wider instead."""
+    """A size converted to the type of the other operand; in a comparison a narrow integer may be widened instead."""
     if operator in COMPARISONS and typed.dtype.is_integer and typed.dtype is not u64:
         return widened(typed, i64), size
     return typed, context.of_size(size, typed.dtype)
@@ -283,7 +283,7 @@ def _with_size(
 def _settle(
     context: Context, left: Value, right: Value, left_node: Located, right_node: Located
 ) -> tuple[Value, Value]:
-    """Neither side has a type: an integer is i64, a float must say which."""
+    """Settle two operands without a type: integers become i64, and a float is an error."""
     if has_float(left) or has_float(right):
         for side, node in ((left, left_node), (right, right_node)):
             if isinstance(side, Pending):
@@ -318,7 +318,7 @@ def constant_integer(context: Context, value: Value, node: Located, what: str) -
 
 
 def condition(context: Context, value: Value, node: Located) -> bool | ir.Expression:
-    """What decides: a bool while parsing, or an expression."""
+    """The condition as a bool if it is known while parsing, else as an expression."""
     if is_expression(value):
         if value.dtype is not boolean:
             raise context.error(

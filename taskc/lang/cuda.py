@@ -21,17 +21,17 @@ V = TypeVar("V")
 
 @in_kernels
 def barriers(count: int) -> Any:
-    """So many mbarriers, in shared memory."""
+    """An array of `count` mbarriers in shared memory."""
 
 
 @in_kernels
 def roles() -> AbstractContextManager[None]:
-    """What stands in it are roles, which run beside each other; together they are all the workers."""
+    """A block of roles, which run concurrently; together they have all the workers of the kernel."""
 
 
 @in_kernels
 def role(name: str, *, warps: int) -> AbstractContextManager[None]:
-    """What some warps do, beside what others do: `with tc.cuda.role("producer", warps=1):`."""
+    """The code of some warps while the other roles run theirs: `with tc.cuda.role("producer", warps=1):`."""
 
 
 @in_kernels
@@ -46,12 +46,12 @@ def cluster_sync() -> None:
 
 @in_kernels
 def peer(buffer: V, rank: Any) -> V:
-    """What `tc.shared` or `tc.cuda.barriers` is in the block of that rank of the cluster."""
+    """The copy of a `tc.shared` or `tc.cuda.barriers` buffer in the block of that rank of the cluster."""
 
 
 @in_kernels
 def grid_sync() -> None:
-    """A barrier of all workers of all blocks; what they have stored in global memory before is there behind it."""
+    """A barrier of all workers of all blocks; global stores before it are visible to all of them after it."""
 
 
 @in_kernels
@@ -64,12 +64,12 @@ def ptx(dtype: type[V], text: str, *operands: Any, meaning: Callable[..., Any]) 
 
 @in_kernels
 def load_acquire(element: V) -> V:
-    """An element of 4 or 8 bytes; behind it the worker sees what was stored before this value's `store_release`."""
+    """Loads an element of 4 or 8 bytes; after it the worker sees all stores before this value's `store_release`."""
 
 
 @in_kernels
 def store_release(element: Any, value: Any) -> None:
-    """Stores an element of 4 or 8 bytes behind all that its worker has stored before."""
+    """Stores an element of 4 or 8 bytes after all earlier stores of its worker."""
 
 
 @in_kernels
@@ -91,7 +91,7 @@ def wgmma(acc: Any, a: Any, b: Any, *, accumulate: Any = True) -> None:
 
 
 def _offer(operation: Operation) -> Intrinsic:
-    """An operation of the target: its operands by position, the last one perhaps several times."""
+    """The function for an operation of the target: operands are positional, and the last one may be variadic."""
     kinds: dict[str, int] = {}
     parameters = []
     for operand in operation.operands:

@@ -81,13 +81,13 @@ __all__ = [
 V = TypeVar("V")
 
 def barriers(count: int) -> Any:
-    """So many mbarriers, in shared memory."""
+    """An array of `count` mbarriers in shared memory."""
 
 def roles() -> AbstractContextManager[None]:
-    """What stands in it are roles, which run beside each other; together they are all the workers."""
+    """A block of roles, which run concurrently; together they have all the workers of the kernel."""
 
 def role(name: str, *, warps: int) -> AbstractContextManager[None]:
-    """What some warps do, beside what others do: `with tc.cuda.role("producer", warps=1):`."""
+    """The code of some warps while the other roles run theirs: `with tc.cuda.role("producer", warps=1):`."""
 
 def cluster_rank() -> Any:
     """The block's number in its cluster, row-major."""
@@ -96,11 +96,10 @@ def cluster_sync() -> None:
     """A barrier of all workers of all blocks of the cluster."""
 
 def peer(buffer: V, rank: Any) -> V:
-    """What `tc.shared` or `tc.cuda.barriers` is in the block of that rank of the cluster."""
+    """The copy of a `tc.shared` or `tc.cuda.barriers` buffer in the block of that rank of the cluster."""
 
 def grid_sync() -> None:
-    """A barrier of all workers of all blocks; what they have stored in global memory before is there
-    behind it."""
+    """A barrier of all workers of all blocks; global stores before it are visible to all of them after it."""
 
 def ptx(dtype: type[V], text: str, *operands: Any, meaning: Callable[..., Any]) -> V:
     """The value that PTX computes from its operands: the result is `%0` in the text, and they are `%1`,
@@ -110,11 +109,11 @@ def ptx(dtype: type[V], text: str, *operands: Any, meaning: Callable[..., Any]) 
     evaluates it"""
 
 def load_acquire(element: V) -> V:
-    """An element of 4 or 8 bytes; behind it the worker sees what was stored before this value's
+    """Loads an element of 4 or 8 bytes; after it the worker sees all stores before this value's
     `store_release`."""
 
 def store_release(element: Any, value: Any) -> None:
-    """Stores an element of 4 or 8 bytes behind all that its worker has stored before."""
+    """Stores an element of 4 or 8 bytes after all earlier stores of its worker."""
 
 def syncwarp() -> None:
     """A barrier of a warp, 32 consecutive workers."""

@@ -1,4 +1,4 @@
-"""The decorators that make kernels, and what they make."""
+"""The decorators of kernels, and the definitions that they return."""
 
 from __future__ import annotations
 
@@ -38,20 +38,20 @@ _picture: list[Callable[[Definition], str]] = []
 
 
 def set_runner(runner: Runner, picture: Callable[[Definition], str]) -> None:
-    """What a call does, and what a notebook shows: compiling, running and fusing are above this layer."""
+    """Set the functions that run a call and draw a definition in a notebook: both belong to layers above this one."""
     _runner[:] = [runner]
     _picture[:] = [picture]
 
 
 class Definition(Described, ABC):
-    """What can be called with arrays: a decorated function has become one.
+    """The result of decorating a function: a kernel or a program that can be called with arrays.
 
     kind        "kernel" or "program"
     name        of the function
     ir          the kernel or the program
     dimensions  the variables in it that stand for symbolic dimensions
-    packs       what parameters with a layout are packed from, where that isn't their own shape
-    tuples      the parameters that are tuples, by name, and what callers know their parts as
+    packs       the sources of parameters with a layout, where these aren't of the parameter's own shape
+    tuples      the parameters that are tuples, by name, with the names of their parts
     """
 
     kind: str
@@ -71,7 +71,7 @@ class Definition(Described, ABC):
         self.described = f"the {self.kind} {made.name!r}"
         self.ir = made
         self.dimensions = dimensions
-        # What calls it without looking at anything again, once a target has made that.
+        # The compiled call that checks its own arguments, once a target has built it.
         self.direct: Callable[..., Any] | None = None
         self._example = example
         self.packs = packs or {}
@@ -87,7 +87,7 @@ class Definition(Described, ABC):
     @property
     @abstractmethod
     def kernels(self) -> tuple[KernelDefinition, ...]:
-        """What a call runs, each once."""
+        """The kernels that a call runs, each once."""
 
     def __call__(self, /, *args: Any, **keywords: Any) -> Any:
         try:
@@ -98,7 +98,7 @@ class Definition(Described, ABC):
             raise error.with_traceback(None) from error.__cause__
 
     def call(self, /, *args: Any, **keywords: Any) -> Any:
-        """A call whose arguments are looked at here, and not by compiled code."""
+        """A call whose arguments are checked here, and not by compiled code."""
         trace = current_trace()
         if trace is not None and not has_handles((args, keywords.values())) and is_interruption():
             return outside(lambda: _runner[0](self, args, keywords))
@@ -115,7 +115,7 @@ class Definition(Described, ABC):
         return _picture[0](self)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickles it as functions are, by name: whoever reads that imports the module, and compiles there."""
+        """Pickle by name, as functions are: unpickling imports the module and compiles in that process."""
         where = self.__module__, getattr(self, "__qualname__", self.name)
         try:
             is_there = _named(*where) is self
@@ -150,8 +150,8 @@ class Definition(Described, ABC):
     @property
     def made(self) -> tuple[TensorType, ...]:
         """The types of what a call returns."""
-        made = outputs_of(self.ir.parameters)
-        return tuple(TensorType(item.dtype, item.shape, item.layout) for item in made)
+        outputs = outputs_of(self.ir.parameters)
+        return tuple(TensorType(item.dtype, item.shape, item.layout) for item in outputs)
 
     def __getitem__(self, grid: object) -> NoReturn:
         raise TypeError(
@@ -167,34 +167,34 @@ class Definition(Described, ABC):
         parameter need not be named where one has a layout, or where the author said what one is packed from.
         """
         array = np.asarray(array)
-        given = [item for item in inputs_of(self.ir.parameters) if isinstance(item, Tensor)]
-        laid = [item for item in given if item.layout is not None or item.dtype.is_sub_byte]
-        laid += [item for item in given if item.name in self.packs and item not in laid]
-        found = [item for item in laid if parameter in (None, item.name)]
-        if len(found) > 1:
-            found = [item for item in found if item.name in self.packs]
-        if len(found) != 1:
-            names = ", ".join(item.name for item in laid) or "none"
+        tensors = [item for item in inputs_of(self.ir.parameters) if isinstance(item, Tensor)]
+        packable = [item for item in tensors if item.layout is not None or item.dtype.is_sub_byte]
+        packable += [item for item in tensors if item.name in self.packs and item not in packable]
+        candidates = [item for item in packable if parameter in (None, item.name)]
+        if len(candidates) > 1:
+            candidates = [item for item in candidates if item.name in self.packs]
+        if len(candidates) != 1:
+            names = ", ".join(item.name for item in packable) or "none"
             raise TypeError(
                 f"'{self.name}' packs what a parameter with a layout, or of a sub-byte type, takes,"
                 f" and those are: {names}"
             )
-        (item,) = found
+        (item,) = candidates
         if item.layout is None and item.dtype.is_sub_byte:
             return pack_rows(array, TensorType(item.dtype, item.argument_shape))
         described = TensorType(item.dtype, item.shape, item.layout)
         wanted = self.packs.get(item.name, item.shape)
         if isinstance(wanted, KernelDefinition):
-            made: Packed = wanted(array, out=empty(described))
-            return made
+            packed: Packed = wanted(array, out=empty(described))
+            return packed
         if item.dtype.is_sub_byte:
             array = elements_of(array, item.dtype)
         if array.shape != wanted:
             raise TypeError(f"{item.name} is packed from {list(wanted)}, not {list(array.shape)}")
         if item.layout is None:
             return array  # a kernel that reads operands as they are needs no others
-        rest = [full - own for full, own in zip(described.shape, wanted, strict=True)]
-        return pack(np.pad(array, [(0, n) for n in rest]) if any(rest) else array, described)
+        padding = [full - own for full, own in zip(described.shape, wanted, strict=True)]
+        return pack(np.pad(array, [(0, n) for n in padding]) if any(padding) else array, described)
 
     def example(self, seed: int = 0, larger: int = 0) -> tuple[Any, ...]:
         """Arguments to check it with: those that are not tc.out, in order.
@@ -204,14 +204,14 @@ class Definition(Described, ABC):
         of their multiples larger.
         """
         random = np.random.default_rng(seed)
-        given = inputs_of(self.ir.parameters)
+        inputs = inputs_of(self.ir.parameters)
         if self._example is not None:
-            made = self._example(random)
-            arguments = tuple(made) if isinstance(made, (tuple, list)) else (made,)
-            if len(arguments) != len(given):
+            example = self._example(random)
+            arguments = tuple(example) if isinstance(example, (tuple, list)) else (example,)
+            if len(arguments) != len(inputs):
                 raise CompileError(
                     f"the example of '{self.name}' has {len(arguments)} arguments, and the {self.kind}"
-                    f" takes {len(given)}: {', '.join(item.name for item in given)}",
+                    f" takes {len(inputs)}: {', '.join(item.name for item in inputs)}",
                     self.ir.loc,
                 )
             return arguments
@@ -220,7 +220,7 @@ class Definition(Described, ABC):
             for dimension, variable in self.dimensions.items()
         }
         arrays = []
-        for item in given:
+        for item in inputs:
             shape: tuple[int, ...] = ()
             if isinstance(item, Tensor):
                 shape = tuple([extent_value(n, sizes) for n in item.argument_shape])
@@ -230,7 +230,7 @@ class Definition(Described, ABC):
 
 
 def _typed(item: Parameter) -> str:
-    """Its role, where that isn't "in", and its type."""
+    """The role, if it isn't "in", and the type of a parameter."""
     if not isinstance(item, Tensor):
         return str(item.dtype)
     kind = named_type(item.dtype, item.argument_shape)

@@ -283,7 +283,7 @@ def element_type(context: Context, node: ast.expr, what: str, hint: str = _TYPES
 
 
 def refuse_sub_byte(context: Context, dtype: DType, node: Located) -> None:
-    """What a kernel computes or writes has whole bytes."""
+    """Raise an error for a type of less than whole bytes, which a kernel can neither compute nor write."""
     if dtype.is_sub_byte:
         unit = gcd(dtype.bits, 8)
         shared = "a byte" if dtype.bits == unit else f"{dtype.bits // unit} bytes"

@@ -121,7 +121,7 @@ _REDUCTIONS = ("+", "*", "min", "max", "&", "|", "^")
 def _fold_arguments(
     context: Context, bound: dict[str, ast.expr], what: str, node: ast.Call
 ) -> tuple[tuple[ir.Tensor, ...], int, str | ir.Combine, bool]:
-    """The tiles, the axis, what folds, and whether the tiles are a tuple."""
+    """The tiles, the axis, the operator, and whether the tiles are a tuple."""
     if context.is_cuda_kernel:
         raise context.error(
             f"a tc.cuda kernel has no {what}, which needs barriers of its own",
@@ -142,13 +142,13 @@ def _fold_arguments(
     is_tuple = isinstance(value, tuple)
     if isinstance(operator, FunctionDefinition):
         dtypes = tuple([tile.dtype for tile in sources])
-        given = dtypes if is_tuple else dtypes[0]
-        made = combine_function(context, operator, given, bound["op"])
-        return sources, axis % rank, made, is_tuple
+        operands = dtypes if is_tuple else dtypes[0]
+        combine = combine_function(context, operator, operands, bound["op"])
+        return sources, axis % rank, combine, is_tuple
     if not isinstance(operator, str) or operator not in _REDUCTIONS:
-        known = ", ".join(f'"{symbol}"' for symbol in _REDUCTIONS)
+        allowed = ", ".join(f'"{symbol}"' for symbol in _REDUCTIONS)
         raise context.error(
-            f"the operators of {what} are {known}",
+            f"the operators of {what} are {allowed}",
             bound["op"],
             "anything else is a @tc.function of two elements",
         )
@@ -166,7 +166,7 @@ def _fold_arguments(
 
 
 def _tiles(context: Context, value: Value, node: ast.expr, what: str) -> tuple[ir.Tensor, ...]:
-    """One tile, or those of a tuple, which have one mapping."""
+    """The tile or the tuple of tiles of an argument, all with one mapping."""
     parts: Sequence[Value] = value if isinstance(value, tuple) else (value,)
     written = node.elts if isinstance(node, ast.Tuple | ast.List) else [node] * len(parts)
     if not parts:
@@ -201,8 +201,8 @@ def _reduce(context: Context, node: ast.Call) -> Value:
     sources, axis, operator, is_tuple = _fold_arguments(context, bound, "tc.reduce", node)
     owners = sources[0].owners
     assert owners is not None
-    kept = [d for d in range(len(sources[0].shape)) if d != axis]
-    owners = owners.project(kept) if kept else replicate(owners.workers)
+    kept_axes = [d for d in range(len(sources[0].shape)) if d != axis]
+    owners = owners.project(kept_axes) if kept_axes else replicate(owners.workers)
     targets = _like(context, sources, owners, node)
     context.emit(ir.Reduce(targets, sources, axis, operator, loc=context.locate(node)))
     return targets if is_tuple else targets[0]
@@ -227,7 +227,7 @@ def _scan(context: Context, node: ast.Call) -> Value:
 def _like(
     context: Context, sources: tuple[ir.Tensor, ...], owners: Mapping, node: ast.Call
 ) -> tuple[ir.Tensor, ...]:
-    """New tiles of the types of others."""
+    """New tiles with the types of others."""
     loc, shape = context.locate(node), owners.iterated
     names = [context.name_for(node, source.name) for source in sources]
     return tuple(

@@ -1,4 +1,4 @@
-"""Functions as they are decorated: what their names mean, and helpers that kernels inline.
+"""Decorated functions: the names that they capture, and helpers that kernels inline.
 
 Nothing here parses a body: what does is loaded when the first kernel is written.
 """
@@ -16,7 +16,7 @@ from taskc.lang.values import Described, describe
 
 
 class Outside(Mapping[str, Any]):
-    """What the names mean that a function takes from around it: closure, module, builtins."""
+    """The names that a function captures: closure, module, builtins."""
 
     def __init__(self, function: FunctionType, around: dict[str, Any] | None = None) -> None:
         self.function = function
@@ -46,7 +46,7 @@ class Outside(Mapping[str, Any]):
 
 
 class FunctionDefinition(Described):
-    """A helper, `@tc.function`: inlined where a kernel calls it; in Python it is what it was."""
+    """A helper, `@tc.function`: inlined where a kernel calls it, and an ordinary function in Python."""
 
     def __init__(self, function: FunctionType) -> None:
         self.function = function
@@ -62,7 +62,7 @@ class FunctionDefinition(Described):
 
     @property
     def parameters(self) -> tuple[list[str], str | None]:
-        """Their names, and of `*rest` the name; anything else is an error."""
+        """The names of the parameters, and the name of `*rest`; other kinds of parameters are an error."""
         source = self.source
         return plain_parameters(source, f"function '{self.__name__}'", rest=True), source.rest
 

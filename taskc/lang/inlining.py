@@ -28,7 +28,7 @@ from taskc.lang.tracing import Trace
 
 
 class Inlining:
-    """A program, and what is in place of its names.
+    """A program, and the substitution for its names.
 
     tensors  the caller's, by the program's: first those of its parameters
     scalars  the caller's numbers and sizes, by the program's scalars, dimensions and loops' variables
@@ -112,7 +112,7 @@ class Inlining:
         sizes = {size: self.scalars[size] for size in computation.dimensions}
         named = [node for size in sizes.values() for node in walk(size)]
         dimensions = dict.fromkeys([node for node in named if isinstance(node, ir.Variable)])
-        made = replace(
+        specialized = replace(
             computation,
             parameters=tuple(
                 [
@@ -123,8 +123,8 @@ class Inlining:
             dimensions=tuple(dimensions),
             value=substitute(replace_tensors(computation.value, tensors), sizes),
         )
-        self.computed[id(computation)] = made
-        return made
+        self.computed[id(computation)] = specialized
+        return specialized
 
     def size(self, extent: int | ir.Expression) -> int | ir.Expression:
         return self.trace.extent(substitute(index(extent), self.scalars))

@@ -21,7 +21,7 @@ _FINALIZE = weakref.finalize.__call__.__code__
 
 
 def is_interruption() -> bool:
-    """Whether who called what called this was called by Python itself, after the trace began."""
+    """Whether Python itself called the caller's caller after the trace began: a handler, finalizer or callback."""
     frame: FrameType | None = sys._getframe(2)
     while frame is not None and not frame.f_code.co_filename.endswith("traced_program.py"):
         if _is_pythons(frame):
@@ -31,7 +31,7 @@ def is_interruption() -> bool:
 
 
 def _is_pythons(frame: FrameType) -> bool:
-    """Handlers and trace functions are given the frame that they interrupt, and callbacks a reference to nothing."""
+    """Whether Python called a frame: handlers and trace functions get its outer frame, callbacks a dead reference."""
     code = frame.f_code
     if code is _FINALIZE or code.co_name == "__del__":
         return True
@@ -50,7 +50,7 @@ def _is_pythons(frame: FrameType) -> bool:
 
 
 def outside(call: Callable[[], T]) -> T:
-    """Makes a call that belongs to no program that is traced.
+    """Make a call that is part of no traced program.
 
     Its context is its own: it may interrupt the setting of a variable of the other one.
     """

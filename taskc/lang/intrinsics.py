@@ -1,4 +1,4 @@
-"""What a function of the language is outside of kernels: a name with a signature and a text, for people and editors.
+"""The functions of the language outside of kernels: names with a signature and a docstring, for people and editors.
 
 Each is declared as a function of Python, whose parameters are those that its handler binds. What it means in a kernel
 is in `taskc.lang.builtins`.
@@ -55,7 +55,7 @@ class Intrinsic:
 
     @property
     def parameters(self) -> str:
-        """As `bind` takes them: "dtype mapping fill?", with those behind `*` by keyword alone."""
+        """The parameters as `bind` takes them: "dtype mapping fill?", with keyword-only ones after `*`."""
         words: list[str] = []
         for parameter in self.__signature__.parameters.values():
             if parameter.kind is inspect.Parameter.KEYWORD_ONLY and "*" not in words:
@@ -65,17 +65,17 @@ class Intrinsic:
 
 
 def in_kernels(function: Declared) -> Declared:
-    """What only a kernel may use; for type checkers it stays a function."""
+    """Declare a function that only kernels may use; for type checkers it stays a function."""
     return _declare(function, None)
 
 
 def on_numbers(function: Declared) -> Declared:
-    """What plain Python may use on numbers, too: the body is what it is there."""
+    """Declare a function that plain Python may also call on numbers, where its body is what runs."""
     return _declare(function, function)
 
 
 def elementwise(function: Declared) -> Declared:
-    """One unary operator of the IR, of the function's name."""
+    """Declare a unary operator of the IR that has the function's name."""
     name = function.__name__
 
     def on_number(x: float) -> float:
@@ -87,7 +87,7 @@ def elementwise(function: Declared) -> Declared:
 
 
 def of_bits(function: Declared) -> Declared:
-    """One unary operator of the IR on integers; of a number, which has no type, as of an i64."""
+    """Declare a unary operator of the IR on integers; a Python number is taken as an i64."""
     name = function.__name__
 
     def on_integer(x: int) -> int:
@@ -102,5 +102,5 @@ def of_bits(function: Declared) -> Declared:
 def _declare(function: Declared, meaning: Callable[..., Any] | None) -> Declared:
     package = "cuda." if function.__module__.endswith(".cuda") else ""
     declared = inspect.signature(function)
-    made = Intrinsic(package + function.__name__, declared, inspect.getdoc(function), meaning)
-    return cast(Declared, made)
+    intrinsic = Intrinsic(package + function.__name__, declared, inspect.getdoc(function), meaning)
+    return cast(Declared, intrinsic)

@@ -1,4 +1,4 @@
-"""`break` and `continue`, as branches: what stands behind a branch that jumps belongs to the other one.
+"""`break` and `continue` as branches: the statements after an `if` that jumps move into its other branch.
 
     for q in range(n):             for q in range(n):
         if x[q] < 0:                   if goes_on:
@@ -7,8 +7,8 @@
                                            else:
                                                total += x[q]
 
-So a program has no jumps, its proofs know of conditions alone, and what a loop that may end does isn't proved to be
-done. That the rest of a loop does nothing, backends see: taskc/analysis/early_exit.py.
+So the IR has no jumps, proofs need conditions only, and the work of a loop that may end early isn't proved to be
+done. Backends detect that the rest of a loop does nothing: taskc/analysis/early_exit.py.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Loop: TypeAlias = "ast.For | ast.While"
 
 
 class Skippable(ast.stmt):
-    """A branch in which some ways jump, and the `rest`, which is for the others."""
+    """An `if` with some paths that jump, and `rest`, the statements that the other paths run next."""
 
     _fields = ("statement", "rest")
 
@@ -36,12 +36,12 @@ class Skippable(ast.stmt):
 
 
 def arranged(statements: list[ast.stmt]) -> list[ast.stmt]:
-    """The statements of a body with nothing behind what jumps; of a loop in it too."""
-    made: list[ast.stmt] = []
+    """The statements of a body without any after a jump, also in the loops in it."""
+    flat: list[ast.stmt] = []
     for position, statement in enumerate(statements):
         rest = statements[position + 1 :]
         if isinstance(statement, (ast.Break, ast.Continue)):
-            return [*made, statement]
+            return [*flat, statement]
         if isinstance(statement, ast.If) and _jumps([statement]) and rest:
             then, otherwise = statement.body, statement.orelse
             if _ends(then):
@@ -49,25 +49,25 @@ def arranged(statements: list[ast.stmt]) -> list[ast.stmt]:
             elif _ends(otherwise):
                 then = [*then, *rest]
             else:
-                return [*made, Skippable(_with_bodies(statement, then, otherwise), arranged(rest))]
-            return [*made, _with_bodies(statement, then, otherwise)]
+                return [*flat, Skippable(_with_bodies(statement, then, otherwise), arranged(rest))]
+            return [*flat, _with_bodies(statement, then, otherwise)]
         if isinstance(statement, (ast.If, ast.For, ast.While)):
             statement = _with_bodies(statement, statement.body, statement.orelse)
         elif isinstance(statement, ast.With):
             statement = copy.copy(statement)
             statement.body = arranged(statement.body)
-        made.append(statement)
-    return made
+        flat.append(statement)
+    return flat
 
 
 def _with_bodies(statement: ast.If | Loop, body: list[ast.stmt], orelse: list[ast.stmt]) -> Any:
-    made = copy.copy(statement)
-    made.body, made.orelse = arranged(body), arranged(orelse)
-    return made
+    copied = copy.copy(statement)
+    copied.body, copied.orelse = arranged(body), arranged(orelse)
+    return copied
 
 
 def _ends(statements: Iterable[ast.stmt]) -> bool:
-    """Whether each way through the statements jumps."""
+    """Whether every path through the statements jumps."""
     return any(
         isinstance(one, (ast.Break, ast.Continue))
         or (isinstance(one, ast.If) and _ends(one.body) and _ends(one.orelse))
@@ -80,7 +80,7 @@ def _jumps(statements: Iterable[ast.stmt]) -> bool:
 
 
 def _jumps_in(statements: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
-    """Those that end an iteration of the loop around the statements, or the loop."""
+    """The jumps that end the loop around the statements, or an iteration of it."""
     for statement in statements:
         match statement:
             case ast.Break() | ast.Continue():
@@ -100,10 +100,10 @@ def may_end(loop: Loop) -> bool:
 class Leaving:
     """A loop that is being parsed.
 
-    what     it is, where it can't be ended
+    what     a description of the loop, where it can't be ended
     in_role  whether it stands in a role itself
     goes_on  the cell that `break` clears, where there is one
-    runs     those that tell whether what is behind a branch is skipped
+    runs     the cells that tell whether the statements after a branch are skipped
     """
 
     what: str | None

@@ -1,4 +1,4 @@
-"""Loops while they are parsed, and the cells in which `break` and `continue` note that they came: see jumps.py."""
+"""Loops while they are parsed, and the cells that `break` and `continue` clear: see jumps.py."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from taskc.lang.jumps import Leaving, Loop, Skippable, may_end
 
 @contextmanager
 def leaving(context: Context, node: Loop, what: str | None = None) -> Iterator[Leaving]:
-    """Around the parse of a loop's body."""
+    """The context of the parse of a loop's body."""
     loop = Leaving(what, context.in_role)
     if what is None and may_end(node):
         loop.goes_on = _cell(context, "goes_on", node)
@@ -32,7 +32,7 @@ def while_it_goes_on(context: Context, loop: Leaving, body: ir.Statement) -> ir.
 
 
 def conditioned(context: Context, loop: Leaving, condition: ir.Expression) -> ir.Expression:
-    """The condition, which isn't asked once an iteration has ended the loop."""
+    """The condition, which isn't evaluated once an iteration has ended the loop."""
     if loop.goes_on is None:
         return condition
     return ir.Binary("and", _is_set(context, loop.goes_on), condition, loc=condition.loc)

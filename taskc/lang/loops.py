@@ -203,7 +203,7 @@ def _serial(context: Context, node: ast.For, loop: RangeLoop) -> None:
 def _several_turns(
     first: ir.Variable, variable: ir.Variable, loop: RangeLoop, body: ir.Statement
 ) -> ir.Statement:
-    """Turns from the first of them on, where the range has that many left.
+    """The unrolled iterations from `first` on, each guarded by a check that it is in the range.
 
     for q in tc.range(n, unroll=4):           for q_first in range(0, n, 4):
         body                           ->         for q_turn in unroll(4):
@@ -253,8 +253,8 @@ def comprehension(context: Context, node: ast.ListComp | ast.GeneratorExp) -> li
 
     Without brackets, as in `tuple(... for ...)`, it is the same: nothing here runs later.
     """
-    (loop, *more) = node.generators
-    if more or loop.ifs:
+    (loop, *further) = node.generators
+    if further or loop.ifs:
         raise context.error("a list is made by one 'for', without 'if'", node)
     items = context.evaluate(loop.iter)
     if not isinstance(items, (tuple, list, range)):
@@ -265,14 +265,14 @@ def comprehension(context: Context, node: ast.ListComp | ast.GeneratorExp) -> li
             if isinstance(node, ast.GeneratorExp)
             else None,
         )
-    made = []
+    parts = []
     for item in items:
         names: dict[str, Value] = {}
         _bind_item(context, loop.target, item, names)
         context.frame.scopes.append(Scope(names))
-        made.append(context.evaluate(node.elt))
+        parts.append(context.evaluate(node.elt))
         context.frame.scopes.pop()
-    return made
+    return parts
 
 
 # --- what the loops run over -----------------------------------------------------------------
@@ -315,7 +315,7 @@ def _check_cluster(
     cluster: tuple[int, ...],
     node: ast.expr,
 ) -> None:
-    """What is known now; a symbolic shape is proved to be a multiple where the grid is lowered."""
+    """Check the sizes known now; a symbolic shape is proved to be a multiple where the grid is lowered."""
     if len(cluster) != len(shape):
         raise context.error(
             f"the grid has {len(shape)} dimensions, and 'cluster' {len(cluster)}", node

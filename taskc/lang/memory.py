@@ -1,4 +1,4 @@
-"""What a kernel allocates, stores to and updates atomically: tiles, shared and private arrays."""
+"""Allocations, stores and atomic updates of a kernel: tiles, shared and private arrays."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ def constant_fill(context: Context, node: ast.expr | None, dtype: DType) -> ir.C
     if is_number(value):
         return literal(context, value, dtype, node)
     if isinstance(value, ir.Constant):
-        made = typed(context, value, dtype, node)
-        if isinstance(made, ir.Constant):
-            return made
+        fill = typed(context, value, dtype, node)
+        if isinstance(fill, ir.Constant):
+            return fill
     raise context.error(f"a fill is a constant, and this is {describe(value)}", node)
 
 
@@ -171,9 +171,11 @@ def store(
             target,
             f"say which worker does: for _ in spatial({context.group}): ..., or use tc.store",
         )
-    made = typed(context, value, tensor.dtype, value_node, f"'{tensor.name}' is {tensor.dtype}")
+    converted = typed(
+        context, value, tensor.dtype, value_node, f"'{tensor.name}' is {tensor.dtype}"
+    )
     context.note_write(tensor, loc)
-    context.emit(ir.Store(tensor, indices, made, loc=loc))
+    context.emit(ir.Store(tensor, indices, converted, loc=loc))
 
 
 def require_writable(context: Context, tensor: ir.Tensor, node: Located) -> None:

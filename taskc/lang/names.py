@@ -110,8 +110,8 @@ def pipeline(
     stages      how many steps are in flight, this one included
     transport   how block values travel: "registers", "cp.async", "tma"; by default the best that target and loads allow
     specialize  a warp of its own does the loads, in addition to the workers
-    turns       beside that one, "tiles": two groups of `workers` take a block's tiles in turn, one multiplies while the
-                other one stores; "products": one warpgroup issues its matrix products while others work on results
+    turns       with `specialize`, "tiles": two groups of `workers` take a block's tiles in turn, one multiplies while
+                the other stores; "products": one warpgroup issues its matrix products while others work on results
     """
 
 

@@ -61,7 +61,7 @@ def _check_copy(
     operands: tuple[ir.Expression, ...],
     node: ast.Call,
 ) -> None:
-    """What the hardware copies is of one type, and of some sizes."""
+    """Check that a copy is of one type, and of a size that the hardware copies."""
     match operation, operands:
         case "cp.async", (
             ir.Address() as target,

@@ -136,7 +136,7 @@ def binary(
 def on_choices(
     context: Context, sides: tuple[Value, ...], function: Callable[..., Value]
 ) -> Choice | None:
-    """A function applied to each number that conditions choose, so that its result has no type either.
+    """A function applied to each alternative of choices, so that its result has no type either.
 
     None where a side has a type, or where the results are many.
     """
@@ -171,7 +171,7 @@ def is_untyped(context: Context, value: Value) -> bool:
 
 
 def in_f64(context: Context, symbol: str, sides: tuple[Value, Value]) -> ir.Expression | None:
-    """An operation of which Python makes a float, or with one: of sizes and floats without a type."""
+    """An operation in f64 on sizes and floats without a type: one whose result or operand is a float."""
     if not all(is_untyped(context, side) for side in sides):
         return None
     is_float = any(isinstance(side, (float, FloatOfSizes)) for side in sides)
@@ -294,7 +294,7 @@ def _compare(
 
 
 def boolean_operation(context: Context, node: ast.BoolOp) -> Value:
-    """`and` and `or`; a constant operand decides, and what it makes unreachable isn't looked at."""
+    """`and` and `or`; a constant operand decides, and unreachable operands aren't evaluated."""
     symbol = "and" if isinstance(node.op, ast.And) else "or"
     terms: list[tuple[ast.expr, ir.Expression]] = []
     last: Value = symbol == "and"

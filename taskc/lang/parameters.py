@@ -1,4 +1,4 @@
-"""The parameters of a kernel: what their annotations say.
+"""The parameters of a kernel, from their annotations.
 
 An annotation is a type, which is a parameter, or a tuple of types, which is as many: in the body a tuple.
 
@@ -30,7 +30,7 @@ from taskc.lang.values import describe, layout_of, shape_text
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """What a kernel or a program is declared to take.
+    """The declared parameters of a kernel or a program.
 
     each    one by one, as callers give them
     values  by the names in the source: a parameter or a tuple of some
@@ -41,7 +41,7 @@ class Parameters:
 
     @property
     def tuples(self) -> dict[str, tuple[str, ...]]:
-        """What the parts of those that are tuples are called."""
+        """The names of the parts of each parameter that is a tuple."""
         items = self.values.items()
         return {
             name: tuple([part.name for part in value])
@@ -58,15 +58,15 @@ def declared(
     each: dict[str, Parameter] = {}
     values: dict[str, Parameter | tuple[Parameter, ...]] = {}
     for node in source.tree.args.args:
-        given = _annotation(context, function, outside, node)
-        several = given if isinstance(given, tuple) else (given,)
+        declaration = _annotation(context, function, outside, node)
+        types = declaration if isinstance(declaration, tuple) else (declaration,)
         names = [node.arg]
-        if len(several) != 1:
-            names = [f"{node.arg}_{number}" for number in range(len(several))]
-        found = [
-            _parameter(context, node, name, part) for name, part in zip(names, several, strict=True)
+        if len(types) != 1:
+            names = [f"{node.arg}_{number}" for number in range(len(types))]
+        parameters = [
+            _parameter(context, node, name, part) for name, part in zip(names, types, strict=True)
         ]
-        for part in found:
+        for part in parameters:
             if part.name in each:
                 raise context.error(
                     f"two parameters are called '{part.name}'",
@@ -74,7 +74,7 @@ def declared(
                     note=("one here", each[part.name].loc),
                 )
             each[part.name] = part
-        values[node.arg] = tuple(found) if isinstance(given, tuple) else found[0]
+        values[node.arg] = tuple(parameters) if isinstance(declaration, tuple) else parameters[0]
     return Parameters(tuple(each.values()), values)
 
 
@@ -85,10 +85,10 @@ def _annotation(
         raise context.error(
             f"the parameter '{node.arg}' has no type", node, f"for example {node.arg}: f32[64, 64]"
         )
-    given = function.__annotations__[node.arg]
-    if isinstance(given, str):
-        return _evaluate(context, function, outside, given, node.annotation)
-    return given
+    annotation = function.__annotations__[node.arg]
+    if isinstance(annotation, str):
+        return _evaluate(context, function, outside, annotation, node.annotation)
+    return annotation
 
 
 def _parameter(context: Context, node: ast.arg, name: str, given: object) -> Parameter:

@@ -85,7 +85,7 @@ def _check_grid(context: Context) -> None:
 
 
 def _check_uniform(context: Context) -> None:
-    """Outside mapping loops all workers do the same: what differs between them isn't read there."""
+    """Raise an error for a read of a value that differs between workers outside mapping loops, which are uniform."""
     if context.is_cuda_kernel:
         return
     for tensor, loc in context.uniform_reads:

@@ -1,10 +1,10 @@
-"""What people look for under the name that it has in Triton, CUDA, TileLang or NumPy, and what to write here."""
+"""Names that people know from Triton, CUDA, TileLang or NumPy, and what to write here."""
 
 from __future__ import annotations
 
 from taskc.lang.intrinsics import INTRINSICS
 
-# Names of theirs, and a hint.
+# Their names, and a hint.
 _WORDS = """
 program_id blockIdx block_idx grid | a block knows where its tile begins: for row, col in tc.tiles(shape, by=...): ...
 num_programs gridDim grid_dim | the grid is what tc.tiles(shape, by=...) makes of a shape
@@ -99,7 +99,7 @@ int8 int16 int32 int64 uint8 uint16 uint32 uint64 | the types are i8, i16, i32, 
 bool_ int1 | use tc.boolean
 """
 
-# Where the functions come from that have such names.
+# The libraries whose functions have such names.
 PEERS = {
     "cupy",
     "jax",
@@ -122,5 +122,5 @@ _HINTS = {
 
 
 def word_for(name: str) -> str | None:
-    """A hint: what has this name elsewhere is written so here."""
+    """A hint with the word here for a name that other languages use."""
     return _HINTS.get(name) or (f"use tc.{name}" if name in INTRINSICS else None)

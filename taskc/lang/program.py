@@ -34,7 +34,7 @@ from taskc.lang.values import describe
 
 
 class ProgramDefinition(Definition):
-    """A program as it was traced; it is called as a kernel is."""
+    """A traced program; it is called as a kernel is."""
 
     kind = "program"
     ir: Program
@@ -57,13 +57,16 @@ class ProgramDefinition(Definition):
 
     @classmethod
     def of(cls, program: Program, packs: Packs | None = None) -> ProgramDefinition:
-        """A program that no function has made, such as one that was read as text.
+        """A program without a function, such as one that was read as text.
 
         It is held to all that a program's tracing checks; an error has the place of the call.
         """
         from taskc.lang.retracing import retrace  # with all that knows calls
 
-        dimensions = {dim(own.name, multiple=own.multiple): own for own in program.dimensions}
+        dimensions = {
+            dim(variable.name, multiple=variable.multiple): variable
+            for variable in program.dimensions
+        }
         retrace(program, dimensions)
         kernels = tuple([KernelDefinition.of(kernel) for kernel in kernels_of(program).values()])
         return cls(program, dimensions, kernels, packs=packs)
@@ -221,8 +224,8 @@ def trace(
     """
     from taskc.lang.traced_program import traced_body  # with all that knows the language
 
-    made, dimensions, kernels = traced_body(name, inputs, body, call_site(), assumptions)
-    return ProgramDefinition(made, dimensions, kernels)
+    traced, dimensions, kernels = traced_body(name, inputs, body, call_site(), assumptions)
+    return ProgramDefinition(traced, dimensions, kernels)
 
 
 def _made(
@@ -237,9 +240,15 @@ def _made(
     from taskc.lang.traced_program import traced  # with all that knows the language
 
     try:
-        made, dimensions, kernels, tuples = traced(function, around, fuse)
+        traced_ir, dimensions, kernels, tuples = traced(function, around, fuse)
     except CompileError as error:  # its location says where; our own frames would bury it
         raise error.with_traceback(None) from error.__cause__
     return ProgramDefinition(
-        made, dimensions, kernels, function=function, example=example, packs=packs, tuples=tuples
+        traced_ir,
+        dimensions,
+        kernels,
+        function=function,
+        example=example,
+        packs=packs,
+        tuples=tuples,
     )

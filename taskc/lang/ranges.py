@@ -1,4 +1,4 @@
-"""`range` and `tc.range`: what a loop runs over whose turns are counted."""
+"""`range` and `tc.range`: loops with a counted number of iterations."""
 
 from __future__ import annotations
 

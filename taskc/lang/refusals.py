@@ -1,4 +1,4 @@
-"""What Python has and the language has not: each with its own message."""
+"""Syntax of Python that the language doesn't have, each with its own message."""
 
 from __future__ import annotations
 

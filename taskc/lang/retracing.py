@@ -1,4 +1,4 @@
-"""A program that is there already, held to what tracing checks: its calls are noted once more."""
+"""The checks of tracing for an existing program: its calls are recorded once more."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from taskc.lang.values import layout_problem
 
 
 def retrace(program: Program, dimensions: dict[Dimension, Variable]) -> None:
-    """Refuses what no function could have been traced into, with the place of the call."""
+    """Raise an error, at the call, for a program that no function could have been traced into."""
     trace = Trace(program.name, program.parameters, dict(dimensions))
     for tensor in program.temporaries:
         problem = layout_problem(TensorType(tensor.dtype, tensor.shape, tensor.layout))
@@ -111,7 +111,7 @@ def _retrace(trace: Trace, call: Call) -> None:
 
 
 def _value(trace: Trace, argument: Tensor | Expression) -> Any:
-    """What the body of a program would pass: a handle, a size or a number."""
+    """The argument as the body of a program would pass it: a handle, a size or a number."""
     if isinstance(argument, Tensor) or argument in trace.parameters:
         return trace.handle(argument)
     if isinstance(argument, ir.Constant):

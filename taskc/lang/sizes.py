@@ -192,13 +192,13 @@ class StepNumber(Dimension):
 
 
 class Answers(Protocol):
-    """Who answers what isn't alike for all sizes: `Assumptions`."""
+    """The answers to questions that sizes answer differently: `Assumptions`."""
 
     def answer(self, operator: str, difference: Size) -> bool | None: ...
 
 
 class Sizes:
-    """What a program that is being traced knows of its sizes."""
+    """The known facts about the sizes of a program that is being traced."""
 
     def __init__(self, name: str, dimensions: dict[Dimension, Variable]) -> None:
         self.name = name
@@ -226,7 +226,7 @@ class Sizes:
         return self.variables[dimension]
 
     def enter(self, variable: Variable, count: int | Expression) -> Size:
-        """The body of a loop begins; what stands for the step's number."""
+        """Enter the body of a loop; returns the size that stands for the step's number."""
         dimension = StepNumber(Variable(variable.name, i64), 0)
         steps = Steps(self._scope, variable, count)
         self._scope.bind(variable, ZERO, steps.count - 1)
@@ -235,7 +235,7 @@ class Sizes:
         return dimension
 
     def leave(self) -> None:
-        """The body of the innermost loop ends, and its number is no more."""
+        """Leave the body of the innermost loop, whose step number is undefined from here on."""
         variable = self.loops.pop().variable
         number = next(size for size, own in self.variables.items() if own is variable)
         del self.variables[number]
@@ -262,20 +262,20 @@ class Sizes:
         return self._scope.form(build.index(size))
 
     def interval(self, form: Affine) -> Interval:
-        """Where a form lies for all sizes: what grows with a step's number is least in the first step."""
-        found = self._scope.interval_of(form)
-        if None not in found:
-            return found
+        """The interval of a form for all sizes, from the first and last step where it is monotonic in their number."""
+        bounds = self._scope.interval_of(form)
+        if None not in bounds:
+            return bounds
         for steps in reversed(self.loops):
             slope = steps.slope(form)
             if slope:
                 ends = steps.first(form), steps.last(form)
                 low, high = ends if slope > 0 else ends[::-1]
-                return found.meet(Interval(self.interval(low).low, self.interval(high).high))
-        return found
+                return bounds.meet(Interval(self.interval(low).low, self.interval(high).high))
+        return bounds
 
     def is_natural(self, form: Affine) -> bool:
-        """It is 0 or more for all sizes."""
+        """Whether a form is 0 or more for all sizes."""
         return (not form.terms and form.constant >= 0) or _above(self.interval(form), 0)
 
     def divides(self, divisor: int, extent: int | Expression) -> bool:
@@ -318,7 +318,7 @@ def is_size(value: object) -> bool:
 
 
 def _scope(variables: Iterable[Variable]) -> SymbolTable:
-    """What is known of all sizes: they are 0 or more."""
+    """A symbol table with the one fact that holds for all sizes: they are 0 or more."""
     scope = SymbolTable()
     for variable in variables:
         scope.bind(variable, ZERO, None)
@@ -343,7 +343,7 @@ def _is_float(value: object) -> bool:
 
 
 def float_of(operator: str, left: Expression | float, right: Expression | float) -> Expression:
-    """What Python computes of two numbers of which one is a float, or by a true division: in f64."""
+    """The operation of Python on numbers of which one is a float, or a true division: in f64."""
     a, b = map(as_float, (left, right))
     return Binary("pow" if operator == "**" else operator, a, b)
 
@@ -368,9 +368,13 @@ def _compute(operator: str, left: Any, right: Any) -> Any:
         for side in (left, right):
             if isinstance(side, OfSizes):
                 dimensions.update(side.dimensions)
-            own = isinstance(side, OfSizes)
+            is_of_sizes = isinstance(side, OfSizes)
             parts.append(
-                side.expression if own else side.item() if isinstance(side, np.generic) else side
+                side.expression
+                if is_of_sizes
+                else side.item()
+                if isinstance(side, np.generic)
+                else side
             )
         return FloatOfSizes(float_of(operator, *parts), dimensions)
     if operator == "**":
@@ -379,13 +383,13 @@ def _compute(operator: str, left: Any, right: Any) -> Any:
         raise CompileError(
             f"a size is divided by a constant of at least 1, and this is {right}", call_site()
         )
-    known: dict[Variable, Dimension] = {}
+    dimensions_of: dict[Variable, Dimension] = {}
     sides = []
     for side in (left, right):
         if isinstance(side, Size):
-            known.update(side.dimensions)
+            dimensions_of.update(side.dimensions)
         sides.append(_expression(side))
-    return _number(_BUILD[operator](*sides), known)
+    return _number(_BUILD[operator](*sides), dimensions_of)
 
 
 def _compare(operator: str, left: Any, right: Any) -> Any:
@@ -412,7 +416,7 @@ def _compare(operator: str, left: Any, right: Any) -> Any:
 
 
 def are_surely_equal(one: Any, other: Any) -> bool:
-    """Whether extents are equal at all calls; nothing is assumed. Outside of a trace only numbers are."""
+    """Whether extents are equal at all calls, without new assumptions; outside of a trace only numbers can be."""
     if isinstance(one, int) and isinstance(other, int):
         return one == other
     trace = tracing.get()
@@ -422,34 +426,36 @@ def are_surely_equal(one: Any, other: Any) -> bool:
 
 
 def quotient(whole: Number, divisor: Number) -> Number | None:
-    """The number that times the divisor is the whole at all calls; None where there is none, or it isn't found.
+    """The exact quotient at all calls; None where there is none, or it isn't found.
 
     quotient(12 * m * n, 4 * n)    3 * m
     """
     sizes = [size for size in (whole, divisor) if isinstance(size, Size)]
-    known = {own: dimension for size in sizes for own, dimension in size.dimensions.items()}
+    known = {
+        variable: dimension for size in sizes for variable, dimension in size.dimensions.items()
+    }
     scope = _scope(known)
     form = scope.form(_expression(whole))
     if not isinstance(divisor, Size):
         fits = divisor != 0 and scope.divides(divisor, form)
         return whole // divisor if fits else None
-    # What the first product is times the divisor's first may be all; of one product alone, each is a multiple.
-    (times, factors), *more = _monomials(scope.form(divisor.expression))
+    # The quotient of the first products may be the result; a divisor of one product divides each product.
+    (times, factors), *others = _monomials(scope.form(divisor.expression))
     parts: list[Expression] = []
-    for count, own in _monomials(form)[: 1 if more else None]:
-        if count % times or not factors <= own:
+    for count, product in _monomials(form)[: 1 if others else None]:
+        if count % times or not factors <= product:
             return None
-        atoms = (own - factors).elements()
-        written = [it if isinstance(it, Variable) else it.expression for it in atoms]
+        atoms = (product - factors).elements()
+        written = [atom if isinstance(atom, Variable) else atom.expression for atom in atoms]
         parts.append(build.product([count // times, *written]))
-    found = reduce(build.add, parts, build.index(0))
-    if scope.form(build.multiply(found, divisor.expression)) != form:
+    result = reduce(build.add, parts, build.index(0))
+    if scope.form(build.multiply(result, divisor.expression)) != form:
         return None
-    return _number(found, known)
+    return _number(result, known)
 
 
 def _monomials(form: Affine) -> list[tuple[int, Counter[Atom]]]:
-    """The products that a form is the sum of: how many times which atoms."""
+    """The products whose sum is a form, each a coefficient and its atoms."""
     products = [(count, factors_of(atom)) for atom, count in form.terms.items()]
     return [*products, (form.constant, Counter())] if form.constant else products
 

@@ -28,7 +28,7 @@ from taskc.lang.values import Part
 
 
 def part_of(part: PartHandle, tensor: ir.Tensor) -> Part:
-    """The part as computations index it, of their parameter for the whole."""
+    """The part as computations index it, relative to their parameter for the whole."""
     trace = part.trace
     starts = tuple([index(trace.expression(axis.start)) for axis in part.axes])
     shape = tuple([trace.extent(trace.expression(n)) for n in part.shape])

@@ -1,4 +1,4 @@
-"""`tc.cuda.ptx`: a value in the words of the target, with what it means."""
+"""`tc.cuda.ptx`: a value computed by PTX text, with its meaning."""
 
 from __future__ import annotations
 

@@ -219,7 +219,7 @@ def _definition(block: list[str], name: str) -> ast.FunctionDef | None:
 
 @dataclass(frozen=True, slots=True)
 class _Module:
-    """What is looked for in a file: outer ones before inner ones."""
+    """The lambdas and `with` statements of a file, outer ones before inner ones."""
 
     text: int
     lambdas: list[ast.Lambda]
@@ -301,7 +301,7 @@ _stated: ContextVar[Location | None] = ContextVar("stated", default=None)
 
 @contextmanager
 def called_from(place: Location | None) -> Iterator[None]:
-    """What is traced meanwhile comes from a place that isn't a line of Python, such as a node of a model.
+    """Attribute what is traced meanwhile to a place that isn't a line of Python, such as a node of a model.
 
     None: from lines again.
     """
@@ -370,7 +370,7 @@ def _is_at(node: ast.expr, site: Location) -> bool:
 
 
 def _leaving(statements: list[ast.stmt], in_loop: bool = False) -> Iterator[ast.stmt]:
-    """The statements that go on elsewhere than behind these."""
+    """The statements that leave this body by a jump or a return."""
     for statement in statements:
         match statement:
             case ast.Return():

@@ -1,4 +1,4 @@
-"""Statements, but for loops and assignments."""
+"""Statements other than loops and assignments."""
 
 from __future__ import annotations
 

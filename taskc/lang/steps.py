@@ -1,4 +1,4 @@
-"""A loop of a program while its body is traced: what sizes are in its first step, the next and the last."""
+"""A loop of a program while its body is traced: the values of sizes in its first, next and last step."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from taskc.ir.rewrite import substitute, walk
 
 
 class Steps:
-    """Those of a loop, `count` of them; `variable` is the number of each."""
+    """The `count` steps of a loop; `variable` is the number of each."""
 
     def __init__(self, scope: SymbolTable, variable: Variable, count: int | Expression) -> None:
         self.scope = scope
@@ -33,7 +33,7 @@ class Steps:
         return self._at(form, self.count - 1)
 
     def end(self, form: Affine) -> Affine:
-        """What it would be in a step behind the last."""
+        """The value of a form in the step after the last, which doesn't run."""
         return self._at(form, self.count)
 
     def slope(self, form: Affine) -> int:
@@ -45,8 +45,8 @@ class Steps:
             if any(_is_in(self.variable, part) for part in factors):
                 return 0
             if power:
-                rest = [self.scope.interval_of_atom(part).low for part in factors]
-                if power != 1 or any(low is None or low < 0 for low in rest):
+                lows = [self.scope.interval_of_atom(part).low for part in factors]
+                if power != 1 or any(low is None or low < 0 for low in lows):
                     return 0
                 slopes.add(1 if factor > 0 else -1)
         return slopes.pop() if len(slopes) == 1 else 0

@@ -20,22 +20,11 @@ from taskc.arrays.packed import Packed, pack
 from taskc.errors import CompileError, Location
 from taskc.ir import nodes as ir
 from taskc.ir.build import floor_divide, index, subtract
-from taskc.ir.extents import one_unknown, untold
+from taskc.ir.extents import OneUnknown
 from taskc.ir.mapping import repeat
-from taskc.ir.printer_expressions import extent_text
 from taskc.ir.program import Call, Callee as Called, Computation, Program, Step
-from taskc.ir.rewrite import substitute, walk
-from taskc.ir.rounding import as_storage
-from taskc.ir.signature import (
-    MatchError,
-    Parameter,
-    inputs_of,
-    is_output,
-    match,
-    misfit,
-    named_type,
-    outputs_of,
-)
+from taskc.ir.rewrite import substitute
+from taskc.ir.signature import Binding, Parameter, Size, named_type, outputs_of
 from taskc.ir.types import TensorType, i64
 from taskc.lang.inlining import Inlining
 from taskc.lang.sizes import FloatOfSizes, OfSizes
@@ -69,8 +58,9 @@ def traced_call(
 
     pack  makes of an array, given a parameter's name, what that takes
     """
-    call = _TracedCall(trace, called, tuples, site or call_site(), pack)
-    handles = call.bind(args, keywords)
+    call = _TracedCall(trace, called, site or call_site(), pack)
+    given = call.bind(called.parameters, args, keywords, tuples)
+    handles = [given[output.name] for output in outputs_of(called.parameters)]
     call.check_memory()
     trace.calls += call.made()
     for _, value in call.arguments("out"):
@@ -102,100 +92,70 @@ def noted_computation(
     return out if isinstance(out, PartHandle) else returned
 
 
-class _TracedCall:
-    """One call of a kernel or a program, as far as it has been looked at."""
+class _TracedCall(Binding):
+    """One call of a kernel or a program: sizes are expressions of the caller's dimensions."""
+
+    is_decided = False
 
     def __init__(
         self,
         trace: Trace,
         called: Callee,
-        tuples: Mapping[str, tuple[str, ...]],
         site: Location,
         pack: Pack | None,
     ) -> None:
-        self.trace = trace
-        self.called = called
-        self.tuples = tuples
-        self.site = site
-        self.pack = pack
-        self.values: dict[str, Value] = {}
         # A computation has the program's own dimensions.
         own = called.dimensions if isinstance(called, Computation) else ()
-        self.sizes: dict[ir.Variable, int | ir.Expression] = {size: size for size in own}
-        self.inferred_from: dict[ir.Variable, str] = {}
+        super().__init__(f"{called.name}()", {size: size for size in own})
+        self.trace = trace
+        self.called = called
+        self.site = site
+        self.pack = pack
         self.parts: list[tuple[Handle, PartHandle]] = []  # what a call writes in place of parts
-        self.computed: list[tuple[ir.Tensor, ir.Expression, int | ir.Expression, ir.Tensor]] = []
 
-    def error(
-        self,
-        parameter: Parameter,
-        problem: str,
-        hint: str | None = None,
-        note: tuple[str, Location] | None = None,
-    ) -> CompileError:
-        kind = "output" if is_output(parameter) else "argument"
-        return CompileError(
-            f"{self.called.name}(): {kind} '{parameter.name}' {problem}",
-            self.site,
-            hint,
-            (note,) if note else (),
-        )
+    def error(self, text: str, hint: str | None = None, *notes: Any) -> CompileError:
+        return CompileError(text, self.site, hint, notes)
+
+    def mismatch(
+        self, parameter: ir.Tensor, argument: Any, reason: str = "", hint: str | None = None
+    ) -> Exception:
+        expected = f"{_expected(parameter)}{reason and ' '}{reason}"
+        hint = hint or (None if reason else _pack_hint(parameter))
+        return self.fail(parameter, f"{expected}, not {_typed(argument)}", hint)
 
     # Which argument is which parameter's.
 
-    def bind(self, args: Sequence[Any], keywords: dict[str, Any]) -> list[Handle]:
-        """Takes the arguments and returns the outputs."""
-        parameters = self.called.parameters
-        try:
-            given = match(f"{self.called.name}()", parameters, args, keywords, self.tuples)
-        except MatchError as error:
-            raise CompileError(str(error), self.site) from None
-        outputs = outputs_of(parameters)
-        for parameter in (*inputs_of(parameters), *outputs):
-            if parameter.name not in given:
-                continue
-            argument = given[parameter.name]
-            if isinstance(argument, Handle):
-                self.trace.check_owner(argument, self.site)
-            if isinstance(argument, PartHandle) and isinstance(parameter, ir.Tensor):
-                argument = self._in_memory(argument, parameter.role)
-            if isinstance(parameter, ir.Variable):
-                self.values[parameter.name] = self._scalar(parameter, argument)
-            else:
-                self.values[parameter.name] = self._tensor(parameter, argument)
-        self._check_computed()
-        names = assigned_names(self.site, tuple([output.name for output in outputs]))
-        for output, name in zip(outputs, names, strict=True):
-            if output.name not in given:
-                given[output.name] = self._allocated(output, name)
-        return [given[output.name] for output in outputs]
+    def fitting(self, parameter: Parameter, argument: Any) -> Value:
+        if isinstance(argument, Handle):
+            self.trace.check_owner(argument, self.site)
+        if isinstance(parameter, ir.Variable):
+            return self._scalar(parameter, argument)
+        if isinstance(argument, PartHandle):
+            argument = self._in_memory(argument, parameter.role)
+        return self._tensor(parameter, argument)
 
     def _scalar(self, parameter: ir.Variable, value: Any) -> ir.Expression:
         dtype = parameter.dtype
         if isinstance(value, ScalarHandle):
             if value.dtype is not dtype:
-                raise self.error(parameter, f"must be a number of type {dtype}, not {value.dtype}")
+                raise self.fail(parameter, f"must be a number of type {dtype}, not {value.dtype}")
             return value.variable
         if isinstance(value, OfSizes):
             if isinstance(value, FloatOfSizes) or not dtype.is_integer:
                 is_float = isinstance(value, FloatOfSizes)
                 what = f"{value} is a float of the call" if is_float else "a size is an integer"
                 hint = "a program passes on sizes as integers; what is computed of them belongs in the kernel"
-                raise self.error(parameter, f"must be a number of type {dtype}, and {what}", hint)
+                raise self.fail(parameter, f"must be a number of type {dtype}, and {what}", hint)
             expression = self.trace.expression(value)
             return expression if dtype is i64 else ir.Cast(expression, dtype)
         if isinstance(value, (TensorHandle, ComputedScalar)):
             hint = "a program passes on its scalars as they are; what is computed of them belongs in the kernel"
-            raise self.error(
+            raise self.fail(
                 parameter,
                 f"must be a number of type {dtype}, not {value.described}",
                 None if isinstance(value, TensorHandle) else hint,
             )
-        number = value.item() if isinstance(value, np.generic) else value
-        problem = misfit(number, dtype)
-        if problem is not None:
-            raise self.error(parameter, problem)
-        stored = as_storage(float(number) if dtype.is_float else number, dtype)
+        stored = self.number(parameter, value)
         return ir.Constant(float(stored) if dtype.is_float else stored.item(), dtype)
 
     def _tensor(self, parameter: ir.Tensor, value: Any) -> ir.Tensor:
@@ -205,7 +165,7 @@ class _TracedCall:
         if not isinstance(value, TensorHandle):
             hint = "its parts are passed one by one: *name" if isinstance(value, tuple) else None
             what = "an array" if hasattr(value, "__dlpack__") else describe(value)
-            raise self.error(parameter, f"{expected}, a tensor of the program, not {what}", hint)
+            raise self.fail(parameter, f"{expected}, a tensor of the program, not {what}", hint)
         array = self.trace.constants.get(value.tensor)
         if array is not None and value.tensor.layout is None and parameter.layout is not None:
             value = self._constant(parameter, array)
@@ -214,9 +174,8 @@ class _TracedCall:
         if tensor.dtype is not parameter.dtype or len(tensor.shape) != len(
             parameter.argument_shape
         ):
-            raise self.error(parameter, f"{expected}, not {_typed(tensor)}", _pack_hint(parameter))
-        for wanted, extent in zip(parameter.argument_shape, tensor.shape, strict=True):
-            self._extent(parameter, wanted, extent, tensor)
+            raise self.mismatch(parameter, tensor)
+        self.fit(parameter, tensor.shape, tensor)
         self._check_layout(parameter, tensor)
         return tensor
 
@@ -245,7 +204,7 @@ class _TracedCall:
         if dtype.is_sub_byte:
             return self._constant_bits(parameter, array)
         if array.dtype != dtype.numpy:
-            raise self.error(parameter, f"{_expected(parameter)}, not an array of {array.dtype}")
+            raise self.fail(parameter, f"{_expected(parameter)}, not an array of {array.dtype}")
         if parameter.layout is None:
             kind = TensorType(dtype, array.shape)
             return trace.constant(np.ascontiguousarray(array), kind, parameter.name, self.site)
@@ -258,7 +217,7 @@ class _TracedCall:
             try:
                 made = Context().run(self.pack, array, parameter.name)  # now, not in the program
             except TypeError as error:
-                raise self.error(parameter, f"can't be packed: {error}") from None
+                raise self.fail(parameter, f"can't be packed: {error}") from None
             found = trace.constant(made, made.type, parameter.name, self.site)
             trace.packed[key] = array, found
             return found
@@ -271,114 +230,48 @@ class _TracedCall:
             try:
                 array = pack(array, kind)
             except TypeError as error:
-                raise self.error(parameter, f"can't be packed: {error}") from None
+                raise self.fail(parameter, f"can't be packed: {error}") from None
         return self.trace.constant(array, array.type, parameter.name, self.site)
 
-    def _extent(
-        self,
-        parameter: ir.Tensor,
-        wanted: int | ir.Expression,
-        extent: int | ir.Expression,
-        tensor: ir.Tensor,
-    ) -> None:
-        trace = self.trace
-        expected = _expected(parameter)
-        if isinstance(wanted, int):
-            if not trace.are_equal(wanted, extent):
-                raise self.error(
-                    parameter, f"{expected}, not {_typed(tensor)}", _pack_hint(parameter)
-                )
-            return
-        if not isinstance(wanted, ir.Variable):
-            self.computed.append((parameter, wanted, extent, tensor))
-            return
-        if not trace.divides(wanted.multiple, extent):
-            reason = f"{expected} with {wanted} a multiple of {wanted.multiple}"
-            hint = None
-            if isinstance(extent, ir.Variable):
-                hint = f'declare it so: tc.dim("{extent}", multiple={wanted.multiple})'
-            raise self.error(parameter, f"{reason}, not {_typed(tensor)}", hint)
-        known = self.sizes.setdefault(wanted, extent)
-        source = self.inferred_from.setdefault(wanted, parameter.name)
-        where = "" if source == parameter.name else f" (from '{source}')"
-        self._check_equal(parameter, wanted, known, extent, tensor, where)
+    # Sizes.
 
-    def _check_equal(
-        self,
-        parameter: ir.Tensor,
-        wanted: ir.Expression,
-        known: int | ir.Expression,
-        extent: int | ir.Expression,
-        tensor: ir.Tensor,
-        where: str = "",
-    ) -> None:
-        """`wanted`, an extent of the parameter, is known to be what the argument has."""
-        difference = self.trace.linear_difference(known, extent)
-        if difference.is_constant and difference.constant == 0:
-            return
-        hint = None
-        if not difference.is_constant:
-            hint = "they have to be equal for all sizes; the same tc.dim in both would say so"
-        reason = _expected(parameter)
-        if wanted is not known:  # a computation has the program's own
-            reason += f" with {extent_text(wanted)} = {extent_text(known)}{where}"
-        raise self.error(parameter, f"{reason}, not {_typed(tensor)}", hint)
+    def difference(self, left: Size, right: Size) -> int | None:
+        form = self.trace.linear_difference(left, right)
+        return form.constant if form.is_constant else None
 
-    def _check_computed(self) -> None:
-        """Checks extents that are computed as at a call with arrays: dimensions may follow from `12 * n + 2`."""
-        pending = self.computed
-        while told := [row for row in pending if self._tells(*row)]:
-            pending = [row for row in pending if row not in told]
-        for parameter, wanted, extent, tensor in self.computed:
-            self._check_equal(parameter, wanted, self._known(parameter, wanted), extent, tensor)
+    def divides(self, divisor: int, size: Size) -> bool:
+        return self.trace.divides(divisor, size)
 
-    def _tells(
-        self,
-        parameter: ir.Tensor,
-        wanted: ir.Expression,
-        extent: int | ir.Expression,
-        tensor: ir.Tensor,
-    ) -> bool:
-        """Learns the one dimension of an extent that isn't known, if it is a whole number for all sizes."""
-        unknown = one_unknown(wanted, self.sizes)
-        if unknown is None or unknown.factor < 0:
-            return False
-        left = subtract(extent, unknown.rest)
-        if not self.trace.divides(unknown.factor, left):
-            return False
-        number = self.trace.extent(floor_divide(left, index(unknown.factor)))
-        self._extent(parameter, unknown.dimension, number, tensor)
-        return True
+    def solve(self, size: Size, unknown: OneUnknown) -> Size | None:
+        left = subtract(size, unknown.rest)
+        if unknown.factor < 0 or not self.trace.divides(unknown.factor, left):
+            return None
+        return self.trace.extent(floor_divide(left, index(unknown.factor)))
 
-    def _known(self, parameter: ir.Tensor, extent: ir.Expression) -> int | ir.Expression:
-        """A computed extent, in the sizes of the caller."""
-        for node in walk(extent):
-            if isinstance(node, ir.Variable) and node not in self.sizes:
-                raise self.error(parameter, untold(parameter, extent, node))
+    def value(self, extent: ir.Expression) -> Size:
         sizes = {variable: index(n) for variable, n in self.sizes.items()}
         return self.trace.extent(substitute(extent, sizes))
 
     def _check_layout(self, parameter: ir.Tensor, tensor: ir.Tensor) -> None:
         if not _same_layout(parameter, tensor):
-            raise self.error(
+            raise self.fail(
                 parameter,
                 f"must lie {_laid(parameter)}, and '{tensor.name}' lies {_laid(tensor)}",
                 "a kernel can pack it: from one layout to the other",
             )
 
-    def _allocated(self, output: ir.Tensor, name: str) -> Handle:
-        """A temporary for an output that wasn't given."""
-        shape: list[int | ir.Expression] = []
-        for extent in output.argument_shape:
-            size = extent if isinstance(extent, int) else self._known(output, extent)
-            if isinstance(size, int) and size < 0:
-                raise self.error(output, f"would have the extent {extent_text(extent)} = {size}")
-            shape.append(size)
-        tensor = ir.Tensor(
-            name, output.dtype, tuple(shape), ir.GLOBAL, output.layout, loc=self.site
-        )
-        self.values[output.name] = tensor
-        return self.trace.temporary(tensor)
+    def allocated(self, outputs: Sequence[ir.Tensor]) -> dict[str, Handle]:
+        """Temporaries, named as the code at the call names its results."""
+        everything = outputs_of(self.called.parameters)
+        names = assigned_names(self.site, tuple([output.name for output in everything]))
+        named = dict(zip(everything, names, strict=True))
+        new = {}
+        for output in outputs:
+            shape, layout = self.shape_of(output), output.layout
+            tensor = ir.Tensor(named[output], output.dtype, shape, ir.GLOBAL, layout, loc=self.site)
+            self.values[output.name] = tensor
+            new[output.name] = self.trace.temporary(tensor)
+        return new
 
     # What it reads and writes.
 
@@ -415,17 +308,17 @@ class _TracedCall:
             problem = f"is read, and no call has written {what} before"
         hint = "it starts uninitialized: let a kernel fill it first, as its tc.out"
         note = ("it is made here", memory.loc)
-        error = self.error(parameter, problem, hint, note)
+        error = self.fail(parameter, problem, hint, note)
         trace.written.need(memory, trace.span(value, self.site), error)
 
     def _check_written(self, parameter: ir.Tensor, value: ir.Tensor) -> None:
         trace, memory = self.trace, self.trace.memory_of(value)
         if memory in trace.constants:
-            raise self.error(parameter, f"is written, and '{memory.name}' is constant")
+            raise self.fail(parameter, f"is written, and '{memory.name}' is constant")
         if memory not in trace.parameters:
             return
         if memory.role == "in":
-            raise self.error(
+            raise self.fail(
                 parameter,
                 f"is written, and '{memory.name}' is an input of program '{trace.name}'",
                 f"declare it tc.inout[{_typed(memory)}], or write to tc.empty({_typed(memory)})",
@@ -434,7 +327,7 @@ class _TracedCall:
         if memory.role == "out" and parameter.role == "out":
             before = trace.written.overlapping(memory, trace.span(value, self.site))
             if before is not None:
-                raise self.error(
+                raise self.fail(
                     parameter,
                     f"is written, and the output '{memory.name}' has been written before",
                     f"use a temporary for the first result, or declare '{memory.name}' tc.inout",
@@ -453,7 +346,7 @@ class _TracedCall:
                     written, overlapping = (
                         (first, second) if first.role != "in" else (second, first)
                     )
-                    raise self.error(
+                    raise self.fail(
                         written,
                         f"is written, and '{memory.name}' is also given for '{overlapping.name}'",
                     )

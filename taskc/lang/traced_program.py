@@ -1,4 +1,4 @@
-"""What a program's function does when it runs, once: it calls kernels with handles for tensors."""
+"""Tracing of a program: its function runs once, and calls kernels with handles for tensors."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def _extent(extent: Any, dimensions: dict[Dimension, Variable]) -> Any:
 def _add_output(
     trace: Trace, name: str, handle: object, outputs: dict[Tensor, Tensor], site: Location
 ) -> None:
-    """Makes a parameter of what is returned: of a temporary whose elements one call each makes, or else of a copy."""
+    """Make an output parameter of a returned handle: of a temporary that calls write once, or else of a copy."""
     if not isinstance(handle, TensorHandle) or handle.trace is not trace:
         raise CompileError(f"the output '{name}' is {describe(handle)}, and no tensor of it", site)
     tensor = handle.tensor
@@ -170,7 +170,7 @@ def _run(function: FunctionType, trace: Trace, source: Source, parameters: Param
 
 
 def _innermost(traceback: TracebackType | None) -> Location:
-    """Where an exception was raised."""
+    """The location where an exception was raised."""
     place = NOWHERE
     while traceback is not None:
         place = running(traceback.tb_frame, traceback.tb_lineno, traceback.tb_lasti)

@@ -1,4 +1,4 @@
-"""Tracing: a program's body runs once, with handles for tensors, and each call is noted.
+"""Tracing: a program's body runs once, with handles for tensors, and each call is recorded.
 
 Handles have no values. All that can be wrong with a call is found at its line, in `taskc.lang.traced_call`.
 """
@@ -29,7 +29,7 @@ from taskc.lang.written import Span, Written
 
 
 def tensor_type(kind: object, site: Location) -> TensorType:
-    """What `tc.empty` is given, if it is a tensor's type."""
+    """The argument of `tc.empty` if it is a tensor's type; raises an error if not."""
     if isinstance(kind, ParameterType):
         raise CompileError(
             f"what tc.empty makes is neither input nor output: tc.empty({kind.type})", site
@@ -44,7 +44,7 @@ def tensor_type(kind: object, site: Location) -> TensorType:
 
 
 class Handle(Described):
-    """What stands for a tensor or a scalar: it can be passed on, and all else it is asked is an error."""
+    """The stand-in for a tensor or a scalar in a trace: it can be passed on, and anything else is an error."""
 
     __slots__ = ("described", "name", "trace")
 
@@ -165,7 +165,7 @@ class PartHandle(Handle):
 
 
 class ComputedScalar(Handle):
-    """What operators make of scalars of a program: a part of computations.
+    """The result of operators on scalars of a program: a part of computations.
 
     kind  the operator's node in Python's syntax, or the type that it is converted to
     """
@@ -233,7 +233,7 @@ for _class in (ScalarHandle, ComputedScalar):
 
 
 class Trace(Sizes):
-    """A program whose body is running: its calls so far, and what they have written, where."""
+    """A program whose body is running: its calls so far, and the memory that they have written."""
 
     def __init__(
         self,
@@ -362,7 +362,7 @@ class Trace(Sizes):
         return Axis(start, step, (stop - start + (step - 1)) // step)
 
     def _ends(self, handle: TensorHandle, axis: int, part: slice, site: Location) -> Any:
-        """Where a range begins and ends, which is on the axis for all sizes; it may end before it begins."""
+        """The start and stop of a range, on the axis for all sizes; the range may be empty, with stop before start."""
         extent = handle.shape[axis]
         ends = [
             default if end is None else self._from_the_end(end, extent, site)
@@ -436,13 +436,13 @@ class Trace(Sizes):
         return tensor if view is None else view.of
 
     def span(self, tensor: ir.Tensor, site: Location) -> Span:
-        """What a tensor takes of its memory."""
+        """The span of a tensor in its memory."""
         view = self.views.get(tensor)
         low = self.form(0 if view is None else view.offset)
         return Span(low, low + self.form(product(tensor.shape)), site)
 
     def is_written(self, tensor: ir.Tensor, site: Location) -> bool:
-        """Whether there surely is something in a tensor."""
+        """Whether a tensor is surely initialized."""
         memory = self.memory_of(tensor)
         is_given = memory in self.parameters and memory.role != "out"
         return (
@@ -498,13 +498,13 @@ class Trace(Sizes):
     # --- bodies ---
 
     def open(self, step: Step) -> None:
-        """What comes is a body of a step."""
+        """Open a body of a step: the calls from here on are part of it."""
         self.opened.append((step, self.calls))
         self.calls = []
         self.written = Written(self, self.written, is_loop=isinstance(step, Loop))
 
     def close(self) -> tuple[Step, tuple[Step, ...], Written]:
-        """The innermost body is over: whose it is, its steps, and what they have written."""
+        """Close the innermost body; returns the step that it belongs to, the body's steps, and their writes."""
         step, outer_calls = self.opened.pop()
         body, written = tuple(self.calls), self.written
         assert written.outer is not None
@@ -514,7 +514,7 @@ class Trace(Sizes):
     # --- loops ---
 
     def begin_loop(self, variable: ir.Variable, count: int | ir.Expression, site: Location) -> Size:
-        """What comes is the body of a loop; the number of its step."""
+        """Open the body of a loop; returns the number of its step."""
         if not self.is_natural(self.form(count)):
             raise CompileError(f"{extent_text(count)} steps aren't surely 0 or more", site)
         self.open(Loop(variable, count, (), loc=site))
@@ -532,7 +532,7 @@ class Trace(Sizes):
         self.calls.append(replace(loop, body=body))
 
     def check_is_there(self, tensor: ir.Tensor, site: Location) -> None:
-        """Raises an error for a part that steps of a loop had which is over."""
+        """Raise an error for a part that depends on the step of a loop that is over."""
         if tensor in self.ended:
             raise CompileError(
                 f"'{tensor.name}' is another part in each step of {self.ended[tensor]}, and that loop is over",
@@ -553,7 +553,7 @@ class Trace(Sizes):
                 )
 
     def unended(self) -> CompileError:
-        """What is wrong where a loop isn't over that should be."""
+        """The error for a loop that a break or a return leaves before its end."""
         return CompileError(
             "this loop isn't run to its end: a break or a return leaves it",
             self.opened[-1][0].loc,
@@ -603,7 +603,7 @@ def current_trace() -> Trace | None:
 
 
 def has_handles(values: Iterable[Any]) -> bool:
-    """Whether there is one among values, or in a tuple or list of them."""
+    """Whether values, or tuples or lists among them, hold a handle."""
     return any(
         has_handles(value)
         if isinstance(value, (tuple, list, type({}.values())))
@@ -613,7 +613,7 @@ def has_handles(values: Iterable[Any]) -> bool:
 
 
 def refuse_handles(values: Iterable[Any]) -> None:
-    """Raises an error for a handle: outside of a trace there are only arrays."""
+    """Raise an error for a handle: outside of a trace there are only arrays."""
     for value in values:
         if isinstance(value, (tuple, list)):
             refuse_handles(value)

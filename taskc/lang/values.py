@@ -1,6 +1,6 @@
-"""What an expression of the language evaluates to while a kernel is parsed.
+"""The values that expressions of the language evaluate to while a kernel is parsed.
 
-It is one of
+A value is one of
     a Python object                 known at compile time; numbers have no element type yet
     an IR expression                a scalar of the program
     a Tensor                        something to index
@@ -115,7 +115,7 @@ class View:
         return replace(self, is_transposed=not self.is_transposed)
 
     def ordered(self, items: Sequence[Item]) -> tuple[Item, ...]:
-        """What there is for each range of the tensor, in the order of the view's own dimensions; and back."""
+        """Items of the tensor's ranges in the order of the view's dimensions, or the other way around."""
         return tuple(items[::-1] if self.is_transposed else items)
 
 
@@ -140,7 +140,7 @@ class Part:
     shape: tuple[int | ir.Expression, ...]
 
     def indices(self, own: Sequence[ir.Expression]) -> tuple[ir.Expression, ...]:
-        """Where in the tensor an element of the part is."""
+        """The indices in the tensor of an element of the part."""
         left = iter(own)
         return tuple(
             [
@@ -188,7 +188,7 @@ class RangeLoop:
 
 
 class Nothing:
-    """What a statement gives that is written as a call."""
+    """The value of a call that stands as a statement."""
 
 
 NOTHING = Nothing()
@@ -210,7 +210,7 @@ def is_expression(value: Value) -> TypeGuard[ir.Expression]:
 
 
 def is_scalar(value: Value) -> bool:
-    """Whether it is a number, an expression, or something that becomes one when its type is known."""
+    """Whether a value is a number, an expression, or becomes one when its type is known."""
     return isinstance(value, (bool, int, float, Pending, Choice, FloatOfSizes, *EXPRESSIONS))
 
 
@@ -230,7 +230,7 @@ def has_float(value: Value) -> bool:
 
 
 def is_constant(value: Value) -> bool:
-    """Whether nothing in it waits for run time."""
+    """Whether a value is known entirely at compile time."""
     if isinstance(value, (tuple, list)):
         return all(map(is_constant, value))
     return not isinstance(value, RUN_TIME)
@@ -269,18 +269,18 @@ def layout_problem(kind: TensorType) -> str | None:
 
 
 def did_you_mean(name: str, known: Sequence[str]) -> str | None:
-    """A hint, where one of the names that are known is so close that it may be meant."""
+    """A hint with a known name that is so close that it may be meant."""
     close = difflib.get_close_matches(name, known, 1, 0.65)
     return f"did you mean '{close[0]}'?" if close else None
 
 
 def counted(number: int, noun: str) -> str:
-    """As in "1 dimension" and "2 dimensions"."""
+    """A count with its noun: "1 dimension", "2 dimensions"."""
     return f"{number} {noun}{'s' if number != 1 else ''}"
 
 
 class Described:
-    """The base of what says itself what it is, for a message."""
+    """The base of classes whose instances describe themselves for a message."""
 
     __slots__ = ()
 
@@ -288,7 +288,7 @@ class Described:
 
 
 def describe(value: Value) -> str:
-    """What a value is, for a message."""
+    """A description of a value for a message."""
     match value:
         case ir.Tensor(scope=ir.BARRIER):
             return "an array of mbarriers"

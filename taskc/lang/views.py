@@ -1,4 +1,4 @@
-"""Slices of tensors: their sizes, found by symbolic subtraction, and what keeps them in bounds."""
+"""Slices of tensors: their sizes, found by symbolic subtraction, and their guards."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def _accumulate(context: Context, value: int | ir.Expression, factor: int, terms
 
 
 def is_nonnegative(context: Context, value: ir.Expression) -> bool:
-    """Whether it plainly can't be negative: sums, products, quotients of what can't."""
+    """Whether an expression plainly can't be negative: a sum, product or quotient of such expressions."""
     match value:
         case ir.Constant():
             return value.value >= 0
@@ -158,7 +158,7 @@ def elements(
 def view_guard(
     context: Context, view: View, pairs: Sequence[tuple[ir.Expression, Slice | None]]
 ) -> ir.Expression | None:
-    """Where the element is in bounds in the dimensions that are sliced; None if everywhere."""
+    """The condition that the element is in bounds in the sliced dimensions; None if it always is."""
     conditions: list[ir.Expression] = []
     for (position, part), full in zip(pairs, view.tensor.shape, strict=True):
         if part is None:
@@ -181,7 +181,7 @@ def _below(position: ir.Expression, full: int | ir.Expression, part: Slice) -> i
 
 
 def read_guard(context: Context, reads: Iterator[ir.Read]) -> ir.Expression | None:
-    """Where all of the reads are in bounds; None if there is nothing to ask."""
+    """The condition that all of the reads are in bounds; None if they always are."""
     conditions: list[ir.Expression] = []
     for read in reads:
         for position, full in zip(read.indices, read.tensor.shape, strict=True):

@@ -1,4 +1,4 @@
-"""`tc.cuda.wgmma`: asynchronous matrix products, and what they ask of their operands."""
+"""`tc.cuda.wgmma`: asynchronous matrix products, and the requirements on their operands."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""What calls have written of a program's memory, where parts of it have bounds that are sizes.
+"""The parts of a program's memory that calls have written, with bounds that are sizes.
 
     kernel(x, out=y[0:n])          y is written from 0 to n
     kernel(z, out=y[n:n + m])      and from 0 to n + m, whatever n and m are
 
-Whatever is said here holds for all sizes; what can't be decided counts as not written.
+All answers hold for all sizes; a part that can't be decided counts as not written.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from taskc.errors import CompileError, Location
+from taskc.errors import Location
 from taskc.ir.linear import Affine
 from taskc.ir.nodes import Tensor
 from taskc.lang.sizes import Sizes
@@ -27,26 +27,26 @@ class Span(NamedTuple):
 
 
 class Need(NamedTuple):
-    """What a call in a loop reads, if earlier steps have written what is missing: else it is an error.
+    """A part that a call in a loop reads and that earlier steps must have written: else it is an error.
 
-    written  what this step has before the call
+    written  the spans that this step has written before the call
     """
 
     memory: Tensor
     span: Span
     written: tuple[Span, ...]
-    error: CompileError
+    error: Exception
 
 
 class Written:
-    """What has been written of each tensor's memory, in a program or in one turn of a body of its steps.
+    """The written parts of each tensor's memory, in a program or in one iteration of a body of its steps.
 
-    outer     what was written before the body
-    is_loop   it is a loop's, whose earlier steps may have written what a step reads
-    spans     what is surely written
-    perhaps   what is written too, or isn't: only one body of a branch does
+    outer     the state around the body
+    is_loop   whether the body is a loop's: earlier steps may have written what a step reads
+    spans     the parts that are surely written
+    perhaps   the parts that may be written, as by only one body of a branch
     repeated  memory of which calls may have written an element as their `out` more than once, and where
-    needs     what has to have been written by earlier steps
+    needs     the parts that earlier steps must have written
     """
 
     def __init__(
@@ -61,17 +61,17 @@ class Written:
         self.needs: list[Need] = []
 
     def of(self, memory: Tensor) -> list[Span]:
-        """What is surely written of it: before the bodies around, and in this turn of each."""
+        """The spans that are surely written: before the enclosing bodies, and in this iteration of each."""
         outer = [] if self.outer is None else self.outer.of(memory)
         return [*outer, *self.spans.get(memory, ())]
 
     def perhaps_of(self, memory: Tensor) -> list[Span]:
-        """What else may be written of it."""
+        """The spans that may be written, beyond those that surely are."""
         outer = [] if self.outer is None else self.outer.perhaps_of(memory)
         return [*outer, *self.perhaps.get(memory, ())]
 
     def add(self, memory: Tensor, span: Span) -> None:
-        """A call writes a part as its `out`."""
+        """Record a part that a call writes as its `out`."""
         self._check_first(memory, span)
         self._note(memory, span)
 
@@ -81,7 +81,7 @@ class Written:
 
     def _note(self, memory: Tensor, span: Span) -> None:
         spans = [*self.spans.get(memory, ()), span]
-        # Those of a step stay apart, for each may move on in another way.
+        # The spans of a step aren't merged: each may move differently from step to step.
         self.spans[memory] = self._merged(spans) if self.outer is None else spans
 
     def _note_perhaps(self, memory: Tensor, span: Span) -> None:
@@ -106,7 +106,7 @@ class Written:
         return any(self._le(own.low, span.low) and self._le(span.high, own.high) for own in spans)
 
     def are_apart(self, one: Span, other: Span) -> bool:
-        """Whether no element is surely in both."""
+        """Whether two spans surely have no element in common."""
         return self._le(one.high, other.low) or self._le(other.high, one.low)
 
     def rename(self, memory: Tensor, new: Tensor) -> None:
@@ -119,20 +119,20 @@ class Written:
 
     def _merged(self, spans: Iterable[Span]) -> list[Span]:
         """The same elements in fewer spans, where ends surely meet."""
-        found: list[Span] = []
+        merged_spans: list[Span] = []
         for span in spans:
             merged = span
             again = True
             while again:
                 again = False
-                for other in found:
+                for other in merged_spans:
                     both = self._union(merged, other)
                     if both is not None:
-                        found.remove(other)
+                        merged_spans.remove(other)
                         merged, again = both, True
                         break
-            found.append(merged)
-        return found
+            merged_spans.append(merged)
+        return merged_spans
 
     def _union(self, one: Span, other: Span) -> Span | None:
         if not (self._le(one.low, other.high) and self._le(other.low, one.high)):
@@ -149,7 +149,7 @@ class Written:
 
     @property
     def state(self) -> tuple[dict[Tensor, list[Span]], dict[Tensor, list[Span]]]:
-        """What is written now, to go back to."""
+        """The current spans, to restore later."""
         return dict(self.spans), dict(self.perhaps)
 
     @state.setter
@@ -157,20 +157,20 @@ class Written:
         self.spans, self.perhaps = before
 
     def join(self, one: Written, other: Written) -> None:
-        """One of two bodies was run: what both wrote is written, and what only one did may be."""
-        for own, beside in ((one, other), (other, one)):
-            for memory, spans in own.spans.items():
+        """Add the writes of a branch, one of whose bodies ran: surely those of both, perhaps those of either."""
+        for branch, other_branch in ((one, other), (other, one)):
+            for memory, spans in branch.spans.items():
                 for span in spans:
-                    if not beside.has(memory, span):
+                    if not other_branch.has(memory, span):
                         self._note_perhaps(memory, span)
                     elif not self.has(memory, span):
                         self._note(memory, span)
-            for memory, spans in own.perhaps.items():
+            for memory, spans in branch.perhaps.items():
                 for span in spans:
                     self._note_perhaps(memory, span)
 
     def repeat(self, body: Written) -> None:
-        """A body was run any number of times, or not at all."""
+        """Add the writes of a body that ran any number of times, or never."""
         for written in (body.spans, body.perhaps):
             for memory, spans in written.items():
                 for span in spans:
@@ -180,11 +180,11 @@ class Written:
     # --- loops ---
 
     def need(
-        self, memory: Tensor, span: Span, error: CompileError, written: tuple[Span, ...] = ()
+        self, memory: Tensor, span: Span, error: Exception, written: tuple[Span, ...] = ()
     ) -> None:
-        """A part that is read before it is surely written: in a loop earlier steps may have written it.
+        """Record a part that is read before it is surely written: in a loop earlier steps may have written it.
 
-        written  of it in the bodies that are in this one, and around the reader
+        written  the spans written in the bodies inside this one that enclose the reader
         """
         written = (*self.spans.get(memory, ()), *written)
         if self.is_loop:
@@ -195,7 +195,7 @@ class Written:
             raise error
 
     def end(self, steps: Steps) -> None:
-        """The loop is over whose body this is of: what it needs is there, and what it writes counts outside."""
+        """End the loop of this body: check its needs, and add its writes to the outer state."""
         outer = self.outer
         assert outer is not None
         for need in self.needs:
@@ -232,7 +232,7 @@ class Written:
 
 
 def _swept(spans: Iterable[Span], steps: Steps) -> Iterator[Span]:
-    """What all steps write together, of the spans that move on by their own length."""
+    """The union over all steps of each span that advances by its own length."""
     for low, high, site in spans:
         if steps.next(low) == high:
             yield Span(steps.first(low), steps.end(low), site)
@@ -241,7 +241,7 @@ def _swept(spans: Iterable[Span], steps: Steps) -> Iterator[Span]:
 
 
 def _before(spans: Iterable[Span], steps: Steps) -> Iterator[Span]:
-    """What the steps before this one have written, of the same."""
+    """The union over the earlier steps of each span that advances by its own length."""
     for low, high, site in spans:
         if steps.next(low) == high:
             yield Span(steps.first(low), low, site)

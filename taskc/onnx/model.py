@@ -10,7 +10,8 @@ import numpy as np
 
 from taskc.arrays.arguments import ArgumentError
 from taskc.arrays.device import AnyArray
-from taskc.arrays.dlpack import as_array, is_on_cuda
+from taskc.arrays.dlpack import is_on_cuda
+from taskc.arrays.host import host_view
 from taskc.backend.limits import NO_LIMITS, Limits, limited
 from taskc.errors import CompileError
 from taskc.ir.types import from_numpy
@@ -50,17 +51,11 @@ class Processor:
     name, machine = "cpu", None
 
     def view(self, given: Any) -> AnyArray | None:
-        if isinstance(given, np.ma.MaskedArray):
-            return None
-        if isinstance(given, (np.ndarray, np.generic)):
-            return np.asarray(given)
         if is_on_cuda(given):
             raise ArgumentError("it lies on a device, and the model runs on the processor")
-        if not hasattr(given, "__dlpack__"):
-            return None
         try:
-            return as_array(given)
-        except (BufferError, RuntimeError, ValueError) as error:
+            return host_view(np.asarray(given) if isinstance(given, np.generic) else given)
+        except BufferError as error:
             raise ArgumentError(f"it can't be read through DLPack: {error}") from error
 
     def call(self, program: Any, arguments: Sequence[AnyArray]) -> Any:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from taskc import CompileError, DType, bf16
 from taskc.backend.limits import NO_LIMITS, Limits
 from taskc.onnx.model import PROCESSOR, Model, place_of
-from taskc.onnx.remembered import remembered
+from taskc.onnx.model_cache import cached_model
 from taskc.operators.graph import Graph
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def compile(
         raise CompileError("threads and memory are limits of the processor's programs")
     options = {"exact": exact, "operands": PRECISIONS[precision]}
     if isinstance(model, (str, os.PathLike)) and place is PROCESSOR:
-        known = remembered(Path(model), options, lambda: _traced(model, options), limits)
+        known = cached_model(Path(model), options, lambda: _traced(model, options), limits)
         if known is not None:
             return known
     traced = _traced(model, {**options, "place": place})

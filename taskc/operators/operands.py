@@ -14,7 +14,6 @@ import taskc as tc
 from taskc import DType, TensorType
 from taskc.ir.build import product
 from taskc.ir.types import from_numpy
-from taskc.kernels.elementwise import elementwise
 from taskc.kernels.precision import wide
 from taskc.lang.sizes import Dimension, Size, Sizes, tracing
 from taskc.lang.source import called_from
@@ -94,8 +93,11 @@ def constant_of(x: Array, function: Any, result: DType) -> Array:
 
 
 @cache
-def _of_elements(function: Any, dtype: DType, result: DType) -> tc.KernelDefinition:
-    return elementwise(function, [(tc.dim("n"),)], (dtype,), result=result)
+def _of_elements(function: Any, dtype: DType, result: DType) -> tc.ProgramDefinition:
+    n = tc.dim("n")
+    return tc.trace(
+        "constant", {"x": dtype[n]}, lambda x: computed((n,), lambda i: function(x[i]).to(result))
+    )
 
 
 @tc.function

@@ -123,7 +123,7 @@ class Levels:
         return type(node) is Binary and self._mixed_terms(node) is not None
 
     def _mixed_terms(self, node: Binary) -> list[tuple[Expression, int]] | None:
-        """The terms of such a sum; mixed sums within products, or behind names, are expanded, too."""
+        """The terms of a mixed sum; mixed sums within products, or that names stand for, are expanded, too."""
         if node.operator not in _IN_SUMS or not node.dtype.is_integer:
             return None
         known = self._mixed.get(id(node))

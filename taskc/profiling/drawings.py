@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from taskc.format import bytes_text, time_text
 from taskc.markup import Markup, tag
 from taskc.profiling.profile import Memory, Profile
-from taskc.quantities import bytes_text, time_text
 
 _WIDTH = 1000.0
 _HEIGHT = 300.0

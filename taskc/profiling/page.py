@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from taskc.format import bytes_text, factor_text, share_text, time_text
 from taskc.markup import Markup, cell, number, page, section, table, tag
 from taskc.profiling.drawings import STYLE, lanes
 from taskc.profiling.profile import Profile, ProfiledCall, Work
-from taskc.quantities import bytes_text, factor_text, share_text, time_text
 from taskc.runtime.settings import VERSION
 
 _COLUMNS = ("time", "share", "predicted", "roofline", "bytes", "moved")

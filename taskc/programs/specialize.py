@@ -8,12 +8,12 @@ from typing import Any, TypeAlias
 
 from taskc.arrays.arguments import ArgumentError
 from taskc.errors import assert_never
-from taskc.ir.extents import extent_value, learn
+from taskc.ir.extents import extent_value
 from taskc.ir.nodes import Constant, Expression, Tensor, Variable
 from taskc.ir.printer import expression_text
 from taskc.ir.program import Branch, Call, Loop, Program, Step, View, While, views_by_loop
 from taskc.ir.rounding import as_storage
-from taskc.ir.signature import Parameter, misfit
+from taskc.ir.signature import Binding, Parameter, misfit
 
 # A tensor of the program, one of its own scalars, or a number of the parameter's storage type.
 Argument: TypeAlias = Any
@@ -147,9 +147,9 @@ def _sized_call(
     sizes: Mapping[Variable, Any],
 ) -> SizedCall:
     arguments: list[Argument] = []
-    computed: list[tuple[Expression, int]] = []
     # A computation has the program's own dimensions, which its arguments may not determine.
-    dimensions = {item: int(sizes[item]) for item in call.callee.dimensions if item in sizes}
+    own = {item: int(sizes[item]) for item in call.callee.dimensions if item in sizes}
+    binding = Binding(f"{call.callee.name}()", own)
     for parameter, argument in zip(call.callee.parameters, call.arguments, strict=True):
         if not isinstance(argument, Tensor):
             arguments.append(_scalar(program, call, parameter, argument, sizes))
@@ -157,13 +157,9 @@ def _sized_call(
         argument = named.get(argument, argument)
         arguments.append(argument)
         assert isinstance(parameter, Tensor)
-        for extent, size in zip(parameter.argument_shape, shapes[argument], strict=True):
-            if isinstance(extent, Variable):
-                dimensions[extent] = size
-            elif not isinstance(extent, int):
-                computed.append((extent, size))
-    learn(computed, dimensions)
-    return SizedCall(call, tuple(arguments), dimensions)
+        binding.fit(parameter, shapes[argument], shapes[argument])
+    binding.check_computed()
+    return SizedCall(call, tuple(arguments), binding.sizes)
 
 
 def _scalar(

@@ -17,26 +17,51 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
+from typing import Any
 
 from taskc.ir import nodes as ir
-from taskc.ir.build import add, guarded, index, multiply
+from taskc.ir.build import Index, add, multiply
 from taskc.ir.mapping import Mapping, repeat, spatial
 from taskc.ir.nodes import Expression, Statement, Tensor, Variable
 from taskc.ir.program import Computation
 from taskc.ir.rewrite import expressions, operands_first, substitute, walk
-from taskc.programs.blocks import (
-    Machine,
-    elements_of_block,
-    inside,
-    kernel_by,
-    memory_order,
-    nothing,
-)
+from taskc.lang import names as tc
+from taskc.lang.functions import function
+from taskc.lang.templates import kernel_of_template
+from taskc.programs.blocks import Machine, elements_of_block, inside, memory_order, nothing
 from taskc.programs.parts import Parts
 
 _SHORT = 4  # an axis of no more is read well enough by shuffles
 _MOST_SQUARES = 16  # along each side of a processor's block, which share their cache lines
 _GPU_SIDE, _GPU_ROWS = 32, 8  # of a square: its columns, and the rows that are read at a time
+
+Place = Sequence[Expression]
+
+
+def lines(side: int, tall: int = 1) -> Mapping:
+    """The rows of a square, `tall` at a time, with the columns along the lanes."""
+    return repeat(side // tall, 1) * spatial(tall, side)
+
+
+def columns(lanes: int) -> Mapping:
+    """The columns of a square, one after the other: (c1, c0, r1, r0), with the rows along the lanes."""
+    quarter = lanes // 4
+    return repeat(quarter, 4, 1, 1) * spatial(1, 1, quarter, 4)
+
+
+@function
+def quarters(square: Any) -> Any:
+    """The square's parts, with four rows of every fourth column in each line."""
+    lanes = square.shape[0]
+    part = tc.shared(square.dtype[4, lanes // 4, lanes // 4, 4])
+    fill_quarters(part, square)
+    return part
+
+
+@function
+def fill_quarters(part: Any, square: Any) -> None:
+    for r1, c0, c1, r0 in columns(square.shape[0]):
+        part[c0, r1, c1, r0] = square[4 * r1 + r0, 4 * c1 + c0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,23 +123,70 @@ def _axis_of(read: ir.Read, computation: Computation, last: int) -> int | None:
 
 def squares(computation: Computation, turned: Turned, machine: Machine) -> ir.Kernel:
     """The kernel of a computation some of whose reads are turned."""
-    side = max(4, machine.lanes) if machine.is_processor else _GPU_SIDE
-    output, loc = computation.output, computation.loc
+    output, loc, is_processor = computation.output, computation.loc, machine.is_processor
+    side = max(4, machine.lanes) if is_processor else _GPU_SIDE
     tall, wide = _squares_of_block(output, turned, side, machine)
     by = [1] * len(output.shape)
     by[turned.across], by[turned.last] = tall * side, wide * side
-    first = [Variable(f"{axis.name}_first") for axis in computation.variables]
-    loops = [(turned.across, Variable("p"), tall), (turned.last, Variable("q"), wide)]
-    place: list[Expression] = list(first)
-    for axis, variable, count in loops:
-        place[axis] = add(first[axis], multiply(variable, side) if count > 1 else 0)
-    square = _Square(computation, turned, side, place, tuple(by), machine.is_processor)
-    body: Statement = square.body()
-    for _, variable, count in loops:
-        if count > 1:
-            body = ir.For(variable, index(0), index(count), 1, body, loc=loc)
-    grid = ir.Grid(tuple(first), output.shape, tuple(by), body, loc=loc)
-    return kernel_by(computation, square.rows.workers, grid)
+    own = lines(side, 1 if is_processor else _GPU_ROWS)
+    types = [read.dtype for read in turned.reads]
+    # The last axis of GPUs' squares is longer, so that a column's elements lie in different banks.
+    extents = (4, side // 4, side // 4, 4) if is_processor else (side, side + 1)
+
+    def at(first: Place, q: Index, p: Index, i: Index, j: Index) -> Place:
+        """An element of a square: `i` along the last axis, `j` along the one that is read."""
+        place = list(first)
+        for axis, square, task in ((turned.last, q, i), (turned.across, p, j)):
+            place[axis] = add(add(first[axis], multiply(square, side)), task)
+        return tuple(place)
+
+    def is_inside(place: Place) -> Expression | bool:
+        condition = inside(place, output.shape, by)
+        return True if condition is None else condition
+
+    def element(read: int, place: Place) -> Expression:
+        named = dict(zip(computation.variables, place, strict=True))
+        return substitute(turned.reads[read], named)
+
+    def store(place: Place, memory: list[Tensor], indices: tuple[Expression, ...]) -> Statement:
+        reads: dict[int, Expression] = {
+            id(read): ir.Read(tensor, indices)
+            for read, tensor in zip(turned.reads, memory, strict=True)
+        }
+        return Parts.of(computation, place, reads).stored(output, place, loc)
+
+    def template(at: Any, is_inside: Any, element: Any, store: Any) -> None:
+        for (*first,) in tc.tiles(output.shape, by=by):
+            for q in range(wide):
+                for p in range(tall):
+                    memory = [tc.shared(dtype[extents]) for dtype in types]
+                    for n in tc.static(range(len(types))):
+                        if is_processor:
+                            square = tc.shared(types[n][side, side])
+                        else:
+                            square = memory[n]
+                        if not is_inside(at(first, q, p, side - 1, side - 1)):
+                            for i, j in own:
+                                square[i, j] = nothing(types[n])
+                        for i, j in own:
+                            if is_inside(at(first, q, p, i, j)):
+                                square[i, j] = element(n, at(first, q, p, i, j))
+                        if is_processor:
+                            fill_quarters(memory[n], square)
+                    if is_processor:
+                        for c1, c0, r1, r0 in columns(side):
+                            if is_inside(at(first, q, p, 4 * r1 + r0, 4 * c1 + c0)):
+                                store(
+                                    at(first, q, p, 4 * r1 + r0, 4 * c1 + c0),
+                                    memory,
+                                    (c0, r1, c1, r0),
+                                )
+                    else:
+                        for j, i in own:
+                            if is_inside(at(first, q, p, i, j)):
+                                store(at(first, q, p, i, j), memory, (i, j))
+
+    return kernel_of_template(computation, own.workers, template, at, is_inside, element, store)
 
 
 def _squares_of_block(
@@ -132,100 +204,3 @@ def _squares_of_block(
     while max(tall, wide) > 1 and tall * wide * side * side > 2 * elements:
         tall, wide = (tall // 2, wide) if tall >= wide else (tall, wide // 2)
     return tall, wide
-
-
-@dataclass(frozen=True, slots=True)
-class _Square:
-    """One square of the output, whose first element is at `place`, in a block's box of size `by`."""
-
-    computation: Computation
-    turned: Turned
-    side: int
-    place: list[Expression]
-    by: tuple[int, ...]
-    is_processor: bool
-
-    @property
-    def rows(self) -> Mapping:
-        """The lines of what is read."""
-        if self.is_processor:
-            return repeat(self.side, 1) * spatial(1, self.side)
-        return repeat(self.side // _GPU_ROWS, 1) * spatial(_GPU_ROWS, self.side)
-
-    def body(self) -> Statement:
-        statements: list[Statement] = []
-        memory = []
-        for read in self.turned.reads:
-            made, tensor = self._filled(read)
-            statements += made
-            if self.is_processor:
-                turns, tensor = self._quarters(tensor)
-                statements += turns
-            memory.append(tensor)
-        return ir.Sequence((*statements, self._stored(memory)))
-
-    def _moved(self, i: Expression, j: Expression) -> list[Expression]:
-        """An element's indices: `i` along the last axis, `j` along the one that is read."""
-        place = list(self.place)
-        place[self.turned.last] = add(place[self.turned.last], i)
-        place[self.turned.across] = add(place[self.turned.across], j)
-        return place
-
-    def _inside(self, place: list[Expression]) -> Expression | None:
-        return inside(place, self.computation.output.shape, self.by)
-
-    def _filled(self, read: ir.Read) -> tuple[list[Statement], Tensor]:
-        """A square of what is read, a row for each place along the last axis."""
-        room = 0 if self.is_processor else 1  # so that a column's elements lie in different banks
-        tensor = Tensor("square", read.dtype, (self.side, self.side + room), ir.SHARED)
-        i, j = Variable("i"), Variable("j")
-        place = self._moved(i, j)
-        value = substitute(read, dict(zip(self.computation.variables, place, strict=True)))
-        guard = self._inside(place)
-        stored = guarded(guard, ir.Store(tensor, (i, j), value))
-        statements: list[Statement] = [ir.Allocate(tensor)]
-        if guard is not None:
-            statements.append(self._cleared(tensor))
-        return [*statements, ir.Each((i, j), self.rows, None, stored)], tensor
-
-    def _cleared(self, tensor: Tensor) -> Statement:
-        """What sticks out of the tensor is something, too."""
-        i, j = Variable("i"), Variable("j")
-        each = ir.Each((i, j), self.rows, None, ir.Store(tensor, (i, j), nothing(tensor.dtype)))
-        ends = self._moved(index(self.side - 1), index(self.side - 1))
-        whole = self._inside(ends)
-        assert whole is not None
-        return ir.If(ir.Unary("not", whole), each)
-
-    @property
-    def _columns(self) -> Mapping:
-        quarter = self.side // 4
-        return repeat(quarter, 4, 1, 1) * spatial(1, 1, quarter, 4)
-
-    def _quarters(self, square: Tensor) -> tuple[list[Statement], Tensor]:
-        """The first round: four rows of every fourth column in each line."""
-        quarter = self.side // 4
-        part = Tensor("part", square.dtype, (4, quarter, quarter, 4), ir.SHARED)
-        r1, c0, c1, r0 = at = tuple([Variable(name) for name in ("r1", "c0", "c1", "r0")])
-        value = ir.Read(square, (add(multiply(r1, 4), r0), add(multiply(c1, 4), c0)))
-        store = ir.Store(part, (c0, r1, c1, r0), value)
-        return [ir.Allocate(part), ir.Each(at, self._columns, None, store)], part
-
-    def _stored(self, memory: list[Tensor]) -> Statement:
-        """The second round, or the only one: lines of the output."""
-        if self.is_processor:
-            c1, c0, r1, r0 = at = tuple([Variable(name) for name in ("c1", "c0", "r1", "r0")])
-            place = self._moved(add(multiply(r1, 4), r0), add(multiply(c1, 4), c0))
-            indices: tuple[Expression, ...] = (c0, r1, c1, r0)
-            mapping = self._columns
-        else:
-            at = j, i = Variable("j"), Variable("i")
-            place, indices, mapping = self._moved(i, j), (i, j), self.rows
-        reads: dict[int, Expression] = {
-            id(read): ir.Read(tensor, indices)
-            for read, tensor in zip(self.turned.reads, memory, strict=True)
-        }
-        parts = Parts.of(self.computation, place, reads)
-        stored = parts.stored(self.computation.output, place, self.computation.loc)
-        stored = guarded(self._inside(place), stored)
-        return ir.Each(at, mapping, None, stored)

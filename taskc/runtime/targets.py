@@ -230,7 +230,7 @@ def _on_processor(
         _assertion_failed(*assertion(number))
 
     def run(bound: Bound) -> None:
-        admit(bound.of_torch, bound.of_jax)
+        admit(bound.foreign)
         number = loaded.run(bound.values, bound.dimensions)
         if number:
             failed(number)

@@ -8,10 +8,10 @@ from math import ceil, floor, log10
 from statistics import median
 from typing import Any, TypeAlias
 
+from taskc.format import time_text
 from taskc.ir.mapping import Mapping
 from taskc.markup import Markup, cell, joined, number, page, section, table, tag
 from taskc.pictures import figure
-from taskc.quantities import time_text
 from taskc.runtime.settings import VERSION
 from taskc.tune.space import Work
 from taskc.tune.texts import parts, said, short, text_of

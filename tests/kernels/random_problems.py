@@ -19,7 +19,6 @@ import taskc as tc
 from taskc import DType, Machine, bf16, f8e4m3, f16, f32, f64, i8, i32, tf32, u8
 from taskc.kernels.attention import attention
 from taskc.kernels.convolution import convolution
-from taskc.kernels.elementwise import elementwise
 from taskc.kernels.images import ORDERS
 from taskc.kernels.matmul import matmul
 from taskc.kernels.pooling import average_pool, max_pool, sum_pool
@@ -85,27 +84,6 @@ def quarter(x):  # type: ignore[no-untyped-def]
     return x * 0.25 + 1
 
 
-@tc.function
-def square(x):  # type: ignore[no-untyped-def]
-    return x * x + 1
-
-
-@tc.function
-def difference(x, y):  # type: ignore[no-untyped-def]
-    return x * 2 - y
-
-
-@tc.function
-def larger(x, y, z):  # type: ignore[no-untyped-def]
-    return max(x, y) * z
-
-
-EXPRESSIONS: dict[int, tuple[Any, Callable[..., Array]]] = {
-    1: (square, lambda x: x * x + 1),
-    2: (difference, lambda x, y: x * 2 - y),
-    3: (larger, lambda x, y, z: np.maximum(x, y) * z),
-}
-
 ACTIVATIONS: dict[Any, Callable[[Array], Array]] = {
     None: lambda x: x,
     relu: lambda x: np.maximum(x, 0),
@@ -117,7 +95,7 @@ def problem(number: int, machine: Machine) -> Problem:
     random = Random(number)
     make = random.choice(
         (
-            _product, _product, _rows, _reduction, _elementwise, _transpose, _images, _pooling,
+            _product, _product, _rows, _reduction, _transpose, _images, _pooling,
             _attention,
         )
     )  # fmt: skip
@@ -279,26 +257,6 @@ def _along(random: Random, numbers: np.random.Generator, machine: Machine) -> Pr
     text, made = _called(make, [shape, axis], {"dtype": dtype, **options}, machine)
     result = dtype if make is cumsum else f64
     return Problem(text, made, [x], _stored(np.asarray(exact), result))
-
-
-def _elementwise(random: Random, numbers: np.random.Generator, machine: Machine) -> Problem:
-    dtype = random.choice((f32, f16, bf16, i32, f64))
-    whole = _shape(random, 20_000)
-    count = random.randint(1, 3)
-    shapes = []
-    for _ in range(count):
-        own = tuple([1 if random.random() < 0.25 else extent for extent in whole])
-        shapes.append(own[random.randint(0, len(own) - 1) if random.random() < 0.3 else 0 :])
-    arguments = [_whole(numbers, shape, dtype) for shape in shapes]
-    expression, oracle = EXPRESSIONS[count]
-    wide = [x.astype(np.float64) for x in arguments]
-    try:
-        text, made = _called(elementwise, [expression, shapes], {"dtypes": (dtype,)}, machine)
-    except tc.CompileError as error:
-        if "alternate too often" not in str(error):
-            raise
-        return _elementwise(random, numbers, machine)
-    return Problem(text, made, arguments, _stored(oracle(*wide), dtype))
 
 
 def _transpose(random: Random, numbers: np.random.Generator, machine: Machine) -> Problem:

@@ -12,7 +12,6 @@ from taskc import bf16, f16, f32, i8, i32
 from taskc.kernels import (
     attention,
     convolution,
-    elementwise,
     pooling,
     reductions,
     rows,
@@ -21,10 +20,6 @@ from taskc.kernels import (
 )  # fmt: skip
 from taskc.kernels.attention.plan import candidates as attention_plans
 from taskc.kernels.convolution.plan import candidates as convolution_plans
-from taskc.kernels.elementwise import (
-    candidates as elementwise_plans,
-    problem_of as elementwise_problem,
-)
 from taskc.kernels.matmul import build, packs
 from taskc.kernels.matmul.panels import panels
 from taskc.kernels.matmul.plan import candidates, candidates_of_batches, candidates_of_packs
@@ -78,11 +73,6 @@ OTHERS = [
 ]
 
 
-@tc.function
-def difference(x, y):  # type: ignore[no-untyped-def]
-    return x * 2 - y
-
-
 def softmaxed(x: Any) -> Any:
     powers = np.exp(x - x.max(1, keepdims=True))
     return powers / powers.sum(1, keepdims=True)
@@ -124,8 +114,6 @@ STREAMED: list[tuple[Any, Any, Any, Any, Any, float]] = [
      [(3, 200_000)], lambda x: x.sum(1), 0),
     (reductions, reduction_plans, reduction_problem("max", (3, 700, 40), (1,), f32, keepdims=True),
      [(3, 700, 40)], lambda x: x.max(1, keepdims=True), 0),
-    (elementwise, elementwise_plans, elementwise_problem(difference, ((30, 200), (200,)), (f32,), None),
-     [(30, 200), (200,)], lambda x, y: x * 2 - y, 0),
     (transpose, transpose_plans, transpose_problem((50, 60), None, f32), [(50, 60)], np.transpose, 0),
     (transpose, transpose_plans, transpose_problem((2, 49, 64), (0, 2, 1), f32), [(2, 49, 64)],
      lambda x: x.swapaxes(1, 2), 0),

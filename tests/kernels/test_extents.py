@@ -17,7 +17,6 @@ from taskc import i8
 from taskc.ir.mapping import MappingError
 from taskc.kernels.attention import attention
 from taskc.kernels.convolution import convolution, convolution_1d, convolution_3d
-from taskc.kernels.elementwise import elementwise
 from taskc.kernels.matmul import batch_matmul, matmul, product
 from taskc.kernels.pooling import (
     average_pool,
@@ -93,7 +92,6 @@ TEMPLATES: list[tuple[str, Make, dict[str, int]]] = [
         (f"{make.__name__} along {axis}", of_shape(make, axis), SHAPE)
         for make, axis in ((argmax, 0), (argmin, 2), (cumsum, 0), (cumsum, 2))
     ],
-    ("elementwise", lambda a, b: elementwise(random_problems.difference, [(a, b), (b,)]), {"a": 7, "b": 33}),
     ("transpose", of_shape(transpose, (2, 0, 1)), SHAPE),
 ]  # fmt: skip
 
@@ -174,7 +172,7 @@ FREE = {
     **dict.fromkeys(("max_pool", "sum_pool", "average_pool"), (0, 1, 2)),
     "attention": (0, 2, 3),
     **dict.fromkeys(("softmax", "log_softmax", "layer_norm", "rms_norm"), (0, 1)),
-    **dict.fromkeys(("argmax", "argmin", "cumsum", "transpose"), (0,)), "reduction": (1,), "elementwise": (1,),
+    **dict.fromkeys(("argmax", "argmin", "cumsum", "transpose"), (0,)), "reduction": (1,),
 }  # fmt: skip
 
 
@@ -199,11 +197,7 @@ def test_random_problems_of_dimensions(number: int, monkeypatch: pytest.MonkeyPa
         opened = list(sizes)
         for at in FREE[make.__name__]:
             name = "ijklm"[at]
-            opened[at] = (
-                [_opened(it, name) for it in sizes[at]]
-                if make is elementwise
-                else _opened(sizes[at], name)
-            )
+            opened[at] = _opened(sizes[at], name)
         return called(make, opened, options, machine)
 
     monkeypatch.setattr(random_problems, "_called", with_dims)

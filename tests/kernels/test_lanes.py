@@ -14,7 +14,6 @@ from taskc.ir import nodes as ir
 from taskc.ir.rewrite import walk_statements
 from taskc.kernels.attention import attention
 from taskc.kernels.convolution import convolution, convolution_1d, convolution_3d
-from taskc.kernels.elementwise import elementwise
 from taskc.kernels.matmul import batch_matmul, matmul, product
 from taskc.kernels.pooling import average_pool, max_pool, sum_pool
 from taskc.kernels.quantized import quantized_matmul
@@ -28,11 +27,6 @@ TARGETS = ("avx512", "avx2", "sse2")
 TYPES = (f64, f32, f16, bf16)
 
 Make = Callable[..., Any]
-
-
-@tc.function
-def shifted(x: Any, y: Any) -> Any:
-    return x * 2 - y
 
 
 def _made(make: Make, *sizes: Any, **options: Any) -> Callable[[DType, Machine], Any]:
@@ -67,8 +61,6 @@ OPERATORS: dict[str, Callable[[DType, Machine], Any]] = {
     "cumsum": _made(cumsum, (60, 500), 1),
     "cumsum of columns": _made(cumsum, (60, 500), 0),
     "transpose": _made(transpose, (130, 70), (1, 0)),
-    "elementwise": lambda dtype, machine: elementwise(
-        shifted, [(60, 500), (500,)], dtypes=(dtype,), machine=machine),
     **{f"{make.__name__} of {order}": _made(make, 2, 28, 28, 64, size=3, stride=2, order=order)
        for make in (max_pool, sum_pool, average_pool) for order in ("NHWC", "NCHW")},
     "attention": _made(attention, 2, 4, 70, 70, 64, causal=True),

@@ -1,4 +1,4 @@
-"""Rows, reductions, elementwise expressions and transposes as they are built for GPUs.
+"""Rows, reductions and transposes as they are built for GPUs.
 
 Nothing here runs on a GPU: kernels are checked in the simulator, after every pass or at the end of stages,
 and compiled.
@@ -18,7 +18,6 @@ import taskc as tc
 from taskc import bf16, f16, f32, f64, i8, i32
 from taskc.ir import nodes as ir
 from taskc.ir.rewrite import expressions, statements, walk
-from taskc.kernels.elementwise import elementwise
 from taskc.kernels.owners import along, owners_of_boxes
 from taskc.kernels.reductions import argmax, reduction
 from taskc.kernels.rows import layer_norm, log_softmax, rms_norm, softmax
@@ -285,47 +284,6 @@ def test_few_results_are_the_work_of_all_processors(target: str, machine: Machin
         assert partial.ir.parameters[0].argument_shape == shape  # type: ignore[union-attr]
 
 
-# --- elementwise -----------------------------------------------------------------------------
-
-
-def plus(a: Any, b: Any) -> Any:
-    return a + b
-
-
-ELEMENTWISE: tuple[tuple[tuple[int, ...], tuple[int, ...], tc.DType], ...] = (
-    ((4099,), (4099,), f32),
-    ((70, 64), (64,), f16),
-    ((9, 127), (9, 127), f16),
-    ((2, 3, 5, 7), (3, 1, 7), f32),
-    ((300, 3), (3,), f32),
-    ((1,), (1,), f32),
-    ((0, 5), (5,), f32),
-    ((33, 130), (33, 1), f64),
-    ((4096,), (1,), i8),
-)
-
-
-@pytest.mark.parametrize("case", ELEMENTWISE, ids=str)
-def test_elementwise(
-    case: tuple[tuple[int, ...], tuple[int, ...], tc.DType], target: str, machine: Machine
-) -> None:
-    first, second, dtype = case
-    a, b = numbers(*first, dtype=dtype), numbers(*second, dtype=dtype, seed=1)
-    kernel = elementwise(plus, (first, second), (dtype,), machine=machine)
-    y = checked(target, kernel, a, b, sectors=1.25)
-    assert (y == a + b).all()
-
-
-def test_elementwise_of_any_size(target: str, machine: Machine) -> None:
-    n = tc.dim("n")
-    kernel = elementwise(plus, ((n,), (n,)), machine=machine)
-    for size in (1, 4096, 5003):
-        a, b = numbers(size), numbers(size, seed=1)
-        assert (checked(target, kernel, a, b, stages=("lean",)) == a + b).all()
-    # The last block goes element by element.
-    assert accessed(target, kernel) == {"a": {16, 4}, "b": {16, 4}, "y": {16, 4}}
-
-
 # --- transpose -------------------------------------------------------------------------------
 
 TRANSPOSES: tuple[tuple[tuple[int, ...], tuple[int, ...], tc.DType], ...] = (
@@ -376,7 +334,6 @@ ALIGNED: dict[str, Callable[[Machine], Definition]] = {
     "sum of rows": lambda machine: reduction("sum", (64, 512), (1,), machine=machine),
     "sum of columns": lambda machine: reduction("sum", (64, 512), (0,), machine=machine),
     "sum": lambda machine: reduction("sum", (1 << 16,), (0,), machine=machine),
-    "elementwise": lambda machine: elementwise(plus, ((64, 256), (256,)), machine=machine),
     "transpose": lambda machine: transpose((128, 192), machine=machine),
     "transpose f16": lambda machine: transpose((128, 192), dtype=f16, machine=machine),
 }

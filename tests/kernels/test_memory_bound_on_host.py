@@ -1,4 +1,4 @@
-"""Rows, reductions, elementwise expressions, transposes and pooling for GPUs, as emitted code that runs here."""
+"""Rows, reductions, transposes and pooling for GPUs, as emitted code that runs here."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import pytest
 
 import taskc as tc
 from taskc import f16, f32, i8
-from taskc.kernels.elementwise import elementwise
 from taskc.kernels.pooling import average_pool, max_pool
 from taskc.kernels.reductions import reduction
 from taskc.kernels.rows import layer_norm, log_softmax, rms_norm, softmax
@@ -53,12 +52,6 @@ def reduced(
     return Problem(kernel, target, [x], expected, bound)
 
 
-def added(target: str, first: Any, second: Any, dtype: tc.DType) -> Problem:
-    kernel = elementwise(simulated.plus, (first, second), (dtype,), machine=tc.machine(target))
-    a, b = simulated.numbers(*first, dtype=dtype), simulated.numbers(*second, dtype=dtype, seed=1)
-    return Problem(kernel, target, [a, b], (a + b).astype(np.float64))
-
-
 def transposed(target: str, shape: Any, order: Any, dtype: tc.DType) -> Problem:
     kernel = transpose(shape, order, dtype=dtype, machine=tc.machine(target))
     x = simulated.numbers(*shape, dtype=dtype)
@@ -84,7 +77,6 @@ def test_one_of_each() -> None:
             reduced(target, "sum", (3, 1024), (1,), f32),
             reduced(target, "mean", (70, 256), (0,), f32),
             reduced(target, "sum", (40_003,), (0,), f32),
-            added(target, (70, 64), (64,), f16),
             transposed(target, (65, 36), (1, 0), f32),
             transposed(target, (64, 96), (1, 0), i8),
             pooled(target, "max", "3 by 3", "NCHW"),
@@ -107,7 +99,6 @@ def test_the_rest(target: str) -> None:
     check(
         [
             *(reduced(target, *case) for case in simulated.REDUCTIONS),
-            *(added(target, *case) for case in simulated.ELEMENTWISE),
             *(transposed(target, *case) for case in simulated.TRANSPOSES),
         ]
     )

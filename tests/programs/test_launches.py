@@ -13,7 +13,9 @@ import pytest
 
 import taskc as tc
 from taskc.arrays.arguments import Bound
+from taskc.errors import InternalError
 from taskc.ir import nodes as ir
+from taskc.ir.signature import bind_dimensions
 from taskc.mutation import inputs_of, mutate
 from taskc.programs.launches import launches
 from taskc.runtime import checking, targets
@@ -414,3 +416,24 @@ def test_a_program_is_broken_by_its_kernels() -> None:
         "for i in tc.spatial(4) * tc.repeat(2):",
         "for i in tc.spatial(4):",
     }
+
+
+def test_a_size_that_only_a_computed_extent_tells(monkeypatch: pytest.MonkeyPatch) -> None:
+    @tc.program
+    def in_place(x: tc.inout[tc.f32[2 * n + 1]]):
+        tc.compute((n,), lambda i: x[i] * 2, out=x[0:n])
+
+    for target in ("cpu", "sim"):
+        monkeypatch.setenv("TASKC_TARGET", target)
+        x = f32(1, 2, 3, 4, 5)
+        in_place(x)
+        assert x.tolist() == [2, 4, 3, 4, 5]
+        with pytest.raises(tc.ArgumentError, match="with n a whole number, 0 or more, not f32"):
+            in_place(f32(1, 2))
+
+
+def test_arguments_that_passes_have_made_unfit_are_a_bug() -> None:
+    with pytest.raises(
+        InternalError, match=r"bind_dimensions\(\): argument 'x' doesn't fit with q = 3"
+    ):
+        bind_dimensions([*doubled.ir.parameters, *doubled.ir.parameters], [(3,), (4,)])

@@ -14,7 +14,6 @@ import pytest
 import taskc as tc
 from taskc import kernels
 from taskc.kernels.convolution import convolution
-from taskc.kernels.elementwise import elementwise
 from taskc.kernels.matmul import MATMUL, batch_matmul, matmul, product
 from taskc.kernels.matmul.problem import problem_of
 from taskc.kernels.rows import layer_norm, softmax
@@ -47,7 +46,6 @@ def own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Database]:
         lambda: batch_matmul(((3,), (3,)), 4, 5, 6, machine=HERE),
         lambda: convolution(1, 8, 8, 16, 16, size=3, packed=True, dtype=tc.f32, machine=HERE),
         lambda: softmax(7, 90, machine=HERE),
-        lambda: elementwise(tc.exp, [(4, 5)], machine=HERE),
     ],
 )
 def test_the_same_is_the_same_kernel(make: Any) -> None:
@@ -80,9 +78,9 @@ def test_functions_of_users_are_read_again() -> None:
     def scaled(x):
         return x * factor
 
-    first = elementwise(scaled, [(8,)], machine=HERE)
+    first = matmul(4, 5, 6, activation=scaled, machine=HERE)
     factor = 3.0
-    second = elementwise(scaled, [(8,)], machine=HERE)
+    second = matmul(4, 5, 6, activation=scaled, machine=HERE)
     assert "2.0" in str(first.ir)
     assert "3.0" in str(second.ir)
 

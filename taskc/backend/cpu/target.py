@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from taskc.backend.cache import Cache, key_of
@@ -20,12 +20,12 @@ __all__ = ["LoadedProgram", "admit", "cache_key", "keep_code", "limit_threads", 
 Lower = Callable[[ir.Kernel], ir.Kernel]
 
 
-def admit(of_torch: bool, of_jax: type | None) -> None:
+def admit(foreign: Mapping[str, type]) -> None:
     """Let compiled code accept PyTorch tensors or arrays of a JAX class directly, once a call has had one."""
-    if of_torch:
+    if "torch" in foreign:
         admit_tensors()
-    if of_jax is not None:
-        admit_arrays(of_jax)
+    if "jax" in foreign:
+        admit_arrays(foreign["jax"])
 
 
 def load(kernel: ir.Kernel, lower: Lower, cache: Cache, version: str) -> Loaded:

@@ -84,7 +84,7 @@ def _variables(extent: Expression) -> list[Variable]:
 
 def takes_out(called: Called) -> bool:
     """Whether the kernel has one output, which `out=` can name because no input has that name."""
-    is_free = all(parameter.name != "out" for parameter in called.parameters)
+    is_free = all(parameter.name != "out" for parameter in inputs_of(called.parameters))
     return is_free and len(outputs_of(called.parameters)) == 1
 
 

@@ -28,7 +28,7 @@ from taskc.ir import nodes as ir
 
 LaunchExtent: TypeAlias = "int | tuple[Any, ...]"
 """A number that a launch computes: an int; ("dimension", n) or ("scalar", n), the n-th of the kernel's dimensions or
-parameters, where behind the dimensions stands the device's number of processors; or an operator of `_OPERATORS` and
+parameters, where the device's number of processors follows the dimensions; or an operator of `_OPERATORS` and
 two forms."""
 
 

@@ -23,8 +23,7 @@ from taskc.backend.cuda.program import LoadedProgram, ProgramForm
 from taskc.backend.cuda.streams import Stream, current_stream, is_entered, order_after
 from taskc.ir.extents import extent_value
 from taskc.ir.nodes import Tensor
-from taskc.ir.program import bind_dimensions
-from taskc.ir.signature import inputs_of, outputs_of
+from taskc.ir.signature import bind_dimensions, inputs_of, outputs_of
 
 Call: TypeAlias = Callable[..., Any]
 Read: TypeAlias = "tuple[Any, int]"  # a form, None if there is none, and a pointer
@@ -164,8 +163,6 @@ def _known(loaded: Loaded | LoadedProgram, arguments: Sequence[Any], given: int)
     order = [named.get(id(item)) for item in parameters]
     present = [(item, views[k]) for item, k in zip(parameters, order, strict=True) if k is not None]
     sizes = bind_dimensions([item for item, _ in present], [shape_of(view) for _, view in present])
-    if any(one not in sizes for one in loaded.dimensions):
-        return None  # determined by an extent like n + 2
     shapes, outputs = [], []
     for item, number in zip(parameters, order, strict=True):
         assert isinstance(item, Tensor)

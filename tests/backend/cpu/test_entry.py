@@ -118,3 +118,12 @@ def test_a_call_is_quick() -> None:
         quick(x, 2.0, out=out)
     assert instructions(lambda: quick(x, 2.0, out=out)) < 100
     assert instructions(lambda: quick.call(x, 2.0, out=out)) > 1000  # what it does without
+
+
+def test_out_is_quick_as_the_name_of_the_output_too() -> None:
+    twice = tc.trace("twice", {"x": tc.f32[64]}, lambda x: tc.compute((64,), lambda i: 2 * x[i]))
+    x, out = X[:64].copy(), np.empty(64, np.float32)
+    with guards.absent():
+        twice(x, out=out)
+    assert instructions(lambda: twice(x, out=out)) < 100
+    np.testing.assert_array_equal(out, 2 * x)

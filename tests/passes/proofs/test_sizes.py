@@ -11,7 +11,6 @@ import taskc as tc
 from taskc import bf16, f16, f32, i8, spatial
 from taskc.kernels.attention import attention
 from taskc.kernels.convolution import convolution
-from taskc.kernels.elementwise import elementwise
 from taskc.kernels.matmul import batch_matmul, matmul, product
 from taskc.kernels.reductions import reduction
 from taskc.kernels.rows import layer_norm, log_softmax, rms_norm, softmax
@@ -82,9 +81,6 @@ TEMPLATES: dict[str, Make] = {
     "sum of columns": lambda n, machine: reduction("sum", (n, 50), (0,), machine=machine),
     "sum of all": lambda n, machine: reduction("sum", (n,), (0,), machine=machine),
     "sum of the middle": lambda n, machine: reduction("max", (3, n, 5), (1,), machine=machine),
-    "elementwise": lambda n, machine: elementwise(scaled, [(n,), (n,)], machine=machine),
-    "elementwise rows": lambda n, machine: elementwise(scaled, [(n, 33), (33,)], machine=machine),
-    "elementwise columns": lambda n, machine: elementwise(scaled, [(3, n), (3, 1)], machine=machine),
     "transpose rows": lambda n, machine: transpose((n, 40), machine=machine),
     "transpose columns": lambda n, machine: transpose((40, n), machine=machine),
     "transpose short": lambda n, machine: transpose((n, 3), dtype=i8, machine=machine),

@@ -62,7 +62,7 @@ logger = logging.getLogger(__name__)
 Trace = Callable[[], "Traced"]  # reads the file
 
 
-def remembered(
+def cached_model(
     path: Path, options: Mapping[str, Any], trace: Trace, limits: Limits
 ) -> Model | None:
     """The model of a file, from the cache or to be added to it; None where it can't be cached."""
@@ -77,7 +77,7 @@ def remembered(
     if content == _ELSEWHERE:
         return None
     key = key_of(content, repr(sorted(options.items())), *_surroundings())
-    programs = _Remembered(path, state, key, cache, trace)
+    programs = _CachedModel(path, state, key, cache, trace)
     head = cache.get(key)
     if head is None:
         graph = programs.graph
@@ -154,7 +154,7 @@ def _aside(write: Callable[[], None]) -> None:
     threading.Thread(target=write, name="taskc keeps a model").start()
 
 
-class _Remembered:
+class _CachedModel:
     """The programs of a file's model, from the cache, or traced and added to it."""
 
     def __init__(

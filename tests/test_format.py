@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from taskc.quantities import bytes_text, factor_text, share_text, time_text
+from taskc.format import bytes_text, factor_text, share_text, time_text
 
 
 @pytest.mark.parametrize(
