@@ -325,7 +325,7 @@ def test_a_dead_link_is_found() -> None:
         ("docs", "[ir/types.py](../taskc/ir/types.py)", "`ir/types.py`"),
         ("docs", r"[\_\_init\_\_.py](../taskc/__init__.py)", "`__init__.py`"),
         ("docs", "[`types.py`](../taskc/ir/types.py#x)", "`types.py`"),
-        ("docs", "[matmul/tiles](../taskc/kernels/matmul/tiles.py)", "`matmul/tiles`"),
+        ("docs", "[matmul/gpu](../taskc/kernels/matmul/gpu.py)", "`matmul/gpu`"),
         ("docs", "[rows](../taskc/kernels/rows/__init__.py)", "`rows`"),
         ("", "[its head](taskc/x.py) and", "its head (`taskc/x.py`) and"),
         ("docs", "[tests](../tests/corpus/README.md)", "tests (`tests/corpus/README.md`)"),

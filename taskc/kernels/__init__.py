@@ -12,8 +12,14 @@ scans          cumsum and cumprod along an axis
 transpose      axes in any other order
 attention      with an online softmax, masks, and heads that share keys; for many queries and for few
 
-Each is a folder: problem.py, plan.py, and a file for each algorithm; taskc.tune takes a plan for all of them, and
-machine_facts.py has what their costs ask of a machine. What several of them share: owners (who has what of a block),
-epilogue (what is made of a sum), precision (the types of sums and results), images (where their numbers lie, and tiles
-of lines), padding (matrices whose rows are made longer), squares (turned in registers).
+Each is a problem, plans for it, and algorithms: a file, or a folder of problem.py, plan.py and the rest. taskc.tune
+chooses among the plans of all of them, and machine_facts.py has what their costs ask of a machine. Shared by several:
+
+owners         who has what of a block
+epilogue       what is made of a sum
+precision      the types of sums and results
+images         where their numbers lie, and tiles of lines
+padding        matrices whose rows are made longer
+extents        those that are known only at a call
+signatures     of templates that take the same options
 """

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import taskc as tc
 from taskc import DType, TensorType, f32
+from taskc.kernels.extents import Extent
+from taskc.kernels.signatures import Function
 
 Types = tuple[TensorType, ...]
-Extent = Any  # an int, or a tc.dim
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,14 +24,14 @@ class Epilogue:
     bias: bool
     scale: bool
     residual: bool
-    activation: Callable[..., Any] | None
+    activation: Function | None
     total: DType
     made: TensorType
     features: Extent
 
     @property
     def wide(self) -> DType:
-        """What is computed in."""
+        """The type that the epilogue computes in."""
         return f32 if self.scale and self.total.is_integer else self.total
 
     @property
@@ -45,7 +45,7 @@ class Epilogue:
         )
 
     @property
-    def function(self) -> Callable[..., Any]:
+    def function(self) -> Function:
         """An element of the result, from its sum, the operands that there are, its feature, and its indices."""
 
         @tc.function

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from math import ceil
 from typing import Any
 
 import taskc as tc
 from taskc import CompileError, DType, Machine, TensorType, f32, repeat
+from taskc.kernels.extents import Extent, known
+from taskc.kernels.signatures import Function
 
-Extent = Any  # an int, or a tc.dim
 Pair = int | tuple[int, int]
 Sides = int | tuple[int, int] | tuple[int, int, int, int]
 ORDERS = ("NHWC", "NCHW", "NCHWc")
@@ -47,8 +47,8 @@ def images_type(
     if order == "NCHW":
         return TensorType(dtype, (images, channels, *extents))
     blocks = ceil(channels / lanes)
-    known = images if isinstance(images, int) else 1
-    layout = repeat(max(1, known), max(1, blocks), *extents) * repeat(1, lanes, 1, 1)
+    count = known(images, 1)
+    layout = repeat(max(1, count), max(1, blocks), *extents) * repeat(1, lanes, 1, 1)
     return TensorType(dtype, (images, blocks * lanes, *extents)).laid(layout)
 
 
@@ -57,7 +57,7 @@ def channels_of(kind: TensorType, order: str) -> int:
     return int(kind.shape[3 if order == "NHWC" else 1])
 
 
-def number_at(order: str) -> Callable[..., Any]:
+def number_at(order: str) -> Function:
     """The indices of a number of images in an order."""
 
     @tc.function

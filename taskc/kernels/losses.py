@@ -7,19 +7,17 @@ computed on as f32. `reduction` is "mean", "sum" or "none", as PyTorch's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from math import prod
 from typing import Any
 
 import taskc as tc
 from taskc import CompileError, DType, Machine, ProgramDefinition, f32, i64
-from taskc.kernels.extents import require_numbers
+from taskc.kernels.extents import Extent, require_numbers
 from taskc.kernels.precision import wide
 from taskc.kernels.reductions import reduction as folded
 from taskc.kernels.reductions.problem import folded_axes
-
-Extent = Any  # an int, or a tc.dim
-Expression = Callable[..., Any]
+from taskc.kernels.signatures import Function, parameters_of
 
 __all__ = [
     "bce_with_logits", "cross_entropy", "huber_loss", "kl_div", "l1_loss", "logsumexp", "mse_loss", "nll_loss",
@@ -43,20 +41,15 @@ def mse_loss(
     return _of_pairs(squared, shape, reduction, dtype, machine)
 
 
-def l1_loss(
-    shape: Sequence[Extent],
-    *,
-    reduction: str = "mean",
-    dtype: DType = f32,
-    machine: Machine | None = None,
-) -> ProgramDefinition:
+@parameters_of(mse_loss)
+def l1_loss(**options: Any) -> ProgramDefinition:
     """abs(x - target)."""
 
     @tc.function
     def far(x: Any, target: Any) -> Any:
         return abs(x - target)
 
-    return _of_pairs(far, shape, reduction, dtype, machine)
+    return _of_pairs(far, **options)
 
 
 def smooth_l1_loss(
@@ -119,20 +112,15 @@ def kl_div(
     return _of_pairs(expression, shape, reduction, dtype, machine)
 
 
-def bce_with_logits(
-    shape: Sequence[Extent],
-    *,
-    reduction: str = "mean",
-    dtype: DType = f32,
-    machine: Machine | None = None,
-) -> ProgramDefinition:
+@parameters_of(mse_loss)
+def bce_with_logits(**options: Any) -> ProgramDefinition:
     """The cross-entropy of probabilities sigmoid(x) with targets between 0 and 1, for any x."""
 
     @tc.function
     def entropy(x: Any, target: Any) -> Any:
         return max(x, 0) - x * target + tc.log1p(tc.exp(-abs(x)))
 
-    return _of_pairs(entropy, shape, reduction, dtype, machine)
+    return _of_pairs(entropy, **options)
 
 
 def logsumexp(
@@ -190,27 +178,21 @@ def nll_loss(
     machine: Machine | None = None,
 ) -> ProgramDefinition:
     """-x[i, label[i]] of logarithms x[rows, classes] and labels i64[rows], but for rows labelled `ignore_index`."""
-    return _of_labels(rows, classes, False, ignore_index, reduction, dtype, machine)
+    return _of_labels(are_logits=False, **locals())
 
 
-def cross_entropy(
-    rows: Extent,
-    classes: int,
-    *,
-    ignore_index: int = -100,
-    reduction: str = "mean",
-    dtype: DType = f32,
-    machine: Machine | None = None,
-) -> ProgramDefinition:
+@parameters_of(nll_loss)
+def cross_entropy(**options: Any) -> ProgramDefinition:
     """logsumexp(x[i]) - x[i, label[i]] of logits x[rows, classes], as `nll_loss` has it of their log_softmax."""
-    return _of_labels(rows, classes, True, ignore_index, reduction, dtype, machine)
+    return _of_labels(are_logits=True, **options)
 
 
 def _of_labels(
     rows: Extent,
     classes: int,
+    *,
     are_logits: bool,
-    ignored: int,
+    ignore_index: int,
     reduction: str,
     dtype: DType,
     machine: Machine | None,
@@ -232,11 +214,13 @@ def _of_labels(
             whole = logarithms(scores)
             each = tc.compute(
                 rows,
-                lambda i: whole[i] - scores[i, labels[i]] if labels[i] != ignored else total(0),
+                lambda i: (
+                    whole[i] - scores[i, labels[i]] if labels[i] != ignore_index else total(0)
+                ),
             )
         else:
             each = tc.compute(
-                rows, lambda i: -scores[i, labels[i]] if labels[i] != ignored else total(0)
+                rows, lambda i: -scores[i, labels[i]] if labels[i] != ignore_index else total(0)
             )
         if reduction == "none":
             tc.compute(rows, lambda i: each[i].to(dtype), out=y)
@@ -245,14 +229,16 @@ def _of_labels(
         if reduction == "sum":
             tc.compute((), lambda: summed[()].to(dtype), out=y)
             return
-        counted = sums(tc.compute(rows, lambda i: total(1) if labels[i] != ignored else total(0)))
+        counted = sums(
+            tc.compute(rows, lambda i: total(1) if labels[i] != ignore_index else total(0))
+        )
         tc.compute((), lambda: (summed[()] / counted[()]).to(dtype), out=y)
 
     return loss
 
 
 def _of_pairs(
-    expression: Expression,
+    expression: Function,
     shape: Sequence[Extent],
     reduction: str,
     dtype: DType,

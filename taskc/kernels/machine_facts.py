@@ -1,4 +1,4 @@
-"""What the plans of operators count with, beside `Machine`: rates of machines, and what pays on them.
+"""Facts that the costs of plans count with, beside `Machine`: rates of machines, and what pays on them.
 
 There is one value for processors and one for GPUs. What another machine could want otherwise is a field here, not a
 constant of an algorithm, so that a calibration can put a machine's own value in its place.
@@ -12,13 +12,16 @@ the peak a tile of registers reaches where nothing else is in its way.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
+from math import prod
 from typing import Any
 
-from taskc import Machine, machine
+from taskc import Machine, TensorType, machine
+from taskc.ir.target import DotInstruction, TileInstruction
 from taskc.tune.choose import processor
 from taskc.tune.database import database
+from taskc.tune.space import Work
 
 UNMEASURED_SHARE = 0.01  # of what no table has, so that tuning meets it last
 
@@ -239,7 +242,7 @@ def with_measured(facts: ProcessorFacts, measured: Mapping[str, float]) -> Proce
 
 
 def _calibrated() -> Mapping[str, float]:
-    """What was measured of the processor at hand, here or before; LLVM, which knows it, need not be there."""
+    """Facts measured on this processor, now or earlier; works without LLVM."""
     try:
         here = machine()
     except ImportError:
@@ -255,3 +258,39 @@ def seconds_of_bytes(nbytes: float, machine: Machine) -> float:
     """As long as memory takes to be read and written, by blocks that are many."""
     facts = PROCESSOR if machine.is_processor else GPU
     return nbytes / facts.bytes_per_second
+
+
+# --- The least that a problem takes on a machine: what the tuner's results are compared with ----
+
+
+Types = Iterable[TensorType]
+
+
+def work_of_products(
+    products: int, multiplied: tuple[object, object, object], operands: Types, machine: Machine
+) -> Work:
+    """Of so many multiply-adds, of numbers of these types, into a sum of the third one."""
+    facts = PROCESSOR if machine.is_processor else GPU
+    rate = 2 * products_per_second(multiplied, machine)
+    return Work(2 * products, _bytes(operands), rate, facts.bytes_per_second)
+
+
+def products_per_second(multiplied: tuple[object, object, object], machine: Machine) -> float:
+    """Multiply-adds at the peak of the widest instruction that there is for such numbers."""
+    rows = [row for row in machine.products if row.types == multiplied]
+    if not machine.is_processor:
+        width = getattr(multiplied[0], "nbytes", 4)
+        per_cycle = GPU.byte_products_per_cycle / width if rows else GPU.fused_per_cycle
+        return per_cycle * machine.threads * GPU.cycles_per_second
+    width = getattr(multiplied[2], "nbytes", 4)
+    in_vector = machine.vector_bytes / width * PROCESSOR.fused_per_cycle
+    packs = [row.pack for row in rows if isinstance(row, DotInstruction)]
+    tiles = [16.0 * row.pack for row in rows if isinstance(row, TileInstruction)]
+    per_cycle = in_vector * max([1.0, *packs, *tiles])
+    return per_cycle * machine.threads * PROCESSOR.cycles_per_second
+
+
+def _bytes(operands: Types) -> int:
+    return sum(
+        item.dtype.bytes_of(prod(n for n in item.shape if isinstance(n, int))) for item in operands
+    )

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import ceil, gcd, prod
-from typing import Any
 
 from taskc import DType, Machine, Mapping, repeat, spatial
+from taskc.kernels.extents import Extent
 from taskc.kernels.machine_facts import GPU
-
-Extent = Any  # an int, or a tc.dim
 
 
 def width(extent: Extent, *dtypes: DType) -> int:
@@ -22,7 +20,7 @@ def width(extent: Extent, *dtypes: DType) -> int:
 
 
 def divisor(extent: Extent) -> int:
-    """What is known to divide an extent; 0, which all numbers divide, is that of 0."""
+    """A known divisor of an extent; 0 for the extent 0, which all numbers divide."""
     return extent if isinstance(extent, int) else getattr(extent, "multiple", 1)
 
 
@@ -32,7 +30,7 @@ def power(n: int) -> int:
 
 
 class VectorTile:
-    """What plans of processors have in common whose tiles are `rows` x `vectors` vectors of `lanes` workers."""
+    """The common part of plans for processors whose tiles are `rows` x `vectors` vectors of `lanes` workers."""
 
     __slots__ = ()
     rows: int

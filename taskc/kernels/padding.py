@@ -6,11 +6,11 @@ from typing import Any
 
 import taskc as tc
 from taskc import DType, Machine
+from taskc.kernels.extents import ASSUMED_MANY, known
 from taskc.kernels.owners import owners_of_boxes, width
 
 _BYTES = 16
 _WORD = 4
-_MANY = 1 << 20  # rows that are known only at a call
 
 
 def pitch(extent: Any, dtype: DType) -> Any:
@@ -33,7 +33,7 @@ def pad(
     access = width(pitched, dtype)
     if pitched >= access * machine.lanes:
         access = max(1, _WORD // dtype.nbytes)
-    own = owners_of_boxes((rows if isinstance(rows, int) else _MANY, pitched), access, machine)
+    own = owners_of_boxes((known(rows, ASSUMED_MANY), pitched), access, machine)
     outside = False if dtype is tc.boolean else 0
 
     @tc.kernel(workers=own.workers)

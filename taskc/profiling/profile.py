@@ -22,8 +22,7 @@ from taskc.errors import CompileError, Location
 from taskc.ir.nodes import Kernel, Tensor, Variable
 from taskc.ir.plan import deciding
 from taskc.ir.program import Branch, Call, Program, While, calls_of, kernels_of, steps_of
-from taskc.kernels.machine_facts import PROCESSOR
-from taskc.kernels.roofline import products_per_second
+from taskc.kernels.machine_facts import PROCESSOR, products_per_second
 from taskc.lang.definition import Definition, KernelDefinition
 from taskc.lang.program import ProgramDefinition
 from taskc.programs.lifetimes import blocks_of

@@ -7,7 +7,7 @@ from typing import Any
 import taskc as tc
 from taskc import DType, Machine
 from taskc.kernels.matmul import Problem, Tiling, build
-from taskc.kernels.matmul.padded import lying_well, with_copies
+from taskc.kernels.matmul.gpu import lying_well, with_copies
 from taskc.kernels.matmul.plan_gpu import candidate_tilings
 from taskc.tune.space import least
 

@@ -28,10 +28,8 @@ from taskc.kernels.pooling.problem import problem_of as pooling_problem
 from taskc.kernels.reductions.plan import candidates as reduction_plans
 from taskc.kernels.reductions.problem import problem_of as reduction_problem, problem_of_places
 from taskc.kernels.rows.plan import candidates as row_plans
-from taskc.kernels.scans.plan import candidates as scan_plans
-from taskc.kernels.scans.problem import problem_of as scan_problem
-from taskc.kernels.transpose.plan import candidates as transpose_plans
-from taskc.kernels.transpose.problem import problem_of as transpose_problem
+from taskc.kernels.scans import candidates as scan_plans, problem_of as scan_problem
+from taskc.kernels.transpose import candidates as transpose_plans, problem_of as transpose_problem
 from taskc.runtime.checking import examine, examine_program
 from taskc.runtime.machine import Machine
 from taskc.tune.space import least, plans, sample

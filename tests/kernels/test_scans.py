@@ -8,9 +8,19 @@ import pytest
 
 import taskc as tc
 from taskc import repeat, spatial
-from taskc.kernels.scans import SCAN, Lines, LookBack, Ranges, build, cumprod, cumsum
-from taskc.kernels.scans.plan import Plan, candidates
-from taskc.kernels.scans.problem import Problem, problem_of
+from taskc.kernels.scans import (
+    SCAN,
+    Lines,
+    LookBack,
+    Plan,
+    Problem,
+    Ranges,
+    build,
+    candidates,
+    cumprod,
+    cumsum,
+    problem_of,
+)
 from taskc.tune.choose import choose
 from tests.backend.cuda.host import COMPILER
 from tests.kernels import hosted

@@ -10,7 +10,7 @@ import pytest
 import taskc as tc
 from taskc import bf16, f16, f32
 from taskc.kernels.matmul import MATMUL, Tiling
-from taskc.kernels.matmul.padded import is_worth_copying
+from taskc.kernels.matmul.gpu import is_worth_copying
 from taskc.tune.space import Space, sample
 from tests.kernels.problems import gemm
 

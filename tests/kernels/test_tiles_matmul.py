@@ -18,7 +18,7 @@ from taskc.ir import nodes as ir
 from taskc.ir.rewrite import walk
 from taskc.ir.rounding import convert
 from taskc.kernels.matmul import Tiling, matmul
-from taskc.kernels.matmul.padded import is_worth_copying
+from taskc.kernels.matmul.gpu import is_worth_copying
 from taskc.passes.pipeline import lower
 from taskc.runtime.checking import Examination, examine, examine_program, for_target
 from tests.kernels.problems import copied, gemm, tiling_of

@@ -11,8 +11,7 @@ import pytest
 import taskc as tc
 from taskc.backend.cpu.compile import llvm_text
 from taskc.backend.cpu.processor import typical
-from taskc.kernels.transpose import transpose
-from taskc.kernels.transpose.problem import joined
+from taskc.kernels.transpose import joined, transpose
 from taskc.passes.pipeline import lower
 
 SIZES = (1, 2, 3, 15, 16, 17, 127, 129)

@@ -15,7 +15,7 @@ from taskc.backend import sim
 from taskc.ir.bits import into_bytes
 from taskc.ir.parser import parse
 from taskc.ir.printer import to_text
-from taskc.kernels.quantized.strips import byte, words
+from taskc.kernels.quantized.algorithms import byte, words
 from taskc.passes.gather_words import gather_words
 from taskc.passes.simplify import simplify
 from tests.ir.test_bits import elements

@@ -14,8 +14,7 @@ from taskc.kernels.attention import ATTENTION, Problem as Attention
 from taskc.kernels.convolution import CONVOLUTION
 from taskc.kernels.convolution.problem import problem_of as convolution_problem
 from taskc.kernels.matmul import BATCH_MATMUL, MATMUL, PRODUCT
-from taskc.kernels.transpose import TRANSPOSE
-from taskc.kernels.transpose.problem import problem_of as transpose_problem
+from taskc.kernels.transpose import TRANSPOSE, problem_of as transpose_problem
 from taskc.tune.space import Operator, Space
 from taskc.tune.texts import TextError, parts, plan_of, text_of
 from tests.kernels.problems import gemm

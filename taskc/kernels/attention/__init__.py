@@ -2,11 +2,11 @@
 
 The scores are never stored as a whole: some keys at a time are scored, raised to powers of e less the
 largest score so far, and multiplied by their values; where a larger score comes up, what has been summed
-is scaled down. problem.py is what is computed, plan.py how. Each other file is an algorithm:
+is scaled down. problem.py is what is computed, plan.py how. The algorithms (gpu.py has those of GPUs):
 
 tiles     on processors, many queries
 few       on processors, few queries, as in decoding
-products  on GPUs: matrix products of a tile of queries with all keys, step by step (steps.py)
+products  on GPUs: matrix products of a tile of queries with all keys, step by step
 parts     on GPUs: few queries of many keys, by parts of these
 """
 
@@ -17,11 +17,11 @@ from typing import Any
 import taskc as tc
 from taskc import DType, KernelDefinition, Machine, ProgramDefinition, TensorType, f32
 from taskc.kernels.attention.few import few_queries_kernel
-from taskc.kernels.attention.parts import in_parts
+from taskc.kernels.attention.gpu import in_parts, products
 from taskc.kernels.attention.plan import FewQueries, Plan, Schedule, candidates
-from taskc.kernels.attention.problem import Extent, Problem, problem_of
-from taskc.kernels.attention.products import products
+from taskc.kernels.attention.problem import Problem, problem_of
 from taskc.kernels.attention.tiles import tiles
+from taskc.kernels.extents import Extent
 from taskc.tune.choose import choose, remembered
 from taskc.tune.space import Operator
 
@@ -63,20 +63,21 @@ def attention(
     A query that sees no key gets zeros, as in PyTorch and by ONNX's Attention. Numbers of 16 bits are
     converted as they are read, and the result is rounded once.
     """
-    problem = problem_of(
-        batches, heads, length, keys, features,
-        kv_heads=kv_heads, value_features=value_features, causal=causal, offset=offset, mask=mask,
-        scale=scale, dtype=dtype,
-    )  # fmt: skip
+    return _attention(**locals())
+
+
+def _attention(
+    *, machine: Machine | None, schedule: Schedule | None, plan: Plan | None, **options: Any
+) -> KernelDefinition | ProgramDefinition:
     machine = machine or tc.machine()
-    return build(problem, schedule if machine.is_processor else plan, machine)
+    return build(problem_of(**options), schedule if machine.is_processor else plan, machine)
 
 
 @remembered
 def build(
     problem: Problem, plan: FewQueries | Schedule | Plan | None, machine: Machine
 ) -> KernelDefinition | ProgramDefinition:
-    """Builds it by this plan, or by the one of least cost."""
+    """Build it by this plan, or by the one that is chosen."""
     if problem.is_empty:
         return problem.kernel(1, _nothing)
     plan = plan or choose(ATTENTION, problem, machine)

@@ -6,7 +6,6 @@ softmax, and along the features of the result.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import ceil
 from typing import Any
 
@@ -14,8 +13,7 @@ import taskc as tc
 from taskc import KernelDefinition, Mapping, repeat, spatial
 from taskc.kernels.attention.plan import FewQueries
 from taskc.kernels.attention.problem import Problem
-
-Function = Callable[..., Any]
+from taskc.kernels.signatures import Function
 
 
 def few_queries_kernel(problem: Problem, plan: FewQueries) -> KernelDefinition:
@@ -31,7 +29,7 @@ def few_queries_kernel(problem: Problem, plan: FewQueries) -> KernelDefinition:
 
 
 def few_queries(problem: Problem, plan: FewQueries) -> Function:
-    """What a block does, with all queries of some heads: a function of q, k, v, mask and y, the batch,
+    """The body of a block, with all queries of some heads: a function of q, k, v, mask and y, the batch,
     the first of the heads, and theirs of k and v.
     """
     length, keys, wide, offset = problem.length, problem.keys, problem.wide, problem.offset

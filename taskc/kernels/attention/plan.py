@@ -13,6 +13,7 @@ import numpy as np
 
 from taskc import CompileError, DType, Machine, Mapping, repeat, spatial
 from taskc.kernels.attention.problem import Problem
+from taskc.kernels.extents import ASSUMED_KEYS, ASSUMED_MANY, known
 from taskc.kernels.machine_facts import GPU, PROCESSOR
 from taskc.kernels.owners import VectorTile
 
@@ -21,8 +22,6 @@ MOST_QUERIES = (
 )
 _SQUARE = repeat(4, 4) * spatial(4, 8)  # where no instruction fits: fused multiply-adds
 _DEEP = 16  # features, which a step of every instruction divides
-_MANY = 1 << 20  # queries, where they are known only at a call
-_USUAL = 4096  # keys, likewise
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +101,7 @@ class Plan:
         """It takes as long as each block reads keys and values for its queries, and waits for others to end."""
         tall = fragment_of(problem, machine).shape[0]
         blocks = ceil(_tile_rows(problem) / (self.warps * self.rows * tall))
-        keys = problem.keys if isinstance(problem.keys, int) else _USUAL
+        keys = known(problem.keys, ASSUMED_KEYS)
         read = blocks * max(1, keys) * sum(padded(problem)) * problem.dtype.nbytes
         seconds = read / (machine.threads * GPU.operand_bytes_per_cycle * GPU.cycles_per_second)
         share = GPU.alternating_share if self.alternate else 1.0
@@ -199,7 +198,7 @@ def order_of(problem: Problem, machine: Machine) -> tuple[str, int] | None:
     """
     if problem.offset is None or joined(problem) > 1:
         return None
-    keys = problem.keys if isinstance(problem.keys, int) else _USUAL
+    keys = known(problem.keys, ASSUMED_KEYS)
     of_head = max(1, keys) * sum(padded(problem)) * problem.dtype.nbytes
     heads = max(1, GPU.cache_bytes // of_head) * problem.share
     return "backwards", min(heads, machine.threads)
@@ -216,18 +215,18 @@ def _types(problem: Problem) -> tuple[DType, DType, DType]:
 
 
 def _queries(problem: Problem) -> int:
-    return problem.length if isinstance(problem.length, int) else _MANY // problem.share
+    return problem.length if isinstance(problem.length, int) else ASSUMED_MANY // problem.share
 
 
 def _tile_rows(problem: Problem) -> int:
     """Queries that tiles are made of."""
-    return joined(problem) * problem.length if isinstance(problem.length, int) else _MANY
+    return joined(problem) * problem.length if isinstance(problem.length, int) else ASSUMED_MANY
 
 
 def _seconds(queries: int, problem: Problem, machine: Machine) -> float:
     """The time of the products of so many queries with keys and values, on all threads."""
-    keys = problem.keys if isinstance(problem.keys, int) else _USUAL
-    batches = problem.batches if isinstance(problem.batches, int) else 1
+    keys = known(problem.keys, ASSUMED_KEYS)
+    batches = known(problem.batches, 1)
     products = queries * max(1, keys) * (problem.features + problem.results)
     heads = max(1, batches * problem.groups)
     return heads * products / (machine.lanes * machine.threads * PROCESSOR.cycles_per_second)
@@ -301,8 +300,8 @@ def _part(problem: Problem, plan: Plan, height: int, machine: Machine, nbytes: i
     if plan.specialize or not isinstance(problem.length, int):
         return 0
     together = joined(problem)
-    batches = problem.batches if isinstance(problem.batches, int) else 1
-    keys = problem.keys if isinstance(problem.keys, int) else _USUAL
+    batches = known(problem.batches, 1)
+    keys = known(problem.keys, ASSUMED_KEYS)
     tiles = batches * (problem.heads // together) * ceil(together * problem.length / height)
     blocks = machine.threads * max(1, min(GPU.part_blocks, machine.fast_memory // nbytes))
     parts = max(1, min(blocks // max(1, tiles), keys // GPU.least_part_keys))
@@ -310,7 +309,7 @@ def _part(problem: Problem, plan: Plan, height: int, machine: Machine, nbytes: i
 
 
 def _bytes(problem: Problem, plan: Plan, tall: int) -> int:
-    """What a block has in shared memory: queries, rings of keys and values, and powers on their way."""
+    """Bytes of a block's shared memory: queries, rings of keys and values, and powers on their way."""
     across, deep = padded(problem)
     height = plan.warps * plan.rows * tall
     elements = height * across + plan.stages * plan.keys * (across + deep)

@@ -1,20 +1,18 @@
-"""What an attention computes, whichever kernel does it: y = softmax(q @ k.T * scale + mask) @ v for each head.
+"""Attention as a problem, whichever kernel computes it: y = softmax(q @ k.T * scale + mask) @ v for each head.
 
 The operands, their order and their types are written down here, and what a mask adds to a score.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import taskc as tc
 from taskc import CompileError, DType, TensorType, boolean
-from taskc.kernels.extents import require_numbers
+from taskc.kernels.extents import Extent, require_numbers
 from taskc.kernels.precision import wide
-
-Extent = Any  # an int, or a tc.dim
+from taskc.kernels.signatures import Function
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +35,7 @@ class Problem:
 
     @property
     def wide(self) -> DType:
-        """What is computed in."""
+        """The type of scores and sums."""
         return wide(self.dtype)
 
     @property
@@ -71,8 +69,8 @@ class Problem:
         return q, k, v, y
 
     @property
-    def added(self) -> Callable[..., Any]:
-        """What the mask, if there is one, adds to a score: a function of it, batch, head, query and key."""
+    def added(self) -> Function:
+        """The mask's addend of a score: a function of the mask, batch, head, query and key."""
         once, wide = self.once, self.wide
         rank = 0 if self.mask is None else self.mask.rank
         is_flag = self.mask is not None and self.mask.dtype is boolean
@@ -96,7 +94,7 @@ class Problem:
 
         return added
 
-    def place(self, together: int) -> Callable[..., Any]:
+    def place(self, together: int) -> Function:
         """The head of a query, and which one of that head's it is, where so many heads have theirs in a tile."""
         length = self.length
 
@@ -106,7 +104,7 @@ class Problem:
 
         return place
 
-    def kernel(self, workers: int, blocks: Callable[..., Any]) -> tc.KernelDefinition:
+    def kernel(self, workers: int, blocks: Function) -> tc.KernelDefinition:
         """blocks(q, k, v, mask or None, y) as a kernel, with the parameters that the problem has."""
         queries, keys, values, result = self.types
         masks = self.masks
@@ -134,7 +132,7 @@ def problem_of(
     *, kv_heads: int | None, value_features: int | None, causal: bool, offset: Extent | None,
     mask: TensorType | None, scale: float | None, dtype: DType,
 ) -> Problem:  # fmt: skip
-    """The problem of what a user asks for, if there is one."""
+    """Check options and complete them: the problem of a user's call."""
     require_numbers("attention", heads=heads, features=features)
     groups = heads if kv_heads is None else kv_heads
     if (groups < 1 or heads % groups) and groups != heads:

@@ -12,7 +12,6 @@ All heads that share one of k and v have their queries in the same tiles, one he
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from math import ceil, lcm
 from typing import Any
@@ -22,9 +21,8 @@ from taskc import KernelDefinition, i64
 from taskc.kernels.attention.few import few_queries
 from taskc.kernels.attention.plan import Schedule
 from taskc.kernels.attention.problem import Problem
+from taskc.kernels.signatures import Function
 from taskc.programs.squares import columns, lines, quarters
-
-Function = Callable[..., Any]
 
 
 def tiles(problem: Problem, plan: Schedule) -> KernelDefinition:

@@ -1,13 +1,13 @@
 """Convolutions of images, NHWC, NCHW or NCHWc, with filters that are OHWI or OIHW.
 
-problem.py is what is computed, plan.py and plan_gpu.py how. Each other file is an algorithm:
+problem.py is what is computed, plan.py and plan_gpu.py how. The algorithms (gpu.py has those of GPUs):
 
 direct         on processors: tiles of pixels by features in vector registers, filters packed as they are read
 packs          there, too: of 8- and 16-bit numbers, by instructions that multiply packs of them
 winograd       there, too: 3 x 3 by fewer products, where sums need not be of products of what is given
-pointwise      there, of NCHW images and filters of one pixel: a product of matrices
+pointwise      there, of NCHW images and filters of one pixel: a product of matrices (reordered.py)
 reordered      there, of NCHW images whose groups are small: by way of blocked ones, or of NHWC
-gemm           on GPUs: a program around a GEMM of taskc.kernels.matmul, with copies of what lies badly (copies.py)
+gemm           on GPUs: a program around a GEMM of taskc.kernels.matmul, with copies of what lies badly (gathered.py)
 implicit_gemm  on GPUs, of groups: products of matrices, one of which is gathered as it is loaded
 depthwise      on GPUs, where every feature has a channel of its own, so that there is no product of matrices
 """
@@ -20,23 +20,21 @@ from typing import Any
 
 import taskc as tc
 from taskc import CompileError, DType, Machine, f16
-from taskc.kernels.convolution.copies import shaped_residual, with_copies
-from taskc.kernels.convolution.depthwise import depthwise
 from taskc.kernels.convolution.direct import direct
-from taskc.kernels.convolution.gemm import gemm
-from taskc.kernels.convolution.implicit_gemm import implicit_gemm
+from taskc.kernels.convolution.gathered import shaped_residual, with_copies
+from taskc.kernels.convolution.gpu import depthwise, gemm, implicit_gemm
 from taskc.kernels.convolution.packs import packs
 from taskc.kernels.convolution.plan import Direct, Winograd, candidates
 from taskc.kernels.convolution.plan_gpu import Blocks, Depthwise, Gemm
 from taskc.kernels.convolution.plan_packs import Packs
-from taskc.kernels.convolution.pointwise import is_product, pointwise
 from taskc.kernels.convolution.problem import Problem, Slices, problem_of
-from taskc.kernels.convolution.reordered import reordered, reordered_problem
+from taskc.kernels.convolution.reordered import is_product, pointwise, reordered, reordered_problem
 from taskc.kernels.convolution.winograd import winograd
-from taskc.kernels.images import Extent, blocked, six_sides, triple
+from taskc.kernels.extents import Extent
+from taskc.kernels.images import blocked, six_sides, triple
+from taskc.kernels.machine_facts import work_of_products
 from taskc.kernels.matmul import Tiling
 from taskc.kernels.matmul.plan_gpu import Vectors
-from taskc.kernels.roofline import work_of_products
 from taskc.tune.choose import choose, remembered
 from taskc.tune.space import Operator, Work
 
@@ -120,15 +118,7 @@ def convolution(
     machine   what it is built for, by its mappings: `tc.machine()`, `tc.machine("avx2")`, `tc.machine("sm_80")`
     schedule  how, on a processor; `tiling`: elsewhere, of `own`, `depth` and `stages`
     """
-    machine = machine or tc.machine()
-    problem = problem_of(
-        images, (height, width), channels, features,
-        size=size, stride=stride, padding=padding, dilation=dilation, groups=groups, order=order,
-        results=results, filters=filters, transposed=transposed, output_padding=output_padding,
-        packed=packed, in_place=in_place, exact=exact, bias=bias, scale=scale, residual=residual,
-        activation=activation, dtype=dtype, right=right, total=total, result=result, lanes=machine.lanes,
-    )  # fmt: skip
-    return build(problem, schedule if machine.is_processor else tiling, machine)
+    return _convolution(**locals())
 
 
 def convolution_1d(
@@ -157,7 +147,7 @@ def convolution_1d(
     problem = problem_of(
         images, (1, width), channels, features,
         size=(1, size), stride=(1, stride), padding=(0, left, 0, right), dilation=(1, dilation),
-        order=order, filters=filters, axes=1, output_padding=(0, output_padding), **_whole(options, machine),
+        order=order, filters=filters, axes=1, output_padding=(0, output_padding), lanes=machine.lanes, **options,
     )  # fmt: skip
     return build(problem, schedule, machine)
 
@@ -198,25 +188,30 @@ def convolution_3d(
         images, (height, width), channels, features,
         size=sizes[1:], stride=strides[1:], padding=(above, left, below, right), dilation=dilations[1:],
         order=order, filters=filters, axes=3, transposed=transposed, output_padding=more[1:],
-        slices=Slices(depth, *depths), **_whole(options, machine),
+        slices=Slices(depth, *depths), lanes=machine.lanes, **options,
     )  # fmt: skip
     return build(problem, schedule, machine)
 
 
-def _whole(options: dict[str, Any], machine: Machine) -> dict[str, Any]:
-    """Options of images of other axes than two, with what isn't said."""
-    not_said: dict[str, Any] = {
-        "groups": 1, "bias": False, "scale": False, "residual": False, "activation": None,
-        "dtype": f16, "right": None, "total": None, "result": None,
-    }  # fmt: skip
-    return {**not_said, **options, "lanes": machine.lanes}
+def _convolution(
+    *,
+    height: Extent,
+    width: Extent,
+    machine: Machine | None,
+    schedule: Direct | Packs | Winograd | None,
+    tiling: Tiling | None,
+    **options: Any,
+) -> tc.KernelDefinition | tc.ProgramDefinition:
+    machine = machine or tc.machine()
+    problem = problem_of(extents=(height, width), lanes=machine.lanes, **options)
+    return build(problem, schedule if machine.is_processor else tiling, machine)
 
 
 @remembered
 def build(
     problem: Problem, plan: Direct | Packs | Winograd | OfGpu | None, machine: Machine
 ) -> tc.KernelDefinition | tc.ProgramDefinition:
-    """Builds it by this plan, or by the one of least cost."""
+    """Build it by this plan, or by the one that is chosen."""
     if machine.is_processor:
         assert plan is None or isinstance(plan, Direct | Packs | Winograd)
         return _on_processor(problem, plan, machine)

@@ -12,7 +12,6 @@ pixels, tap by tap.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import ceil
 from typing import Any
@@ -23,8 +22,8 @@ from taskc.kernels.convolution.plan import Direct
 from taskc.kernels.convolution.problem import Problem
 from taskc.kernels.convolution.results import in_lines, store_of
 from taskc.kernels.images import Tiles, results_inside, tiles_of_line
+from taskc.kernels.signatures import Function
 
-Function = Callable[..., Any]
 _FEW = 2  # pixels of an edge, whose taps are inside together or are looked at one by one
 
 
@@ -153,7 +152,7 @@ def _are_rows_apart(problem: Problem, plan: Direct) -> bool:
 
 
 def _tile(problem: Problem, plan: Direct) -> Function:
-    """What a block does for a tile, with the channels from c on."""
+    """The body of a block for one tile, with the channels from c on."""
     total, channels = problem.total, plan.channels_of(problem)
     is_open = not isinstance(plan.result_lines(problem)[1], int)
     summed = _summed(problem, plan)
@@ -193,7 +192,7 @@ def _tile(problem: Problem, plan: Direct) -> Function:
 
 
 def _across_channels(problem: Problem, plan: Direct) -> Function:
-    """What a tap and the channels of a step add to the sums of a tile, or of `count` of its pixels."""
+    """Add the products of a tap and the channels of a step to the sums of a tile, or of `count` of its pixels."""
     total, near, step = problem.total, plan.near, 1 if problem.transposed else problem.stride[1]
     image_at = in_lines(_are_rows_apart(problem, plan), problem.image_at, problem.extents[1])
     width = plan.lines_of(problem)[1]
@@ -234,7 +233,7 @@ def _across_channels(problem: Problem, plan: Direct) -> Function:
     def of_edge(
         x: Any, w: Any, acc: Any, place: Any, h: Any, tap: Any, offset: Any, c: Any, wide: Any
     ) -> Any:
-        """Those of the pixels whose tap is inside: of a few at once, or else one by one."""
+        """Add to the pixels whose tap is inside: to a few at once, or else one by one."""
         column = place[3] * step + offset
         for first in tc.static(range(0, wide, _FEW)):
             few = min(_FEW, wide - first)

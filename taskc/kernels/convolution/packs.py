@@ -10,7 +10,6 @@ Where channels are few, all taps of a filter's row may be channels of one tap (`
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import ceil
 from typing import Any
 
@@ -20,8 +19,7 @@ from taskc.kernels.convolution.plan_packs import Packs
 from taskc.kernels.convolution.problem import Problem
 from taskc.kernels.convolution.results import in_lines, store_of
 from taskc.kernels.images import results_inside, tiles_of_line
-
-Function = Callable[..., Any]
+from taskc.kernels.signatures import Function
 
 
 def packed_type(problem: Problem, plan: Packs) -> TensorType:

@@ -12,7 +12,7 @@ from taskc import Machine, Mapping, repeat, spatial
 from taskc.kernels.convolution.plan_gpu import Blocks, Depthwise, Gemm, candidates_gpu
 from taskc.kernels.convolution.plan_packs import Packs, candidates_of_packs
 from taskc.kernels.convolution.problem import Problem
-from taskc.kernels.images import Extent
+from taskc.kernels.extents import Extent
 from taskc.kernels.machine_facts import PROCESSOR, Extents
 
 # Cycles of Winograd's transforms of a tile's vectors: 12 times 13 sums of pixels, 10 times 10 of results, and 36 loads.
@@ -60,7 +60,7 @@ class Direct:
         return (1, height * width) if self.flat else (height, width)
 
     def result_lines(self, problem: Problem) -> tuple[Extent, Extent]:
-        """Those of results, and their length, of every `spread`-th column."""
+        """The lines of results, and their length if they have every `spread`-th column."""
         lines, columns = problem.outputs
         if self.flat:
             return self.lines_of(problem)
@@ -68,7 +68,7 @@ class Direct:
         return problem.slices.outputs * lines, (columns + spread - 1) // spread
 
     def channels_of(self, problem: Problem) -> int:
-        """Those of a group, with what fills up a step; of none, too, there is a step, that adds nothing."""
+        """Channels of a group, rounded up to whole steps (at least one)."""
         return max(1, ceil(problem.group_channels / self.near)) * self.near
 
     def misfit(self, problem: Problem) -> str | None:

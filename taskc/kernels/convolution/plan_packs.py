@@ -14,7 +14,7 @@ from taskc.kernels.machine_facts import PROCESSOR, UNMEASURED_SHARE, Extents
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a block copies of an image: [lines, steps of channels, phases, columns of a phase, channels of a step].
+    """A block's copy of part of an image: [lines, steps of channels, phases, columns of a phase, channels of a step].
 
     down, across  how far lines and phases of columns are apart in the image
     """

@@ -1,30 +1,22 @@
-"""What a convolution computes, and where its numbers lie, whichever kernel does it."""
+"""A convolution as a problem: its options, and where its numbers lie, whichever kernel computes it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 import taskc as tc
-from taskc import CompileError, DType, TensorType
+from taskc import CompileError, DType, TensorType, f16
 from taskc.kernels.epilogue import Epilogue
-from taskc.kernels.extents import require_numbers
-from taskc.kernels.images import (
-    Extent,
-    Pair,
-    Sides,
-    check_orders,
-    images_type,
-    number_at,
-    pair,
-    sides,
-)
+from taskc.kernels.extents import ASSUMED_PIXELS, ASSUMED_SIDE, Extent, known, require_numbers
+from taskc.kernels.images import Pair, Sides, check_orders, images_type, number_at, pair, sides
 from taskc.kernels.precision import types_of_products
+from taskc.kernels.signatures import Function
 
-_MANY = 1 << 17  # pixels, where they are known only at a call
-_SIDE = 56  # height and width, there
-_STEPS = 16  # of the filter along them, at the least: it may be long
+_STEPS = (
+    16  # of a filter along an axis whose extent is assumed, at the least: the filter may be long
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +112,7 @@ class Problem:
 
     @property
     def covered(self) -> tuple[int, int]:
-        """What the filter covers, from its first tap to its last."""
+        """The rows and columns from the filter's first tap to its last."""
         down, right = ((n - 1) * d + 1 for n, d in zip(self.size, self.dilation, strict=True))
         return down, right
 
@@ -171,8 +163,7 @@ class Problem:
             return self
         axes = zip(self.extents, self.covered, self.stride, strict=True)
         height, width = (
-            n if isinstance(n, int) else max(_SIDE, covered + _STEPS * step)
-            for n, covered, step in axes
+            known(n, max(ASSUMED_SIDE, covered + _STEPS * step)) for n, covered, step in axes
         )
         return replace(self, extents=(height, width))
 
@@ -186,7 +177,7 @@ class Problem:
 
     @property
     def known_images(self) -> int:
-        return self.images if isinstance(self.images, int) else 1
+        return known(self.images, 1)
 
     @property
     def pixels(self) -> Extent:
@@ -195,7 +186,7 @@ class Problem:
 
     @property
     def known_pixels(self) -> int:
-        return self.pixels if isinstance(self.pixels, int) else _MANY
+        return known(self.pixels, ASSUMED_PIXELS)
 
     @property
     def deep(self) -> int:
@@ -243,7 +234,7 @@ class Problem:
         return TensorType(dtype, (self.images, *given)).reshape(*seen.shape)
 
     @property
-    def taps(self) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    def taps(self) -> tuple[Function, Function]:
         """The row and the column of the image where a tap of a pixel's filter is; they may be in the padding."""
         rows, columns = self.outputs
 
@@ -258,18 +249,18 @@ class Problem:
         return row_of, column_of
 
     @property
-    def image_at(self) -> Callable[..., Any]:
+    def image_at(self) -> Function:
         """The indices of an image's number."""
         return number_at(self.order)
 
     @property
-    def output_at(self) -> Callable[..., Any]:
-        """Those of a result's number."""
+    def output_at(self) -> Function:
+        """The indices of a result's number."""
         return number_at(self.results)
 
     @property
-    def filter_at(self) -> Callable[..., Any]:
-        """Those of a filter's."""
+    def filter_at(self) -> Function:
+        """The indices of a filter's number."""
 
         of_group = self.group_channels, self.group_features
 
@@ -291,8 +282,8 @@ class Problem:
         return filter_at
 
     @property
-    def result_at(self) -> Callable[..., Any]:
-        """Those of a result."""
+    def result_at(self) -> Function:
+        """The indices of a result, from its pixel's number and its feature."""
         rows, columns = self.outputs
 
         @tc.function
@@ -317,7 +308,7 @@ class Problem:
         )  # fmt: skip
 
     @property
-    def epilogue(self) -> Callable[..., Any]:
+    def epilogue(self) -> Function:
         """A result, from its sum, the further operands, its feature, and its indices."""
         return self.of_sums.function
 
@@ -351,7 +342,7 @@ class Problem:
         )
 
     def program(
-        self, steps: Callable[..., Any], packing: tc.KernelDefinition | None = None
+        self, steps: Function, packing: tc.KernelDefinition | None = None
     ) -> tc.ProgramDefinition:
         """steps(x, w, further, y) as a program, with the parameters that the problem has.
 
@@ -380,7 +371,7 @@ class Problem:
         return convolution
 
     def kernel(
-        self, workers: int, blocks: Callable[..., Any], packing: tc.KernelDefinition | None = None
+        self, workers: int, blocks: Function, packing: tc.KernelDefinition | None = None
     ) -> tc.KernelDefinition:
         """blocks(x, w, further, y) as a kernel, with the parameters that the problem has.
 
@@ -405,7 +396,7 @@ class Problem:
         return convolution
 
     def of_packed(
-        self, workers: int, blocks: Callable[..., Any], packing: tc.KernelDefinition
+        self, workers: int, blocks: Function, packing: tc.KernelDefinition
     ) -> tc.KernelDefinition | tc.ProgramDefinition:
         """That kernel; where filters come as they are, a program that packs them at each call."""
         kernel = self.kernel(workers, blocks, packing)
@@ -418,14 +409,13 @@ class Problem:
 
 def problem_of(
     images: Extent, extents: tuple[Extent, Extent], channels: int, features: int,
-    *, size: Pair, stride: Pair, padding: Sides, dilation: Pair, groups: int,
-    order: str, filters: str, bias: bool, scale: bool, residual: bool, activation: Any,
-    dtype: DType, total: DType | None, result: DType | None, right: DType | None = None,
-    results: str | None = None, transposed: bool = False, output_padding: Pair = 0,
-    packed: bool = False, in_place: bool = False, exact: bool = True, axes: int = 2,
-    slices: Slices = Slices(), lanes: int = 16,
+    *, size: Pair, stride: Pair, padding: Sides, dilation: Pair, order: str, filters: str,
+    groups: int = 1, results: str | None = None, transposed: bool = False, output_padding: Pair = 0,
+    residual: bool = False, in_place: bool = False, dtype: DType = f16, right: DType | None = None,
+    total: DType | None = None, result: DType | None = None, axes: int = 2, slices: Slices = Slices(),
+    bias: bool = False, activation: Any = None, **others: Any,
 ) -> Problem:  # fmt: skip
-    """The problem of what a user asks for, if there is one."""
+    """Check options and complete them; `others` are as in a `Problem`."""
     require_numbers("convolution", channels=channels, features=features, depth=slices.extent)
     check_orders(order, results or order)
     if axes != 2 and "NCHWc" in (order, results):
@@ -444,35 +434,13 @@ def problem_of(
         )
     total, result = types_of_products(dtype, total, result)
     problem = Problem(
-        images=images,
-        extents=extents,
-        channels=channels,
-        features=features,
-        size=pair(size, "size"),
-        stride=pair(stride, "stride"),
-        padding=sides(padding),
-        dilation=pair(dilation, "dilation"),
-        groups=groups,
-        order=order,
-        results=results or order,
-        filters=filters,
-        transposed=transposed,
-        output_padding=pair(output_padding, "output_padding"),
-        activation=activation,
-        bias=bias,
-        scale=scale,
-        residual=residual or in_place,
-        lanes=lanes,
-        packed=packed,
-        in_place=in_place,
-        exact=exact,
-        axes=axes,
-        slices=slices,
-        dtype=dtype,
-        right=right or dtype,
-        total=total,
-        result=result,
-    )
+        images=images, extents=extents, channels=channels, features=features, size=pair(size, "size"),
+        stride=pair(stride, "stride"), padding=sides(padding), dilation=pair(dilation, "dilation"),
+        groups=groups, order=order, results=results or order, filters=filters, transposed=transposed,
+        output_padding=pair(output_padding, "output_padding"), residual=residual or in_place,
+        in_place=in_place, axes=axes, slices=slices, dtype=dtype, right=right or dtype, total=total,
+        result=result, bias=bias, activation=activation, **others,
+    )  # fmt: skip
     depths = slices.size, slices.stride, slices.dilation
     if min(*problem.size, *problem.stride, *problem.dilation, *depths) < 1:
         raise CompileError(

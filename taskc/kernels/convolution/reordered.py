@@ -1,9 +1,4 @@
-"""Convolutions on processors of NCHW images in groups so small that lanes take channels of their own.
-
-Of NCHW these are far apart. So a kernel puts images into blocks first, whose channels lie beside each other: it loads
-squares of channels by pixels with pixels along the lanes, turns them, and stores them. Where height or width is known
-only at a call there are no blocks, and images become NHWC.
-"""
+"""Convolutions on processors by way of another problem: `reordered` images, and products of `pointwise` filters."""
 
 from __future__ import annotations
 
@@ -15,7 +10,13 @@ from taskc import Machine, repeat, spatial
 from taskc.kernels.convolution.direct import direct, pack_filters
 from taskc.kernels.convolution.plan import Direct
 from taskc.kernels.convolution.problem import Problem
+from taskc.kernels.matmul import batch_matmul
 from taskc.kernels.transpose import transpose
+
+# --- Convolutions on processors of NCHW images in groups so small that lanes take channels of their own
+# Of NCHW these are far apart. So a kernel puts images into blocks first, whose channels lie beside each other: it loads
+# squares of channels by pixels with pixels along the lanes, turns them, and stores them. Where height or width is known
+# only at a call there are no blocks, and images become NHWC.
 
 
 def reordered_problem(problem: Problem) -> Problem:
@@ -74,3 +75,46 @@ def in_blocks(problem: Problem) -> tc.KernelDefinition:
                     y[image, channel + c, i, j] = turned[c, p]
 
     return in_blocks
+
+
+# --- Convolutions on processors of NCHW images by filters of one pixel, as products of matrices -
+#     y[image, feature, pixel] = w[feature, channel] * x[image, channel, pixel]
+#
+# Pixels lie along the lanes. Where a row of them is longer than there are channels, panels of x are copied to lie
+# together: `direct` would read a few pixels of each channel, from many pages at a time.
+
+
+def is_product(problem: Problem) -> bool:
+    """The convolution is one of few channels, and a plain product of what callers have."""
+    if not (
+        problem.is_pointwise and problem.is_sized and problem.order == problem.results == "NCHW"
+    ):
+        return False
+    is_float = problem.dtype is problem.right is problem.total and problem.dtype.is_float
+    is_plain = problem.groups == 1 and not problem.transposed and not problem.in_place
+    return is_float and is_plain and 0 < problem.channels < _pixels(problem)
+
+
+def pointwise(problem: Problem, machine: Machine) -> tc.ProgramDefinition:
+    images, channels, features, pixels = (
+        problem.images, problem.channels, problem.features, _pixels(problem),
+    )  # fmt: skip
+    product: Any = batch_matmul(
+        ((), (images,)), features, pixels, channels, dtype=problem.dtype, total=problem.total,
+        result=problem.result, bias=problem.bias, scale=problem.scale, residual=problem.residual,
+        by_rows=True, activation=problem.activation, machine=machine,
+    )  # fmt: skip
+
+    def steps(x: Any, w: Any, further: tuple[Any, ...], y: Any) -> None:
+        results = images, features, pixels
+        if problem.residual:
+            further = *further[:-1], further[-1].reshape(*results)
+        filters = w.reshape(features, channels)
+        product(filters, x.reshape(images, channels, pixels), *further, out=y.reshape(*results))
+
+    return problem.program(steps)
+
+
+def _pixels(problem: Problem) -> Any:
+    """The pixels of an image."""
+    return problem.slices.extent * problem.extents[0] * problem.extents[1]

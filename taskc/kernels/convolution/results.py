@@ -1,17 +1,15 @@
-"""What becomes of the sums of a tile of pixels by features: results, where they belong."""
+"""From the sums of a tile of pixels by features to results, stored where they belong."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import ceil
 from typing import Any
 
 import taskc as tc
 from taskc import Mapping, repeat, spatial
 from taskc.kernels.convolution.problem import Problem
-from taskc.kernels.images import Extent
-
-Function = Callable[..., Any]
+from taskc.kernels.extents import Extent
+from taskc.kernels.signatures import Function
 
 
 def in_lines(flat: bool, at: Function, width: Extent) -> Function:

@@ -22,7 +22,6 @@ standard normal distribution, with filters that give results of their magnitude,
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import ceil
 from typing import Any
 
@@ -30,8 +29,8 @@ import taskc as tc
 from taskc import CompileError, TensorType, f64, repeat, spatial
 from taskc.kernels.convolution.plan import Winograd
 from taskc.kernels.convolution.problem import Problem
+from taskc.kernels.signatures import Function
 
-Function = Callable[..., Any]
 Matrix = tuple[tuple[float, ...], ...]
 
 # B^T = BOTH @ PIXELS, G = BOTH @ FILTERS / 24 and A^T = RESULTS @ BOTH, of the points 0, 1, -1, 2, -2 and
@@ -103,7 +102,7 @@ def change(tile: Any, values: Any, lane: Any) -> Any:
 
 
 def packed_type(problem: Problem, plan: Winograd) -> TensorType:
-    """What filters are packed as: of each feature and channel 36 numbers, zeros beyond features and channels."""
+    """The type of packed filters: 36 numbers for each feature and channel, zeros beyond features and channels."""
     blocks = max(1, ceil(problem.features / plan.wide))
     layout = repeat(blocks, 36, plan.vectors_of(problem) * plan.lanes) * repeat(plan.wide, 1, 1)
     return problem.dtype[layout.shape].laid(layout)

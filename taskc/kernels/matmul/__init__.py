@@ -1,6 +1,7 @@
 """GEMM: products of matrices, of one, of many, of vectors, on processors and GPUs.
 
-problem.py is what is computed, plan.py (of processors) and plan_gpu.py how. Each other file is an algorithm:
+problem.py is what is computed, plan.py (of processors) and plan_gpu.py how. The algorithms, in panels.py, packs.py and,
+for GPUs, gpu.py:
 
 panels, few_rows  on processors: tiles in vector registers; what `matmul` takes for up to 8 rows
 packs             on processors: by instructions that multiply packs of 8- or 16-bit numbers (`product`)
@@ -18,12 +19,11 @@ from typing import Any
 
 import taskc as tc
 from taskc import DType, Machine, f32, u8
-from taskc.kernels.extents import require_numbers
-from taskc.kernels.matmul.few_rows import few_rows_kernel
-from taskc.kernels.matmul.gemv import gemv
+from taskc.kernels.extents import Extent, require_numbers
+from taskc.kernels.machine_facts import work_of_products
+from taskc.kernels.matmul.gpu import gemv, is_worth_copying, lying_well, tiles, with_copies
 from taskc.kernels.matmul.packs import packs
-from taskc.kernels.matmul.padded import is_worth_copying, lying_well, with_copies
-from taskc.kernels.matmul.panels import panels
+from taskc.kernels.matmul.panels import few_rows_kernel, panels
 from taskc.kernels.matmul.plan import (
     FewRows,
     Packs,
@@ -31,12 +31,10 @@ from taskc.kernels.matmul.plan import (
     candidates,
     candidates_of_batches,
     candidates_of_packs,
+    smallest,
 )
 from taskc.kernels.matmul.plan_gpu import Tiling, Vectors
-from taskc.kernels.matmul.problem import Activation, Extent, Extents, Problem, problem_of
-from taskc.kernels.matmul.smallest import smallest
-from taskc.kernels.matmul.tiles import tiles
-from taskc.kernels.roofline import work_of_products
+from taskc.kernels.matmul.problem import Activation, Extents, Problem, problem_of
 from taskc.tune.choose import choose, remembered
 from taskc.tune.space import Operator, Work
 
@@ -81,24 +79,25 @@ def matmul(
                  `tc.machine("avx2")`, `tc.machine("sm_80")`. On a GPU long sums may be split; then it is a program
     schedule     how, on a processor; `tiling`: elsewhere
     """
-    machine = machine or tc.machine()
-    if packed and not machine.is_processor:
+    return _matmul(**locals())
+
+
+def _matmul(
+    *, machine: Machine | None, schedule: Panels | None, tiling: Tiling | None, **options: Any
+) -> Definition:
+    machine, by = machine or tc.machine(), options["by"]
+    if options["packed"] and not machine.is_processor:
         raise ValueError("this machine takes b as it is: pack it for processors")
     if by is not None and machine.is_processor:
-        raise ValueError(f"a processor multiplies {dtype} as it is, not by {by}")
-    problem = problem_of(
-        m, n, k, dtype, right=right, total=total, result=result, transpose_a=transpose_a,
-        transpose_b=transpose_b, packed=packed, bias=bias, scale=scale, residual=residual,
-        activation=activation, by=by,
-    )  # fmt: skip
-    return build(problem, schedule if machine.is_processor else tiling, machine)
+        raise ValueError(f"a processor multiplies {options['dtype']} as it is, not by {by}")
+    return build(problem_of(**options), schedule if machine.is_processor else tiling, machine)
 
 
 @remembered
 def build(
     problem: Problem, plan: Panels | FewRows | Tiling | Vectors | None, machine: Machine
 ) -> Definition:
-    """Builds it by this plan, or by the one of least cost."""
+    """Build it by this plan, or by the one that is chosen."""
     if is_worth_copying(problem, machine):
         product = build(lying_well(problem, machine), plan, machine)
         return with_copies(problem, product, machine)
@@ -141,16 +140,24 @@ def product(
     activation  a function of the sum, such as tc.gelu
     machine     the processor that it is built for, if it isn't that at hand
     """
-    require_numbers("product", k=k)
-    if transpose_b and not packed:
+    return _product(**locals())
+
+
+def _product(
+    *,
+    dtype: DType,
+    right: DType | None,
+    machine: Machine | None,
+    plan: Packs | None,
+    **options: Any,
+) -> tc.KernelDefinition:
+    require_numbers("product", k=options["k"])
+    if options["transpose_b"] and not options["packed"]:
         raise tc.CompileError(
             "b is [k, n] here, or packed from [n, k]", hint="packed=True, and pass kernel.pack(b)"
         )
-    problem = problem_of(
-        m, n, k, dtype, right=right or (tc.i8 if dtype is u8 else dtype), total=total, result=result,
-        packed=packed, transpose_b=transpose_b, bias=bias,
-        scale=scale, residual=residual, activation=activation,
-    )  # fmt: skip
+    right = right or (tc.i8 if dtype is u8 else dtype)
+    problem = problem_of(dtype=dtype, right=right, **options)
     return _build_product(problem, plan, machine or tc.machine())
 
 
@@ -191,11 +198,13 @@ def batch_matmul(
 
     All else is as in `matmul`; a packed b is the same for all products.
     """
-    problem = problem_of(
-        m, n, k, dtype, total=total, result=result, packed=packed, transpose_a=transpose_a, transpose_b=transpose_b,
-        bias=bias, scale=scale, residual=residual, by_rows=by_rows, activation=activation,
-        batch=_batches(batch),
-    )  # fmt: skip
+    return _batch_matmul(**locals())
+
+
+def _batch_matmul(
+    *, batch: Any, machine: Machine | None, schedule: Panels | None, **options: Any
+) -> tc.KernelDefinition:
+    problem = problem_of(batch=_batches(batch), **options)
     return _build_batches(problem, schedule, machine or tc.machine())
 
 

@@ -18,7 +18,7 @@ from taskc.kernels.precision import LONG_SUM, is_long
 
 
 def packed_type(problem: Problem, plan: Packs) -> TensorType:
-    """What a constant operand b is packed as: packs of columns in panels, zeros behind its end."""
+    """The type of a packed b: packs of columns in panels, zeros behind its end."""
     # A layout has room for one pack of one panel, where there is none.
     panels = max(1, ceil(problem.n / plan.wide))
     depth = max(1, ceil(problem.k / plan.step)) * plan.step

@@ -8,18 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 from math import ceil, gcd
 
 from taskc import Machine, Mapping, repeat, spatial
 from taskc.ir.target import DotInstruction, TileInstruction
-from taskc.kernels.machine_facts import PROCESSOR, UNMEASURED_SHARE, Extents
-from taskc.kernels.matmul.plan_gpu import Tiling, Vectors, candidates_gpu
-from taskc.kernels.matmul.problem import Extent, Problem
+from taskc.kernels.extents import ASSUMED_MANY, Extent, known
+from taskc.kernels.machine_facts import GPU, PROCESSOR, UNMEASURED_SHARE, Extents
+from taskc.kernels.matmul.gpu import is_worth_copying
+from taskc.kernels.matmul.plan_gpu import Tiling, Vectors, are_rows, candidates_gpu
+from taskc.kernels.matmul.problem import Problem
 from taskc.kernels.owners import VectorTile
 
 MOST_ROWS = 8  # of FewRows: of more, b is worth a copy
-_MANY = 1 << 20  # for an extent that is known only at a call
+_size = partial(known, assumed=ASSUMED_MANY)
 
 # Of panels: vectors and rows of tiles, beside as many rows as there is room for; in how many parts rows are, of blocks;
 # rows of b that are summed at a time, and panels beside each other: untuned, the first of both are chosen, or the last
@@ -345,7 +348,7 @@ def _tall(problem: Problem, own: Mapping, machine: Machine) -> int:
     panels = max(1, ceil(_size(problem.n) / wide))
     splits = min(tiles, ceil(PROCESSOR.blocks_per_thread * machine.threads / panels))
     if not isinstance(problem.height, int):
-        splits = max(splits, ceil(_MANY / (32 * rows)))
+        splits = max(splits, ceil(ASSUMED_MANY / (32 * rows)))
     return ceil(tiles / splits) * rows
 
 
@@ -403,5 +406,31 @@ def _kept_rows(apart: int, cache: int) -> int:
     return PROCESSOR.ways * period // gcd(max(1, apart), period)
 
 
-def _size(extent: Extent) -> int:
-    return extent if isinstance(extent, int) else _MANY
+# --- The smallest problem that a plan computes as it does a large one: a simulator runs it in a second or two
+# What is left over of a block, a step of k or a wide access is what it was, and there are more steps than stages.
+
+
+def smallest(
+    problem: Problem, plan: Tiling | Vectors | Panels | FewRows, machine: Machine
+) -> Problem:
+    """A block, or a cluster of blocks, and a few steps of each part of k; on a processor the problem as it is."""
+    least = GPU.shortest_copied_extent if is_worth_copying(problem, machine) else 1
+
+    def fewer(extent: Extent, step: int, count: int = 1) -> Extent:
+        count = max(count, ceil(least / step))
+        if not isinstance(extent, int) or extent <= count * step:
+            return extent
+        return count * step + extent % step
+
+    m, n, k = problem.m, problem.n, problem.k
+    if isinstance(plan, Tiling):
+        (high, broad), (tall, wide) = plan.block, plan.cluster
+        k = fewer(k, plan.parts * plan.depth, plan.stages + 1)
+        return replace(problem, m=fewer(m, tall * high), n=fewer(n, wide * broad), k=k)
+    if isinstance(plan, Vectors):
+        length, steps = plan.matrix.shape
+        k = fewer(k, plan.parts * steps, 2)
+        if are_rows(problem):
+            return replace(problem, n=fewer(n, length), k=k)
+        return replace(problem, m=fewer(m, length), k=k)
+    return problem

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from itertools import product
 from math import ceil, prod
 
 from taskc import DType, Machine, Mapping, repeat, replicate, spatial
 from taskc.ir.target import WarpgroupInstruction
+from taskc.kernels.extents import ASSUMED_GPU_EXTENT, Extent, known
 from taskc.kernels.machine_facts import GPU, UNMEASURED_SHARE
-from taskc.kernels.matmul.problem import Extent, Problem, Types
+from taskc.kernels.matmul.problem import Problem, Types
 from taskc.kernels.owners import power, width
 
 MOST_VECTORS = 4  # with more of them arithmetic takes longer than memory
-_MANY = 1 << 13  # for an extent that is known only at a call
+_size = partial(known, assumed=ASSUMED_GPU_EXTENT)
 _MOST_SWAPPED = 64  # rows of a: an instruction's columns
 _STAGES, _STAGES_OF_PRODUCER = 4, 6
 _LEAST_STEPS = 2  # of a part of k, of vectors
@@ -53,7 +54,7 @@ class Tiling:
         return (wide, tall) if self.swap_ab else (tall, wide)
 
     def bytes(self, size: int) -> int:
-        """What the operands take in shared memory."""
+        """Bytes of the operands in shared memory."""
         return self.stages * self.depth * sum(self.own.shape) * size
 
     def tiles(self, problem: Problem) -> int:
@@ -277,10 +278,6 @@ def _warps(types: Types, machine: Machine, transpose_b: bool) -> dict[Mapping, f
 
 def _multiple(extent: Extent) -> int:
     return extent if isinstance(extent, int) else int(extent.variable.multiple)
-
-
-def _size(extent: Extent) -> int:
-    return extent if isinstance(extent, int) else _MANY
 
 
 def has_vectors(problem: Problem) -> bool:

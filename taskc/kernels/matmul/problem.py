@@ -1,4 +1,4 @@
-"""What a GEMM computes, whichever algorithm does it: c[..., m, n] = epilogue(a[..., m, k] @ b[..., k, n]).
+"""A GEMM as a problem, whichever algorithm computes it: c[..., m, n] = epilogue(a[..., m, k] @ b[..., k, n]).
 
 The operands, their order and their types are written down here; the epilogue is what epilogue.py makes of a sum.
 """
@@ -13,10 +13,11 @@ from typing import Any
 import taskc as tc
 from taskc import CompileError, DType, TensorType, repeat, spatial
 from taskc.kernels.epilogue import Epilogue
+from taskc.kernels.extents import Extent
 from taskc.kernels.padding import pitch
 from taskc.kernels.precision import types_of_products
+from taskc.kernels.signatures import Function
 
-Extent = Any  # an int, or a tc.dim
 Extents = Sequence[Extent]
 Activation = Callable[[Any], Any]
 Types = tuple[DType, DType, DType]  # of both operands and the sum
@@ -34,7 +35,7 @@ class Gathered:
     """
 
     type: TensorType
-    load: Callable[[int, int], Callable[..., Any]]
+    load: Callable[[int, int], Function]
     in_bulk: bool
 
 
@@ -122,7 +123,7 @@ class Problem:
         return self.gathered.type if self.gathered else a, b, further, self.of_sums.made
 
     @property
-    def left_at(self) -> Callable[..., Any]:
+    def left_at(self) -> Function:
         """An element of the matrix a."""
 
         @tc.function
@@ -132,7 +133,7 @@ class Problem:
         return left_at
 
     @property
-    def right_at(self) -> Callable[..., Any]:
+    def right_at(self) -> Function:
         """An element of the matrix b."""
 
         @tc.function
@@ -147,7 +148,7 @@ class Problem:
         return () if self.batch == ((), ()) else (self.products,)
 
     @property
-    def place(self) -> Callable[..., Any]:
+    def place(self) -> Function:
         """Which product a row belongs to, and which one of that product's it is."""
         is_joined = self.is_joined and len(self.counted) > 0
 
@@ -157,7 +158,7 @@ class Problem:
 
         return place
 
-    def element_of(self, own: Extents) -> Callable[..., Any]:
+    def element_of(self, own: Extents) -> Function:
         """All indices of a matrix's element: a function of the product's number, if any, and of the last two."""
         once = [is_(extent, 1) for extent in padded(own, MOST_BATCH_AXES)]
         # Of an empty axis no element is asked for.
@@ -181,8 +182,8 @@ class Problem:
         return element
 
     @property
-    def operand(self) -> Callable[..., Any]:
-        """What a sum takes of a; behind the last row, of that."""
+    def operand(self) -> Function:
+        """An element of a for a sum; behind the last row, an element of the last."""
         of_a, place = self.element_of(self.batch[0]), self.place
 
         @tc.function
@@ -204,7 +205,7 @@ class Problem:
         )  # fmt: skip
 
     @property
-    def epilogue(self) -> Callable[..., Any]:
+    def epilogue(self) -> Function:
         """An element of c, from its sum, the further operands, its column, and its indices."""
         function = self.of_sums.function
 
@@ -215,7 +216,7 @@ class Problem:
         return epilogue
 
     def kernel(
-        self, workers: int, blocks: Callable[..., Any], packed: TensorType | None = None
+        self, workers: int, blocks: Function, packed: TensorType | None = None
     ) -> tc.KernelDefinition:
         """blocks(a, b, further, c) as a kernel, with the parameters that the problem has.
 
@@ -259,7 +260,7 @@ class Problem:
 
         return pack_rows
 
-    def program(self, steps: Callable[..., Any]) -> tc.ProgramDefinition:
+    def program(self, steps: Function) -> tc.ProgramDefinition:
         """steps(a, b, further, c) as a program, with the parameters that the problem has."""
         left, right, _, made = self.types
         offset, scale, residue = self.of_sums.operands
@@ -289,7 +290,7 @@ def problem_of(
     result: DType | None = None,
     **options: Any,
 ) -> Problem:
-    """The problem of what a user asks for: precision.py has the types that aren't said."""
+    """Complete the options of a call: precision.py has the default types."""
     total, result = types_of_products(dtype, total, result)
     if options.get("packed") and options.get("transpose_b"):
         options |= {"transpose_b": False, "turned": True}

@@ -1,6 +1,6 @@
 """Pooling of images, NHWC, NCHW or NCHWc: the largest number of each window, the sum, or the average.
 
-problem.py is what is computed, plan.py how. Each other file is an algorithm:
+problem.py is what is computed, plan.py how. algorithms.py has the first four of these, axes.py the last:
 
 lines   on processors, of NHWC and NCHWc: tiles of pixels by channels in vector registers
 planes  of NCHW: vectors along the lines of a channel
@@ -11,17 +11,17 @@ axes    images of one axis, and of three, by those of two
 
 from __future__ import annotations
 
+from typing import Any
+
 import taskc as tc
 from taskc import CompileError, DType, KernelDefinition, Machine, ProgramDefinition, f32
-from taskc.kernels.extents import require_numbers
-from taskc.kernels.images import Extent, Pair, Sides
+from taskc.kernels.extents import Extent, require_numbers
+from taskc.kernels.images import Pair, Sides
+from taskc.kernels.pooling.algorithms import boxes, lines, planes, whole
 from taskc.kernels.pooling.axes import of_one_axis, of_three_axes
-from taskc.kernels.pooling.boxes import boxes
-from taskc.kernels.pooling.lines import lines
 from taskc.kernels.pooling.plan import Boxes, Lines, Planes, candidates
-from taskc.kernels.pooling.planes import planes
 from taskc.kernels.pooling.problem import Problem, problem_of
-from taskc.kernels.pooling.whole import whole
+from taskc.kernels.signatures import parameters_of
 from taskc.tune.choose import choose, remembered
 from taskc.tune.space import Operator
 
@@ -81,13 +81,7 @@ def max_pool(
                A window in the padding alone has the least number, -inf of floats
     machine    what it is built for, by its mappings: `tc.machine()`, or `tc.machine("sm_80")`
     """
-    machine = machine or tc.machine()
-    problem = problem_of(
-        "max", images, (height, width), channels, dtype,
-        size=size, stride=stride, padding=padding, dilation=dilation, ceil_mode=ceil_mode,
-        order=order, lanes=machine.lanes,
-    )  # fmt: skip
-    return build(problem, schedule, machine)
+    return _pooling("max", **locals())
 
 
 def average_pool(
@@ -113,42 +107,16 @@ def average_pool(
 
     count_include_pad  padding is counted, as zeros
     """
-    machine = machine or tc.machine()
-    problem = problem_of(
-        "average", images, (height, width), channels, dtype,
-        size=size, stride=stride, padding=padding, dilation=dilation, ceil_mode=ceil_mode,
-        counts_padding=count_include_pad, order=order, lanes=machine.lanes,
-    )  # fmt: skip
-    return build(problem, schedule, machine)
+    return _pooling("average", **locals())
 
 
-def sum_pool(
-    images: Extent,
-    height: Extent,
-    width: Extent,
-    channels: int,
-    *,
-    size: Pair,
-    stride: Pair | None = None,
-    padding: Sides = 0,
-    dilation: Pair = 1,
-    ceil_mode: bool = False,
-    order: str = "NHWC",
-    dtype: DType = f32,
-    machine: Machine | None = None,
-    schedule: Plan | None = None,
-) -> Definition:
+@parameters_of(max_pool)
+def sum_pool(**options: Any) -> Definition:
     """y = the sum of each window of x, in which padding is zeros; options are those of `max_pool`.
 
     Numbers of 16 bits are summed in f32; integers wrap.
     """
-    machine = machine or tc.machine()
-    problem = problem_of(
-        "sum", images, (height, width), channels, dtype,
-        size=size, stride=stride, padding=padding, dilation=dilation, ceil_mode=ceil_mode,
-        order=order, lanes=machine.lanes,
-    )  # fmt: skip
-    return build(problem, schedule, machine)
+    return _pooling("sum", **options)
 
 
 def max_pool_1d(
@@ -166,11 +134,7 @@ def max_pool_1d(
     machine: Machine | None = None,
 ) -> ProgramDefinition:
     """`max_pool` of x[images, width, channels], or [images, channels, width]; padding is a number or (left, right)."""
-    return of_one_axis(
-        build, "max", images, width, channels,
-        size=size, stride=stride, padding=padding, dilation=dilation, ceil_mode=ceil_mode,
-        counts_padding=False, order=order, dtype=dtype, machine=machine or tc.machine(),
-    )  # fmt: skip
+    return of_one_axis(build, "max", **locals())
 
 
 def max_pool_3d(
@@ -193,11 +157,7 @@ def max_pool_3d(
 
     padding  for all sides, for each axis, or (front, above, left, back, below, right)
     """
-    return of_three_axes(
-        build, "max", images, (depth, height, width), channels,
-        size=size, stride=stride, padding=padding, dilation=dilation, ceil_mode=ceil_mode,
-        counts_padding=False, order=order, dtype=dtype, machine=machine or tc.machine(),
-    )  # fmt: skip
+    return of_three_axes(build, "max", **locals())
 
 
 def average_pool_1d(
@@ -216,11 +176,7 @@ def average_pool_1d(
     machine: Machine | None = None,
 ) -> ProgramDefinition:
     """`average_pool` of images of one axis, as `max_pool_1d` has them."""
-    return of_one_axis(
-        build, "average", images, width, channels,
-        size=size, stride=stride, padding=padding, dilation=dilation, ceil_mode=ceil_mode,
-        counts_padding=count_include_pad, order=order, dtype=dtype, machine=machine or tc.machine(),
-    )  # fmt: skip
+    return of_one_axis(build, "average", **locals())
 
 
 def average_pool_3d(
@@ -241,57 +197,19 @@ def average_pool_3d(
     machine: Machine | None = None,
 ) -> ProgramDefinition:
     """`average_pool` of images of three axes, as `max_pool_3d` has them."""
-    return of_three_axes(
-        build, "average", images, (depth, height, width), channels,
-        size=size, stride=stride, padding=padding, dilation=dilation, ceil_mode=ceil_mode,
-        counts_padding=count_include_pad, order=order, dtype=dtype, machine=machine or tc.machine(),
-    )  # fmt: skip
+    return of_three_axes(build, "average", **locals())
 
 
-def sum_pool_1d(
-    images: Extent,
-    width: Extent,
-    channels: int,
-    *,
-    size: int,
-    stride: int | None = None,
-    padding: int | tuple[int, int] = 0,
-    dilation: int = 1,
-    ceil_mode: bool = False,
-    order: str = "NHWC",
-    dtype: DType = f32,
-    machine: Machine | None = None,
-) -> ProgramDefinition:
+@parameters_of(max_pool_1d)
+def sum_pool_1d(**options: Any) -> ProgramDefinition:
     """`sum_pool` of images of one axis, as `max_pool_1d` has them."""
-    return of_one_axis(
-        build, "sum", images, width, channels,
-        size=size, stride=stride, padding=padding, dilation=dilation, ceil_mode=ceil_mode,
-        counts_padding=False, order=order, dtype=dtype, machine=machine or tc.machine(),
-    )  # fmt: skip
+    return of_one_axis(build, "sum", **options)
 
 
-def sum_pool_3d(
-    images: Extent,
-    depth: int,
-    height: int,
-    width: int,
-    channels: int,
-    *,
-    size: int | tuple[int, int, int],
-    stride: int | tuple[int, int, int] | None = None,
-    padding: int | tuple[int, int, int] | tuple[int, int, int, int, int, int] = 0,
-    dilation: int | tuple[int, int, int] = 1,
-    ceil_mode: bool = False,
-    order: str = "NHWC",
-    dtype: DType = f32,
-    machine: Machine | None = None,
-) -> ProgramDefinition:
+@parameters_of(max_pool_3d)
+def sum_pool_3d(**options: Any) -> ProgramDefinition:
     """`sum_pool` of images of three axes, as `max_pool_3d` has them."""
-    return of_three_axes(
-        build, "sum", images, (depth, height, width), channels,
-        size=size, stride=stride, padding=padding, dilation=dilation, ceil_mode=ceil_mode,
-        counts_padding=False, order=order, dtype=dtype, machine=machine or tc.machine(),
-    )  # fmt: skip
+    return of_three_axes(build, "sum", **options)
 
 
 def global_max_pool(
@@ -309,45 +227,41 @@ def global_max_pool(
 
     That is x's if not said. NCHW has the shape [images, channels, 1, 1].
     """
-    return _global("max", images, (height, width), channels, order, results, dtype, machine)
+    return _pooling("max", **_whole(**locals()))
 
 
-def global_average_pool(
+@parameters_of(global_max_pool)
+def global_average_pool(**options: Any) -> Definition:
+    """y = the mean of each channel of an image, as `global_max_pool` has the largest number."""
+    return _pooling("average", **_whole(**options))
+
+
+def _whole(height: Extent, width: Extent, **options: Any) -> dict[str, Any]:
+    """Options of a pooling whose window is the whole image."""
+    return {**options, "height": height, "width": width, "size": (height, width), "stride": 1}
+
+
+def _pooling(
+    operator: str,
     images: Extent,
     height: Extent,
     width: Extent,
     channels: int,
     *,
-    order: str = "NHWC",
-    results: str | None = None,
-    dtype: DType = f32,
-    machine: Machine | None = None,
-) -> Definition:
-    """y = the mean of each channel of an image, as `global_max_pool` has the largest number."""
-    return _global("average", images, (height, width), channels, order, results, dtype, machine)
-
-
-def _global(
-    operator: str,
-    images: Extent,
-    extents: tuple[Extent, Extent],
-    channels: int,
-    order: str,
-    results: str | None,
-    dtype: DType,
     machine: Machine | None,
+    schedule: Plan | None = None,
+    **options: Any,
 ) -> Definition:
     machine = machine or tc.machine()
     problem = problem_of(
-        operator, images, extents, channels, dtype,
-        size=extents, stride=1, order=order, results=results, lanes=machine.lanes,
-    )  # fmt: skip
-    return build(problem, None, machine)
+        operator, images, (height, width), channels, lanes=machine.lanes, **options
+    )
+    return build(problem, schedule, machine)
 
 
 @remembered
 def build(problem: Problem, plan: Plan | None, machine: Machine) -> Definition:
-    """By this plan, or by the one of least cost."""
+    """Build it by this plan, or by the one that is chosen."""
     is_blocked = "NCHWc" in (problem.order, problem.results)
     if is_blocked and (problem.order == "NCHW" or not machine.is_processor):
         raise CompileError(

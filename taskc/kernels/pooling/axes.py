@@ -13,8 +13,8 @@ from typing import Any
 
 import taskc as tc
 from taskc import DType, Machine, ProgramDefinition, TensorType
-from taskc.kernels.extents import require_numbers
-from taskc.kernels.images import Extent, check_orders, six_sides, triple
+from taskc.kernels.extents import Extent, require_numbers
+from taskc.kernels.images import check_orders, six_sides, triple
 from taskc.kernels.pooling.problem import Problem, problem_of
 from taskc.kernels.precision import wide
 
@@ -23,16 +23,16 @@ Build = Any  # makes a kernel of a problem
 
 def of_one_axis(
     build: Build, operator: str, images: Extent, width: Extent, channels: int,
-    *, size: int, stride: int | None, padding: int | tuple[int, int], dilation: int, ceil_mode: bool,
-    counts_padding: bool, order: str, dtype: DType, machine: Machine,
+    *, size: int, stride: int | None, padding: int | tuple[int, int], dilation: int, order: str,
+    machine: Machine | None, **options: Any,
 ) -> ProgramDefinition:  # fmt: skip
     """x[images, width, channels], or [images, channels, width]."""
+    machine = machine or tc.machine()
     left, right = (padding, padding) if isinstance(padding, int) else padding
     problem = problem_of(
-        operator, images, (1, width), channels, dtype,
+        operator, images, (1, width), channels,
         size=(1, size), stride=None if stride is None else (1, stride), padding=(0, left, 0, right),
-        dilation=(1, dilation), ceil_mode=ceil_mode, counts_padding=counts_padding, order=order,
-        lanes=machine.lanes,
+        dilation=(1, dilation), order=order, lanes=machine.lanes, **options,
     )  # fmt: skip
     pool = build(problem, None, machine)
     given, made = (_without_height(kind, order) for kind in (problem.given, problem.made))
@@ -50,13 +50,13 @@ def _without_height(kind: TensorType, order: str) -> TensorType:
 
 
 def of_three_axes(
-    build: Build, operator: str, images: Extent, extents: tuple[int, int, int], channels: int,
-    *, size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool,
-    counts_padding: bool, order: str, dtype: DType, machine: Machine,
+    build: Build, operator: str, images: Extent, depth: int, height: int, width: int, channels: int,
+    *, size: Any, stride: Any, padding: Any, dilation: Any, order: str, dtype: DType,
+    machine: Machine | None, **options: Any,
 ) -> ProgramDefinition:  # fmt: skip
     """x[images, depth, height, width, channels], or [images, channels, depth, height, width]."""
     check_orders(order)
-    depth, height, width = extents
+    machine = machine or tc.machine()
     require_numbers("pooling", depth=depth, height=height, width=width, channels=channels)
     taps, apart = triple(size, "size"), triple(dilation, "dilation")
     steps = taps if stride is None else triple(stride, "stride")
@@ -64,9 +64,6 @@ def of_three_axes(
     front, above, left, back, below, right = six_sides(padding)
     is_nhwc = order == "NHWC"
     lines, rest = (images, channels) if is_nhwc else (images * channels, 1)
-    options: dict[str, Any] = {
-        "ceil_mode": ceil_mode, "counts_padding": counts_padding, "lanes": machine.lanes,
-    }  # fmt: skip
 
     def problem(
         count: Extent, pixels: tuple[int, int], features: int, axes: slice, around: Any, kind: str
@@ -74,7 +71,7 @@ def of_three_axes(
         own: list[Any] = [(*values[axes], 1)[:2] for values in windows]
         return problem_of(
             operator, count, pixels, features, dtype,
-            size=own[0], stride=own[1], dilation=own[2], padding=around, order=kind, **options,
+            size=own[0], stride=own[1], dilation=own[2], padding=around, order=kind, lanes=machine.lanes, **options,
         )  # fmt: skip
 
     around = above, left, below, right
@@ -92,7 +89,7 @@ def of_three_axes(
     results = int(of_depth.outputs[0]), rows, columns
     given, made = (
         TensorType(dtype, (images, *axes, channels) if is_nhwc else (images, channels, *axes))
-        for axes in (extents, results)
+        for axes in ((depth, height, width), results)
     )
 
     @tc.program

@@ -7,11 +7,10 @@ from dataclasses import dataclass, replace
 from math import ceil, prod
 
 from taskc import Machine, Mapping, repeat, spatial
+from taskc.kernels.extents import ASSUMED_IMAGES, known
 from taskc.kernels.machine_facts import PROCESSOR, Extents, seconds_of_bytes
 from taskc.kernels.owners import boxes_of, owners_of_boxes, width
 from taskc.kernels.pooling.problem import Problem
-
-_MANY = 64  # images, where they are known only at a call
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,4 +177,4 @@ def _seconds(problem: Problem, machine: Machine) -> float:
 
 
 def _images(problem: Problem) -> int:
-    return problem.images if isinstance(problem.images, int) else _MANY
+    return known(problem.images, ASSUMED_IMAGES)

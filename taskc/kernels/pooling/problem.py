@@ -1,15 +1,14 @@
-"""What a pooling computes, and where its numbers lie, whichever kernel does it."""
+"""A pooling as a problem: its options, and where its numbers lie, whichever kernel computes it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import taskc as tc
 from taskc import CompileError, DType, TensorType, boolean
+from taskc.kernels.extents import ASSUMED_SIDE, Extent, known
 from taskc.kernels.images import (
-    Extent,
     Pair,
     Sides,
     check_orders,
@@ -20,8 +19,7 @@ from taskc.kernels.images import (
     sides,
 )
 from taskc.kernels.precision import wide
-
-_SIDE = 56  # height and width, where they are known only at a call
+from taskc.kernels.signatures import Function
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,13 +68,13 @@ class Problem:
         )
 
     @property
-    def image_at(self) -> Callable[..., Any]:
+    def image_at(self) -> Function:
         """The indices of an image's number."""
         return number_at(self.order)
 
     @property
-    def output_at(self) -> Callable[..., Any]:
-        """Those of a result."""
+    def output_at(self) -> Function:
+        """The indices of a result."""
         return number_at(self.results)
 
     @property
@@ -101,26 +99,25 @@ class Problem:
         if self.is_sized:
             return self
         (height, width), (rows, columns) = (
-            [n if isinstance(n, int) else _SIDE for n in both]
-            for both in (self.extents, self.outputs)
+            [known(n, ASSUMED_SIDE) for n in both] for both in (self.extents, self.outputs)
         )
         return replace(self, extents=(height, width), outputs=(rows, columns))
 
     @property
     def wide(self) -> DType:
-        """What is computed in: numbers of 16 bits are folded in f32, and the result is rounded once."""
+        """The type of folds: f32 for numbers of 16 bits, and the result is rounded once."""
         return wide(self.dtype)
 
     @property
     def start(self) -> Any:
-        """What leaves everything as it is."""
+        """The neutral element of the fold."""
         if self.operator != "max":
             return 0
         return -tc.inf if self.wide.is_float else self.wide.minimum
 
     @property
-    def folded(self) -> Callable[..., Any]:
-        """Of two numbers one."""
+    def folded(self) -> Function:
+        """The fold of two numbers."""
 
         @tc.function
         def folded(a: Any, b: Any) -> Any:
@@ -129,7 +126,7 @@ class Problem:
         return folded
 
     @property
-    def finished(self) -> Callable[..., Any]:
+    def finished(self) -> Function:
         """The result in row i and column j, from what its window has been folded into."""
         rows, columns = self._counted(0), self._counted(1)
 
@@ -150,7 +147,7 @@ class Problem:
         before, taps = self.padding[axis], (self.size[axis] - 1) * self.dilation[axis]
         return results_inside(self.extents[axis], self.stride[axis], -before, taps - before)
 
-    def _counted(self, axis: int) -> Callable[..., Any]:
+    def _counted(self, axis: int) -> Function:
         """How many taps along an axis are counted, of the window with a number."""
         taps, stride, step = self.size[axis], self.stride[axis], self.dilation[axis]
         before, after = self.padding[axis], self.padding[axis + 2]
@@ -179,9 +176,9 @@ class Problem:
 def problem_of(
     operator: str, images: Extent, extents: tuple[Extent, Extent], channels: int, dtype: DType,
     *, size: Any, stride: Pair | None = None, padding: Sides = 0, dilation: Pair = 1, ceil_mode: bool = False,
-    counts_padding: bool = False, order: str, results: str | None = None, lanes: int,
+    count_include_pad: bool = False, order: str, results: str | None = None, lanes: int,
 ) -> Problem:  # fmt: skip
-    """The problem of what a user asks for, if there is one."""
+    """Check options and complete them: the problem of a user's call."""
     check_orders(order, results or order)
     if dtype is boolean or (operator == "average" and not dtype.is_float):
         raise CompileError(f"there is no {operator} pooling of {dtype}")
@@ -215,7 +212,7 @@ def problem_of(
         results=results or order,
         lanes=lanes,
         dtype=dtype,
-        counts_padding=counts_padding,
+        counts_padding=count_include_pad,
     )
 
 

@@ -1,6 +1,6 @@
 """Products with weights of few bits, in groups that have a scale each (W4A16, weight-only quantization).
 
-problem.py is what is computed, plan.py how. Each other file is an algorithm:
+problem.py is what is computed, plan.py how. algorithms.py has:
 
 panels  on processors: packed panels of weights, which become floats in registers
 strips  on GPUs, of few rows: weights of 4 bits go packed through shared memory, and become floats in registers
@@ -9,14 +9,14 @@ tiles   on GPUs: blocks of warps; weights become floats on their way to shared m
 
 from __future__ import annotations
 
+from typing import Any
+
 import taskc as tc
 from taskc import DType, Machine, f32, u4
-from taskc.kernels.extents import require_numbers
-from taskc.kernels.quantized.panels import panels
+from taskc.kernels.extents import Extent, require_numbers
+from taskc.kernels.quantized.algorithms import panels, strips, tiles
 from taskc.kernels.quantized.plan import Panels, Strips, Tiles, candidates
-from taskc.kernels.quantized.problem import Activation, Extent, Problem, wide_of
-from taskc.kernels.quantized.strips import strips
-from taskc.kernels.quantized.tiles import tiles
+from taskc.kernels.quantized.problem import Activation, Problem, wide_of
 from taskc.tune.choose import choose, remembered
 from taskc.tune.space import Operator
 
@@ -54,11 +54,18 @@ def quantized_matmul(
     result   c's type, a's if not said; sums are f32
     machine  what it is built for, if not the processor at hand
     """
-    require_numbers("quantized_matmul", n=n, k=k, group=group)
-    problem = Problem(
-        m=m, n=n, k=k, dtype=dtype, right=right, result=result or wide_of(dtype), group=group,
-        scales=scales, zeros=zeros, zero=zero, bias=bias, residual=residual, activation=activation,
-    )  # fmt: skip
+    return _quantized_matmul(**locals())
+
+
+def _quantized_matmul(
+    *,
+    result: DType | None,
+    machine: Machine | None,
+    plan: Panels | Strips | Tiles | None,
+    **options: Any,
+) -> tc.KernelDefinition | tc.ProgramDefinition:
+    require_numbers("quantized_matmul", **{name: options[name] for name in ("n", "k", "group")})
+    problem = Problem(result=result or wide_of(options["dtype"]), **options)
     return build(problem, plan, machine or tc.machine())
 
 
@@ -66,7 +73,7 @@ def quantized_matmul(
 def build(
     problem: Problem, plan: Panels | Strips | Tiles | None, machine: Machine
 ) -> tc.KernelDefinition | tc.ProgramDefinition:
-    """By this plan, or by the one of least cost."""
+    """Build it by this plan, or by the one that is chosen."""
     plan = plan or choose(QUANTIZED, problem, machine)
     match plan:
         case Panels():

@@ -12,11 +12,11 @@ from math import ceil, gcd, lcm
 
 from taskc import Machine, Mapping, f32, repeat, spatial
 from taskc.ir.target import WarpInstruction
+from taskc.kernels.extents import known
 from taskc.kernels.machine_facts import GPU, PROCESSOR
 from taskc.kernels.owners import VectorTile
 from taskc.kernels.quantized.problem import Problem
 
-_MANY = 1 << 10  # for an extent that is known only at a call
 _DEPTH = 128  # weights of a column whose floats, and the part of a beside them, stay in the nearest cache
 _PANELS = (16, 8, 4, 2, 1)
 _ROWS = (16, 12, 8, 6, 4, 3, 2, 1)
@@ -45,7 +45,7 @@ class Panels(VectorTile):
 
     def cost(self, problem: Problem, machine: Machine) -> float:
         """Products of all tiles and, of each panel once, the conversion of its weights: in waves of blocks."""
-        height, width = _size(problem.m), self.wide * self.panels
+        height, width = known(problem.m), self.wide * self.panels
         products = self.rows * self.vectors / PROCESSOR.fused_per_cycle
         converted = 3 * self.vectors * PROCESSOR.widening_cycles
         latency = PROCESSOR.fused_latency
@@ -78,7 +78,7 @@ class Tiles:
     def cost(self, problem: Problem, machine: Machine) -> float:
         """Waves of blocks take as long as their tiles are large."""
         tall, wide = self.own.shape
-        blocks = ceil(_size(problem.m) / tall) * ceil(problem.n / wide)
+        blocks = ceil(known(problem.m) / tall) * ceil(problem.n / wide)
         step = max(
             tall * wide / GPU.byte_products_per_cycle, (tall + wide) / GPU.operand_bytes_per_cycle
         )
@@ -115,7 +115,7 @@ class Strips:
     def cost(self, problem: Problem, machine: Machine) -> float:
         """As long as memory or the busiest multiprocessor takes: each row of blocks unpacks all weights."""
         tall, wide = 16 * self.tall, COLUMNS * self.warps
-        blocks = ceil(_size(problem.m) / tall) * (problem.n // wide) * self.parts
+        blocks = ceil(known(problem.m) / tall) * (problem.n // wide) * self.parts
         steps = ceil(blocks / machine.threads) * problem.k / self.parts
         products = tall * wide * problem.dtype.nbytes / GPU.byte_products_per_cycle
         cycles = steps * (products + wide / GPU.unpacked_per_cycle)
@@ -123,7 +123,7 @@ class Strips:
         read = problem.k * problem.n * problem.right.bits / 8 / GPU.bytes_per_second / busy
         further = 0.0
         if self.parts > 1:
-            moved = 2 * self.parts * _size(problem.m) * problem.n * f32.nbytes
+            moved = 2 * self.parts * known(problem.m) * problem.n * f32.nbytes
             further = moved / (machine.threads * GPU.part_bytes_per_cycle) + GPU.next_kernel_cycles
         return max(read, cycles / GPU.cycles_per_second) + further / GPU.cycles_per_second
 
@@ -150,7 +150,7 @@ def _strips(problem: Problem, machine: Machine) -> Iterator[Strips]:
         if n % (COLUMNS * warps) == 0:
             for tall in range(1, _TALLEST + 1):
                 for parts in range(1, min(GPU.most_parts, k // depth) + 1):
-                    if k // depth % parts == 0 and (tall == 1 or _size(problem.m) > 16):
+                    if k // depth % parts == 0 and (tall == 1 or known(problem.m) > 16):
                         yield Strips(tall, warps, depth, _STRIP_STAGES, parts)
 
 
@@ -161,7 +161,7 @@ def candidates(problem: Problem, machine: Machine) -> Iterable[Panels | Tiles | 
 
 
 def _panels(problem: Problem, machine: Machine) -> Iterator[Panels]:
-    height = max(1, _size(problem.m))
+    height = max(1, known(problem.m))
     depth = _depth(problem)
     for rows in _ROWS:
         if rows > height and rows > 1:
@@ -187,7 +187,3 @@ def _tiles(problem: Problem, machine: Machine) -> Iterator[Tiles]:
             yield Tiles(spatial(*warps) * repeat(*parts) * fragment, 32, 2)
     if not fragments:
         yield Tiles(spatial(16, 16) * repeat(4, 4), 16, 2)
-
-
-def _size(extent: object) -> int:
-    return extent if isinstance(extent, int) else _MANY

@@ -1,4 +1,4 @@
-"""What a product with quantized weights computes: c[m, n] = epilogue(a[m, k] @ w[k, n]), where
+"""A product with quantized weights as a problem: c[m, n] = epilogue(a[m, k] @ w[k, n]), where
 
     w[q, j] = (b[q, j] - zeros[q // group, j]) * scales[q // group, j]
 
@@ -16,8 +16,9 @@ from typing import Any
 import taskc as tc
 from taskc import CompileError, DType, TensorType, f16, f32, i32
 from taskc.kernels.epilogue import Epilogue
+from taskc.kernels.extents import Extent
+from taskc.kernels.signatures import Function
 
-Extent = Any  # an int, or a tc.dim
 Activation = Callable[[Any], Any]
 
 MOST_BITS = 8
@@ -72,7 +73,7 @@ class Problem:
         )  # fmt: skip
 
     @property
-    def weight(self) -> Callable[..., Any]:
+    def weight(self) -> Function:
         """weight(b, scales, zeros, place, at): what b has at `place`, of the group and column `at`, as an f32."""
 
         @tc.function
@@ -90,7 +91,7 @@ class Problem:
         return weight
 
     def kernel(
-        self, workers: int, blocks: Callable[..., Any], packed: TensorType | None = None
+        self, workers: int, blocks: Function, packed: TensorType | None = None
     ) -> tc.KernelDefinition:
         """blocks(a, b, scales, zeros, further, c) as a kernel, with the parameters that the problem has."""
         left, right = self.dtype[self.m, self.k], packed or self.right[self.k, self.n]
@@ -113,7 +114,7 @@ class Problem:
 
         return quantized_matmul
 
-    def program(self, steps: Callable[..., Any]) -> tc.ProgramDefinition:
+    def program(self, steps: Function) -> tc.ProgramDefinition:
         """steps(a, b, scales, zeros, further, c) as a program, with the same parameters."""
         left, right = self.dtype[self.m, self.k], self.right[self.k, self.n]
         scale, made = self.scales[self.groups, self.n], self.of_sums.made
@@ -136,5 +137,5 @@ class Problem:
 
 
 def wide_of(dtype: DType) -> DType:
-    """What c is of, where that isn't said."""
+    """The default type of c."""
     return dtype if dtype.bits >= f16.bits else f32

@@ -1,6 +1,6 @@
 """Sum, mean, maximum, minimum and product along any axes, and where a maximum or a minimum is.
 
-problem.py is what is computed, plan.py how. Each other file is an algorithm:
+problem.py is what is computed, plan.py how. algorithms.py has:
 
 fold    by one kernel
 parts   in two steps: of what is folded into few numbers, parts; of many groups of axes, the last two
@@ -16,9 +16,7 @@ from typing import Any
 import taskc as tc
 from taskc import DType, KernelDefinition, Machine, ProgramDefinition, f32
 from taskc.kernels.precision import wide
-from taskc.kernels.reductions.fold import fold
-from taskc.kernels.reductions.parts import in_parts, in_turn
-from taskc.kernels.reductions.places import places
+from taskc.kernels.reductions.algorithms import fold, in_parts, in_turn, places
 from taskc.kernels.reductions.plan import Fold, Parts, candidates
 from taskc.kernels.reductions.problem import (
     PLACES,
@@ -29,6 +27,7 @@ from taskc.kernels.reductions.problem import (
     problem_of,
     problem_of_places,
 )
+from taskc.kernels.signatures import parameters_of
 from taskc.tune.choose import choose, remembered
 from taskc.tune.space import Operator
 
@@ -82,29 +81,26 @@ def argmax(
     machine: Machine | None = None,
 ) -> KernelDefinition | ProgramDefinition:
     """Where along the axis the largest number is, as i64: the first of several, or the last one. NaN counts as such."""
-    problem = problem_of_places("argmax", shape, axis, dtype, keepdims=keepdims, last=last)
-    return build(problem, None, machine or tc.machine())
+    return _place("argmax", **locals())
 
 
-def argmin(
-    shape: Sequence[Any],
-    axis: int,
-    *,
-    dtype: DType = f32,
-    keepdims: bool = False,
-    last: bool = False,
-    machine: Machine | None = None,
-) -> KernelDefinition | ProgramDefinition:
+@parameters_of(argmax)
+def argmin(**options: Any) -> KernelDefinition | ProgramDefinition:
     """The same of the smallest number."""
-    problem = problem_of_places("argmin", shape, axis, dtype, keepdims=keepdims, last=last)
-    return build(problem, None, machine or tc.machine())
+    return _place("argmin", **options)
+
+
+def _place(
+    operator: str, *, machine: Machine | None, **options: Any
+) -> KernelDefinition | ProgramDefinition:
+    return build(problem_of_places(operator, **options), None, machine or tc.machine())
 
 
 @remembered
 def build(
     problem: Problem, plan: Fold | Parts | None, machine: Machine
 ) -> KernelDefinition | ProgramDefinition:
-    """By this plan, or by the one of least cost."""
+    """Build it by this plan, or by the one that is chosen."""
     plan = plan or choose(REDUCTION, problem, machine)
     if isinstance(plan, Parts):
         return in_parts(problem, plan)

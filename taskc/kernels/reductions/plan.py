@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from math import ceil, gcd, prod
-from typing import Any
 
 import taskc as tc
 from taskc import Machine, Mapping, repeat, spatial
+from taskc.kernels.extents import ASSUMED_MANY, known
 from taskc.kernels.machine_facts import GPU, PROCESSOR, seconds_of_bytes
 from taskc.kernels.owners import along as walkers, power, width
 from taskc.kernels.reductions.problem import PLACES, Problem
@@ -17,7 +18,7 @@ from taskc.kernels.reductions.problem import PLACES, Problem
 # depend on the number of threads, and so neither does the result.
 _PART = 1 << 16
 _MOST_KEPT = 64
-_MANY = 1 << 20  # for an extent that is known only at a call
+_size = partial(known, assumed=ASSUMED_MANY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,7 @@ def candidates(problem: Problem, machine: Machine) -> Iterator[Fold | Parts]:
 
 
 def in_two(problem: Problem) -> tuple[Problem, Problem]:
-    """What is folded into parts, and the parts into the result."""
+    """The problem of folding into parts, and that of folding these into the result."""
     outer, _, middle, _, inner = problem.view
     between = problem.wide[outer, 1, middle, tc.dim("parts"), inner]
     # A mean is the sum of its parts' shares.
@@ -191,7 +192,3 @@ def _owners(problem: Problem, machine: Machine) -> Iterator[Mapping]:
         else:
             for across in (8, 16, 32, 64):
                 yield _columns(count, across, width(inner, problem.given.dtype))
-
-
-def _size(extent: Any) -> int:
-    return extent if isinstance(extent, int) else _MANY

@@ -1,4 +1,4 @@
-"""What a reduction computes, and how kernels see it, whichever algorithm does it.
+"""A reduction as a problem, and how kernels see it, whichever algorithm computes it.
 
 A kernel sees its arrays with neighbouring axes joined, as `[outer, apart, middle, along, inner]`: it folds
 `apart` and `along`, and keeps the others.
@@ -6,7 +6,7 @@ A kernel sees its arrays with neighbouring axes joined, as `[outer, apart, middl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 import taskc as tc
 from taskc import CompileError, DType, InternalError, TensorType, boolean, i64
 from taskc.kernels.precision import wide
+from taskc.kernels.signatures import Function
 
 OPERATORS = {"sum": "+", "mean": "+", "prod": "*", "max": "max", "min": "min"}
 PLACES = {"argmax": "max", "argmin": "min"}
@@ -46,12 +47,12 @@ class Problem:
 
     @property
     def wide(self) -> DType:
-        """What is computed in."""
+        """The type of folds."""
         return wide(self.given.dtype)
 
     @property
     def start(self) -> Any:
-        """What leaves everything as it is."""
+        """The neutral element of the fold."""
         operator, dtype = PLACES.get(self.operator, self.operator), self.wide
         if operator not in ("max", "min"):
             return 1 if operator == "prod" else 0
@@ -60,8 +61,8 @@ class Problem:
         return dtype.minimum if operator == "max" else dtype.maximum
 
     @property
-    def folded(self) -> Callable[..., Any]:
-        """Of two numbers one."""
+    def folded(self) -> Function:
+        """The fold of two numbers."""
 
         @tc.function
         def folded(a: Any, b: Any) -> Any:
@@ -78,7 +79,7 @@ class Problem:
         return folded
 
     @property
-    def finished(self) -> Callable[..., Any]:
+    def finished(self) -> Function:
         """A result, from what all numbers have been folded into."""
         _, apart, _, along, _ = self.view
 
@@ -100,7 +101,7 @@ def problem_of(
     keepdims: bool,
     result: DType | None = None,
 ) -> Problem:
-    """The problem of what a user asks for, if there is one."""
+    """Check options and complete them: the problem of a user's call."""
     if operator not in OPERATORS:
         raise CompileError(
             f"there is no reduction {operator!r}", hint=f"there is {list(OPERATORS)}"

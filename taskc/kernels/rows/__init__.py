@@ -1,6 +1,6 @@
 """Softmax and normalizations over the last axis of a matrix, or another axis of an array.
 
-problem.py is what is computed, plan.py how. Each other file is an algorithm:
+problem.py is what is computed, plan.py how. algorithms.py has:
 
 whole    rows that a block has in registers: read once, and written once
 strips   rows that a block goes over two or three times, from the nearest cache but for the first
@@ -13,15 +13,15 @@ middle axis. Numbers of 16 bits are converted as they are read, and rounded when
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import taskc as tc
 from taskc import CompileError, DType, KernelDefinition, Machine, f32
-from taskc.kernels.extents import require_numbers
-from taskc.kernels.rows.columns import columns
+from taskc.kernels.extents import Extent, require_numbers
+from taskc.kernels.rows.algorithms import columns, strips, whole
 from taskc.kernels.rows.plan import Columns, Strips, Whole, candidates
-from taskc.kernels.rows.problem import Extent, Groups, Problem
-from taskc.kernels.rows.strips import strips
-from taskc.kernels.rows.whole import whole
+from taskc.kernels.rows.problem import Groups, Problem
+from taskc.kernels.signatures import parameters_of
 from taskc.tune.choose import choose, remembered
 from taskc.tune.space import Operator
 
@@ -35,16 +35,13 @@ def softmax(
     m: Extent, n: Extent, *, inner: Extent = 1, dtype: DType = f32, machine: Machine | None = None
 ) -> KernelDefinition:
     """exp(x - peak) / sum(exp(x - peak)) for each row, with the row's largest element as its peak."""
-    problem = Problem(function="softmax", m=m, n=n, dtype=dtype, inner=inner)
-    return build(problem, None, machine or tc.machine())
+    return _rows("softmax", **locals())
 
 
-def log_softmax(
-    m: Extent, n: Extent, *, inner: Extent = 1, dtype: DType = f32, machine: Machine | None = None
-) -> KernelDefinition:
+@parameters_of(softmax)
+def log_softmax(**options: Any) -> KernelDefinition:
     """x - peak - log(sum(exp(x - peak))) for each row."""
-    problem = Problem(function="log_softmax", m=m, n=n, dtype=dtype, inner=inner)
-    return build(problem, None, machine or tc.machine())
+    return _rows("log_softmax", **options)
 
 
 def layer_norm(
@@ -63,11 +60,7 @@ def layer_norm(
     scaled, shifted  whether there are such parameters, of n elements. The variance is taken about the
     mean, in a pass of its own.
     """
-    problem = Problem(
-        function="layer_norm", m=m, n=n, dtype=dtype, scaled=scaled, shifted=shifted, epsilon=epsilon,
-        inner=inner,
-    )  # fmt: skip
-    return build(problem, None, machine or tc.machine())
+    return _rows("layer_norm", **locals())
 
 
 def rms_norm(
@@ -81,10 +74,7 @@ def rms_norm(
     machine: Machine | None = None,
 ) -> KernelDefinition:
     """x / sqrt(mean(x**2) + epsilon) for each row, times `scale`, of n elements, if there is one."""
-    problem = Problem(
-        function="rms_norm", m=m, n=n, dtype=dtype, scaled=scaled, epsilon=epsilon, inner=inner
-    )
-    return build(problem, None, machine or tc.machine())
+    return _rows("rms_norm", **locals())
 
 
 def group_norm(
@@ -108,11 +98,10 @@ def group_norm(
     if groups < 1 or channels % groups:
         raise CompileError(f"{channels} channels are not {groups} groups of as many")
     of_groups = Groups((images, channels, *extents), groups)
-    problem = Problem(
-        function="layer_norm", m=images * groups, n=channels // groups * of_groups.pixels, dtype=dtype,
-        scaled=scaled, shifted=shifted, epsilon=epsilon, groups=of_groups,
+    return _rows(
+        "layer_norm", m=images * groups, n=channels // groups * of_groups.pixels, dtype=dtype,
+        scaled=scaled, shifted=shifted, epsilon=epsilon, groups=of_groups, machine=machine,
     )  # fmt: skip
-    return build(problem, None, machine or tc.machine())
 
 
 def instance_norm(
@@ -125,22 +114,18 @@ def instance_norm(
     machine: Machine | None = None,
 ) -> KernelDefinition:
     """`group_norm` with a group for each channel."""
-    return group_norm(
-        shape,
-        shape[1],
-        dtype=dtype,
-        scaled=scaled,
-        shifted=shifted,
-        epsilon=epsilon,
-        machine=machine,
-    )
+    return group_norm(groups=shape[1], **locals())
+
+
+def _rows(function: str, *, machine: Machine | None, **options: Any) -> KernelDefinition:
+    return build(Problem(function=function, **options), None, machine or tc.machine())
 
 
 @remembered
 def build(
     problem: Problem, plan: Whole | Strips | Columns | None, machine: Machine
 ) -> KernelDefinition:
-    """By this plan, or by the one of least cost."""
+    """Build it by this plan, or by the one that is chosen."""
     plan = plan or choose(ROWS, problem, machine)
     if isinstance(plan, Columns):
         return columns(problem, plan)

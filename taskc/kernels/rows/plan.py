@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 from math import ceil, prod
 
 from taskc import DType, Machine, Mapping, repeat, spatial
+from taskc.kernels.extents import Extent, known
 from taskc.kernels.machine_facts import GPU, PROCESSOR, seconds_of_bytes
 from taskc.kernels.owners import along, boxes_of, owners_of_boxes, power, width
-from taskc.kernels.rows.problem import Extent, Problem
+from taskc.kernels.rows.problem import Problem
 
-_MANY = 1 << 12  # for an extent that is known only at a call
 _PAIRED_ROWS = 16  # of a block: the first and the last of them go by alone
 
 
@@ -112,7 +112,7 @@ def candidates(problem: Problem, machine: Machine) -> Iterator[Whole | Strips | 
 
 
 def _seconds(times: int, problem: Problem, machine: Machine) -> float:
-    sizes = (x if isinstance(x, int) else _MANY for x in (problem.m, problem.n, problem.inner))
+    sizes = (known(n) for n in (problem.m, problem.n, problem.inner))
     return seconds_of_bytes(times * prod(sizes) * problem.dtype.nbytes, machine)
 
 

@@ -1,20 +1,19 @@
-"""What is computed of rows along an axis, whichever algorithm does it: softmax and normalizations.
+"""Functions of rows along an axis as problems: softmax and normalizations, whichever algorithm computes them.
 
 The operands, their order and their types are written down here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 import taskc as tc
 from taskc import DType, Mapping
+from taskc.kernels.extents import Extent
 from taskc.kernels.precision import wide
-
-Extent = Any  # an int, or a tc.dim
+from taskc.kernels.signatures import Function
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +64,7 @@ class Problem:
 
     @property
     def wide(self) -> DType:
-        """What is computed in."""
+        """The type of sums and powers."""
         return wide(self.dtype)
 
     @property
@@ -79,7 +78,7 @@ class Problem:
         return self.function == "layer_norm"
 
     @property
-    def parameter_of(self) -> Callable[..., Any]:
+    def parameter_of(self) -> Function:
         """The parameter of a row's element."""
         groups = self.groups
 
@@ -92,7 +91,7 @@ class Problem:
 
         return parameter_of
 
-    def kernel(self, own: Mapping, rows: int, block: Callable[..., Any]) -> tc.KernelDefinition:
+    def kernel(self, own: Mapping, rows: int, block: Function) -> tc.KernelDefinition:
         """block(x, scale, shift, y, *first) for so many rows at a time, as a kernel of the problem's parameters."""
         inner, by = ((), (rows,)) if self.is_contiguous else ((self.inner,), (1, rows))
         shape, tiled = (self.m, self.n, *inner), (self.m, *inner)

@@ -1,26 +1,45 @@
-"""Convolutions of images as matrix products whose left or right matrix is never laid out in memory (implicit GEMM:
-im2col without its memory).
-
-    NHWC: y[pixel, feature] = x[pixel, q] * w[feature, q]        NCHW: y[feature, pixel] = w[feature, q] * x[q, pixel]
-
-Pixels are numbered through all images, and q goes through what the filter covers: for each of its taps the
-channels, in whole steps, so that a step is one tap and neighbouring channels. Where channels are few, steps
-go through taps and channels alike. What lies in the padding is filled with zeros as it is loaded.
-On GPUs this is for groups, and as NHWC: neighbouring channels are what 16 bytes can be copied of.
-"""
+"""Convolutions on GPUs: `gemm` with copies around it, `implicit_gemm` of groups, and `depthwise`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import taskc as tc
-from taskc import auto_map
-from taskc.kernels.convolution.plan_gpu import Blocks
+from taskc import Machine, auto_map
+from taskc.kernels import matmul
+from taskc.kernels.convolution.gathered import as_it_lies, product_of, shaped_residual, with_copies
+from taskc.kernels.convolution.plan_gpu import Blocks, Depthwise, Gemm
 from taskc.kernels.convolution.problem import Problem
+from taskc.kernels.signatures import Function
 
-Function = Callable[..., Any]
+# --- Convolutions on GPUs as programs around a GEMM of gathered.py, with copies of what doesn't lie as it should
+
+
+def gemm(problem: Problem, plan: Gemm, machine: Machine) -> tc.ProgramDefinition:
+    inner = as_it_lies(problem)
+    product: Any = matmul.build(product_of(problem), plan.tiling, machine)
+    rows = problem.images * problem.extents[0] * problem.extents[1]
+    results = problem.pixels, problem.features
+
+    def multiply(x: Any, w: Any, further: tuple[Any, ...], y: Any) -> None:
+        shape = (rows, inner.channels) if inner.is_pointwise else inner.types[0].shape
+        w = w.reshape(problem.features, inner.deep)
+        further = shaped_residual(problem, further, results)
+        product(x.reshape(*shape), w, *further, out=y.reshape(*results))
+
+    return with_copies(problem, inner, multiply, machine)
+
+
+# --- Implicit GEMM: im2col without its memory ---------------------------------------------------
+# Convolutions of images as matrix products whose left or right matrix is never laid out in memory.
+#
+#     NHWC: y[pixel, feature] = x[pixel, q] * w[feature, q]        NCHW: y[feature, pixel] = w[feature, q] * x[q, pixel]
+#
+# Pixels are numbered through all images, and q goes through what the filter covers: for each of its taps the
+# channels, in whole steps, so that a step is one tap and neighbouring channels. Where channels are few, steps
+# go through taps and channels alike. What lies in the padding is filled with zeros as it is loaded.
+# On GPUs this is for groups, and as NHWC: neighbouring channels are what 16 bytes can be copied of.
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +107,7 @@ def _places(problem: Problem, steps: _Steps) -> tuple[Function, Function]:
 
 
 def _covered(problem: Problem, steps: _Steps) -> Function:
-    """What the filter covers of a pixel's surroundings."""
+    """The numbers around a pixel that the filter covers."""
     group_channels, across = problem.group_channels, problem.size[1]
     outputs = problem.outputs[0] * problem.outputs[1]
     (row_of, column_of), image_at = problem.taps, problem.image_at
@@ -158,3 +177,54 @@ def _store(problem: Problem, plan: Blocks) -> Function:
                 y[result_at(pixel, group * features + feature)] = made[i, j]
 
     return store
+
+
+# --- Convolutions where every feature has a channel of its own: as many products as numbers read, so no matrices
+#     NHWC: own = spatial(warps, 1) * repeat(each, 1) * spatial(1, lanes)      of pixels by features
+#     NCHW: own = spatial(1, warps) * repeat(1, each) * spatial(1, lanes)      of features by pixels
+#
+# Neighbouring lanes have neighbouring channels, or neighbouring pixels of one channel, as these lie in memory.
+
+
+def depthwise(problem: Problem, plan: Depthwise) -> tc.KernelDefinition:
+    pixels, features, group_features = problem.pixels, problem.features, problem.group_features
+    rows, columns = problem.size
+    height, width = problem.extents
+    total, image_at = problem.total, problem.image_at
+    row_of, column_of = problem.taps
+    outputs = problem.outputs[0] * problem.outputs[1]
+    filter_at, result_at, epilogue = problem.filter_at, problem.result_at, problem.epilogue
+    own = plan.own(problem)
+    shape = (pixels, features) if problem.is_nhwc else (features, pixels)
+
+    @tc.function
+    def numbers(a: Any, b: Any) -> Any:
+        """Which pixel and which feature."""
+        return (a, b) if problem.is_nhwc else (b, a)
+
+    @tc.function
+    def product(x: Any, w: Any, sum: Any, pixel: Any, feature: Any, r: Any, s: Any) -> Any:
+        i, j = row_of(pixel, r), column_of(pixel, s)
+        value = total(0)
+        if 0 <= i < height and 0 <= j < width:
+            value = x[image_at(pixel // outputs, i, j, feature // group_features)].to(total)
+        return sum + value * w[filter_at(feature, r, s, 0)].to(total)
+
+    @tc.function
+    def blocks(x: Any, w: Any, further: Any, y: Any) -> Any:
+        for first, second in tc.tiles(shape, by=own.shape):
+            acc = tc.tile(total, own, 0)
+            for r in range(rows):
+                for s in range(columns):
+                    for a, b in own:
+                        if first + a < shape[0] and second + b < shape[1]:
+                            pixel, feature = numbers(first + a, second + b)
+                            acc[a, b] = product(x, w, acc[a, b], pixel, feature, r, s)
+            for a, b in own:
+                if first + a < shape[0] and second + b < shape[1]:
+                    pixel, feature = numbers(first + a, second + b)
+                    y[result_at(pixel, feature)] = epilogue(
+                        acc[a, b], further, feature, result_at(pixel, feature)
+                    )
+
+    return problem.kernel(own.workers, blocks)

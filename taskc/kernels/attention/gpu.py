@@ -1,0 +1,388 @@
+"""Attention on GPUs: the steps of a tile of queries, `products` of tiles with all keys, `in_parts` for few queries."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import e, log2
+from typing import Any
+
+import taskc as tc
+from taskc import CompileError, Machine, Mapping, auto_map, repeat, spatial
+from taskc.kernels.attention.plan import Plan, fragment_of, joined, order_of, padded
+from taskc.kernels.attention.problem import Problem
+from taskc.kernels.extents import Extent
+from taskc.kernels.owners import owners_of_boxes, width
+from taskc.kernels.signatures import Function
+
+# --- What a block does with a tile of queries: it goes through keys by steps, and its workers share each in turn
+#     seen = repeat(rows, 1) * spatial(warps, 1) * repeat(1, columns) * fragment
+#
+# says who has which scores: a warp has whole rows, in fragments of the matrix instruction that the machine has
+# for these types, or, where it has none, in squares of registers. So a row's largest score and its sum are
+# found by the few lanes that share it: the score in each step, the sum, of which each lane keeps its part, at
+# the end. The results are held alike; where the fragments allow it, the powers stay in the registers in which they
+# were computed, as the left operand of the second product.
+#
+# Keys and values go through shared memory some steps ahead. Steps in which no query of the tile sees a key are
+# not made, and only those are masked in which some don't. What is left of them are sums of values, weighted by
+# powers of 2 less the largest so far, these powers' totals, and their largest exponents.
+#
+# With a plan that is `specialize` a producer warpgroup loads them, and a step takes the values of the keys before
+# its own: their powers are multiplied by them while its own powers are found.
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """A block's queries, of one head, or, where they are few, of all heads that share keys.
+
+    heads   how many such groups of heads there are
+    count   queries of a group
+    height  those of a tile
+    deep    results of a query, padded
+    held    who has which of these sums; `rows`: the peaks and totals of which queries
+    place   a function of group and number: the head of a query, and which one of that head's it is
+    attend  a function of q, k, v, mask, batch, group and first query, of the first key and how many to go
+            through (None: all): sums, totals and exponents
+    """
+
+    heads: int
+    count: Any
+    height: int
+    deep: int
+    held: Mapping
+    rows: Mapping
+    place: Function
+    attend: Function
+
+    @property
+    def workers(self) -> int:
+        return self.held.workers
+
+
+def tile_of(problem: Problem, plan: Plan, machine: Machine) -> Tile:
+    if plan.part % plan.keys or (plan.part and plan.specialize):
+        raise CompileError("a part is some whole steps, whose keys no producer loads")
+    fragment = fragment_of(problem, machine)
+    tall, narrow = fragment.shape
+    across, deep = padded(problem, narrow)
+    together = joined(problem)
+
+    def own(columns: int) -> Mapping:
+        return (
+            repeat(plan.rows, 1) * spatial(plan.warps, 1) * repeat(1, columns // narrow) * fragment
+        )
+
+    seen, held, once = own(plan.keys), own(deep), own(narrow)
+    return Tile(
+        problem.heads // together,
+        together * problem.length,
+        plan.warps * plan.rows * tall,
+        deep,
+        held,
+        seen.project((0,)),
+        problem.place(joined(problem)),
+        _attend(problem, plan, across, seen, held, once),
+    )
+
+
+def _near_queries(problem: Problem, height: int, across: int) -> Function:
+    together, length = joined(problem), problem.length
+
+    @tc.function
+    def near_queries(q: Any, batch: Any, head: Any, row: Any) -> Any:
+        if together == 1:
+            return tc.load(q[batch, head, row : row + height, 0:across])
+        else:
+            return tc.load(
+                (height, across),
+                lambda i, d: q[batch, head * together + (row + i) // length, (row + i) % length, d],
+                fill=0,
+            )
+
+    return near_queries
+
+
+def _factors(problem: Problem) -> tuple[float, float]:
+    """By what scores are multiplied before a mask is added, and after it.
+
+    Powers of 2 are cheaper than those of e. Where no mask comes between the products and their largest,
+    and they keep their order, they are scaled together with what is taken off.
+    """
+    doublings = problem.scale * log2(e)
+    is_plain = problem.mask is None and problem.scale > 0
+    return (1.0, doublings) if is_plain else (doublings, 1.0)
+
+
+def _hide(problem: Problem, plan: Plan, seen: Mapping) -> Function:
+    """Add the mask to scores, and hide the keys that a query doesn't see."""
+    keys, offset, step = problem.keys, problem.offset, plan.keys
+    count, place, added = (
+        joined(problem) * problem.length,
+        problem.place(joined(problem)),
+        problem.added,
+    )
+    before, _ = _factors(problem)
+    is_ragged = plan.specialize or not (isinstance(keys, int) and keys % step == 0)
+
+    @tc.function
+    def hide(
+        mask: Any, scores: Any, batch: Any, head: Any, row: Any, first: Any, seen_by_all: Any
+    ) -> Any:
+        if mask is not None:
+            for i, j in seen:
+                value = scores[i, j] * before
+                if row + i < count and first + j < keys:
+                    own_head, query = place(head, row + i)
+                    value += added(mask, batch, own_head, query, first + j) * log2(e)
+                scores[i, j] = value
+        elif before != 1.0:
+            for i, j in seen:
+                scores[i, j] *= before
+        if (is_ragged or offset is not None) and first + step > seen_by_all:
+            for i, j in seen:
+                if first + j >= keys:
+                    scores[i, j] = -tc.inf
+                if offset is not None:
+                    _, query = place(head, row + i)
+                    if first + j > query + offset:
+                        scores[i, j] = -tc.inf
+
+    return hide
+
+
+def _raised(problem: Problem, rows: Mapping, seen: Mapping, once: Mapping) -> Function:
+    """Scores become powers; and by how much what was summed before shrinks, now that there are larger ones."""
+    _, factor = _factors(problem)
+    narrow = once.shape[1]
+
+    @tc.function
+    def raised(scores: Any, peaks: Any, parts: Any) -> Any:
+        highest = tc.reduce(scores, 1, "max")
+        shrink = tc.tile(problem.wide, rows)
+        for i in rows:
+            peak = max(peaks[i], highest[i])
+            base = 0 if peak == -tc.inf else peak
+            shrink[i] = tc.fast_exp2((peaks[i] - base) * factor)
+            peaks[i] = peak
+            highest[i] = -base * factor
+        for i, j in seen:
+            scores[i, j] = tc.fast_exp2(scores[i, j] * factor + highest[i])
+        for i, j in once:
+            parts[i, j] *= shrink[i]
+        for i, j in seen:
+            parts[i, j % narrow] += scores[i, j]
+        return shrink
+
+    return raised
+
+
+def _attend(
+    problem: Problem, plan: Plan, across: int, seen: Mapping, held: Mapping, once: Mapping
+) -> Function:
+    length, keys, wide, dtype = problem.length, problem.keys, problem.wide, problem.dtype
+    offset, step, together = problem.offset, plan.keys, joined(problem)
+    (height, deep), rows = held.shape, seen.project((0,))
+    _, factor = _factors(problem)
+    behind = step if plan.specialize else 0  # keys from a step's scores back to its values
+    near_queries, hide = _near_queries(problem, height, across), _hide(problem, plan, seen)
+    raised = _raised(problem, rows, seen, once)
+
+    @tc.function
+    def attend(
+        q: Any, k: Any, v: Any, mask: Any, batch: Any, head: Any, row: Any, begin: Any, most: Any
+    ) -> Any:
+        group = head // (problem.share // together)
+        queries = near_queries(q, batch, head, row)
+        sums = tc.tile(wide, held, 0)
+        peaks = tc.tile(wide, rows, -tc.inf)
+        parts = tc.tile(wide, once, 0)
+        first, last = (row, min(length, row + height)) if together == 1 else (0, length)
+        end = keys if offset is None else max(0, min(keys, last + offset))
+        stop = end if most is None else max(0, min(end - begin, most))
+        seen_by_all = keys if offset is None else min(keys, first + offset + 1)
+        powers = tc.tile(dtype, seen, 0)
+        for p in tc.pipeline(
+            stop + behind,
+            by=step,
+            stages=plan.stages,
+            specialize=plan.specialize,
+            turns="products" if plan.alternate else None,
+        ):
+            key = begin + p
+            near_keys = tc.load(k[batch, group, key : key + step, 0:across])
+            near_values = tc.load(v[batch, group, key - behind : key - behind + step, 0:deep])
+            scores = tc.tile(wide, seen, 0)
+            tc.mma(scores, queries, near_keys.T)
+            if plan.specialize:  # what was found before is multiplied beside all that follows
+                tc.mma(sums, powers, near_values)
+            hide(mask, scores, batch, head, row, key, seen_by_all)
+            shrink = raised(scores, peaks, parts)
+            for i, j in held:
+                sums[i, j] *= shrink[i]
+            for i, j in seen:
+                powers[i, j] = scores[i, j].to(dtype)
+            if not plan.specialize:
+                tc.mma(sums, powers, near_values)
+        for i in rows:
+            peaks[i] *= factor
+        totals = tc.reduce(parts, 1, "+")
+        return sums, totals, peaks
+
+    return attend
+
+
+# --- Attention by matrix products: each block is a tile of queries, with all the keys that these see
+
+
+def products(problem: Problem, plan: Plan, machine: Machine) -> tc.KernelDefinition:
+    dtype, results = problem.dtype, problem.results
+    tile = tile_of(problem, plan, machine)
+    heads, height, deep, place = tile.heads, tile.height, tile.deep, tile.place
+    order = order_of(problem, machine)
+    if order is not None and plan.turns:
+        order = (order[0], plan.turns)
+    # The producer of persistent blocks loads the next tile's first keys during this one's last steps.
+    is_persistent = plan.specialize and (problem.offset is None or plan.turns > 0)
+    lines = auto_map((height, deep), workers=tile.workers, vector=8 // dtype.nbytes)
+
+    @tc.function
+    def block(q: Any, k: Any, v: Any, mask: Any, y: Any, batch: Any, head: Any, row: Any) -> Any:
+        sums, totals, _ = tile.attend(q, k, v, mask, batch, head, row, 0, None)
+        for i in tile.rows:
+            totals[i] = 1 / totals[i] if totals[i] > 0 else 0
+        made = tc.tile(dtype, tile.held) if plan.specialize else tc.shared(dtype[height, deep])
+        for i, j in tile.held:
+            made[i, j] = (sums[i, j] * totals[i]).to(dtype)
+        if heads == problem.heads:
+            tc.store(y[batch, head, row : row + height, 0:deep], made)
+        else:
+            for i, j in lines:
+                if row + i < tile.count and j < results:
+                    own_head, query = place(head, row + i)
+                    y[batch, own_head, query, j] = made[i, j]
+
+    @tc.function
+    def blocks(q: Any, k: Any, v: Any, mask: Any, y: Any) -> Any:
+        if order is None:
+            for batch, head, row in tc.tiles(
+                (problem.batches, heads, tile.count), by=(1, 1, height), persistent=is_persistent
+            ):
+                block(q, k, v, mask, y, batch, head, row)
+        else:
+            for pair, row in tc.tiles(
+                (problem.batches * heads, tile.count),
+                by=(1, height),
+                order=order,
+                persistent=is_persistent,
+            ):
+                block(q, k, v, mask, y, pair // heads, pair % heads, row)
+
+    return problem.kernel(tile.workers, blocks)
+
+
+# --- Attention to long rows of keys by few queries: parts of the keys are attended to by blocks of their own
+# A block leaves the sums of values, weighted by powers of 2 less its part's largest, these powers' totals, and
+# their largest exponents. A second kernel scales the parts to the largest of all and adds them up in order, the
+# first one first, whichever was ready first: the same bits each time.
+
+
+def in_parts(problem: Problem, plan: Plan, machine: Machine) -> tc.ProgramDefinition:
+    """A program of q, k, v, a mask if there is one, and y."""
+    queries, keys, values, result = problem.types
+    masks, parts = problem.masks, tc.cdiv(problem.keys, plan.part)
+    partial, merged = _partial(problem, plan, parts, machine), _merged(problem, parts, machine)
+
+    @tc.program
+    def attention(
+        q: tc.typed[queries],
+        k: tc.typed[keys],
+        v: tc.typed[values],
+        mask: tc.typed[masks],
+        y: tc.out[result],
+    ) -> None:
+        merged(*partial(q, k, v, *mask), out=y)
+
+    return attention
+
+
+def _partial(problem: Problem, plan: Plan, parts: Extent, machine: Machine) -> tc.KernelDefinition:
+    """Each part's sums, totals and exponents."""
+    queries, keys, values, _ = problem.types
+    masks, wide, results = problem.masks, problem.wide, problem.results
+    of_each = parts, problem.batches, problem.heads, problem.length
+    of_sums = (*of_each, results)
+    all_sums, once_each = wide[of_sums], wide[of_each]
+    tile = tile_of(problem, plan, machine)
+
+    @tc.function
+    def blocks(q: Any, k: Any, v: Any, mask: Any, sums: Any, totals: Any, peaks: Any) -> Any:
+        for part, batch, head, row in tc.tiles(
+            (parts, problem.batches, tile.heads, tile.count), by=(1, 1, 1, tile.height)
+        ):
+            begin = part * plan.part
+            of_part = tile.attend(q, k, v, mask, batch, head, row, begin, plan.part)
+            for i, j in tile.held:
+                if row + i < tile.count and j < results:
+                    own_head, query = tile.place(head, row + i)
+                    sums[part, batch, own_head, query, j] = of_part[0][i, j]
+            for i in tile.rows:
+                if row + i < tile.count:
+                    own_head, query = tile.place(head, row + i)
+                    totals[part, batch, own_head, query] = of_part[1][i]
+                    peaks[part, batch, own_head, query] = of_part[2][i]
+
+    @tc.kernel(workers=tile.workers)
+    def partial(
+        q: tc.typed[queries], k: tc.typed[keys], v: tc.typed[values], mask: tc.typed[masks],
+        sums: tc.out[all_sums], totals: tc.out[once_each], peaks: tc.out[once_each],
+    ) -> None:  # fmt: skip
+        blocks(q, k, v, mask[0] if len(mask) else None, sums, totals, peaks)
+
+    return partial
+
+
+def _merged(problem: Problem, parts: Extent, machine: Machine) -> tc.KernelDefinition:
+    """The parts, each scaled by 2 to its exponent less the largest one, over their totals."""
+    _, _, _, result = problem.types
+    wide, dtype, results = problem.wide, problem.dtype, problem.results
+    if not isinstance(parts, int):
+        parts = tc.dim("parts")  # a kernel doesn't know of what it is computed
+    of_each = parts, problem.batches, problem.heads, problem.length
+    of_sums = (*of_each, results)
+    count = problem.batches * problem.heads * problem.length
+    lines = owners_of_boxes((count, results), width(results, wide, dtype), machine, accesses=1)
+    rows = lines.project((0,))
+
+    @tc.kernel(workers=lines.workers)
+    def merged(
+        sums: tc.typed[wide[of_sums].reshape(parts, count, results)],
+        totals: tc.typed[wide[of_each].reshape(parts, count)],
+        peaks: tc.typed[wide[of_each].reshape(parts, count)],
+        y: tc.out[result.reshape(count, results)],
+    ) -> None:
+        for row, col in tc.tiles((count, results), by=lines.shape):
+            base = tc.tile(wide, rows, -tc.inf)
+            for part in range(parts):
+                for i in rows:
+                    if row + i < count:
+                        base[i] = max(base[i], peaks[part, row + i])
+            for i in rows:
+                base[i] = 0 if base[i] == -tc.inf else base[i]
+            total = tc.tile(wide, rows, 0)
+            value = tc.tile(wide, lines, 0)
+            for part in range(parts):
+                weight = tc.tile(wide, rows, 0)
+                for i in rows:
+                    if row + i < count:
+                        weight[i] = tc.exp2(peaks[part, row + i] - base[i])
+                        total[i] += totals[part, row + i] * weight[i]
+                for i, j in lines:
+                    if row + i < count and col + j < results:
+                        value[i, j] += sums[part, row + i, col + j] * weight[i]
+            for i in rows:
+                total[i] = 1 / total[i] if total[i] > 0 else 0
+            for i, j in lines:
+                if row + i < count and col + j < results:
+                    y[row + i, col + j] = (value[i, j] * total[i]).to(dtype)
+
+    return merged

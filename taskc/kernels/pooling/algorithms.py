@@ -1,0 +1,353 @@
+"""The algorithms for pooling: `lines` and `planes` on processors, `boxes` on GPUs, `whole` images by a reduction."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import taskc as tc
+from taskc import KernelDefinition, Machine, ProgramDefinition
+from taskc.kernels import reductions
+from taskc.kernels.images import channels_of, tiles_of_line
+from taskc.kernels.pooling.plan import Boxes, Lines, Planes
+from taskc.kernels.pooling.problem import Problem
+from taskc.kernels.reductions.problem import problem_of as folded
+from taskc.kernels.signatures import Function
+
+# --- Pooling on processors of NHWC and NCHWc: lanes have channels, and a tile has neighbouring pixels of a line
+#     own = repeat(pixels, vectors) * spatial(1, lanes)
+#
+# The columns that a tile's windows see are folded first, each down its window's rows, and then a window's columns. So
+# neighbouring windows share what they have in common, and each number is read once. Nothing around an image is read:
+# rows outside are left out, and the tiles of a line that reach over its ends are code of their own. Where the width
+# is known only at a call, so are these tiles.
+
+
+_UNROLLED = 4  # parts of a window, beyond which they are a loop
+
+
+def lines(problem: Problem, plan: Lines) -> KernelDefinition:
+    given, made, (rows, columns) = problem.given, problem.made, problem.outputs
+    stored = channels_of(made, problem.results)
+    tile = _tile(problem, plan)
+    is_open = not isinstance(columns, int)  # known only at a call
+    parts = () if is_open else tiles_of_line(columns, plan.pixels, problem.inside(1))
+
+    @tc.function
+    def line(x: Any, y: Any, image: Any, channel: Any, i: Any) -> Any:
+        if is_open:
+            for j in range(0, columns, plan.pixels):
+                for c in range(0, plan.channels, plan.wide):
+                    if channel + c < stored:
+                        tile(x, y, image, channel + c, i, j, plan.pixels, None)
+        for part in tc.static(parts):
+            for t in range(part.count):
+                j = part.first + t * part.wide
+                for c in range(0, plan.channels, plan.wide):
+                    if channel + c < stored:
+                        tile(x, y, image, channel + c, i, j, part.wide, part.is_inside)
+
+    @tc.kernel(workers=plan.lanes)
+    def pool(x: tc.typed[given], y: tc.out[made]) -> None:
+        shape, by = (problem.images, stored, rows), (1, plan.channels, plan.lines)
+        for image, channel, row in tc.tiles(shape, by=by):
+            for r in range(plan.lines):
+                if row + r < rows:
+                    line(x, y, image, channel, row + r)
+
+    return pool
+
+
+def _tile(problem: Problem, plan: Lines) -> Function:
+    wide, start, folded, finished = problem.wide, problem.start, problem.folded, problem.finished
+    (_, across), (_, right) = problem.size, problem.stride
+    output_at, stored = problem.output_at, channels_of(problem.made, problem.results)
+    taps = min(across, plan.taps)
+    fold_columns, apart = _fold_columns(problem, plan), problem.dilation[1] // plan.unit(problem)
+
+    columns, width, left = problem.outputs[1], problem.extents[1], problem.padding[1]
+
+    @tc.function
+    def seen_columns(
+        x: Any,
+        seen: Any,
+        folds: Any,
+        image: Any,
+        channel: Any,
+        i: Any,
+        j: Any,
+        first: Any,
+        is_inside: Any,
+    ) -> Any:
+        """Fold the columns that a tile's windows see; that all are inside may be known only at a call (None)."""
+        start = j * right + first * problem.dilation[1] - left
+        if is_inside is not None:
+            fold_columns(x, seen, folds, image, channel, i, j, first, is_inside)
+        elif start >= 0 and start + (folds.shape[0] - 1) * plan.unit(problem) < width:
+            fold_columns(x, seen, folds, image, channel, i, j, first, True)
+        else:
+            fold_columns(x, seen, folds, image, channel, i, j, first, False)
+
+    @tc.function
+    def fold(
+        x: Any,
+        found: Any,
+        own: Any,
+        image: Any,
+        channel: Any,
+        i: Any,
+        j: Any,
+        first: Any,
+        is_first: Any,
+        is_inside: Any,
+    ) -> Any:
+        """Folds some columns of each window, from the tap `first` on."""
+        pixels = own.shape[0]
+        folds = plan.tile((pixels - 1) * right + (taps - 1) * apart + 1)
+        seen = tc.tile(wide, folds, start)
+        seen_columns(x, seen, folds, image, channel, i, j, first, is_inside)
+        for s in tc.static(range(taps)):
+            for p, o in own:
+                value = seen[p * right + s * apart, o]
+                found[p, o] = value if is_first and s == 0 else folded(found[p, o], value)
+
+    @tc.function
+    def tile(
+        x: Any, y: Any, image: Any, channel: Any, i: Any, j: Any, pixels: Any, is_inside: Any
+    ) -> Any:
+        own = plan.tile(pixels)
+        found = tc.tile(wide, own, start)
+        if across <= taps * _UNROLLED:
+            for first in tc.static(range(0, across, taps)):
+                fold(x, found, own, image, channel, i, j, first, first == 0, is_inside)
+        else:
+            for first in range(0, across, taps):
+                fold(x, found, own, image, channel, i, j, first, False, is_inside)
+        for p, o in own:
+            if channel + o < stored and (is_inside is not None or j + p < columns):
+                value = finished(found[p, o], i, j + p)
+                is_one = channel + o < problem.channels
+                y[output_at(image, i, j + p, channel + o)] = value if is_one else 0
+
+    return tile
+
+
+def _fold_columns(problem: Problem, plan: Lines) -> Function:
+    (height, width), (taps, across) = problem.extents, problem.size
+    (down, right), (step, apart) = problem.stride, problem.dilation
+    (above, left), unit = problem.padding[:2], plan.unit(problem)
+    wide, folded, image_at = problem.wide, problem.folded, problem.image_at
+    given = channels_of(problem.given, problem.order)
+    is_whole = across % min(across, plan.taps) == 0
+
+    @tc.function
+    def fold_row(
+        x: Any,
+        seen: Any,
+        folds: Any,
+        image: Any,
+        channel: Any,
+        i: Any,
+        j: Any,
+        r: Any,
+        first: Any,
+        is_inside: Any,
+    ) -> Any:
+        h = i * down + r * step - above
+        if 0 <= h < height:
+            for q, o in folds:
+                column = j * right + first * apart + q * unit - left
+                is_there = (is_inside or 0 <= column < width) and channel + o < given
+                if is_there and (is_whole or first + q < across):
+                    value = x[image_at(image, h, column, channel + o)].to(wide)
+                    seen[q, o] = value if r == 0 else folded(seen[q, o], value)
+
+    @tc.function
+    def fold_columns(
+        x: Any,
+        seen: Any,
+        folds: Any,
+        image: Any,
+        channel: Any,
+        i: Any,
+        j: Any,
+        first: Any,
+        is_inside: Any,
+    ) -> Any:
+        """Each column that the windows from j on see, from their tap `first` on."""
+        fold_row(x, seen, folds, image, channel, i, j, 0, first, is_inside)
+        for r in range(1, taps):
+            fold_row(x, seen, folds, image, channel, i, j, r, first, is_inside)
+
+    return fold_columns
+
+
+# --- Pooling on processors of NCHW: lanes have neighbouring pixels of a channel's line ----------
+# The rows of all windows are folded first, column by column, into lines in the block's memory, with what changes
+# nothing at their ends in place of padding. The columns of each window are folded from there.
+
+
+def planes(problem: Problem, plan: Planes) -> KernelDefinition:
+    if plan.columns is not None:
+        return _parts_of_lines(problem, plan)
+    given, made, rows, own = problem.given, problem.made, problem.outputs[0], plan.own
+    shape, length = (problem.images, problem.channels, rows), problem.seen(problem.outputs[1])
+    fold_rows = _fold_rows(problem, plan)
+    fold_columns = _fold_columns_of_plane(problem, plan, problem.outputs[1])
+
+    @tc.kernel(workers=plan.lanes)
+    def pool(x: tc.typed[given], y: tc.out[made]) -> None:
+        for image, channel, row in tc.tiles(shape, by=(1, 1, plan.lines)):
+            folds = tc.shared(problem.wide[plan.lines, length])
+            for r in range(plan.lines):
+                for q in range(0, length, own.shape[0]):
+                    for (o,) in own:
+                        if q + o < length:
+                            folds[r, q + o] = problem.start
+                if row + r < rows:
+                    fold_rows(x, folds, r, image, channel, row + r)
+            for r in range(plan.lines):
+                if row + r < rows:
+                    fold_columns(folds, r, y, image, channel, row + r, 0)
+
+    return pool
+
+
+def _parts_of_lines(problem: Problem, plan: Planes) -> KernelDefinition:
+    """A block has a part of some lines, in the middle or at an end."""
+    assert plan.columns is not None
+    given, made, (rows, columns), own = problem.given, problem.made, problem.outputs, plan.own
+    (height, width), (above, left) = problem.extents, problem.padding[:2]
+    (down, right), step, length = problem.stride, problem.dilation[0], problem.seen(plan.columns)
+    fold_columns = _fold_columns_of_plane(problem, plan, plan.columns)
+
+    @tc.function
+    def fold_rows(
+        x: Any, folds: Any, line: Any, image: Any, channel: Any, i: Any, start: Any
+    ) -> Any:
+        for q in range(0, length, own.shape[0]):
+            found = tc.tile(problem.wide, own, problem.start)
+            for r in range(problem.size[0]):
+                h = i * down + r * step - above
+                if 0 <= h < height:
+                    for (o,) in own:
+                        column = start + q + o
+                        if 0 <= column < width:
+                            value = x[image, channel, h, column].to(problem.wide)
+                            found[o] = problem.folded(found[o], value)
+            for (o,) in own:
+                if q + o < length:
+                    folds[line, q + o] = found[o]
+
+    @tc.kernel(workers=plan.lanes)
+    def pool(x: tc.typed[given], y: tc.out[made]) -> None:
+        shape = problem.images, problem.channels, rows, columns
+        for image, channel, row, j in tc.tiles(shape, by=(1, 1, plan.lines, plan.columns)):
+            folds = tc.shared(problem.wide[plan.lines, length])
+            for r in range(plan.lines):
+                if row + r < rows:
+                    fold_rows(x, folds, r, image, channel, row + r, j * right - left)
+            for r in range(plan.lines):
+                if row + r < rows:
+                    fold_columns(folds, r, y, image, channel, row + r, j)
+
+    return pool
+
+
+def _fold_rows(problem: Problem, plan: Planes) -> Function:
+    (height, width), above, left = problem.extents, problem.padding[0], problem.padding[1]
+    down, step, own = problem.stride[0], problem.dilation[0], plan.own
+    wide, start, folded = problem.wide, problem.start, problem.folded
+    end = min(width, problem.seen(problem.outputs[1]) - left)  # of what windows see
+
+    @tc.function
+    def fold_rows(x: Any, folds: Any, line: Any, image: Any, channel: Any, i: Any) -> Any:
+        for q in range(0, end, own.shape[0]):
+            found = tc.tile(wide, own, start)
+            for r in range(problem.size[0]):
+                h = i * down + r * step - above
+                if 0 <= h < height:
+                    for (o,) in own:
+                        if q + o < end:
+                            found[o] = folded(found[o], x[image, channel, h, q + o].to(wide))
+            for (o,) in own:
+                if q + o < end:
+                    folds[line, left + q + o] = found[o]
+
+    return fold_rows
+
+
+def _fold_columns_of_plane(problem: Problem, plan: Planes, columns: int) -> Function:
+    """Of so many results of a line, from the first on."""
+    whole, right, apart = problem.outputs[1], problem.stride[1], problem.dilation[1]
+    wide, own, start = problem.wide, plan.own, problem.start
+    folded, finished, output_at = problem.folded, problem.finished, problem.output_at
+
+    @tc.function
+    def fold_columns(
+        folds: Any, line: Any, y: Any, image: Any, channel: Any, i: Any, first: Any
+    ) -> Any:
+        for j in range(0, columns, own.shape[0]):
+            found = tc.tile(wide, own, start)
+            for s in range(problem.size[1]):
+                for (o,) in own:
+                    if j + o < columns:
+                        found[o] = folded(found[o], folds[line, (j + o) * right + s * apart])
+            for (o,) in own:
+                at = first + j + o
+                if j + o < columns and at < whole:
+                    y[output_at(image, i, at, channel)] = finished(found[o], i, at)
+
+    return fold_columns
+
+
+# --- Pooling on GPUs, by boxes of results: neighbouring threads have what lies beside each other
+
+
+def boxes(problem: Problem, plan: Boxes) -> KernelDefinition:
+    given, made, own = problem.given, problem.made, plan.own
+    (height, width), (taps, across) = problem.extents, problem.size
+    (down, right), (step, apart) = problem.stride, problem.dilation
+    above, left = problem.padding[:2]
+    wide, start, folded, finished = problem.wide, problem.start, problem.folded, problem.finished
+    image_at, whole, box = problem.image_at, made.shape, own.shape
+
+    @tc.function
+    def pixel(place: Any) -> Any:
+        """Image, row, column and channel of a result."""
+        n, a, b, c = place
+        return (n, a, b, c) if problem.results == "NHWC" else (n, b, c, a)
+
+    @tc.kernel(workers=own.workers)
+    def pool(x: tc.typed[given], y: tc.out[made]) -> None:
+        for (*first,) in tc.tiles(whole, by=box):
+            found = tc.tile(wide, own, start)
+            for r in range(taps):
+                for s in range(across):
+                    for (*at,) in own:
+                        place = tuple(first[axis] + at[axis] for axis in range(4))
+                        image, i, j, channel = pixel(place)
+                        h, column = i * down + r * step - above, j * right + s * apart - left
+                        is_there = all(place[axis] < whole[axis] for axis in range(4))
+                        if is_there and 0 <= h < height and 0 <= column < width:
+                            value = x[image_at(image, h, column, channel)].to(wide)
+                            found[at] = folded(found[at], value)
+            for (*at,) in own:
+                place = tuple(first[axis] + at[axis] for axis in range(4))
+                if all(place[axis] < whole[axis] for axis in range(4)):
+                    _, i, j, _ = pixel(place)
+                    y[place] = finished(found[at], i, j)
+
+    return pool
+
+
+# --- Pooling of whole images: a reduction of rows and columns -----------------------------------
+
+
+def whole(problem: Problem, machine: Machine) -> KernelDefinition | ProgramDefinition:
+    """Of NHWC and NCHW. What is left of them, one pixel, lies the same in both."""
+    operator = "mean" if problem.operator == "average" else problem.operator
+    axes = (1, 2) if problem.order == "NHWC" else (2, 3)
+    fold = folded(operator, problem.given.shape, axes, problem.dtype, keepdims=True)
+    made = problem.made.reshape(*fold.made.shape)
+    return reductions.build(replace(fold, made=made), None, machine)
