@@ -41,7 +41,7 @@ FEATURES = {
     "split-k": r"\bsums: out \w+\[",
     "setmaxnreg": r"\bsetmaxnreg\(",
     "stmatrix": r"\bstmatrix\.",
-    "persistent": r"\bin range\(block, ",
+    "persistent": r"\bprocessors\b",
     "turns of warpgroups": r"\bbarrier\.arrive\(",
     "cluster": r"\bcluster=[2-8]\b",
     "multicast": r"\btma\.load\.multicast\(",

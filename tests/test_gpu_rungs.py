@@ -291,7 +291,7 @@ def test_a_planted_hang_is_named_by_its_barrier(
         watchdog.watch(0)
     _ready, row = map(json.loads, file.with_suffix(".done").read_text().splitlines())
     assert row["broken"] == "broke the device"
-    said = rf"waited in vain for {barrier}\[0\], parity {parity} \(\S+/tiles\.py:\d+\)"
+    said = rf"waited in vain for {barrier}\[0\], parity {parity} \(\S+/gpu\.py:\d+\)"
     assert re.search(said, row["error"]), row["error"]
 
 
