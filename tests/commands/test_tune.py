@@ -201,7 +201,9 @@ def test_a_processor_is_calibrated(
     assert main(["tune", "--calibrate", "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     facts = database.facts(said["machine"])
-    assert facts.items() >= said["facts"].items()  # those of the processor that nothing measures stay
+    assert (
+        facts.items() >= said["facts"].items()
+    )  # those of the processor that nothing measures stay
     here = machine()
     assert processor(replace(here, threads=here.threads + 1)) == said["machine"]
     assert 5e8 < facts["cycles_per_second"] < 1e10
