@@ -167,7 +167,13 @@ def _check_step(
             p.name: p.data if p.shape is None or p.role == "in" else p.data.copy()
             for p in program.parameters
         }
-        report = run(kernel, list(arguments.values()), seed=seed, on_stop=lambda stop: None)
+        report = run(
+            kernel,
+            list(arguments.values()),
+            seed=seed,
+            on_stop=lambda stop: None,
+            dimensions={kernel.processors: PROCESSORS},
+        )
         if report.findings:
             return "finding", str(report.findings[0])
         for name, wanted in expected.items():
