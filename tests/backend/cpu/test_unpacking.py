@@ -367,12 +367,16 @@ def test_nothing_is_lost() -> None:
     tracemalloc.start()
     rounds(100)
     gc.collect()
-    memory, _ = tracemalloc.get_traced_memory()
-    rounds(1_000)
-    gc.collect()
-    grown = tracemalloc.get_traced_memory()[0] - memory
+    growth = []
+    for _ in range(
+        3
+    ):  # a leak grows each time; what other tests leave to a thread or a finalizer doesn't
+        memory, _ = tracemalloc.get_traced_memory()
+        rounds(1_000)
+        gc.collect()
+        growth.append(tracemalloc.get_traced_memory()[0] - memory)
     tracemalloc.stop()
-    assert grown < 8_000  # 1,000 calls that leave an object each would leave 16,000 and more
+    assert min(growth) < 8_000  # 1,000 calls that leave an object each would leave 16,000 and more
     # None counts for much that happens beside this; all others are exact where they count at all.
     for first, last in zip(before, references(), strict=True):
         assert abs(last - first) < 20
