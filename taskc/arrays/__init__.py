@@ -1,1 +1,1 @@
-"""What a call is given: arrays of NumPy, PyTorch, JAX, packed or on a device; and how they fit parameters."""
+"""Arrays of a call (NumPy, PyTorch, JAX, packed or on a device), and how they fit parameters."""

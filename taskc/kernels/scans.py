@@ -309,7 +309,7 @@ def _walkers(problem: Problem, machine: Machine, most: int) -> Mapping:
 
 
 def _ranges(problem: Problem, own: Mapping, machine: Machine) -> Iterator[Ranges]:
-    """As many as threads that have no line of their own, or blocks that keep a GPU's memory busy."""
+    """Plans with a range for each thread without a line, or enough blocks to keep a GPU's memory busy."""
     outer, along, _ = problem.given.shape
     rows, step = own.shape
     if not isinstance(outer, int) or not isinstance(along, int) or rows > 1 or not outer:

@@ -326,7 +326,7 @@ def _tiles(problem: Problem, machine: Machine, side: int, most: int, repeats: in
 
 
 def _runs(problem: Problem) -> Iterator[Runs]:
-    """Of the last two axes of four exchanged, where one side has short rows and the other whole accesses."""
+    """Plans that exchange the last two of four axes, where one side has short rows and the other whole accesses."""
     *_, height, broad = problem.given.shape
     is_known = isinstance(height, int) and isinstance(broad, int)
     if problem.order != (0, 1, 3, 2) or not is_known:
@@ -441,7 +441,7 @@ def tiles(problem: Problem, plan: Tiles, machine: Machine) -> KernelDefinition:
             for i, j in read:
                 if row + i < height and d + j < broad:
                     squares[i, j] = x[source(replaced(a, b, c, row + i, d + j))]
-            # What is beside each other here is `side` columns apart: that spreads over all banks.
+            # Neighbouring workers are `side` columns apart, which spreads them over all banks.
             columns = tc.shared(dtype[side, groups, tall])
             for j, i in transposed:
                 columns[j % side, j // side, i] = squares[i, j]

@@ -11,6 +11,7 @@ the program is traced, and is an array. Without `out`, an output is a new tempor
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any, cast
 
@@ -77,43 +78,26 @@ class Operator:
         out      tensors of the program to write them to
         """
         signature = self._signature
-        node = Node(
-            signature.name,
-            (),
-            (),
-            version=signature.version,
-            where=call_site(),
-            called=f"op.{signature.name}",
-        )
+        name, version = signature.name, signature.version
+        node = Node(name, (), (), version=version, where=call_site(), called=f"op.{name}")
         if tracing.get() is None:
             hint = "call it in a tc.program, or in what tc.trace traces"
             raise node.error("it has no program to be a part of", hint)
         held_inputs = self._inputs(node, inputs, options)
-        count = signature.outputs[0] if outputs is None else outputs
-        if not signature.outputs[0] <= count <= signature.outputs[1]:
-            raise node.error(
-                f"it has {signature.outputs[0]} to {signature.outputs[1]} outputs, not {count}"
-            )
-        names = [one.name for one in signature.inputs]
-        names += (
-            [f"{names[-1]} {place}" for place in range(len(names), len(held_inputs))]
-            if names
-            else []
+        least, most = signature.outputs
+        count = least if outputs is None else outputs
+        if not least <= count <= most:
+            raise node.error(f"it has {least} to {most} outputs, not {count}")
+        names = [formal.name for formal in signature.inputs]
+        names += [f"{names[-1]} {place}" for place in range(len(names), len(held_inputs))]
+        node = replace(
+            node,
+            inputs=tuple(["" if x is None else names[n] for n, x in enumerate(held_inputs)]),
+            outputs=tuple([f"output {place}" for place in range(count)]),
+            attributes=self._attributes(node, options),
         )
-        node = Node(
-            signature.name,
-            tuple(
-                [name if x is not None else "" for name, x in zip(names, held_inputs, strict=False)]
-            ),
-            tuple([f"output {place}" for place in range(count)]),
-            self._attributes(node, options),
-            signature.version,
-            where=node.where,
-            called=node.called,
-        )
-        results = [
-            _whole(node, held) for held in built(Call(node, tuple(held_inputs), _no_graph))[:count]
-        ]
+        call = Call(node, tuple(held_inputs), _no_graph)
+        results = [_whole(node, held) for held in built(call)[:count]]
         if out is not None:
             results = _written(node, results, out)
         return results[0] if len(results) == 1 else tuple(results)
@@ -193,9 +177,13 @@ def _held(node: Node, name: str, x: Any, dtype: DType | None) -> Held | None:
         raise node.error(f"its input '{name}' is {type(x).__name__}, which is no tensor")
     if array.dtype.kind not in "bif":
         raise node.error(f"its input '{name}' is {type(x).__name__}, which is no tensor")
-    if dtype is not None:
-        return array.astype(dtype.numpy)
-    return array.astype(np.float32) if array.dtype.kind == "f" else array
+    if dtype is None:
+        return array.astype(np.float32) if array.dtype.kind == "f" else array
+    if not dtype.is_float:
+        is_kind = array.dtype.kind == ("b" if dtype is tc.boolean else "i")
+        if not is_kind or not ((array >= dtype.minimum) & (array <= dtype.maximum)).all():
+            raise node.error(f"its input '{name}', {x!r}, doesn't fit {dtype}, the others' type")
+    return array.astype(dtype.numpy)
 
 
 def _flat(x: Any) -> Iterator[Any]:

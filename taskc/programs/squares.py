@@ -74,7 +74,7 @@ class Turned:
 
 
 def turned_reads(computation: Computation) -> Turned | None:
-    """What is worth being turned: always evaluated, and of two axes that are long."""
+    """Reads that are worth turning: always evaluated, along two long axes."""
     last, _ = memory_order(computation.output)[0]
     found = [
         (axis, read)

@@ -122,6 +122,17 @@ def test_what_does_not_fit(body: Callable[..., Any], message: str) -> None:
     assert caught.value.location.file == __file__
 
 
+@pytest.mark.parametrize(
+    ("dtype", "number"),
+    [(tc.u8, -1), (tc.i8, 300), (tc.i32, 1.5), (tc.i32, True), (tc.boolean, 1)],
+    ids=str,
+)
+def test_numbers_that_are_none_of_the_other_inputs_type(dtype: DType, number: Any) -> None:
+    x = np.ones(2, dtype.numpy)
+    with pytest.raises(CompileError, match=rf"op.Equal: its input 'B', {number}, doesn't fit"):
+        tc.trace("own", {"x": dtype[2]}, lambda x: {"y": op.Equal(x, number)})(x)
+
+
 def test_outputs_that_do_not_fit() -> None:
     def wrong(x: f32[5, 7], y: tc.out[i32[5, 7]]) -> None:
         op.Relu(x, out=y)

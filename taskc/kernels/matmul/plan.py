@@ -407,7 +407,7 @@ def _kept_rows(apart: int, cache: int) -> int:
 
 
 # --- The smallest problem that a plan computes as it does a large one: a simulator runs it in a second or two
-# What is left over of a block, a step of k or a wide access is what it was, and there are more steps than stages.
+# Remainders of a block, a step of k and a wide access stay as they were, and there are more steps than stages.
 
 
 def smallest(
