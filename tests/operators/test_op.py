@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -117,8 +118,9 @@ def test_empty_and_single_elements() -> None:
     ],
 )
 def test_what_does_not_fit(body: Callable[..., Any], message: str) -> None:
-    with pytest.raises(CompileError, match=message) as caught:
+    with pytest.raises(CompileError) as caught:
         computed(body, X)
+    assert re.match(message, caught.value.message)  # not the source line, which has it, too
     assert caught.value.location.file == __file__
 
 
