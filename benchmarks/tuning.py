@@ -24,8 +24,7 @@ from tuning_cases import Workload, ordinary, workloads
 from tuning_tables import Measured
 
 import taskc as tc
-from taskc.tune.space import Operator, Space, least, plans
-from taskc.tune.strategies import model
+from taskc.tune.space import Operator, Space, least, model, plans
 
 MEASUREMENTS = 16  # of a search
 REPLAYS = 200  # of random ones

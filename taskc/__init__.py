@@ -42,7 +42,6 @@ from taskc.errors import CheckError, CompileError, Finding, InternalError, Locat
 from taskc.ir.mapping import Mapping, auto_map, mapping, repeat, replicate, spatial
 from taskc.ir.types import DType, TensorType
 from taskc.lang import cuda
-from taskc.lang.activations import hardswish, mish, relu, silu, softplus
 from taskc.lang.branches import branch, otherwise, steps_while
 from taskc.lang.definition import Definition, KernelDefinition, kernel, set_runner
 from taskc.lang.elementwise import (
@@ -66,6 +65,7 @@ from taskc.lang.elementwise import (
     fma,
     fmod,
     gelu,
+    hardswish,
     inf,
     isinf,
     isnan,
@@ -73,13 +73,17 @@ from taskc.lang.elementwise import (
     log,
     log1p,
     log2,
+    mish,
     popcount,
+    relu,
     reverse_bits,
     rsqrt,
     sigmoid,
     sign,
+    silu,
     sin,
     sinh,
+    softplus,
     sqrt,
     tan,
     tanh,
@@ -318,7 +322,7 @@ _LOADED_LATER = {
 
 def __getattr__(name: str) -> Any:
     if name not in _LOADED_LATER:
-        word = importlib.import_module("taskc.lang.peers").word_for(name)
+        word = importlib.import_module("taskc.lang.names").word_for(name)
         # `from taskc import name` drops the text of an AttributeError.
         if word and sys._getframe(1).f_code.co_name == "_handle_fromlist":
             raise ImportError(f"cannot import name {name!r} from 'taskc'; {word}", name="taskc")

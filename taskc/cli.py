@@ -98,7 +98,7 @@ def _run(arguments: Sequence[str] | None) -> int:
     except OutputError:
         raise
     except Exception as error:
-        from taskc.device import DeviceError
+        from taskc.backend.cuda.api import DeviceError
 
         write_error(f"error: {error}" if isinstance(error, DeviceError) else _unexpected(error))
         return 1

@@ -12,7 +12,7 @@ from __future__ import annotations
 from taskc.backend.cuda.api import DeviceError
 from taskc.backend.cuda.array import Array, Packed, array, asarray, empty, from_dlpack
 from taskc.backend.cuda.context import Context, context
-from taskc.backend.cuda.graphs import Graph
+from taskc.backend.cuda.program import Graph
 from taskc.backend.cuda.streams import Event, Stream, current_stream as _current_stream
 
 __all__ = [

@@ -10,7 +10,7 @@ from math import ceil
 
 from taskc.errors import Finding, Findings, renderers
 from taskc.ir.mapping import Mapping
-from taskc.ir.mapping_picture import FEW, Cell, grid, heading
+from taskc.ir.mapping_text import FEW, Cell, grid, heading
 from taskc.markup import Markup, inset, tag
 
 CELL_HEIGHT = 22

@@ -16,7 +16,7 @@ from typing import get_args
 import pytest
 
 import taskc as tc
-from taskc.backend.cpu.dots import _FUNCTIONS
+from taskc.backend.cpu.operations import _FUNCTIONS
 from taskc.backend.sim.report import Findings
 from taskc.backend.sim.run import Simulation
 from taskc.errors import CompileError
@@ -24,7 +24,7 @@ from taskc.ir import nodes as ir, printer, printer_expressions
 from taskc.ir.fields import EXPRESSION_TYPES, STATEMENT_TYPES
 from taskc.ir.operations import DOTS
 from taskc.ir.parser import parse
-from taskc.ir.parser_text import syntax_tree
+from taskc.ir.parser_expressions import syntax_tree
 from taskc.ir.printer import to_text
 from taskc.ir.rewrite import walk
 from taskc.ir.target import MatrixInstruction
@@ -227,7 +227,7 @@ def test_every_name_of_the_language_has_its_meaning() -> None:
 
 def test_processors_have_each_product_of_packs() -> None:
     missing = sorted({row.name for row in DOTS.values()} - _FUNCTIONS.keys())
-    assert not missing, f"taskc/backend/cpu/dots.py has nothing for {missing}"
+    assert not missing, f"taskc/backend/cpu/operations.py has nothing for {missing}"
 
 
 def test_there_are_no_other_tables_of_nodes() -> None:

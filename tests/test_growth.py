@@ -18,7 +18,7 @@ from taskc.backend.cpu.compile import llvm_text
 from taskc.backend.cpu.processor import host, typical
 from taskc.backend.cuda.emit import emit
 from taskc.backend.sim import run
-from taskc.ir import depth, nodes as ir, parse, to_text
+from taskc.ir import code_size, nodes as ir, parse, to_text
 from taskc.ir.mapping import Mapping
 from taskc.ir.mapping_forms import MappingError
 from taskc.ir.rewrite import walk
@@ -159,7 +159,7 @@ def test_what_is_long_is_not_too_deep(
     run(kernel, [x, few])
     run(lean, [x, many])
     assert np.array_equal(few, many)
-    assert sys.getrecursionlimit() < depth.CALLS
+    assert sys.getrecursionlimit() < code_size.CALLS
 
 
 def test_long_kernels_run(tmp_path: Path) -> None:
@@ -230,7 +230,7 @@ def test_a_pass_that_goes_too_deep_tells_the_kernel(
 ) -> None:
     kernel = made(tmp_path, sum_of(400))
     lean = lower(kernel)
-    monkeypatch.setattr(depth, "CALLS", 1000)
+    monkeypatch.setattr(code_size, "CALLS", 1000)
     doors: tuple[Callable[[], object], ...] = (lambda: lower(kernel), lambda: emit(lean))
     for door in doors:
         with pytest.raises(CompileError, match="this is nested too deeply") as told:

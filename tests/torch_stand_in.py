@@ -16,7 +16,7 @@ import pytest
 from taskc import device as arrays
 from taskc.arrays.dlpack import DTYPES, DLTensor, code_of
 from taskc.arrays.torch import _ExchangeAPI
-from taskc.backend.cpu import torch_tensors
+from taskc.backend.cpu import function
 
 STRIDED = "torch.strided"
 
@@ -262,9 +262,9 @@ def torch(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
 @contextmanager
 def _admitted_anew() -> Iterator[None]:
     """Compiled code knows no tensors yet, nor afterwards these."""
-    torch_tensors._table[:] = (None, None, None)
+    function._table[:] = (None, None, None)
     yield
-    torch_tensors._table[:] = (None, None, None)
+    function._table[:] = (None, None, None)
 
 
 def tensor_of(library: Any, array: np.ndarray) -> Any:

@@ -17,14 +17,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import gcd
 
-from taskc.analysis.known import Known
-from taskc.analysis.prover import nonpositive
-from taskc.analysis.wrapping import without_wrapping
+from taskc.analysis.prover import Known, nonpositive, without_wrapping
 from taskc.ir import nodes as ir
-from taskc.ir.affine import Affine, Atom, Opaque, SymbolTable
+from taskc.ir.affine import SymbolTable
 from taskc.ir.build import ZERO, index
-from taskc.ir.interval import Interval
-from taskc.ir.linear import factors_of
+from taskc.ir.linear import Affine, Atom, Interval, Opaque, factors_of
 from taskc.ir.nodes import Binary, Constant, Expression, Statement, Unary, Variable
 from taskc.ir.types import boolean
 

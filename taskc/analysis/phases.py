@@ -8,12 +8,11 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from taskc.analysis.accesses import Access, Crew, evaluate, make_access
-from taskc.analysis.reads import reads, reads_memory
-from taskc.analysis.touches import Loop, Touching, touches
+from taskc.analysis.touches import Loop, Touching, reads, reads_memory, touches
 from taskc.errors import Location
 from taskc.ir import nodes as ir
 from taskc.ir.code_size import length
-from taskc.ir.matrix_moves import named_by_lines
+from taskc.ir.fragments import named_by_lines
 from taskc.ir.nodes import BARRIER, GLOBAL, SHARED, Expression, Ring, Statement, Tensor, Variable
 from taskc.ir.rewrite import substitute, walk
 from taskc.ir.target import MATRIX_MOVES

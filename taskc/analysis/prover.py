@@ -15,17 +15,211 @@ proof of the last form proves the first; finding none says nothing. With k > 0:
     k*x*y, y >= 0             ->  k*high*y
     a known fact f <= 0       g     ->  u*g - v*f               u, v > 0, so that an atom cancels
                               g     ->  u*g - v*y*f             y >= 0, so that products cancel
+
+Sums that could wrap in their type, but surely don't, given facts about their terms.
+
+    n: i64                    i + n  is an atom: a form reduced modulo 2**64
+    assert 0 < n <= 4         i + n  is the form itself
+
+A form is exact if its value surely fits its type. Atoms without a finite range don't
+count, as everywhere (taskc.ir.linear): so n <= size - 32 suffices for i + n, too.
+
+The terms of an integer sum.
+
+`synchronize` and `layout` split an index into its uniform part and the rest, `hoist` puts outer loops first,
+`overlap` finds the pixels of an image, proofs separate rows and columns, and the simulator checks whether turns differ.
+
+Known numbers at a point of a program: the range of a linear form, and its remainders.
+
+Wrapping is handled in taskc.analysis.prover, and further search in taskc.analysis.prover.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping as Dictionary
+from dataclasses import dataclass, field
 from math import gcd
+from types import MappingProxyType
+from typing import TypeAlias
 
-from taskc.analysis.known import Known, cancelling
-from taskc.analysis.wrapping import without_wrapping
+from taskc.ir.affine import SymbolTable
 from taskc.ir.divisions import exact_quotient
-from taskc.ir.linear import Affine, Atom, Opaque
+from taskc.ir.linear import WRAPPED, Affine, Atom, Interval, Opaque, factors_of
+from taskc.ir.nodes import Binary, Constant, Expression, Variable
+from taskc.ir.rewrite import operands_first
+from taskc.ir.types import DType, i64
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Known:
+    """The premises of a search for a proof.
+
+    inequalities   forms that are <= 0
+    intervals      atoms that conditions bound more tightly than the scope does
+    moduli         forms known to be multiples of a number
+    """
+
+    scope: SymbolTable
+    inequalities: tuple[Affine, ...] = ()
+    intervals: dict[Atom, Interval] = field(default_factory=dict)
+    moduli: dict[Atom, int] = field(default_factory=dict)
+
+    def congruence_of(self, form: Affine) -> tuple[int, int]:
+        if not self.moduli:
+            return self.scope.congruence_of(form)
+        modulus, total = 0, form.constant
+        for atom, factor in form.terms.items():
+            step, remainder = self.scope.congruence_of_atom(atom)
+            known = self.moduli.get(atom, 1)
+            if remainder == 0:
+                step = step * known // gcd(step, known)
+            elif known % step == 0:
+                step, remainder = known, 0
+            modulus = gcd(modulus, factor * step)
+            total += factor * remainder
+        return modulus, total % modulus if modulus else total
+
+    def interval_of(self, form: Affine) -> Interval:
+        general = self.scope.interval_of(form)
+        if not self.intervals or not form.terms:
+            return general
+        total = Interval(form.constant, form.constant)
+        for atom, factor in form.terms.items():
+            low, high = self.interval_of_atom(atom).scaled(factor)
+            total = Interval(
+                None if total.low is None or low is None else total.low + low,
+                None if total.high is None or high is None else total.high + high,
+            )
+        return general.meet(total)
+
+    def interval_of_atom(self, atom: Atom) -> Interval:
+        interval = self.intervals.get(atom)
+        if interval is None:
+            interval = self.scope.interval_of_atom(atom)
+            if type(atom) is Opaque and atom.kind == "*" and self.intervals:
+                product = Interval(1, 1)
+                for factor, power in factors_of(atom).items():
+                    for _ in range(power):
+                        product = product.times(self.interval_of_atom(factor))
+                interval = interval.meet(product)
+        return interval
+
+
+def cancelling(form: Affine, fact: Affine) -> Affine | None:
+    """u*form - v*fact without an atom that both have with the same sign."""
+    for atom, theirs in fact.terms.items():
+        ours = form.terms.get(atom, 0)
+        if ours * theirs > 0:
+            common = gcd(ours, theirs)
+            return form.scaled(abs(theirs) // common) - fact.scaled(abs(ours) // common)
+    return None
+
+
+def without_wrapping(facts: Known, form: Affine) -> Affine | None:
+    """The form with every atom that surely doesn't wrap replaced by its form; None if unchanged."""
+    replaced = None
+    for atom in form.terms:
+        if type(atom) is Opaque and atom.kind == WRAPPED:
+            inner, dtype = atom.parts
+            inner = without_wrapping(facts, inner) or inner
+            if _is_exact(facts, atom, inner, dtype):
+                replaced = (replaced or form).replacing(atom, inner)
+    return replaced
+
+
+def _is_exact(facts: Known, atom: Opaque, form: Affine, dtype: DType) -> bool:
+    """Whether the form's value fits the type."""
+    if _stays_below(facts, form, int(dtype.maximum), dtype):
+        return _stays_below(facts, -form, -int(dtype.minimum), dtype)
+    # A value that exceeds the type by less than a full turn would be negative after wrapping.
+    low, high = facts.interval_of(form)
+    least = facts.interval_of(facts.scope.atom_form(atom)).low
+    natural = low is not None and low >= 0 and least is not None and least >= 0
+    return natural and dtype.is_signed and high is not None and high < 1 << dtype.bits
+
+
+def _stays_below(facts: Known, form: Affine, limit: int, dtype: DType) -> bool:
+    """Whether form <= limit, a natural number; directly, or by one of the facts."""
+    candidates = (cancelling(form, fact) for fact in facts.inequalities)
+    for larger in (form, *(candidate for candidate in candidates if candidate is not None)):
+        highest = larger.constant
+        for atom, factor in larger.terms.items():
+            high = facts.interval_of(facts.scope.atom_form(atom)).scaled(factor).high
+            if high is None and dtype is not i64:
+                break
+            # A number from memory may be large, even in arithmetic with unbounded ones.
+            highest += abs(factor) * _magnitude(facts, atom) if high is None else high
+        else:
+            if highest <= limit:
+                return True
+    return False
+
+
+def _magnitude(facts: Known, atom: Atom) -> int:
+    """The magnitude of an atom; for an unbounded product that of its factors, sizes not counted."""
+    if type(atom) is not Opaque or atom.kind != "*":
+        return facts.scope.atom_form(atom).magnitude
+    product = 1
+    for factor, power in factors_of(atom).items():
+        low, high = facts.interval_of(facts.scope.atom_form(factor))
+        is_finite = low is not None and high is not None
+        known = max(abs(low or 0), abs(high or 0)) if is_finite else _magnitude(facts, factor)
+        product *= max(1, known) ** power
+    return product
+
+
+Names: TypeAlias = Dictionary[Variable, Expression]
+
+
+def addends(
+    expression: Expression,
+    names: Names = MappingProxyType({}),
+    opens: Callable[[Expression], bool] = lambda inner: True,
+) -> list[tuple[Expression, int]]:
+    """The terms, from left to right, each with its factor: -1 for one that is subtracted once.
+
+    names  what is looked through
+    opens  whether a sum that a constant multiplies is taken apart as well
+    """
+    known: dict[int, _Parts] = {}
+
+    def sums(node: Expression) -> list[Expression]:
+        parts = known[id(node)] = _parts(node, names, opens)
+        return [part for part, _, is_sum in parts if is_sum]
+
+    times: dict[int, int] = {id(expression): 1}
+    terms: list[tuple[Expression, int]] = []
+    # Every sum within the sum is expanded once, however often it is used.
+    for node in reversed(operands_first(expression, sums)):
+        count, parts = times[id(node)], known[id(node)]
+        if not parts:
+            terms.append((node, count))
+        for part, factor, is_sum in reversed(parts):
+            if is_sum:
+                times[id(part)] = times.get(id(part), 0) + factor * count
+            else:
+                terms.append((part, factor * count))
+    return terms[::-1]
+
+
+_Parts: TypeAlias = tuple[tuple[Expression, int, bool], ...]
+
+
+def _parts(node: Expression, names: Names, opens: Callable[[Expression], bool]) -> _Parts:
+    """(part, factor, whether it is expanded) for a sum, a multiple, or a name; empty for anything else."""
+    if type(node) is Variable:
+        value = names.get(node)
+        return () if value is None else ((value, 1, True),)
+    if type(node) is not Binary:
+        return ()
+    if node.operator in ("+", "-"):
+        return (node.left, 1, True), (node.right, 1 if node.operator == "+" else -1, True)
+    if node.operator == "*":
+        for inner, constant in ((node.left, node.right), (node.right, node.left)):
+            if type(constant) is Constant and isinstance(constant.value, int) and constant.value:
+                return ((inner, constant.value, opens(inner)),)
+    return ()
+
 
 _MOST_STEPS = 48
 _MOST_FACTS = 2  # most facts that one proof subtracts

@@ -7,6 +7,8 @@ what stands under another's name. Where nothing can be written nothing is kept, 
 What is here will be run. So a folder is opened once, without following a link, and what was opened is looked
 at: whose it is, and who may write it; all else goes through it, and each entry is looked at likewise.
 Where a system has no such calls (Windows), folders are the user's own by its rules, and paths serve.
+
+The text that determines a kernel's code: equal texts give equal code.
 """
 
 from __future__ import annotations
@@ -23,6 +25,10 @@ from dataclasses import dataclass
 from functools import cache
 from io import BufferedReader
 from pathlib import Path
+
+from taskc.ir import nodes as ir
+from taskc.ir.printer import to_text
+from taskc.ir.rewrite import walk
 
 LIMIT = 256 << 20  # bytes; the entries that were used longest ago go first
 _PRUNED_EVERY = 32  # writes
@@ -294,3 +300,9 @@ def sources_version(version: str, kept: Path, *folders: Path) -> str:
 def _sources(folder: str) -> Iterator[str]:
     for place, _, names in os.walk(folder):
         yield from [os.path.join(place, name) for name in names if name.endswith(_SOURCES)]
+
+
+def code_text(kernel: ir.Kernel) -> str:
+    """The kernel's text and the locations of its assertions, which are part of their messages."""
+    places = [node.loc for node in walk(kernel.body) if isinstance(node, ir.Assert)]
+    return f"{to_text(kernel)}{places!r}"

@@ -6,7 +6,7 @@ import argparse
 import json
 from dataclasses import asdict
 
-from taskc.commands.models import add_model, add_precision, feeds_of, is_model, model_of
+from taskc.commands.loading import add_model, add_precision, feeds_of, is_model, model_of
 from taskc.commands.terminal import (
     Progress,
     UsageError,

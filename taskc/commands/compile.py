@@ -10,13 +10,13 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import taskc as tc
-from taskc.commands.loading import load_kernel
-from taskc.commands.models import (
+from taskc.commands.loading import (
     add_model,
     add_precision,
     feeds_of,
     is_bundle,
     is_model,
+    load_kernel,
     shape_of,
     shaped_feeds,
 )
@@ -25,7 +25,7 @@ from taskc.ir.program import calls_of, kernels_of
 from taskc.ir.signature import bind_dimensions, inputs_of
 from taskc.lang.program import ProgramDefinition
 from taskc.output_file import write_whole
-from taskc.programs.lifetimes import blocks_of
+from taskc.programs.arena import blocks_of
 from taskc.programs.planning import plan
 from taskc.runtime.driver import scheduled, whole_program
 

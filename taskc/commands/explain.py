@@ -13,7 +13,7 @@ from pathlib import Path
 import taskc as tc
 from taskc.arrays.packed import slots_of
 from taskc.commands.graph_drawing import Box, drawn
-from taskc.commands.models import add_model, feeds_of
+from taskc.commands.loading import add_model, feeds_of
 from taskc.commands.terminal import Progress, UsageError, add_json, columns, many, write, write_text
 from taskc.ir.nodes import Tensor
 from taskc.ir.program import Call, Program, calls_of

@@ -9,8 +9,7 @@ from dataclasses import asdict
 from typing import Any
 
 import taskc as tc
-from taskc.commands.loading import example_of, load_kernel
-from taskc.commands.models import add_feeds, feeds_of, is_model
+from taskc.commands.loading import add_feeds, example_of, feeds_of, is_model, load_kernel
 from taskc.commands.terminal import (
     Progress,
     UsageError,

@@ -13,14 +13,15 @@ from typing import Any
 import numpy as np
 
 from taskc.arrays.arguments import Array
-from taskc.commands.loading import example_of, load_kernel
-from taskc.commands.models import (
+from taskc.commands.loading import (
     add_feeds,
     add_precision,
     arguments_of,
+    example_of,
     feeds_of,
     is_bundle,
     is_model,
+    load_kernel,
     loaded,
 )
 from taskc.commands.terminal import (

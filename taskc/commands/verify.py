@@ -11,7 +11,7 @@ import numpy as np
 
 import taskc as tc
 from taskc.arrays.arguments import Array
-from taskc.commands.models import add_model, add_precision, feeds_of
+from taskc.commands.loading import add_model, add_precision, feeds_of
 from taskc.commands.terminal import Progress, add_json, columns, write, write_text
 from taskc.onnx.partitions import RuntimeSession
 from taskc.runtime.machine import machine

@@ -9,7 +9,7 @@ and the values of Lets. (Conditions are the business of taskc.analysis.facts.) A
 so one dictionary, which only grows, serves a whole kernel, and so do the memo tables.
 
 Forms are exact: an expression whose value may wrap in its type becomes an opaque atom. Arithmetic
-in i64 on names without a finite range is taken not to wrap; see taskc.ir.interval. Numbers read
+in i64 on names without a finite range is taken not to wrap; see taskc.ir.linear. Numbers read
 from memory have the range of their type.
 """
 
@@ -23,8 +23,19 @@ from typing import Any
 from taskc.ir import divisions
 from taskc.ir.arithmetic import BIT_COUNTS
 from taskc.ir.fields import EFFECT_FIELDS, EXPRESSION_TYPES
-from taskc.ir.interval import EVERYTHING, NATURAL, Interval, range_of
-from taskc.ir.linear import WRAPPED, ZERO, Affine, Atom, Opaque, factors_of, is_wide_product
+from taskc.ir.linear import (
+    EVERYTHING,
+    NATURAL,
+    WRAPPED,
+    ZERO,
+    Affine,
+    Atom,
+    Interval,
+    Opaque,
+    factors_of,
+    is_wide_product,
+    range_of,
+)
 from taskc.ir.nodes import (
     GLOBAL,
     Address,

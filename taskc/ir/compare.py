@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from taskc.ir import nodes as ir
-from taskc.ir.depth import deeply
+from taskc.ir.code_size import deeply
 from taskc.ir.fields import EXPRESSION_TYPES, PART_TYPES, STATEMENT_TYPES
 from taskc.ir.printer import expression_text, statement_text
 from taskc.ir.text_rules import single_statement

@@ -17,8 +17,7 @@ from __future__ import annotations
 from math import gcd
 from typing import Protocol
 
-from taskc.ir.interval import Interval
-from taskc.ir.linear import ZERO, Affine, Atom, Opaque, factors_of
+from taskc.ir.linear import ZERO, Affine, Atom, Interval, Opaque, factors_of
 from taskc.ir.nodes import Binary, Constant, Expression
 from taskc.ir.types import DType
 

@@ -53,8 +53,7 @@ from taskc.ir.mapping_forms import (
     rounded_quotient,
     table_form,
 )
-from taskc.ir.mapping_picture import Owners, table
-from taskc.ir.mapping_text import mapping_text, read_mapping
+from taskc.ir.mapping_text import Owners, mapping_text, read_mapping, table
 
 __all__ = [
     "Mapping",
@@ -392,7 +391,7 @@ class Mapping:
         return parsed
 
     def table(self) -> str:
-        """The owner of each task as text; see `taskc.ir.mapping_picture`."""
+        """The owner of each task as text; see `taskc.ir.mapping_text`."""
         return table(self.pictured)
 
     def svg(self, most: int = 64) -> str:

@@ -225,7 +225,7 @@ class Table:
 class Snippet:
     """A value in a target's language (PTX), with its meaning: `meaning` over `parameters`.
 
-    text  names the result %0 and the operands %1, %2, ...; `taskc.ir.ptx` says what it may hold
+    text  names the result %0 and the operands %1, %2, ...; `taskc.ir.operations` says what it may hold
     """
 
     name: str

@@ -13,10 +13,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from taskc.ir import nodes as ir
-from taskc.ir.depth import deep
-from taskc.ir.parser_names import Node
+from taskc.ir.code_size import deep
+from taskc.ir.parser_expressions import Node, location, syntax_tree
 from taskc.ir.parser_statements import Statements
-from taskc.ir.parser_text import location, syntax_tree
 from taskc.ir.types import i32, i64
 
 T = TypeVar("T")

@@ -1,18 +1,29 @@
-"""The parser of expressions."""
+"""The parser of expressions.
+
+The names in scope, and the words and locations of a text: used by every part of the parser.
+
+Syntax trees by lark, and lark's errors in our words.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence as List
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence as List
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
-from typing import Any
+from functools import cache, partial
+from typing import Any, TypeVar
 
-from lark import Token, Tree
+from lark import Lark, Token, Tree
+from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
+from lark.indenter import DedentError, Indenter
 
+from taskc.errors import CompileError, Location
 from taskc.ir import nodes as ir
 from taskc.ir.fields import EXPRESSION_FIELDS
+from taskc.ir.mapping_text import LONG_NUMBER, MOST_DIGITS
 from taskc.ir.nodes import Expression
-from taskc.ir.parser_names import Names, Node
 from taskc.ir.text_rules import (
     BINARY_FUNCTIONS,
     CALLS,
@@ -26,6 +37,114 @@ from taskc.ir.text_rules import (
     surroundings,
 )
 from taskc.ir.types import DTYPES, DType, boolean, i64
+
+Named = Expression | ir.Tensor | ir.Ring | ir.Table | ir.Snippet | ir.Combine
+Node = Any  # a Token, or a Tree of tokens
+N = TypeVar("N", bound=Named)
+
+_KINDS = {
+    ir.Variable: "a variable",
+    ir.Tensor: "a tensor",
+    ir.Ring: "a ring",
+    ir.Table: "a table",
+    ir.Snippet: "a snippet",
+    ir.Combine: "a combine function",
+}
+
+
+class Names:
+    """The names in scope at the parser's position, and its location in the text."""
+
+    def __init__(self, text: str, file: str) -> None:
+        self.lines = text.splitlines()
+        self.file = file
+        self.bound: dict[str, Named] = {}
+
+    # --- places in the text ---
+
+    def location(self, first: Node, last: Node = None) -> Location:
+        start: Any = first.meta if type(first) is Tree else first
+        end: Any = start if last is None else last.meta if type(last) is Tree else last
+        return Location(
+            self.file, start.line, start.column, end.end_line, end.end_column,
+            self.lines[start.line - 1],
+        )  # fmt: skip
+
+    def error(self, message: str, where: Node, hint: str | None = None) -> CompileError:
+        return CompileError(message, self.location(where), hint)
+
+    # --- names ---
+
+    def define(self, name: Token, value: N) -> N:
+        if str(name) in self.bound:
+            raise self.error(f"{name} is bound already", name)
+        self.bound[str(name)] = value
+        return value
+
+    def find(self, name: Token, kind: type[N]) -> N:
+        found = self.bound.get(name)
+        if found is None:
+            raise self.error(f"nothing is called {name} here", name)
+        if type(found) is not kind:
+            of = _KINDS.get(type(found), "an expression")
+            raise self.error(f"{name} is {of}, not {_KINDS[kind]}", name)
+        return found
+
+    def dtype(self, token: Token) -> DType:
+        if token not in DTYPES:
+            raise self.error(f"there is no type {token}", token, f"there are: {', '.join(DTYPES)}")
+        return DTYPES[token]
+
+    @contextmanager
+    def nested(self) -> Iterator[None]:
+        """A scope: names bound inside end with it."""
+        outer = self.bound
+        self.bound = dict(outer)
+        yield
+        self.bound = outer
+
+    def bind(self, tree: Node, dtype: DType) -> ir.Variable:
+        """Bind a new variable, of type `dtype` unless the binder has a type."""
+        name = tree.children[0]
+        multiple = 1
+        for part in tree.children[1:]:
+            if part.data == "dtype":
+                dtype = self.dtype(part.children[0])
+            else:
+                multiple = int(part.children[0])
+        variable = ir.Variable(str(name), dtype, multiple, loc=self.location(name))
+        return self.define(name, variable)
+
+    def declared(self, binder: Node) -> DType | None:
+        """The type in a binder, if it has one."""
+        parts = binder.children[1:]
+        return self.dtype(parts[0].children[0]) if parts and parts[0].data == "dtype" else None
+
+    def bind_all(self, tree: Node, shape: tuple[Any, ...]) -> tuple[ir.Variable, ...]:
+        if len(tree.children) != len(shape):
+            raise self.error(
+                f"the names are {len(tree.children)}, the dimensions {len(shape)}", tree
+            )
+        return tuple([self.bind(binder, i64) for binder in tree.children])
+
+    # --- words ---
+
+    def sizes(self, tree: Node) -> tuple[int, ...]:
+        return tuple(map(int, tree.children))
+
+    def word(self, tree: Node) -> str:
+        first = tree.children[0]
+        return self.string(first) if first.type == "STRING" else ".".join(tree.children)
+
+    def title(self, token: Token) -> str:
+        """The name of a kernel or a role, in quotes or not."""
+        return str(token) if token.type == "NAME" else self.string(token)
+
+    def string(self, token: Token) -> str:
+        try:
+            return str(json.loads(token))
+        except ValueError as error:
+            raise self.error(f"this text is not well-formed: {error}", token) from None
 
 
 @dataclass(slots=True)
@@ -282,3 +401,170 @@ _EXPRESSIONS: dict[str, Callable[[Expressions, Any, DType | None], Expression]] 
     "bitcast": Expressions.bitcast,
     "call": Expressions.call,
 }
+
+
+_READABLE = {
+    "NAME": "a name",
+    "STRING": "a string",
+    "INT": "an integer",
+    "INTEGERS": "a list of integers",
+    "MAPPING": "a mapping",
+    "INFIX": "an operator",
+    "ATOMIC": "an operator such as +=",
+    "FOLD": "an operator",
+    "RANGE": "range, unroll or vector",
+    "BARRIER_SCOPE": "warp, warpgroup, role or block",
+    "ROLE": "out or inout",
+    "TRANSPOSED": "', transposed'",
+    "_NEWLINE": "the end of the line",
+    "_INDENT": "an indented block",
+    "_DEDENT": "the end of the block",
+    "$END": "the end of the text",
+}
+
+# One phrase for each group of terminals that may all come next.
+_GROUPS = (
+    ("a statement", frozenset({"LET", "SCOPE", "RING_STEP", "IF", "FOR"})),
+    ("an expression", frozenset({"PREFIX", "NUMBER", "TRUTH", "NAME"})),
+)
+
+
+class _Indentation(Indenter):
+    NL_type = "_NEWLINE"
+    OPEN_PAREN_types = ["LPAR", "LSQB"]  # noqa: RUF012 (lark's interface)
+    CLOSE_PAREN_types = ["RPAR", "RSQB"]  # noqa: RUF012
+    INDENT_type = "_INDENT"
+    DEDENT_type = "_DEDENT"
+    tab_len = 8
+
+
+@cache
+def _parser() -> Lark:
+    return Lark.open(
+        "ir.lark",
+        rel_to=__file__,
+        start=["kernel_text", "program_text"],
+        parser="lalr",
+        postlex=_Indentation(),
+        propagate_positions=True,
+        maybe_placeholders=False,
+    )
+
+
+def syntax_tree(text: str, file: str, start: str) -> Tree[Token]:
+    """The tree of a whole text; raises a CompileError with the expected terminals."""
+    try:
+        tree = _parser().parse(text if text.endswith("\n") else text + "\n", start)
+    except UnexpectedInput as error:
+        raise _compile_error(error, text, file, start) from None
+    except DedentError:
+        line = _bad_dedent(text)
+        raise CompileError(
+            "this line is indented like none above it", location(text.splitlines(), file, line, 1)
+        ) from None
+    if LONG_NUMBER.search(text):
+        _refuse_long_numbers(tree, text, file)
+    return tree
+
+
+def _refuse_long_numbers(tree: Tree[Token], text: str, file: str) -> None:
+    for token in tree.scan_values(lambda value: isinstance(value, Token)):
+        if token.type not in ("STRING", "MAPPING") and LONG_NUMBER.search(token):
+            place = location(text.splitlines(), file, token.line or 1, token.column or 1)
+            raise CompileError(f"a number has {MOST_DIGITS} digits at most", place)
+
+
+def location(
+    lines: list[str], file: str, line: int, column: int, end_line: int = 0, end_column: int = 0
+) -> Location:
+    shown = lines[line - 1] if 0 < line <= len(lines) else ""
+    return Location(file, line, column, end_line or line, end_column or column + 1, shown)
+
+
+def _compile_error(error: UnexpectedInput, text: str, file: str, start: str) -> CompileError:
+    lines = text.splitlines()
+    end_line = end_column = 0
+    expected: Iterable[str]
+    token: Any = getattr(error, "token", None)
+    if isinstance(error, UnexpectedCharacters):
+        line, column = error.line, error.column
+        match = re.match(r"\w+|.", text[error.pos_in_stream :])
+        unexpected = repr(match[0]) if match else "the end of the text"
+        end_column = column + len(match[0]) if match else 0
+        expected = _allowed_before_characters(text, start)
+    elif token is None or token.type == "$END":
+        line, column = max(len(lines), 1), len(lines[-1]) + 1 if lines else 1
+        unexpected, expected = "the end of the text", _allowed(error)
+    else:
+        line, column, expected = error.line, error.column, _allowed(error)
+        match token.type:
+            case "_NEWLINE":
+                unexpected = "the end of the line"
+            case "_INDENT":
+                line, column = token.end_line, token.end_column
+                unexpected = "a deeper indentation"
+            case "_DEDENT":
+                unexpected = "the end of the block"
+            case _:
+                unexpected = repr(str(token))
+                end_line, end_column = token.end_line, token.end_column
+    place = location(lines, file, line, column, end_line, end_column)
+    return CompileError(f"expected {_either(expected)}, not {unexpected}", place)
+
+
+def _allowed(error: UnexpectedInput) -> Iterable[str]:
+    """The terminals that could come next; `accepts` is exact, `expected` includes some that a later check refuses."""
+    return (error.accepts or error.expected) if isinstance(error, UnexpectedToken) else ()
+
+
+def _allowed_before_characters(text: str, start: str) -> Iterable[str]:
+    """The terminals that could come next, where the text continues with something that is no token."""
+    parser = _parser().parse_interactive(text, start)
+    with suppress(UnexpectedInput):
+        parser.exhaust_lexer()
+    accepted: set[str] = parser.accepts()  # type: ignore[no-untyped-call]
+    return accepted
+
+
+def _either(terminals: Iterable[str]) -> str:
+    left = set(terminals)
+    phrases = []
+    for phrase, members in _GROUPS:
+        if members <= left:
+            phrases.append(phrase)
+            left = {name for name in left if not _begins(phrase, name)}
+    phrases += sorted({_readable(name) for name in left})
+    return (
+        " or ".join(phrases) if len(phrases) < 3 else f"{', '.join(phrases[:-1])} or {phrases[-1]}"
+    )
+
+
+def _begins(phrase: str, name: str) -> bool:
+    """Whether a terminal can begin the construct that the phrase names."""
+    if phrase == "an expression":
+        return name in ("PREFIX", "NUMBER", "TRUTH", "NAME", "LPAR", "AMPERSAND", "__ANON_0")
+    return name not in ("_DEDENT", "$END", "_NEWLINE", "ELIF", "ELSE")
+
+
+def _readable(name: str) -> str:
+    if name in _READABLE:
+        return _READABLE[name]
+    pattern = next((t.pattern.value for t in _parser().terminals if t.name == name), name)
+    return repr(pattern) if re.fullmatch(r"\w+|\W+", pattern) else name.lower()
+
+
+def _bad_dedent(text: str) -> int:
+    """The first line whose indentation matches no open block."""
+    blocks = [0]
+    for place, line in enumerate(text.splitlines(), 1):
+        code = line.partition("#")[0].expandtabs()
+        if not code.strip():
+            continue
+        indentation = len(code) - len(code.lstrip())
+        if indentation > blocks[-1]:
+            blocks.append(indentation)
+        while indentation < blocks[-1]:
+            blocks.pop()
+        if indentation != blocks[-1]:
+            return place
+    raise AssertionError("each line is indented like one above it")

@@ -6,6 +6,8 @@ The grammar is that of kernels, ir.lark. A scalar's number has the type of the p
 extent is an i64. A computation's dimensions are the program's and its loops', by their names. That the calls fit
 what they call for all sizes, and read what was written, is for `taskc.lang.program` to see, where a program is made
 that can be called.
+
+The parser of computations, which follow the program that calls them.
 """
 
 from __future__ import annotations
@@ -16,17 +18,16 @@ import numpy as np
 from lark import Token, Tree
 
 from taskc.ir import nodes as ir
-from taskc.ir.depth import deep
+from taskc.ir.code_size import deep
 from taskc.ir.nodes import Expression
 from taskc.ir.parser import kernel_of, signature
-from taskc.ir.parser_computations import computation_of
-from taskc.ir.parser_names import Node
+from taskc.ir.parser_expressions import Node, location, syntax_tree
 from taskc.ir.parser_statements import Statements
-from taskc.ir.parser_text import location, syntax_tree
 from taskc.ir.program import (
     Branch,
     Call,
     Callee,
+    Computation,
     Loop,
     Program,
     Step,
@@ -38,6 +39,51 @@ from taskc.ir.program import (
 from taskc.ir.rewrite import walk
 from taskc.ir.signature import Parameter, inputs_of, is_output, outputs_of
 from taskc.ir.types import TensorType, i64
+
+
+def computation_of(
+    statements: Statements, tree: Node, sizes: Mapping[str, ir.Variable]
+) -> Computation:
+    """The computation of a tree; its dimensions are among the program's sizes."""
+    names = statements.names
+    name, *parts, element = tree.children
+    dimensions = []
+    for binder in [part for one in parts if one.data == "dimensions" for part in one.children]:
+        dimension = sizes.get(binder.children[0])
+        if dimension is None:
+            message = f"the program has no dimension and no loop of {binder.children[0]}"
+            raise names.error(message, binder)
+        dimensions.append(names.define(binder.children[0], dimension))
+    declared = [part for part in parts if part.data not in ("dimensions", "shared")]
+    _, parameters = signature(statements, declared)
+    output = parameters[-1] if parameters else None
+    roles = [item.role for item in parameters[:-1] if isinstance(item, ir.Tensor)]
+    if not isinstance(output, ir.Tensor) or output.role != "out" or set(roles) - {"in"}:
+        message = "a computation has inputs and scalars, and last its one output"
+        raise names.error(message, name)
+    written, *binders, expression = element.children
+    if names.find(written, ir.Tensor) is not output:
+        raise names.error(f"a computation writes its output, {output}", written)
+    if len(binders) != len(output.shape):
+        raise names.error(f"{output} has rank {len(output.shape)}, not {len(binders)}", element)
+    variables = tuple([names.bind(binder, i64) for binder in binders])
+    for part in parts:
+        if part.data == "shared":
+            names.define(part.children[0], statements.expression(part.children[1], None))
+    value = statements.expression(expression, output.dtype)
+    if value.dtype is not output.dtype:
+        raise names.error(f"{output} is of {output.dtype}, and this of {value.dtype}", expression)
+    if any(isinstance(node, ir.Read) and node.tensor is output for node in walk(value)):
+        raise names.error(f"{output} is written, and not read", expression)
+    return Computation(
+        names.title(name),
+        parameters,
+        tuple(dimensions),
+        variables,
+        value,
+        loc=names.location(name),
+    )
+
 
 _SIZE_OPERATORS = ("+", "-", "*", "//", "%")
 _SIZES = f"it is computed from dimensions and integers by {' '.join(_SIZE_OPERATORS)}"

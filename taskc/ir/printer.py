@@ -23,7 +23,7 @@ from typing import Any
 
 from taskc.errors import assert_never
 from taskc.ir import nodes as ir
-from taskc.ir.depth import deeply
+from taskc.ir.code_size import deeply
 from taskc.ir.mapping import Mapping
 from taskc.ir.nodes import Expression, Statement
 from taskc.ir.printer_expressions import Expressions, Named, joined

@@ -27,7 +27,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from taskc.ir import build, nodes as ir
-from taskc.ir.depth import deeply
+from taskc.ir.code_size import deeply
 from taskc.ir.extents import are_as_many
 from taskc.ir.fragments import misfit
 from taskc.ir.nodes import Statement
@@ -44,8 +44,7 @@ from taskc.ir.target import (
     is_asynchronous,
 )
 from taskc.ir.text_rules import result_type
-from taskc.ir.verify_expressions import Expressions, Names
-from taskc.ir.verify_rules import Rules
+from taskc.ir.verify_expressions import Expressions, Names, Rules
 
 _ATOMICS = frozenset({"+", "min", "max", "&", "|", "^", "exchange", "acquire", "release"})
 _LOOPS = frozenset({"serial", "unroll", "vector"})

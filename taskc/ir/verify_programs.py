@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from taskc.errors import InternalError, assert_never
 from taskc.ir import nodes as ir
 from taskc.ir.build import ZERO, index
-from taskc.ir.depth import deeply
+from taskc.ir.code_size import deeply
 from taskc.ir.printer import calls_text, to_text
 from taskc.ir.program import (
     Branch,

@@ -7,8 +7,7 @@ from typing import Any
 
 import taskc as tc
 from taskc import DType, TensorType, f32
-from taskc.kernels.extents import Extent
-from taskc.kernels.signatures import Function
+from taskc.kernels.signatures import Extent, Function
 
 Types = tuple[TensorType, ...]
 

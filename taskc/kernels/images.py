@@ -8,8 +8,7 @@ from typing import Any
 
 import taskc as tc
 from taskc import CompileError, DType, Machine, TensorType, f32, repeat
-from taskc.kernels.extents import Extent, known
-from taskc.kernels.signatures import Function
+from taskc.kernels.signatures import Extent, Function, known
 
 Pair = int | tuple[int, int]
 Sides = int | tuple[int, int] | tuple[int, int, int, int]

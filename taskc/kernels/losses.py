@@ -13,11 +13,9 @@ from typing import Any
 
 import taskc as tc
 from taskc import CompileError, DType, Machine, ProgramDefinition, f32, i64
-from taskc.kernels.extents import Extent, require_numbers
-from taskc.kernels.precision import wide
 from taskc.kernels.reductions import reduction as folded
 from taskc.kernels.reductions.problem import folded_axes
-from taskc.kernels.signatures import Function, parameters_of
+from taskc.kernels.signatures import Extent, Function, parameters_of, require_numbers, wide
 
 __all__ = [
     "bce_with_logits", "cross_entropy", "huber_loss", "kl_div", "l1_loss", "logsumexp", "mse_loss", "nll_loss",

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from math import ceil, gcd, prod
 
 from taskc import DType, Machine, Mapping, repeat, spatial
-from taskc.kernels.extents import Extent
 from taskc.kernels.machine_facts import GPU
+from taskc.kernels.signatures import Extent
 
 
 def width(extent: Extent, *dtypes: DType) -> int:

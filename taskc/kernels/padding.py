@@ -6,8 +6,8 @@ from typing import Any
 
 import taskc as tc
 from taskc import DType, Machine
-from taskc.kernels.extents import ASSUMED_MANY, known
 from taskc.kernels.owners import owners_of_boxes, width
+from taskc.kernels.signatures import ASSUMED_MANY, known
 
 _BYTES = 16
 _WORD = 4

@@ -31,11 +31,9 @@ from taskc import (
     u32,
     u64,
 )
-from taskc.kernels.extents import known
 from taskc.kernels.machine_facts import GPU, PROCESSOR, seconds_of_bytes
 from taskc.kernels.owners import boxes_of, owners_of_boxes, power, width
-from taskc.kernels.precision import wide
-from taskc.kernels.signatures import Function, parameters_of
+from taskc.kernels.signatures import Function, known, parameters_of, wide
 from taskc.tune.choose import choose, remembered
 from taskc.tune.space import Operator
 

@@ -1,23 +1,28 @@
-"""Whole-block moves: tc.load, tc.store, tc.copy."""
+"""Whole-block moves: tc.load, tc.store, tc.copy.
+
+Whole-block arithmetic: tc.mma, tc.reduce, tc.scan.
+"""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from taskc.ir import nodes as ir
+from taskc.ir.arithmetic import BINARY_OPERATORS
 from taskc.ir.build import conjunction
-from taskc.ir.mapping import Mapping
+from taskc.ir.mapping import Mapping, replicate
 from taskc.ir.rewrite import walk
-from taskc.ir.types import DType, boolean
-from taskc.lang.callbacks import callback
+from taskc.ir.types import DType, boolean, i8, u8
 from taskc.lang.calls import Handler, bind
+from taskc.lang.combines import callback, combine_function
 from taskc.lang.context import Context, Located
-from taskc.lang.conversions import constant_integer, scalar, typed
+from taskc.lang.conversions import constant_integer, flag, scalar, typed
 from taskc.lang.expressions import readable
 from taskc.lang.functions import FunctionDefinition
 from taskc.lang.memory import allocate, constant_fill, require_writable
-from taskc.lang.values import NOTHING, Nothing, Transposed, Value, View, counted, describe
+from taskc.lang.values import NOTHING, Nothing, Slice, Transposed, Value, View, counted, describe
 from taskc.lang.views import block_variables, elements, read_guard, view_guard, view_of
 
 
@@ -239,4 +244,230 @@ def _reads_a_transposed_tile(value: ir.Expression, variables: tuple[ir.Variable,
     return variables[::-1] in places and variables not in places
 
 
-HANDLERS: dict[str, Handler] = {"load": _load, "store": _store, "copy": _copy}
+_MIXED = (u8, i8)  # what processors multiply fastest
+_ACCUMULATOR = "acc = tc.tile(f32, mapping, 0), over a mapping of rows and columns"
+
+
+def _mma(context: Context, node: ast.Call) -> Nothing:
+    """`tc.mma(acc, a, b, by=tf32)`"""
+    bound = bind(context, node, "tc.mma")
+    made = product(context, bound, "tc.mma", node)
+    if "by" in bound:
+        made = replace(made, by=_rounded_to(context, made, bound["by"]))
+    if 0 not in (*made.accumulator.shape, *made.left.shape):
+        context.emit(made)
+    return NOTHING
+
+
+def _rounded_to(context: Context, mma: ir.Mma, node: ast.expr) -> DType | None:
+    by, dtype = context.evaluate(node), mma.left.tensor.dtype
+    if by is None:
+        return None
+    if not isinstance(by, DType) or not by.is_float:
+        raise context.error(f"operands are rounded to a float type, not {describe(by)}", node)
+    if not dtype.is_float:
+        raise context.error(f"operands of {dtype} can't be rounded to {by}", node)
+    return by
+
+
+def product(context: Context, bound: dict[str, ast.expr], what: str, node: ast.Call) -> ir.Mma:
+    """The product of the arguments `acc`, `a` and `b`."""
+    context.require_phase(what, node)
+    accumulator = context.evaluate(bound["acc"])
+    if not isinstance(accumulator, ir.Tensor) or accumulator.scope != ir.TILE:
+        raise context.error(
+            f"the accumulator of {what} is a tile, and this is {describe(accumulator)}",
+            bound["acc"],
+            _ACCUMULATOR,
+        )
+    if len(accumulator.shape) != 2:
+        raise context.error(
+            f"the accumulator of {what} is a matrix, and this is {describe(accumulator)}",
+            bound["acc"],
+            _ACCUMULATOR,
+        )
+    left, right = (_operand(context, bound[side], accumulator.dtype, what) for side in "ab")
+    mixed = left.tensor.dtype, right.tensor.dtype
+    if mixed[0] is not mixed[1] and mixed != _MIXED:
+        types = f"{left.tensor.dtype} and {right.tensor.dtype}"
+        raise context.error(f"the operands of {what} have different types: {types}", node)
+    (m, k), (k2, n) = left.shape, right.shape
+    if k != k2 or accumulator.shape != (m, n):
+        acc = list(accumulator.shape)
+        raise context.error(
+            f"the shapes don't fit: {acc} += {list(left.shape)} @ {list(right.shape)}",
+            node,
+            "[m, n] += [m, k] @ [k, n]; x.T transposes",
+        )
+    return ir.Mma(accumulator, left, right, loc=context.locate(node))
+
+
+def _operand(context: Context, node: ast.expr, accumulator: DType, what: str) -> ir.Operand:
+    value = context.evaluate(node)
+    view = view_of(context, value, node, f"an operand of {what}")
+    tensor = view.tensor
+    is_input = tensor.scope == ir.GLOBAL and tensor.role == "in" and not context.is_cuda_kernel
+    if tensor.scope not in (ir.SHARED, ir.TILE) and not is_input:
+        raise context.error(
+            f"an operand of {what} is a block value, a tile or shared memory"
+            + ("" if context.is_cuda_kernel else ", or a parameter that is only read"),
+            node,
+            "copy it to tc.shared first" if context.is_cuda_kernel else "use tc.load",
+        )
+    if tensor in context.peers:
+        raise context.error(
+            f"{what} takes memory of its own block, and '{tensor.name}' is a peer's", node
+        )
+    row, column = (None, None, *view.dimensions)[-2:]
+    ranges = [part for part in view.dimensions if isinstance(part, Slice)]
+    if len(ranges) != 2 or not isinstance(row, Slice) or not isinstance(column, Slice):
+        raise context.error(
+            f"an operand of {what} is a matrix in the last two dimensions, and this is"
+            f" {describe(value)}",
+            node,
+        )
+    dtype = tensor.dtype
+    if dtype.is_sub_byte:
+        raise context.error(
+            f"an operand of {what} has whole bytes, and '{tensor.name}' is {dtype}",
+            node,
+            f"load it, as {dtype.loaded} or as what its elements stand for: tc.load(shape, lambda ...)",
+        )
+    if dtype.is_float != accumulator.is_float or dtype is boolean or dtype.bits > accumulator.bits:
+        raise context.error(f"a product of {dtype} can't be accumulated in {accumulator}", node)
+    origin = tuple([part.start if isinstance(part, Slice) else part for part in view.dimensions])
+    rows, columns = view.shape
+    return ir.Operand(tensor, origin, (rows, columns), view.is_transposed)
+
+
+_REDUCTIONS = ("+", "*", "min", "max", "&", "|", "^")
+
+
+def _fold_arguments(
+    context: Context, bound: dict[str, ast.expr], what: str, node: ast.Call
+) -> tuple[tuple[ir.Tensor, ...], int, str | ir.Combine, bool]:
+    """The tiles, the axis, the operator, and whether the tiles are a tuple."""
+    if context.is_cuda_kernel:
+        raise context.error(
+            f"a tc.cuda kernel has no {what}, which needs barriers of its own",
+            node,
+            "fold each worker's part, then exchange with tc.cuda.shuffle_xor or shared memory",
+        )
+    context.require_phase(what, node)
+    value = context.evaluate(bound["tile"])
+    value = tuple(value) if isinstance(value, list) else value
+    sources = _tiles(context, value, bound["tile"], what)
+    source = sources[0]
+    axis = constant_integer(context, context.evaluate(bound["axis"]), bound["axis"], "an axis")
+    rank = len(source.shape)
+    if not -rank <= axis < rank:
+        raise context.error(f"there is no axis {axis} in {describe(source)}", bound["axis"])
+    is_lambda = isinstance(bound["op"], ast.Lambda)
+    operator = None if is_lambda else context.evaluate(bound["op"])
+    is_tuple = isinstance(value, tuple)
+    if isinstance(operator, FunctionDefinition):
+        dtypes = tuple([tile.dtype for tile in sources])
+        operands = dtypes if is_tuple else dtypes[0]
+        combine = combine_function(context, operator, operands, bound["op"])
+        return sources, axis % rank, combine, is_tuple
+    if not isinstance(operator, str) or operator not in _REDUCTIONS:
+        allowed = ", ".join(f'"{symbol}"' for symbol in _REDUCTIONS)
+        raise context.error(
+            f"the operators of {what} are {allowed}",
+            bound["op"],
+            "anything else is a @tc.function of two elements",
+        )
+    if is_tuple:
+        raise context.error(
+            f"'{operator}' folds one tile, and these are {len(sources)}",
+            bound["op"],
+            "a tuple of tiles takes a @tc.function of two tuples",
+        )
+    kinds = BINARY_OPERATORS[operator].kinds
+    dtype = source.dtype
+    if dtype.kind not in kinds or (dtype.is_float and dtype.bits < 16):
+        raise context.error(f"'{operator}' is not defined on {dtype}", node)
+    return sources, axis % rank, operator, False
+
+
+def _tiles(context: Context, value: Value, node: ast.expr, what: str) -> tuple[ir.Tensor, ...]:
+    """The tile or the tuple of tiles of an argument, all with one mapping."""
+    parts: Sequence[Value] = value if isinstance(value, tuple) else (value,)
+    written = node.elts if isinstance(node, ast.Tuple | ast.List) else [node] * len(parts)
+    if not parts:
+        raise context.error(f"{what} takes a tile or several, and this is an empty tuple", node)
+    first = parts[0]
+    for part, place in zip(parts, written, strict=True):
+        if not isinstance(part, ir.Tensor) or part.scope != ir.TILE:
+            takes = "takes a tile" if len(parts) == 1 else "takes a tuple of tiles"
+            raise context.error(f"{what} {takes}, and this is {describe(part)}", place)
+        if part.shape != first.shape:
+            raise context.error(
+                f"the tiles of a tuple have one shape: {describe(first)}, {describe(part)}", place
+            )
+        if part.owners != first.owners:
+            raise context.error(
+                f"the tiles of a tuple have one mapping: {first.owners}, {part.owners}",
+                place,
+                "tc.copy(tile, tile) converts to other owners",
+            )
+    return tuple(parts)
+
+
+def _reduce(context: Context, node: ast.Call) -> Value:
+    """`tc.reduce(tile, axis, op)`: a tile without the axis; of several tiles, as many."""
+    if context.in_move:
+        raise context.error(
+            "what one element is can't be a reduction: tc.reduce folds a whole tile",
+            node,
+            "fold before, in a program by taskc.kernels.reductions.reduction(...), and read what that gives",
+        )
+    bound = bind(context, node, "tc.reduce")
+    sources, axis, operator, is_tuple = _fold_arguments(context, bound, "tc.reduce", node)
+    owners = sources[0].owners
+    assert owners is not None
+    kept_axes = [d for d in range(len(sources[0].shape)) if d != axis]
+    owners = owners.project(kept_axes) if kept_axes else replicate(owners.workers)
+    targets = _like(context, sources, owners, node)
+    context.emit(ir.Reduce(targets, sources, axis, operator, loc=context.locate(node)))
+    return targets if is_tuple else targets[0]
+
+
+def _scan(context: Context, node: ast.Call) -> Value:
+    """`tc.scan(tile, axis, op, exclusive=False)`: a tile of prefixes; of several tiles, as many."""
+    bound = bind(context, node, "tc.scan")
+    sources, axis, operator, is_tuple = _fold_arguments(context, bound, "tc.scan", node)
+    assert sources[0].owners is not None
+    exclusive = flag(context, bound.get("exclusive"), "exclusive")
+    if exclusive and isinstance(operator, ir.Combine):
+        raise context.error(
+            "a scan by a function is inclusive: there is nothing that it could begin with",
+            bound["exclusive"],
+        )
+    targets = _like(context, sources, sources[0].owners, node)
+    context.emit(ir.Scan(targets, sources, axis, operator, exclusive, loc=context.locate(node)))
+    return targets if is_tuple else targets[0]
+
+
+def _like(
+    context: Context, sources: tuple[ir.Tensor, ...], owners: Mapping, node: ast.Call
+) -> tuple[ir.Tensor, ...]:
+    """New tiles with the types of others."""
+    loc, shape = context.locate(node), owners.iterated
+    names = [context.name_for(node, source.name) for source in sources]
+    return tuple(
+        [
+            allocate(context, ir.Tensor(name, source.dtype, shape, ir.TILE, owners=owners, loc=loc))
+            for name, source in zip(names, sources, strict=True)
+        ]
+    )
+
+
+HANDLERS: dict[str, Handler] = {
+    "load": _load,
+    "store": _store,
+    "copy": _copy,
+    "mma": _mma,
+    "reduce": _reduce,
+    "scan": _scan,
+}

@@ -17,19 +17,13 @@ from taskc.ir.types import f64
 from taskc.lang import (
     barriers,
     blocks,
-    clusters,
-    folds,
     loops,
     memory,
     numbers,
     operations,
-    ranges,
-    roles,
-    snippets,
-    warpgroups,
 )
 from taskc.lang.calls import Handler, bind
-from taskc.lang.context import Context
+from taskc.lang.context import REFUSED_CALLS, Context
 from taskc.lang.conversions import condition, scalar, unify
 from taskc.lang.expressions import Evaluated
 from taskc.lang.intrinsics import INTRINSICS, UNARY_FUNCTIONS
@@ -42,7 +36,6 @@ from taskc.lang.operators import (
     on_choices,
     select,
 )
-from taskc.lang.refusals import REFUSED_CALLS
 from taskc.lang.sizes import FloatOfSizes, as_float
 from taskc.lang.values import (
     NOTHING,
@@ -338,7 +331,7 @@ BUILTINS: dict[int, Handler] = {
     id(builtins.abs): _unary_function("abs", "abs", abs),
     id(builtins.round): _unary_function("round", "round", round),
     id(builtins.len): _length,
-    id(builtins.range): ranges.plain_range,
+    id(builtins.range): loops.plain_range,
     id(builtins.print): _python_print,
     id(builtins.breakpoint): _breakpoint,
 }
@@ -348,19 +341,14 @@ HANDLERS: dict[str, Handler] = {
     "where": _where,
     "fma": _fma,
     "static": _static,
-    "range": ranges.unrolled_range,
+    "range": loops.unrolled_range,
     "print": _print,
     "worker": _worker,
     **numbers.HANDLERS,
     **loops.HANDLERS,
     **memory.HANDLERS,
     **blocks.HANDLERS,
-    **folds.HANDLERS,
     **barriers.HANDLERS,
-    **roles.HANDLERS,
     **operations.HANDLERS,
-    **snippets.HANDLERS,
-    **clusters.HANDLERS,
-    **warpgroups.HANDLERS,
     **REFUSED_CALLS,
 }

@@ -13,7 +13,7 @@ from typing import Any
 
 from taskc.errors import CompileError, Location
 from taskc.ir import nodes as ir
-from taskc.ir.depth import deep
+from taskc.ir.code_size import deep
 from taskc.ir.mapping import Mapping
 from taskc.ir.program import Computation
 from taskc.ir.rewrite import substitute, walk

@@ -1,4 +1,7 @@
-"""The state of a parse: the position, the meanings of names, and the statements so far."""
+"""The state of a parse: the position, the meanings of names, and the statements so far.
+
+Syntax of Python that the language doesn't have, each with its own message.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +13,13 @@ from typing import Any, TypeAlias
 
 from taskc.errors import CompileError, Location
 from taskc.ir import nodes as ir
-from taskc.ir.depth import too_deep
+from taskc.ir.code_size import too_deep
 from taskc.ir.mapping import Mapping
 from taskc.ir.printer import expression_text
 from taskc.ir.rewrite import map_statements, substitute, walk
 from taskc.ir.types import DType, i64
 from taskc.lang.jumps import Leaving
-from taskc.lang.peers import word_for
+from taskc.lang.names import word_for
 from taskc.lang.sizes import Dimension, FloatOfSizes, OfSizes, Size
 from taskc.lang.source import Node, Source
 from taskc.lang.values import (
@@ -481,3 +484,78 @@ def _fits(size: ir.Expression, dtype: DType) -> ir.Assert:
     low, high = (ir.Binary(sign, size, ir.Constant(int(end), i64)) for sign, end in ends)
     condition = high if isinstance(size, ir.Variable) else ir.Binary("and", low, high)
     return ir.Assert(condition, f"{expression_text(size)} fits {dtype}", loc=size.loc)
+
+
+def _refuse(message: str, hint: str | None = None) -> Callable[[Context, Any], Any]:
+    def refuse(context: Context, node: Any) -> None:
+        raise context.error(message, node, hint)
+
+    return refuse
+
+
+def _refusals(
+    table: dict[str, tuple[str, str | None]],
+) -> dict[type, Callable[[Context, Any], Any]]:
+    # Not every version of Python has every kind of node.
+    return {
+        getattr(ast, name): _refuse(*rest) for name, rest in table.items() if hasattr(ast, name)
+    }
+
+
+_TRY = ("exceptions are not a part of the language", "test before: if ...")
+_IMPORT = ("a kernel imports nothing", "import at the top of the file")
+_DEFINE = ("a function can't be defined in a kernel", "define it outside, with @tc.function")
+_COMPREHENSION = (
+    "such a comprehension is only for tc.static",
+    "write a list, [... for ...]: over constants it may stand anywhere",
+)
+_SUSPEND = ("a kernel can't be suspended", None)
+
+REFUSED_STATEMENTS = _refusals(
+    {
+        "Try": _TRY,
+        "TryStar": _TRY,
+        "Raise": ("exceptions are not a part of the language", 'use assert condition, "text"'),
+        "FunctionDef": _DEFINE,
+        "AsyncFunctionDef": _DEFINE,
+        "ClassDef": ("a class can't be defined in a kernel", None),
+        "Global": ("'global' is not a part of the language", "what is outside is constant"),
+        "Nonlocal": ("'nonlocal' is not a part of the language", "what is outside is constant"),
+        "Delete": ("'del' is not a part of the language", "a name ends with its body"),
+        "Import": _IMPORT,
+        "ImportFrom": _IMPORT,
+        "Match": ("'match' is not a part of the language", "use if and elif"),
+        "AnnAssign": ("a name takes no annotation", "give the value its type: x = f32(0)"),
+        "AsyncFor": _SUSPEND,
+        "AsyncWith": _SUSPEND,
+        "TypeAlias": ("a type can't be named in a kernel", "name it outside"),
+    }
+)
+
+REFUSED_EXPRESSIONS = _refusals(
+    {
+        "Lambda": (
+            "a lambda is only for tc.load, tc.store and meanings",
+            "use @tc.function for a helper",
+        ),
+        "SetComp": _COMPREHENSION,
+        "DictComp": _COMPREHENSION,
+        "JoinedStr": ("an f-string is not a part of the language", 'use tc.print("{}", x)'),
+        "TemplateStr": ("a t-string is not a part of the language", 'use tc.print("{}", x)'),
+        "Dict": ("a dict can't be made in a kernel", "make it outside: it is constant"),
+        "Set": ("a set can't be made in a kernel", "make it outside: it is constant"),
+        "NamedExpr": ("':=' is not a part of the language", "assign in a statement before"),
+        "Await": _SUSPEND,
+        "Yield": _SUSPEND,
+        "YieldFrom": _SUSPEND,
+        "Starred": ("'*' is not a part of the language here", None),
+        "Slice": ("a slice stands only in the brackets of a tensor", None),
+    }
+)
+
+REFUSED_CALLS = {
+    "empty": _refuse(
+        "tc.empty is for programs: a kernel allocates no global memory",
+        "use tc.shared, tc.tile or tc.local; or pass it as a parameter",
+    ),
+}

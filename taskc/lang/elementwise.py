@@ -1,4 +1,9 @@
-"""The functions of numbers: in a kernel of one element, in plain Python of a number."""
+"""The functions of numbers: in a kernel of one element, in plain Python of a number.
+
+Activations that are made of other functions, for kernels, `tc.compute`, and templates with an epilogue.
+
+`tc.gelu` and `tc.sigmoid` are operators of the IR (elementwise.py); these are expressions of such.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +14,7 @@ import numpy as np
 
 from taskc.ir import arithmetic
 from taskc.ir.types import f64
+from taskc.lang.functions import function
 from taskc.lang.intrinsics import elementwise, of_bits, on_numbers
 from taskc.lang.sizes import Size
 
@@ -239,3 +245,35 @@ def _truncdiv(a: Any, b: Any) -> Any:
 
 def _sign(x: Any) -> Any:
     return x if x != x or x == 0 else 1 if x > 0 else -1
+
+
+@function
+def relu(x: Any) -> Any:
+    """max(x, 0); NaN stays NaN."""
+    return max(x, 0)
+
+
+@function
+def silu(x: Any) -> Any:
+    """x * sigmoid(x), also called swish."""
+    return x * sigmoid(x)
+
+
+@function
+def softplus(x: Any) -> Any:
+    """log(1 + exp(x)), without overflow, and without rounding small results to 0."""
+    return max(x, 0) + log1p(exp(-abs(x)))
+
+
+@function
+def mish(x: Any) -> Any:
+    """x * tanh(softplus(x)), by the power of -abs(x) alone."""
+    power = exp(-abs(x))
+    numerator = 1 + 2 * power if x >= 0 else power * (power + 2)
+    return x * numerator / (numerator + 2 * power * power if x >= 0 else numerator + 2)
+
+
+@function
+def hardswish(x: Any) -> Any:
+    """x * min(max(x + 3, 0), 6) / 6."""
+    return x * min(max(x + 3, 0), 6) / 6

@@ -15,8 +15,8 @@ from taskc.ir.mapping import Mapping
 from taskc.ir.types import DType, boolean
 from taskc.lang.context import Context, Located
 from taskc.lang.conversions import index, literal, scalar
+from taskc.lang.names import word_for
 from taskc.lang.operators import compute
-from taskc.lang.peers import word_for
 from taskc.lang.sizes import FloatOfSizes
 from taskc.lang.values import (
     Cell,

@@ -1,6 +1,8 @@
 """The names that the language adds to Python: what a user imports, and a kernel mentions.
 
 A function is only declared here, for people and editors; what it means is in `taskc.lang.builtins`.
+
+Names that people know from Triton, CUDA, TileLang or NumPy, and what to write here.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from typing import Any, ClassVar, TypeVar, overload
 
 from taskc.ir.mapping import Mapping
 from taskc.ir.types import DType, TensorType
-from taskc.lang.intrinsics import in_kernels, on_numbers
+from taskc.lang.intrinsics import INTRINSICS, in_kernels, on_numbers
 
 V = TypeVar("V")
 
@@ -243,3 +245,125 @@ def worker() -> Any:
 @in_kernels
 def print(text: str, *values: Any) -> None:
     """Prints in the simulator, one `{}` for each value: `tc.print("x is {}", x)`."""
+
+
+# Their names, and a hint.
+_WORDS = """
+program_id blockIdx block_idx grid | a block knows where its tile begins: for row, col in tc.tiles(shape, by=...): ...
+num_programs gridDim grid_dim | the grid is what tc.tiles(shape, by=...) makes of a shape
+Kernel | a kernel is @tc.kernel(workers=...), and its blocks are those of tc.tiles(shape, by=...)
+threadIdx thread_idx thread_id lane_id get_thread_binding | a worker's tasks are those of for i in mapping: ...
+blockDim block_dim num_threads num_warps | how many workers a block has says @tc.kernel(workers=...)
+Parallel thread_binding prange ndrange vectorize vectorized | each worker does its own tasks: for i, j in mapping: ...
+serial grange | use range(...)
+static_range unroll Unroll Unrolled | for x in tc.static(range(n)) is unrolled
+Pipelined num_stages | for k in tc.pipeline(n, by=..., stages=3)
+Persistent | tc.tiles(shape, by=..., persistent=True)
+use_swizzle swizzle2d | the order of blocks is an argument of tc.tiles: order=("grouped", 8)
+syncthreads __syncthreads sync_threads debug_barrier | only a tc.cuda.kernel has barriers, tc.sync(); phases need none
+__syncwarp sync_warp | use tc.cuda.syncwarp() in a tc.cuda.kernel
+shfl_xor __shfl_xor_sync shfl_xor_sync | use tc.reduce, or tc.cuda.shuffle_xor(value, mask) in a tc.cuda.kernel
+shfl_up __shfl_up_sync shfl_up_sync | use tc.scan, or tc.cuda.shuffle_up(value, distance) in a tc.cuda.kernel
+shfl_down __shfl_down_sync shfl_down_sync | use tc.reduce, or tc.cuda.shuffle_down(value, distance) in a tc.cuda.kernel
+shfl __shfl_sync shfl_sync | use tc.cuda.shuffle_index(value, lane) in a tc.cuda.kernel
+__ballot_sync ballot_sync | use tc.cuda.vote_ballot(condition) in a tc.cuda.kernel
+__shared__ alloc_shared shared_memory SharedMemory | use tc.shared(f32[32, 33])
+alloc_fragment | use tc.tile(f32, mapping, 0), registers of a mapping's owners
+alloc_local local_array alloc_var | use x = f32(0) for a scalar, tc.local(f32[4], 0) for an array of a worker's own
+zeros zeros_like ones ones_like full full_like tile_zeros | use tc.tile(f32, mapping, 0); in a program, tc.compute
+empty_like | use tc.tile(f32, mapping); in a program, tc.empty(f32[m, n])
+language | all of it is in taskc: import taskc as tc
+pi e tau | use math.pi and math.e, which are constant
+nan | use float("nan"), which is constant
+arange | an index is one number: for i in mapping: ...
+load tile_load ldg __ldg | x[i] is an element, tc.load(x[row : row + 32, 0:k]) a block; what lies outside is filled
+store tile_store stg | y[i] = value stores an element, tc.store(y[row : row + 32, 0:n], tile) a tile
+make_block_ptr make_tensor_descriptor BlockSpec memcpy_async | tc.load(x[row : row + 32, 0:k]) takes a slice
+boundary_check | edges are masked by tc.load and tc.store; elsewhere write if i < n
+dot matmul gemm mma_sync wmma tile_matmul dot_scaled einsum inner | use tc.mma(acc, a, b)
+max amax maximum fmax reduce_max tile_max | of two max(a, b); of a tile tc.reduce(tile, axis, "max")
+min amin minimum fmin reduce_min tile_min | of two min(a, b); of a tile tc.reduce(tile, axis, "min")
+sum reduce_sum add_reduce tile_sum | of a tile tc.reduce(tile, axis, "+"); of a tensor taskc.kernels.reductions
+prod | of a tile tc.reduce(tile, axis, "*"); of a tensor taskc.kernels.reductions
+mean average | of a tile tc.reduce(tile, axis, "+") / n; of a tensor taskc.kernels.reductions
+softmax log_softmax logsumexp layer_norm rms_norm group_norm instance_norm | a template makes it: taskc.kernels.rows
+cross_entropy mse_loss l1_loss smooth_l1_loss huber_loss kl_div nll_loss | a template makes it: taskc.kernels.losses
+conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d | a template makes it: taskc.kernels.convolution
+max_pool1d max_pool2d max_pool3d avg_pool1d avg_pool2d avg_pool3d | a template makes it: taskc.kernels.pooling
+linear Linear | matmul(m, n, k, transpose_b=True, bias=True) of taskc.kernels.matmul makes it
+leaky_relu | use x if x > 0 else 0.01 * x
+elu | use x if x > 0 else tc.expm1(x)
+relu6 | use min(max(x, 0), 6)
+hardsigmoid | use min(max(x + 3, 0), 6) / 6
+swish | use tc.silu(x)
+cumsum associative_scan inclusive_scan | use tc.scan(tile, axis, "+")
+exclusive_scan | use tc.scan(tile, axis, "+", exclusive=True)
+cumprod | use tc.scan(tile, axis, "*")
+abs fabs absolute | use Python's abs(x)
+round rint nearbyint | use Python's round(x), ties to even
+pow power | use x**n
+cast astype convert_element_type static_cast | use x.to(f16), or f16(x)
+select if_then_else if_else | use a if condition else b, or tc.where(condition, a, b)
+logical_and logical_or logical_not | use and, or, not
+clamp clip | use min(max(x, low), high)
+rsqrtf __frsqrt_rn | use tc.rsqrt(x)
+expf __expf | use tc.exp(x)
+logf __logf | use tc.log(x)
+fmaf __fmaf_rn | use tc.fma(a, b, c), or a * b + c, which is one
+ceildiv ceil_div | use tc.cdiv(a, b)
+next_power_of_2 | a template is Python: 1 << (n - 1).bit_length()
+expand_dims broadcast broadcast_to unsqueeze | an operand without one of the axes is x[i]: for i, j in mapping: ...
+trans permute swapaxes transpose | use x.T
+reshape view flatten ravel | a parameter is seen in another shape where it is declared: f32[m, n].reshape(m * n)
+stride strides | an element is x[i, j]; where it lies is declared, f32[m, n].laid(layout)
+ndim numel size | use len(x.shape), and x.shape
+atomicAdd | use tc.atomic_add(x[i], value)
+atomicMin | use tc.atomic_min(x[i], value)
+atomicMax | use tc.atomic_max(x[i], value)
+atomicAnd | use tc.atomic_and(x[i], value)
+atomicOr | use tc.atomic_or(x[i], value)
+atomicXor | use tc.atomic_xor(x[i], value)
+atomicExch atomic_xchg | use tc.atomic_exchange(x[i], value)
+printf device_print static_print | use tc.print("x is {}", x)
+device_assert static_assert | use assert condition, "text"
+constexpr | what a kernel closes over is constant: make it an argument of a Python function that returns the kernel
+jit prim_func stencil vectorize_jit guvectorize | a kernel is @tc.kernel(workers=...), and a helper @tc.function
+autotune heuristics Config | use @tc.tune(bk=[8, 16]) on a template
+inline_asm_elementwise asm call_extern | use tc.cuda.ptx(f32, text, x, meaning=...)
+multiple_of max_contiguous assume | use tc.dim("n", multiple=16), or assert
+Tensor Buffer ndarray array | a parameter's type is f32[m, n], tc.out[f32[m, n]] or tc.inout[f32[m, n]]
+float64 double | use f64
+float32 | use f32
+float16 half | use f16
+bfloat16 | use bf16
+float8_e4m3 float8_e4m3fn float8e4nv | use tc.f8e4m3
+float8_e5m2 float8e5 | use tc.f8e5m2
+int8 int16 int32 int64 uint8 uint16 uint32 uint64 | the types are i8, i16, i32, i64, u8, u16, u32 and u64
+bool_ int1 | use tc.boolean
+"""
+
+# The libraries whose functions have such names.
+PEERS = {
+    "cupy",
+    "jax",
+    "math",
+    "numba",
+    "numpy",
+    "taichi",
+    "tilelang",
+    "torch",
+    "triton",
+    "tvm",
+    "warp",
+}
+
+_HINTS = {
+    name: hint.strip()
+    for names, _, hint in (line.partition("|") for line in _WORDS.strip().splitlines())
+    for name in names.split()
+}
+
+
+def word_for(name: str) -> str | None:
+    """A hint with the word here for a name that other languages use."""
+    return _HINTS.get(name) or (f"use tc.{name}" if name in INTRINSICS else None)

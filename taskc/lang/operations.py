@@ -1,18 +1,38 @@
-"""The operations of the target, `taskc.ir.operations`, as a `tc.cuda` kernel writes them: `tc.cuda.cp_async`."""
+"""The operations of the target, `taskc.ir.operations`, as a `tc.cuda` kernel writes them: `tc.cuda.cp_async`.
+
+`tc.cuda.ptx`: a value computed by PTX text, with its meaning.
+
+`tc.cuda.wgmma`: asynchronous matrix products, and the requirements on their operands.
+"""
 
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 
 from taskc.ir import nodes as ir
-from taskc.ir.operations import OFFERED, Operation
-from taskc.ir.target import LEAST_REGISTERS, MATRIX_MOVES, MOST_COUNTED, MOST_REGISTERS, WARP
+from taskc.ir.fragments import left_owners, placement, quotient_of, runs_along
+from taskc.ir.mapping import Mapping
+from taskc.ir.operations import OFFERED, Operation, fault_in_snippet, has_register
+from taskc.ir.rewrite import walk
+from taskc.ir.target import (
+    LEAST_REGISTERS,
+    MATRIX_MOVES,
+    MOST_COUNTED,
+    MOST_REGISTERS,
+    WARP,
+    WARPGROUP_INSTRUCTIONS,
+    WarpgroupInstruction,
+)
 from taskc.ir.types import DType, boolean
-from taskc.lang.calls import Handler
-from taskc.lang.context import Context
-from taskc.lang.conversions import constant_integer, scalar
+from taskc.lang.blocks import product
+from taskc.lang.calls import Handler, bind
+from taskc.lang.combines import callback
+from taskc.lang.context import Context, Located
+from taskc.lang.conversions import condition, constant_integer, scalar, typed
+from taskc.lang.expressions import element_type
 from taskc.lang.memory import element_place
-from taskc.lang.values import NOTHING, Value, counted
+from taskc.lang.values import NOTHING, Nothing, Value, counted, describe
 
 
 def _operation(name: str, row: Operation) -> Handler:
@@ -155,7 +175,193 @@ def _operand(context: Context, what: str, kind: str, node: ast.expr) -> ir.Expre
     return scalar(context, value, node)
 
 
+_PTX = "tc.cuda.ptx"
+_USAGE = 'tc.cuda.ptx(f32, "ex2.approx.f32 %0, %1;", x, meaning=lambda x: tc.exp2(x))'
+
+
+def _ptx(context: Context, node: ast.Call) -> Value:
+    """`tc.cuda.ptx(f32, "fma.rn.f32 %0, %1, %2, %3;", a, b, c, meaning=lambda a, b, c: ...)`"""
+    for keyword in node.keywords:
+        if keyword.arg != "meaning":
+            raise context.error(f"{_PTX} has no argument '{keyword.arg}'", keyword)
+    if len(node.args) < 2:
+        raise context.error(f"{_PTX} needs a type and a text", node, _USAGE)
+    if not node.keywords:
+        raise context.error(
+            f"{_PTX} needs 'meaning': what the text computes, in the language",
+            node,
+            "the simulator evaluates it, and checks the kernel with it; so would any other target",
+        )
+    dtype_node, text_node, *written = node.args
+    dtype = element_type(context, dtype_node, "the type of the result is an element type")
+    _require_register(context, dtype, dtype_node)
+    text = context.evaluate(text_node)
+    if not isinstance(text, str):
+        raise context.error(f"the text is a string, and this is {describe(text)}", text_node)
+    operands = tuple([scalar(context, context.evaluate(part), part) for part in written])
+    for operand, part in zip(operands, written, strict=True):
+        _require_register(context, operand.dtype, part)
+    meaning_node = node.keywords[0].value
+    parameters, meaning = _meaning(context, meaning_node, operands, dtype)
+    snippet = ir.Snippet("ptx", text, parameters, meaning)
+    _require_closed(context, snippet, meaning_node)
+    fault = fault_in_snippet(snippet)
+    if fault is not None:
+        place = meaning_node if fault.startswith("the meaning") else text_node
+        raise context.error(f"in {_PTX}, {fault}", place)
+    return ir.Inline(snippet, operands, loc=context.locate(node))
+
+
+def _require_register(context: Context, dtype: DType, node: Located) -> None:
+    if not has_register(dtype):
+        wider = "i32" if dtype.kind in ("bool", "int") else "u32" if dtype.is_integer else "f16"
+        raise context.error(
+            f"PTX has registers of 16, 32 and 64 bits, and none for {dtype}",
+            node,
+            f"convert it: .to({wider})",
+        )
+
+
+def _meaning(
+    context: Context, node: ast.expr, operands: tuple[ir.Expression, ...], dtype: DType
+) -> tuple[tuple[ir.Variable, ...], ir.Expression]:
+    """The parameters of a lambda or a helper, typed as the operands, and its value."""
+    written = callback(context, node, "the meaning")
+    if not written.takes(len(operands)):
+        given = counted(len(operands), "operand")
+        raise context.error(f"the text has {given}, and the meaning {written.parameters}", node)
+    loc = context.locate(node)
+    pairs = zip(written.named(len(operands)), operands, strict=True)
+    named = tuple([ir.Variable(name, operand.dtype, loc=loc) for name, operand in pairs])
+    value = written.value(context, named, "the meaning of a text")
+    return named, typed(context, value, dtype, node, f"the result is {dtype}")
+
+
+def _require_closed(context: Context, snippet: ir.Snippet, node: ast.expr) -> None:
+    for part in walk(snippet.meaning):
+        name = part.tensor if isinstance(part, (ir.Read, ir.Address)) else part
+        if isinstance(name, (ir.Variable, ir.Tensor)) and name not in snippet.parameters:
+            raise context.error(
+                f"a meaning is about its parameters alone, and this uses '{name}'",
+                node,
+                f"make '{name}' an operand" if isinstance(part, ir.Variable) else None,
+            )
+
+
+_WGMMA = "tc.cuda.wgmma"
+_FRAGMENT = "spatial(4, 1).repeat(1, n // 8).repeat(2, 1).spatial(8, 4).repeat(1, 2)"
+
+
+def _wgmma(context: Context, node: ast.Call) -> Nothing:
+    """`tc.cuda.wgmma(acc, a, b, accumulate=True)`"""
+    bound = bind(context, node, _WGMMA)
+    context.require_cuda_kernel(_WGMMA, node)
+    mma = product(context, bound, _WGMMA, node)
+    row, quotient = _instruction(context, mma, bound, node)
+    if context.first % row.group:
+        raise context.error(
+            f"a warpgroup is {row.group} workers from a multiple of {row.group} on, and this role"
+            f" begins at worker {context.first}",
+            node,
+            "let the roles before it have a multiple of 4 warps",
+        )
+    for side, operand in (("a", mma.left), ("b", mma.right)):
+        if operand.tensor.scope == ir.TILE:
+            _check_registers(context, mma, row, quotient, side, bound[side])
+        else:
+            _check_memory(context, operand, row, side, bound[side])
+    accumulate: bool | ir.Expression = True
+    if "accumulate" in bound:
+        accumulate = condition(context, context.evaluate(bound["accumulate"]), bound["accumulate"])
+    if accumulate is False:
+        mma = replace(mma, accumulate=ir.Constant(False, boolean, loc=mma.loc))
+    elif accumulate is not True:
+        mma = replace(mma, accumulate=accumulate)
+    context.emit(replace(mma, how=row.name))
+    return NOTHING
+
+
+def _instruction(
+    context: Context, mma: ir.Mma, bound: dict[str, ast.expr], node: ast.Call
+) -> tuple[WarpgroupInstruction, Mapping]:
+    """The widest instruction whose fragment divides the accumulator's mapping, and the quotient."""
+    dtype, into = mma.left.tensor.dtype, mma.accumulator.dtype
+    rows = [*WARPGROUP_INSTRUCTIONS.values()]
+    fitting = [row for row in rows if (row.operand, row.accumulator) == (dtype, into)]
+    if not fitting:
+        pairs = dict.fromkeys(f"{row.operand} into {row.accumulator}" for row in rows)
+        raise context.error(
+            f"there is no wgmma of {dtype} into {into}", node, f"there is {', '.join(pairs)}"
+        )
+    k = fitting[0].shape[2]
+    if mma.left.shape[1] % k:
+        raise context.error(
+            f"wgmma goes through k in steps of {k} elements of {dtype}, and this product has"
+            f" {mma.left.shape[1]}",
+            node,
+        )
+    owners = mma.accumulator.owners
+    assert owners is not None
+    for row in fitting:
+        quotient = quotient_of(owners, row)
+        if quotient is not None:
+            return row, quotient
+    raise context.error(
+        f"no fragment of wgmma divides the accumulator's mapping {owners}",
+        bound["acc"],
+        f"end it with {_FRAGMENT}, n up to 256: 64 rows and n columns of a warpgroup",
+    )
+
+
+def _check_registers(
+    context: Context,
+    mma: ir.Mma,
+    row: WarpgroupInstruction,
+    quotient: Mapping,
+    side: str,
+    node: ast.expr,
+) -> None:
+    if side == "b":
+        raise context.error("the right operand of wgmma is in shared memory", node)
+    if mma.left.transposed:
+        raise context.error("an operand in registers can't be transposed", node)
+    expected = left_owners(quotient, row, mma.left.shape[1])
+    owners = mma.left.tensor.owners
+    if owners != expected or mma.left.shape != mma.left.tensor.shape:
+        raise context.error(
+            f"wgmma takes its left operand from the owners {expected}, and this is laid out by"
+            f" {owners}",
+            node,
+        )
+
+
+def _check_memory(
+    context: Context, operand: ir.Operand, row: WarpgroupInstruction, side: str, node: ast.expr
+) -> None:
+    tensor, is_left = operand.tensor, side == "a"
+    along = runs_along(operand, is_left=is_left)
+    size = tensor.dtype.nbytes
+    if all(form.along != along for form in row.memory):
+        raise context.error(
+            f"wgmma takes {tensor.dtype} only with neighbours along k in shared memory",
+            node,
+            "keep it as [m, k]" if is_left else "keep it as [n, k], and take its .T",
+        )
+    if placement(tensor, along, row, is_left=is_left) is None:
+        lines = row.shape[0 if is_left else 1] if along == "k" else row.shape[2]
+        raise context.error(
+            f"'{tensor.name}' does not lie in shared memory as {row.name} takes it",
+            node,
+            "its rows have the bytes of its swizzle, for example"
+            f" tc.shared({tensor.dtype}[{lines}, {128 // size}], swizzle=128)",
+        )
+
+
 HANDLERS: dict[str, Handler] = {
-    f"cuda.{row.name.replace('.', '_')}": _operation(row.name.replace(".", "_"), row)
-    for row in OFFERED
+    **{
+        f"cuda.{row.name.replace('.', '_')}": _operation(row.name.replace(".", "_"), row)
+        for row in OFFERED
+    },
+    "cuda.ptx": _ptx,
+    "cuda.wgmma": _wgmma,
 }

@@ -20,9 +20,8 @@ import numpy as np
 
 from taskc.errors import CompileError
 from taskc.ir import build
-from taskc.ir.affine import Affine, SymbolTable
-from taskc.ir.interval import Interval
-from taskc.ir.linear import ZERO, Atom, factors_of
+from taskc.ir.affine import SymbolTable
+from taskc.ir.linear import ZERO, Affine, Atom, Interval, factors_of
 from taskc.ir.nodes import Binary, Cast, Constant, Expression, Variable
 from taskc.ir.printer import expression_text
 from taskc.ir.rewrite import substitute, walk

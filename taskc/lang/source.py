@@ -19,7 +19,7 @@ from types import CodeType, FrameType, FunctionType
 from typing import TypeAlias, cast
 
 from taskc.errors import NOWHERE, CompileError, Location
-from taskc.ir.depth import deep
+from taskc.ir.code_size import deep
 from taskc.lang.jumps import Skippable, arranged
 
 Node: TypeAlias = ast.expr | ast.stmt | ast.arg | ast.keyword

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 # Names whose modules import the package onnx, or all of taskc.
 _LATER = dict.fromkeys(("Call", "operator"), "taskc.operators.call")
-_LATER |= dict.fromkeys(("extract", "extract_model"), "taskc.onnx.extraction")
+_LATER |= dict.fromkeys(("extract", "extract_model"), "taskc.onnx.cut")
 _LATER["partition"] = "taskc.onnx.partitions"
 
 

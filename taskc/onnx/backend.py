@@ -9,7 +9,7 @@ import numpy as np
 from onnx import ModelProto, NodeProto, helper
 from onnx.backend.base import Backend, BackendRep
 
-from taskc.device import DeviceError
+from taskc.backend.cuda.api import DeviceError
 from taskc.onnx.model import Model, place_of
 from taskc.onnx.session import compile
 

@@ -1,12 +1,22 @@
-"""The protobuf of a part of a model: the nodes and initializers that compute some tensors from others."""
+"""The protobuf of a part of a model: the nodes and initializers that compute some tensors from others.
+
+Cutting a part out of a model, between named tensors.
+
+    x -> Conv -> a -> Relu -> b -> MaxPool -> y    with inputs=["a"], outputs=["b"] becomes    a -> Relu -> b
+
+By default, outputs are the model's, and inputs are those of the model's inputs that the outputs need.
+"""
 
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from taskc.errors import CompileError, Location
+from taskc.onnx.importer import is_known
 from taskc.onnx.protobuf import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, text
+from taskc.operators.graph import Graph
 
 
 def cut(
@@ -156,3 +166,31 @@ def tensors_of(graph: GraphProto) -> Iterator[TensorProto]:
                 yield attribute.t
         for inner in graphs_of(node):
             yield from tensors_of(inner)
+
+
+def extract(
+    model: str | os.PathLike[str] | bytes | ModelProto,
+    inputs: Sequence[str] | None = None,
+    outputs: Sequence[str] | None = None,
+) -> Graph:
+    """The graph between the named tensors."""
+    from taskc.onnx.reader import load, read_proto
+
+    proto, where, folder = load(model)
+    return read_proto(cut(proto, where, inputs, outputs), where, folder, is_known)
+
+
+def extract_model(
+    model: str | os.PathLike[str] | bytes | ModelProto,
+    inputs: Sequence[str] | None = None,
+    outputs: Sequence[str] | None = None,
+) -> ModelProto:
+    """The same part as a model to be saved; external data of the whole one is included in it."""
+    from taskc.onnx.reader import load
+    from taskc.onnx.serialized import take_in
+
+    proto, where, folder = load(model)
+    part = cut(proto, where, inputs, outputs)
+    for tensor in tensors_of(part.graph):
+        take_in(tensor, where, folder)
+    return part

@@ -11,18 +11,21 @@ import taskc as tc
 from taskc import boolean, f64, i64
 from taskc.kernels.attention import attention
 from taskc.kernels.matmul import batch_matmul
-from taskc.kernels.precision import wide
 from taskc.kernels.reductions import reduction
 from taskc.kernels.rows import softmax
+from taskc.kernels.signatures import wide
 from taskc.lang.tracing import TensorHandle
 from taskc.operators.call import Call, Made, Tensor, at_least, operator
-from taskc.operators.common import are_equal, broadcast, element, ones
 from taskc.operators.movement import place_of
 from taskc.operators.norms import softmax_along
 from taskc.operators.operands import (
+    are_equal,
+    broadcast,
     computed,
     converted,
+    element,
     element_type,
+    ones,
     repeated,
     reshaped,
     template,

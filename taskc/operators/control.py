@@ -3,6 +3,14 @@
 A condition or trip count that is known is decided while the model is traced: one branch is built, or each turn
 separately, so that shapes may change from turn to turn. Otherwise the node becomes a branch or a while of the program,
 whose bodies always make tensors of the same types. The number of parts that a loop stacks has to be known.
+
+Tensors whose rank is data: one branch of an If adds leading axes of one element, and the other doesn't.
+
+    then:  bool[]        else:  bool[1]        a program can't tell which
+
+Few readers tell the two apart. A reader that broadcasts the tensor to another one of at least that rank gives the same
+result for both, and so does one that reads its only element; an elementwise operator passes the question on. These
+readers get the tensor without the axes. Any other reader raises the error that the If would have raised.
 """
 
 from __future__ import annotations
@@ -17,6 +25,7 @@ import taskc as tc
 from taskc import CompileError, TensorType, boolean
 from taskc.lang.tracing import TensorHandle
 from taskc.operators.call import (
+    Builder,
     Call,
     DataError,
     Held,
@@ -28,8 +37,9 @@ from taskc.operators.call import (
     handle_of,
     operator,
 )
-from taskc.operators.common import are_equal, axis_of, spliced
+from taskc.operators.graph import Node
 from taskc.operators.movement import joined
+from taskc.operators.operands import are_equal, axis_of, spliced
 from taskc.operators.shapes import with_shape
 
 NO_STEPS = "it has no steps, and taskc doesn't know what they would have made"
@@ -335,3 +345,41 @@ def _stacked(call: Call, parts: Sequence[Tensor], axis: int) -> Tensor:
     result = joined(single, place, partial(tc.compute, name="steps"))
     assert isinstance(result, TensorHandle)
     return result
+
+
+_ELEMENTWISE = "taskc.operators.elementwise"  # each of its operators broadcasts all inputs
+_OF_FIRST = ("Cast", "Clip", "Identity", "PRelu")  # the result has the first input's shape
+_ELEMENTS = {("If", 0), ("Loop", 0), ("Loop", 1), ("Size", 0)}  # inputs whose shape isn't read
+
+
+def settled(
+    node: Node, builder: Builder, inputs: Sequence[Held | None]
+) -> tuple[tuple[Held | None, ...], Loose | None]:
+    """A node's inputs, each with one rank, and the loosest of them where its outputs are equally loose."""
+    loose = {place: held for place, held in enumerate(inputs) if isinstance(held, Loose)}
+    if not loose:
+        return tuple(inputs), None
+    bare = tuple([held.handle if isinstance(held, Loose) else held for held in inputs])
+    loosest = max(loose.values(), key=lambda held: held.rank)
+    others = [len(held.shape) for held in inputs if not isinstance(held, Loose | None)]
+    is_seen = max(others, default=-1) < loosest.rank
+    if node.operator in _OF_FIRST:
+        if [*loose] == [0]:
+            return bare, loosest
+    elif builder.__module__ == _ELEMENTWISE:
+        return bare, loosest if is_seen else None
+    elif _is_blind(node, loose, bare, loosest.rank):
+        return bare, None
+    raise loosest.error
+
+
+def _is_blind(node: Node, loose: dict[int, Loose], given: Sequence[Held | None], rank: int) -> bool:
+    """Whether a node gives the same result for a tensor with the axes and without them."""
+    if all((node.operator, place) in _ELEMENTS for place in loose):
+        return True
+    if [*loose] != [0]:
+        return False
+    shape = given[1] if len(given) > 1 else None
+    if node.operator == "Reshape":
+        return isinstance(shape, np.ndarray) and all(extent != 0 for extent in shape.reshape(-1))
+    return node.operator == "Expand" and shape is not None and shape.shape[0] >= rank

@@ -9,7 +9,7 @@ from typing import Any
 
 import taskc as tc
 from taskc.operators.call import Call, Made, operator
-from taskc.operators.common import are_equal, element, ones
+from taskc.operators.operands import are_equal, element, ones
 from taskc.operators.products import multiplied
 from taskc.operators.reductions import folded
 

@@ -12,10 +12,10 @@ from typing import Any
 import taskc as tc
 from taskc import DType, f32, f64, i64
 from taskc.operators.call import Call, Made, Tensor, computed_once, operator
-from taskc.operators.common import axis_of
-from taskc.operators.generators import element_type
 from taskc.operators.graph import Array
+from taskc.operators.operands import axis_of
 from taskc.operators.products import multiplied
+from taskc.operators.shapes import element_type
 
 
 def _transform(length: int, given: int, made: int, is_inverse: bool, dtype: DType) -> Array:

@@ -6,13 +6,13 @@ from typing import Any
 
 import taskc as tc
 from taskc import DType, i64, repeat, spatial
-from taskc.kernels.precision import wide
 from taskc.kernels.reductions import argmax, reduction
 from taskc.kernels.rows import layer_norm, log_softmax, rms_norm, softmax
+from taskc.kernels.signatures import wide
 from taskc.lang.tracing import TensorHandle
 from taskc.operators.call import Call, Made, Tensor, at_least, operator
-from taskc.operators.common import axis_of
 from taskc.operators.operands import (
+    axis_of,
     computed,
     converted,
     element_type,

@@ -15,8 +15,8 @@ from taskc.kernels.pooling import (
     max_pool,
     sum_pool,
 )
-from taskc.kernels.precision import wide
 from taskc.kernels.reductions import reduction
+from taskc.kernels.signatures import wide
 from taskc.lang.tracing import TensorHandle
 from taskc.operators.blocked import Blocked
 from taskc.operators.call import Call, Held, Made, Tensor, at_least, operator

@@ -11,8 +11,8 @@ from taskc.kernels.reductions import reduction
 from taskc.lang.tracing import TensorHandle
 from taskc.operators.blocked import elements_of, like
 from taskc.operators.call import Call, Held, Made, operator
-from taskc.operators.common import axis_of
 from taskc.operators.operands import (
+    axis_of,
     computed,
     element_type,
     is_one,

@@ -8,14 +8,14 @@ from typing import Any, cast
 
 import taskc as tc
 from taskc import DType, boolean, f64, i64, spatial, u8
-from taskc.kernels.precision import wide
 from taskc.kernels.reductions import argmax, argmin, reduction
 from taskc.kernels.scans import cumprod, cumsum
+from taskc.kernels.signatures import wide
 from taskc.lang.tracing import TensorHandle
 from taskc.operators.call import Call, Made, Tensor, operator
-from taskc.operators.common import axis_of
 from taskc.operators.movement import inside
 from taskc.operators.operands import (
+    axis_of,
     computed,
     converted,
     repeated,

@@ -13,8 +13,8 @@ from typing import Any, cast
 import taskc as tc
 from taskc import f32, f64
 from taskc.operators.call import Call, Made, Tensor, computed_once, operator
-from taskc.operators.common import are_equal, axes_of, spliced, total
 from taskc.operators.movement import inside
+from taskc.operators.operands import are_equal, axes_of, spliced, total
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,8 @@ import taskc as tc
 from taskc import DType, KernelDefinition, boolean, f32, i64, spatial
 from taskc.lang.tracing import TensorHandle
 from taskc.operators.call import Call, Counted, Made, operator
-from taskc.operators.common import axis_of, spliced
 from taskc.operators.movement import inside, place_of
-from taskc.operators.operands import Extent, computed, template, tensors
+from taskc.operators.operands import Extent, axis_of, computed, spliced, template, tensors
 
 
 @operator("NonZero", since=9)

@@ -1,18 +1,24 @@
-"""Operators that read shapes or change them, without moving elements."""
+"""Operators that read shapes or change them, without moving elements.
+
+Operators that generate elements: constants, ranges, masks, one-hot vectors.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
+from math import ceil, prod
 from typing import Any, cast
 
 import numpy as np
 
+import taskc as tc
+from taskc import DType, boolean, i64
+from taskc.ir.types import from_numpy
 from taskc.lang.sizes import Size, quotient
 from taskc.lang.tracing import TensorHandle
 from taskc.operators.call import Call, Made, Tensor, operator
-from taskc.operators.common import are_equal, axes_of, axis_of, equals
 from taskc.operators.graph import Array
+from taskc.operators.operands import ELEMENT_TYPES, are_equal, axes_of, axis_of, equals, spliced
 
 
 def with_shape(x: Tensor, shape: Sequence[Any]) -> Tensor:
@@ -119,3 +125,117 @@ def unsqueeze(call: Call) -> Made:
     rank = len(x.shape) + len(named)
     added, rest = axes_of(call, named, rank), iter(x.shape)
     return with_shape(x, [1 if axis in added else next(rest) for axis in range(rank)])
+
+
+def filled(call: Call, shape: Any, number: Any, dtype: DType) -> Tensor:
+    """A tensor whose elements are all one number."""
+    if any(isinstance(extent, int) and extent < 0 for extent in shape):
+        raise call.node.error(f"its shape {[*shape]} has a negative extent")
+    if not dtype.is_float and call.by_python:
+        return call.compute(shape, lambda *at: number, dtype)
+    call.require_kernel()
+    return call.compute(shape, lambda *at: dtype(number))
+
+
+def element_type(call: Call, name: str, otherwise: DType) -> DType:
+    """The element type that an attribute names by its number."""
+    number = call.attribute(name)
+    if number is None:
+        return otherwise
+    if number not in ELEMENT_TYPES:
+        raise call.node.error(f"its attribute '{name}' names the element type {number}")
+    return ELEMENT_TYPES[number]
+
+
+@operator("ConstantOfShape")
+def constant_of_shape(call: Call) -> Made:
+    value = call.attribute("value", np.zeros(1, np.float32))
+    return filled(call, call.integers(0), value.item(), from_numpy(value.dtype))
+
+
+@operator("Range")
+def range_(call: Call) -> Made:
+    start, limit, delta = map(call.single, range(3))
+    dtype = call.dtype(0)
+    if isinstance(limit, Size) or isinstance(start, Size):
+        if delta != 1:
+            raise call.node.error("sizes of a call are counted by steps of 1")
+        first = start
+        call.require_kernel()
+        count = limit - start if start < limit else 0
+        return call.compute((count,), lambda i: i + first)
+    if delta == 0:
+        raise call.node.error("its step is 0")
+    count = max(0, ceil((limit - start) / delta))
+    first, step = start, delta
+    if call.by_python:
+        return call.compute((count,), lambda i: first + i * step)
+    return call.compute((count,), lambda i: dtype(first) + i.to(dtype) * dtype(step))
+
+
+@operator("EyeLike")
+def eye_like(call: Call) -> Made:
+    call.require_kernel()
+    if len(call.shape(0)) != 2:
+        raise call.node.error(f"its input has {len(call.shape(0))} dimensions, and not 2")
+    dtype, diagonal = element_type(call, "dtype", call.dtype(0)), call.attribute("k", 0)
+    if dtype is boolean:
+        return call.compute(call.shape(0), lambda i, j: j - i == diagonal)
+    return call.compute(call.shape(0), lambda i, j: dtype(1) if j - i == diagonal else dtype(0))
+
+
+@operator("OneHot", since=9)
+def one_hot(call: Call) -> Made:
+    call.require_kernel()
+    (depth,) = (int(call.known(1).item()),)
+    places, values = call.tensor(0), call.tensor(2)
+    rank = len(places.shape) + 1
+    axis = axis_of(call, call.attribute("axis", -1), rank)
+    shape = (*places.shape[:axis], depth, *places.shape[axis:])
+
+    def value(*at):
+        place = places[spliced(at, axis, axis + 1, ())].to(i64)
+        return values[1] if (place + depth if place < 0 else place) == at[axis] else values[0]
+
+    return call.compute(shape, tc.function(value))
+
+
+@operator("Trilu", since=14)
+def trilu(call: Call) -> Made:
+    call.require_kernel()
+    x, is_upper = call.tensor(0), bool(call.attribute("upper", 1))
+    first = int(call.known(1).item()) if call.has(1) else 0
+    dtype = x.dtype
+    zero = False if dtype is boolean else 0
+    if is_upper:
+        return call.compute(x.shape, lambda *at: x[at] if at[-1] - at[-2] >= first else zero)
+    return call.compute(x.shape, lambda *at: x[at] if at[-1] - at[-2] <= first else zero)
+
+
+@operator("Dropout")
+def dropout(call: Call) -> Made:
+    ratio = float(call.known(1).item()) if call.has(1) else call.attribute("ratio", 0.5)
+    wants_mask = len(call.node.outputs) > 1 and call.node.outputs[1] != ""
+    if call.has(2) and bool(call.known(2).item()) and ratio > 0:
+        return _dropped(call, ratio, wants_mask)
+    x = call.given(0)
+    if not wants_mask:
+        return x
+    call.require_kernel()
+    dtype = boolean if call.node.version >= 10 else call.dtype(0)
+    return x, filled(call, x.shape, True if dtype is boolean else 1, dtype)
+
+
+def _dropped(call: Call, ratio: float, wants_mask: bool) -> Made:
+    """Dropout in training: a mask drawn from the seed by the Mersenne Twister, as in ONNX's reference."""
+    call.require_kernel()
+    seed, x = call.attribute("seed"), call.tensor(0)
+    if seed is None:
+        raise call.node.error("it drops elements at random, and has no seed")
+    if not all(isinstance(extent, int) for extent in x.shape):
+        raise call.node.error("it drops elements of a shape that is known only at a call")
+    drawn = np.random.RandomState(seed).uniform(size=x.shape)
+    stays: Any = tc.constant(drawn >= ratio)
+    factor = 1 / (1 - ratio)
+    kept = call.compute(x.shape, lambda *at: x[at] * factor if stays[at] else 0)
+    return (kept, stays) if wants_mask else kept

@@ -37,8 +37,8 @@ from taskc.ir.build import ZERO, add, floor_divide, index, less, modulo, multipl
 from taskc.ir.nodes import GLOBAL, SHARED, TILE, Expression, Ring, Statement, Tensor, Variable
 from taskc.ir.rewrite import rewritten, substitute, walk
 from taskc.ir.target import Target
-from taskc.passes.loads import Work, needed_scalars
-from taskc.passes.select_fragments import with_matrix_moves
+from taskc.passes.overlap import Work, needed_scalars
+from taskc.passes.select_moves import with_matrix_moves
 from taskc.passes.transports import refusal_of
 
 

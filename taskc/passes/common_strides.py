@@ -21,7 +21,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from taskc.analysis.facts import Facts
-from taskc.analysis.reads import reads_memory
+from taskc.analysis.touches import reads_memory
 from taskc.ir import nodes as ir
 from taskc.ir.build import ZERO, add, index, subtract
 from taskc.ir.nodes import Constant, Expression, Statement, Variable

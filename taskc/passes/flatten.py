@@ -23,7 +23,7 @@ import numpy as np
 
 from taskc.analysis.facts import Facts
 from taskc.ir import build, nodes as ir
-from taskc.ir.interval import range_of
+from taskc.ir.linear import range_of
 from taskc.ir.nodes import (
     Address,
     Binary,

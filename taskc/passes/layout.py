@@ -20,14 +20,20 @@ from math import gcd
 import numpy as np
 
 from taskc.analysis.accesses import Access, Crew
-from taskc.analysis.banks import WORD, bank_cycles, swizzled
+from taskc.analysis.coalescing import (
+    WORD,
+    bank_cycles,
+    divisor,
+    facts_of_names,
+    move_width,
+    swizzled,
+)
 from taskc.analysis.facts import Facts
 from taskc.analysis.indices import Array
 from taskc.analysis.phases import Phases, shared_tensors
-from taskc.analysis.widths import divisor, facts_of_names, move_width
 from taskc.ir import nodes as ir
+from taskc.ir.fragments import LINE_BYTES, named_by_lines
 from taskc.ir.mapping import repeat
-from taskc.ir.matrix_moves import LINE_BYTES, named_by_lines
 from taskc.ir.nodes import SHARED, Statement, Swizzle, Tensor
 from taskc.ir.rewrite import statements, walk
 from taskc.ir.target import MATRIX_MOVES, TARGETS, Target

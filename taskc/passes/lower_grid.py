@@ -21,7 +21,7 @@ from __future__ import annotations
 from dataclasses import replace
 from math import prod
 
-from taskc.analysis.reads import reads_memory
+from taskc.analysis.touches import reads_memory
 from taskc.errors import CompileError, Location
 from taskc.ir import nodes as ir
 from taskc.ir.affine import divisible

@@ -25,9 +25,9 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from taskc.analysis.coalescing import facts_of_names
 from taskc.analysis.facts import Facts
-from taskc.analysis.reads import reads_memory
-from taskc.analysis.widths import facts_of_names
+from taskc.analysis.touches import reads_memory
 from taskc.errors import CompileError, Location, assert_never
 from taskc.ir import nodes as ir
 from taskc.ir.build import (
@@ -57,13 +57,26 @@ from taskc.ir.target import (
     WarpgroupInstruction,
     WarpInstruction,
 )
-from taskc.passes.lower_copies import asynchronous_copy, matrix_instruction, packed_store
-from taskc.passes.lower_dots import column_sums, dot_products, invariant_products
-from taskc.passes.lower_fragments import matrix_move
-from taskc.passes.lower_products import asynchronous_product
-from taskc.passes.lower_tiles import tile_products
-from taskc.passes.register_slots import linear_form, slot_table, trip_number
-from taskc.passes.tasks import composed_tasks, enumerated_tasks, first_owner, within_limit
+from taskc.passes.lower_instructions import (
+    asynchronous_copy,
+    asynchronous_product,
+    column_sums,
+    dot_products,
+    invariant_products,
+    matrix_instruction,
+    matrix_move,
+    packed_store,
+    tile_products,
+)
+from taskc.passes.register_slots import (
+    composed_tasks,
+    enumerated_tasks,
+    first_owner,
+    linear_form,
+    slot_table,
+    trip_number,
+    within_limit,
+)
 
 # For a mapping with more slots the loops stay loops, unless their variables pick registers.
 UNROLLED_SLOTS = 64

@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import replace
 from math import prod
 
-from taskc.analysis.banks import ATOM
+from taskc.analysis.coalescing import ATOM
 from taskc.errors import Location
 from taskc.ir import nodes as ir
 from taskc.ir.build import add, index, less, modulo, multiply

@@ -32,35 +32,320 @@ A block value takes part if its load depends on nothing that the body computes e
 these on no memory that the body writes. With
 `specialize` the loads become the body of a producer warp of their own (taskc/passes/specialize.py).
 
-In the loop over a block's tiles (taskc/passes/tile_loops.py) the ring continues: its prologue is placed before that
+In the loop over a block's tiles (taskc/passes/overlap.py) the ring continues: its prologue is placed before that
 loop, and the last steps of a tile issue the next tile's first copies. If the loads, or the number of steps,
 depend on a tile's results, the ring is set up anew for each tile, and a note says so.
+
+The loads of a pipelined loop that can run earlier than its work.
+
+The loop over a block's tiles, as seen by the rings of its pipelines.
+
+    grid first_tile in 132 by 1:
+        for turn in range((tiles - first_tile + 131) // 132):
+            let row = (first_tile + turn * 132) * 64
+            pipeline p in 512 by 8 stages=3: ...
+
+A ring belongs to the block: its slots and step numbers continue from tile to tile. Step k of a
+tile is step turn * 64 + k of the ring, for 64 steps a tile, and step k + 2 belongs to this
+tile or, if k + 2 is 64 or more, to the next one; if tiles have one step, to the one after that.
+
+If each tile has its own number of steps, a cell outside the loop has the sum of the previous ones. Only a
+producer warp can do so: it needs no step of another tile.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
-from taskc.analysis.banks import slots_of
-from taskc.analysis.reads import reads_memory
+from taskc.analysis.coalescing import slots_of
+from taskc.analysis.touches import reads_memory
 from taskc.errors import Location
 from taskc.ir import nodes as ir
-from taskc.ir.build import add, index, less, modulo, multiply
-from taskc.ir.nodes import TILE, Expression, Ring, Statement, Tensor, Variable
+from taskc.ir.build import (
+    ZERO,
+    add,
+    ceiling_divide,
+    floor_divide,
+    index,
+    less,
+    modulo,
+    multiply,
+    subtract,
+)
+from taskc.ir.nodes import GLOBAL, LOCAL, TILE, Expression, Ring, Statement, Tensor, Variable
 from taskc.ir.rewrite import copy, index_leading, map_statements, walk
 from taskc.ir.target import TARGETS
-from taskc.passes.loads import Loads, needed_scalars, split_loads
-from taskc.passes.tile_loops import (
-    StepOrigin,
-    Steps,
-    block_variables,
-    cant_count_across,
-    is_tile_loop,
-    steps_across_tiles,
-    steps_of_one_run,
-)
+from taskc.ir.types import i64
 from taskc.passes.transports import transport_for
+
+
+@dataclass(frozen=True, slots=True)
+class Loads:
+    """The part of a pipelined body that fetches, and the rest of it.
+
+    `scalars` are the uniform Lets that the moves need; they stay in the work too, as do the loads that
+    depend on it: `refusals` say why.
+    """
+
+    tensors: tuple[Tensor, ...]
+    scalars: tuple[ir.Let, ...]
+    moves: tuple[ir.Move, ...]
+    work: tuple[Statement, ...]
+    refusals: tuple[tuple[ir.Move, str], ...]
+
+    def notes(self, refused: str = "is not pipelined") -> list[tuple[str, Location]]:
+        """A note for each load that stays in the work, saying that it is `refused`, and why."""
+        return [
+            (f"`{move.tensor.name}` {refused}: its load {reason}", move.loc)
+            for move, reason in self.refusals
+        ]
+
+
+def split_loads(
+    pipeline: ir.Pipeline, concurrent: Sequence[Statement] = (), before: Sequence[Statement] = ()
+) -> Loads:
+    """The block values at the top of the body whose loads don't depend on the work.
+
+    If loads overlap more than the loop, `concurrent` are those other statements. Scalars that come `before`
+    the loop then have to be computed again by the loads.
+    """
+    body = pipeline.body
+    statements = body.statements if isinstance(body, ir.Sequence) else (body,)
+    work_around = Work.of((body, *concurrent))
+    known = {s.variable: s for s in before if isinstance(s, ir.Let)}
+    scalars: dict[Variable, ir.Let] = {}
+    tensors: list[Tensor] = []
+    moves: list[ir.Move] = []
+    work: list[Statement] = []
+    refusals: list[tuple[ir.Move, str]] = []
+    needed: set[Variable] = set()
+    block_values = {
+        s.tensor for s in statements if isinstance(s, ir.Allocate) and s.tensor.constant
+    }
+    for statement in statements:
+        match statement:
+            case ir.Allocate(tensor=tensor) if tensor in block_values:
+                continue
+            case ir.Move(tensor=tensor) if tensor in block_values:
+                lets = _closure(_free_variables(statement), {**known, **scalars})
+                reason = work_around.needed_by((statement, *lets))
+                if reason is None:
+                    tensors.append(tensor)
+                    moves.append(statement)
+                    needed |= _free_variables(statement)
+                else:
+                    refusals.append((statement, reason))
+                    work += [ir.Allocate(tensor, loc=statement.loc), statement]
+                continue
+            case ir.Let():
+                scalars[statement.variable] = statement
+            case _:
+                pass  # it is work
+        work.append(statement)
+    needed_lets = _closure(needed, scalars)
+    return Loads(tuple(tensors), needed_lets, tuple(moves), tuple(work), tuple(refusals))
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """The tensors that statements overlapped by loads write, and the variables that they compute, except by Lets."""
+
+    written: frozenset[Tensor]
+    computed: frozenset[Variable]
+
+    @staticmethod
+    def of(parts: Sequence[Statement]) -> Work:
+        written: set[Tensor] = set()
+        computed: set[Variable] = set()
+        for part in parts:
+            for node in walk(part):
+                if isinstance(node, (ir.Store, ir.Atomic, ir.Move)):
+                    written.add(node.tensor)
+                if isinstance(node, (ir.Atomic, ir.Do)) and node.result is not None:
+                    computed.add(node.result)
+        return Work(frozenset(written), frozenset(computed))
+
+    def needed_by(self, parts: Sequence[Statement]) -> str | None:
+        """The reason why these can't run before the work, or None."""
+        for node in (node for part in parts for node in walk(part)):
+            if isinstance(node, ir.Read):
+                if node.tensor in self.written:
+                    return f"reads `{node.tensor.name}`, which the work writes"
+                if node.tensor.scope != GLOBAL:
+                    return f"reads `{node.tensor.name}`, which isn't in global memory"
+            elif isinstance(node, Variable) and node in self.computed:
+                return f"needs `{node.name}`, which the work computes"
+        return None
+
+
+def _free_variables(node: ir.Statement) -> set[Variable]:
+    return {v for v in walk(node) if isinstance(v, Variable)}
+
+
+def _closure(needed: set[Variable], scalars: dict[Variable, ir.Let]) -> tuple[ir.Let, ...]:
+    """The Lets that `needed` depends on, in program order."""
+    for variable in reversed(scalars):
+        if variable in needed:
+            needed |= _free_variables(scalars[variable])
+    return tuple(let for variable, let in scalars.items() if variable in needed)
+
+
+def needed_scalars(before: Sequence[Statement], users: Sequence[Statement]) -> tuple[ir.Let, ...]:
+    """The Lets of `before` that the users depend on."""
+    needed = {v for user in users for v in _free_variables(user)}
+    return _closure(needed, {s.variable: s for s in before if isinstance(s, ir.Let)})
+
+
+def block_variables(body: Statement) -> frozenset[Variable]:
+    """The variables that number the blocks of a grid of single tiles, and bound the loop over a block's tiles."""
+    grids = [node for node in walk(body) if isinstance(node, ir.Grid)]
+    return frozenset(grid.variables[0] for grid in grids if grid.by == (1,))
+
+
+def is_tile_loop(statement: Statement, blocks: frozenset[Variable]) -> bool:
+    return (
+        isinstance(statement, ir.For)
+        and any(n in blocks for end in (statement.start, statement.stop) for n in walk(end))
+        and statement.step > 0
+        and isinstance(statement.body, ir.Sequence)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class StepOrigin:
+    """A step's tile and its origin within the tile: `values` of their variables, computed by `lets`."""
+
+    lets: tuple[ir.Let, ...]
+    values: dict[Variable, Expression]
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """The numbering of a ring's steps.
+
+    count   the steps of one run of the pipelined loop; `setup` binds it before the ring's first step
+    total   the steps of all its runs; `at_ring` binds it there, too, where it is asked for
+    earlier the steps of earlier runs; `at_run` binds it in front of each run
+    loop    over the tiles, where the ring runs on across them
+    cell    has `earlier`, where that isn't the same for all tiles
+    """
+
+    pipeline: ir.Pipeline
+    count: Expression
+    total: Expression
+    setup: tuple[ir.Let, ...] = ()
+    at_ring: tuple[ir.Let, ...] = ()
+    at_run: tuple[ir.Let, ...] = ()
+    earlier: Expression = ZERO
+    loop: ir.For | None = None
+    cell: Tensor | None = None
+
+    @property
+    def tile(self) -> Expression:
+        """The number of the block's earlier tiles."""
+        if self.loop is None:
+            return ZERO
+        return floor_divide(subtract(self.loop.variable, self.loop.start), self.loop.step)
+
+    def of_run(self, steps: Statement) -> list[Statement]:
+        """The loop over the steps of an execution, with the statements that count them."""
+        if self.cell is None:
+            return [*self.at_run, steps]
+        return [*self.at_run, steps, ir.Store(self.cell, (), self.number(self.count))]
+
+    def of_block(self, run: Statement) -> Statement:
+        """All executions of a role, over the block's tiles if there are several."""
+        if self.loop is None:
+            return run
+        cell = () if self.cell is None else (ir.Allocate(self.cell, ir.Constant(0, i64)),)
+        loop = replace(self.loop, body=run)
+        return ir.Sequence((*cell, loop), loc=loop.loc)
+
+    def in_turn(self, number: int, count: int) -> Steps:
+        """The steps of one of `count` consumers, which takes every `count`-th tile; all share one numbering."""
+        if self.loop is None:
+            return self
+        start = add(self.loop.start, number * self.loop.step)
+        return replace(self, loop=replace(self.loop, start=start, step=count * self.loop.step))
+
+    def number(self, k: Expression) -> Expression:
+        return add(self.earlier, k)
+
+    def place(self, k: Expression) -> StepOrigin:
+        """The origin of step k of this execution."""
+        return StepOrigin((), {self.pipeline.variable: multiply(k, self.pipeline.by)})
+
+    def place_ahead(self, k: Expression, *, of_all: bool = False) -> StepOrigin:
+        """The origin of a step that may be past the execution's end; or of step k `of_all` executions."""
+        if self.loop is None:
+            return self.place(k)
+        position, by, loc = self.pipeline.variable, self.pipeline.by, self.pipeline.loc
+        tile = self.loop.start if of_all else self.loop.variable
+        ahead = multiply(floor_divide(k, self.count), self.loop.step)
+        later_tile = Variable(self.loop.variable.name, loc=loc)
+        origin = Variable(position.name, loc=loc)
+        return StepOrigin(
+            (
+                ir.Let(later_tile, add(tile, ahead), loc=loc),
+                ir.Let(origin, multiply(modulo(k, self.count), by), loc=loc),
+            ),
+            {self.loop.variable: later_tile, position: origin},
+        )
+
+
+def steps_of_one_run(pipeline: ir.Pipeline) -> Steps:
+    count = ceiling_divide(pipeline.extent, pipeline.by)
+    return Steps(pipeline, count, count)
+
+
+def cant_count_across(
+    pipeline: ir.Pipeline, loop: ir.For, before: Sequence[Statement]
+) -> str | None:
+    """The reason why the steps of all tiles can't be counted before the first; None if they can."""
+    length = ir.Let(Variable("extent"), pipeline.extent)
+    needed = (*needed_scalars(before, (length,)), length)
+    if any(node is loop.variable for let in needed for node in walk(let)):
+        return "how many steps it has depends on the tile"
+    reason = Work.of((loop.body,)).needed_by(needed)
+    return None if reason is None else f"how many steps it has {reason}"
+
+
+def steps_across_tiles(pipeline: ir.Pipeline, loop: ir.For, before: Sequence[Statement]) -> Steps:
+    """The steps of a pipeline after the statements `before`, if all tiles have the same number."""
+    loc = pipeline.loc
+    length = ir.Let(
+        Variable("steps", loc=loc), ceiling_divide(pipeline.extent, pipeline.by), loc=loc
+    )
+    setup = copy(ir.Sequence((*needed_scalars(before, (length,)), length)))
+    assert isinstance(setup, ir.Sequence)
+    *lets, last = (s for s in setup.statements if isinstance(s, ir.Let))
+    count: Expression = last.value
+    if not isinstance(count, ir.Constant):
+        lets.append(last)
+        count = last.variable
+    total, earlier = Variable("all_steps", loc=loc), Variable("earlier_steps", loc=loc)
+    tiles = ceiling_divide(subtract(loop.stop, loop.start), loop.step)
+    steps = Steps(
+        pipeline,
+        count,
+        total,
+        tuple(lets),
+        (ir.Let(total, multiply(tiles, count), loc=loc),),
+        earlier=earlier,
+        loop=loop,
+    )
+    return replace(steps, at_run=(ir.Let(earlier, multiply(steps.tile, count), loc=loc),))
+
+
+def steps_as_tiles_come(pipeline: ir.Pipeline, loop: ir.For) -> Steps:
+    """The steps of a pipeline whose number differs between tiles."""
+    count = ceiling_divide(pipeline.extent, pipeline.by)
+    cell = Tensor("steps_before", i64, (), LOCAL, loc=pipeline.loc)
+    earlier = Variable("earlier_steps", loc=pipeline.loc)
+    at_run = (ir.Let(earlier, ir.Read(cell, ()), loc=pipeline.loc),)
+    return Steps(pipeline, count, count, at_run=at_run, earlier=earlier, loop=loop, cell=cell)
+
 
 Notes = list[tuple[str, Location]]
 

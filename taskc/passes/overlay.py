@@ -27,7 +27,7 @@ from taskc.ir.fragments import alignment
 from taskc.ir.nodes import SHARED, Ring, Statement, Tensor
 from taskc.ir.rewrite import map_statements, replace_tensors, statements, tensors_of, walk
 from taskc.ir.target import TARGETS
-from taskc.passes.counted_rings import mbarrier_bytes
+from taskc.passes.lower_rings import mbarrier_bytes
 
 ALIGNMENT = 128
 MBARRIER = 8

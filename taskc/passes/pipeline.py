@@ -15,7 +15,7 @@ from pathlib import Path
 
 from taskc.errors import blaming_taskc
 from taskc.ir import nodes as ir
-from taskc.ir.depth import deep
+from taskc.ir.code_size import deep
 from taskc.ir.printer import to_text
 from taskc.output_file import write_whole
 from taskc.passes.await_products import await_products

@@ -10,7 +10,7 @@ and what its workers do to each other is up to its author and the simulator.
 from __future__ import annotations
 
 from taskc.errors import CompileError
-from taskc.ir.depth import deeply
+from taskc.ir.code_size import deeply
 from taskc.ir.nodes import Kernel
 from taskc.passes.common_strides import common_strides
 from taskc.passes.proofs.accesses import collect

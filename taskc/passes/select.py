@@ -12,7 +12,7 @@
 
 A move from or to a tile is done by the tile's owners; any other by a coalesced cover of its shape, with
 accesses as wide as its alignment allows. A tile that changes its mapping goes through shared memory, or, if
-a processor's lanes exchange rows for columns, through shuffles (taskc/passes/select_transposes.py). A
+a processor's lanes exchange rows for columns, through shuffles (taskc/passes/select_moves.py). A
 matrix product takes the first instruction whose fragments divide its accumulator's mapping; if none
 fits it becomes fused multiply-adds, and a note says so.
 """
@@ -21,21 +21,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from taskc.analysis.widths import facts_of_names, move_width
+from taskc.analysis.coalescing import facts_of_names, move_width
 from taskc.errors import Location
 from taskc.ir import nodes as ir
 from taskc.ir.mapping import Mapping, auto_map
 from taskc.ir.nodes import SHARED, TILE, Expression, Statement, Tensor, Variable
 from taskc.ir.rewrite import map_statements, walk
 from taskc.ir.target import TARGETS, Target
-from taskc.passes.lower_copies import in_packs
-from taskc.passes.select_fragments import with_matrix_moves
+from taskc.passes.lower_instructions import in_packs
 from taskc.passes.select_matrix import matrix_product, with_packs
+from taskc.passes.select_moves import turned, turns, with_matrix_moves
 from taskc.passes.select_products import with_asynchronous_products
 from taskc.passes.select_reductions import reduction
 from taskc.passes.select_scans import scan
 from taskc.passes.select_stores import BulkStores
-from taskc.passes.select_transposes import turned, turns
 
 
 def select(kernel: ir.Kernel) -> ir.Kernel:

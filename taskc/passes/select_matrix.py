@@ -31,8 +31,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from taskc.analysis.coalescing import divisor
 from taskc.analysis.facts import Facts
-from taskc.analysis.widths import divisor
 from taskc.errors import CompileError, Location
 from taskc.ir import nodes as ir
 from taskc.ir.build import ZERO, add, index

@@ -23,9 +23,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from taskc.analysis.banks import ATOM, in_panels
+from taskc.analysis.coalescing import ATOM, divisor, facts_of_names, in_panels
 from taskc.analysis.facts import Facts
-from taskc.analysis.widths import divisor, facts_of_names
 from taskc.errors import Location
 from taskc.ir import nodes as ir
 from taskc.ir.build import ZERO

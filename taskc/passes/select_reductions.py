@@ -27,7 +27,8 @@ from typing import TypeVar
 from taskc.errors import CompileError, Location
 from taskc.ir import nodes as ir
 from taskc.ir.build import ZERO, add, floor_divide, index, modulo, multiply, total
-from taskc.ir.mapping import Mapping, Mode
+from taskc.ir.mapping import Mapping
+from taskc.ir.mapping_forms import Mode
 from taskc.ir.nodes import SHARED, TILE, Constant, Expression, Statement, Tensor, Variable
 from taskc.ir.target import Target
 from taskc.ir.types import DType

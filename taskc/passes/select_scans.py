@@ -28,7 +28,8 @@ from math import prod
 
 from taskc.ir import nodes as ir
 from taskc.ir.build import ZERO, add, floor_divide, index, modulo, multiply, subtract
-from taskc.ir.mapping import Mapping, Mode, auto_map
+from taskc.ir.mapping import Mapping, auto_map
+from taskc.ir.mapping_forms import Mode
 from taskc.ir.nodes import LOCAL, SHARED, TILE, Expression, Statement, Tensor, Variable
 from taskc.ir.rewrite import copy
 from taskc.ir.scan_order import Level, scan_levels

@@ -24,7 +24,7 @@ from __future__ import annotations
 from dataclasses import replace
 from math import prod
 
-from taskc.analysis.banks import in_panels, line_of, slots_of
+from taskc.analysis.coalescing import in_panels, line_of, slots_of
 from taskc.analysis.facts import Facts
 from taskc.errors import Location
 from taskc.ir import nodes as ir

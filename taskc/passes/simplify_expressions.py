@@ -12,9 +12,7 @@ from typing import Any
 
 from taskc.analysis.facts import NEGATED, Facts
 from taskc.ir import arithmetic
-from taskc.ir.affine import Affine
-from taskc.ir.interval import range_of
-from taskc.ir.linear import Opaque
+from taskc.ir.linear import Affine, Opaque, range_of
 from taskc.ir.nodes import (
     Address,
     Binary,

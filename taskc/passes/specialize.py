@@ -28,7 +28,7 @@ If the consumers multiply asynchronously, their accumulators take most of the re
 warpgroup that gives up its own (`setmaxnreg`), and one of its workers issues bulk copies as before.
 
 If a block has several tiles, both roles loop over them, and the producer runs ahead across their ends, too
-(taskc/passes/tile_loops.py); if steps can't be counted across tiles, the roles are those of one tile.
+(taskc/passes/overlap.py); if steps can't be counted across tiles, the roles are those of one tile.
 
 Two consumers may take these tiles in turn (ping-pong): while one multiplies, the other one stores. They share a ring:
 
@@ -48,7 +48,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from taskc.analysis.widths import facts_of_names, move_width
+from taskc.analysis.coalescing import facts_of_names, move_width
 from taskc.errors import CompileError, Location
 from taskc.ir import nodes as ir
 from taskc.ir.build import index, modulo, multiply
@@ -58,15 +58,19 @@ from taskc.ir.nodes import SHARED, Expression, Ring, Statement, Tensor, Variable
 from taskc.ir.rewrite import copy, index_leading, map_statements, tensors_of, walk
 from taskc.ir.target import LEAST_REGISTERS, TARGETS, WARPGROUP, Target, is_asynchronous
 from taskc.passes.arriving_operands import arriving
-from taskc.passes.loads import Loads, Work, needed_scalars, split_loads
-from taskc.passes.overlap import fetch_step, make_ring
-from taskc.passes.product_groups import is_product
-from taskc.passes.tile_loops import (
+from taskc.passes.await_products import is_product
+from taskc.passes.overlap import (
+    Loads,
     StepOrigin,
     Steps,
+    Work,
     block_variables,
     cant_count_across,
+    fetch_step,
     is_tile_loop,
+    make_ring,
+    needed_scalars,
+    split_loads,
     steps_across_tiles,
     steps_as_tiles_come,
     steps_of_one_run,

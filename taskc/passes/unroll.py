@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from taskc.analysis.reads import seen_through
+from taskc.analysis.touches import seen_through
 from taskc.ir import nodes as ir
 from taskc.ir.code_size import CodeSizes, trip_count
 from taskc.ir.nodes import Constant, Expression, Kernel, Statement, Variable

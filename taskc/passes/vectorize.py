@@ -31,10 +31,10 @@ from dataclasses import replace
 from typing import TypeGuard
 
 from taskc.analysis.facts import NEGATED, Facts
-from taskc.analysis.reads import reads_memory
+from taskc.analysis.touches import reads_memory
 from taskc.ir import nodes as ir
-from taskc.ir.affine import Affine, Opaque
 from taskc.ir.code_size import CodeSizes, trip_count
+from taskc.ir.linear import Affine, Opaque
 from taskc.ir.nodes import Binary, Constant, Expression, Kernel, Select, Statement, Unary, Variable
 from taskc.ir.rewrite import map_children, map_statements, substitute, walk
 from taskc.ir.target import TARGETS, Target

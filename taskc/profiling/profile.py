@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 
 from taskc.arrays.arguments import Bound
-from taskc.backend.cpu.program import LoadedProgram
-from taskc.backend.cpu.timed import timed
+from taskc.backend.cpu.program import LoadedProgram, timed
 from taskc.errors import CompileError, Location
 from taskc.ir.nodes import Kernel, Tensor, Variable
 from taskc.ir.plan import deciding
@@ -25,7 +24,7 @@ from taskc.ir.program import Branch, Call, Program, While, calls_of, kernels_of,
 from taskc.kernels.machine_facts import PROCESSOR, products_per_second
 from taskc.lang.definition import Definition, KernelDefinition
 from taskc.lang.program import ProgramDefinition
-from taskc.programs.lifetimes import blocks_of
+from taskc.programs.arena import blocks_of
 from taskc.programs.planning import Arranged, arrange, bytes_of
 from taskc.programs.specialize import Sized, SizedCall
 from taskc.programs.traffic import Traffic, traffic

@@ -22,9 +22,8 @@ from taskc.ir.program import Call, Computation, Program
 from taskc.ir.rewrite import map_children, replace_tensors, substitute, walk
 from taskc.programs.calls import Calls, Joined, computation_of, is_free_computation, name_of
 from taskc.programs.indices import seen_in
-from taskc.programs.pairs import Pairs, UnfusedError
-from taskc.programs.proving import computation_problem
-from taskc.programs.work import elements_of, is_small, is_worth, operations_of
+from taskc.programs.pairs import Pairs, UnfusedError, computation_problem
+from taskc.programs.traffic import elements_of, is_small, is_worth, operations_of
 
 _MOST_INPUTS = 24
 

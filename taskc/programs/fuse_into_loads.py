@@ -25,8 +25,7 @@ from taskc.programs.fusion_cost import is_worth_fusing
 from taskc.programs.indices import seen_in
 from taskc.programs.pairs import Pairs, UnfusedError, is_fusible_kernel
 from taskc.programs.program_sizes import over_program_sizes
-from taskc.programs.reads import reads_of
-from taskc.programs.work import elements_of, is_small, is_worth, operations_of
+from taskc.programs.traffic import elements_of, is_small, is_worth, operations_of, reads_of
 
 
 def fuse_into_loads(program: Program, lanes: int = 16) -> Program:

@@ -37,7 +37,7 @@ from taskc.programs.fusion_cost import is_worth_fusing
 from taskc.programs.indices import Indices, bijection, is_same_number, seen_in
 from taskc.programs.pairs import Pairs, UnfusedError, is_fusible_kernel
 from taskc.programs.program_sizes import over_program_sizes
-from taskc.programs.work import is_small
+from taskc.programs.traffic import is_small
 
 
 def fuse_into_stores(program: Program, lanes: int = 16) -> Program:

@@ -19,16 +19,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import ceil, gcd
 
+from taskc.analysis.coalescing import facts_of_names, unit_stride
 from taskc.analysis.facts import Facts
-from taskc.analysis.widths import facts_of_names, unit_stride
 from taskc.ir import nodes as ir
 from taskc.ir.linear import Affine, Opaque
 from taskc.ir.nodes import Expression, Kernel, Statement, Tensor, Variable
 from taskc.ir.program import Computation
 from taskc.ir.rewrite import expressions, operands_first, statements, walk, walk_statements
 from taskc.programs.indices import flat_index
-from taskc.programs.reads import Estimate
-from taskc.programs.work import (
+from taskc.programs.traffic import (
+    Estimate,
     bytes_weighed,
     elements_of,
     is_cached,

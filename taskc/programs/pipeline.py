@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from taskc.errors import blaming_taskc
-from taskc.ir.depth import deeply
+from taskc.ir.code_size import deeply
 from taskc.ir.program import Program
 from taskc.programs.blocks import Machine
 from taskc.programs.bodies import map_bodies

@@ -24,10 +24,8 @@ from taskc.ir.plan import (
     Word,
 )
 from taskc.ir.program import Program, kernels_of
-from taskc.programs.arena import most_alive, placed
-from taskc.programs.hazards import Access, hazards
-from taskc.programs.lifetimes import Block
-from taskc.programs.list_scheduling import list_schedule
+from taskc.programs.arena import Block, most_alive, placed
+from taskc.programs.hazards import Access, hazards, list_schedule
 from taskc.programs.specialize import Sized, SizedBranch, SizedCall, SizedStep, SizedWhile, sized
 
 # The number of threads that a call keeps busy, by its kernel's number and its words (without addresses).

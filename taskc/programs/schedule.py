@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from taskc.ir import nodes as ir
 from taskc.ir.build import add, guarded
-from taskc.ir.depth import deep
+from taskc.ir.code_size import deep
 from taskc.ir.nodes import Expression, Variable
 from taskc.ir.program import Callee, Computation, Program, map_callees
 from taskc.ir.rewrite import walk

@@ -8,21 +8,210 @@ A load counts once for each turn of the loops down to the innermost one that its
 is in a register. Tiles at the edges of an output count in part. Of the branches of an If, the heavier one counts. A
 trip count that depends on data counts as a typical one. Operations on values count, with two for a fused multiply-add;
 operations on indices don't.
+
+Estimate the number of elements of its inputs that a kernel reads: each read times the trip counts of its loops.
+
+A loop's trip count is that of the first iteration of the loops around it. Both branches of an If count. A size known
+only at a call counts as a typical one. The number is used only to weigh costs.
+
+The costs of expressions and of memory traffic, which decide whether to compute a value again.
+
+They depend on the operations of an element, the number of elements, and the bytes that needn't be moved. A size known
+only at a call counts as a typical one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import ceil, prod
 from typing import TypeVar
 
 from taskc.ir import nodes as ir
+from taskc.ir.arithmetic import BIT_COUNTS
+from taskc.ir.extents import extent_value
 from taskc.ir.nodes import Expression, Kernel, Statement, Tensor, Variable
-from taskc.ir.rewrite import expressions, statements, walk
+from taskc.ir.rewrite import expressions, operands_first, statements, walk
 from taskc.ir.types import DType, boolean, i64
-from taskc.programs.reads import TYPICAL_TIMES, Estimate
-from taskc.programs.work import size_at_a_call
+
+# Operations in the time that a byte takes to memory and back: about those of one vector core, with a margin for what
+# else a fused kernel does worse.
+_OPERATIONS_PER_BYTE = 4
+_CACHED = (
+    1 << 20
+)  # bytes that stay in a core's caches between two kernels, where moving a byte costs an operation
+_CALL = 5_000  # operations in the time of one more call
+TYPICAL_SIZE = 512
+# Limits of a fused expression. Each step of fusion visits all of it, so a long chain would take quadratic time.
+_MOST_PARTS = 1500
+_MOST_LEVELS = 128
+_SIMPLE = frozenset({"-", "not", "~", "abs", "floor", "ceil", "trunc", "isnan"}) | BIT_COUNTS
+# The cost of each operator on a vector of f32, by throughput; functions that aren't listed cost 24.
+_OPERATIONS = {
+    "//": 4, "%": 4, "exp": 16, "exp2": 14, "fast_exp2": 14, "/": 20, "log": 34, "log2": 34, "sigmoid": 38,
+    "tanh": 40, "sinh": 40, "rsqrt": 44, "tan": 48, "log1p": 52, "erf": 70, "atanh": 90, "acosh": 100,
+    "asinh": 116, "pow": 230,
+}  # fmt: skip
+
+
+def operations_of(value: Expression) -> int:
+    """The operations of one evaluation, each distinct part once; simple index arithmetic is negligible."""
+    return sum([operations_of_node(node) for node in operands_first(value)])
+
+
+def operations_of_node(node: Expression) -> int:
+    match node:
+        case ir.Unary():
+            return 1 if node.operator in _SIMPLE else _OPERATIONS.get(node.operator, 24)
+        case ir.Binary():
+            return 24 if node.operator == "atan2" else _OPERATIONS.get(node.operator, 1)
+        case ir.Constant() | Variable():
+            return 0
+    return 1
+
+
+def is_small(value: Expression) -> bool:
+    """Whether an expression is within the limits of a fused one; a larger one stays several kernels.
+
+    Parts that occur several times count each time: this is the size of its text.
+
+    """
+    sizes: dict[int, tuple[int, int]] = {}
+    for node in operands_first(value):
+        parts, levels = 1, 0
+        for part in expressions(node):
+            more, below = sizes[id(part)]
+            parts, levels = parts + more, max(levels, below)
+        sizes[id(node)] = parts, levels + 1
+    parts, levels = sizes[id(value)]
+    return parts <= _MOST_PARTS and levels <= _MOST_LEVELS
+
+
+def elements_of(shape: Sequence[int | Expression]) -> int:
+    return prod([size_at_a_call(extent) for extent in shape])
+
+
+def size_at_a_call(extent: int | Expression) -> int:
+    if isinstance(extent, int):
+        return extent
+    sizes = {node: TYPICAL_SIZE for node in walk(extent) if isinstance(node, Variable)}
+    return max(0, extent_value(extent, sizes))
+
+
+def is_worth(repeated: int, operations: int, memory: Tensor, passes: int) -> bool:
+    """Whether evaluating a value `repeated` times more is cheaper than going over the memory `passes` times."""
+    return repeated * operations <= bytes_weighed(memory, passes)
+
+
+def bytes_weighed(memory: Tensor, passes: int) -> int:
+    """The operations in the time of going over some memory `passes` times, and of one more call."""
+    rate = 1 if is_cached(memory) else _OPERATIONS_PER_BYTE
+    return _CALL + _bytes(memory) * passes * rate
+
+
+def is_cached(memory: Tensor, parts: int = 1) -> bool:
+    """Whether `parts` arrays of this size stay in a core's caches between two kernels."""
+    return _bytes(memory) * parts <= _CACHED
+
+
+def _bytes(memory: Tensor) -> int:
+    return memory.dtype.bytes_of(elements_of(memory.shape))
+
+
+TYPICAL_TIMES = 64  # trip count of a loop of unknown length
+
+
+def reads_of(kernel: Kernel, tensors: frozenset[Tensor]) -> int:
+    """The total number of elements read from some tensors."""
+    estimate = Estimate(kernel)
+    total = 0
+    pending: list[tuple[Statement, int]] = [(kernel.body, 1)]
+    while pending:
+        node, times = pending.pop()
+        inside = times * estimate.times(node)
+        executions = inside if isinstance(node, ir.Move | ir.While) else times
+        reads = {
+            id(part)
+            for expression in expressions(node)
+            for part in walk(expression)
+            if isinstance(part, ir.Read) and part.tensor in tensors
+        }
+        total += executions * len(reads)
+        pending += [(below, inside) for below in statements(node)]
+    return total
+
+
+class Estimate:
+    """Approximate values of a kernel's numbers, with the given sizes, or typical ones."""
+
+    def __init__(self, kernel: Kernel, sizes: Mapping[Variable, int] | None = None) -> None:
+        self.sizes = {**dict.fromkeys(kernel.dimensions, TYPICAL_SIZE), **(sizes or {})}
+        self.names = {
+            node.variable: node.value for node in walk(kernel.body) if isinstance(node, ir.Let)
+        }
+
+    def times(self, node: Statement) -> int:
+        """The number of times that a statement's body runs, for all workers together."""
+        match node:
+            case ir.Grid():
+                tiles = zip(node.shape, node.by, strict=True)
+                return prod([ceil(size_at_a_call(extent) / by) for extent, by in tiles])
+            case ir.Each():
+                return node.mapping.workers * node.mapping.slots
+            case ir.Move():
+                return prod(node.shape)
+            case ir.For():
+                start, stop = self.number(node.start), self.number(node.stop)
+                return self.steps(start, stop, node.step)
+            case ir.Pipeline():
+                return self.steps(0, self.number(node.extent), node.by)
+            case ir.While():
+                return TYPICAL_TIMES
+        return 1
+
+    def steps(self, start: int | None, stop: int | None, step: int) -> int:
+        if start is None or stop is None:
+            return TYPICAL_TIMES
+        return max(0, ceil((stop - start) / step))
+
+    def extent(self, extent: int | Expression) -> int:
+        """An extent of a tensor or a grid, which depends on sizes alone."""
+        return extent if isinstance(extent, int) else extent_value(extent, self.sizes)
+
+    def number(self, value: Expression) -> int | None:
+        match value:
+            case ir.Constant():
+                return int(value.value)
+            case Variable():
+                if value in self.names:
+                    return self.number(self.names[value])
+                return self.sizes.get(value, 0)
+            case ir.Cast():
+                return self.number(value.operand)
+            case ir.Binary():
+                left, right = self.number(value.left), self.number(value.right)
+                return None if left is None or right is None else _computed(value, left, right)
+        return None
+
+
+def _computed(value: ir.Binary, left: int, right: int) -> int | None:
+    match value.operator:
+        case "+":
+            return left + right
+        case "-":
+            return left - right
+        case "*":
+            return left * right
+        case "//" if right:
+            return left // right
+        case "%" if right:
+            return left % right
+        case "min":
+            return min(left, right)
+        case "max":
+            return max(left, right)
+    return None
+
 
 Types = tuple[DType, DType, DType]
 _NOT_COUNTED = (boolean, i64)  # types of conditions and indices

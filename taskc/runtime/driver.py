@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Any
 
 from taskc.arrays.arguments import Bound, Signature
 from taskc.arrays.dlpack import is_on_cuda
-from taskc.backend.code_text import code_text
+from taskc.backend.cache import code_text
 from taskc.backend.packing import packed
 from taskc.ir import nodes as ir
-from taskc.ir.depth import deep
+from taskc.ir.code_size import deep
 from taskc.ir.nodes import Kernel
 from taskc.ir.program import Program, kernels_of
 from taskc.ir.reentry import Turn, door, for_another_thread, may_wait

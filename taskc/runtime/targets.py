@@ -22,7 +22,7 @@ from taskc.ir.plan import Plan
 from taskc.ir.program import Program
 from taskc.ir.rewrite import walk
 from taskc.ir.target import TARGETS
-from taskc.programs.lifetimes import Block, blocks_of
+from taskc.programs.arena import Block, blocks_of
 from taskc.programs.planning import Busy, plan, waits
 from taskc.runtime.settings import VERSION, cache_folder, thread_limit
 from taskc.runtime.user_passes import over_plan, registered
@@ -212,7 +212,7 @@ def loaded_program(made: Program, kernels: list[Loaded], blocks: list[Block]) ->
     kernels  in the order of their first calls
     blocks   the memory of its temporaries
     """
-    from taskc.backend.cpu.target import LoadedProgram
+    from taskc.backend.cpu.program import LoadedProgram
 
     def assertion(number: int) -> tuple[str, Location]:
         return kernels[number >> 32].compiled.asserts[(number & 0xFFFFFFFF) - 1]

@@ -154,7 +154,7 @@ def _check(one: UserPass, before: Program, made: Program) -> None:
 
 def _problem(callee: Callee) -> CompileError | None:
     # Slow: all proofs, which bundles don't need.
-    from taskc.programs.proving import computation_problem, kernel_problem
+    from taskc.programs.pairs import computation_problem, kernel_problem
     from taskc.programs.schedule import boxes
 
     if isinstance(callee, Kernel):

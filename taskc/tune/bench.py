@@ -32,11 +32,10 @@ from taskc.tune.database import Database, database as shared
 from taskc.tune.gpu_worker import workers_for
 from taskc.tune.model import corrected, judged
 from taskc.tune.operands import operands_of, results_of, write_operands
-from taskc.tune.space import Space
-from taskc.tune.stages import Parcel, parcel_of
-from taskc.tune.strategies import STRATEGIES, AnySpace, Measured, Strategy, batches
+from taskc.tune.space import STRATEGIES, AnySpace, Measured, Space, Strategy, batches
 from taskc.tune.timing import Disturbances
 from taskc.tune.tuner import Outcome, Trial, Tuned, Tuner
+from taskc.tune.worker import Parcel, parcel_of
 from taskc.tune.workers import Failed, Workers
 
 Array = np.ndarray[Any, Any]

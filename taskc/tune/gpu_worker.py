@@ -28,9 +28,8 @@ from taskc.lang.program import ProgramDefinition
 from taskc.runtime.checking import examine, examine_program
 from taskc.runtime.driver import compile_ahead
 from taskc.tune.operands import Operands, operands_of
-from taskc.tune.stages import Parcel
 from taskc.tune.timing import Disturbances
-from taskc.tune.worker import Answer, Worker, failed, serve
+from taskc.tune.worker import Answer, Parcel, Worker, failed, serve
 from taskc.tune.workers import Workers
 
 _FILLED = 2  # the size of all copies of operands, over the L2's

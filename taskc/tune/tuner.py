@@ -18,12 +18,11 @@ from typing import Any, Protocol, TypeAlias
 
 from taskc.errors import CompileError
 from taskc.tune.choose import fingerprint, version
-from taskc.tune.database import Database, Row
+from taskc.tune.database import Database
 from taskc.tune.model import Judged
-from taskc.tune.rows import now as today
-from taskc.tune.space import Space
-from taskc.tune.stages import Parcel, parcel_of
-from taskc.tune.strategies import Strategy
+from taskc.tune.rows import Row, now as today
+from taskc.tune.space import Space, Strategy
+from taskc.tune.worker import Parcel, parcel_of
 
 Plan: TypeAlias = Any
 AnySpace: TypeAlias = "Space[Any, Any]"

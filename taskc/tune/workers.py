@@ -29,8 +29,8 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 from taskc.runtime.machine import machine
 from taskc.runtime.settings import cache_folder
-from taskc.tune.stages import Parcel
 from taskc.tune.timing import Disturbances
+from taskc.tune.worker import Parcel
 
 # --- A worker process, from its parent's side: it answers requests, or ends and is started again
 

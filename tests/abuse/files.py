@@ -16,8 +16,8 @@ from taskc.kernels.machine_facts import ProcessorFacts, with_measured
 from taskc.kernels.matmul import MATMUL, matmul
 from taskc.kernels.rows import ROWS, softmax
 from taskc.tune.choose import choose, fingerprint, recorded, version
-from taskc.tune.database import _REPLACE, Database, DatabaseError
-from taskc.tune.rows import Row, RowError, now, to_line
+from taskc.tune.database import _REPLACE, Database
+from taskc.tune.rows import DatabaseError, Row, RowError, now, to_line
 from taskc.tune.space import Space
 
 _MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None  # a disk would wait for each row

@@ -7,7 +7,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from taskc.analysis.banks import bank_cycles, swizzled
+from taskc.analysis.coalescing import bank_cycles, swizzled
 from taskc.ir.nodes import Swizzle
 
 BANKS = 32

@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from taskc.analysis import collisions
-from taskc.analysis.collisions import element_numbers, example, extremes
+from taskc.analysis import accesses
+from taskc.analysis.accesses import element_numbers, example, extremes
 
 
 @pytest.mark.parametrize("most", [1 << 23, 3], ids=["few numbers", "many numbers"])
 @pytest.mark.parametrize("seed", range(30))
 def test_all_pairs(seed: int, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(collisions, "_MOST_NUMBERS", most)
+    monkeypatch.setattr(accesses, "_MOST_NUMBERS", most)
     random = np.random.default_rng(seed)
     rank, count, other_count = random.integers(0, 4), *random.integers(1, 12, 2)
     own = [random.integers(-3, 4, count) for _ in range(rank)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from taskc.analysis.reads import reads, reads_memory, seen_through
+from taskc.analysis.touches import reads, reads_memory, seen_through
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import Binary, Expression, Select, Unary, Variable, constant
 from taskc.ir.printer import expression_text

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from taskc.analysis.sums import addends
+from taskc.analysis.prover import addends
 from taskc.ir.build import add, multiply, subtract
 from taskc.ir.nodes import Binary, Constant, Expression, Variable
 

@@ -7,8 +7,8 @@ from itertools import product
 
 import pytest
 
+from taskc.analysis.coalescing import contiguous_width, divisor, steady_width, unit_stride
 from taskc.analysis.facts import Facts
-from taskc.analysis.widths import contiguous_width, divisor, steady_width, unit_stride
 from taskc.ir.nodes import Expression, Variable
 from tests.analysis.test_facts import b, loop
 from tests.evaluator import Machine

@@ -33,7 +33,7 @@ def test_cuda_converts_it(dtype: DType) -> None:
 
 @pytest.mark.parametrize("dtype", NARROW, ids=str)
 def test_processors_convert_it(dtype: DType) -> None:
-    """taskc/backend/cpu/elementwise.py: all numbers that it has, there and back."""
+    """taskc/backend/cpu/native.py: all numbers that it has, there and back."""
 
     @tc.kernel(workers=16)
     def there_and_back(x: dtype[256], wide: tc.out[f32[256]], y: tc.out[dtype[256]]):  # type: ignore

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 import taskc as tc
-from taskc.tune.database import Database, Row
-from taskc.tune.rows import days_ago, now
+from taskc.tune.database import Database
+from taskc.tune.rows import Row, days_ago, now
 from tests.commands.conftest import process
 
 PROBLEM = '{"dtype":{"is":"type","name":"f32"},"is":"Problem","k":64,"m":16,"n":%d}'

@@ -179,7 +179,7 @@ def test_other_commands_take_no_more_arguments(capsys: pytest.CaptureFixture[str
 
 @pytest.mark.parametrize(("text", "seconds"), [("30", 30), ("30s", 30), ("1.5m", 90), ("2h", 7200)])
 def test_times(text: str, seconds: float) -> None:
-    from taskc.commands.tune import seconds_of
+    from taskc.commands.terminal import seconds_of
 
     assert seconds_of(text) == seconds
 
@@ -188,7 +188,7 @@ def test_times(text: str, seconds: float) -> None:
 def test_what_is_no_time(text: str) -> None:
     import argparse
 
-    from taskc.commands.tune import seconds_of
+    from taskc.commands.terminal import seconds_of
 
     with pytest.raises(argparse.ArgumentTypeError, match="is no time"):
         seconds_of(text)

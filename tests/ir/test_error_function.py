@@ -3,7 +3,7 @@
 import mpmath
 import numpy as np
 
-from taskc.ir.error_function import erf, erfc
+from taskc.ir.arithmetic import erf, erfc
 from tests.ir.exact import assert_same
 
 

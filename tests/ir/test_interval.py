@@ -7,7 +7,7 @@ from itertools import product
 
 import pytest
 
-from taskc.ir.interval import EVERYTHING, Interval, range_of
+from taskc.ir.linear import EVERYTHING, Interval, range_of
 from taskc.ir.types import boolean, i8, u16
 
 _ENDS = (None, -4, -1, 0, 2, 5)

@@ -7,16 +7,8 @@ from itertools import product
 import numpy as np
 import pytest
 
-from taskc.ir.mapping import (
-    Mapping,
-    MappingError,
-    Mode,
-    auto_map,
-    mapping,
-    repeat,
-    replicate,
-    spatial,
-)
+from taskc.ir.mapping import Mapping, auto_map, mapping, repeat, replicate, spatial
+from taskc.ir.mapping_forms import MappingError, Mode
 from tests.counting import instructions
 
 MATMUL = spatial(4, 2).repeat(2, 2).spatial(4, 8).repeat(4, 4)

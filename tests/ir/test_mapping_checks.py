@@ -7,14 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from taskc.ir.mapping import (
-    MappingError,
-    auto_map,
-    mapping,
-    repeat,
-    replicate,
-    spatial,
-)
+from taskc.ir.mapping import auto_map, mapping, repeat, replicate, spatial
+from taskc.ir.mapping_forms import MappingError
 
 
 # Rejections

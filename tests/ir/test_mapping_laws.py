@@ -13,7 +13,8 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from taskc.ir.mapping import Mapping, MappingError, mapping, repeat, replicate, spatial
+from taskc.ir.mapping import Mapping, mapping, repeat, replicate, spatial
+from taskc.ir.mapping_forms import MappingError
 from tests.each_value import few
 
 Task = tuple[int, ...]

@@ -6,14 +6,8 @@ import re
 
 import pytest
 
-from taskc.ir.mapping import (
-    Mapping,
-    MappingError,
-    Mode,
-    auto_map,
-    repeat,
-    spatial,
-)
+from taskc.ir.mapping import Mapping, auto_map, repeat, spatial
+from taskc.ir.mapping_forms import MappingError, Mode
 from tests.ir.test_mapping import MATMUL
 
 

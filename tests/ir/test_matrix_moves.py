@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from taskc.ir.fragments import line_namers
 from taskc.ir.mapping import Mapping, repeat, spatial
-from taskc.ir.matrix_moves import line_namers
 from taskc.ir.nodes import SHARED, Tensor
 from taskc.ir.operations import OPERATIONS
 from taskc.ir.target import (

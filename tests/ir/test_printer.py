@@ -17,7 +17,7 @@ from taskc.ir import (
 )
 from taskc.ir.mapping import repeat, spatial
 from taskc.ir.nodes import Binary, Constant, Read, Store, Tensor, Variable, constant
-from taskc.ir.parser_text import _parser
+from taskc.ir.parser_expressions import _parser
 from taskc.ir.text_rules import RESERVED
 from taskc.ir.types import DTYPES, f16, f32, f64, i64
 from tests.ir.test_text import kernel

@@ -22,10 +22,10 @@ from taskc.kernels.convolution import convolution
 from taskc.kernels.images import ORDERS
 from taskc.kernels.matmul import matmul
 from taskc.kernels.pooling import average_pool, max_pool, sum_pool
-from taskc.kernels.precision import types_of_products
 from taskc.kernels.reductions import argmax, argmin, reduction
 from taskc.kernels.rows import layer_norm, log_softmax, rms_norm, softmax
 from taskc.kernels.scans import cumsum
+from taskc.kernels.signatures import types_of_products
 from taskc.kernels.transpose import transpose
 from taskc.lang.definition import Definition
 from tests.kernels import convolved

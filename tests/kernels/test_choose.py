@@ -20,8 +20,8 @@ from taskc.kernels import (
 )  # fmt: skip
 from taskc.kernels.attention.plan import candidates as attention_plans
 from taskc.kernels.convolution.plan import candidates as convolution_plans
-from taskc.kernels.matmul import build, packs
-from taskc.kernels.matmul.panels import panels
+from taskc.kernels.matmul import build
+from taskc.kernels.matmul.panels import packs, panels
 from taskc.kernels.matmul.plan import candidates, candidates_of_batches, candidates_of_packs
 from taskc.kernels.pooling.plan import candidates as pooling_plans
 from taskc.kernels.pooling.problem import problem_of as pooling_problem

@@ -12,8 +12,8 @@ import taskc as tc
 from taskc import bf16, f16, f32, i8, i32
 from taskc.kernels import convolution
 from taskc.kernels.convolution.problem import problem_of
-from taskc.kernels.matmul import Panels, Problem, build, packs
-from taskc.kernels.matmul.panels import panels
+from taskc.kernels.matmul import Panels, Problem, build
+from taskc.kernels.matmul.panels import packs, panels
 from taskc.kernels.matmul.plan import candidates, candidates_of_batches, candidates_of_packs
 from taskc.tune.space import plans
 from tests.kernels.problems import copied, gemm, tiling_of

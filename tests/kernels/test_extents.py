@@ -14,7 +14,7 @@ import pytest
 
 import taskc as tc
 from taskc import i8
-from taskc.ir.mapping import MappingError
+from taskc.ir.mapping_forms import MappingError
 from taskc.kernels.attention import attention
 from taskc.kernels.convolution import convolution, convolution_1d, convolution_3d
 from taskc.kernels.matmul import batch_matmul, matmul, product

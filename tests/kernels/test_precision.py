@@ -11,7 +11,7 @@ import taskc as tc
 from taskc import DType, bf16, f16, f32, f64, i8, i16, i32, i64, tf32, u8
 from taskc.kernels.convolution import convolution
 from taskc.kernels.matmul import batch_matmul, matmul, product
-from taskc.kernels.precision import LONG_SUM, types_of_products
+from taskc.kernels.signatures import LONG_SUM, types_of_products
 
 
 @pytest.mark.parametrize(

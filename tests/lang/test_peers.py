@@ -11,10 +11,10 @@ import pytest
 
 import taskc as tc
 from taskc import f32
-from taskc.lang import peers
+from taskc.lang import names as table
 from tests.lang.notebook import cell
 
-HINTS = sorted(set(peers._HINTS.values()))
+HINTS = sorted(set(table._HINTS.values()))
 
 
 @pytest.mark.parametrize("hint", HINTS)
@@ -33,13 +33,13 @@ def test_what_a_hint_calls_is_called_so(hint: str) -> None:
         call = ast.parse(text.replace("...", "x"), mode="eval").body
         assert isinstance(call, ast.Call)
         name = ast.unparse(call.func).removeprefix("tc.")
-        declared = peers.INTRINSICS.get(name)
+        declared = table.INTRINSICS.get(name)
         if declared is not None:
             declared.__signature__.bind(*call.args, **{it.arg or "": it for it in call.keywords})
 
 
 def test_no_row_says_two_things_of_a_name_and_none_hides_a_name_of_tc() -> None:
-    rows = peers._WORDS.strip().splitlines()
+    rows = table._WORDS.strip().splitlines()
     names = [name for row in rows for name in row.partition("|")[0].split()]
     assert len(names) == len(set(names))
     both = {name for name in names if hasattr(tc, name)}
@@ -95,7 +95,7 @@ def test_no_module_of_taskc_has_a_hint() -> None:
     """`from taskc import name` looks for the module behind what isn't an attribute."""
     modules = {module.name for module in pkgutil.iter_modules(tc.__path__)}
     assert "backend" in modules
-    assert not modules & peers._HINTS.keys()
+    assert not modules & table._HINTS.keys()
 
 
 def test_a_kernel_takes_no_grid() -> None:

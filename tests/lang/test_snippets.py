@@ -10,7 +10,7 @@ import pytest
 import taskc as tc
 from taskc import f16, f32, i32, i64, repeat, spatial
 from taskc.ir import nodes as ir
-from taskc.ir.ptx import fault_in_text
+from taskc.ir.operations import fault_in_text
 from taskc.ir.rewrite import substitute, walk
 from tests.stages import same_after_every_pass
 

@@ -13,7 +13,7 @@ from onnx import TensorProto, numpy_helper
 import taskc as tc
 from taskc import f32
 from taskc.arrays.arguments import ArgumentError
-from taskc.runtime.bundle_file import BundleError
+from taskc.runtime.bundle import BundleError
 
 from .models import model, node, samples, tensor
 

@@ -6,14 +6,13 @@ from typing import Any
 
 import pytest
 
-from taskc.analysis.widths import facts_of_names
+from taskc.analysis.coalescing import facts_of_names
 from taskc.ir import nodes as ir
 from taskc.ir.printer import expression_text
 from taskc.ir.rewrite import walk
 from taskc.ir.target import TARGETS
-from taskc.passes.pixels import pixels_of
 from taskc.passes.simplify import simplify
-from taskc.passes.transports import plain_read, refusal_of
+from taskc.passes.transports import pixels_of, plain_read, refusal_of
 from tests.passes.kernels import kernel
 
 OF_14 = (

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import taskc as tc
-import taskc.passes.product_groups as module
+import taskc.passes.await_products as module
 from taskc import bf16, f32, i32, spatial
 from taskc.backend import sim
 from taskc.ir import nodes as ir

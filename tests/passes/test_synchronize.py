@@ -11,11 +11,11 @@ import pytest
 
 import taskc as tc
 from taskc.analysis import accesses
-from taskc.analysis.collisions import element_numbers
+from taskc.analysis.accesses import element_numbers
 from taskc.backend.sim import run
 from taskc.ir import nodes as ir
 from taskc.ir.rewrite import walk
-from taskc.passes import open_accesses, synchronize as module
+from taskc.passes import synchronize as module
 from taskc.passes.lower_rings import lower_rings
 from taskc.passes.synchronize import is_synchronized, synchronize
 from tests.each_value import few
@@ -292,10 +292,8 @@ def test_loops(read: str, store: str, placed: list[str]) -> None:
 def test_loops_that_an_access_does_not_depend_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is the same access in all their iterations, and is compared with another only once."""
     asked = []
-    compare = open_accesses.conflict_scope
-    monkeypatch.setattr(
-        open_accesses, "conflict_scope", lambda *args: asked.append(0) or compare(*args)
-    )
+    compare = module.conflict_scope
+    monkeypatch.setattr(module, "conflict_scope", lambda *args: asked.append(0) or compare(*args))
     body = """
         shared s: f32[64]
         for a in range(2):

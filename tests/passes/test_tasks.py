@@ -10,7 +10,7 @@ import pytest
 
 from taskc.ir.mapping import Mapping, mapping, repeat, replicate, spatial
 from taskc.ir.nodes import Variable
-from taskc.passes.tasks import composed_tasks, enumerated_tasks, first_owner, within_limit
+from taskc.passes.register_slots import composed_tasks, enumerated_tasks, first_owner, within_limit
 from tests.evaluator import Machine
 
 COMPOSED = [

@@ -11,7 +11,7 @@ import taskc as tc
 from taskc import f32, i32, spatial
 from taskc.errors import CompileError
 from taskc.profiling.profile import Profile, Work, profile
-from taskc.programs.lifetimes import blocks_of
+from taskc.programs.arena import blocks_of
 from taskc.programs.planning import plan
 from taskc.runtime.driver import scheduled
 from taskc.runtime.machine import machine

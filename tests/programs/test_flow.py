@@ -13,7 +13,7 @@ from taskc import boolean, f32
 from taskc.ir import calls_text
 from taskc.ir.program import Branch, Program, While, steps_of
 from taskc.programs import calls, drop_dead, planning
-from taskc.programs.lifetimes import blocks_of
+from taskc.programs.arena import blocks_of
 from taskc.programs.schedule import schedule
 from taskc.runtime import driver
 from taskc.runtime.machine import machine

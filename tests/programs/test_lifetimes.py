@@ -6,7 +6,7 @@ import taskc as tc
 from taskc import f16, f32, i64
 from taskc.ir.mapping import repeat
 from taskc.ir.nodes import Kernel, Tensor
-from taskc.programs.lifetimes import blocks_of, is_read_in_place
+from taskc.programs.arena import blocks_of, is_read_in_place
 from taskc.programs.schedule import schedule
 from taskc.runtime.machine import machine
 

@@ -7,8 +7,7 @@ from itertools import chain
 
 import pytest
 
-from taskc.programs.hazards import hazards
-from taskc.programs.list_scheduling import list_schedule
+from taskc.programs.hazards import hazards, list_schedule
 from tests.programs.test_hazards import conflict, random_calls
 
 

@@ -19,8 +19,7 @@ from taskc.arrays.arguments import ArgumentError, CopyWarning
 from taskc.backend.cpu.pool import pool
 from taskc.kernels.matmul import matmul
 from taskc.runtime import bundle as bundles
-from taskc.runtime.bundle import Bundle
-from taskc.runtime.bundle_file import BundleError, BundleFile, Sections
+from taskc.runtime.bundle import Bundle, BundleError, BundleFile, Sections
 from taskc.runtime.driver import scheduled, whole_program
 
 n = tc.dim("n")

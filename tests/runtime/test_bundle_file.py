@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from taskc.runtime import bundle_file
-from taskc.runtime.bundle_file import BundleError, BundleFile, Sections
+from taskc.runtime import bundle
+from taskc.runtime.bundle import BundleError, BundleFile, Sections
 
 _PARTS = (b"code", bytes(100), b"", b"weights" * 50, b"code")
 
@@ -36,8 +36,8 @@ def read(path: Path) -> tuple[Any, list[bytes]]:
 
 def with_manifest(path: Path, text: bytes, rest: bytes = bytes(4096)) -> None:
     """A file whose manifest says whatever this text says, under its own hash."""
-    head = bundle_file._HEAD.pack(
-        bundle_file._MAGIC, bundle_file.VERSION, 0, len(text), hashlib.sha256(text).digest()
+    head = bundle._HEAD.pack(
+        bundle._MAGIC, bundle.VERSION, 0, len(text), hashlib.sha256(text).digest()
     )
     path.write_bytes(head + text + rest)
 

@@ -9,7 +9,7 @@ import numpy as np
 import taskc as tc
 from taskc import f32, repeat, spatial
 from taskc.tune.operands import write_operands
-from taskc.tune.stages import Parcel, parcel_of
+from taskc.tune.worker import Parcel, parcel_of
 
 SIZE = 64
 

@@ -7,8 +7,7 @@ import time
 from typing import Any
 
 from taskc.lang.definition import Definition
-from taskc.tune.stages import Parcel
-from taskc.tune.worker import Worker, serve
+from taskc.tune.worker import Parcel, Worker, serve
 
 
 class Planted(Worker):

@@ -9,8 +9,8 @@ from random import Random
 import taskc as tc
 from taskc import Machine, f32, spatial
 from taskc.tune.space import Operator, Space
-from taskc.tune.stages import Parcel
 from taskc.tune.tuner import Outcome
+from taskc.tune.worker import Parcel
 
 HERE = Machine(16, 32, 2, 1 << 20, name="a machine of the tests")
 
@@ -88,7 +88,7 @@ class FakeBench:
         failures: dict[Step, str] | None = None,
         noise: float = 0.002,
     ) -> None:
-        from taskc.tune.stages import parcel_of
+        from taskc.tune.worker import parcel_of
 
         self.truth, self.failures, self.noise = truth, failures or {}, noise
         self.random = Random(3)

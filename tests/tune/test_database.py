@@ -14,8 +14,8 @@ import pytest
 
 from taskc.kernels.machine_facts import ProcessorFacts
 from taskc.tune import database as database_module, rows as database_file
-from taskc.tune.database import Database, DatabaseError
-from taskc.tune.rows import Row, RowError, days_ago, from_line, now, to_line
+from taskc.tune.database import Database
+from taskc.tune.rows import DatabaseError, Row, RowError, days_ago, from_line, now, to_line
 
 ROW = Row(
     operator="matmul",

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from taskc.tune.database import Database, DatabaseError
-from taskc.tune.rows import to_line
+from taskc.tune.database import Database
+from taskc.tune.rows import DatabaseError, to_line
 from tests.abuse.files import run_hostile_database, run_mutant_of_a_row
 from tests.tune.test_database import ROW, database, row
 

@@ -15,7 +15,7 @@ from taskc.kernels.matmul import matmul, product
 from taskc.kernels.reductions import reduction
 from taskc.kernels.rows import softmax
 from taskc.kernels.transpose import transpose
-from taskc.tune.stages import Parcel, parcel_of
+from taskc.tune.worker import Parcel, parcel_of
 
 n = tc.dim("n", multiple=8)
 _IMAGES = {"size": (3, 3), "padding": (1, 1), "order": "NCHWc", "packed": True, "dtype": f32}

@@ -16,7 +16,7 @@ import taskc as tc
 from taskc import f32, spatial
 from taskc.tune.bench import WorkerBench
 from taskc.tune.database import Database
-from taskc.tune.strategies import exhaustive
+from taskc.tune.space import exhaustive
 from taskc.tune.tuner import Tuner
 from taskc.tune.workers import Workers
 

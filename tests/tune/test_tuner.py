@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from taskc.tune.database import Database
-from taskc.tune.stages import Parcel
-from taskc.tune.strategies import STRATEGIES, Strategy
+from taskc.tune.space import STRATEGIES, Strategy
 from taskc.tune.tuner import Outcome, Trial, Tuned, Tuner
+from taskc.tune.worker import Parcel
 from tests.tune.synthetic import FakeBench, Step, space
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from taskc.kernels.matmul import matmul
 from taskc.tune.operands import write_operands
-from taskc.tune.stages import Parcel, parcel_of
+from taskc.tune.worker import Parcel, parcel_of
 from taskc.tune.workers import Checked, Compiled, Failed, Timed, WorkerError, Workers
 from tests.tune.kernels import doubled, endless, operands
 

@@ -11,21 +11,19 @@ from typing import Any
 import numpy as np
 
 from taskc.backend.cpu import jit
-from taskc.backend.cpu.cost import count_text
 from taskc.backend.cpu.emit import PRINT, PRINTER, Emitter, emitted
-from taskc.backend.cpu.entry import entry_text
-from taskc.backend.cpu.function import python_function
+from taskc.backend.cpu.entry import Called, entry_text, has_entry
+from taskc.backend.cpu.function import count_text, python_function
+from taskc.backend.cpu.jit import Object, object_of
 from taskc.backend.cpu.math import math_function
 from taskc.backend.cpu.module import DUE, GO_ON, LOOK, head_text, module_text, optimized
-from taskc.backend.cpu.object_cache import Object, object_of
+from taskc.backend.cpu.operations import writer
 from taskc.backend.cpu.pool import pool
-from taskc.backend.cpu.printing import writer
 from taskc.backend.cpu.processor import Processor, host
-from taskc.backend.cpu.unpacking import Called, has_entry
 from taskc.backend.packing import packed
 from taskc.errors import CompileError, Location
 from taskc.ir import nodes as ir
-from taskc.ir.depth import deeply
+from taskc.ir.code_size import deeply
 from taskc.ir.extents import size_in_bytes
 from taskc.ir.nodes import Tensor
 from taskc.ir.rewrite import map_children, substitute, walk

@@ -16,8 +16,9 @@ from functools import partial
 from itertools import islice
 
 from taskc.analysis.early_exit import exit_condition
-from taskc.backend.cpu.atomics import Atomics
-from taskc.backend.cpu.builder import (
+from taskc.backend.cpu.flow import Flow, turns_between_looks
+from taskc.backend.cpu.groups import is_pure
+from taskc.backend.cpu.instructions import (
     SCALAR,
     TooLongError,
     Value,
@@ -26,10 +27,7 @@ from taskc.backend.cpu.builder import (
     stored_type,
     type_of,
 )
-from taskc.backend.cpu.flow import Flow
-from taskc.backend.cpu.groups import is_pure
-from taskc.backend.cpu.interrupts import turns_between_looks
-from taskc.backend.cpu.memory import LaneAddress, Private
+from taskc.backend.cpu.memory import Atomics, LaneAddress, Private
 from taskc.backend.cpu.operations import Operations
 from taskc.backend.cpu.processor import Processor
 from taskc.backend.cpu.values import Math, Values

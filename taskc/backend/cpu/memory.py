@@ -2,27 +2,47 @@
 
 The form of the index decides (taskc/backend/lanes.py). Private memory is an array of vectors on the
 stack; where its indices are constants LLVM keeps it in registers.
+
+Atomics run lane by lane. Shared memory belongs to one core, so its atomics are plain reads and writes.
+
+Indices by quotients and remainders of consecutive numbers: a vector lies in few segments, each of one quotient.
+
+    b[(first + lane) // 62]      lanes below 62 - first % 62:    b[first // 62]
+                                 the others:                     b[first // 62 + 1]
+
+    c[(first + lane) % 62]       lanes below 62 - first % 62:    c[first % 62 + lane]
+                                 the others:                     c[first % 62 - 62 + lane]
+
+Within a segment an index is lane 0's value plus a constant for each lane. So a read along a reshaped axis takes a
+load or two for a vector, where a gather takes one for each lane.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Protocol
 
-from taskc.backend.cpu.builder import (
+from taskc.backend.cpu.groups import is_pure
+from taskc.backend.cpu.instructions import (
     SCALAR,
     Builder,
     Value,
     constant,
     constants,
     stored_type,
+    suffix_of,
     type_of,
     vector_of,
 )
-from taskc.backend.cpu.elementwise import Elementwise
-from taskc.backend.cpu.instructions import suffix_of
+from taskc.backend.cpu.native import Elementwise
+from taskc.backend.lanes import LaneForm, LaneForms
+from taskc.ir import nodes as ir
+from taskc.ir.affine import constant_difference
+from taskc.ir.build import add, floor_divide, modulo, multiply
 from taskc.ir.extents import size_in_bytes, size_in_elements
-from taskc.ir.nodes import GLOBAL, SHARED, Allocate, Kernel, Tensor
-from taskc.ir.rewrite import walk
+from taskc.ir.nodes import GLOBAL, SHARED, Allocate, Expression, Kernel, Tensor, Variable
+from taskc.ir.rewrite import map_children, walk
 from taskc.ir.types import DType, boolean, f32, i64, tf32, u8
 
 WINDOW = 4  # vectors that may be loaded to pick one vector's elements from
@@ -357,3 +377,229 @@ def _is_permutation(offsets: tuple[int, ...]) -> bool:
 
 def _memory_suffix(dtype: DType) -> str:
     return suffix_of(_held(dtype), SCALAR)
+
+
+Count = Callable[[Value, Value, int, Callable[[Value], None]], None]
+
+_INTEGER = {"+": "add", "&": "and", "|": "or", "^": "xor", "exchange": "xchg"}
+
+
+class Atomics:
+    def __init__(self, memory: Memory, count: Count) -> None:
+        self.memory = memory
+        self.builder = memory.builder
+        self.elementwise = memory.elementwise
+        self.count = count
+
+    def run(self, node: ir.Atomic, place: LaneAddress, value: Value, mask: Value | None) -> Value:
+        """Run the atomic on each active lane; returns the old values."""
+        lanes, dtype = self.memory.lanes, node.tensor.dtype
+        if not lanes:
+            return self._one(node, self.memory.address(place), value)
+        kind = stored_type(dtype, lanes)
+        olds = self.builder.allocate(kind, "old")
+        values = self.builder.allocate(kind, "value")
+        pointers = self.builder.allocate(f"[{lanes} x ptr]", "pointer")
+        flags = self.builder.allocate(f"[{lanes} x i8]", "active")
+        self.builder.emit(f"store {self.memory.to_storage(value).typed}, ptr {values}")
+        self.builder.emit(f"store <{lanes} x ptr> {self.memory.pointers(place)}, ptr {pointers}")
+        active = mask if mask is not None else constant(True, boolean, lanes)
+        self.builder.emit(f"store {self.memory.to_storage(active).typed}, ptr {flags}")
+        element = stored_type(dtype)
+
+        def body(lane: Value) -> None:
+            def item(kind: str, array: str) -> str:
+                return self.builder.impure(f"getelementptr {kind}, ptr {array}, i64 {lane.text}")
+
+            flag = self.builder.impure(f"load i8, ptr {item('i8', flags)}")
+            test = self.builder.impure(f"trunc i8 {flag} to i1")
+            then, end = self.builder.label("then"), self.builder.label("end")
+            self.builder.emit(f"br i1 {test}, label %{then}, label %{end}")
+            self.builder.start(then)
+            pointer = self.builder.impure(f"load ptr, ptr {item('ptr', pointers)}")
+            raw = self.builder.impure(f"load {element}, ptr {item(element, values)}")
+            operand = self.memory.from_storage(raw, node.tensor, SCALAR)
+            old = self._one(node, pointer, operand)
+            self.builder.emit(
+                f"store {self.memory.to_storage(old).typed}, ptr {item(element, olds)}"
+            )
+            self.builder.jump(end)
+            self.builder.start(end)
+
+        self.count(constant(0, i64), constant(lanes, i64), 1, body)
+        return self.memory.from_storage(
+            self.builder.impure(f"load {kind}, ptr {olds}"), node.tensor, lanes
+        )
+
+    def _one(self, node: ir.Atomic, pointer: str, value: Value) -> Value:
+        dtype = node.tensor.dtype
+        kind = stored_type(dtype)
+        if node.tensor.scope != GLOBAL:
+            old = self.memory.from_storage(
+                self.builder.impure(f"load {kind}, ptr {pointer}"), node.tensor, SCALAR
+            )
+            new = self._combined(node.operator, old, value)
+            self.builder.emit(f"store {self.memory.to_storage(new).typed}, ptr {pointer}")
+            return old
+        if dtype.is_integer:
+            name = _INTEGER.get(node.operator)
+            if name is None:
+                name = ("" if dtype.kind == "int" else "u") + node.operator
+            text = self.builder.impure(f"atomicrmw {name} ptr {pointer}, {value.typed} monotonic")
+            return replace(value, text=text, number=None)
+        return self._exchanged(node, pointer, value)
+
+    def _exchanged(self, node: ir.Atomic, pointer: str, value: Value) -> Value:
+        """A compare-and-exchange loop, until no other thread came in between."""
+        builder, dtype = self.builder, node.tensor.dtype
+        bits = f"i{dtype.bits}"
+        head, end = builder.label("again"), builder.label("done")
+        builder.jump(head)
+        builder.start(head)
+        seen = builder.impure(f"load atomic {bits}, ptr {pointer} monotonic, align {dtype.nbytes}")
+        kind = stored_type(dtype)
+        raw = seen if kind == bits else builder.impure(f"bitcast {bits} {seen} to {kind}")
+        with builder.nested():
+            old = self.memory.from_storage(raw, node.tensor, SCALAR)
+            stored = self.memory.to_storage(self._combined(node.operator, old, value))
+            new = stored.text
+            if kind != bits:
+                new = builder.impure(f"bitcast {stored.typed} to {bits}")
+            pair = builder.impure(
+                f"cmpxchg weak ptr {pointer}, {bits} {seen}, {bits} {new} monotonic monotonic"
+            )
+            swapped = builder.impure(f"extractvalue {{ {bits}, i1 }} {pair}, 1")
+            builder.emit(f"br i1 {swapped}, label %{end}, label %{head}")
+        builder.start(end)
+        return self.memory.from_storage(raw, node.tensor, SCALAR)
+
+    def _combined(self, operator: str, old: Value, value: Value) -> Value:
+        if operator == "exchange":
+            return value
+        if operator in "&|^" and old.dtype is boolean:
+            name = {"&": "and", "|": "or"}.get(operator)
+            return (
+                self.elementwise.binary(name, old, value)
+                if name
+                else self.elementwise.binary("!=", old, value)
+            )
+        return self.elementwise.binary(operator, old, value)
+
+
+_MOST_SEGMENTS = 4  # of a vector: with more, a gather is as good
+
+
+class Values(Protocol):
+    """The values of a kernel's expressions, and the names that they have."""
+
+    lanes: int
+    forms: LaneForms
+    elementwise: Elementwise
+    definitions: dict[Variable, Expression]
+
+    def bind(self, variable: Variable, value: Value) -> None: ...
+
+    def scalar(self, expression: Expression) -> Value: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """The mask of lanes with one quotient, and their index, of a known form."""
+
+    lanes: Value
+    index: Expression
+
+
+def segments_of(index: Expression, values: Values) -> list[Segment] | None:
+    """The segments of an index; None if there are too many, or its form is unknown even within a segment."""
+    if not values.lanes or index.dtype is not i64 or not is_pure(index):
+        return None
+    index = _without_names(index, values)
+    digits = list(_digits(index, values))
+    if not digits:
+        return None
+    number, length = digits[0].left, min(map(_divisor, digits))
+    count = (values.lanes + length - 2) // length + 1
+    if count > _MOST_SEGMENTS or any(_divisor(digit) % length for digit in digits):
+        return None
+    if any(constant_difference(digit.left, number) != 0 for digit in digits[1:]):
+        return None
+    quotient, remainder = Variable("quotient", i64), Variable("remainder", i64)
+    known = {id(digit): _digit(digit, length, quotient, remainder) for digit in digits}
+    values.forms.learn(quotient, values.forms.uniform())
+    values.forms.learn(remainder, LaneForm(tuple(range(values.lanes))))
+    if not values.forms.form(_replaced(index, known)).is_known:
+        return None
+    return [_segment(values, index, digits, length, place) for place in range(count)]
+
+
+def _segment(
+    values: Values, index: Expression, digits: list[ir.Binary], length: int, place: int
+) -> Segment:
+    """Segment number `place` of a vector, with new variables for its quotient and for lane 0's remainder."""
+    elementwise, lanes = values.elementwise, values.lanes
+    first = values.scalar(digits[0].left)
+    quotient_of_first, modulo_length = (
+        elementwise.binary(sign, first, constant(length, i64)) for sign in ("//", "%")
+    )
+    quotient, remainder = Variable("quotient", i64), Variable("remainder", i64)
+    values.forms.learn(quotient, values.forms.uniform())
+    values.forms.learn(remainder, LaneForm(tuple(range(lanes))))
+    values.bind(quotient, elementwise.binary("+", quotient_of_first, constant(place, i64)))
+    begin = elementwise.binary("-", modulo_length, constant(place * length, i64))
+    values.bind(remainder, begin)
+    lane = constants(range(lanes), i64)
+    low = elementwise.splat(elementwise.unary("-", begin), lanes)
+    high = elementwise.binary("+", low, constant(length, i64, lanes))
+    inside = elementwise.binary("<", lane, high)
+    if place:
+        inside = elementwise.binary("and", elementwise.binary(">=", lane, low), inside)
+    known = {id(digit): _digit(digit, length, quotient, remainder) for digit in digits}
+    return Segment(inside, _replaced(index, known))
+
+
+def _digit(digit: ir.Binary, length: int, quotient: Variable, remainder: Variable) -> Expression:
+    """A quotient or remainder of quotient * length + remainder by a multiple of the length."""
+    times = _divisor(digit) // length
+    if digit.operator == "//":
+        return floor_divide(quotient, times)
+    return add(multiply(modulo(quotient, times), length), remainder) if times > 1 else remainder
+
+
+def _divisor(digit: ir.Binary) -> int:
+    assert isinstance(digit.right, ir.Constant)
+    return int(digit.right.value)
+
+
+def _digits(index: Expression, values: Values) -> Iterator[ir.Binary]:
+    """The outermost quotients and remainders of numbers that are consecutive across lanes."""
+    for node in walk(index):
+        if (
+            isinstance(node, ir.Binary)
+            and node.operator in ("//", "%")
+            and isinstance(node.right, ir.Constant)
+            and int(node.right.value) > 0
+            and values.forms.form(node.left).is_contiguous
+            and not values.forms.form(node).is_known
+        ):
+            yield node
+
+
+def _replaced(index: Expression, known: dict[int, Expression]) -> Expression:
+    def visit(node: Expression) -> Expression:
+        return known[id(node)] if id(node) in known else map_children(node, visit)
+
+    return visit(index)
+
+
+def _without_names(index: Expression, values: Values) -> Expression:
+    """The index with variables of unknown form replaced by their definitions."""
+
+    def visit(node: Expression) -> Expression:
+        if isinstance(node, Variable):
+            value = values.definitions.get(node)
+            unknown = value is not None and not values.forms.form(node).is_known
+            return visit(value) if value is not None and unknown and is_pure(value) else node
+        return map_children(node, visit)
+
+    return visit(index)

@@ -14,8 +14,8 @@ from importlib.resources import files
 
 import llvmlite.binding as llvm
 
-from taskc.backend.cpu.builder import WHOLE_LOOPS, type_of
-from taskc.backend.cpu.math.fused import in_parts
+from taskc.backend.cpu.instructions import WHOLE_LOOPS, type_of
+from taskc.backend.cpu.math.notation import in_parts
 from taskc.backend.cpu.processor import Processor
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import Tensor

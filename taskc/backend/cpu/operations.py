@@ -1,17 +1,197 @@
-"""Processor-specific operations: exchanges between lanes, dot products of packs, tile registers."""
+"""Processor-specific operations: exchanges between lanes, dot products of packs, tile registers.
+
+Dot products of packs: one instruction multiplies and adds a vector of workers' packs.
+
+A pack is 4 bytes in memory. One that all workers share is broadcast, contiguous packs of neighbouring workers
+are one load, and all others are gathered.
+
+Tile registers. LLVM's intrinsics take their numbers, so it neither allocates nor spills them.
+
+`tc.print` on the CPU: compiled code passes the values, and Python writes the line.
+
+The text is the simulator's. Lines of different blocks appear in the order in which threads reach them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import ctypes
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
-from taskc.backend.cpu.builder import constant
-from taskc.backend.cpu.dots import Dots
-from taskc.backend.cpu.tiles import TileRegisters
+import numpy as np
+
+from taskc.backend.cpu.instructions import SCALAR, Builder, Value, constant, type_of, vector_of
+from taskc.backend.cpu.memory import LaneAddress, Memory
+from taskc.backend.cpu.native import Elementwise
 from taskc.backend.cpu.values import Values
 from taskc.backend.operands import operands_of
-from taskc.ir import nodes as ir
+from taskc.backend.printed import printed
+from taskc.ir import nodes as ir, operations
 from taskc.ir.operations import DOTS, PACK, TILED, TURN
-from taskc.ir.types import i64
+from taskc.ir.target import DotInstruction, TileInstruction
+from taskc.ir.types import DTYPES, boolean, i64, u32
+
+_EACH_BYTE = 0x01010101
+_NARROWEST = 4  # lanes of the smallest vector that an instruction takes
+
+
+@dataclass(frozen=True, slots=True)
+class _Function:
+    """An intrinsic of LLVM, without the vector's width that ends its name, and the element type of its operands."""
+
+    name: str
+    element: str
+
+
+_FUNCTIONS = {
+    "vpdpbusd.u8": _Function("llvm.x86.avx512.vpdpbusd", "i8"),
+    "vpdpbusd.i8": _Function("llvm.x86.avx512.vpdpbusd", "i8"),
+    "vdpbf16ps": _Function("llvm.x86.avx512bf16.dpbf16ps", "bfloat"),
+}
+
+
+class Dots:
+    def __init__(self, builder: Builder, elementwise: Elementwise, memory: Memory) -> None:
+        self.builder = builder
+        self.elementwise = elementwise
+        self.memory = memory
+        self._constants: dict[tuple[int, int], Value] = {}
+
+    def product(self, row: DotInstruction, total: Value, left: Value | None, right: Value) -> Value:
+        """total + left * right. Without a left operand, the contribution of the offset alone."""
+        lanes, is_offset = total.lanes, left is None
+        wide = max(lanes, _NARROWEST)
+        if left is None:
+            left = constant(row.offset * _EACH_BYTE, u32, lanes)
+        left, right = (self.elementwise.splat(value, lanes) for value in (left, right))
+        if row.offset and not is_offset:
+            # Flipping the highest bit adds half of a type's range.
+            left = self.elementwise.binary("^", left, self._unknown(row.offset * _EACH_BYTE, lanes))
+        function = _FUNCTIONS[row.name]
+        packs = vector_of(function.element, wide * row.pack)
+        parts = [self._resized(value, wide) for value in (total, left, right)]
+        operands = [
+            f"{packs} {self.builder.pure(f'bitcast {part.typed} to {packs}')}" for part in parts[1:]
+        ]
+        kind = parts[0].type
+        text = self.builder.call(
+            kind, f"{function.name}.{32 * wide}", parts[0].typed, *operands,
+            types=(kind, packs, packs),
+        )  # fmt: skip
+        return self._resized(replace(parts[0], text=text), lanes)
+
+    def _unknown(self, number: int, lanes: int) -> Value:
+        """A constant on all lanes that LLVM doesn't recognize as one.
+
+        A known constant would be broadcast from a general register; a load that broadcasts costs nothing.
+
+        Otherwise it would go through a general register with the number that is broadcast, where a load
+        that broadcasts costs nothing.
+        """
+        value = self._constants.get((number, lanes))
+        if value is None:
+            known = constant(number, u32, lanes)
+            if lanes < _NARROWEST:  # no vector register is so narrow
+                return known
+            name = self.builder.name("bits")
+            wall = self.builder.unknown(known.type, known.text)
+            self.builder.allocations.append(f"  {name} = {wall}")
+            value = self._constants[number, lanes] = Value(name, u32, lanes)
+        return value
+
+    def _resized(self, value: Value, lanes: int) -> Value:
+        """A vector cut or extended, by repeating itself, to so many lanes."""
+        if value.lanes == lanes:
+            return value
+        if not value.lanes:
+            return self.elementwise.splat(value, lanes)
+        if not lanes:
+            return self.elementwise.first(value)
+        return self.elementwise.shuffled(value, [k % value.lanes for k in range(lanes)])
+
+    def load(self, place: LaneAddress, mask: Value | None) -> Value:
+        """The pack of each lane as a u32, or one scalar if all lanes share it. Masked lanes read nothing."""
+        builder, lanes = self.builder, self.memory.lanes
+        step = 4 // place.tensor.dtype.nbytes
+        is_one = place.offsets is not None and not any(place.offsets)
+        if is_one or (mask is None and place.offsets == tuple(range(0, step * lanes, step))):
+            reached = None if mask is None else self.elementwise.any(mask)
+            address = self.memory.guarded(self.memory.address(place), reached)
+            lanes = SCALAR if is_one else lanes
+            text = builder.impure(f"load {type_of(u32, lanes)}, ptr {address}, align 1")
+            return Value(text, u32, lanes)
+        every = constant(True, boolean, lanes)
+        text = self.memory.gather(u32, 1, self.memory.pointers(place), mask or every)
+        return Value(text, u32, lanes)
+
+    def store(self, place: LaneAddress, values: Sequence[Value], mask: Value | None) -> None:
+        """Store a pack for each lane."""
+        builder, lanes = self.builder, self.memory.lanes
+        size = place.tensor.dtype.nbytes
+        kind = type_of(u32, lanes)
+        whole: Value | None = None
+        for number, value in enumerate(values):
+            bits = vector_of(f"i{8 * size}", lanes)
+            part = builder.pure(f"bitcast {value.typed} to {bits}")
+            wide = Value(builder.pure(f"zext {bits} {part} to {kind}"), u32, lanes)
+            shift = constant(8 * size * number, u32, lanes)
+            moved = self.elementwise.binary("<<", wide, shift) if number else wide
+            whole = moved if whole is None else self.elementwise.binary("|", whole, moved)
+        assert whole is not None
+        step = 4 // size
+        if mask is None and place.offsets == tuple(range(0, step * max(lanes, 1), step)):
+            builder.emit(f"store {whole.typed}, ptr {self.memory.address(place)}, align 1")
+            return
+        every = constant(True, boolean, lanes)
+        self.memory.scatter(whole, 1, self.memory.pointers(place), mask or every)
+
+
+_LINES, _LINE = 16, 64  # lines of a tile, and their bytes
+_PALETTE, _FIRST_WIDTH, _FIRST_HEIGHT = 0, 16, 48  # offsets of the fields in the configuration
+
+
+class TileRegisters:
+    """All tiles are configured to their full size where a block begins, and released where it ends."""
+
+    def __init__(self, builder: Builder) -> None:
+        self.builder = builder
+        self.is_set_up = False
+
+    def _set_up(self, count: int) -> None:
+        if self.is_set_up:
+            return
+        self.is_set_up = True
+        content = bytearray(64)
+        content[_PALETTE] = 1
+        for tile in range(count):
+            content[_FIRST_WIDTH + 2 * tile] = _LINE  # low byte of two
+            content[_FIRST_HEIGHT + tile] = _LINES
+        listed = ", ".join(f"i8 {byte}" for byte in content)
+        place = self.builder.allocate("[64 x i8]", "tiles")
+        self.builder.declare("void", "llvm.x86.ldtilecfg", "ptr")
+        self.builder.allocations += [
+            f"  store <64 x i8> <{listed}>, ptr {place}, align 64",
+            f"  call void @llvm.x86.ldtilecfg(ptr {place})",
+        ]
+
+    def give_back(self) -> None:
+        if self.is_set_up:
+            self.builder.call_void("llvm.x86.tilerelease", types=())
+
+    def multiply(self, row: TileInstruction, tiles: list[int]) -> None:
+        self._set_up(row.tiles)
+        listed = [f"i8 {tile}" for tile in tiles]
+        self.builder.call_void(f"llvm.x86.{row.name}", *listed, types=("i8", "i8", "i8"))
+
+    def move(self, row: TileInstruction, kind: str, tile: int, address: str, pitch: int) -> None:
+        """Move a tile from or to memory; its lines are `pitch` bytes apart."""
+        self._set_up(row.tiles)
+        name = "tilestored64" if kind == operations.TILE_STORE else "tileloadd64"
+        self.builder.call_void(
+            f"llvm.x86.{name}", f"i8 {tile}", f"ptr {address}", f"i64 {pitch}",
+            types=("i8", "ptr", "i64"),
+        )  # fmt: skip
 
 
 class Operations:
@@ -106,3 +286,21 @@ class Operations:
             address = values.memory.address(place)
             pitch = numbers[1] * part.tensor.dtype.nbytes
         self.tiles.move(row, kind, numbers[0], address, pitch)
+
+
+def writer(prints: Sequence[tuple[str, Sequence[str]]]) -> Callable[[int, int], None]:
+    """The callback of compiled code: it takes the number of a print, and the address of its values, a word each."""
+
+    def write(number: int, words: int) -> None:
+        sys.stdout.write(f"{_line(*prints[number], words)}\n")
+
+    return write
+
+
+def _line(text: str, names: Sequence[str], words: int) -> str:
+    values = []
+    for place, name in enumerate(names):
+        dtype = np.dtype(DTYPES[name].numpy)
+        word = ctypes.string_at(words + 8 * place, dtype.itemsize)
+        values.append(np.frombuffer(word, dtype)[0])
+    return printed(text, values)

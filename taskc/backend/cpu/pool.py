@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from taskc.backend.cpu import jit
-from taskc.backend.cpu.object_cache import Object, object_of
+from taskc.backend.cpu.jit import Object, object_of
 from taskc.ir.reentry import Turn
 
 _FUTEX = {"x86_64": 202, "aarch64": 98}  # number of the system call

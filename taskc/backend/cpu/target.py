@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from taskc.backend.cache import Cache, key_of
-from taskc.backend.code_text import code_text
+from taskc.backend.cache import Cache, code_text, key_of
 from taskc.backend.cpu.compile import Compiled, Loaded, compile_kernel, refuse
-from taskc.backend.cpu.object_cache import keep_code
+from taskc.backend.cpu.function import admit_arrays, admit_tensors
+from taskc.backend.cpu.jit import keep_code
 from taskc.backend.cpu.pool import limit_threads
 from taskc.backend.cpu.processor import host
 from taskc.backend.cpu.program import LoadedProgram
-from taskc.backend.cpu.torch_tensors import admit_arrays, admit_tensors
 from taskc.ir import nodes as ir
 
 __all__ = ["LoadedProgram", "admit", "cache_key", "keep_code", "limit_threads", "load"]

@@ -12,16 +12,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from taskc.backend.cpu.builder import (
+from taskc.backend.cpu.groups import Groups, is_pure
+from taskc.backend.cpu.instructions import (
     SCALAR,
     Builder,
     Value,
     constant,
 )
-from taskc.backend.cpu.elementwise import Elementwise
-from taskc.backend.cpu.groups import Groups, is_pure
-from taskc.backend.cpu.memory import LaneAddress, Memory, Private, PrivateMemory, shared_bytes
-from taskc.backend.cpu.segments import Segment, segments_of
+from taskc.backend.cpu.memory import (
+    LaneAddress,
+    Memory,
+    Private,
+    PrivateMemory,
+    Segment,
+    segments_of,
+    shared_bytes,
+)
+from taskc.backend.cpu.native import Elementwise
 from taskc.backend.lanes import LaneForms
 from taskc.errors import InternalError, assert_never
 from taskc.ir import nodes as ir

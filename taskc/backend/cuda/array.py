@@ -3,26 +3,183 @@
 An `Array` is a shape, a type and strides over memory that it owns or shares with another library. It has no
 arithmetic; kernels do that. Libraries exchange memory without a copy, both ways: through DLPack, which has all
 types, and through `__cuda_array_interface__`, which has neither bf16 nor 8-bit floats.
+
+A device array as a DLPack capsule.
+
+The capsule's structures stay alive until the consumer calls their deleter. A capsule that nobody consumed calls it
+itself when it is destroyed.
+
+Copies between the CPU and a device, and on a device.
 """
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Sequence
+from itertools import product
 from math import prod
 from typing import Any, TypeAlias, overload
 
 import numpy as np
 
 from taskc.arrays import dlpack
+from taskc.arrays.dlpack import DLTensor, Exported, Versioned
 from taskc.arrays.packed import Laid, Packed as HostPacked, packed_class
-from taskc.backend.cuda import copies
 from taskc.backend.cuda.api import DeviceError
 from taskc.backend.cuda.context import context, device_of
-from taskc.backend.cuda.export import capsule_of
 from taskc.backend.cuda.libraries import library_of
 from taskc.backend.cuda.memory import Borrowed, Memory
 from taskc.backend.cuda.streams import LEGACY, Stream, current_stream, stream_of
 from taskc.ir.types import DType, TensorType
+
+
+def from_host(pointer: int, source: np.ndarray, stream: Stream) -> None:
+    """Copy to the device and wait, so that `source` may be reused."""
+    dense = np.ascontiguousarray(source)
+    if dense.nbytes:
+        with stream.context.current():
+            stream.context.api.cuMemcpyHtoDAsync(
+                pointer, dense.ctypes.data, dense.nbytes, stream.number
+            )
+        stream.synchronize()
+
+
+def to_host(target: np.ndarray, pointer: int, stream: Stream) -> None:
+    """Copy to the CPU and wait for all work of the stream, so that its errors are raised."""
+    if target.nbytes:
+        with stream.context.current():
+            stream.context.api.cuMemcpyDtoHAsync(
+                target.ctypes.data, pointer, target.nbytes, stream.number
+            )
+    stream.synchronize()
+
+
+def on_device(
+    to: int, start: int, shape: tuple[int, ...], strides: tuple[int, ...], item: int, stream: Stream
+) -> None:
+    """Copy elements of `item` bytes with the given `strides` to contiguous memory.
+
+    The driver copies two dimensions at a time.
+    """
+    if 0 in shape:
+        return
+    api = stream.context.api
+    with stream.context.current():
+        for place, first, height, width, pitch in planes(to, start, shape, strides, item):
+            if height == 1:
+                api.cuMemcpyDtoDAsync(place, first, width, stream.number)
+            else:
+                copy = _plane(api.driver, place, first, height, width, pitch)
+                api.cuMemcpy2DAsync(copy, stream.number)
+
+
+Plane = tuple[int, int, int, int, int]
+
+
+def planes(
+    to: int, start: int, shape: tuple[int, ...], strides: tuple[int, ...], item: int
+) -> list[Plane]:
+    """The 2-D copies that make up a copy: (to, from, lines, bytes of a line, bytes between lines of the source)."""
+    dimensions = [(n, step) for n, step in zip(shape, strides, strict=True) if n != 1]
+    width = item
+    while dimensions and dimensions[-1][1] == width:
+        width *= dimensions.pop()[0]
+    height, pitch = 1, width
+    if dimensions and dimensions[-1][1] >= width:
+        height, pitch = dimensions.pop()
+    copies = []
+    for number, indices in enumerate(product(*[range(n) for n, _ in dimensions])):
+        offset = sum(i * step for i, (_, step) in zip(indices, dimensions, strict=True))
+        copies.append((to + number * height * width, start + offset, height, width, pitch))
+    return copies
+
+
+def _plane(driver: Any, to: int, start: int, height: int, width: int, pitch: int) -> Any:
+    copy = driver.CUDA_MEMCPY2D()
+    copy.srcMemoryType = copy.dstMemoryType = driver.CUmemorytype.CU_MEMORYTYPE_DEVICE
+    copy.srcDevice, copy.srcPitch = start, pitch
+    copy.dstDevice, copy.dstPitch = to, width
+    copy.WidthInBytes, copy.Height = width, height
+    return copy
+
+
+_READ_ONLY, _IS_COPIED = 1, 2
+
+
+class _Managed(ctypes.Structure):
+    """The contents of a capsule before version 1.0."""
+
+    _fields_ = (
+        ("tensor", DLTensor),
+        ("context", ctypes.c_void_p),
+        ("deleter", ctypes.c_void_p),
+    )
+
+
+# By a structure's address: the objects to keep alive until its deleter is called.
+_exported: dict[int, tuple[Any, ...]] = {}
+
+
+# The capsule is being destroyed: a reference would revive it, so it is passed as an address.
+_is_valid = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p)(
+    ("PyCapsule_IsValid", ctypes.pythonapi)
+)
+_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p)(
+    ("PyCapsule_GetPointer", ctypes.pythonapi)
+)
+_new = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)(
+    ("PyCapsule_New", ctypes.pythonapi)
+)
+
+
+def _delete(address: int) -> None:
+    _exported.pop(address, None)
+
+
+def _destroy(capsule: int) -> None:
+    """A capsule that was consumed has another name."""
+    for name in (b"dltensor", b"dltensor_versioned"):
+        if _is_valid(capsule, name):
+            _delete(_pointer(capsule, name))
+
+
+_DELETER = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(_delete)
+_DESTRUCTOR = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(_destroy)
+
+
+def capsule_of(given: Exported, *, is_versioned: bool, is_copy: bool) -> object:
+    """A capsule for memory, which keeps `given.capsule` alive."""
+    count = len(given.shape)
+    shape = (ctypes.c_int64 * count)(*given.shape)
+    strides = (ctypes.c_int64 * count)(*given.strides)
+    code, bits = dlpack.code_of(given.dtype)
+    kind, number = given.device
+    tensor = DLTensor(
+        data=given.pointer,
+        device_type=kind,
+        device_id=number,
+        ndim=count,
+        code=code,
+        bits=bits,
+        lanes=1,
+        shape=shape,
+        strides=strides,
+        byte_offset=0,
+    )
+    deleter = ctypes.cast(_DELETER, ctypes.c_void_p)
+    managed: Any
+    if is_versioned:
+        flags = _READ_ONLY * given.is_read_only | _IS_COPIED * is_copy
+        managed = Versioned(1, 0, None, deleter, flags, tensor)
+        name = b"dltensor_versioned"
+    else:
+        managed = _Managed(tensor, None, deleter)
+        name = b"dltensor"
+    address = ctypes.addressof(managed)
+    # The capsule doesn't copy the name, which is a literal and stays.
+    _exported[address] = (managed, given.capsule, shape, strides, name)
+    return _new(address, name, ctypes.cast(_DESTRUCTOR, ctypes.c_void_p))
+
 
 Shape: TypeAlias = "int | Sequence[int]"
 
@@ -85,7 +242,7 @@ class Array:
         source = self if self.is_contiguous else self.copy()
         source.memory.ready(stream)
         copied: np.ndarray = np.empty(self.shape, self.dtype)
-        copies.to_host(copied, source.pointer, stream)
+        to_host(copied, source.pointer, stream)
         return copied
 
     def copy(self) -> Array:
@@ -103,7 +260,7 @@ class Array:
         if recorder is not None:
             recorder.keep(self, source)
         item = source.dtype.itemsize
-        copies.on_device(self.pointer, source.pointer, source.shape, source.strides, item, stream)
+        on_device(self.pointer, source.pointer, source.shape, source.strides, item, stream)
 
     def reshape(self, shape: Sequence[int]) -> Array:
         """The same memory, of a contiguous array, with other extents."""
@@ -128,7 +285,7 @@ class Array:
             return
         self.memory.ready(stream)
         self.memory.used(stream)
-        copies.from_host(self.pointer, source, stream)
+        from_host(self.pointer, source, stream)
 
     # --- other libraries ---
 
@@ -249,7 +406,7 @@ def array(values: Any, *, device: int = 0) -> Array:
         return asarray(values, device=device).copy()
     source = dlpack.as_array(values) if _is_foreign(values) else np.asarray(values)
     uploaded = empty(source.shape, source.dtype, device=device)
-    copies.from_host(uploaded.pointer, source, uploaded.memory.stream)
+    from_host(uploaded.pointer, source, uploaded.memory.stream)
     return Packed(uploaded, values.type) if isinstance(values, Laid) else uploaded
 
 

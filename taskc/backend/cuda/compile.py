@@ -18,11 +18,10 @@ from os import cpu_count
 from pathlib import Path
 from typing import Any
 
-from taskc.backend.cache import Cache, key_of
-from taskc.backend.code_text import code_text
+from taskc.backend.cache import Cache, code_text, key_of
 from taskc.backend.cuda.compiled import Compiled, Resources
 from taskc.backend.cuda.emit import emit
-from taskc.backend.cuda.source import Source
+from taskc.backend.cuda.expressions import Source
 from taskc.backend.cuda.watchdog import limit
 from taskc.errors import NOWHERE, CompileError, InternalError, Location
 from taskc.ir import nodes as ir

@@ -13,11 +13,11 @@ from __future__ import annotations
 
 from taskc.backend.cuda import watchdog
 from taskc.backend.cuda.compiled import Argument, form_of
+from taskc.backend.cuda.expressions import Line, Source
 from taskc.backend.cuda.names import function_name
-from taskc.backend.cuda.source import Line, Source
 from taskc.backend.cuda.statements import Statements
 from taskc.ir import nodes as ir
-from taskc.ir.depth import deeply
+from taskc.ir.code_size import deeply
 from taskc.ir.nodes import Tensor
 from taskc.ir.rewrite import walk
 

@@ -5,21 +5,26 @@
 Plain operators are used where they mean the same: signed arithmetic that can't overflow, quotients of numbers
 that aren't negative. All others are functions of the prelude. Every text has exactly the C++ type of its node,
 so that functions may be overloaded.
+
+The code of a kernel: lines with their source locations in Python, and the prelude entries they need.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TypeAlias
 
-from taskc.backend.cuda.names import Names
-from taskc.backend.cuda.prelude import Entry, Prelude
-from taskc.backend.cuda.types import COMPUTED_IN_F32, STRUCTURES, literal, type_name
-from taskc.errors import InternalError, assert_never
+from taskc.backend.cuda.compiled import Argument, LaunchExtent, TensorMap
+from taskc.backend.cuda.names import COMPUTED_IN_F32, STRUCTURES, Names, literal, type_name
+from taskc.backend.cuda.prelude import Entry, Prelude, prelude_text
+from taskc.backend.cuda.watchdog import Wait
+from taskc.errors import NOWHERE, InternalError, Location, assert_never
 from taskc.ir import nodes as ir
 from taskc.ir.affine import SymbolTable
 from taskc.ir.arithmetic import COMPARISONS, MATH_FUNCTIONS
-from taskc.ir.interval import Interval
+from taskc.ir.linear import Interval
 from taskc.ir.nodes import Expression, Tensor
 from taskc.ir.target import TARGETS
 from taskc.ir.types import DType, bf16, boolean, f16, f32, f64, i64, tf32, u64
@@ -411,3 +416,46 @@ def _bits(dtype: DType) -> Callable[[str], str]:
 
 
 assert set(_FUNCTIONS) | set(_OF_THE_PRELUDE) >= MATH_FUNCTIONS
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    indent: int
+    text: str
+    loc: Location = NOWHERE
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A kernel's code, and the description of its launches; see `Compiled` for the meaning of the fields.
+
+    entries  of the prelude, preceded by `macros`; `lines` are the tables and the kernel
+    """
+
+    name: str
+    arch: str
+    entries: tuple[Entry, ...]
+    macros: tuple[str, ...]
+    lines: tuple[Line, ...]
+    arguments: tuple[Argument, ...]
+    threads: int
+    shared: int
+    blocks: LaunchExtent
+    cluster: int
+    maps: tuple[TensorMap, ...]
+    asserts: tuple[tuple[str, Location], ...]
+    prints: bool
+    waits: tuple[Wait, ...] = ()
+
+    def text(self, *, with_places: bool = True) -> str:
+        """The whole translation unit; with places, `#line` directives map its lines to those of Python."""
+        parts = [prelude_text(self.entries, self.macros)]
+        file, line = "", 0
+        for one in self.lines:
+            loc = one.loc
+            if with_places and loc.line and (loc.file, loc.line) != (file, line):
+                file, line = loc.file, loc.line
+                parts.append(f"#line {line} {json.dumps(file, ensure_ascii=False)}\n")
+            parts.append("    " * one.indent + one.text + "\n")
+            line += 1
+        return "".join(parts)

@@ -15,12 +15,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import takewhile
 
 from taskc.backend.cuda.expressions import Expressions
+from taskc.backend.cuda.names import STRUCTURES
 from taskc.backend.cuda.prelude import Entry
-from taskc.backend.cuda.types import STRUCTURES
 from taskc.errors import InternalError
 from taskc.ir import nodes as ir
-from taskc.ir.affine import Affine, SymbolTable
+from taskc.ir.affine import SymbolTable
 from taskc.ir.fragments import UNIT, Placement
+from taskc.ir.linear import Affine
 from taskc.ir.nodes import REGISTER, Binary, Bitcast, Cast, Constant, Expression, Statement, Tensor
 from taskc.ir.rewrite import walk
 from taskc.ir.target import (

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from taskc.backend.cuda.types import STRUCTURES, TYPEDEFS
+from taskc.backend.cuda.names import STRUCTURES, TYPEDEFS
 
 
 @dataclass(frozen=True, slots=True)

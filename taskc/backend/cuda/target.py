@@ -9,10 +9,9 @@ from typing import Any
 from taskc.backend.cache import Cache
 from taskc.backend.cuda.api import DeviceError
 from taskc.backend.cuda.array import Array
-from taskc.backend.cuda.calls import DeviceStream, run
+from taskc.backend.cuda.calls import DeviceStream, direct, run
 from taskc.backend.cuda.compile import compiled
 from taskc.backend.cuda.context import context
-from taskc.backend.cuda.direct import direct
 from taskc.backend.cuda.launch import Loaded
 from taskc.backend.cuda.program import LoadedProgram
 from taskc.ir import nodes as ir

@@ -9,11 +9,10 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from taskc.analysis.banks import swizzled
+from taskc.analysis.coalescing import swizzled
 from taskc.backend.sim.expressions import Evaluate, Expressions
 from taskc.backend.sim.machine import Frame, Run, Touched
 from taskc.backend.sim.memory import Array, Memory
-from taskc.backend.sim.privates import read_private, store_private
 from taskc.backend.sim.recording import (
     legal,
     memory_of,
@@ -28,7 +27,7 @@ from taskc.backend.sim.recording import (
 )
 from taskc.backend.sim.report import Located
 from taskc.backend.sim.statistics import measure, physical
-from taskc.backend.sim.tiles import Tiles
+from taskc.backend.sim.tiles import Tiles, read_private, store_private
 from taskc.errors import InternalError
 from taskc.ir import arithmetic, nodes as ir
 from taskc.ir.types import DType

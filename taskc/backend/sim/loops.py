@@ -11,13 +11,13 @@ import numpy as np
 from taskc.analysis.early_exit import exit_condition
 from taskc.backend.sim import analysis
 from taskc.backend.sim.accesses import check_turns
+from taskc.backend.sim.analysis import Turns, Watch, named_source
 from taskc.backend.sim.expressions import Evaluate, narrowed
 from taskc.backend.sim.machine import Frame, Loop, Touched
 from taskc.backend.sim.memory import Array
 from taskc.backend.sim.report import Enough
 from taskc.backend.sim.schedule import Thread, Wait
 from taskc.backend.sim.statements import Code, Statements, agreed, repeated
-from taskc.backend.sim.waiting import Turns, Watch, named_source
 from taskc.errors import InternalError
 from taskc.ir import nodes as ir
 from taskc.ir.code_size import trip_count

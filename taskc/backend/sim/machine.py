@@ -14,9 +14,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from taskc.backend.sim.advice import Request
 from taskc.backend.sim.memory import LIVES, Arena, Array, Memory, shared_memory
-from taskc.backend.sim.report import Findings, Located, Traffic
+from taskc.backend.sim.report import Findings, Located, Request, Traffic
 from taskc.backend.sim.shadow import FEWEST, SEVERAL, WORKER_BITS, Lanes, Order
 from taskc.errors import Location, Notes
 from taskc.ir import nodes as ir

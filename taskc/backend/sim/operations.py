@@ -9,16 +9,19 @@ import numpy as np
 from taskc.backend.operands import operands_of
 from taskc.backend.sim.expressions import Evaluate
 from taskc.backend.sim.machine import Frame
-from taskc.backend.sim.matrix import matrix_product
-from taskc.backend.sim.matrix_moves import MatrixMoves
-from taskc.backend.sim.register_slots import RegisterSlots, check_warps
+from taskc.backend.sim.matrix import (
+    MatrixMoves,
+    RegisterSlots,
+    TileRegisters,
+    check_warps,
+    matrix_product,
+)
 from taskc.backend.sim.statements import Code, Statements
-from taskc.backend.sim.tile_registers import TileRegisters
 from taskc.backend.sim.worker_copies import WorkerCopies
 from taskc.errors import InternalError
 from taskc.ir import nodes as ir
-from taskc.ir.arithmetic import convert, fma
 from taskc.ir.operations import DOTS, OPERATIONS, PACK, TILED, TURN
+from taskc.ir.rounding import convert, fma
 from taskc.ir.target import MATRIX_MOVES, WARP, WARP_INSTRUCTIONS
 
 # Operations without an effect where phases take effect one after another, or warps run in lockstep.

@@ -7,16 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from taskc.analysis.banks import swizzled
-from taskc.backend.sim.advice import (
+from taskc.analysis.coalescing import swizzled
+from taskc.backend.sim.machine import Frame, Run
+from taskc.backend.sim.memory import Array, Memory
+from taskc.backend.sim.report import (
     MOST_REQUESTS,
+    Findings,
     Request,
+    Traffic,
     against_conflicts,
     against_sectors,
 )
-from taskc.backend.sim.machine import Frame, Run
-from taskc.backend.sim.memory import Array, Memory
-from taskc.backend.sim.report import Findings, Traffic
 from taskc.ir import nodes as ir
 from taskc.ir.target import WARP
 

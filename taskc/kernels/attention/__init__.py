@@ -21,7 +21,7 @@ from taskc.kernels.attention.gpu import in_parts, products
 from taskc.kernels.attention.plan import FewQueries, Plan, Schedule, candidates
 from taskc.kernels.attention.problem import Problem, problem_of
 from taskc.kernels.attention.tiles import tiles
-from taskc.kernels.extents import Extent
+from taskc.kernels.signatures import Extent
 from taskc.tune.choose import choose, remembered
 from taskc.tune.space import Operator
 

@@ -10,9 +10,8 @@ import taskc as tc
 from taskc import CompileError, Machine, Mapping, auto_map, repeat, spatial
 from taskc.kernels.attention.plan import Plan, fragment_of, joined, order_of, padded
 from taskc.kernels.attention.problem import Problem
-from taskc.kernels.extents import Extent
 from taskc.kernels.owners import owners_of_boxes, width
-from taskc.kernels.signatures import Function
+from taskc.kernels.signatures import Extent, Function
 
 # --- What a block does with a tile of queries: it goes through keys by steps, and its workers share each in turn
 #     seen = repeat(rows, 1) * spatial(warps, 1) * repeat(1, columns) * fragment

@@ -13,9 +13,9 @@ import numpy as np
 
 from taskc import CompileError, DType, Machine, Mapping, repeat, spatial
 from taskc.kernels.attention.problem import Problem
-from taskc.kernels.extents import ASSUMED_KEYS, ASSUMED_MANY, known
 from taskc.kernels.machine_facts import GPU, PROCESSOR
 from taskc.kernels.owners import VectorTile
+from taskc.kernels.signatures import ASSUMED_KEYS, ASSUMED_MANY, known
 
 MOST_QUERIES = (
     10  # of FewQueries, over all heads that share one of k and v; more fill the lanes of a tile

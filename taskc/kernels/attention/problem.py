@@ -10,9 +10,7 @@ from typing import Any
 
 import taskc as tc
 from taskc import CompileError, DType, TensorType, boolean
-from taskc.kernels.extents import Extent, require_numbers
-from taskc.kernels.precision import wide
-from taskc.kernels.signatures import Function
+from taskc.kernels.signatures import Extent, Function, require_numbers, wide
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,20 +21,19 @@ from typing import Any
 import taskc as tc
 from taskc import CompileError, DType, Machine, f16
 from taskc.kernels.convolution.direct import direct
-from taskc.kernels.convolution.gathered import shaped_residual, with_copies
 from taskc.kernels.convolution.gpu import depthwise, gemm, implicit_gemm
 from taskc.kernels.convolution.packs import packs
 from taskc.kernels.convolution.plan import Direct, Winograd, candidates
-from taskc.kernels.convolution.plan_gpu import Blocks, Depthwise, Gemm
+from taskc.kernels.convolution.plan_gpu import Blocks, Depthwise, Gemm, shaped_residual, with_copies
 from taskc.kernels.convolution.plan_packs import Packs
 from taskc.kernels.convolution.problem import Problem, Slices, problem_of
 from taskc.kernels.convolution.reordered import is_product, pointwise, reordered, reordered_problem
 from taskc.kernels.convolution.winograd import winograd
-from taskc.kernels.extents import Extent
 from taskc.kernels.images import blocked, six_sides, triple
 from taskc.kernels.machine_facts import work_of_products
 from taskc.kernels.matmul import Tiling
 from taskc.kernels.matmul.plan_gpu import Vectors
+from taskc.kernels.signatures import Extent
 from taskc.tune.choose import choose, remembered
 from taskc.tune.space import Operator, Work
 

@@ -8,8 +8,15 @@ from typing import Any
 import taskc as tc
 from taskc import Machine, auto_map
 from taskc.kernels import matmul
-from taskc.kernels.convolution.gathered import as_it_lies, product_of, shaped_residual, with_copies
-from taskc.kernels.convolution.plan_gpu import Blocks, Depthwise, Gemm
+from taskc.kernels.convolution.plan_gpu import (
+    Blocks,
+    Depthwise,
+    Gemm,
+    as_it_lies,
+    product_of,
+    shaped_residual,
+    with_copies,
+)
 from taskc.kernels.convolution.problem import Problem
 from taskc.kernels.signatures import Function
 

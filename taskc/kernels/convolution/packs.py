@@ -15,9 +15,9 @@ from typing import Any
 
 import taskc as tc
 from taskc import CompileError, Mapping, TensorType, repeat, spatial
+from taskc.kernels.convolution.direct import in_lines, store_of
 from taskc.kernels.convolution.plan_packs import Packs
 from taskc.kernels.convolution.problem import Problem
-from taskc.kernels.convolution.results import in_lines, store_of
 from taskc.kernels.images import results_inside, tiles_of_line
 from taskc.kernels.signatures import Function
 

@@ -12,8 +12,8 @@ from taskc import Machine, Mapping, repeat, spatial
 from taskc.kernels.convolution.plan_gpu import Blocks, Depthwise, Gemm, candidates_gpu
 from taskc.kernels.convolution.plan_packs import Packs, candidates_of_packs
 from taskc.kernels.convolution.problem import Problem
-from taskc.kernels.extents import Extent
 from taskc.kernels.machine_facts import PROCESSOR, Extents
+from taskc.kernels.signatures import Extent
 
 # Cycles of Winograd's transforms of a tile's vectors: 12 times 13 sums of pixels, 10 times 10 of results, and 36 loads.
 _PIXELS_CYCLES = 12 * 13 + 36 / 2

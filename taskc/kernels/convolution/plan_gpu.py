@@ -1,17 +1,185 @@
-"""How a convolution is computed on GPUs, as data: by a `Gemm`; of groups by `Blocks` of one, or `Depthwise`."""
+"""How a convolution is computed on GPUs, as data: by a `Gemm`; of groups by `Blocks` of one, or `Depthwise`.
+
+Around a convolution on GPUs: copies of operands that lie badly, and images that are gathered as a matrix.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from math import ceil
+from typing import Any
 
+import taskc as tc
 from taskc import DType, Machine, Mapping, repeat, spatial
-from taskc.kernels.convolution.gathered import product_of
+from taskc.kernels import matmul
 from taskc.kernels.convolution.problem import Problem
 from taskc.kernels.machine_facts import GPU, UNMEASURED_SHARE, Tiles
 from taskc.kernels.matmul.plan_gpu import Tiling, Vectors, candidates_gpu as candidates_of_product
+from taskc.kernels.matmul.problem import Gathered
+from taskc.kernels.padding import pad, pitch
+from taskc.kernels.signatures import Function
+from taskc.kernels.transpose import transpose
+
+# --- Copies around a convolution on GPUs of what doesn't lie as its kernels want it -------------
+# These are images and results that are NCHW, filters that are OIHW, and channels that don't fill whole accesses. A copy
+# takes as long as reading and writing it once.
+
+
+def with_copies(
+    problem: Problem, inner: Problem, convolve: Callable[..., None], machine: Machine
+) -> tc.ProgramDefinition:
+    """The problem as `inner`, which is NHWC and OHWI, with copies around it of what doesn't lie so.
+
+    convolve(x, w, further, y), with what else results are made of, is given inner's tensors, in whatever shape.
+    """
+    channels = inner.channels
+    images, features, pixels = problem.images, problem.features, problem.pixels
+    area, made = problem.extents[0] * problem.extents[1], problem.outputs[0] * problem.outputs[1]
+    taps = problem.size[0] * problem.size[1]
+
+    def transposed(x: Any, shape: tuple[Any, ...], dtype: DType, y: Any = None) -> Any:
+        """The last two axes of three exchanged."""
+        first, rows, columns = shape
+        y = tc.empty(dtype[first, columns, rows]) if y is None else y
+        turn = transpose(shape, (0, 2, 1), dtype=dtype, machine=machine)
+        turn(x.reshape(*shape), out=y.reshape(first, columns, rows))
+        return y
+
+    def padded(x: Any, rows: Any) -> Any:
+        """Zeros behind the channels, up to whole accesses."""
+        if channels == problem.channels:
+            return x
+        y = tc.empty(problem.dtype[rows, channels])
+        copy = pad(own(rows), problem.channels, problem.dtype, machine, channels)
+        copy(x.reshape(rows, problem.channels), out=y)
+        return y
+
+    def steps(x: Any, w: Any, further: tuple[Any, ...], y: Any) -> None:
+        if not problem.is_nhwc:
+            x = transposed(x, (images, problem.channels, area), problem.dtype)
+        if not problem.is_ohwi:
+            w = transposed(w, (features, problem.group_channels, taps), problem.dtype)
+        x, w = padded(x, images * area), padded(w, features * taps)
+        results = y if problem.is_nhwc else tc.empty(problem.result[pixels, features])
+        if problem.residual and not problem.is_nhwc:
+            residual = transposed(further[-1], (images, features, made), problem.result)
+            further = (*further[:-1], residual)
+        convolve(x, w, further, results)
+        if not problem.is_nhwc:
+            transposed(results, (images, made, features), problem.result, y)
+
+    return problem.program(steps)
+
+
+def shaped_residual(
+    problem: Problem, further: tuple[Any, ...], shape: tuple[Any, ...]
+) -> tuple[Any, ...]:
+    """The further operands, with the residual, if there is one, in this shape."""
+    return (*further[:-1], further[-1].reshape(*shape)) if problem.residual else further
+
+
+def own(extent: Any) -> Any:
+    """An extent of a kernel that has this one from what it is given."""
+    return extent if isinstance(extent, int) else tc.dim("rows")
+
+
+# --- A convolution as a GEMM, whose left operand is never laid out in memory --------------------
+#     y[pixel, feature] = x[pixel, q] * w[feature, q]
+#
+# Pixels are numbered through all images, and q goes through the taps of a filter, and through the channels of
+# each. Filters and results are matrices as they lie; what a step takes of x is gathered from where the filter
+# covers it, with zeros for the padding. Where a filter covers one pixel, x is a matrix, too.
+
+
+def as_it_lies(problem: Problem) -> Problem:
+    """The convolution of copies that lie as a GEMM wants them, of two axes."""
+    channels = _whole_accesses(problem)
+    return replace(
+        problem,
+        channels=channels,
+        order="NHWC",
+        results="NHWC",
+        filters="OHWI",
+        axes=2,
+        axes_given=None,
+    )
+
+
+@cache
+def product_of(problem: Problem) -> matmul.Problem:
+    """The product of x as it is, and of w and y as matrices; of x, too, where a filter covers one pixel."""
+    inner = as_it_lies(problem)
+    pixels = own(inner.pixels) if inner.is_pointwise else inner.pixels
+    return matmul.Problem(
+        m=pixels, n=inner.features, k=inner.deep, dtype=inner.dtype, right=inner.dtype,
+        total=inner.total, result=inner.result, transpose_b=True, bias=inner.bias,
+        scale=inner.scale, residual=inner.residual, activation=inner.activation,
+        gathered=None if inner.is_pointwise else _gathered(inner),
+    )  # fmt: skip
+
+
+def _whole_accesses(problem: Problem) -> int:
+    """The channels with those that fill up accesses of 8 bytes, where that is enough, or of 16."""
+    size = problem.dtype.nbytes
+    if problem.channels * size <= 8 and not problem.is_pointwise:
+        return 8 // size
+    return int(pitch(problem.channels, problem.dtype))
+
+
+def _travels_in_bulk(problem: Problem) -> bool:
+    """Whether bulk copies of pixels take what a filter covers: whole lines of channels, and taps that aren't far."""
+    reach = max(problem.covered[0], problem.covered[1], *problem.padding)
+    return (
+        problem.channels * problem.dtype.nbytes % 128 == 0
+        and problem.outputs[1] > 1
+        and reach <= 128
+    )
+
+
+def _gathered(problem: Problem) -> Gathered:
+    type_ = problem.types[0]
+    return Gathered(type_, partial(_load, problem), _travels_in_bulk(problem))
+
+
+def _load(problem: Problem, tall: int, depth: int) -> Function:
+    """The surroundings of so many pixels, for some steps of q: a function of x, the first pixel and the first step."""
+    channels, across, deep = problem.channels, problem.size[1], problem.deep
+    outputs = problem.outputs[0] * problem.outputs[1]
+    row_of, column_of = problem.taps
+    is_of_one_tap = channels % depth == 0
+
+    # Where the j-th of the steps from q on is. Of one tap, that is the same for all of them.
+
+    @tc.function
+    def tap(q: Any, j: Any) -> Any:
+        return q // channels if is_of_one_tap else (q + j) // channels
+
+    @tc.function
+    def channel(q: Any, j: Any) -> Any:
+        return q % channels + j if is_of_one_tap else (q + j) % channels
+
+    @tc.function
+    def covered(x: Any, pixel: Any, q: Any, j: Any) -> Any:
+        """The numbers around a pixel that the filter covers."""
+        return (
+            x[
+                pixel // outputs,
+                row_of(pixel, tap(q, j) // across),
+                column_of(pixel, tap(q, j) % across),
+                channel(q, j),
+            ]
+            if q + j < deep
+            else 0
+        )
+
+    @tc.function
+    def load(x: Any, row: Any, q: Any) -> Any:
+        return tc.load((tall, depth), lambda i, j: covered(x, row + i, q, j), fill=0)
+
+    return load
+
 
 _STAGES = 4
 _MOST_COLUMNS = 128  # of a warpgroup's instruction

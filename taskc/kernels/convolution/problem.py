@@ -9,10 +9,16 @@ from typing import Any
 import taskc as tc
 from taskc import CompileError, DType, TensorType, f16
 from taskc.kernels.epilogue import Epilogue
-from taskc.kernels.extents import ASSUMED_PIXELS, ASSUMED_SIDE, Extent, known, require_numbers
 from taskc.kernels.images import Pair, Sides, check_orders, images_type, number_at, pair, sides
-from taskc.kernels.precision import types_of_products
-from taskc.kernels.signatures import Function
+from taskc.kernels.signatures import (
+    ASSUMED_PIXELS,
+    ASSUMED_SIDE,
+    Extent,
+    Function,
+    known,
+    require_numbers,
+    types_of_products,
+)
 
 _STEPS = (
     16  # of a filter along an axis whose extent is assumed, at the least: the filter may be long

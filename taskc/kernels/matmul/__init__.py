@@ -19,11 +19,9 @@ from typing import Any
 
 import taskc as tc
 from taskc import DType, Machine, f32, u8
-from taskc.kernels.extents import Extent, require_numbers
 from taskc.kernels.machine_facts import work_of_products
 from taskc.kernels.matmul.gpu import gemv, is_worth_copying, lying_well, tiles, with_copies
-from taskc.kernels.matmul.packs import packs
-from taskc.kernels.matmul.panels import few_rows_kernel, panels
+from taskc.kernels.matmul.panels import few_rows_kernel, packs, panels
 from taskc.kernels.matmul.plan import (
     FewRows,
     Packs,
@@ -35,6 +33,7 @@ from taskc.kernels.matmul.plan import (
 )
 from taskc.kernels.matmul.plan_gpu import Tiling, Vectors
 from taskc.kernels.matmul.problem import Activation, Extents, Problem, problem_of
+from taskc.kernels.signatures import Extent, require_numbers
 from taskc.tune.choose import choose, remembered
 from taskc.tune.space import Operator, Work
 

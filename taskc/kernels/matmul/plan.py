@@ -14,12 +14,12 @@ from math import ceil, gcd
 
 from taskc import Machine, Mapping, repeat, spatial
 from taskc.ir.target import DotInstruction, TileInstruction
-from taskc.kernels.extents import ASSUMED_MANY, Extent, known
 from taskc.kernels.machine_facts import GPU, PROCESSOR, UNMEASURED_SHARE, Extents
 from taskc.kernels.matmul.gpu import is_worth_copying
 from taskc.kernels.matmul.plan_gpu import Tiling, Vectors, are_rows, candidates_gpu
 from taskc.kernels.matmul.problem import Problem
 from taskc.kernels.owners import VectorTile
+from taskc.kernels.signatures import ASSUMED_MANY, Extent, known
 
 MOST_ROWS = 8  # of FewRows: of more, b is worth a copy
 _size = partial(known, assumed=ASSUMED_MANY)

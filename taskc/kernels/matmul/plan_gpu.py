@@ -10,10 +10,10 @@ from math import ceil, prod
 
 from taskc import DType, Machine, Mapping, repeat, replicate, spatial
 from taskc.ir.target import WarpgroupInstruction
-from taskc.kernels.extents import ASSUMED_GPU_EXTENT, Extent, known
 from taskc.kernels.machine_facts import GPU, UNMEASURED_SHARE
 from taskc.kernels.matmul.problem import Problem, Types
 from taskc.kernels.owners import power, width
+from taskc.kernels.signatures import ASSUMED_GPU_EXTENT, Extent, known
 
 MOST_VECTORS = 4  # with more of them arithmetic takes longer than memory
 _size = partial(known, assumed=ASSUMED_GPU_EXTENT)

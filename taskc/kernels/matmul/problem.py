@@ -13,10 +13,8 @@ from typing import Any
 import taskc as tc
 from taskc import CompileError, DType, TensorType, repeat, spatial
 from taskc.kernels.epilogue import Epilogue
-from taskc.kernels.extents import Extent
 from taskc.kernels.padding import pitch
-from taskc.kernels.precision import types_of_products
-from taskc.kernels.signatures import Function
+from taskc.kernels.signatures import Extent, Function, types_of_products
 
 Extents = Sequence[Extent]
 Activation = Callable[[Any], Any]

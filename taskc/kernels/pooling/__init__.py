@@ -15,13 +15,11 @@ from typing import Any
 
 import taskc as tc
 from taskc import CompileError, DType, KernelDefinition, Machine, ProgramDefinition, f32
-from taskc.kernels.extents import Extent, require_numbers
 from taskc.kernels.images import Pair, Sides
-from taskc.kernels.pooling.algorithms import boxes, lines, planes, whole
-from taskc.kernels.pooling.axes import of_one_axis, of_three_axes
+from taskc.kernels.pooling.algorithms import boxes, lines, of_one_axis, of_three_axes, planes, whole
 from taskc.kernels.pooling.plan import Boxes, Lines, Planes, candidates
 from taskc.kernels.pooling.problem import Problem, problem_of
-from taskc.kernels.signatures import parameters_of
+from taskc.kernels.signatures import Extent, parameters_of, require_numbers
 from taskc.tune.choose import choose, remembered
 from taskc.tune.space import Operator
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from math import ceil, prod
 
 from taskc import Machine, Mapping, repeat, spatial
-from taskc.kernels.extents import ASSUMED_IMAGES, known
 from taskc.kernels.machine_facts import PROCESSOR, Extents, seconds_of_bytes
 from taskc.kernels.owners import boxes_of, owners_of_boxes, width
 from taskc.kernels.pooling.problem import Problem
+from taskc.kernels.signatures import ASSUMED_IMAGES, known
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,6 @@ from typing import Any
 
 import taskc as tc
 from taskc import CompileError, DType, TensorType, boolean
-from taskc.kernels.extents import ASSUMED_SIDE, Extent, known
 from taskc.kernels.images import (
     Pair,
     Sides,
@@ -18,8 +17,7 @@ from taskc.kernels.images import (
     results_inside,
     sides,
 )
-from taskc.kernels.precision import wide
-from taskc.kernels.signatures import Function
+from taskc.kernels.signatures import ASSUMED_SIDE, Extent, Function, known, wide
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

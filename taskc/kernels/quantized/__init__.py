@@ -13,10 +13,10 @@ from typing import Any
 
 import taskc as tc
 from taskc import DType, Machine, f32, u4
-from taskc.kernels.extents import Extent, require_numbers
 from taskc.kernels.quantized.algorithms import panels, strips, tiles
 from taskc.kernels.quantized.plan import Panels, Strips, Tiles, candidates
 from taskc.kernels.quantized.problem import Activation, Problem, wide_of
+from taskc.kernels.signatures import Extent, require_numbers
 from taskc.tune.choose import choose, remembered
 from taskc.tune.space import Operator
 

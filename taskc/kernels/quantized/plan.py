@@ -12,10 +12,10 @@ from math import ceil, gcd, lcm
 
 from taskc import Machine, Mapping, f32, repeat, spatial
 from taskc.ir.target import WarpInstruction
-from taskc.kernels.extents import known
 from taskc.kernels.machine_facts import GPU, PROCESSOR
 from taskc.kernels.owners import VectorTile
 from taskc.kernels.quantized.problem import Problem
+from taskc.kernels.signatures import known
 
 _DEPTH = 128  # weights of a column whose floats, and the part of a beside them, stay in the nearest cache
 _PANELS = (16, 8, 4, 2, 1)

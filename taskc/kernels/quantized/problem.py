@@ -16,8 +16,7 @@ from typing import Any
 import taskc as tc
 from taskc import CompileError, DType, TensorType, f16, f32, i32
 from taskc.kernels.epilogue import Epilogue
-from taskc.kernels.extents import Extent
-from taskc.kernels.signatures import Function
+from taskc.kernels.signatures import Extent, Function
 
 Activation = Callable[[Any], Any]
 

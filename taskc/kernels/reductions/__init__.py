@@ -15,7 +15,6 @@ from typing import Any
 
 import taskc as tc
 from taskc import DType, KernelDefinition, Machine, ProgramDefinition, f32
-from taskc.kernels.precision import wide
 from taskc.kernels.reductions.algorithms import fold, in_parts, in_turn, places
 from taskc.kernels.reductions.plan import Fold, Parts, candidates
 from taskc.kernels.reductions.problem import (
@@ -27,7 +26,7 @@ from taskc.kernels.reductions.problem import (
     problem_of,
     problem_of_places,
 )
-from taskc.kernels.signatures import parameters_of
+from taskc.kernels.signatures import parameters_of, wide
 from taskc.tune.choose import choose, remembered
 from taskc.tune.space import Operator
 

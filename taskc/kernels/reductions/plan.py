@@ -9,10 +9,10 @@ from math import ceil, gcd, prod
 
 import taskc as tc
 from taskc import Machine, Mapping, repeat, spatial
-from taskc.kernels.extents import ASSUMED_MANY, known
 from taskc.kernels.machine_facts import GPU, PROCESSOR, seconds_of_bytes
 from taskc.kernels.owners import along as walkers, power, width
 from taskc.kernels.reductions.problem import PLACES, Problem
+from taskc.kernels.signatures import ASSUMED_MANY, known
 
 # Of processors: elements that a part has, and the number of results above which there are no parts. They don't
 # depend on the number of threads, and so neither does the result.

@@ -13,8 +13,7 @@ from typing import Any
 
 import taskc as tc
 from taskc import CompileError, DType, InternalError, TensorType, boolean, i64
-from taskc.kernels.precision import wide
-from taskc.kernels.signatures import Function
+from taskc.kernels.signatures import Function, wide
 
 OPERATORS = {"sum": "+", "mean": "+", "prod": "*", "max": "max", "min": "min"}
 PLACES = {"argmax": "max", "argmin": "min"}

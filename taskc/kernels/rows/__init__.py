@@ -17,11 +17,10 @@ from typing import Any
 
 import taskc as tc
 from taskc import CompileError, DType, KernelDefinition, Machine, f32
-from taskc.kernels.extents import Extent, require_numbers
 from taskc.kernels.rows.algorithms import columns, strips, whole
 from taskc.kernels.rows.plan import Columns, Strips, Whole, candidates
 from taskc.kernels.rows.problem import Groups, Problem
-from taskc.kernels.signatures import parameters_of
+from taskc.kernels.signatures import Extent, parameters_of, require_numbers
 from taskc.tune.choose import choose, remembered
 from taskc.tune.space import Operator
 

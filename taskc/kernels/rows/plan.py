@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from math import ceil, prod
 
 from taskc import DType, Machine, Mapping, repeat, spatial
-from taskc.kernels.extents import Extent, known
 from taskc.kernels.machine_facts import GPU, PROCESSOR, seconds_of_bytes
 from taskc.kernels.owners import along, boxes_of, owners_of_boxes, power, width
 from taskc.kernels.rows.problem import Problem
+from taskc.kernels.signatures import Extent, known
 
 _PAIRED_ROWS = 16  # of a block: the first and the last of them go by alone
 

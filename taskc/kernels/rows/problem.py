@@ -11,9 +11,7 @@ from typing import Any
 
 import taskc as tc
 from taskc import DType, Mapping
-from taskc.kernels.extents import Extent
-from taskc.kernels.precision import wide
-from taskc.kernels.signatures import Function
+from taskc.kernels.signatures import Extent, Function, wide
 
 
 @dataclass(frozen=True, slots=True)

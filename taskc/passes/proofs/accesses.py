@@ -8,13 +8,12 @@ from itertools import count
 from typing import TypeAlias
 
 from taskc.analysis.facts import Facts
-from taskc.analysis.reads import reads_memory, seen_through
-from taskc.analysis.touches import Loop, Touch, touches
+from taskc.analysis.touches import Loop, Touch, reads_memory, seen_through, touches
 from taskc.errors import Location
 from taskc.ir import nodes as ir
 from taskc.ir.build import add
 from taskc.ir.effects import written
-from taskc.ir.interval import Interval, range_of
+from taskc.ir.linear import Interval, range_of
 from taskc.ir.nodes import LOCAL, Expression, Statement, Tensor, Variable
 from taskc.ir.rewrite import bound_by, statements, walk, walk_statements
 from taskc.ir.types import boolean

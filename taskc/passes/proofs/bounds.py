@@ -18,9 +18,19 @@ from taskc.ir.linear import WRAPPED, Affine, Opaque
 from taskc.ir.nodes import TILE, Expression
 from taskc.ir.rewrite import map_children, walk
 from taskc.passes.proofs.accesses import Guard, Program, State, is_dead, states, used_variables
-from taskc.passes.proofs.enumeration import LIMIT, Enumerator, all_blocks, is_short, size_of
+from taskc.passes.proofs.enumeration import (
+    LIMIT,
+    Enumerator,
+    all_blocks,
+    at,
+    first_true,
+    is_short,
+    size_of,
+    spelled,
+    task_of,
+    task_text,
+)
 from taskc.passes.proofs.folding import resolved
-from taskc.passes.proofs.wording import at, first_true, spelled, task_of, task_text
 
 
 def bounds_findings(program: Program) -> list[CompileError]:

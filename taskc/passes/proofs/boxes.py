@@ -38,9 +38,8 @@ from taskc.passes.proofs.accesses import (
     is_dead,
     used_variables,
 )
-from taskc.passes.proofs.enumeration import LIMIT, Enumerator, size_of
+from taskc.passes.proofs.enumeration import LIMIT, Enumerator, size_of, spelled
 from taskc.passes.proofs.folding import Row, folded, is_opaque
-from taskc.passes.proofs.wording import spelled
 
 _COMPARED = {
     "==": np.equal,

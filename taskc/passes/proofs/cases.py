@@ -17,14 +17,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from taskc.analysis.reads import reads_memory
+from taskc.analysis.touches import reads_memory
 from taskc.errors import CompileError
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import Expression, Variable
 from taskc.passes.proofs.accesses import Access, Guard, Program, used_variables
 from taskc.passes.proofs.boxes import NoBoxError, box_of, contains, corners
-from taskc.passes.proofs.enumeration import Enumerator
-from taskc.passes.proofs.wording import spelled
+from taskc.passes.proofs.enumeration import Enumerator, spelled
 
 # --- Conditions that choose, block by block, between two ways to store the block's tile ---------
 #     for col in tc.tiles(n, by=1024):

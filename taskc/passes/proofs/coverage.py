@@ -26,9 +26,18 @@ from taskc.ir.nodes import GLOBAL, Expression, Tensor, Variable
 from taskc.passes.proofs.accesses import ATOMIC, READ, Access, Guard, Program
 from taskc.passes.proofs.boxes import Box, NoBoxError, box_of, contains, corners, enumerated_loops
 from taskc.passes.proofs.cases import Case, cases, ways
-from taskc.passes.proofs.enumeration import LIMIT, Enumerator, all_blocks, is_short, size_of
+from taskc.passes.proofs.enumeration import (
+    LIMIT,
+    Enumerator,
+    all_blocks,
+    at,
+    element,
+    is_short,
+    size_of,
+    task_of,
+    task_text,
+)
 from taskc.passes.proofs.folding import Row, unfolded
-from taskc.passes.proofs.wording import at, element, task_of, task_text
 
 HINT = "a parameter that is updated in place or scattered into is declared tc.inout[...]"
 

@@ -22,7 +22,7 @@ from typing import TypeVar
 
 from taskc.analysis.facts import Facts
 from taskc.analysis.indices import Index
-from taskc.analysis.sums import addends
+from taskc.analysis.prover import addends
 from taskc.ir import nodes as ir
 from taskc.ir.build import multiply
 from taskc.ir.nodes import Binary, Constant, Expression, Unary, Variable

@@ -22,11 +22,11 @@ from typing import Any
 
 import numpy as np
 
-from taskc.analysis.collisions import element_numbers, example
+from taskc.analysis.accesses import element_numbers, example
 from taskc.analysis.indices import Array, Index
 from taskc.errors import CompileError
 from taskc.ir import nodes as ir
-from taskc.ir.interval import EVERYTHING
+from taskc.ir.linear import EVERYTHING
 from taskc.ir.nodes import GLOBAL, SHARED, Expression, Tensor, Variable
 from taskc.passes.proofs.accesses import (
     ATOMIC,
@@ -38,11 +38,21 @@ from taskc.passes.proofs.accesses import (
     tensors_read,
     used_variables,
 )
-from taskc.passes.proofs.blocks import block_findings
-from taskc.passes.proofs.enumeration import LIMIT, Enumerator, all_blocks, along, size_of
+from taskc.passes.proofs.blocks import block_findings, kept_apart
+from taskc.passes.proofs.enumeration import (
+    LIMIT,
+    Enumerator,
+    all_blocks,
+    along,
+    at,
+    element,
+    index_text,
+    scatter_hint,
+    size_of,
+    task_of,
+    task_text,
+)
 from taskc.passes.proofs.folding import folded_alike, unfolded_alike
-from taskc.passes.proofs.pairs import kept_apart
-from taskc.passes.proofs.wording import at, element, index_text, scatter_hint, task_of, task_text
 
 HINT = "give each element to one worker, use tc.atomic_add and its like, or end the loop in between"
 TRIED_VALUES = 256  # of block-wide loop variables

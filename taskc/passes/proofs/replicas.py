@@ -19,15 +19,14 @@ from typing import Any
 
 import numpy as np
 
-from taskc.analysis.reads import seen_through
+from taskc.analysis.touches import seen_through
 from taskc.errors import CompileError
 from taskc.ir import nodes as ir
 from taskc.ir.mapping import Mapping
 from taskc.ir.nodes import LOCAL, TILE, Expression, Tensor, Variable
 from taskc.ir.rewrite import expressions
 from taskc.passes.proofs.accesses import ATOMIC, WRITE, Access, Guard, Path, Phase, Program
-from taskc.passes.proofs.enumeration import Enumerator
-from taskc.passes.proofs.wording import element, task_text
+from taskc.passes.proofs.enumeration import Enumerator, element, task_text
 
 HINT = "combine the values of several workers with tc.reduce"
 

@@ -23,9 +23,20 @@ from taskc.ir.extents import size_in_elements
 from taskc.ir.mapping import Mapping, replicate
 from taskc.ir.nodes import TILE, Expression, Tensor
 from taskc.passes.proofs.accesses import READ, Access, Program
-from taskc.passes.proofs.enumeration import LIMIT, STEPS, Enumerator, size_of, task_arrays
+from taskc.passes.proofs.enumeration import (
+    LIMIT,
+    STEPS,
+    Enumerator,
+    at,
+    element,
+    first_true,
+    size_of,
+    spelled,
+    task_arrays,
+    task_of,
+    task_text,
+)
 from taskc.passes.proofs.replicas import replica_findings
-from taskc.passes.proofs.wording import at, element, first_true, spelled, task_of, task_text
 
 
 def tile_findings(program: Program) -> Iterator[CompileError]:

@@ -12,9 +12,9 @@ import llvmlite.binding as llvm
 import numpy as np
 import numpy.typing as npt
 
-from taskc.backend.cpu.builder import Builder, Value, type_of
-from taskc.backend.cpu.elementwise import Elementwise
+from taskc.backend.cpu.instructions import Builder, Value, type_of
 from taskc.backend.cpu.math import math_function
+from taskc.backend.cpu.native import Elementwise
 from taskc.backend.cpu.processor import host
 from taskc.ir import arithmetic
 from taskc.ir.types import DType

@@ -12,7 +12,7 @@ import taskc as tc
 from taskc import f32, i64, spatial
 from taskc.backend.cpu import emit
 from taskc.backend.cpu.compile import Loaded, assembly_of, compile_kernel, llvm_text
-from taskc.backend.cpu.interrupts import APART, FEW, MOST, SHORT, TURNS, turns_between_looks
+from taskc.backend.cpu.flow import APART, FEW, MOST, SHORT, TURNS, turns_between_looks
 from taskc.backend.cpu.module import LOOK
 from taskc.backend.cpu.processor import host
 from taskc.ir import nodes as ir

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import taskc.backend.cpu.math.tables as tables
-from taskc.backend.cpu.builder import SCALAR
+from taskc.backend.cpu.instructions import SCALAR
 from taskc.backend.cpu.processor import host
 from taskc.ir import arithmetic
 from taskc.ir.arithmetic import MATH_FUNCTIONS

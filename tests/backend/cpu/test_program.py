@@ -22,7 +22,7 @@ from taskc.backend.cpu.pool import pool, thread_count
 from taskc.backend.cpu.program import LoadedProgram
 from taskc.backend.cpu.target import load
 from taskc.ir.program import kernels_of
-from taskc.programs.lifetimes import blocks_of
+from taskc.programs.arena import blocks_of
 from taskc.programs.planning import plan
 from taskc.runtime import driver, targets
 from tests import guards

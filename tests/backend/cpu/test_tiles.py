@@ -18,7 +18,7 @@ import pytest
 import taskc as tc
 from taskc import bf16, f32, i8, i32, repeat, spatial, u8
 from taskc.backend import sim
-from taskc.backend.cpu import processor as processors, tiles
+from taskc.backend.cpu import operations, processor as processors
 from taskc.backend.cpu.compile import Compiled, Loaded, assembly_of, llvm_text
 from taskc.backend.cpu.module import optimized
 from taskc.backend.cpu.pool import pool, thread_count
@@ -119,7 +119,7 @@ def test_a_product_of_the_library(packed: bool) -> None:
 @needs_vectors
 def test_the_emulator_wants_registers_set_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise it would not show a block that doesn't."""
-    monkeypatch.setattr(tiles, "_LINES", 8)
+    monkeypatch.setattr(operations, "_LINES", 8)
     a, b = integers(i8, (16, 64)), integers(i8, (64, 16))
     compiled, simulated = run_emulated(product(TILE, 16, 16, 64, i8, i8, i32), a, b)
     assert not compiled.any()

@@ -9,7 +9,7 @@ import pytest
 
 import taskc as tc
 from taskc import f32, i32
-from taskc.backend.cpu.timed import timed
+from taskc.backend.cpu.program import timed
 from taskc.runtime import driver
 
 n = tc.dim("n")

@@ -26,8 +26,8 @@ import numpy as np
 from taskc.backend.cuda import watchdog
 from taskc.backend.cuda.compiled import TensorMap, count
 from taskc.backend.cuda.emit import emit
+from taskc.backend.cuda.expressions import Source
 from taskc.backend.cuda.prelude import prelude_text
-from taskc.backend.cuda.source import Source
 from taskc.backend.packing import packed
 from taskc.ir import nodes as ir
 from taskc.ir.extents import extent_value

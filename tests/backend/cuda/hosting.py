@@ -8,7 +8,7 @@ from threading import Lock
 from typing import Any
 
 from taskc.backend.cuda.compiled import Argument, Compiled
-from taskc.backend.cuda.source import Source
+from taskc.backend.cuda.expressions import Source
 from taskc.ir import nodes as ir
 from tests.backend.cuda.fake_driver import LAUNCH_FAILED, FakeDriver, Refused
 from tests.backend.cuda.host import build

@@ -12,7 +12,7 @@ import pytest
 import taskc as tc
 from taskc import device
 from taskc.arrays import dlpack
-from taskc.backend.cuda.export import _exported
+from taskc.backend.cuda.array import _exported
 from tests.backend.cuda.fake_driver import FakeDriver
 from tests.backend.cuda.test_array import TYPES, Foreign
 

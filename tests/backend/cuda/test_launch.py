@@ -11,7 +11,7 @@ import pytest
 
 import taskc as tc
 from taskc import device, f32, spatial
-from taskc.backend.cuda import launch, target, tensor_maps
+from taskc.backend.cuda import launch, target
 from taskc.backend.cuda.compiled import Argument, Compiled, Resources, TensorMap
 from taskc.errors import NOWHERE, Location
 from tests.backend.cuda.conftest import Start, array_at
@@ -150,13 +150,13 @@ def test_tensor_maps_stay_for_as_long_as_their_launch(
 ) -> None:
     """Also where too many are remembered between the first map of a launch and its last."""
 
-    class Overwritten(tensor_maps.Encoded):
+    class Overwritten(launch.Encoded):
         """Whoever reads it behind its end finds something else."""
 
         def __del__(self) -> None:
-            ctypes.memset(self.address, 0xA5, tensor_maps.BYTES)
+            ctypes.memset(self.address, 0xA5, launch.BYTES)
 
-    monkeypatch.setattr(tensor_maps, "Encoded", Overwritten)
+    monkeypatch.setattr(launch, "Encoded", Overwritten)
     monkeypatch.setattr(launch, "_REMEMBERED", 3)
     made |= {
         "arguments": (Argument("map", 0), Argument("map", 1), Argument("tensor", 2)),

@@ -9,7 +9,7 @@ import pytest
 
 import taskc as tc
 from taskc import device, f32, repeat, spatial
-from taskc.backend.cuda import direct as directly
+from taskc.backend.cuda import calls as directly
 from tests.backend.cuda.conftest import Start
 from tests.backend.cuda.fake_driver import FakeDriver
 from tests.backend.cuda.host import COMPILER

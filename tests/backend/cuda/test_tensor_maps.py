@@ -11,7 +11,7 @@ import taskc as tc
 from taskc import bf16, f8e4m3, f16, f32, i8, i32, tf32
 from taskc.backend.cuda.context import context
 from taskc.backend.cuda.emit import emit
-from taskc.backend.cuda.tensor_maps import encode
+from taskc.backend.cuda.launch import encode
 from taskc.ir import nodes as ir
 from taskc.kernels.convolution import convolution
 from taskc.kernels.matmul import matmul

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from taskc.backend.cuda.vectors import Window, Windows
+from taskc.backend.cuda.statements import Window, Windows
 from taskc.errors import InternalError
 from taskc.ir import nodes as ir
 from taskc.ir.affine import SymbolTable

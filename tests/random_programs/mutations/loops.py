@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from taskc.ir import nodes as ir
-from taskc.passes import hoist, levels, unroll, value_numbers, vectorize
+from taskc.passes import hoist, unroll, value_numbers, vectorize
 from tests.random_programs.mutations.mutation import Mutation, Wrong, always, edited
 
 
@@ -59,10 +59,10 @@ MUTATIONS = (
     Mutation("vectorize", "an odd last iteration is lost", vectorize, "trip_count", _even),
     Mutation("vectorize", "conditions are those of the first lane",
              vectorize._Check, "_is_uniform_comparison", always(True)),
-    Mutation("hoist", "all memory is as it was", levels, "is_stable", always(True)),
+    Mutation("hoist", "all memory is as it was", hoist, "is_stable", always(True)),
     Mutation("hoist", "a remainder is as good as a quotient",
              value_numbers.Numbers, "of", _confused),
-    Mutation("hoist", "everything belongs one loop further out", levels.Levels, "level", _shallow),
+    Mutation("hoist", "everything belongs one loop further out", hoist.Levels, "level", _shallow),
     Mutation("vectorize", "every offset is aligned", vectorize._Check, "_is_aligned", always(True)),
     Mutation("vectorize", "offsets have no remainder",
              vectorize._Check, "_is_aligned",
@@ -80,7 +80,7 @@ MUTATIONS = (
              hoist._Hoister, "_branches",
              edited("self.levels.certain = self.depth\n        then", "pass\n        then")),
     Mutation("hoist", "a sum's constant is never taken away",
-             levels.Levels, "by_level", edited('"+" if constant > 0 else "-"', '"+"')),
+             hoist.Levels, "by_level", edited('"+" if constant > 0 else "-"', '"+"')),
     Mutation("hoist", "terms of one factor have one sign",
              levels, "_scaled_sum", edited('"+" if (factor > 0) is positive else "-"', '"+"')),
     Mutation("hoist", "casts of one value are one value",

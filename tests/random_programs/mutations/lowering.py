@@ -10,7 +10,6 @@ from taskc.passes import (
     lower_grid,
     lower_mappings,
     persist,
-    tasks,
 )
 from tests.random_programs.mutations.mutation import Mutation, always, edited, rounded_down
 

@@ -9,7 +9,7 @@ from taskc.analysis import accesses, phases
 from taskc.ir import nodes as ir
 from taskc.ir.mapping import spatial
 from taskc.ir.rewrite import replace_tensors
-from taskc.passes import layout, open_accesses, overlay, synchronize
+from taskc.passes import layout, overlay, synchronize
 from tests.random_programs.mutations.mutation import Mutation, always, edited, half_of, instead
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from taskc.ir import build, nodes as ir
-from taskc.passes import loads, lower_rings, overlap, specialize, tile_loops
+from taskc.passes import lower_rings, overlap, specialize
 from tests.random_programs.mutations.mutation import (
     Mutation,
     Wrong,
@@ -59,7 +59,7 @@ def _other_parity(do: ir.Do) -> ir.Statement:
 
 MUTATIONS = (
     Mutation("specialize", "the producer loads the next step",
-             tile_loops.Steps, "place", _next_step),
+             overlap.Steps, "place", _next_step),
     Mutation("specialize", "the consumer reads the next slot", specialize, "modulo", _next_slot),
     Mutation("specialize", "the last step of a ragged loop is lost",
              tile_loops, "ceiling_divide", rounded_down),
@@ -85,21 +85,21 @@ MUTATIONS = (
              specialize, "_filling",
              edited('ir.RingStep("acquire", ring, number, loc=loc),', "")),
     Mutation("specialize", "loads may depend on what the consumer computes",
-             loads.Work, "needed_by", always(None)),
+             overlap.Work, "needed_by", always(None)),
     Mutation("specialize", "the producer's loads are those of all the workers",
              specialize._Cutter, "by_producer",
              edited("workers=self.helpers", "workers=self.kernel.workers")),
     Mutation("specialize", "scalars in front of the loop stay with the consumer",
              specialize, "needed_scalars", always(())),
     Mutation("specialize", "each tile begins a ring anew",
-             tile_loops.Steps, "number", edited("add(self.earlier, k)", "k")),
+             overlap.Steps, "number", edited("add(self.earlier, k)", "k")),
     Mutation("specialize", "how many steps there are may depend on the consumer",
              specialize, "cant_count_across", always(None)),
     Mutation("specialize", "scalars of a tile stay with the consumer",
              specialize._Cutter, "roles",
              edited("needed_scalars(tile.around, tile.produce)", "()")),
     Mutation("overlap", "loads may depend on the work",
-             loads.Work, "needed_by", always(None)),
+             overlap.Work, "needed_by", always(None)),
     Mutation("overlap", "how many steps there are is asked again each time",
              overlap, "_pipeline",
              edited("reads_memory(pipeline.extent)", "False")),
@@ -124,11 +124,11 @@ MUTATIONS = (
     Mutation("overlap", "scalars of loads are those of the step at hand",
              overlap, "_at", edited("(*loads.scalars, *moves)", "tuple(moves)")),
     Mutation("overlap", "each tile begins a ring anew",
-             tile_loops.Steps, "number", edited("add(self.earlier, k)", "k")),
+             overlap.Steps, "number", edited("add(self.earlier, k)", "k")),
     Mutation("overlap", "steps behind a tile's end are of the same tile",
-             tile_loops.Steps, "place_ahead", edited("add(tile, ahead)", "tile")),
+             overlap.Steps, "place_ahead", edited("add(tile, ahead)", "tile")),
     Mutation("overlap", "steps behind a tile's end go on in its row",
-             tile_loops.Steps, "place_ahead", edited("modulo(k, self.count)", "k")),
+             overlap.Steps, "place_ahead", edited("modulo(k, self.count)", "k")),
     Mutation("overlap", "how many steps there are may depend on the work",
              overlap, "cant_count_across", always(None)),
     Mutation("overlap", "scalars of loads are those of the tile at hand",

@@ -7,15 +7,36 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from taskc.backend.cpu.builder import Value
-from taskc.backend.cpu.elementwise import Elementwise
+from taskc.backend.cpu.instructions import Value
 from taskc.backend.cpu.math.error import erf, gelu
-from taskc.backend.cpu.math.exponential import cosh, exp, exp2, expm1, sigmoid, sinh, tanh
-from taskc.backend.cpu.math.inverse import acos, acosh, asin, asinh, atan, atan2, atanh
-from taskc.backend.cpu.math.logarithm import log, log1p, log2, pow
+from taskc.backend.cpu.math.exponential import (
+    cosh,
+    exp,
+    exp2,
+    expm1,
+    integer_power,
+    log,
+    log1p,
+    log2,
+    pow,
+    sigmoid,
+    sinh,
+    tanh,
+)
 from taskc.backend.cpu.math.notation import Term
-from taskc.backend.cpu.math.power import integer_power
-from taskc.backend.cpu.math.trigonometric import cos, sin, tan
+from taskc.backend.cpu.math.trigonometric import (
+    acos,
+    acosh,
+    asin,
+    asinh,
+    atan,
+    atan2,
+    atanh,
+    cos,
+    sin,
+    tan,
+)
+from taskc.backend.cpu.native import Elementwise
 from taskc.ir.types import bf16, f16, f32
 
 __all__ = ["math_function"]

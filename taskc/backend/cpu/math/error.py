@@ -5,8 +5,7 @@ from __future__ import annotations
 from math import inf, nan, sqrt
 
 from taskc.backend.cpu.math.exponential import reduced, times_power
-from taskc.backend.cpu.math.notation import Term
-from taskc.backend.cpu.math.rare import lookup_of_32, where_rare
+from taskc.backend.cpu.math.notation import Term, lookup_of_32, where_rare
 from taskc.backend.cpu.math.tables import (
     ERF,
     LOST,

@@ -1,12 +1,30 @@
-"""Values with Python's operators, so that formulas read as on paper."""
+"""Values with Python's operators, so that formulas read as on paper.
+
+Code for rare operands: a function that is called if any lane needs it. And lookup tables.
+
+Fused multiply-adds, rounded once, for x86 processors without an instruction for them.
+
+LLVM calls the C library there, at 100 to 200 ns for each number. f32 is computed in f64. For f64, the product is
+split into two numbers (Dekker), and the sum of three is rounded once (Boldo and Melquiond,
+"Emulation of a FMA and correctly rounded sums: proved algorithms using rounding to odd").
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
-from taskc.backend.cpu.builder import Value, constant
-from taskc.backend.cpu.elementwise import Elementwise
+from taskc.backend.cpu.instructions import (
+    SCALAR,
+    Builder,
+    Value,
+    constant,
+    suffix_of,
+    type_of,
+    vector_of,
+)
+from taskc.backend.cpu.native import Elementwise
 from taskc.ir.types import DType, f32, f64, u32, u64
 
 Number = int | float
@@ -164,3 +182,188 @@ class Term:
         for coefficient in reversed(lower):
             result = result.fused(self, coefficient)
         return result
+
+
+Terms = tuple[Term, ...]
+
+
+def where_rare(
+    condition: Term, name: str, compute: Callable[..., Terms], operands: Terms, usual: Terms
+) -> Terms:
+    """`compute` of the operands where a condition holds, `usual` elsewhere.
+
+    The function is written once a module, under a name: inlined, it would be most of an unrolled loop.
+    Operands pass through memory.
+    """
+    elementwise, x = operands[0].elementwise, operands[0]
+    builder = elementwise.builder
+    function = f"{name}.{x.dtype}.{x.value.lanes}"
+    if function not in builder.declared:
+        builder.declared[function] = _definition(function, compute, operands, builder)
+    start, rare, end = builder.block, builder.label("rare"), builder.label("end")
+    builder.branch(elementwise.any(condition.value), rare, end)
+    builder.start(rare)
+    places = [builder.allocate(term.value.type, "rare") for term in (*operands, *usual)]
+    for term, place in zip(operands, places, strict=False):
+        builder.emit(f"store {term.value.typed}, ptr {place}")
+    builder.emit(f"call void @{function}({', '.join(f'ptr {place}' for place in places)})")
+    with builder.nested():
+        chosen = []
+        for term, place in zip(usual, places[len(operands) :], strict=True):
+            result = builder.impure(f"load {term.value.type}, ptr {place}")
+            chosen.append(
+                condition.select(
+                    replace(term, value=replace(term.value, text=result, number=None)), term
+                )
+            )
+    builder.jump(end)
+    builder.start(end)
+    joined = []
+    for term, other in zip(usual, chosen, strict=True):
+        ways = f"[ {term.value.text}, %{start} ], [ {other.value.text}, %{rare} ]"
+        text = builder.impure(f"phi {term.value.type} {ways}")
+        joined.append(replace(term, value=replace(term.value, text=text, number=None)))
+    return tuple(joined)
+
+
+def _definition(
+    function: str, compute: Callable[..., Terms], operands: Terms, around: Builder
+) -> str:
+    builder = Builder(declared=around.declared)
+    loaded = [
+        builder.impure(f"load {term.value.type}, ptr %x{number}")
+        for number, term in enumerate(operands)
+    ]
+    results = compute(
+        *(
+            Term(Elementwise(builder), replace(term.value, text=text, number=None))
+            for term, text in zip(operands, loaded, strict=True)
+        )
+    )
+    for number, result in enumerate(results):
+        builder.emit(f"store {result.value.typed}, ptr %r{number}")
+    places = [f"ptr noalias %x{number}" for number in range(len(operands))]
+    places += [f"ptr noalias %r{number}" for number in range(len(results))]
+    return "\n".join(
+        [
+            f"define internal void @{function}({', '.join(places)}) noinline cold nounwind {{",
+            *builder.lines,
+            "  ret void",
+            "}",
+        ]
+    )
+
+
+def lookup(name: str, numbers: Sequence[Number], dtype: DType, index: Term) -> Term:
+    """numbers[index], from a table named `name`."""
+    builder, lanes, element = index.elementwise.builder, index.value.lanes, type_of(dtype)
+    listed = ", ".join(constant(number, dtype).typed for number in numbers)
+    table = f"@{name} = private constant [{len(numbers)} x {element}] [{listed}]"
+    builder.declared.setdefault(name, table)
+    address = builder.pure(f"getelementptr {element}, ptr @{name}, {index.value.typed}")
+    if not lanes:
+        text = builder.pure(f"load {element}, ptr {address}")
+        return Term(index.elementwise, Value(text, dtype))
+    kind, pointers, mask = (vector_of(each, lanes) for each in (element, "ptr", "i1"))
+    function = f"llvm.masked.gather.v{lanes}{suffix_of(dtype, SCALAR)}.v{lanes}p0"
+    builder.declare(kind, function, pointers, mask, kind)
+    operands = f"{pointers} align {dtype.nbytes} {address}, {mask} splat (i1 true), {kind} poison"
+    text = builder.pure(f"call {kind} @{function}({operands})")
+    return Term(index.elementwise, Value(text, dtype, lanes))
+
+
+def lookup_of_32(name: str, numbers: Sequence[float], index: Term) -> Term:
+    """numbers[index % 32] of 32 f32; from registers where the processor has an instruction for it."""
+    picked = index.elementwise.pick(numbers, index.value)
+    if picked is None:
+        return lookup(name, numbers, f32, index & 31)
+    return Term(index.elementwise, picked)
+
+
+_INTRINSIC = re.compile(r"@llvm\.fma\.(?:v(\d+))?f(32|64)\b")
+_SPLITTER = 2.0**27 + 1
+_SMALL = 2.0**-480  # products of numbers at least this large have no subnormal part
+
+
+def in_parts(text: str) -> str:
+    """Replace `llvm.fma` in a module's text by functions defined in it."""
+    kinds = {match.groups() for match in _INTRINSIC.finditer(text)}
+    declared: dict[str, str] = {}
+    functions = [
+        _function(f32 if bits == "32" else f64, int(lanes or SCALAR), declared)
+        for lanes, bits in sorted(kinds, key=str)
+    ]
+    lines = [
+        line
+        for line in text.splitlines()
+        if not line.startswith("declare") or not _INTRINSIC.search(line)
+    ]
+    known = {line for line in lines if line.startswith("declare")}
+    called = _INTRINSIC.sub(lambda match: match[0].replace("llvm.", "taskc."), "\n".join(lines))
+    return "\n".join(
+        [called, *(line for line in declared.values() if line not in known), *functions, ""]
+    )
+
+
+def _function(dtype: DType, lanes: int, declared: dict[str, str]) -> str:
+    builder = Builder(declared=declared)
+    elementwise, kind = Elementwise(builder), type_of(dtype, lanes)
+    a, b, c = (Value(f"%{name}", dtype, lanes) for name in "abc")
+    if dtype is f32:
+        result = elementwise.fused_in_f64(a, b, c)
+    else:
+        result = _fused(*(Term(elementwise, value) for value in (a, b, c))).value
+    return "\n".join(
+        [
+            f"define internal {kind} @taskc.fma.{suffix_of(dtype, lanes)}({kind} %a, {kind} %b, {kind} %c) #1 {{",
+            "entry:",
+            *builder.allocations,
+            *builder.lines,
+            f"  ret {result.typed}",
+            "}",
+        ]
+    )
+
+
+def _fused(a: Term, b: Term, c: Term) -> Term:
+    """Errors are computed negated, so that zero errors keep the sign of a sum of zeros."""
+    product = a * b
+    (a_high, a_low), (b_high, b_low) = _halves(a), _halves(b)
+    error = product - a_high * b_high - a_low * b_high - a_high * b_low - a_low * b_low
+    low, low_error = _difference(c, error)
+    high, high_error = _difference(low, -product)
+    remainder, remainder_error = _difference(low_error, -high_error)
+    elementwise = a.elementwise
+    remainder = Term(elementwise, elementwise.to_odd(remainder.value, (-remainder_error).value))
+    usual = high - remainder
+    is_rare = _is_small(a) | _is_small(b) | _is_not_finite(usual)
+    (result,) = where_rare(is_rare, "fused_if_rare", _of_library, (a, b, c), (usual,))
+    return result
+
+
+def _halves(x: Term) -> tuple[Term, Term]:
+    """Split a number into two of 26 bits."""
+    scaled = x * _SPLITTER
+    high = scaled - (scaled - x)
+    return high, x - high
+
+
+def _difference(x: Term, y: Term) -> tuple[Term, Term]:
+    """x - y, and its error: the exact difference is the first less the second."""
+    difference = x - y
+    of_y = difference - x
+    return difference, (of_y + y) - (x - (difference - of_y))
+
+
+def _is_small(x: Term) -> Term:
+    return (abs(x) < _SMALL) & x.differs(0)
+
+
+def _is_not_finite(x: Term) -> Term:
+    """Whether an intermediate result overflowed, seen from an infinite or invalid result."""
+    difference = x - x
+    return difference.differs(difference)
+
+
+def _of_library(a: Term, b: Term, c: Term) -> Terms:
+    return (a.fused(b, c),)
