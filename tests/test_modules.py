@@ -84,8 +84,8 @@ ELSEWHERE = {
     "passes/test_bulk_stores.py": "passes/select_stores",
     "backend/cpu/test_tiles.py": "backend/cpu/emit",
     # What the CPU's backend makes of a kernel is run: random programs, and extremes of each kind of operation.
-    "backend/cpu/test_programs.py": "backend/cpu/flow backend/cpu/instructions backend/cpu/memory backend/cpu/operations"
-    " backend/cpu/values",
+    "backend/cpu/test_programs.py": "backend/cpu/flow backend/cpu/instructions backend/cpu/memory"
+    " backend/cpu/operations backend/cpu/values",
     "backend/cpu/test_examples.py": "backend/cpu/compile backend/cpu/target",
     "backend/cpu/test_extremes.py": "backend/cpu/native",
     "backend/cpu/test_jit.py": "backend/cpu/module",
@@ -94,8 +94,8 @@ ELSEWHERE = {
     " backend/cpu/math/tables backend/cpu/math/trigonometric",
     # What CUDA's backend emits is compiled, for a GPU and for this machine, and run on the latter.
     "backend/cuda/test_compile.py": "backend/cuda/compiled backend/cuda/emit",
-    "backend/cuda/test_on_host.py": "backend/cuda/matrices backend/cuda/operations backend/cuda/prelude backend/cuda/printing"
-    " backend/cuda/statements",
+    "backend/cuda/test_on_host.py": "backend/cuda/matrices backend/cuda/operations backend/cuda/prelude"
+    " backend/cuda/printing backend/cuda/statements",
     "backend/cuda/test_calls.py": "backend/cuda/target",
     "backend/cuda/test_api.py": "backend/cuda/context",
     "backend/cuda/test_parking.py": "backend/cuda/libraries",
