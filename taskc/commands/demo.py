@@ -14,10 +14,9 @@ import numpy as np
 
 import taskc as tc
 from taskc.backend.cuda.compile import compile_kernel
-from taskc.commands import demo_race
+from taskc.commands import demo_programs
 from taskc.commands.check import summarize, write_summary
-from taskc.commands.demo_kernels import OWN, linear
-from taskc.commands.demo_model import classifier
+from taskc.commands.demo_programs import OWN, classifier, linear
 from taskc.commands.explain import steps_of
 from taskc.commands.terminal import Progress, columns, many, write, write_finding, write_text
 from taskc.errors import CheckError, CompileError
@@ -70,7 +69,7 @@ def run(options: argparse.Namespace) -> int:
     fits = _run_model()
 
     _heading(7, "A mistake: a neighbour's element is read in the phase that writes it")
-    write_text(_indented(inspect.getsource(demo_race.differences)))
+    write_text(_indented(inspect.getsource(demo_programs.differences)))
     caught = _write_race()
 
     write()
@@ -175,7 +174,7 @@ def _scores(x: Any, w1: Any, b1: Any, w2: Any, b2: Any) -> Any:
 
 def _write_race() -> bool:
     """Show the checker's report of the kernel with the mistake; returns whether there is one."""
-    examination = examine(demo_race.differences)
+    examination = examine(demo_programs.differences)
     write()
     write_finding(_indented(_without_folder(str(CheckError(examination.findings)))))
     write()

@@ -40,16 +40,16 @@ from taskc.kernels.matmul.problem import problem_of as matmul_problem
 from taskc.lang.definition import Definition
 from taskc.output_file import write_whole
 from taskc.tune.bench import dry_run, tuned
-from taskc.tune.calibrate import measured_facts
 from taskc.tune.choose import processor, recorded
 from taskc.tune.database import database
 from taskc.tune.model import Judged, Quality
-from taskc.tune.ray_workers import ray_workers
 from taskc.tune.report import report
+from taskc.tune.rows import said
 from taskc.tune.space import STRATEGIES, Space
 from taskc.tune.template import Template
-from taskc.tune.texts import said
+from taskc.tune.timing import measured_facts
 from taskc.tune.tuner import Final, Trial, Tuned
+from taskc.tune.workers import ray_workers
 
 _DRY = "with --dry-run candidates are compiled and simulated without a GPU"
 

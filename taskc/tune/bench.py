@@ -329,7 +329,7 @@ def dry_run(
 ) -> Tuned:
     """Compile and check plans for a GPU that need not be present. The database isn't used.
 
-    strategy  a name, or a function as in strategies.py; by default plans of least cost come first
+    strategy  a name, or a function as in space.py; by default plans of least cost come first
     """
     if space.machine.name not in [gpu.name for gpu in GPUS]:
         raise CompileError(f"a dry run is for a GPU, and not for {space.machine.name}")
@@ -364,7 +364,7 @@ def tuned(
     """Tune one problem on the machine at hand: the processor, or the GPU that the space's machine names.
 
     reference  a function from inputs to the right outputs, if the operator can't compute them
-    strategy   a name, or a function as in strategies.py; by default "model" if costs are in seconds
+    strategy   a name, or a function as in space.py; by default "model" if costs are in seconds
     budget     seconds
     most       the most plans to try
     workers    worker processes; by default on this machine

@@ -13,8 +13,8 @@ from taskc.ir.mapping import Mapping
 from taskc.markup import Markup, cell, joined, number, page, section, table, tag
 from taskc.pictures import figure
 from taskc.runtime.settings import VERSION
+from taskc.tune.rows import parts, said, short, text_of
 from taskc.tune.space import Work
-from taskc.tune.texts import parts, said, short, text_of
 from taskc.tune.tuner import Plan, Trial, Tuned
 
 # --- Pictures: dots and lines on two logarithmic axes, as SVG, and bars
