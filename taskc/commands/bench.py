@@ -11,11 +11,11 @@ from taskc.commands.terminal import (
     Progress,
     UsageError,
     add_json,
-    many,
     seconds_of,
     write,
     write_text,
 )
+from taskc.format import many, ratio_text, time_text
 from taskc.onnx.partitions import RuntimeSession
 from taskc.runtime.machine import machine
 from taskc.tune.timing import Probe, pairs
@@ -86,11 +86,13 @@ def run(options: argparse.Namespace) -> int:
     for name, timed_pairs in rows:
         low, high = timed_pairs.quartiles
         write(
-            (f"{timed_pairs.ours:.3g} ms", "bold"),
-            f", {name} {timed_pairs.theirs:.3g} ms: ",
+            (time_text(timed_pairs.ours / 1e3, "ms", ".3g"), "bold"),
+            f", {name} {time_text(timed_pairs.theirs / 1e3, 'ms', '.3g')}: ",
             end="",
         )
-        write((f"{timed_pairs.ratio:.2f}x", "bold"), f" (quartiles {low:.2f} to {high:.2f}", end="")
+        write(
+            (ratio_text(timed_pairs.ratio), "bold"), f" (quartiles {low:.2f} to {high:.2f}", end=""
+        )
         write(f", {many(timed_pairs.kept, 'pair')}, {many(threads, 'thread')})")
     return 0
 

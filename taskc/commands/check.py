@@ -18,12 +18,12 @@ from taskc.commands.terminal import (
     add_kernel,
     add_seeds,
     add_target,
-    many,
     write,
     write_finding,
     write_text,
 )
 from taskc.errors import Finding
+from taskc.format import many
 from taskc.ir import nodes as ir
 from taskc.ir.rewrite import walk
 from taskc.lang.definition import Definition, KernelDefinition

@@ -18,8 +18,9 @@ from taskc.commands import demo_programs
 from taskc.commands.check import summarize, write_summary
 from taskc.commands.demo_programs import OWN, classifier, linear
 from taskc.commands.explain import steps_of
-from taskc.commands.terminal import Progress, columns, many, write, write_finding, write_text
+from taskc.commands.terminal import Progress, columns, write, write_finding, write_text
 from taskc.errors import CheckError, CompileError
+from taskc.format import many, time_text
 from taskc.ir.nodes import STAGES
 from taskc.lang.definition import KernelDefinition
 from taskc.passes.pipeline import lower
@@ -137,10 +138,10 @@ def _write_machine_code(kernel: KernelDefinition) -> None:
     except CompileError as error:  # NVRTC isn't published for every machine
         write_finding(_indented(str(error)))
         return
-    took = (time.perf_counter() - start) * 1e3
+    took = time_text(time.perf_counter() - start, "ms", ".0f")
     taken = compiled.resources
     spilled = taken.spill_stores + taken.spill_loads
-    write(f"    sm_90a, by NVRTC: {many(len(compiled.cubin), 'byte')} in {took:.0f} ms")
+    write(f"    sm_90a, by NVRTC: {many(len(compiled.cubin), 'byte')} in {took}")
     write(
         f"    a thread takes {many(taken.registers, 'register')}, and spills {many(spilled, 'byte')};",
         end="",

@@ -1,6 +1,6 @@
 """taskc explain: a model's kernels, the nodes fused into each, and the bytes moved.
 
-The page of `--html` has drawings of both graphs: boxes in layers, each below the boxes that it reads, with lines between.
+The page of `--html` draws both graphs: boxes in layers, each below the boxes that it reads, with lines between them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from pathlib import Path
 import taskc as tc
 from taskc.arrays.packed import slots_of
 from taskc.commands.loading import add_model, feeds_of
-from taskc.commands.terminal import Progress, UsageError, add_json, columns, many, write, write_text
+from taskc.commands.terminal import Progress, UsageError, add_json, columns, write, write_text
+from taskc.format import bytes_text, many
 from taskc.ir.nodes import Tensor
 from taskc.ir.program import Call, Program, calls_of
 from taskc.lang.program import ProgramDefinition
@@ -274,12 +275,13 @@ def run(options: argparse.Namespace) -> int:
         facts = {
             "nodes": str(len(model.graph.nodes)),
             "calls of kernels": str(len(calls)),
-            "moved": _size(traffic.after),
-            "moved before fusing": _size(traffic.before),
-            "inputs, weights, outputs": _size(traffic.least),
+            "moved": bytes_text(traffic.after),
+            "moved before fusing": bytes_text(traffic.before),
+            "inputs, weights, outputs": bytes_text(traffic.least),
         }
         rows = [
-            Row(step.kernel, _shown(step.nodes), step.moved, _size(step.moved)) for step in calls
+            Row(step.kernel, _shown(step.nodes), step.moved, bytes_text(step.moved))
+            for step in calls
         ]
         named = [(rewrite.name, str(rewrite)) for rewrite in rewrites]
         text = page_of(model.graph, scheduled(program)[0], rows, named, facts)
@@ -301,14 +303,14 @@ def run(options: argparse.Namespace) -> int:
     before = sum(1 for _ in calls_of(program.ir.calls))
     write(("after: ", "bold"), f"{many(len(calls), 'call')}, of {before} before they became one")
     if calls:
-        lines = [(step.kernel, _size(step.moved), _shown(step.nodes)) for step in calls]
+        lines = [(step.kernel, bytes_text(step.moved), _shown(step.nodes)) for step in calls]
         write_text(columns(lines, margin="  ", right=(1,)))
     write(
         ("moved: ", "bold"),
-        f"{_size(traffic.after)}, of {_size(traffic.before)} before",
+        f"{bytes_text(traffic.after)}, of {bytes_text(traffic.before)} before",
         end="",
     )
-    write(f"; inputs, weights and outputs alone are {_size(traffic.least)}")
+    write(f"; inputs, weights and outputs alone are {bytes_text(traffic.least)}")
     return 0
 
 
@@ -351,7 +353,3 @@ def _bytes(tensor: Tensor) -> int:
 
 def _shown(nodes: tuple[str, ...]) -> str:
     return "; ".join(nodes) or "(of no node: what the program needs between)"
-
-
-def _size(count: int) -> str:
-    return f"{count / 1024:.1f} KiB" if count < 1 << 20 else f"{count / (1 << 20):.1f} MiB"

@@ -15,11 +15,11 @@ from taskc.commands.terminal import (
     add_seeds,
     add_target,
     columns,
-    many,
     write,
     write_text,
 )
 from taskc.errors import Finding
+from taskc.format import many
 from taskc.ir.nodes import Kernel
 from taskc.ir.program import Program, map_kernels
 from taskc.lang.definition import KernelDefinition

@@ -16,13 +16,12 @@ from taskc.commands.terminal import (
     add_json,
     add_kernel,
     columns,
-    many,
     page_at,
     positive,
     write,
     write_text,
 )
-from taskc.format import bytes_text, factor_text, share_text, time_text
+from taskc.format import bytes_text, factor_text, many, share_text, time_text
 from taskc.kernels.machine_facts import PROCESSOR, ProcessorFacts
 from taskc.output_file import write_whole
 from taskc.profiling.page import page_of

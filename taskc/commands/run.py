@@ -29,11 +29,11 @@ from taskc.commands.terminal import (
     UsageError,
     add_json,
     add_kernel,
-    many,
     positive,
     write,
     write_text,
 )
+from taskc.format import many, time_text
 from taskc.ir import nodes as ir
 from taskc.ir.signature import inputs_of, named_type, outputs_of
 from taskc.ir.types import DType, from_numpy
@@ -139,7 +139,7 @@ def _run_model(options: argparse.Namespace) -> int:
         answer,
     )
     did = "loaded" if is_bundle(options.kernel) else "read and compiled"
-    write(f"{did} in {answer['compile_s']:.3g} s")
+    write(f"{did} in {time_text(answer['compile_s'], 's', '.3g')}")
     return 0
 
 
@@ -178,7 +178,9 @@ def _write_outcome(
     for name, array in made.items():
         write((name, "bold"), f": {named_type(types[name], array.shape)}, digest {_digest(array)}")
     on = f"{answer['target']}, {many(answer['threads'], 'thread')}"
-    write(f"{answer['median_ms']:.3g} ms, the median of {many(answer['calls'], 'call')} ({on})")
+    write(
+        f"{time_text(answer['median_ms'] / 1e3, 'ms', '.3g')}, the median of {many(answer['calls'], 'call')} ({on})"
+    )
 
 
 _AGREES = {

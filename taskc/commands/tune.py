@@ -24,13 +24,13 @@ from taskc.commands.terminal import (
     UsageError,
     add_json,
     columns,
-    many,
     page_at,
     positive,
     seconds_of,
     write,
     write_text,
 )
+from taskc.format import many, rate_text, share_text, spread_text, time_text
 from taskc.ir.target import GPUS, SM_90A
 from taskc.ir.types import DTYPES
 from taskc.kernels.convolution import CONVOLUTION
@@ -107,7 +107,7 @@ def report_dry(title: str, found: Tuned) -> None:
 
 
 def _trial_row(found: Tuned, trial: Trial) -> tuple[str, ...]:
-    predicted = f"predicted {trial.predicted * 1e6:.3g} us"
+    predicted = f"predicted {time_text(trial.predicted)}"
     return predicted, trial.result.note, said(found.space.text(trial.plan))
 
 
@@ -469,11 +469,11 @@ class _Shown:
 
 def speed(space: Space[Any, Any], seconds: float) -> str:
     """`1.21 ms, 210 GFLOP/s, 91% of the roofline`"""
-    said = f"{seconds * 1e3:.3g} ms"
+    said = time_text(seconds)
     work = space.work
     if work is not None:
-        said += f", {work.operations / seconds / 1e9:.4g} GFLOP/s"
-        said += f", {100 * work.seconds / seconds:.0f}% of the roofline"
+        said += f", {rate_text(work.operations / seconds)}"
+        said += f", {share_text(work.seconds / seconds)} of the roofline"
     return said
 
 
@@ -513,8 +513,8 @@ def _row(found: Tuned, final: Final) -> tuple[str, ...]:
     mark = "best" if final is found.finals[0] else f"{final.ratio:.3f} x"
     if final.plan == found.space.default:
         mark += ", default"
-    spread = f"± {50 * final.spread:.1f}%"
-    return mark, speed(found.space, final.seconds), spread, said(found.space.text(final.plan))
+    numbers = speed(found.space, final.seconds), spread_text(final.spread)
+    return mark, *numbers, said(found.space.text(final.plan))
 
 
 def _judgement(model: Judged) -> str:
