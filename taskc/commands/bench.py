@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from dataclasses import asdict
 
 from taskc.commands.loading import add_model, add_precision, feeds_of, is_model, model_of
@@ -13,7 +12,7 @@ from taskc.commands.terminal import (
     add_json,
     seconds_of,
     write,
-    write_text,
+    write_json,
 )
 from taskc.format import many, ratio_text, time_text
 from taskc.onnx.partitions import RuntimeSession
@@ -81,7 +80,7 @@ def run(options: argparse.Namespace) -> int:
         rows_of = [{"peer": name, **asdict(timed_pairs)} for name, timed_pairs in rows]
         answer = {"model": options.model, "precision": options.precision, "threads": threads}
         answer["peers"] = rows_of
-        write_text(json.dumps(answer, indent=2))
+        write_json(answer)
         return 0
     for name, timed_pairs in rows:
         low, high = timed_pairs.quartiles

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -20,7 +19,7 @@ from taskc.commands.loading import (
     shape_of,
     shaped_feeds,
 )
-from taskc.commands.terminal import Progress, UsageError, add_json, write, write_text
+from taskc.commands.terminal import Progress, UsageError, add_json, write, write_json
 from taskc.format import bytes_text, many, time_text
 from taskc.ir.program import calls_of, kernels_of
 from taskc.ir.signature import bind_dimensions, inputs_of
@@ -112,7 +111,7 @@ def run(options: argparse.Namespace) -> int:
     seconds = time.perf_counter() - start
     if options.json:
         answer = {"model": options.model, "saved": to, "seconds": seconds}
-        write_text(json.dumps(answer | asdict(sizes[0]) | {"programs": len(sizes)}, indent=2))
+        write_json(answer | asdict(sizes[0]) | {"programs": len(sizes)})
         return 0
     write((str(model.name or options.model), "bold"), end="")
     write(f": {', '.join(map(str, model.inputs))} -> {', '.join(map(str, model.outputs))}")
@@ -142,7 +141,7 @@ def _bundle_program(options: argparse.Namespace) -> int:
     seconds = time.perf_counter() - start
     if options.json:
         answer = {"program": options.model, "saved": options.to, "seconds": seconds}
-        write_text(json.dumps(answer, indent=2))
+        write_json(answer)
         return 0
     write((str(program.signature), "bold"))
     write(f"saved as {options.to}; {time_text(seconds, 's', '.2f')}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -18,6 +17,7 @@ from taskc.commands.terminal import (
     words,
     write,
     write_error,
+    write_json,
     write_text,
 )
 from taskc.format import many, time_text
@@ -274,5 +274,5 @@ def _write_count(options: argparse.Namespace, name: str, count: int) -> int:
 
 
 def _write_json(answer: object) -> int:
-    write_text(json.dumps(answer, indent=2))
+    write_json(answer)
     return 0

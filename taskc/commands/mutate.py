@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections import Counter
 from typing import Any
 
@@ -16,6 +15,7 @@ from taskc.commands.terminal import (
     add_target,
     columns,
     write,
+    write_json,
     write_text,
 )
 from taskc.errors import Finding
@@ -74,7 +74,7 @@ def run(options: argparse.Namespace) -> int:
             "equivalent": equivalent,
             "mutants": [_to_json(mutant) for mutant in mutants],
         }
-        write_text(json.dumps(answer, indent=2))
+        write_json(answer)
     else:
         _write(options.kernel, mutants, reported, share)
     return 0 if share >= ENOUGH else 1

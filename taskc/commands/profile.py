@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
@@ -19,6 +18,7 @@ from taskc.commands.terminal import (
     page_at,
     positive,
     write,
+    write_json,
     write_text,
 )
 from taskc.format import bytes_text, factor_text, many, share_text, time_text
@@ -69,7 +69,7 @@ def run(options: argparse.Namespace) -> int:
     if page is not None:
         write_whole(page, page_of(profiled, options.kernel, notes))
     if options.json:
-        write_text(json.dumps(_answer(options.kernel, profiled), indent=2))
+        write_json(_answer(options.kernel, profiled))
         return 0
     _write_table(profiled, options.calls)
     _write_sums(profiled)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import json
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -31,7 +30,7 @@ from taskc.commands.terminal import (
     add_kernel,
     positive,
     write,
-    write_text,
+    write_json,
 )
 from taskc.format import many, time_text
 from taskc.ir import nodes as ir
@@ -103,7 +102,7 @@ def run(options: argparse.Namespace) -> int:
         different = _first_deviation(outputs, expected, comparison)
         answer |= {"comparison": comparison, "difference": different}
     if options.json:
-        write_text(json.dumps(answer, indent=2))
+        write_json(answer)
         return 1 if different else 0
     types = {item.name: item.dtype for item in definition.ir.parameters}
     _write_outcome(outputs, types, answer)
@@ -131,7 +130,7 @@ def _run_model(options: argparse.Namespace) -> int:
     answer = {"model": options.kernel, **_described(outputs_by_name, times, target)}
     answer["compile_s"] = first - statistics.median(times)
     if options.json:
-        write_text(json.dumps(answer, indent=2))
+        write_json(answer)
         return 0
     _write_outcome(
         outputs_by_name,

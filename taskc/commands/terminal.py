@@ -120,6 +120,10 @@ def write_text(text: str) -> None:
     put(text if text.endswith("\n") else f"{text}\n")
 
 
+def write_json(answer: object) -> None:
+    write_text(json.dumps(answer, indent=2))
+
+
 def put(text: str) -> None:
     """Write to the standard output; all commands' output goes through here or `_emit`."""
     try:

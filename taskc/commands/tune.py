@@ -28,6 +28,7 @@ from taskc.commands.terminal import (
     positive,
     seconds_of,
     write,
+    write_json,
     write_text,
 )
 from taskc.format import many, rate_text, share_text, spread_text, time_text
@@ -205,7 +206,7 @@ def run(options: argparse.Namespace) -> int:
         if was_interrupted:
             break
     if options.json:
-        write_text(json.dumps(data[0] if len(wanted) == 1 else data, indent=2))
+        write_json(data[0] if len(wanted) == 1 else data)
     return 130 if was_interrupted else 0
 
 
@@ -218,7 +219,7 @@ def _calibrate(options: argparse.Namespace) -> int:
     for name, value in facts.items():
         database().set_fact(here, name, value)
     if options.json:
-        write_text(json.dumps({"machine": here, "facts": facts}, indent=2))
+        write_json({"machine": here, "facts": facts})
         return 0
     write(("calibrated: ", "bold"), here)
     write_text(columns([(name, f"{value:.4g}") for name, value in facts.items()], right=(1,)))

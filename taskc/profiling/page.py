@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from taskc.format import bytes_text, factor_text, share_text, time_text
-from taskc.markup import Markup, cell, number, page, section, table, tag
+from taskc.markup import Markup, cell, facts_list, number, page, section, table, tag
 from taskc.profiling.profile import Memory, Profile, ProfiledCall, Work
 from taskc.runtime.settings import VERSION
 
@@ -142,7 +142,7 @@ def page_of(found: Profile, named: str, notes: Sequence[str] = ()) -> str:
     return page(
         found.name,
         tag("p", tag("code", named)),
-        tag("dl", *(tag("div", tag("dt", name), tag("dd", text)) for name, text in _facts(found))),
+        facts_list(_facts(found)),
         *(tag("p", f"Note: {note}.", class_="warning") for note in notes),
         _pictures(found),
         _memory(found),

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 from taskc.format import number_text, rate_text, share_text, spread_text, time_text
 from taskc.ir.mapping import Mapping
-from taskc.markup import Markup, cell, joined, number, page, section, table, tag
+from taskc.markup import Markup, cell, facts_list, joined, number, page, section, table, tag
 from taskc.pictures import figure
 from taskc.runtime.settings import VERSION
 from taskc.tune.rows import parts, said, short, text_of
@@ -175,7 +175,7 @@ def report(found: Tuned, title: str) -> str:
 def _head(found: Tuned) -> Iterator[Markup]:
     space, tried = found.space, found.trials
     yield tag("p", tag("code", f"{space.operator.name}: {said(space.problem_text)}"))
-    yield tag("dl", *(tag("div", tag("dt", name), tag("dd", text)) for name, text in _facts(found)))
+    yield facts_list(_facts(found))
     yield tag("p", "The best plan: ", tag("code", said(space.text(found.winner))))
     if found.winner != space.default:
         yield tag("p", "The default: ", tag("code", said(space.text(space.default))))

@@ -29,7 +29,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from queue import SimpleQueue
 from statistics import median
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 
 from taskc.errors import CompileError
 from taskc.runtime.machine import machine
@@ -177,6 +177,7 @@ class Process:
 
 
 Answer: TypeAlias = "dict[str, Any] | Failed"
+T = TypeVar("T")
 
 COMMAND = (sys.executable, "-m", "taskc.tune.worker")
 
@@ -274,41 +275,29 @@ class Workers:
     def compile_all(
         self,
         parcels: Iterable[Parcel],
-        on_each: Callable[[Parcel, Compiled | Failed], object] = lambda parcel, found: None,
+        on_each: Callable[[Parcel, Compiled | Failed], object] = lambda parcel, outcome: None,
         *,
         limit: float = 60.0,
     ) -> dict[Parcel, Compiled | Failed]:
         """Compile each once. `on_each` is called in this thread as soon as one is done."""
         requests = {parcel: {"do": "compile", "parcel": parcel.text} for parcel in parcels}
-        answers: dict[Parcel, Compiled | Failed] = {}
-
-        def hear(parcel: Parcel, answer: Answer) -> None:
-            answers[parcel] = answer if isinstance(answer, Failed) else Compiled(**answer)
-            on_each(parcel, answers[parcel])
-
-        self._ask_all(requests, hear, limit)
-        return answers
+        return self._ask_all(requests, Compiled, on_each, limit)
 
     def check_all(
         self, folders: Mapping[Parcel, Path], *, limit: float = 60.0
     ) -> dict[Parcel, Checked | Failed]:
         """Check parcels as `check` does, each on its folder, in parallel."""
         requests = {parcel: _check(parcel, folder, None) for parcel, folder in folders.items()}
-        answers: dict[Parcel, Checked | Failed] = {}
-
-        def hear(parcel: Parcel, answer: Answer) -> None:
-            answers[parcel] = answer if isinstance(answer, Failed) else Checked(**answer)
-
-        self._ask_all(requests, hear, limit)
-        return answers
+        return self._ask_all(requests, Checked, lambda parcel, outcome: None, limit)
 
     def _ask_all(
         self,
         requests: Mapping[Parcel, dict[str, Any]],
-        hear: Callable[[Parcel, Answer], None],
+        kind: Callable[..., T],
+        on_each: Callable[[Parcel, T | Failed], object],
         limit: float,
-    ) -> None:
-        """Distribute requests over all processes. `hear` gets each answer in this thread as soon as it arrives."""
+    ) -> dict[Parcel, T | Failed]:
+        """Distribute requests over all processes; answers are of this kind."""
         idle: SimpleQueue[AnyProcess] = SimpleQueue()
         for process in self._processes:
             idle.put(process)
@@ -323,15 +312,19 @@ class Workers:
         futures = {
             self._executor.submit(ask, request): parcel for parcel, request in requests.items()
         }
+        outcomes: dict[Parcel, T | Failed] = {}
         try:
             for future in as_completed(futures):
-                hear(futures[future], future.result())
+                parcel = futures[future]
+                outcomes[parcel] = _read(future.result(), kind)
+                on_each(parcel, outcomes[parcel])
         except BaseException:  # a late answer would be taken for another request's
             for future in futures:
                 future.cancel()
             for process in self._processes:
                 process.end()
             raise
+        return outcomes
 
     def check(
         self, parcel: Parcel, folder: Path, *, tolerance: float | None = None, limit: float = 60.0
@@ -341,7 +334,7 @@ class Workers:
         tolerance  the allowed error; by default it depends on the results' types
         """
         answer = self._processes[0].ask(_check(parcel, folder, tolerance), limit)
-        return answer if isinstance(answer, Failed) else Checked(**answer)
+        return _read(answer, Checked)
 
     def time(
         self,
@@ -388,6 +381,10 @@ class Workers:
             Timed(tuple(samples), times, answer["copies"], disturbances)
             for samples, times in zip(answer["seconds"], answer["times"], strict=True)
         ]
+
+
+def _read(answer: Answer, kind: Callable[..., T]) -> T | Failed:
+    return answer if isinstance(answer, Failed) else kind(**answer)
 
 
 def _check(parcel: Parcel, folder: Path, tolerance: float | None) -> dict[str, Any]:
