@@ -86,6 +86,17 @@ def test_code_goes_with_its_library() -> None:
     assert ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(last["add"])(7) == 20
 
 
+def test_code_that_outlives_all_modules_goes_in_silence() -> None:
+    program = """
+import builtins
+from tests.backend.cpu.test_jit import code, load_object
+builtins.last = load_object(code(), "primes", ["add"])
+"""
+    command = [sys.executable, "-c", program]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert ended.stderr == ""
+
+
 def test_compiling_leaves_no_memory_behind() -> None:
     def resident() -> int:
         return int(Path("/proc/self/statm").read_text().split()[1]) * PAGE
