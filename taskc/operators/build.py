@@ -25,21 +25,16 @@ from taskc.lang.tracing import TensorHandle
 from taskc.operators.call import (
     Builder,
     Call,
-    Counted,
     CountError,
     DataError,
-    Held,
     NeedsKernelError,
     SizeError,
     builder_of,
-    dtype_of,
-    handle_of,
     is_few,
-    now,
-    rows_of,
 )
 from taskc.operators.control import settled
 from taskc.operators.graph import Array
+from taskc.operators.tensors import Counted, Held, dtype_of, handle_of, now, rows_of
 
 
 @dataclass(frozen=True, slots=True)
