@@ -47,14 +47,14 @@ ELSEWHERE = {
     "operators/test_op.py": "operators/build operators/call operators/graph",
     "onnx/test_node_cases.py": "onnx/backend operators/control operators/einsum operators/fourier operators/movement"
     " operators/resizing operators/shapes operators/attention operators/norms"
-    " operators/operands operators/quantization operators/reductions",
+    " operators/operands operators/reductions",
     "onnx/test_convolutions.py": "operators/convolutions operators/pooling operators/windows",
     "onnx/test_indices.py": "operators/scattering",
-    "onnx/test_integer_products.py": "operators/integers",
+    "onnx/test_integer_products.py": "operators/quantization",
     "onnx/test_products.py": "operators/products",
     "onnx/test_random_images.py": "operators/sampling",
     "onnx/test_selections.py": "operators/selections",
-    "onnx/passes/test_blocked_images.py": "operators/blocked",
+    "onnx/passes/test_blocked_images.py": "operators/tensors",
     "onnx/passes/test_recognize_gelu.py": "onnx/passes/formulas",
     "onnx/test_recurrent.py": "operators/recurrent",
     # The language is tested by what a kernel says: names, arithmetic, loops and memory.
