@@ -43,8 +43,7 @@ from types import MappingProxyType
 from typing import TypeAlias
 
 from taskc.ir.affine import SymbolTable
-from taskc.ir.divisions import exact_quotient
-from taskc.ir.linear import WRAPPED, Affine, Atom, Interval, Opaque, factors_of
+from taskc.ir.linear import WRAPPED, Affine, Atom, Interval, Opaque, exact_quotient, factors_of
 from taskc.ir.nodes import Binary, Constant, Expression, Variable
 from taskc.ir.rewrite import operands_first
 from taskc.ir.types import DType, i64
@@ -246,7 +245,8 @@ def nonpositive(facts: Known, form: Affine) -> bool:
         if search.proves(form, _MOST_FACTS):
             return True
     if _products(form) and search.met_a_product():
-        if _Search(facts, multiplies=True).proves(form, _MOST_FACTS):
+        search = _Search(facts, multiplies=True)
+        if search.proves(form, _MOST_FACTS):
             return True
     exact = without_wrapping(facts, form)
     return exact is not None and nonpositive(facts, exact)

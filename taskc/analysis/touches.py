@@ -21,9 +21,8 @@ from typing import Generic, Protocol, TypeAlias, TypeVar
 
 from taskc.errors import NOWHERE, Location
 from taskc.ir import nodes as ir
-from taskc.ir.fields import STATEMENT_FIELDS
 from taskc.ir.nodes import Expression, Statement, Variable
-from taskc.ir.rewrite import expressions, walk
+from taskc.ir.rewrite import STATEMENT_FIELDS, expressions, walk
 
 Fact = TypeVar("Fact")
 Assume = Callable[[Fact, Expression, bool], Fact]

@@ -12,16 +12,22 @@ The rules for the text of a Snippet: PTX that computes one value from its operan
 touches no memory, has no control flow and asks nothing about who executes it, so that it is a
 function of its operands: only that can have a meaning, and be moved as any expression. The meaning
 divides no integers by what may be 0, since where it is moved to it may not be asked for.
+
+Effects of a node on tensors, by the marks of its fields; those of a `Do` by the table of its operation.
+
+An Address reads nothing, and what an expression reads is no effect of the statement it is in: `walk` comes to both.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from taskc.errors import assert_never
 from taskc.ir import nodes as ir
-from taskc.ir.rewrite import walk
+from taskc.ir.nodes import Effect, Tensor
+from taskc.ir.rewrite import EFFECT_FIELDS, Node, held_by, walk
 from taskc.ir.target import (
     MATRIX_INSTRUCTIONS,
     MATRIX_MOVES,
@@ -488,3 +494,23 @@ def _may_divide_by_zero(node: ir.Binary) -> bool:
     if node.operator not in ("//", "%") or not node.dtype.is_integer:
         return False
     return not isinstance(node.right, ir.Constant) or node.right.value == 0
+
+
+def written(node: Node) -> Iterator[Tensor]:
+    """The tensors whose elements `node` itself writes."""
+    return _touched(node, Effect.WRITES)
+
+
+def read(node: Node) -> Iterator[Tensor]:
+    """The tensors whose elements `node` itself reads."""
+    return _touched(node, Effect.READS)
+
+
+def _touched(node: Node, effect: Effect) -> Iterator[Tensor]:
+    yield from held_by(node, EFFECT_FIELDS[effect])
+    if isinstance(node, ir.Do):
+        row = OPERATIONS[node.operation]
+        for number in row.writes if effect is Effect.WRITES else row.reads:
+            place = node.operands[number]
+            if isinstance(place, ir.Address):
+                yield place.tensor

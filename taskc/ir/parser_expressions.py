@@ -21,9 +21,9 @@ from lark.indenter import DedentError, Indenter
 
 from taskc.errors import CompileError, Location
 from taskc.ir import nodes as ir
-from taskc.ir.fields import EXPRESSION_FIELDS
 from taskc.ir.mapping_text import LONG_NUMBER, MOST_DIGITS
 from taskc.ir.nodes import Expression
+from taskc.ir.rewrite import EXPRESSION_FIELDS
 from taskc.ir.text_rules import (
     BINARY_FUNCTIONS,
     CALLS,

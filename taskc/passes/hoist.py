@@ -23,12 +23,15 @@ A name's level is the number of loops around its binding; an expression's level 
 with terms of several levels is ordered by them, so that its outer part is one expression:
 
     j + i * 4 + worker // 8 * 64   ->   worker // 8 * 64 + i * 4 + j        j is bound in i's loop
+
+Value numbering: one number for each value, so that equal expressions are found without comparing trees.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Hashable
 from dataclasses import dataclass, replace
 
 from taskc.analysis.facts import Facts
@@ -43,6 +46,7 @@ from taskc.ir.nodes import (
     Cast,
     Constant,
     Expression,
+    Inline,
     Kernel,
     Lookup,
     Read,
@@ -53,8 +57,41 @@ from taskc.ir.nodes import (
 )
 from taskc.ir.rewrite import expressions, map_expressions, substitute, walk
 from taskc.ir.types import boolean
-from taskc.passes.dead_code import without_dead_code
-from taskc.passes.value_numbers import Numbers
+from taskc.passes.simplify import without_dead_code
+
+
+class Numbers:
+    """Equal expressions have equal numbers; constants are equal if their bits are."""
+
+    def __init__(self) -> None:
+        self._of: dict[int, tuple[Expression, int]] = {}
+        self._keys: dict[Hashable, int] = {}
+
+    def of(self, node: Expression) -> int:
+        found = self._of.get(id(node))
+        if found is not None:
+            return found[1]
+        key: Hashable
+        if type(node) is Variable:
+            key = node
+        elif type(node) is Constant:
+            key = Constant, repr(node.value), node.dtype
+        else:
+            parts = tuple([self.of(part) for part in expressions(node)])
+            if isinstance(node, Read):
+                # Memory that may change is equal only to itself.
+                key = Read, node.tensor if is_stable(node.tensor) else id(node), parts
+            else:
+                what: Hashable = getattr(node, "operator", None)
+                if isinstance(node, (Lookup, Inline)):
+                    what = node.table if isinstance(node, Lookup) else node.snippet
+                key = type(node), what, node.dtype, parts
+                if isinstance(node, Address):
+                    key = (*key, node.tensor)
+        number = self._keys.setdefault(key, len(self._keys))
+        self._of[id(node)] = node, number
+        return number
+
 
 _IN_SUMS = ("+", "-", "*")
 PINNED = 1 << 30  # the level of expressions that can't be moved at all

@@ -51,8 +51,7 @@ from taskc.ir.nodes import BARRIER, SHARED, Expression, Ring, Statement, Tensor,
 from taskc.ir.rewrite import map_statements, sequence, statements, substitute, tensors_of, walk
 from taskc.ir.target import MATRIX_INSTRUCTIONS, WARPGROUP, is_asynchronous
 from taskc.ir.types import u64
-from taskc.passes.multicast import arrivals, common_loads, multicast, together
-from taskc.passes.transports import Pixels, pixels_of
+from taskc.passes.transports import Pixels, arrivals, common_loads, multicast, pixels_of, together
 
 
 @dataclass(frozen=True, slots=True)
