@@ -16,7 +16,7 @@ proof of the last form proves the first; finding none says nothing. With k > 0:
     a known fact f <= 0       g     ->  u*g - v*f               u, v > 0, so that an atom cancels
                               g     ->  u*g - v*y*f             y >= 0, so that products cancel
 
-Sums that could wrap in their type, but surely don't, given facts about their terms.
+A sum that could wrap in its type is an atom. Facts about its terms may exclude that:
 
     n: i64                    i + n  is an atom: a form reduced modulo 2**64
     assert 0 < n <= 4         i + n  is the form itself
@@ -24,14 +24,9 @@ Sums that could wrap in their type, but surely don't, given facts about their te
 A form is exact if its value surely fits its type. Atoms without a finite range don't
 count, as everywhere (taskc.ir.linear): so n <= size - 32 suffices for i + n, too.
 
-The terms of an integer sum.
-
-`synchronize` and `layout` split an index into its uniform part and the rest, `hoist` puts outer loops first,
-`overlap` finds the pixels of an image, proofs separate rows and columns, and the simulator checks whether turns differ.
-
-Known numbers at a point of a program: the range of a linear form, and its remainders.
-
-Wrapping is handled in taskc.analysis.prover, and further search in taskc.analysis.prover.
+`addends` are the terms of an integer sum. `synchronize` and `layout` split an index into its uniform part and the rest,
+`hoist` puts outer loops first, `overlap` finds the pixels of an image, proofs separate rows and columns, and the
+simulator checks whether turns differ.
 """
 
 from __future__ import annotations

@@ -9,18 +9,14 @@ it is enough that the wider format has 2p + 2 bits (Figueroa, 1995), and f32 has
 bf16 p = 8. f16's exponents, subnormals included, lie well within f32's normal range. bf16 shares
 f32's subnormals, but there a sum is exact in f32, a product is exact or below half of bf16's
 smallest subnormal, and a quotient that is no midpoint of bf16 is too far from one to be rounded to
-it. fma has no such excuse: see rounding.py.
+it.
+Conversions between element types, and fma, have to be rounded exactly once. They are rounded to odd
+first: of the two neighbours of an inexact value, take the one whose last bit is 1. That bit then means
+"not exact", so a second rounding, to a format with at least two bits less, has the result of
+rounding the exact value (Boldo and Melquiond, 2008).
 
-erf and erfc of f64 arrays, to about 1e-15 relative.
-
-W. J. Cody, "Rational Chebyshev approximations for the error function", Math. Comp. 23 (1969), with
-the coefficients of his CALERF.
-
-Conversions between element types, and fma: every result is rounded exactly once.
-
-The tool for that is rounding to odd: of the two neighbours of an inexact value, take the one whose
-last bit is 1. That bit then says "not exact", so a second rounding, to a format with at least two
-bits less, gives what rounding the exact value would have given (Boldo and Melquiond, 2008).
+erf and erfc of f64 arrays are accurate to about 1e-15, by W. J. Cody, "Rational Chebyshev approximations for
+the error function", Math. Comp. 23 (1969), with the coefficients of his CALERF.
 """
 
 from __future__ import annotations

@@ -4,14 +4,11 @@ An atom is a Variable, compared by identity, or an Opaque: a subexpression that 
 compared by its structure, so that equal ones cancel. A product of atoms is an Opaque of the kind
 "*" whose factors are a set; forms with such atoms are polynomials, and multiply as such.
 
-Intervals of integers, and their arithmetic.
+Values of forms lie in intervals. A bound of None is infinite: it stands for index arithmetic on sizes that are known
+only at the call. Such numbers count elements or iterations, so they are taken never to reach 2**63.
 
-A bound of None is infinite. It stands for index arithmetic on sizes that are known only at the
-call: such numbers count elements or iterations, so they are taken never to reach 2**63.
-
-Floor division and modulo of linear forms.
-
-With n a positive constant, q and r forms, and g a divisor of n:
+Floor division and modulo are simplified where they are made. With n a positive constant, q and r forms, and g a divisor
+of n:
 
     (n*q + r) // n  ->  q + r // n              (n*q + r) % n  ->  r % n
     r // n          ->  0       for 0 <= r < n

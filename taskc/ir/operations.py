@@ -3,7 +3,7 @@
 An operand is a *value* (an expression) or a *place* (an Address). Constants are values that must be
 known at compile time. `tc.cuda` offers most names to kernel authors; passes introduce them too.
 
-The rules for the text of a Snippet: PTX that computes one value from its operands.
+A Snippet has a text instead of a row: PTX that computes one value from its operands, by these rules.
 
     fma.rn.f32 %0, %1, %2, %3;
     { .reg .pred p; setp.lt.f32 p, %1, 0f00000000; selp.f32 %0, 0f00000000, %1, p; }
@@ -13,9 +13,9 @@ touches no memory, has no control flow and asks nothing about who executes it, s
 function of its operands: only that can have a meaning, and be moved as any expression. The meaning
 divides no integers by what may be 0, since where it is moved to it may not be asked for.
 
-Effects of a node on tensors, by the marks of its fields; those of a `Do` by the table of its operation.
-
-An Address reads nothing, and what an expression reads is no effect of the statement it is in: `walk` comes to both.
+`read` and `written` are the effects of a node on tensors: by its operation's row for a `Do`, else by the marks of its
+fields. An Address reads nothing. The reads of an expression are no effects of the statement around it; `walk` visits
+both.
 """
 
 from __future__ import annotations

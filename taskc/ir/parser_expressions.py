@@ -1,8 +1,5 @@
-"""The parser of expressions.
-
-The names in scope, and the words and locations of a text: used by every part of the parser.
-
-Syntax trees by lark, and lark's errors in our words.
+"""The parser of expressions, and its base: names in scope, locations, syntax trees by lark, and lark's errors in our
+words.
 """
 
 from __future__ import annotations

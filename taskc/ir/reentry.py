@@ -12,9 +12,8 @@ One discipline prevents deadlocks:
 
 The only locks are those in this file, and those listed in tests/ir/test_reentry.py.
 
-Properties that are computed once.
-
-functools' have a lock before Python 3.12, which a child of a fork may find held by a thread that isn't there.
+`cached_property` has no lock. functools' has one before Python 3.12, which a child of a fork may find held by a thread
+that it doesn't have.
 """
 
 from __future__ import annotations

@@ -3,14 +3,13 @@
 `map_children` rebuilds one node from its children, and returns the very same node when no child
 changed: a pass that finds nothing to do returns its input, and `is` tells.
 
-An expression may be a part of others in many places (`t + t * 0.5`, with what `t` stands for put in), so
-that as a tree it is exponentially larger than in memory. Whatever goes over expressions takes time for
-the distinct ones: `walk` comes to each once, and rewriting shares what it has made.
+An expression may be a part of others in many places (`t + t * 0.5`, with the value of `t` substituted), so
+that as a tree it is exponentially larger than in memory. Traversals take time for the distinct
+expressions: `walk` visits each once, and rewriting shares its results.
 
-Tables of the fields of nodes by type, from which traversal, rewriting and effects are derived.
-
-A field is listed where it holds what the table is about: one or several, or nothing, or an Operand or a
-Role that does. Those parts have rows of their own. An extent that is an int is passed over.
+Everything here is derived from tables of the fields of nodes, by type. A table of expressions lists the fields that
+hold one or several expressions, or none, or an Operand or a Role with expressions in it; those parts have rows of
+their own. Extents that are ints are passed over.
 """
 
 from __future__ import annotations

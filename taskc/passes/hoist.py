@@ -8,7 +8,7 @@ for i in range(n):                                 t0 = worker // 8 * 64
                                                            y[t1 + j] = t2
 
 An expression is computed before the outermost loop that it doesn't depend on; the terms of a sum are
-ordered for that (levels.py). Quotients and remainders that occur twice are computed once, at the
+ordered for that. Quotients and remainders that occur twice are computed once, at the
 first one. Equal expressions share a name while it is in scope.
 
 Moved code runs even if the loop or the branch doesn't, so it must have no effect: a
@@ -17,14 +17,12 @@ surely run, outside of branches. A table is read like these, unless it has an en
 the workers of a role that doesn't read it would read it, too. Indices of REGISTER tensors stay in place, since
 they have to become constants when loops are unrolled.
 
-The loop that a value belongs to: the analysis of `hoist`.
-
 A name's level is the number of loops around its binding; an expression's level is that of its deepest name. A sum
 with terms of several levels is ordered by them, so that its outer part is one expression:
 
     j + i * 4 + worker // 8 * 64   ->   worker // 8 * 64 + i * 4 + j        j is bound in i's loop
 
-Value numbering: one number for each value, so that equal expressions are found without comparing trees.
+Equal expressions are found by value numbering, without comparing trees.
 """
 
 from __future__ import annotations

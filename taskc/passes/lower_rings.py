@@ -29,8 +29,6 @@ allocated one after another are set up before one barrier.
 Bulk copies write by another proxy than stores do. If stores may have reached memory that the ring now
 uses (of a tensor that shares its bytes), every worker executes fence.proxy.async before the barrier after
 the set-up.
-
-The rings that use mbarriers, and the workers that arrive at them: analysis for `lower_rings`.
 """
 
 from __future__ import annotations

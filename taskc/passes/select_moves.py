@@ -1,4 +1,6 @@
-"""Moves between shared memory and fragments by the instructions that move whole matrices.
+"""Instructions for moves: of whole matrices, of rows that become columns, and of results by bulk copies.
+
+Between shared memory and fragments there are instructions for whole matrices:
 
     move left[i, q] = sa[i, kk + q] for (i, q) in (32, 16) by spatial(2, 1) * left fragment
     move right[q, j] = sb[kk + q, j] for (q, j) in (16, 32) by ... * right fragment
@@ -16,7 +18,7 @@ The owners of the elements decide, by enumeration, and every line of 16 bytes ha
 instruction fits, each worker moves its own elements. A stored part of a tile is first copied to registers of its
 own: the assembler sees that they are the same registers.
 
-A copy between tiles of a vector of workers, from rows along its lanes to columns along them, by shuffles.
+A copy between tiles of a vector of workers, from rows along its lanes to columns along them, is made of shuffles:
 
     move turned[p, o] = made[p, o] for (p, o) in (14, 16)
             made by repeat(14, 1).spatial(1, 16), turned by repeat(1, 16).spatial(16, 1).within(14, 16)
@@ -25,10 +27,10 @@ A copy between tiles of a vector of workers, from rows along its lanes to column
     turn(&square[0], 16)
     turned[p, o] = square[o]                               by the owners of turned
 
-So 16 registers take 64 shuffles of two vectors; larger tiles are such squares. By way of memory it would be an access
+So 16 registers take 64 shuffles of two vectors; larger tiles are such squares. Through memory it would be an access
 for each number.
 
-Stores of a warpgroup's results by bulk copies: through shared memory, panel by panel.
+A warpgroup's results are stored by bulk copies, through shared memory, panel by panel:
 
     move c[row + i, col + j] = acc[i, j] for (i, j) in (128, 256) by spatial(2, 1) * fragment of 256 columns
 ->

@@ -1,4 +1,6 @@
-"""Asynchronous matrix products: the `tc.mma` that they implement, and the layouts of their operands.
+"""Selection for `tc.mma`: a matrix instruction (tensor cores) if its fragments fit, else fused multiply-adds.
+
+Asynchronous products come first (`with_asynchronous_products`), with the layouts of their operands.
 
     constant shared sa: bf16[128, 64]
     constant shared sb: bf16[64, 256]
@@ -16,9 +18,9 @@ Operands in shared memory that has no layout yet get one: panels of columns, as 
 that divides a row. A left operand in registers has to be held as the instruction takes it. An accumulator
 that is zero where its first product stands isn't filled: that product starts from zero.
 
-When such products begin and end is the business of taskc/passes/await_products.py.
+taskc/passes/await_products.py determines when such products begin and end.
 
-Selection for `tc.mma`: a matrix instruction (tensor cores) if its fragments fit, else fused multiply-adds.
+Other instructions take both operands from the registers of workers:
 
     mma acc += sa @ sb                                       acc: f32[64, 64] by warps * fragment
 ->
@@ -37,7 +39,7 @@ Where operands are to be rounded first, that is done between two fragments:
         move left_given[i, q] = sa[i, kk + q] for ...
         move left[i, q] = left_given[i, q].to(tf32) for ...
 
-A processor's instructions take operands from memory, in packs of k. What is shared is laid out so:
+A processor's instructions take operands from memory, in packs of k. Shared operands are laid out so:
 
     constant shared sb: i8[64, 48]
     mma acc += a[row, 0].as(8, 66) @ sb[0, 0].as(66, 48)     acc: i32[8, 48], any mapping

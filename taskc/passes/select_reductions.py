@@ -17,7 +17,7 @@ fills are exact identities: -0.0 + x is x for every x. A function has none: ther
 Where there is a power of two of positions, the last levels of the tree pair lanes of one warp, and the
 target can exchange registers, those are shuffles.
 
-The application of a combine function, or an operator, to two tuples of elements.
+`combined` and its neighbours apply an operator, or a combine function, to two tuples of elements; scans use them, too.
 
     combine larger(a, i, b, j) = let first = a >= b, select(first, a, b), select(first, i, j)
     larger of (x[k], k) and (best[0], place[0])

@@ -12,10 +12,9 @@ loops of one iteration become their body, and loops of none vanish, as do unused
 that are not read, and empty loops. It takes one traversal, and a backward one for dead code. A kernel
 in which nothing changes is returned as the same object.
 
-Dead code elimination: unused Lets, and stores to memory that is not read.
-
-The traversal is backwards: all uses of a name are seen before its Let, so that
-one traversal removes chains of dead Lets, too. Evaluating an expression has no effect but errors.
+Dead code is unused Lets, and stores to memory that is not read. Going backwards, all uses of a name are seen
+before its Let, so that one traversal removes chains of dead Lets, too. Evaluating an expression has no effect
+but errors.
 """
 
 from __future__ import annotations

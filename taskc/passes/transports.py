@@ -1,6 +1,7 @@
-"""The choice of a transport for the block values of a pipelined loop.
+"""Transports: how the block values of a pipelined loop get to shared memory.
 
-Pixels of images as bulk copies take them (TMA's im2col): those under one tap of a filter, for consecutive results.
+Bulk copies take boxes of a tensor, and the pixels of images under one tap of a filter, for consecutive results
+(TMA's im2col).
 
     x[(row + i) // 196, (row + i) // 14 % 14 * 2 + p // 192 - 1, (row + i) % 14 * 2 + p // 64 % 3 - 1, q]
 
@@ -9,7 +10,7 @@ tap in row p // 192 and column p // 64 % 3 of their filter, where filters are 2 
 begins 1 above and 1 left of the image. The copy counts columns, rows and images by itself; pixels outside
 the image arrive as zeros.
 
-Block values that are the same in all blocks of a cluster: each block loads a part for all of them.
+If a block value is the same in all blocks of a cluster, each block loads a part of it for all of them (multicast).
 
     grid (row, col) in (m, n) by (128, 256) cluster=(2, 1):
         ... move sb[slot, i, j] = b[p + i, col + j] for (i, j) in (64, 256) how=tma       in a producer's loop

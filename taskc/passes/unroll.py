@@ -1,4 +1,4 @@
-"""The choice of loops to unroll.
+"""Unrolling: the choice of loops to unroll, and of loops of products to cut into pieces that are.
 
 acc: a REGISTER array                   acc: a REGISTER array
 for i in range(0, 64):           ->     for i in unroll(0, 64):
@@ -14,7 +14,7 @@ unroll. Only loops of at most `Options.limit` iterations are expanded here.
 A loop in which workers wait at an mbarrier is not unrolled: an iteration takes as long as the wait, and
 copies would only take the compiler's time and room in the instruction cache.
 
-Loops of products are cut into pieces whose reads of SHARED memory become one access.
+`vectorize` asks for the pieces: parts of a loop of products whose reads of SHARED memory become one access.
 
 for q in range(0, 8):                        for o in range(0, 2):
     for i in unroll(4):                          for q in unroll(4):

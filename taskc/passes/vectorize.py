@@ -19,12 +19,12 @@ access is wider than the target's, 16 bytes on a GPU, and in every vector of tha
   - no iteration reads what another one writes: a tensor that is stored is read at the offset of
     the store only, and two stores to one tensor are a multiple of the width apart.
 
-A loop that isn't split is cut if it multiplies, so that reads become one access: see `pieces`.
+A loop that isn't split is cut if it multiplies, so that reads become one access (taskc/passes/unroll.py).
 
 The pass comes after flatten: a linear offset determines contiguity, whatever the layout. It
 comes before hoist, which splits offsets.
 
-Private scalars that change in straight-line code become names (SSA form).
+Private scalars that change in straight-line code would order the iterations. They become names first (SSA form):
 
 local value: f32                         let value = x[i] * 2.0
 value = x[i] * 2.0               ->      let value_1 = value + 1.0

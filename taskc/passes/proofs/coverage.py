@@ -3,12 +3,12 @@
 First by structure (taskc/passes/proofs/boxes.py): each store fills a box, and the boxes of all
 stores to a tensor fill it without overlap. A condition on a store must be true wherever the index
 is in bounds; two stores under a condition and its negation count as one. If a condition on
-sizes chooses between others, each case is proved by itself (taskc/passes/proofs/coverage.py); if a block's
+sizes chooses between others, each case is proved by itself; if a block's
 position does, each way is proved for all blocks. Stores of another structure are
 enumerated completely, if the shape is constant: all blocks, loops, workers and slots.
 Everything else is rejected; `tc.inout` parameters are exempt.
 
-Case distinction by conditions that choose between the stores of a whole kernel.
+Cases are distinguished by conditions that choose between the stores of a whole kernel:
 
     if m <= 8:
         c[i, col + j] = ...          one case: these stores, with m <= 8 as a fact
