@@ -34,7 +34,7 @@ def is_output(parameter: Parameter) -> bool:
 
 
 def inputs_of(parameters: Sequence[Parameter]) -> list[Parameter]:
-    """What a call has to give, in order."""
+    """The arguments that a call has to pass, in order."""
     return [item for item in parameters if not is_output(item)]
 
 
