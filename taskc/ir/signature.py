@@ -13,11 +13,11 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from taskc.errors import InternalError, Location
+from taskc.ir.arithmetic import as_storage
 from taskc.ir.extents import OneUnknown, extent_value, one_unknown, untold
 from taskc.ir.nodes import Expression, Tensor, Variable
 from taskc.ir.printer_expressions import extent_text
 from taskc.ir.rewrite import walk
-from taskc.ir.rounding import as_storage
 from taskc.ir.types import DType
 
 Parameter: TypeAlias = "Tensor | Variable"
@@ -34,7 +34,7 @@ def is_output(parameter: Parameter) -> bool:
 
 
 def inputs_of(parameters: Sequence[Parameter]) -> list[Parameter]:
-    """What a call has to give, in order."""
+    """The arguments that a call has to pass, in order."""
     return [item for item in parameters if not is_output(item)]
 
 

@@ -17,10 +17,10 @@ import numpy as np
 
 from taskc.arrays.packed import Packed, elements_of, empty, pack, pack_rows
 from taskc.errors import CompileError
+from taskc.ir.arithmetic import convert
 from taskc.ir.extents import extent_value
 from taskc.ir.nodes import Kernel, Tensor, Variable
 from taskc.ir.program import Program
-from taskc.ir.rounding import convert
 from taskc.ir.signature import Parameter, inputs_of, named_type, outputs_of
 from taskc.ir.types import DType, TensorType, boolean, f64
 from taskc.lang.interruptions import is_interruption, outside

@@ -262,7 +262,7 @@ class Sizes:
         return self._scope.form(build.index(size))
 
     def interval(self, form: Affine) -> Interval:
-        """The interval of a form for all sizes, from the first and last step where it is monotonic in their number."""
+        """Bounds of a form for all sizes; those of its first and last step if it is monotonic in a loop's steps."""
         bounds = self._scope.interval_of(form)
         if None not in bounds:
             return bounds

@@ -182,7 +182,9 @@ class Written:
     def need(
         self, memory: Tensor, span: Span, error: Exception, written: tuple[Span, ...] = ()
     ) -> None:
-        """Record a part that is read before it is surely written: in a loop earlier steps may have written it.
+        """Raise the error of a read before its span is surely written.
+
+        In a loop an earlier step may have written the span: the error is kept until the whole body is known.
 
         written  the spans written in the bodies inside this one that enclose the reader
         """

@@ -8,11 +8,11 @@ from typing import Any, TypeAlias
 
 from taskc.arrays.arguments import ArgumentError
 from taskc.errors import assert_never
+from taskc.ir.arithmetic import as_storage
 from taskc.ir.extents import extent_value
 from taskc.ir.nodes import Constant, Expression, Tensor, Variable
 from taskc.ir.printer import expression_text
 from taskc.ir.program import Branch, Call, Loop, Program, Step, View, While, views_by_loop
-from taskc.ir.rounding import as_storage
 from taskc.ir.signature import Binding, Parameter, misfit
 
 # A tensor of the program, one of its own scalars, or a number of the parameter's storage type.

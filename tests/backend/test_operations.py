@@ -12,8 +12,7 @@ from taskc.backend.sim.operations import Operations
 from taskc.backend.sim.report import Findings
 from taskc.backend.sim.run import Simulation
 from taskc.ir import nodes as ir
-from taskc.ir.effects import read, written
-from taskc.ir.operations import OPERATIONS, TURNS, Operation
+from taskc.ir.operations import OPERATIONS, TURNS, Operation, read, written
 from taskc.ir.types import f32, u64
 from taskc.mutation.changes import is_wait
 

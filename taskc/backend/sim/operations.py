@@ -20,8 +20,8 @@ from taskc.backend.sim.statements import Code, Statements
 from taskc.backend.sim.worker_copies import WorkerCopies
 from taskc.errors import InternalError
 from taskc.ir import nodes as ir
+from taskc.ir.arithmetic import convert, fma
 from taskc.ir.operations import DOTS, OPERATIONS, PACK, TILED, TURN
-from taskc.ir.rounding import convert, fma
 from taskc.ir.target import MATRIX_MOVES, WARP, WARP_INSTRUCTIONS
 
 # Operations without an effect where phases take effect one after another, or warps run in lockstep.
