@@ -29,7 +29,9 @@ ELSEWHERE = {
     "passes/test_select_scans.py": "ir/scan_order passes/combining",
     "backend/test_operations.py": "ir/effects ir/operations",
     "test_mutation.py": "mutation/changes",
-    "programs/test_planning.py": "ir/plan",
+    "programs/test_planning.py": "programs/plan",
+    "programs/test_assumptions.py": "programs/sizes",
+    "programs/test_branches.py": "programs/body",
     "programs/test_launches.py": "programs/specialize",
     "test_notebooks.py": "pictures",
     "test_torch.py": "backward",
@@ -63,7 +65,8 @@ ELSEWHERE = {
     "lang/test_blocks.py": "lang/values lang/views",
     "lang/test_definition.py": "lang/names",
     "test_annotations.py": "lang/cuda lang/elementwise lang/intrinsics",
-    "lang/test_program.py": "ir/program lang/inlining lang/traced_call lang/traced_program lang/tracing",
+    "programs/test_definition.py": "programs/inlining programs/ir programs/traced_call programs/trace_program"
+    " programs/tracing",
     "lang/test_parameters.py": "ir/signature lang/calls",
     # The proofs' parts: what they say of a whole program.
     "passes/proofs/test_symbolic.py": "passes/proofs/accesses",
@@ -71,7 +74,7 @@ ELSEWHERE = {
     "passes/proofs/test_races.py": "passes/proofs/blocks",
     # Parts of passes.
     "programs/test_schedule.py": "programs/axes programs/blocks programs/parts programs/runs programs/squares"
-    " lang/templates",
+    " programs/templates",
     "passes/test_simplify.py": "passes/dead_code",
     "passes/test_vectorize.py": "passes/scalars",
     "passes/test_overlap.py": "passes/transports",

@@ -16,12 +16,12 @@ from taskc.commands.graph_drawing import Box, drawn
 from taskc.commands.loading import add_model, feeds_of
 from taskc.commands.terminal import Progress, UsageError, add_json, columns, many, write, write_text
 from taskc.ir.nodes import Tensor
-from taskc.ir.program import Call, Program, calls_of
-from taskc.lang.program import ProgramDefinition
 from taskc.markup import Markup, cell, page, section, table, tag
 from taskc.onnx.passes.pipeline import steps
 from taskc.operators.graph import Graph
 from taskc.output_file import write_whole
+from taskc.programs.definition import ProgramDefinition
+from taskc.programs.ir import Call, Program, calls_of
 from taskc.runtime.driver import scheduled
 
 # --- The page of `taskc explain --html`: rewrites, each kernel, and drawings of both graphs

@@ -14,7 +14,6 @@ from taskc.kernels.matmul import batch_matmul
 from taskc.kernels.reductions import reduction
 from taskc.kernels.rows import softmax
 from taskc.kernels.signatures import wide
-from taskc.lang.tracing import TensorHandle
 from taskc.operators.call import Call, Made, Tensor, at_least, operator
 from taskc.operators.movement import place_of
 from taskc.operators.norms import softmax_along
@@ -33,6 +32,7 @@ from taskc.operators.operands import (
     wants,
 )
 from taskc.operators.products import multiplied
+from taskc.programs.tracing import TensorHandle
 
 LOST = -1e30  # added to a score, it makes the key's share 0, if the query sees other keys
 

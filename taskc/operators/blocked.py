@@ -10,7 +10,7 @@ from typing import Any, cast
 import taskc as tc
 from taskc import DType
 from taskc.kernels.convolution import blocked
-from taskc.lang.tracing import TensorHandle
+from taskc.programs.tracing import TensorHandle
 
 
 @dataclass(frozen=True)

@@ -34,9 +34,9 @@ from taskc.errors import RetryError
 from taskc.ir.text_rules import identifier
 from taskc.ir.types import from_numpy
 from taskc.lang.sizes import Dimension, Size
-from taskc.lang.tracing import TensorHandle
 from taskc.operators.blocked import Blocked
 from taskc.operators.graph import Array, Node
+from taskc.programs.tracing import TensorHandle
 
 # The known elements of an array of objects are Python integers or sizes (`tc.dim`, and expressions of them). Only shape
 # arithmetic makes such arrays. Their element type is i64, unless the NumPy type's metadata names another (`_OBJECTS`).

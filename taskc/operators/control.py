@@ -23,7 +23,6 @@ import numpy as np
 
 import taskc as tc
 from taskc import CompileError, TensorType, boolean
-from taskc.lang.tracing import TensorHandle
 from taskc.operators.call import (
     Builder,
     Call,
@@ -41,6 +40,7 @@ from taskc.operators.graph import Node
 from taskc.operators.movement import joined
 from taskc.operators.operands import are_equal, axis_of, spliced
 from taskc.operators.shapes import with_shape
+from taskc.programs.tracing import TensorHandle
 
 NO_STEPS = "it has no steps, and taskc doesn't know what they would have made"
 UNLIKE_STEPS = "its steps make tensors of different shapes"

@@ -21,7 +21,6 @@ import taskc as tc
 from taskc import f32, i8, i32
 from taskc.kernels.convolution import convolution, convolution_1d, convolution_3d
 from taskc.kernels.signatures import wide
-from taskc.lang.tracing import TensorHandle
 from taskc.operators.blocked import Blocked, can_be_blocked, elements_of, like
 from taskc.operators.call import Call, Held, Made, Tensor, handle_of, operator, rows_of
 from taskc.operators.integers import are_bytes, exact_type, is_zero, number_of, signed, summed
@@ -40,6 +39,7 @@ from taskc.operators.operands import (
 from taskc.operators.products import shifted
 from taskc.operators.quantization import requantized
 from taskc.operators.windows import Windows, halves, numbers, spatial, windows_of
+from taskc.programs.tracing import TensorHandle
 
 _TEMPLATES = {1: template(convolution_1d), 2: template(convolution), 3: template(convolution_3d)}
 

@@ -20,10 +20,10 @@ from taskc import DType, f32, i8, i32, u8
 from taskc.ir.types import from_numpy
 from taskc.kernels.matmul import product
 from taskc.kernels.reductions import reduction
-from taskc.lang.tracing import TensorHandle
 from taskc.operators.call import Tensor, dtype_of, handle_of, now
 from taskc.operators.graph import Array
 from taskc.operators.operands import computed, constant_of, reshaped, size, template
+from taskc.programs.tracing import TensorHandle
 
 Number = Callable[[Any], Any]  # a function of a row, a column, or a feature
 

@@ -11,9 +11,9 @@ from typing import Any
 import taskc as tc
 from taskc import boolean
 from taskc.lang.sizes import Size
-from taskc.lang.tracing import TensorHandle
 from taskc.operators.call import Call, Made, Tensor, at_least, operator
 from taskc.operators.operands import are_equal, axes_of, axis_of, broadcast, element, ones, spliced
+from taskc.programs.tracing import TensorHandle
 
 
 @operator("Transpose")

@@ -9,7 +9,6 @@ from taskc import DType, i64, repeat, spatial
 from taskc.kernels.reductions import argmax, reduction
 from taskc.kernels.rows import layer_norm, log_softmax, rms_norm, softmax
 from taskc.kernels.signatures import wide
-from taskc.lang.tracing import TensorHandle
 from taskc.operators.call import Call, Made, Tensor, at_least, operator
 from taskc.operators.operands import (
     axis_of,
@@ -23,6 +22,7 @@ from taskc.operators.operands import (
     tensors,
     wants,
 )
+from taskc.programs.tracing import TensorHandle
 
 _softmax, _log_softmax = template(softmax), template(log_softmax)
 _layer_norm, _rms_norm = template(layer_norm), template(rms_norm)

@@ -22,11 +22,11 @@ from taskc import DType
 from taskc.ir.types import from_numpy
 from taskc.lang.sizes import Size, tracing
 from taskc.lang.source import call_site
-from taskc.lang.tracing import TensorHandle
 from taskc.operators.build import built
 from taskc.operators.call import Call, Counted, Held, dtype_of, handle_of, rows_of
 from taskc.operators.graph import Array, Node
 from taskc.operators.signature import Attribute, Signature, signatures
+from taskc.programs.tracing import TensorHandle
 
 _WITH_GRAPHS = {
     "If": "tc.branch", "Loop": "tc.steps or tc.steps_while", "Scan": "tc.steps",

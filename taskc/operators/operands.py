@@ -18,11 +18,11 @@ from taskc import DType, TensorType
 from taskc.ir.build import product
 from taskc.ir.types import from_numpy
 from taskc.kernels.signatures import wide
-from taskc.lang.sizes import Dimension, Size, Sizes, are_surely_equal as are_equal, tracing
+from taskc.lang.sizes import Dimension, Scope, Size, are_surely_equal as are_equal, tracing
 from taskc.lang.source import called_from
-from taskc.lang.tracing import TensorHandle
 from taskc.operators.call import Call, Tensor, handle_of, now
 from taskc.operators.graph import Array
+from taskc.programs.tracing import TensorHandle
 
 __all__ = [
     "ELEMENT_TYPES", "are_equal", "axes_of", "axis_of", "broadcast", "element", "equals", "ones", "spliced", "total",
@@ -170,7 +170,7 @@ def converted_for_all(x: TensorHandle, dtype: DType) -> TensorHandle:
     return reshaped(conversion, *x.shape)
 
 
-_conversions: WeakKeyDictionary[Sizes, dict[Any, TensorHandle]] = WeakKeyDictionary()
+_conversions: WeakKeyDictionary[Scope, dict[Any, TensorHandle]] = WeakKeyDictionary()
 
 
 def constant_of(x: Array, function: Any, result: DType) -> Array:
@@ -223,7 +223,7 @@ def part(x: Tensor, which: Any) -> Any:
     return x[which]
 
 
-_kernels: WeakKeyDictionary[Sizes, dict[Any, Any]] = WeakKeyDictionary()
+_kernels: WeakKeyDictionary[Scope, dict[Any, Any]] = WeakKeyDictionary()
 
 
 def template(make: Callable[..., Any]) -> Callable[..., Any]:

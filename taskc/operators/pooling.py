@@ -17,11 +17,11 @@ from taskc.kernels.pooling import (
 )
 from taskc.kernels.reductions import reduction
 from taskc.kernels.signatures import wide
-from taskc.lang.tracing import TensorHandle
 from taskc.operators.blocked import Blocked
 from taskc.operators.call import Call, Held, Made, Tensor, at_least, operator
 from taskc.operators.operands import computed, reshaped, size, template, tensors, wants
 from taskc.operators.windows import Windows, spatial, windows_of
+from taskc.programs.tracing import TensorHandle
 
 _max_pool, _sum_pool = template(max_pool), template(sum_pool)
 _average_pool = template(average_pool)

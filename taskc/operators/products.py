@@ -15,7 +15,6 @@ from taskc import DType, KernelDefinition, f32, i32, spatial
 from taskc.ir.types import DTYPES, from_numpy
 from taskc.kernels.matmul import batch_matmul, matmul, product
 from taskc.kernels.signatures import wide
-from taskc.lang.tracing import TensorHandle
 from taskc.operators.call import Call, Made, Tensor, at_least, handle_of, operator
 from taskc.operators.graph import Array
 from taskc.operators.integers import exact_type, sums_of_bytes
@@ -35,6 +34,7 @@ from taskc.operators.operands import (
     widened,
 )
 from taskc.operators.quantization import requantized
+from taskc.programs.tracing import TensorHandle
 
 _MOST_BATCH_AXES = 3
 

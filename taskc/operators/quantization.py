@@ -8,7 +8,6 @@ from typing import Any
 import taskc as tc
 from taskc import DType, f32, i32, u8
 from taskc.kernels.reductions import reduction
-from taskc.lang.tracing import TensorHandle
 from taskc.operators.blocked import elements_of, like
 from taskc.operators.call import Call, Held, Made, operator
 from taskc.operators.operands import (
@@ -20,6 +19,7 @@ from taskc.operators.operands import (
     template,
     tensors,
 )
+from taskc.programs.tracing import TensorHandle
 
 _reduction = template(reduction)
 

@@ -16,10 +16,10 @@ import numpy as np
 
 import taskc as tc
 from taskc import TensorType, i64
-from taskc.lang.tracing import TensorHandle
 from taskc.operators.call import Call, Made, Tensor, operator
 from taskc.operators.operands import computed, part, reshaped
 from taskc.operators.products import rows_times
+from taskc.programs.tracing import TensorHandle
 
 Function = Callable[..., Any]
 

@@ -11,7 +11,6 @@ from taskc import DType, boolean, f64, i64, spatial, u8
 from taskc.kernels.reductions import argmax, argmin, reduction
 from taskc.kernels.scans import cumprod, cumsum
 from taskc.kernels.signatures import wide
-from taskc.lang.tracing import TensorHandle
 from taskc.operators.call import Call, Made, Tensor, operator
 from taskc.operators.movement import inside
 from taskc.operators.operands import (
@@ -24,6 +23,7 @@ from taskc.operators.operands import (
     template,
     tensors,
 )
+from taskc.programs.tracing import TensorHandle
 
 _reduction = template(reduction)
 _argmax, _argmin = template(argmax), template(argmin)

@@ -23,13 +23,13 @@ import taskc as tc
 from taskc import DType, KernelDefinition, boolean, f32, i32, i64, repeat, spatial
 from taskc.kernels.signatures import wide
 from taskc.kernels.transpose import transpose
-from taskc.lang.tracing import TensorHandle
 from taskc.operators.call import Call, Made, Tensor, at_least, operator
 from taskc.operators.movement import inside
 from taskc.operators.operands import computed, equals, reshaped, size, template, tensors
 from taskc.operators.products import multiplied
 from taskc.operators.resizing import cubic, rounded
 from taskc.operators.windows import Windows, windows_of
+from taskc.programs.tracing import TensorHandle
 
 _CHANNELS = 32  # of a block; all are read at the same places
 _CUBIC = -0.75  # Keys' parameter, as ONNX fixes it

@@ -13,10 +13,10 @@ import numpy as np
 
 import taskc as tc
 from taskc import DType, KernelDefinition, boolean, f32, i64, spatial
-from taskc.lang.tracing import TensorHandle
 from taskc.operators.call import Call, Counted, Made, operator
 from taskc.operators.movement import inside, place_of
 from taskc.operators.operands import Extent, axis_of, computed, spliced, template, tensors
+from taskc.programs.tracing import TensorHandle
 
 
 @operator("NonZero", since=9)

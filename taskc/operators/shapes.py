@@ -15,10 +15,10 @@ import taskc as tc
 from taskc import DType, boolean, i64
 from taskc.ir.types import from_numpy
 from taskc.lang.sizes import Size, quotient
-from taskc.lang.tracing import TensorHandle
 from taskc.operators.call import Call, Made, Tensor, operator
 from taskc.operators.graph import Array
 from taskc.operators.operands import ELEMENT_TYPES, are_equal, axes_of, axis_of, equals, spliced
+from taskc.programs.tracing import TensorHandle
 
 
 def with_shape(x: Tensor, shape: Sequence[Any]) -> Tensor:

@@ -17,8 +17,8 @@ from dataclasses import replace
 from taskc.ir import nodes as ir
 from taskc.ir.build import floor_divide, index, modulo, multiply
 from taskc.ir.nodes import Expression, Tensor, Variable
-from taskc.ir.program import Computation
 from taskc.ir.rewrite import map_children, replace_tensors, substitute, walk
+from taskc.programs.ir import Computation
 
 Extent = int | Expression
 

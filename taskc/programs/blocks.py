@@ -12,9 +12,9 @@ from typing import Protocol
 from taskc.ir.build import conjunction, index, less
 from taskc.ir.mapping import Mapping, repeat, spatial
 from taskc.ir.nodes import Constant, Expression, Grid, Kernel, Read, Select, Tensor, Variable
-from taskc.ir.program import Computation
 from taskc.ir.rewrite import walk
 from taskc.ir.types import DType, boolean
+from taskc.programs.ir import Computation
 
 Extent = int | Expression
 

@@ -18,7 +18,8 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from taskc.ir.nodes import Tensor
-from taskc.ir.program import (
+from taskc.programs.calls import Calls
+from taskc.programs.ir import (
     Call,
     Loop,
     Program,
@@ -27,7 +28,6 @@ from taskc.ir.program import (
     tensors_named,
     with_bodies,
 )
-from taskc.programs.calls import Calls
 
 Body: TypeAlias = "tuple[Step, ...]"
 

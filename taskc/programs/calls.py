@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from taskc.ir.affine import constant_difference
 from taskc.ir.build import add, index, product
 from taskc.ir.nodes import Expression, Tensor, Variable
-from taskc.ir.program import (
+from taskc.ir.signature import Parameter, is_output
+from taskc.programs.ir import (
     Call,
     Computation,
     Program,
@@ -19,7 +20,6 @@ from taskc.ir.program import (
     tensors_named,
     writes_of,
 )
-from taskc.ir.signature import Parameter, is_output
 
 
 class Calls:

@@ -20,9 +20,9 @@ from dataclasses import replace
 
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import Kernel, Tensor
-from taskc.ir.program import Call, Program, Step, calls_of, tensors_named
 from taskc.ir.rewrite import walk
 from taskc.programs.calls import Calls
+from taskc.programs.ir import Call, Program, Step, calls_of, tensors_named
 
 
 def drop_dead(program: Program) -> Program:

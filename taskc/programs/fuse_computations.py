@@ -18,10 +18,10 @@ from dataclasses import replace
 
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import Expression, Tensor, Variable
-from taskc.ir.program import Call, Computation, Program
 from taskc.ir.rewrite import map_children, replace_tensors, substitute, walk
 from taskc.programs.calls import Calls, Joined, computation_of, is_free_computation, name_of
 from taskc.programs.indices import seen_in
+from taskc.programs.ir import Call, Computation, Program
 from taskc.programs.pairs import Pairs, UnfusedError, computation_problem
 from taskc.programs.traffic import elements_of, is_small, is_worth, operations_of
 

@@ -18,11 +18,11 @@ from typing import Any
 
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import Expression, Kernel, Statement, Tensor, Variable
-from taskc.ir.program import Call, Program
 from taskc.ir.rewrite import map_children, replace_tensors, substitute, tensors_of, walk
 from taskc.programs.calls import Calls, Joined, computation_of, is_free_computation, name_of
 from taskc.programs.fusion_cost import is_worth_fusing
 from taskc.programs.indices import seen_in
+from taskc.programs.ir import Call, Program
 from taskc.programs.pairs import Pairs, UnfusedError, is_fusible_kernel
 from taskc.programs.program_sizes import over_program_sizes
 from taskc.programs.traffic import elements_of, is_small, is_worth, operations_of, reads_of

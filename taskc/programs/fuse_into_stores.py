@@ -22,7 +22,6 @@ from taskc.ir import nodes as ir
 from taskc.ir.build import ZERO, guarded
 from taskc.ir.extents import are_as_many
 from taskc.ir.nodes import Expression, Kernel, Statement, Tensor, Variable
-from taskc.ir.program import Call, Program
 from taskc.ir.rewrite import (
     copy,
     map_children,
@@ -35,6 +34,7 @@ from taskc.ir.rewrite import (
 from taskc.programs.calls import Calls, Joined, computation_of, is_free_computation, name_of
 from taskc.programs.fusion_cost import is_worth_fusing
 from taskc.programs.indices import Indices, bijection, is_same_number, seen_in
+from taskc.programs.ir import Call, Program
 from taskc.programs.pairs import Pairs, UnfusedError, is_fusible_kernel
 from taskc.programs.program_sizes import over_program_sizes
 from taskc.programs.traffic import is_small

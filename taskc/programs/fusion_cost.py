@@ -24,9 +24,9 @@ from taskc.analysis.facts import Facts
 from taskc.ir import nodes as ir
 from taskc.ir.linear import Affine, Opaque
 from taskc.ir.nodes import Expression, Kernel, Statement, Tensor, Variable
-from taskc.ir.program import Computation
 from taskc.ir.rewrite import expressions, operands_first, statements, walk, walk_statements
 from taskc.programs.indices import flat_index
+from taskc.programs.ir import Computation
 from taskc.programs.traffic import (
     Estimate,
     bytes_weighed,

@@ -13,9 +13,9 @@ from taskc.arrays.arguments import Bound
 from taskc.arrays.packed import Packed, laid_memory, part_of, shape_of
 from taskc.errors import assert_never
 from taskc.ir.nodes import Kernel, Tensor, Variable
-from taskc.ir.program import Call, Program
 from taskc.ir.signature import bind_dimensions
 from taskc.ir.types import TensorType
+from taskc.programs.ir import Call, Program
 from taskc.programs.specialize import SizedBranch, SizedCall, SizedStep, SizedWhile, sized
 
 # Makes an array for a type whose sizes are known.

@@ -23,9 +23,9 @@ from taskc.errors import CompileError, Location
 from taskc.ir import nodes as ir
 from taskc.ir.build import ZERO, conjunction, index
 from taskc.ir.nodes import Expression, Statement, Tensor, Variable
-from taskc.ir.program import Computation
 from taskc.ir.rewrite import expressions, map_children, operands_first, substitute, walk
 from taskc.programs.blocks import nothing
+from taskc.programs.ir import Computation
 
 # The conditions on the way to a part: the number of an expression, operands first, and what it is.
 Path = tuple[tuple[int, bool], ...]

@@ -13,7 +13,10 @@ from taskc.arrays.packed import slots_of
 from taskc.errors import assert_never
 from taskc.ir.extents import extent_value
 from taskc.ir.nodes import Kernel, Tensor, Variable
-from taskc.ir.plan import (
+from taskc.programs.arena import Block, most_alive, placed
+from taskc.programs.hazards import Access, hazards, list_schedule
+from taskc.programs.ir import Program, kernels_of
+from taskc.programs.plan import (
     Given,
     InArena,
     InConstant,
@@ -23,9 +26,6 @@ from taskc.ir.plan import (
     PlannedStep,
     Word,
 )
-from taskc.ir.program import Program, kernels_of
-from taskc.programs.arena import Block, most_alive, placed
-from taskc.programs.hazards import Access, hazards, list_schedule
 from taskc.programs.specialize import Sized, SizedBranch, SizedCall, SizedStep, SizedWhile, sized
 
 # The number of threads that a call keeps busy, by its kernel's number and its words (without addresses).
@@ -105,7 +105,7 @@ def arrange(
     """Order a program's calls, and place its temporaries.
 
     blocks   the memory of its temporaries, the same for all sizes
-    sizes    the sizes that a plan depends on: `taskc.ir.plan.deciding`
+    sizes    the sizes that a plan depends on: `taskc.programs.plan.deciding`
     threads  the number of threads for its calls
     busy     the number of threads that a call keeps busy; 0 if it has too little work for another thread
     """

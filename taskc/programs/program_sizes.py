@@ -15,8 +15,8 @@ from taskc.ir import nodes as ir
 from taskc.ir.build import index
 from taskc.ir.extents import extent_value
 from taskc.ir.nodes import Expression, Kernel, Tensor, Variable
-from taskc.ir.program import Call
 from taskc.ir.rewrite import map_statements, replace_tensors, substitute, walk
+from taskc.programs.ir import Call
 
 Sizes = dict[Variable, int | Expression]
 

@@ -22,8 +22,8 @@ from taskc.ir import nodes as ir
 from taskc.ir.build import add, guarded, index, total
 from taskc.ir.mapping import repeat, spatial
 from taskc.ir.nodes import Expression, Statement, Tensor, Variable
-from taskc.ir.program import Computation
 from taskc.programs.blocks import Machine, elements_of_block, inside, kernel_by
+from taskc.programs.ir import Computation
 from taskc.programs.parts import Parts
 
 

@@ -20,12 +20,12 @@ from taskc.ir import nodes as ir
 from taskc.ir.build import add, guarded
 from taskc.ir.code_size import deep
 from taskc.ir.nodes import Expression, Variable
-from taskc.ir.program import Callee, Computation, Program, map_callees
 from taskc.ir.rewrite import walk
 from taskc.passes.proofs.accesses import collect
 from taskc.passes.proofs.bounds import bounds_findings
 from taskc.programs.axes import fewest_axes, long_axes
 from taskc.programs.blocks import Machine, inside, kernel_by, owners_of
+from taskc.programs.ir import Callee, Computation, Program, map_callees
 from taskc.programs.parts import Parts
 from taskc.programs.runs import runs
 from taskc.programs.squares import squares, turned_reads

@@ -15,7 +15,7 @@ from __future__ import annotations
 from taskc.ir import nodes as ir
 from taskc.ir.compare import same_program
 from taskc.ir.nodes import Kernel, Tensor
-from taskc.ir.program import Callee, Computation, Program, callees_of, map_callees
+from taskc.programs.ir import Callee, Computation, Program, callees_of, map_callees
 
 
 def share_computations(program: Program) -> Program:

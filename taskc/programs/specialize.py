@@ -11,9 +11,9 @@ from taskc.errors import assert_never
 from taskc.ir.extents import extent_value
 from taskc.ir.nodes import Constant, Expression, Tensor, Variable
 from taskc.ir.printer import expression_text
-from taskc.ir.program import Branch, Call, Loop, Program, Step, View, While, views_by_loop
 from taskc.ir.rounding import as_storage
 from taskc.ir.signature import Binding, Parameter, misfit
+from taskc.programs.ir import Branch, Call, Loop, Program, Step, View, While, views_by_loop
 
 # A tensor of the program, one of its own scalars, or a number of the parameter's storage type.
 Argument: TypeAlias = Any

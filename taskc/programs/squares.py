@@ -23,13 +23,13 @@ from taskc.ir import nodes as ir
 from taskc.ir.build import Index, add, multiply
 from taskc.ir.mapping import Mapping, repeat, spatial
 from taskc.ir.nodes import Expression, Statement, Tensor, Variable
-from taskc.ir.program import Computation
 from taskc.ir.rewrite import expressions, operands_first, substitute, walk
 from taskc.lang import names as tc
 from taskc.lang.functions import function
-from taskc.lang.templates import kernel_of_template
 from taskc.programs.blocks import Machine, elements_of_block, inside, memory_order, nothing
+from taskc.programs.ir import Computation
 from taskc.programs.parts import Parts
+from taskc.programs.templates import kernel_of_template
 
 _SHORT = 4  # an axis of no more is read well enough by shuffles
 _MOST_SQUARES = 16  # along each side of a processor's block, which share their cache lines

@@ -11,13 +11,13 @@ import pytest
 import taskc as tc
 from taskc import boolean, f32
 from taskc.ir import calls_text
-from taskc.ir.program import Branch, Program, While, steps_of
 from taskc.programs import calls, drop_dead, planning
 from taskc.programs.arena import blocks_of
+from taskc.programs.ir import Branch, Program, While, steps_of
 from taskc.programs.schedule import schedule
 from taskc.runtime import driver
 from taskc.runtime.machine import machine
-from tests.lang import test_branches as branches
+from tests.programs import test_branches as branches
 from tests.programs.lookalikes import doubled, updated
 from tests.programs.random_flow import expected, given, program as random_program, statements
 from tests.programs.running import check

@@ -10,19 +10,19 @@ from typing import Any
 from taskc.errors import NOWHERE, CompileError, Location
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import Tensor, Variable
-from taskc.ir.program import Program, exchanged, kernels_of
 from taskc.ir.text_rules import identifier
 from taskc.ir.types import TensorType, i64
-from taskc.lang.assumptions import Assumptions
-from taskc.lang.computations import traced_computation
 from taskc.lang.context import Context, Frame
 from taskc.lang.definition import KernelDefinition
 from taskc.lang.functions import Outside
 from taskc.lang.parameters import Parameters, declared
 from taskc.lang.sizes import Dimension, Size, tracing
 from taskc.lang.source import Source, running, source_of
-from taskc.lang.tracing import TensorHandle, Trace
 from taskc.lang.values import describe, layout_of
+from taskc.programs.computations import traced_computation
+from taskc.programs.ir import Program, exchanged, kernels_of
+from taskc.programs.sizes import Assumptions
+from taskc.programs.tracing import TensorHandle, Trace
 
 
 def traced(

@@ -22,15 +22,16 @@ from taskc.ir import nodes as ir
 from taskc.ir.build import floor_divide, index, subtract
 from taskc.ir.extents import OneUnknown
 from taskc.ir.mapping import repeat
-from taskc.ir.program import Call, Callee as Called, Computation, Program, Step
 from taskc.ir.rewrite import substitute
 from taskc.ir.signature import Binding, Parameter, Size, named_type, outputs_of
 from taskc.ir.types import TensorType, i64
-from taskc.lang.inlining import Inlining
 from taskc.lang.sizes import FloatOfSizes, OfSizes
-from taskc.lang.slices import copy_of, into_part
 from taskc.lang.source import assigned_names, call_site
-from taskc.lang.tracing import (
+from taskc.lang.values import describe
+from taskc.programs.inlining import Inlining
+from taskc.programs.ir import Call, Callee as Called, Computation, Program, Step
+from taskc.programs.slices import copy_of, into_part
+from taskc.programs.tracing import (
     ComputedScalar,
     Handle,
     PartHandle,
@@ -38,7 +39,6 @@ from taskc.lang.tracing import (
     TensorHandle,
     Trace,
 )
-from taskc.lang.values import describe
 
 Callee: TypeAlias = "Called | Program"
 Pack: TypeAlias = Callable[[Any, str], Any]

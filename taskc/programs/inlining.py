@@ -8,7 +8,10 @@ from dataclasses import replace
 from taskc.errors import CompileError, Location, assert_never
 from taskc.ir import nodes as ir
 from taskc.ir.build import index
-from taskc.ir.program import (
+from taskc.ir.rewrite import replace_tensors, substitute, walk
+from taskc.ir.signature import misfit
+from taskc.ir.types import i64
+from taskc.programs.ir import (
     Branch,
     Call,
     Callee,
@@ -21,10 +24,7 @@ from taskc.ir.program import (
     loops_of,
     with_bodies,
 )
-from taskc.ir.rewrite import replace_tensors, substitute, walk
-from taskc.ir.signature import misfit
-from taskc.ir.types import i64
-from taskc.lang.tracing import Trace
+from taskc.programs.tracing import Trace
 
 
 class Inlining:

@@ -15,7 +15,6 @@ from taskc.errors import CompileError, Location
 from taskc.ir import nodes as ir
 from taskc.ir.code_size import deep
 from taskc.ir.mapping import Mapping
-from taskc.ir.program import Computation
 from taskc.ir.rewrite import substitute, walk
 from taskc.ir.types import DType
 from taskc.lang.context import Context, Frame, Scope
@@ -25,10 +24,12 @@ from taskc.lang.functions import FunctionDefinition, Outside
 from taskc.lang.operators import binary
 from taskc.lang.parser import EVALUATORS, EXECUTORS
 from taskc.lang.sizes import OfSizes
-from taskc.lang.slices import part_of
 from taskc.lang.source import call_site
-from taskc.lang.traced_call import noted_computation
-from taskc.lang.tracing import (
+from taskc.lang.values import Value, counted, describe
+from taskc.programs.ir import Computation
+from taskc.programs.slices import part_of
+from taskc.programs.traced_call import noted_computation
+from taskc.programs.tracing import (
     ComputedScalar,
     Handle,
     PartHandle,
@@ -36,7 +37,6 @@ from taskc.lang.tracing import (
     TensorHandle,
     Trace,
 )
-from taskc.lang.values import Value, counted, describe
 
 _WHAT = "a computation"
 _OUTPUT = "out"

@@ -20,8 +20,10 @@ from taskc.errors import InternalError, assert_never
 from taskc.ir import nodes as ir
 from taskc.ir.build import ZERO, index
 from taskc.ir.code_size import deeply
-from taskc.ir.printer import calls_text, to_text
-from taskc.ir.program import (
+from taskc.ir.printer import to_text
+from taskc.ir.rewrite import walk
+from taskc.ir.verify import verify
+from taskc.programs.ir import (
     Branch,
     Call,
     Computation,
@@ -31,11 +33,10 @@ from taskc.ir.program import (
     While,
     bodies_of,
     callees_of,
+    calls_text,
     condition_problem,
     views_by_loop,
 )
-from taskc.ir.rewrite import walk
-from taskc.ir.verify import verify
 
 
 def verify_computation(computation: Computation) -> None:

@@ -20,11 +20,11 @@ from taskc.ir import nodes as ir
 from taskc.ir.build import add, floor_divide, index, modulo, multiply, subtract
 from taskc.ir.mapping import Mapping
 from taskc.ir.nodes import Binary, Expression, Variable
-from taskc.ir.program import Computation
 from taskc.ir.rewrite import substitute, walk
 from taskc.ir.signature import named_type
-from taskc.lang.tracing import Handle, PartHandle, TensorHandle, Trace
 from taskc.lang.values import Part
+from taskc.programs.ir import Computation
+from taskc.programs.tracing import Handle, PartHandle, TensorHandle, Trace
 
 
 def part_of(part: PartHandle, tensor: ir.Tensor) -> Part:

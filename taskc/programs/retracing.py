@@ -9,7 +9,12 @@ from taskc.errors import CompileError, assert_never
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import Expression, Tensor, Variable
 from taskc.ir.printer_expressions import extent_text
-from taskc.ir.program import (
+from taskc.ir.signature import is_output, named_type
+from taskc.ir.types import TensorType
+from taskc.lang.sizes import Dimension
+from taskc.lang.values import layout_problem
+from taskc.programs.body import Branching, begin_while, check_condition, end_while
+from taskc.programs.ir import (
     Branch,
     Call,
     Computation,
@@ -21,13 +26,8 @@ from taskc.ir.program import (
     memory_problem,
     views_by_loop,
 )
-from taskc.ir.signature import is_output, named_type
-from taskc.ir.types import TensorType
-from taskc.lang.branches import Branching, begin_while, check_condition, end_while
-from taskc.lang.sizes import Dimension
-from taskc.lang.traced_call import traced_call
-from taskc.lang.tracing import Trace
-from taskc.lang.values import layout_problem
+from taskc.programs.traced_call import traced_call
+from taskc.programs.tracing import Trace
 
 
 def retrace(program: Program, dimensions: dict[Dimension, Variable]) -> None:

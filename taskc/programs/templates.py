@@ -13,12 +13,12 @@ from typing import Any
 
 from taskc.errors import NOWHERE
 from taskc.ir import nodes as ir
-from taskc.ir.program import Computation
 from taskc.lang.context import Context, Frame, Scope
 from taskc.lang.functions import Outside
 from taskc.lang.parser import EVALUATORS, EXECUTORS
 from taskc.lang.source import source_of
 from taskc.lang.values import NOTHING, Method, Value
+from taskc.programs.ir import Computation
 
 
 def kernel_of_template(
