@@ -31,6 +31,9 @@ ELSEWHERE = {
     "test_mutation.py": "mutation/changes",
     "programs/test_planning.py": "programs/plan",
     "programs/test_assumptions.py": "programs/sizes",
+    "programs/test_drop_dead.py": "programs/redundancy",
+    "programs/test_fuse_into_loads.py": "programs/fuse_into_kernels",
+    "programs/test_retracing.py": "programs/trace_program",
     "programs/test_branches.py": "programs/body",
     "programs/test_launches.py": "programs/specialize",
     "test_notebooks.py": "pictures",
@@ -65,16 +68,14 @@ ELSEWHERE = {
     "lang/test_blocks.py": "lang/values lang/views",
     "lang/test_definition.py": "lang/names",
     "test_annotations.py": "lang/cuda lang/elementwise lang/intrinsics",
-    "programs/test_definition.py": "programs/inlining programs/ir programs/traced_call programs/trace_program"
-    " programs/tracing",
+    "programs/test_definition.py": "programs/inlining programs/ir programs/record_call programs/tracing",
     "lang/test_parameters.py": "ir/signature lang/calls",
     # The proofs' parts: what they say of a whole program.
     "passes/proofs/test_symbolic.py": "passes/proofs/accesses",
     "passes/proofs/test_coverage.py": "passes/proofs/cases passes/proofs/enumeration",
     "passes/proofs/test_races.py": "passes/proofs/blocks",
     # Parts of passes.
-    "programs/test_schedule.py": "programs/axes programs/blocks programs/parts programs/runs programs/squares"
-    " programs/templates",
+    "programs/test_schedule.py": "programs/blocks programs/squares programs/templates",
     "passes/test_simplify.py": "passes/dead_code",
     "passes/test_vectorize.py": "passes/scalars",
     "passes/test_overlap.py": "passes/transports",
@@ -82,8 +83,8 @@ ELSEWHERE = {
     "passes/test_select_products.py": "passes/multicast passes/lower_instructions",
     "passes/test_product_groups.py": "passes/await_products",
     # Programs, fused and as they are written, give the same bits.
-    "programs/test_lookalikes.py": "programs/calls programs/indices programs/pairs programs/program_sizes",
-    "programs/test_fuse_in_loops.py": "programs/bodies",
+    "programs/test_lookalikes.py": "programs/indices programs/pairs",
+    "programs/test_fuse_in_loops.py": "programs/calls",
     "passes/test_bulk_stores.py": "passes/select_stores",
     "backend/cpu/test_tiles.py": "backend/cpu/emit",
     # What the CPU's backend makes of a kernel is run: random programs, and extremes of each kind of operation.

@@ -1,7 +1,7 @@
 """How kernels and programs are called: which argument belongs to which parameter, and which sizes follow from it.
 
 Inputs come in order or by name, outputs by name or as `out=`. A call on arrays (`taskc.arrays.arguments`) and
-a call in a program that is being traced (`taskc.programs.traced_call`) are bound by the same class, `Binding`.
+a call in a program that is being traced (`taskc.programs.record_call`) are bound by the same class, `Binding`.
 """
 
 from __future__ import annotations

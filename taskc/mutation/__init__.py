@@ -35,7 +35,7 @@ from taskc.passes.pipeline import PASSES, lower, lower_steps
 from taskc.passes.prove import findings
 from taskc.passes.synchronize import is_synchronized
 from taskc.programs.ir import Program, kernels_of
-from taskc.programs.launches import as_elements, launches
+from taskc.programs.specialize import as_elements, launches
 from taskc.runtime.driver import signature
 
 _MOST_CALLS = 10_000  # of kernels in one run of a program

@@ -27,8 +27,7 @@ from taskc.lang.sizes import OfSizes
 from taskc.lang.source import call_site
 from taskc.lang.values import Value, counted, describe
 from taskc.programs.ir import Computation
-from taskc.programs.slices import part_of
-from taskc.programs.traced_call import noted_computation
+from taskc.programs.record_call import noted_computation, part_of
 from taskc.programs.tracing import (
     ComputedScalar,
     Handle,

@@ -49,7 +49,7 @@ class ProgramDefinition(Definition):
 
         It is held to all that a program's tracing checks; an error has the place of the call.
         """
-        from taskc.programs.retracing import retrace  # with all that knows calls
+        from taskc.programs.trace_program import retrace  # with all that knows calls
 
         dimensions = {
             dim(variable.name, multiple=variable.multiple): variable
@@ -152,7 +152,7 @@ def _traced_call(definition: Definition, args: tuple[Any, ...], keywords: dict[s
     if not has_handles((args, keywords.values())) and _is_interruption():
         # Its context is its own: it may interrupt the setting of a variable of the other one.
         return copy_context().run(_call_outside, definition, args, keywords)
-    from taskc.programs.traced_call import traced_call  # only programs need it
+    from taskc.programs.record_call import traced_call  # only programs need it
 
     called = definition.ir
     assert isinstance(called, Kernel | Program)

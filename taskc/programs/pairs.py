@@ -17,8 +17,8 @@ from taskc.passes.proofs.accesses import collect
 from taskc.passes.proofs.bounds import bounds_findings
 from taskc.passes.prove import findings
 from taskc.programs.calls import Calls, Joined
+from taskc.programs.inlining import sizes_of
 from taskc.programs.ir import Call, Callee, Computation, joined_origins
-from taskc.programs.program_sizes import sizes_of
 from taskc.programs.schedule import boxes
 
 

@@ -4,8 +4,7 @@
 
 The grammar is that of kernels, ir.lark. A scalar's number has the type of the parameter that it is for, and an
 extent is an i64. A computation's dimensions are the program's and its loops', by their names. That the calls fit
-what they call for all sizes, and read what was written, is for `taskc.programs.retracing` to see, where a program is
-made that can be called.
+what they call for all sizes, and read what was written, is checked where a `ProgramDefinition` is made of a program.
 
 The parser of computations, which follow the program that calls them.
 """

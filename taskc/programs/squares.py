@@ -28,8 +28,7 @@ from taskc.lang import names as tc
 from taskc.lang.functions import function
 from taskc.programs.blocks import Machine, elements_of_block, inside, memory_order, nothing
 from taskc.programs.ir import Computation
-from taskc.programs.parts import Parts
-from taskc.programs.templates import kernel_of_template
+from taskc.programs.templates import Parts, kernel_of_template
 
 _SHORT = 4  # an axis of no more is read well enough by shuffles
 _MOST_SQUARES = 16  # along each side of a processor's block, which share their cache lines

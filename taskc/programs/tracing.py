@@ -1,6 +1,6 @@
 """Tracing: a program's body runs once, with handles for tensors, and each call is recorded.
 
-Handles have no values. All that can be wrong with a call is found at its line, in `taskc.programs.traced_call`.
+Handles have no values. All that can be wrong with a call is found at its line, in `taskc.programs.record_call`.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ class Axis:
 
 
 class PartHandle(Handle):
-    """A part of a tensor along any axes, which is no memory of its own (taskc/programs/slices.py)."""
+    """A part of a tensor along any axes, which is no memory of its own (taskc/programs/record_call.py)."""
 
     __slots__ = ("axes", "whole")
 

@@ -33,7 +33,7 @@ from taskc.passes.pipeline import lower_steps, passes_of
 from taskc.passes.prove import findings as proof_errors
 from taskc.programs.definition import ProgramDefinition
 from taskc.programs.ir import Program, kernels_of, map_kernels
-from taskc.programs.launches import launches
+from taskc.programs.specialize import launches
 from taskc.runtime.driver import scheduled, signature
 from taskc.runtime.machine import machine
 from taskc.runtime.targets import check_target

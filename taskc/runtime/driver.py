@@ -31,7 +31,7 @@ from taskc.ir.rewrite import walk
 from taskc.lang.definition import Definition, KernelDefinition
 from taskc.programs.definition import ProgramDefinition
 from taskc.programs.ir import Program, kernels_of
-from taskc.programs.launches import as_it_lies, launches, on_host
+from taskc.programs.specialize import as_it_lies, launches, on_host
 from taskc.programs.tracing import refuse_handles
 from taskc.runtime.machine import machine
 from taskc.runtime.settings import cache_folder, target_name

@@ -140,7 +140,7 @@ def _kernels_of(one: UserPass, program: Program) -> Program:
 
 def _check(one: UserPass, before: Program, made: Program) -> None:
     """Check a pass's program as tracing does, and its new kernels as an author's kernels are."""
-    from taskc.programs.retracing import retrace  # slow: the tracer
+    from taskc.programs.trace_program import retrace  # slow: the tracer
 
     known = {id(callee) for callee in callees_of(before).values()}
     with _blaming(one):

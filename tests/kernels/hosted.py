@@ -14,7 +14,7 @@ from taskc.ir.types import TensorType
 from taskc.lang.definition import Definition
 from taskc.passes.pipeline import lower
 from taskc.programs.ir import Program, kernels_of, map_kernels
-from taskc.programs.launches import launches
+from taskc.programs.specialize import launches
 from taskc.runtime.checking import for_target
 from tests.backend.cuda import host
 

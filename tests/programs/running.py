@@ -16,9 +16,9 @@ from taskc.passes.pipeline import lower
 from taskc.programs.blocks import Machine
 from taskc.programs.definition import ProgramDefinition
 from taskc.programs.ir import Program, kernels_of
-from taskc.programs.launches import in_usual_order, launches
 from taskc.programs.pipeline import fused
 from taskc.programs.schedule import schedule
+from taskc.programs.specialize import in_usual_order, launches
 from taskc.runtime.machine import machine
 from taskc.runtime.targets import find_target
 

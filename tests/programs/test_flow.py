@@ -11,7 +11,7 @@ import pytest
 import taskc as tc
 from taskc import boolean, f32
 from taskc.ir import calls_text
-from taskc.programs import calls, drop_dead, planning
+from taskc.programs import calls, planning, redundancy
 from taskc.programs.arena import blocks_of
 from taskc.programs.ir import Branch, Program, While, steps_of
 from taskc.programs.schedule import schedule
@@ -200,7 +200,7 @@ MISTAKES: list[tuple[Mutation, Callable[[], Any]]] = [
     ),
     (
         Mutation(
-            "drop_dead", "a condition names nothing", drop_dead, "tensors_named",
+            "drop_dead", "a condition names nothing", redundancy, "tensors_named",
             edited("*map(reads_of, steps)", "*map(reads_of, [it for it in steps if isinstance(it, Call)])"),
         ),
         branches.test_branches_in_loops_choose_by_steps,
