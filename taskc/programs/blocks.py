@@ -25,9 +25,9 @@ from taskc.ir import nodes as ir
 from taskc.ir.build import conjunction, floor_divide, index, less, modulo, multiply
 from taskc.ir.mapping import Mapping, repeat, spatial
 from taskc.ir.nodes import Constant, Expression, Grid, Kernel, Read, Select, Tensor, Variable
-from taskc.ir.rewrite import map_children, replace_tensors, substitute, walk
+from taskc.ir.rewrite import replace_tensors, rewritten, substitute, walk
 from taskc.ir.types import DType, boolean
-from taskc.programs.ir import Computation
+from taskc.programs.ir import Computation, variables_in, with_tensors
 
 Extent = int | Expression
 
@@ -87,21 +87,17 @@ def _width(computation: Computation) -> int:
 def _keeps_neighbours(value: Expression, variable: Variable) -> bool:
     """Whether reads have the variable as the index of their fastest axis alone, and conditions don't have it."""
     for node in walk(value):
-        if isinstance(node, Select) and variable in _variables(node.condition):
+        if isinstance(node, Select) and variable in variables_in(node.condition):
             return False
         if isinstance(node, Read) and node.indices:
             fastest, _ = memory_order(node.tensor)[0]
             others = [at for n, at in enumerate(node.indices) if n != fastest]
-            if any(variable in _variables(at) for at in others):
+            if any(variable in variables_in(at) for at in others):
                 return False
             at = node.indices[fastest]
-            if at is not variable and variable in _variables(at):
+            if at is not variable and variable in variables_in(at):
                 return False
     return True
-
-
-def _variables(node: Expression) -> list[Variable]:
-    return [part for part in walk(node) if isinstance(part, Variable)]
 
 
 def elements_of_block(shape: tuple[Extent, ...], machine: Machine) -> int:
@@ -309,19 +305,15 @@ def _joined(computation: Computation, axis: int) -> Computation:
         return computation
     together = Variable(f"{outer.name}{inner.name}")
     tensors = {tensor: _merged(tensor, place) for tensor, place in places.items()}
-    made: dict[int, Expression] = {}
 
     def joined(node: Expression) -> Expression:
-        if id(node) not in made:
-            seen = node
-            if isinstance(node, ir.Read) and node.tensor in tensors:
-                place = places[node.tensor]
-                indices = (*node.indices[:place], together, *node.indices[place + 2 :])
-                seen = ir.Read(tensors[node.tensor], indices, loc=node.loc)
-            made[id(node)] = map_children(seen, joined)
-        return made[id(node)]
+        if not isinstance(node, ir.Read) or node.tensor not in tensors:
+            return node
+        place = places[node.tensor]
+        indices = (*node.indices[:place], together, *node.indices[place + 2 :])
+        return ir.Read(tensors[node.tensor], indices, loc=node.loc)
 
-    value = joined(computation.value)
+    value = rewritten(computation.value, joined)
     if _uses(value, outer, inner):  # also used by themselves
         return computation
     variables = (*computation.variables[:axis], together, *computation.variables[axis + 2 :])
@@ -349,15 +341,9 @@ def _with(
     value: Expression,
     tensors: dict[Tensor, Tensor],
 ) -> Computation:
-    parameters = tuple(
-        [
-            tensors.get(item, item) if isinstance(item, Tensor) else item
-            for item in computation.parameters
-        ]
-    )
     return replace(
         computation,
-        parameters=parameters,
+        parameters=with_tensors(computation.parameters, tensors),
         variables=variables,
         value=replace_tensors(value, tensors),
     )

@@ -35,6 +35,7 @@ from taskc.programs.ir import (
     tensors_given,
     tensors_named,
     with_bodies,
+    with_tensors,
     writes_of,
 )
 
@@ -221,11 +222,7 @@ class Joined:
 
     def parameters(self, seen: dict[Tensor, Tensor] | None = None) -> tuple[Parameter, ...]:
         """All parameters, inputs first. `seen` replaces tensors by ones of another shape."""
-        shown = seen or {}
-        items = [taken.parameter for taken in self._ordered]
-        return tuple(
-            [shown.get(item, item) if isinstance(item, Tensor) else item for item in items]
-        )
+        return with_tensors([taken.parameter for taken in self._ordered], seen or {})
 
     @property
     def arguments(self) -> tuple[Tensor | Expression, ...]:
@@ -331,9 +328,5 @@ def _own(calls: Calls, steps: Sequence[Step], own: dict[int, set[Tensor]]) -> se
 
 
 def _written_whole(calls: Calls, call: Call) -> set[Tensor]:
-    outputs = {
-        given
-        for item, given in zip(call.callee.parameters, call.arguments, strict=True)
-        if isinstance(item, Tensor) and isinstance(given, Tensor) and item.role == "out"
-    }
+    outputs = {given for item, given in tensors_given(call) if item.role == "out"}
     return (outputs & calls.temporaries) - calls.reads(call)

@@ -37,9 +37,9 @@ from taskc.ir.extents import are_as_many
 from taskc.ir.nodes import Expression, Kernel, Statement, Tensor, Variable
 from taskc.ir.rewrite import (
     copy,
-    map_children,
     map_statements,
     replace_tensors,
+    rewritten,
     substitute,
     tensors_of,
     walk,
@@ -232,7 +232,17 @@ class _Epilogue:
     def element(self, at: Indices, value: Expression) -> tuple[Tensor, Indices, Expression]:
         """The tensor, indices and value of the output element computed from the one stored at some indices."""
         places, variables = self.places(at), self.computation.variables
-        result = _put_in(self.value, places, self.read, value, self.as_stored, at)
+
+        def put_in(node: Expression) -> Expression:
+            if isinstance(node, Variable):
+                return places.get(node, node)
+            if isinstance(node, ir.Read) and node.tensor is self.read:
+                return value
+            if isinstance(node, ir.Read) and node.tensor in self.as_stored:
+                return replace(node, tensor=self.as_stored[node.tensor], indices=at)
+            return node
+
+        result = rewritten(self.value, put_in)
         is_stored_alike = self.output in self.as_stored
         if not places and (not is_stored_alike or any(node in variables for node in walk(result))):
             raise UnfusedError("its shape is another one, by more than constants")
@@ -306,33 +316,6 @@ def _tile_of(move: ir.Move) -> Tensor | None:
     return None
 
 
-def _put_in(
-    node: Expression,
-    places: dict[Variable, Expression],
-    read: Tensor,
-    value: Expression,
-    as_stored: dict[Tensor, Tensor],
-    at: Indices,
-) -> Expression:
-    """A computation's value at some places, with reads of the tensor `read` replaced by `value`."""
-    replaced: dict[int, tuple[Expression, Expression]] = {}
-
-    def visit(current: Expression) -> Expression:
-        if isinstance(current, Variable):
-            return places.get(current, current)
-        if id(current) not in replaced:
-            if isinstance(current, ir.Read) and current.tensor is read:
-                replacement = value
-            elif isinstance(current, ir.Read) and current.tensor in as_stored:
-                replacement = replace(current, tensor=as_stored[current.tensor], indices=at)
-            else:
-                replacement = map_children(current, visit)
-            replaced[id(current)] = current, replacement
-        return replaced[id(current)][1]
-
-    return visit(node)
-
-
 def fuse_into_loads(program: Program, lanes: int = 16) -> Program:
     """The program with computations fused into the loads of the kernels that read them.
 
@@ -404,7 +387,7 @@ class _Prologue:
             name=name_of(computation.name, kernel.name),
             parameters=self.joined.parameters(),
             dimensions=tuple(dict.fromkeys([*kernel.dimensions, *computation.dimensions])),
-            body=self._put_into(kernel.body),
+            body=rewritten(kernel.body, self._with_elements),
             notes=(*kernel.notes, (text, computation.loc)),
         )
         if self.lanes and not is_worth_fusing(
@@ -438,23 +421,9 @@ class _Prologue:
                     if isinstance(below, ir.Read) and below.tensor in wanted:
                         raise UnfusedError("it is copied while other work is done")
 
-    def _put_into(self, body: Statement) -> Statement:
-        replaced: dict[int, tuple[Any, Any]] = {}
-
-        def visit(node: Any) -> Any:
-            if isinstance(node, Variable | ir.Constant):
-                return node
-            if id(node) not in replaced:
-                inner = map_children(node, visit)
-                if isinstance(inner, ir.Read) and inner.tensor in self.read:
-                    inner = self._element(inner)
-                replaced[id(node)] = node, inner
-            return replaced[id(node)][1]
-
-        result: Statement = visit(body)
-        return result
-
-    def _element(self, read: ir.Read) -> Expression:
+    def _with_elements(self, read: Any) -> Any:
+        if not isinstance(read, ir.Read) or read.tensor not in self.read:
+            return read
         shape, offset = self.read[read.tensor]
         at = seen_in(read.indices, read.tensor.shape, shape)
         at = at and seen_in(at, shape, self.computation.output.shape, offset)

@@ -280,6 +280,22 @@ def tensors_named(steps: Sequence[Step]) -> frozenset[Tensor]:
     return frozenset[Tensor]().union(*map(reads_of, steps), *map(writes_of, steps))
 
 
+def variables_in(*values: int | Expression) -> Iterator[Variable]:
+    """The variables in sizes or other values; one may come several times."""
+    for value in values:
+        if not isinstance(value, int):
+            yield from [node for node in walk(value) if isinstance(node, Variable)]
+
+
+def with_tensors(
+    parameters: Sequence[Tensor | Variable], tensors: Mapping[Tensor, Tensor]
+) -> tuple[Tensor | Variable, ...]:
+    """Parameters with some tensors replaced by others."""
+    return tuple(
+        [tensors.get(item, item) if isinstance(item, Tensor) else item for item in parameters]
+    )
+
+
 def joined_origins(*calls: Call) -> tuple[Location, ...]:
     """The origins of calls that become one, in order, each once."""
     return tuple(dict.fromkeys([place for call in calls for place in call.origins]))
@@ -319,15 +335,10 @@ def views_by_loop(program: Program) -> dict[Variable | None, list[View]]:
     order = {loop.variable: depth for depth, loop in enumerate(loops_of(program.calls))}
     views: dict[Variable | None, list[View]] = {}
     for view in program.views:
-        inside = [node for node in _sizes_in(view) if node in order] if order else []
+        sizes = variables_in(view.offset, *view.tensor.shape) if order else ()
+        inside = [node for node in sizes if node in order]
         views.setdefault(max(inside, key=order.__getitem__, default=None), []).append(view)
     return views
-
-
-def _sizes_in(view: View) -> Iterator[Variable]:
-    for size in (view.offset, *view.tensor.shape):
-        if not isinstance(size, int):
-            yield from [node for node in walk(size) if isinstance(node, Variable)]
 
 
 def callees_of(program: Program) -> dict[str, Callee]:

@@ -36,10 +36,9 @@ import numpy as np
 from taskc.errors import InternalError
 from taskc.ir import mapping, mapping_forms, nodes
 from taskc.ir.nodes import Expression, Tensor, Variable
-from taskc.ir.rewrite import walk
 from taskc.ir.types import DTYPES, DType
 from taskc.programs import ir
-from taskc.programs.ir import Program, calls_of, loops_of
+from taskc.programs.ir import Program, calls_of, loops_of, variables_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +113,7 @@ def deciding(program: Program) -> tuple[Variable, ...]:
 
     A scalar that calls only pass on is a word, like an address.
     """
-    scalars = {item for item in program.parameters if isinstance(item, Variable)}
-    computed: list[int | Expression | Tensor] = [
+    computed: list[int | Expression] = [
         argument
         for call in calls_of(program.calls)
         for argument in call.arguments
@@ -124,13 +122,9 @@ def deciding(program: Program) -> tuple[Variable, ...]:
     computed += [loop.count for loop in loops_of(program.calls)]
     for view in program.views:
         computed += [view.offset, *view.tensor.shape]
-    used = {
-        node
-        for expression in computed
-        if not isinstance(expression, int | Tensor)
-        for node in walk(expression)
-    }
-    return (*program.dimensions, *[item for item in program.parameters if item in scalars & used])
+    used = {*variables_in(*computed)}
+    scalars = [item for item in program.parameters if isinstance(item, Variable) and item in used]
+    return (*program.dimensions, *scalars)
 
 
 Json: TypeAlias = Any

@@ -35,14 +35,14 @@ from taskc.ir.build import add, floor_divide, index, modulo, multiply, subtract
 from taskc.ir.extents import OneUnknown
 from taskc.ir.mapping import Mapping, repeat
 from taskc.ir.nodes import Binary, Expression, Variable
-from taskc.ir.rewrite import substitute, walk
+from taskc.ir.rewrite import substitute
 from taskc.ir.signature import Binding, Parameter, Size, named_type, outputs_of
 from taskc.ir.types import TensorType, i64
 from taskc.lang.sizes import FloatOfSizes, OfSizes
 from taskc.lang.source import assigned_names, call_site
 from taskc.lang.values import Part, describe
 from taskc.programs.inlining import Inlining
-from taskc.programs.ir import Call, Callee as Called, Computation, Program, Step
+from taskc.programs.ir import Call, Callee as Called, Computation, Program, Step, variables_in
 from taskc.programs.tracing import (
     ComputedScalar,
     Handle,
@@ -118,7 +118,7 @@ def into_part(
     changed = replace(
         made,
         parameters=(*inputs, output),
-        dimensions=_dimensions(trace, value, (*inputs, output)),
+        dimensions=dimensions_of(trace, value, (*inputs, output)),
         variables=tuple(places),
         value=value,
     )
@@ -139,16 +139,16 @@ def copy_of(
         indices = part_of(source, own).indices(variables)
     value = ir.Read(own, indices, loc=site)
     output = ir.Tensor("out", whole.dtype, shape, ir.GLOBAL, layout, role="out")
-    dimensions = _dimensions(trace, value, (own, output))
+    dimensions = dimensions_of(trace, value, (own, output))
     return Computation(name, (own, output), dimensions, variables, value, loc=site)
 
 
-def _dimensions(
+def dimensions_of(
     trace: Trace, value: Expression, parameters: tuple[ir.Tensor | Variable, ...]
 ) -> tuple[Variable, ...]:
     """The sizes named by an expression and by its tensors' extents."""
     extents = [n for own in parameters if isinstance(own, ir.Tensor) for n in own.shape]
-    used = {node for part in (value, *map(index, extents)) for node in walk(part)}
+    used = {*variables_in(value, *extents)}
     return tuple([size for size in trace.variables.values() if size in used])
 
 

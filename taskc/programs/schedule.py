@@ -38,7 +38,6 @@ from taskc.ir.build import add, guarded, index, total
 from taskc.ir.code_size import deep
 from taskc.ir.mapping import repeat, spatial
 from taskc.ir.nodes import Expression, Statement, Tensor, Variable
-from taskc.ir.rewrite import walk
 from taskc.passes.proofs.accesses import collect
 from taskc.passes.proofs.bounds import bounds_findings
 from taskc.programs.blocks import (
@@ -50,7 +49,7 @@ from taskc.programs.blocks import (
     long_axes,
     owners_of,
 )
-from taskc.programs.ir import Callee, Computation, Program, map_callees
+from taskc.programs.ir import Callee, Computation, Program, map_callees, variables_in
 from taskc.programs.squares import squares, turned_reads
 from taskc.programs.templates import Parts
 
@@ -152,7 +151,7 @@ def _is_uniform(condition: Expression, by_lane: dict[Variable, Expression], lane
     """
     if isinstance(condition, ir.Binary) and condition.operator in ("and", "or"):
         return all(_is_uniform(part, by_lane, lanes) for part in (condition.left, condition.right))
-    used = [part for part in walk(condition) if isinstance(part, Variable) and part in by_lane]
+    used = [part for part in variables_in(condition) if part in by_lane]
     if not used:
         return True
     return (

@@ -31,7 +31,7 @@ from taskc.errors import NOWHERE, CompileError, Location
 from taskc.ir import nodes as ir
 from taskc.ir.build import ZERO, conjunction, index
 from taskc.ir.nodes import Expression, Statement, Tensor, Variable
-from taskc.ir.rewrite import expressions, map_children, operands_first, substitute, walk
+from taskc.ir.rewrite import expressions, map_children, operands_first, rewritten, substitute, walk
 from taskc.lang.context import Context, Frame, Scope
 from taskc.lang.functions import Outside
 from taskc.lang.parser import EVALUATORS, EXECUTORS
@@ -131,16 +131,11 @@ class Parts:
         all_held: bool = False,
     ) -> Parts:
         """An element's value; `reads` stand for those of the computation with these identities."""
-        made: dict[int, Expression] = dict(reads or {})
-
-        def replaced(node: Expression) -> Expression:
-            if id(node) not in made:
-                made[id(node)] = map_children(node, replaced)
-            return made[id(node)]
-
+        read = reads or {}
+        value = rewritten(computation.value, lambda node: read.get(id(node), node))
         at = dict(zip(computation.variables, place, strict=True))
         scalars = [item for item in computation.parameters if isinstance(item, Variable)]
-        return Parts(substitute(replaced(computation.value), at), scalars, all_held)
+        return Parts(substitute(value, at), scalars, all_held)
 
     def stored(
         self,

@@ -14,8 +14,6 @@ calls         There is an argument for each parameter: a tensor of its type and 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from taskc.errors import InternalError, assert_never
 from taskc.ir import nodes as ir
 from taskc.ir.build import ZERO, index
@@ -35,6 +33,7 @@ from taskc.programs.ir import (
     callees_of,
     calls_text,
     condition_problem,
+    variables_in,
     views_by_loop,
 )
 
@@ -117,7 +116,7 @@ class _Verifier:
 
     def size(self, *sizes: int | ir.Expression) -> None:
         for size in sizes:
-            for variable in _variables(size):
+            for variable in variables_in(size):
                 self.need(variable in self.sizes, f"the size {variable} is known where it is used")
 
     def body(self, variable: ir.Variable | None, steps: tuple[Step, ...]) -> None:
@@ -169,13 +168,8 @@ class _Verifier:
                 self.need(same, f"{what} gets a tensor of its rank")
             else:
                 assert not isinstance(argument, ir.Tensor)
-                known = all(one in self.sizes | self.scalars for one in _variables(argument))
+                known = all(one in self.sizes | self.scalars for one in variables_in(argument))
                 self.need(known, f"{what} gets a number that is known")
         if isinstance(callee, Computation):
             known = self.sizes.issuperset(callee.dimensions)
             self.need(known, f"{callee.name} has sizes that are known where it is called")
-
-
-def _variables(size: int | ir.Expression) -> Iterator[ir.Variable]:
-    if not isinstance(size, int):
-        yield from [node for node in walk(size) if isinstance(node, ir.Variable)]

@@ -100,7 +100,7 @@ MISTAKES = [
         edited("or len(readers) != 1", "or not readers"),
     ),
     Mutation(
-        "fuse_into_loads", "parts start at the first element", _PROLOGUE, "_element",
+        "fuse_into_loads", "parts start at the first element", _PROLOGUE, "_with_elements",
         edited("self.computation.output.shape, offset)", "self.computation.output.shape, 0)"),
     ),
     Mutation("fuse_into_loads", "all is cheap", fuse_into_kernels, "is_worth_fusing", always(True)),
