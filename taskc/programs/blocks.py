@@ -1,17 +1,17 @@
-"""Which part of a computation's output a block has, and which of its workers has which elements of that.
+"""The axes of a computation, the part of its output that is a block's, and the elements of each worker.
 
-Neighbouring workers have neighbours in memory: of the last axis, or of that with which a layout ends.
+Neighbouring workers have neighbours in memory: along the last axis, or the axis with which a layout ends.
 
-The axes of a computation, before it is scheduled: as few as its reads allow, and the last one long enough.
+Before that, axes are changed: as few as the reads allow, and the last one long enough.
 
     out[i, j] = x[i, j]                  ->    out[ij] = x[ij]
     out[i, j] = x[i, j] + b[j]           ->    the same: b has no i
     out[i, 0, j] = x[j, i]               ->    out[i, j] = x[j, i]
     out[i, j] = x[i] * b[j]    j < 3     ->    out[ij] = x[ij // 3] * b[ij % 3]
 
-Axes of one element go. Neighbouring axes that every read has side by side, as the output has them, are one axis.
-Axes that are so short that vectors along them were less than half full are one with the axis before, by division.
-The axes of a tensor with a layout stay what they are.
+Axes of one element are removed. Neighbouring axes that every read and the output have side by side become one axis. An
+axis that would leave vectors less than half full becomes one with the axis before, by division. The axes of a tensor
+with a layout don't change.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ from taskc.programs.ir import Computation, variables_in, with_tensors
 
 Extent = int | Expression
 
-_LEAST_ELEMENTS = 1 << 12  # of a processor's block, beside which finding the next block is little
+_LEAST_ELEMENTS = (
+    1 << 12
+)  # of a processor's block: finding the next block takes little time in comparison
 _MOST_ELEMENTS = 1 << 15  # that the caches keep, for several tensors
 _BLOCKS_PER_THREAD = 4  # so that no thread waits long for another one
 _GPU_WORKERS = 256  # eight such blocks fill a multiprocessor
@@ -41,7 +43,7 @@ _WIDEST = 16  # bytes of an access
 
 
 class Machine(Protocol):
-    """What blocks are made for: vectors of so many lanes, or warps; and how many blocks run at a time."""
+    """The machine that blocks are sized for: lanes of a vector or a warp, and blocks that run at the same time."""
 
     @property
     def lanes(self) -> int: ...
@@ -53,9 +55,9 @@ class Machine(Protocol):
 
 
 def memory_order(tensor: Tensor) -> list[tuple[int, Extent]]:
-    """The axes, from that of neighbours in memory on, and how many of each lie together.
+    """The axes, fastest in memory first, each with the number of its elements that are contiguous.
 
-    A layout may come back to an axis: of blocked channels, the channels of a block lie together.
+    A layout may return to an axis: with blocked channels, the channels of a block are contiguous.
     """
     modes = (tensor.layout.slot_modes if tensor.layout is not None else None) or ()
     found: dict[int, Extent] = {}
@@ -68,14 +70,14 @@ def memory_order(tensor: Tensor) -> list[tuple[int, Extent]]:
 
 
 def owners_of(computation: Computation, machine: Machine) -> Mapping:
-    """Who has which elements of a block's box."""
+    """The mapping of a block's elements to its workers."""
     if machine.is_processor:
         return _owners_on_processor(computation.output, machine)
     return _owners_on_gpu(computation.output, _width(computation), machine)
 
 
 def _width(computation: Computation) -> int:
-    """How many neighbours one access may have: of what every read has side by side, too, or not at all."""
+    """The elements of one access: more than one only where all reads are contiguous, too."""
     output = computation.output
     last, together = memory_order(output)[0]
     variable = computation.variables[last]
@@ -101,7 +103,7 @@ def _keeps_neighbours(value: Expression, variable: Variable) -> bool:
 
 
 def elements_of_block(shape: tuple[Extent, ...], machine: Machine) -> int:
-    """How many of an output a processor's block has, if it can."""
+    """The elements of a processor's block that are aimed for."""
     known = [extent for extent in shape if isinstance(extent, int)]
     if len(known) < len(shape):
         return _LEAST_ELEMENTS
@@ -128,7 +130,7 @@ def _owners_on_processor(output: Tensor, machine: Machine) -> Mapping:
 
 
 def _lanes_along(extent: Extent, free: int) -> int:
-    """All that are free, or as many as fill an axis that is shorter."""
+    """The free lanes, or as many of them as fill a shorter axis."""
     if isinstance(extent, int) and 0 < extent < free and free % extent == 0:
         return extent
     return free
@@ -179,7 +181,7 @@ def _gpu_accesses(output: Tensor, elements: int, machine: Machine) -> int:
 def inside(
     place: Sequence[Expression], shape: Sequence[Extent], box: Sequence[int]
 ) -> Expression | None:
-    """What says that a place is one of the output; None where boxes of this size end with it."""
+    """The condition that a place is inside the output; None where the output is whole boxes of this size."""
     axes = zip(place, shape, box, strict=True)
     return conjunction(
         [less(at, index(extent)) for at, extent, size in axes if _divisor(extent) % size]
@@ -196,14 +198,14 @@ def kernel_by(computation: Computation, workers: int, grid: Grid) -> Kernel:
 
 
 def nothing(dtype: DType) -> Constant:
-    """What stands for values that don't count."""
+    """The constant for values that are never used."""
     if dtype is boolean:
         return Constant(False, dtype)
     return Constant(0 if dtype.is_integer else 0.0, dtype)
 
 
 def _divisor(extent: Extent) -> int:
-    """What is known to divide an extent; 0, which all numbers divide, is that of 0."""
+    """A number that is known to divide an extent; 0 for the extent 0, which all numbers divide."""
     return extent if isinstance(extent, int) else getattr(extent, "multiple", 1)
 
 

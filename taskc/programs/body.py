@@ -71,9 +71,7 @@ def compute(
     """
     from taskc.programs.computations import traced_computation  # with all that knows the language
 
-    site, trace = call_site(), current_trace()
-    if trace is None:
-        raise CompileError("tc.compute is for the body of a @tc.program", site)
+    trace, site = _trace("tc.compute")
     extents = shape if isinstance(shape, (tuple, list)) else (shape,)
     named = name or str(getattr(function, "__name__", "compute"))
     called = "compute" if named == "<lambda>" else named
@@ -91,9 +89,7 @@ def steps(count: Any) -> Iterator[Any]:
 
     count  a size; or a scalar of the program, and then the number is a tensor without dimensions, `t[()]`
     """
-    site, trace = call_site(), current_trace()
-    if trace is None:
-        raise CompileError("tc.steps is for the body of a @tc.program", site)
+    trace, site = _trace("tc.steps")
     if isinstance(count, ScalarHandle) and not count.dtype.is_integer:
         raise CompileError(f"steps are counted by an integer, and this is {count.described}", site)
     if isinstance(count, (ScalarHandle, ComputedScalar)):
@@ -122,9 +118,7 @@ def _loop(
 
 def constant(array: Any) -> Any:
     """In a program, an array that is known now. It isn't copied: nobody may change it later."""
-    site, trace = call_site(), current_trace()
-    if trace is None:
-        raise CompileError("tc.constant is for the body of a @tc.program", site)
+    trace, site = _trace("tc.constant")
     array = host_array(array, site)
     try:
         dtype = from_numpy(array.dtype)

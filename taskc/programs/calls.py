@@ -1,6 +1,6 @@
 """The calls of a program during fusion: which calls read and write each memory, in which order.
 
-The body of a loop, a while or a branch as a program of its own; all memory that outlives it is a parameter.
+The body of a loop, a while or a branch is treated as a program of its own; memory that outlives it is a parameter.
 
     temporary h: f32[64]                program body[t](x, y: ..., h: f32[64]):
     temporary p: f32[64]                    temporary p: f32[64]
@@ -75,7 +75,7 @@ class Calls:
         self.all[position] = call
 
     def each(self) -> Iterator[tuple[int, Call]]:
-        """All calls that still exist when their turn comes."""
+        """The calls in order; one that was removed before its turn is left out."""
         for position in range(len(self.all)):
             call = self.call(position)
             if call is not None:

@@ -47,7 +47,7 @@ class ProgramDefinition(Definition):
     def of(cls, program: Program, packs: Packs | None = None) -> ProgramDefinition:
         """A program without a function, such as one that was read as text.
 
-        It is held to all that a program's tracing checks; an error has the place of the call.
+        It is checked as a traced program is; an error is located at the call.
         """
         from taskc.programs.trace_program import retrace  # with all that knows calls
 

@@ -1,9 +1,9 @@
 """One call in a program that is being traced: whether it fits, and what it becomes.
 
-All that can be wrong with a call is found here, at its line: types, shapes, layouts, what has been
-written and what has not. Shapes have to fit for all sizes: whether they do is decided on linear forms
-of the program's dimensions, and what can't be decided is an error. Only that an extent isn't negative,
-and that a size fits a scalar of fewer bits, is left to the call.
+Every mistake in a call is found here, at its line: types, shapes, layouts, memory that hasn't been written. Shapes
+have to fit for all sizes: this is decided on linear forms of the program's dimensions, and what can't be decided is an
+error. Whether an extent is negative, or a size too large for a scalar of fewer bits, is checked when the program is
+called.
 
 Parts of a program's tensors along any axes: `x[:, 1:-1]`, `x[::2]`, `b[1:-1]` of an extent that may be short.
 
@@ -166,9 +166,9 @@ def traced_call(
     site: Location | None = None,
     pack: Pack | None = None,
 ) -> Any:
-    """Notes a call with handles, of the running code or at a site; what it returns are handles, too.
+    """Record a call with handles, at the running code or at a site; returns handles, too.
 
-    pack  makes of an array, given a parameter's name, what that takes
+    pack  packs an array for the parameter of a name
     """
     call = _TracedCall(trace, called, site or call_site(), pack)
     given = call.bind(called.parameters, args, keywords, tuples)
@@ -184,9 +184,9 @@ def traced_call(
 def noted_computation(
     trace: Trace, made: Computation, given: list[Handle], out: Any, site: Location
 ) -> Handle:
-    """Notes a computation, which writes `out` or a temporary.
+    """Record a computation, which writes `out` or a temporary.
 
-    What reads the memory that it writes reads what was there before all of it: it writes a temporary, which is copied.
+    A computation that reads the memory it writes reads the old elements: it writes a temporary, which is copied.
     """
     whole = out
     if isinstance(out, PartHandle):
@@ -398,7 +398,7 @@ class _TracedCall(Binding):
         return found
 
     def check_memory(self) -> None:
-        """Checks that what is read has been written, and that what is written may be."""
+        """Check that the inputs have been written, and that the outputs may be."""
         for parameter, value in self.arguments("in", "inout"):
             self._check_read(parameter, value)
         for parameter, value in self.arguments("out", "inout"):

@@ -8,10 +8,10 @@
             each (i, j) in repeat(64, 3) * spatial(1, 16):
                 out[i_first + i, j_first + j] = x[i_first + i, j_first + j] + b[j_first + j]
 
-Axes are joined and divided first (axes.py). A block is a box of the output (blocks.py), in which neighbouring workers
-have neighbours; where reads go along another axis it is squares that are turned (squares.py), and where rows are
-short, runs of several (runs.py). What a value has in several places is named, and indices that depend on data, or
-can't be proved to be within their extents, are held to them (parts.py).
+Axes are joined and divided first. A block is a box of the output (blocks.py), in which neighbouring workers have
+neighbours; where reads go along another axis it is squares that are turned (squares.py), and where rows are short, runs
+of several. What a value has in several places is named, and indices that depend on data, or can't be proved to be
+within their extents, are held to them (templates.py).
 
 Short rows: a few vectors of several rows, which begin anew after as many elements, are written out.
 

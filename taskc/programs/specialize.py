@@ -1,6 +1,6 @@
 """Specialize a program for sizes: evaluate and check its shapes, offsets and scalars before anything runs.
 
-Expand a program call into kernel launches, with temporaries allocated and sizes resolved.
+Where there is no compiled entry, as in the simulator, kernels of a specialized program are launched one by one.
 """
 
 from __future__ import annotations
@@ -37,35 +37,38 @@ class SizedCall:
 
 
 @dataclass(frozen=True, slots=True)
-class SizedBranch:
-    condition: Tensor
-    then: list[SizedStep]
-    otherwise: list[SizedStep]
+class Leap:
+    """Continue with the step of this number, or, if the flag `unless` holds then, with the next one."""
+
+    to: int
+    unless: Tensor | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class SizedWhile:
-    condition: Tensor
-    body: list[SizedStep]
-
-
-SizedStep: TypeAlias = "SizedCall | SizedBranch | SizedWhile"
+SizedStep: TypeAlias = "SizedCall | Leap"
 
 
 @dataclass(frozen=True, slots=True)
 class Sized:
-    """A program at given sizes. Loops are unrolled, with one view for each step if it differs between steps.
+    """A program at given sizes, in one line: branches and whiles are steps with leaps over them.
+
+    Loops are unrolled, with one view for each step if it differs between steps.
 
     shapes  of all tensors
     views   each view's memory
     starts  each view's offset in elements
-
+    turns   the numbers of the first step of each while, and of its leap back
     """
 
     shapes: dict[Tensor, tuple[int, ...]] = field(default_factory=dict)
     views: dict[Tensor, Tensor] = field(default_factory=dict)
     starts: dict[Tensor, int] = field(default_factory=dict)
     steps: list[SizedStep] = field(default_factory=list)
+    turns: list[tuple[int, int]] = field(default_factory=list)
+
+    @property
+    def calls(self) -> list[SizedCall]:
+        """The calls among the steps, whether or not flags let them run."""
+        return [step for step in self.steps if isinstance(step, SizedCall)]
 
 
 def sized(program: Program, sizes: Mapping[Variable, Any]) -> Sized:
@@ -76,8 +79,7 @@ def sized(program: Program, sizes: Mapping[Variable, Any]) -> Sized:
             specialized.shapes[item] = tuple([extent_value(n, sizes) for n in item.argument_shape])
     for tensor in program.temporaries:
         specialized.shapes[tensor] = _shape(program, tensor, sizes)
-    steps = _Steps(program, specialized, views_by_loop(program))
-    specialized.steps.extend(steps.turn(program.calls, None, {}, sizes))
+    _Steps(program, specialized, views_by_loop(program)).turn(program.calls, None, {}, sizes)
     return specialized
 
 
@@ -95,8 +97,8 @@ class _Steps:
         loop: Variable | None,
         named: Mapping[Tensor, Tensor],
         sizes: Mapping[Variable, Any],
-    ) -> Iterator[SizedStep]:
-        """One turn of a loop's body, or the whole program; `named` has the enclosing loops' views as of this turn."""
+    ) -> None:
+        """Add one turn of a loop's body, or the whole program; `named` has enclosing loops' views in this turn."""
         sized_program, views_here = self.found, dict(named)
         for view in self.views.get(loop, ()):
             tensor = view.tensor if loop is None else replace(view.tensor)
@@ -104,33 +106,49 @@ class _Steps:
             sized_program.views[tensor] = view.of
             sized_program.shapes[tensor] = _shape(self.program, view.tensor, sizes)
             sized_program.starts[tensor] = extent_value(view.offset, sizes)
-        yield from self.each(steps, views_here, sizes)
+        self.each(steps, views_here, sizes)
 
     def each(
         self,
         steps: Sequence[Step],
         named: Mapping[Tensor, Tensor],
         sizes: Mapping[Variable, Any],
-    ) -> Iterator[SizedStep]:
-        def body(steps: Sequence[Step]) -> list[SizedStep]:
-            return [*self.each(steps, named, sizes)]
-
+    ) -> None:
+        line = self.found.steps
         for step in steps:
             match step:
                 case Call():
-                    yield _sized_call(self.program, step, named, self.found.shapes, sizes)
+                    line.append(_sized_call(self.program, step, named, self.found.shapes, sizes))
                 case Loop():
                     for number in range(extent_value(step.count, sizes)):
                         inside = {**sizes, step.variable: number}
-                        yield from self.turn(step.body, step.variable, named, inside)
+                        self.turn(step.body, step.variable, named, inside)
                 case Branch():
                     condition = named.get(step.condition, step.condition)
-                    yield SizedBranch(condition, body(step.then), body(step.otherwise))
+                    start = self.leap()
+                    self.each(step.then, named, sizes)
+                    over = self.leap()
+                    self.each(step.otherwise, named, sizes)
+                    if len(line) == over + 1:  # there is no other body to leap over
+                        line.pop()
+                        line[start] = Leap(over, condition)
+                    else:
+                        line[start] = Leap(over + 1, condition)
+                        line[over] = Leap(len(line))
                 case While():
                     condition = named.get(step.condition, step.condition)
-                    yield SizedWhile(condition, body(step.body))
+                    start = self.leap()
+                    self.each(step.body, named, sizes)
+                    self.found.turns.append((start, len(line)))
+                    line.append(Leap(start))
+                    line[start] = Leap(len(line), condition)
                 case _:
                     assert_never(step)
+
+    def leap(self) -> int:
+        """Add a leap whose target isn't known yet; returns its number."""
+        self.found.steps.append(Leap(0))
+        return len(self.found.steps) - 1
 
 
 def _shape(program: Program, tensor: Tensor, sizes: Mapping[Variable, Any]) -> tuple[int, ...]:
@@ -212,45 +230,28 @@ class Launches:
 
     """
 
-    def __init__(self, steps: Sequence[SizedStep], given: dict[Tensor | Variable, Any]) -> None:
-        self._steps = steps
+    def __init__(self, known: Sized, given: dict[Tensor | Variable, Any]) -> None:
+        self._steps = known.steps
         self._given = given
-        self._made = {id(call): _launch(call, given) for call in _calls_of(steps)}
+        self._made = {id(call): _launch(call, given) for call in known.calls}
         self.all = tuple(self._made.values())
 
     def __iter__(self) -> Iterator[Launch]:
-        return self._taken(self._steps)
-
-    def _taken(self, steps: Sequence[SizedStep]) -> Iterator[Launch]:
-        for step in steps:
-            match step:
+        number = 0
+        while number < len(self._steps):
+            match step := self._steps[number]:
                 case SizedCall():
                     yield self._made[id(step)]
-                case SizedBranch():
-                    taken = step.then if self._holds(step.condition) else step.otherwise
-                    yield from self._taken(taken)
-                case SizedWhile():
-                    while self._holds(step.condition):
-                        yield from self._taken(step.body)
+                    number += 1
+                case Leap():
+                    goes_on = step.unless is not None and self._holds(step.unless)
+                    number = number + 1 if goes_on else step.to
                 case _:
                     assert_never(step)
 
     def _holds(self, condition: Tensor) -> bool:
         """The current value of a condition."""
         return bool(np.asarray(self._given[condition]).reshape(()))
-
-
-def _calls_of(steps: Sequence[SizedStep]) -> Iterator[SizedCall]:
-    for step in steps:
-        match step:
-            case SizedCall():
-                yield step
-            case SizedBranch():
-                yield from _calls_of((*step.then, *step.otherwise))
-            case SizedWhile():
-                yield from _calls_of(step.body)
-            case _:
-                assert_never(step)
 
 
 def _launch(call: SizedCall, given: dict[Tensor | Variable, Any]) -> Launch:
@@ -308,4 +309,4 @@ def launches(
         if count < memory.size:
             memory = memory.reshape((memory.size,))[start : start + count]
         arguments[view] = memory.reshape(shape)
-    return Launches(known.steps, arguments)
+    return Launches(known, arguments)

@@ -1,4 +1,4 @@
-"""Reads along another axis than the output's last: squares of what they read are turned in memory of the block.
+"""Reads along another axis than the output's last: squares of their tensor are transposed in memory of the block.
 
     out[i, j] = x[j, i] * b[j]
 ->

@@ -1,6 +1,6 @@
-"""Tracing of a program: its function runs once, and calls kernels with handles for tensors.
+"""Tracing of a program: its function runs once, with handles for tensors, and each call is recorded.
 
-The checks of tracing for an existing program: its calls are recorded once more.
+An existing program is traced again for the checks of tracing: its own calls are recorded once more.
 """
 
 from __future__ import annotations

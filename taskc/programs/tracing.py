@@ -1,6 +1,6 @@
 """Tracing: a program's body runs once, with handles for tensors, and each call is recorded.
 
-Handles have no values. All that can be wrong with a call is found at its line, in `taskc.programs.record_call`.
+Handles have no values. Mistakes in a call are found at its line, in `taskc.programs.record_call`.
 """
 
 from __future__ import annotations
@@ -544,7 +544,7 @@ class Trace(Sizes):
     # --- outputs ---
 
     def check_outputs(self) -> None:
-        """Raises an error for an output that more than one call may have written."""
+        """Raise an error for an output that more than one call may have written."""
         for output in outputs_of(self.parameters):
             if output in self.written.repeated:
                 raise CompileError(

@@ -11,7 +11,7 @@ import pytest
 import taskc as tc
 from taskc import boolean, f32
 from taskc.ir import calls_text
-from taskc.programs import calls, planning, redundancy
+from taskc.programs import calls, planning, redundancy, specialize
 from taskc.programs.arena import blocks_of
 from taskc.programs.ir import Branch, Program, While, steps_of
 from taskc.programs.schedule import schedule
@@ -207,15 +207,15 @@ MISTAKES: list[tuple[Mutation, Callable[[], Any]]] = [
     ),
     (
         Mutation(
-            "planning", "a while is a branch", planning, "_add_steps",
-            edited("line_steps.append(_Leap(start))", ""),
+            "specialize", "a while is a branch", specialize._Steps, "each",
+            edited("line.append(Leap(start))", ""),
         ),
         lambda: run(2),
     ),
     (
         Mutation(
-            "planning", "one body of a branch follows the other", planning, "_add_steps",
-            edited("line_steps[over] = _Leap(len(line_steps))", "line_steps[over] = _Leap(over + 1)"),
+            "specialize", "one body of a branch follows the other", specialize._Steps, "each",
+            edited("line[over] = Leap(len(line))", "line[over] = Leap(over + 1)"),
         ),
         lambda: run(2),
     ),
