@@ -16,7 +16,6 @@ from taskc import ProgramDefinition, TensorType
 from taskc.errors import NOWHERE
 from taskc.ir.text_rules import identifier
 from taskc.lang.source import called_from
-from taskc.programs.tracing import TensorHandle
 from taskc.operators.build import built, returned
 from taskc.operators.call import (
     Call,
