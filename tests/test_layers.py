@@ -23,8 +23,11 @@ BELOW: dict[str, tuple[str, ...]] = {
     "annotations": ("lang",),
     "analysis": ("ir",),
     "passes": ("analysis", "output_file"),
-    "programs": ("lang", "passes"),
-    "backend": ("analysis", "arrays", "format"),
+    # A program as data, without its compiler: backends run its plan.
+    "programs.ir": ("ir",),
+    "programs.plan": ("programs.ir",),
+    "programs": ("lang", "passes", "programs.plan"),
+    "backend": ("analysis", "arrays", "format", "programs.plan"),
     "backend.cpu": ("backend",),
     "backend.cuda": ("backend",),
     "backend.sim": ("backend",),

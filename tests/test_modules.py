@@ -28,7 +28,12 @@ ELSEWHERE = {
     "passes/test_select_scans.py": "ir/scan_order",
     "backend/test_operations.py": "ir/operations",
     "test_mutation.py": "mutation/changes",
-    "programs/test_planning.py": "ir/plan",
+    "programs/test_planning.py": "programs/plan",
+    "programs/test_assumptions.py": "programs/sizes",
+    "programs/test_drop_dead.py": "programs/redundancy",
+    "programs/test_fuse_into_loads.py": "programs/fuse_into_kernels",
+    "programs/test_retracing.py": "programs/trace_program",
+    "programs/test_branches.py": "programs/body",
     "programs/test_launches.py": "programs/specialize",
     "test_notebooks.py": "pictures",
     "test_torch.py": "backward",
@@ -62,22 +67,21 @@ ELSEWHERE = {
     "lang/test_blocks.py": "lang/values lang/views",
     "lang/test_definition.py": "lang/names",
     "test_annotations.py": "lang/cuda lang/elementwise lang/intrinsics",
-    "lang/test_program.py": "ir/program lang/inlining lang/traced_call lang/traced_program lang/tracing",
+    "programs/test_definition.py": "programs/inlining programs/ir programs/record_call programs/tracing",
     "lang/test_parameters.py": "ir/signature lang/calls",
     # The proofs' parts: what they say of a whole program.
     "passes/proofs/test_symbolic.py": "passes/proofs/accesses",
     "passes/proofs/test_coverage.py": "passes/proofs/enumeration",
     "passes/proofs/test_races.py": "passes/proofs/blocks",
     # Parts of passes.
-    "programs/test_schedule.py": "programs/axes programs/blocks programs/parts programs/runs programs/squares"
-    " lang/templates",
+    "programs/test_schedule.py": "programs/blocks programs/squares programs/templates",
     "passes/test_overlap.py": "passes/transports",
     "passes/test_select_reductions.py": "backend/sim/operations lang/operations",
     "passes/test_select_products.py": "passes/lower_instructions",
     "passes/test_product_groups.py": "passes/await_products",
     # Programs, fused and as they are written, give the same bits.
-    "programs/test_lookalikes.py": "programs/calls programs/indices programs/pairs programs/program_sizes",
-    "programs/test_fuse_in_loops.py": "programs/bodies",
+    "programs/test_lookalikes.py": "programs/indices programs/pairs",
+    "programs/test_fuse_in_loops.py": "programs/calls",
     "backend/cpu/test_tiles.py": "backend/cpu/emit",
     # What the CPU's backend makes of a kernel is run: random programs, and extremes of each kind of operation.
     "backend/cpu/test_programs.py": "backend/cpu/flow backend/cpu/instructions backend/cpu/memory"

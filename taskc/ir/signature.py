@@ -1,14 +1,14 @@
 """How kernels and programs are called: which argument belongs to which parameter, and which sizes follow from it.
 
 Inputs come in order or by name, outputs by name or as `out=`. A call on arrays (`taskc.arrays.arguments`) and
-a call in a program that is being traced (`taskc.lang.traced_call`) are bound by the same class, `Binding`.
+a call in a program that is being traced (`taskc.programs.record_call`) are bound by the same class, `Binding`.
 """
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
@@ -22,6 +22,19 @@ from taskc.ir.types import DType
 
 Parameter: TypeAlias = "Tensor | Variable"
 Size: TypeAlias = Any  # an int, or an expression of the caller's dimensions
+
+
+class Signed(Protocol):
+    """A kernel, or a program of the layers above: it has a name and parameters."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def parameters(self) -> tuple[Parameter, ...]: ...
+    @property
+    def dimensions(self) -> tuple[Variable, ...]: ...
+    @property
+    def loc(self) -> Location: ...
 
 
 class MatchError(Exception):

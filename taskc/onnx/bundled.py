@@ -20,12 +20,12 @@ import numpy as np
 from taskc import CompileError, InternalError, ProgramDefinition
 from taskc.arrays.arguments import ArgumentError
 from taskc.backend.limits import NO_LIMITS, Limits, limited
-from taskc.ir.plan import Json
 from taskc.ir.reentry import Turn
 from taskc.ir.signature import named_type
 from taskc.ir.types import DTYPES, from_numpy
 from taskc.onnx.model import Model
 from taskc.operators.graph import Array, CountedOutput, Graph, Output, Value
+from taskc.programs.plan import Json
 from taskc.runtime.bundle import Bundle, BundledProgram, Writer, write
 
 if TYPE_CHECKING:

@@ -15,13 +15,13 @@ import taskc as tc
 from taskc import ProgramDefinition, TensorType
 from taskc.errors import NOWHERE
 from taskc.ir.text_rules import identifier
-from taskc.lang.assumptions import Assumptions
 from taskc.lang.source import called_from
-from taskc.lang.tracing import TensorHandle
 from taskc.operators.build import built, returned
 from taskc.operators.call import Call, CountError, UnrolledError, builder_of
 from taskc.operators.graph import Array, Graph, Node, Output
 from taskc.operators.tensors import Counted, Held, Loose, Tensor, rows_of
+from taskc.programs.sizes import Assumptions
+from taskc.programs.tracing import TensorHandle
 
 
 @dataclass(frozen=True, slots=True)

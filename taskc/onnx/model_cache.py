@@ -28,12 +28,12 @@ import taskc
 from taskc import CompileError
 from taskc.backend.cache import Cache, key_of, sources_version
 from taskc.backend.limits import Limits
-from taskc.ir.plan import Json
 from taskc.ir.reentry import Turn
 from taskc.onnx.bundled import Bundled, Types, ends_of, entries_json, head_json, types_of
 from taskc.onnx.model import Model, Runnable
 from taskc.onnx.passes import pipeline
 from taskc.operators.graph import Array, Graph
+from taskc.programs.plan import Json
 from taskc.runtime import user_passes
 from taskc.runtime.bundle import Bundle, BundleError, BundleFile, Writer
 from taskc.runtime.machine import machine

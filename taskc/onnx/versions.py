@@ -37,7 +37,6 @@ from taskc import CompileError, TensorType, dim
 from taskc.ir.reentry import Turn
 from taskc.ir.text_rules import identifier
 from taskc.ir.types import DType, from_numpy
-from taskc.lang.assumptions import Assumptions
 from taskc.lang.sizes import Dimension
 from taskc.onnx.importer import Imported, import_graph, inputs_behind
 from taskc.onnx.model import MOST_DECISIVE, PROCESSOR, Place, outputs_for
@@ -45,6 +44,7 @@ from taskc.onnx.passes.pipeline import rewritten
 from taskc.operators.call import CountError, DataError, SizeError
 from taskc.operators.control import NO_STEPS, UNLIKE_STEPS
 from taskc.operators.graph import Array, Graph, Node, Value, on_host
+from taskc.programs.sizes import Assumptions
 from taskc.runtime.driver import whole_program
 from taskc.runtime.machine import built_for
 

@@ -11,7 +11,7 @@ import taskc as tc
 from taskc import f32
 from taskc.errors import CompileError
 from taskc.ir import parse_program, to_text
-from taskc.ir.verify_programs import verify_program
+from taskc.programs.verify import verify_program
 from tests.lang.notebook import cell, indented
 
 m, n, q = tc.dim("m"), tc.dim("n"), tc.dim("q")

@@ -1,4 +1,10 @@
-"""What is used in several places of a value gets a name, and indices that depend on data are held to their extents.
+"""Kernels of computations that the compiler writes in the language, over parameters that are IR already.
+
+Their bodies are functions of the language as any other. Python functions, which take and return IR, add the rest while
+the body is parsed, such as the value of a computation at a place.
+
+In such a value, a part that is used in several places gets a name, and an index that depends on data is checked against
+its extent.
 
     out[i] = exp(x[i]) * exp(x[i])           let a = exp(x[i])
                                              out[i] = a * a
@@ -10,22 +16,66 @@
     out[i] = x[ids[i]] if c else 0           assert not c or (0 <= a and a < 8)
                                              out[i] = (x[a] if 0 <= a and a < 8 else 0) if c else 0
 
-A part that a condition protects is named where it is evaluated anyway once its condition holds, and the name stands
-for nothing where that doesn't. Parts that are evaluated on different conditions have no name.
+A part under a condition is named if it is evaluated whenever the condition holds; where it doesn't hold, the name has
+an arbitrary value. Parts that are evaluated under different conditions get no name.
 """
 
 from __future__ import annotations
 
+import ast
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
+from types import FunctionType
+from typing import Any
 
-from taskc.errors import CompileError, Location
+from taskc.errors import NOWHERE, CompileError, Location
 from taskc.ir import nodes as ir
 from taskc.ir.build import ZERO, conjunction, index
 from taskc.ir.nodes import Expression, Statement, Tensor, Variable
-from taskc.ir.program import Computation
-from taskc.ir.rewrite import expressions, map_children, operands_first, substitute, walk
+from taskc.ir.rewrite import expressions, map_children, operands_first, rewritten, substitute, walk
+from taskc.lang.context import Context, Frame, Scope
+from taskc.lang.functions import Outside
+from taskc.lang.parser import EVALUATORS, EXECUTORS
+from taskc.lang.source import source_of
+from taskc.lang.values import NOTHING, Method, Value
 from taskc.programs.blocks import nothing
+from taskc.programs.ir import Computation
+
+
+def kernel_of_template(
+    computation: Computation,
+    workers: int,
+    template: Callable[..., Any],
+    *functions: Callable[..., Any],
+) -> ir.Kernel:
+    """The kernel of a computation with a template's body.
+
+    functions  the template's arguments: functions over IR, which run while it is parsed. A statement that one returns
+               becomes a part of the body, anything else is its value
+    """
+    assert isinstance(template, FunctionType)
+    source = source_of(template, f"template '{template.__name__}'")
+    name, dimensions = computation.name, computation.dimensions
+    context = Context(name, workers, False, "generic", EVALUATORS, EXECUTORS)
+    context.place = NOWHERE
+    context.nonnegative.update(dimensions)
+    context.frames.append(Frame(source, Outside(template), []))
+
+    def method(function: Callable[..., Any]) -> Method:
+        def call(node: ast.Call) -> Value:
+            made = function(*map(context.evaluate, node.args))
+            if isinstance(made, ir.Statement):
+                context.emit(made)
+                return NOTHING
+            return NOTHING if made is None else made
+
+        return Method(call)
+
+    names = [argument.arg for argument in source.tree.args.args]
+    context.run(source.tree.body, Scope(dict(zip(names, map(method, functions), strict=True))))
+    parameters, body = computation.parameters, context.finished()
+    return ir.Kernel(name, parameters, dimensions, workers, body, loc=computation.loc)
+
 
 # The conditions on the way to a part: the number of an expression, operands first, and what it is.
 Path = tuple[tuple[int, bool], ...]
@@ -38,10 +88,10 @@ _CHEAP = 12  # nodes of index arithmetic that is rather written twice
 
 
 class Parts:
-    """A value as `statements`, which name its parts, and what is left of it.
+    """A value: `statements` that name its parts, and the expression `value` over these names.
 
-    scalars  variables that may have any value: indices that depend on them are held to their extents
-    all_held  whether all indices are
+    scalars   variables that may have any value: indices that depend on them are checked against their extents
+    all_held  whether all indices are checked
     """
 
     def __init__(
@@ -63,7 +113,7 @@ class Parts:
         self.value = self._made[id(value)]
 
     def _make(self, node: Expression) -> Expression:
-        """What stands for a part. A condition that another part is under may be wanted before its turn comes."""
+        """The expression for a part. A condition may be needed before its turn, by a part that it protects."""
         if id(node) not in self._made:
             made = map_children(node, self._make)
             if isinstance(node, ir.Read) and isinstance(made, ir.Read):
@@ -82,16 +132,11 @@ class Parts:
         all_held: bool = False,
     ) -> Parts:
         """An element's value; `reads` stand for those of the computation with these identities."""
-        made: dict[int, Expression] = dict(reads or {})
-
-        def replaced(node: Expression) -> Expression:
-            if id(node) not in made:
-                made[id(node)] = map_children(node, replaced)
-            return made[id(node)]
-
+        read = reads or {}
+        value = rewritten(computation.value, lambda node: read.get(id(node), node))
         at = dict(zip(computation.variables, place, strict=True))
         scalars = [item for item in computation.parameters if isinstance(item, Variable)]
-        return Parts(substitute(replaced(computation.value), at), scalars, all_held)
+        return Parts(substitute(value, at), scalars, all_held)
 
     def stored(
         self,
@@ -137,7 +182,7 @@ class Parts:
     # Indices.
 
     def _within(self, node: ir.Read, made: ir.Read) -> Expression:
-        """A read whose indices are held to their extents, those of them that depend on data."""
+        """A read with checks of those indices that depend on data."""
         axes = [n for n, at in enumerate(node.indices) if self._is_held(at)]
         if not axes:
             return made
@@ -167,7 +212,7 @@ class Parts:
         )
 
     def _needed(self, node: Expression) -> Expression | None:
-        """The condition on which one of the paths to a node is taken."""
+        """The condition under which one of the paths to a node is taken."""
         needed: Expression | None = None
         for path in sorted(self._paths[id(node)]):
             if path == _MANY:
@@ -185,7 +230,7 @@ class Parts:
 
 
 def _guarded(condition: Expression | None, value: Expression) -> Expression:
-    """The value, where the condition holds, and else nothing that counts."""
+    """The value where the condition holds; elsewhere a constant that is never used."""
     if condition is None or isinstance(value, Variable | ir.Constant):
         return value
     return ir.Select(condition, value, nothing(value.dtype), loc=value.loc)
@@ -199,13 +244,13 @@ def _is_worth_a_name(node: Expression, size: int) -> bool:
 
 
 def _paths(order: list[Expression]) -> dict[int, frozenset[Path]]:
-    """On which conditions each part is evaluated; the last one of `order` always is."""
+    """The conditions under which each part is evaluated; the last one of `order` always is."""
     numbers = {id(node): number for number, node in enumerate(order)}
     found: dict[int, set[Path]] = {id(node): set() for node in order}
     found[id(order[-1])] = {()}
 
     def told(number: int, holds: bool) -> frozenset[tuple[int, bool]]:
-        """All that holds with a condition: with `a and b` both, and neither without `a or b`."""
+        """The conditions that follow from one: both sides of a true `and`, neither side of a false `or`."""
         node, own = order[number], frozenset([(number, holds)])
         if isinstance(node, ir.Unary) and node.operator == "not":
             return own | told(numbers[id(node.operand)], not holds)
@@ -232,7 +277,7 @@ def _paths(order: list[Expression]) -> dict[int, frozenset[Path]]:
 
 
 def _fewest(paths: set[Path], told: Told) -> set[Path]:
-    """The same conditions, without what others tell: both sides of one are neither."""
+    """The same conditions with fewer paths: one that others imply is left out, and both sides of a condition cancel."""
     left = set(paths)
     for longest in sorted(paths, key=len, reverse=True):
         path = longest

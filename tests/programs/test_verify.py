@@ -9,7 +9,8 @@ import pytest
 
 from taskc.errors import InternalError
 from taskc.ir import nodes as ir, parse_program
-from taskc.ir.program import (
+from taskc.ir.types import boolean, f16, f32, i32
+from taskc.programs.ir import (
     Branch,
     Call,
     Computation,
@@ -22,8 +23,7 @@ from taskc.ir.program import (
     map_callees,
     map_calls,
 )
-from taskc.ir.types import boolean, f16, f32, i32
-from taskc.ir.verify_programs import verify_program
+from taskc.programs.verify import verify_program
 
 TEXT = """\
 program p[n](x: f32[n, 8], a: i32, y: out f32[n, 8]):

@@ -11,10 +11,10 @@ import taskc as tc
 from taskc import boolean, f32, i64
 from taskc.errors import CompileError
 from taskc.ir import calls_text, parse_program
-from taskc.ir.program import Branch, While
+from taskc.programs.ir import Branch, While
 from taskc.runtime import driver
 from tests.lang.notebook import cell, indented
-from tests.lang.test_written import checked, doubled, halved, moved, numbers
+from tests.programs.test_written import checked, doubled, halved, moved, numbers
 
 n = tc.dim("n", example=5)
 

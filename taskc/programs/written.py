@@ -14,8 +14,7 @@ from typing import NamedTuple
 from taskc.errors import Location
 from taskc.ir.linear import Affine
 from taskc.ir.nodes import Tensor
-from taskc.lang.sizes import Sizes
-from taskc.lang.steps import Steps
+from taskc.programs.sizes import Sizes, Steps
 
 
 class Span(NamedTuple):

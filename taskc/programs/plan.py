@@ -21,7 +21,7 @@ A record is a list of nodes, each after the nodes that it refers to, and the lis
     field  ::= number | text | true | false | null | [field, ...] | {"at": place among the nodes}
 
 Nodes shared by two nodes are shared in the record: variables, tensors and kernels are the same only if they are one
-object. Any class of nodes.py, program.py and mapping.py may occur, so that new classes need no code here.
+object. Any class of nodes.py, mapping.py and programs/ir.py may occur, so that new classes need no code here.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from taskc.errors import InternalError
-from taskc.ir import mapping, mapping_forms, nodes, program
+from taskc.ir import mapping, mapping_forms, nodes
 from taskc.ir.nodes import Expression, Tensor, Variable
-from taskc.ir.program import Program, calls_of, loops_of
-from taskc.ir.rewrite import walk
 from taskc.ir.types import DTYPES, DType
+from taskc.programs import ir
+from taskc.programs.ir import Program, calls_of, loops_of, variables_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +113,7 @@ def deciding(program: Program) -> tuple[Variable, ...]:
 
     A scalar that calls only pass on is a word, like an address.
     """
-    scalars = {item for item in program.parameters if isinstance(item, Variable)}
-    computed: list[int | Expression | Tensor] = [
+    computed: list[int | Expression] = [
         argument
         for call in calls_of(program.calls)
         for argument in call.arguments
@@ -123,18 +122,14 @@ def deciding(program: Program) -> tuple[Variable, ...]:
     computed += [loop.count for loop in loops_of(program.calls)]
     for view in program.views:
         computed += [view.offset, *view.tensor.shape]
-    used = {
-        node
-        for expression in computed
-        if not isinstance(expression, int | Tensor)
-        for node in walk(expression)
-    }
-    return (*program.dimensions, *[item for item in program.parameters if item in scalars & used])
+    used = {*variables_in(*computed)}
+    scalars = [item for item in program.parameters if isinstance(item, Variable) and item in used]
+    return (*program.dimensions, *scalars)
 
 
 Json: TypeAlias = Any
 
-_MODULES = (nodes, program, mapping, mapping_forms)
+_MODULES = (nodes, ir, mapping, mapping_forms)
 
 
 def recorded(*roots: object, also: Sequence[type] = ()) -> Json:

@@ -9,8 +9,8 @@ import pytest
 
 import taskc as tc
 from taskc import f32
-from taskc.lang.assumptions import Assumptions
 from taskc.lang.sizes import are_surely_equal, quotient, tracing
+from taskc.programs.sizes import Assumptions
 
 m, n = tc.dim("m"), tc.dim("n")
 

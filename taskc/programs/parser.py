@@ -4,8 +4,7 @@
 
 The grammar is that of kernels, ir.lark. A scalar's number has the type of the parameter that it is for, and an
 extent is an i64. A computation's dimensions are the program's and its loops', by their names. That the calls fit
-what they call for all sizes, and read what was written, is for `taskc.lang.program` to see, where a program is made
-that can be called.
+what they call for all sizes, and read what was written, is checked where a `ProgramDefinition` is made of a program.
 
 The parser of computations, which follow the program that calls them.
 """
@@ -23,7 +22,10 @@ from taskc.ir.nodes import Expression
 from taskc.ir.parser import kernel_of, signature
 from taskc.ir.parser_expressions import Node, location, syntax_tree
 from taskc.ir.parser_statements import Statements
-from taskc.ir.program import (
+from taskc.ir.rewrite import walk
+from taskc.ir.signature import Parameter, inputs_of, is_output, outputs_of
+from taskc.ir.types import TensorType, i64
+from taskc.programs.ir import (
     Branch,
     Call,
     Callee,
@@ -36,9 +38,6 @@ from taskc.ir.program import (
     condition_problem,
     memory_problem,
 )
-from taskc.ir.rewrite import walk
-from taskc.ir.signature import Parameter, inputs_of, is_output, outputs_of
-from taskc.ir.types import TensorType, i64
 
 
 def computation_of(

@@ -15,9 +15,9 @@ from taskc import f32
 from taskc.errors import CompileError
 from taskc.ir.extents import extent_value
 from taskc.ir.nodes import Expression, Tensor, Variable
-from taskc.ir.program import Branch, Loop, Program, Step, While
-from taskc.ir.verify_programs import verify_program
-from taskc.lang.tracing import TensorHandle, current_trace
+from taskc.programs.ir import Branch, Loop, Program, Step, While
+from taskc.programs.tracing import TensorHandle, current_trace
+from taskc.programs.verify import verify_program
 
 m, n, q = tc.dim("m"), tc.dim("n"), tc.dim("q")
 

@@ -1,6 +1,6 @@
 """Tracing: a program's body runs once, with handles for tensors, and each call is recorded.
 
-Handles have no values. All that can be wrong with a call is found at its line, in `taskc.lang.traced_call`.
+Handles have no values. Mistakes in a call are found at its line, in `taskc.programs.record_call`.
 """
 
 from __future__ import annotations
@@ -17,15 +17,16 @@ from taskc.errors import CompileError, Location
 from taskc.ir import nodes as ir
 from taskc.ir.build import add, index, product
 from taskc.ir.printer_expressions import extent_text
-from taskc.ir.program import Loop, Step, View
 from taskc.ir.rewrite import walk
 from taskc.ir.signature import Parameter, named_type, outputs_of
 from taskc.ir.types import DType, TensorType
 from taskc.lang.names import ParameterType
-from taskc.lang.sizes import Number, OfSizes, Size, Sizes, is_size, tracing
+from taskc.lang.sizes import Number, OfSizes, Size, is_size, tracing
 from taskc.lang.source import assigned_names, call_site
 from taskc.lang.values import Described, counted, describe, is_number, layout_of, layout_problem
-from taskc.lang.written import Span, Written
+from taskc.programs.ir import Loop, Step, View
+from taskc.programs.sizes import Sizes
+from taskc.programs.written import Span, Written
 
 
 def tensor_type(kind: object, site: Location) -> TensorType:
@@ -198,7 +199,7 @@ class Axis:
 
 
 class PartHandle(Handle):
-    """A part of a tensor along any axes, which is no memory of its own (taskc/lang/slices.py)."""
+    """A part of a tensor along any axes, which is no memory of its own (taskc/programs/record_call.py)."""
 
     __slots__ = ("axes", "whole")
 
@@ -608,7 +609,7 @@ class Trace(Sizes):
     # --- outputs ---
 
     def check_outputs(self) -> None:
-        """Raises an error for an output that more than one call may have written."""
+        """Raise an error for an output that more than one call may have written."""
         for output in outputs_of(self.parameters):
             if output in self.written.repeated:
                 raise CompileError(

@@ -12,8 +12,8 @@ import taskc as tc
 from taskc import bf16, boolean, f16, f32, f64, i8, i32, i64, u8, u64
 from taskc.errors import CompileError
 from taskc.ir import to_text
-from taskc.ir.program import Computation, callees_of
-from taskc.ir.verify_programs import verify_program
+from taskc.programs.ir import Computation, callees_of
+from taskc.programs.verify import verify_program
 from tests.lang.notebook import cell
 
 m, n = tc.dim("m"), tc.dim("n")

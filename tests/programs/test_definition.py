@@ -14,12 +14,11 @@ import pytest
 import taskc as tc
 from taskc import f16, f32, i32, i64, repeat
 from taskc.errors import CompileError
-from taskc.ir.printer import calls_text
-from taskc.ir.program import kernels_of
-from taskc.lang.tracing import current_trace
+from taskc.programs.ir import calls_text, kernels_of
+from taskc.programs.tracing import current_trace
 from tests.lang.notebook import cell, indented
 
-# What the programs of `rejections_of_programs.txt` are the body of; its first line is line 22.
+# What the programs of `rejections.txt` are the body of; its first line is line 22.
 HEADER = """\
 m, n, q, r, w = tc.dim("m"), tc.dim("n"), tc.dim("q"), tc.dim("r"), tc.dim("w", multiple=4)
 columns = repeat(4, 3, order=(1, 0))
@@ -46,7 +45,7 @@ def p(a: f32[m], b: f32[n], e: f32[8], g: f32[4, 3], t: i32, c: tc.out[f32[m]], 
 
 _SECTIONS = re.split(
     r"^=== ",
-    (Path(__file__).parent / "rejections_of_programs.txt").read_text(encoding="utf-8"),
+    (Path(__file__).parent / "rejections.txt").read_text(encoding="utf-8"),
     flags=re.M,
 )[1:]
 

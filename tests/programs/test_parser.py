@@ -13,9 +13,9 @@ from taskc.arrays.packed import pack
 from taskc.errors import CompileError
 from taskc.ir import calls_text, nodes as ir, parse_program, to_text
 from taskc.ir.mapping import repeat
-from taskc.ir.program import Call, Computation, Loop, Program, digest_of, kernels_of
 from taskc.ir.types import f16, f32, i32, i64
-from taskc.ir.verify_programs import verify_program
+from taskc.programs.ir import Call, Computation, Loop, Program, digest_of, kernels_of
+from taskc.programs.verify import verify_program
 
 TEXT = """\
 program whole[n multiple=4, m](

@@ -15,7 +15,6 @@ from taskc.errors import CompileError, Location
 from taskc.ir import nodes as ir
 from taskc.ir.code_size import deep
 from taskc.ir.mapping import Mapping
-from taskc.ir.program import Computation
 from taskc.ir.rewrite import substitute, walk
 from taskc.ir.types import DType
 from taskc.lang.context import Context, Frame, Scope
@@ -25,10 +24,11 @@ from taskc.lang.functions import FunctionDefinition, Outside
 from taskc.lang.operators import binary
 from taskc.lang.parser import EVALUATORS, EXECUTORS
 from taskc.lang.sizes import OfSizes
-from taskc.lang.slices import part_of
 from taskc.lang.source import call_site
-from taskc.lang.traced_call import noted_computation
-from taskc.lang.tracing import (
+from taskc.lang.values import Value, counted, describe
+from taskc.programs.ir import Computation, variables_in
+from taskc.programs.record_call import dimensions_of, noted_computation, part_of
+from taskc.programs.tracing import (
     ComputedScalar,
     Handle,
     PartHandle,
@@ -36,7 +36,6 @@ from taskc.lang.tracing import (
     TensorHandle,
     Trace,
 )
-from taskc.lang.values import Value, counted, describe
 
 _WHAT = "a computation"
 _OUTPUT = "out"
@@ -132,12 +131,13 @@ def computation_of(
     context.nonnegative.update(context.dimensions.values())
     with deep(site):
         variables, value = _evaluated(context, definition, len(shape), site)
-    named = _names(value)
+    read = [node.tensor for node in walk(value) if isinstance(node, ir.Read)]
+    named: set[object] = {*variables_in(value), *read}
     used = [own for own in captured.parameters.values() if own in named]
-    sizes = named | _extents(used, shape)
-    dimensions = [own for own in trace.variables.values() if own in sizes]
     output = ir.Tensor(_OUTPUT, value.dtype, tuple(shape), ir.GLOBAL, layout, role="out")
-    made = Computation(name, (*used, output), tuple(dimensions), variables, value, loc=site)
+    parameters = (*used, output)
+    dimensions = dimensions_of(trace, value, parameters)
+    made = Computation(name, parameters, dimensions, variables, value, loc=site)
     handles = [trace.handle(given) for given, own in captured.parameters.items() if own in used]
     return made, handles
 
@@ -182,22 +182,3 @@ def _without_names(context: Context, value: ir.Expression, body: ast.stmt) -> ir
             )
         named[statement.variable] = substitute(statement.value, named)
     return substitute(value, named)
-
-
-def _names(value: ir.Expression) -> set[Any]:
-    """The variables and the tensors in an expression."""
-    found: set[Any] = set()
-    for node in walk(value):
-        if isinstance(node, ir.Variable):
-            found.add(node)
-        elif isinstance(node, ir.Read):
-            found.add(node.tensor)
-    return found
-
-
-def _extents(
-    parameters: Sequence[ir.Tensor | ir.Variable], shape: Sequence[int | ir.Expression]
-) -> set[ir.Variable]:
-    shapes = [own.shape for own in parameters if isinstance(own, ir.Tensor)]
-    extents = [n for extents in (*shapes, shape) for n in extents if not isinstance(n, int)]
-    return {node for extent in extents for node in walk(extent) if isinstance(node, ir.Variable)}

@@ -1,28 +1,48 @@
-"""Tracing of a program: its function runs once, and calls kernels with handles for tensors."""
+"""Tracing of a program: its function runs once, with handles for tensors, and each call is recorded.
+
+An existing program is traced again for the checks of tracing: its own calls are recorded once more.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import FunctionType, TracebackType
 from typing import Any
 
-from taskc.errors import NOWHERE, CompileError, Location
+from taskc.errors import NOWHERE, CompileError, Location, assert_never
 from taskc.ir import nodes as ir
-from taskc.ir.nodes import Tensor, Variable
-from taskc.ir.program import Program, exchanged, kernels_of
+from taskc.ir.nodes import Expression, Tensor, Variable
+from taskc.ir.printer_expressions import extent_text
+from taskc.ir.signature import is_output, named_type
 from taskc.ir.text_rules import identifier
 from taskc.ir.types import TensorType, i64
-from taskc.lang.assumptions import Assumptions
-from taskc.lang.computations import traced_computation
 from taskc.lang.context import Context, Frame
 from taskc.lang.definition import KernelDefinition
 from taskc.lang.functions import Outside
 from taskc.lang.parser import Parameters, declared
 from taskc.lang.sizes import Dimension, Size, tracing
 from taskc.lang.source import Source, running, source_of
-from taskc.lang.tracing import TensorHandle, Trace
-from taskc.lang.values import describe, layout_of
+from taskc.lang.values import describe, layout_of, layout_problem
+from taskc.programs.body import Branching, begin_while, check_condition, end_while
+from taskc.programs.computations import traced_computation
+from taskc.programs.ir import (
+    Branch,
+    Call,
+    Computation,
+    Loop,
+    Program,
+    Step,
+    View,
+    While,
+    exchanged,
+    kernels_of,
+    memory_problem,
+    views_by_loop,
+)
+from taskc.programs.record_call import traced_call
+from taskc.programs.sizes import Assumptions
+from taskc.programs.tracing import TensorHandle, Trace
 
 
 def traced(
@@ -176,3 +196,92 @@ def _innermost(traceback: TracebackType | None) -> Location:
         place = running(traceback.tb_frame, traceback.tb_lineno, traceback.tb_lasti)
         traceback = traceback.tb_next
     return place
+
+
+def retrace(program: Program, dimensions: dict[Dimension, Variable]) -> None:
+    """Raise an error, at the call, for a program that no function could have been traced into."""
+    trace = Trace(program.name, program.parameters, dict(dimensions))
+    for tensor in program.temporaries:
+        problem = layout_problem(TensorType(tensor.dtype, tensor.shape, tensor.layout))
+        if problem is not None:
+            raise CompileError(problem, tensor.loc)
+        trace.temporary(tensor)
+    for tensor, memory in program.constants:
+        problem = memory_problem(TensorType(tensor.dtype, tensor.shape, tensor.layout), memory)
+        if problem is not None:
+            raise CompileError(f"the memory of '{tensor.name}': {problem}", tensor.loc)
+        trace.constants[tensor] = memory
+    views = views_by_loop(program)
+    for view in views.get(None, ()):
+        _retrace_view(trace, view)
+    _retrace_steps(trace, program.calls, views)
+    trace.finish()
+
+
+def _retrace_steps(
+    trace: Trace, steps: Sequence[Step], views: Mapping[Variable | None, Sequence[View]]
+) -> None:
+    for step in steps:
+        match step:
+            case Call():
+                _retrace(trace, step)
+            case Loop():
+                trace.begin_loop(step.variable, step.count, step.loc)
+                for view in views.get(step.variable, ()):
+                    _retrace_view(trace, view)
+                _retrace_steps(trace, step.body, views)
+                trace.end_loop()
+            case Branch():
+                check_condition(trace, step.condition, step.loc)
+                branching = Branching(trace, step.condition, step.loc)
+                branching.begin()
+                _retrace_steps(trace, step.then, views)
+                branching.end()
+                branching.begin_otherwise()
+                _retrace_steps(trace, step.otherwise, views)
+                branching.end()
+            case While():
+                check_condition(trace, step.condition, step.loc)
+                begin_while(trace, step.condition, step.loc)
+                _retrace_steps(trace, step.body, views)
+                end_while(trace)
+            case _:
+                assert_never(step)
+
+
+def _retrace_view(trace: Trace, view: View) -> None:
+    tensor, of = view.tensor, view.of
+    trace.view(tensor, of, view.offset)
+    span, whole = trace.span(tensor, tensor.loc), trace.span(of, of.loc)
+    if not (trace.is_natural(span.low) and trace.is_natural(whole.high - span.high)):
+        place = "" if view.offset == 0 else f" at {extent_text(view.offset)}"
+        raise CompileError(
+            f"{named_type(tensor.dtype, tensor.shape)}{place} isn't surely a part of {of.name}:"
+            f" {named_type(of.dtype, of.shape)}",
+            tensor.loc,
+        )
+
+
+def _retrace(trace: Trace, call: Call) -> None:
+    callee = call.callee
+    if isinstance(callee, Computation):
+        missing = [size for size in callee.dimensions if size not in trace.variables.values()]
+        if missing:
+            raise CompileError(
+                f"{callee.name}() is of {missing[0]}, a loop's step that this call isn't in",
+                call.loc,
+            )
+    inputs: list[Any] = []
+    outputs: list[Any] = []
+    for parameter, argument in zip(call.callee.parameters, call.arguments, strict=True):
+        (outputs if is_output(parameter) else inputs).append(_value(trace, argument))
+    traced_call(trace, call.callee, {}, inputs, {"out": tuple(outputs)}, call.loc)
+
+
+def _value(trace: Trace, argument: Tensor | Expression) -> Any:
+    """The argument as the body of a program would pass it: a handle, a size or a number."""
+    if isinstance(argument, Tensor) or argument in trace.parameters:
+        return trace.handle(argument)
+    if isinstance(argument, ir.Constant):
+        return argument.value
+    return trace.number(argument.operand if isinstance(argument, ir.Cast) else argument)

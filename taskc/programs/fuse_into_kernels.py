@@ -12,22 +12,34 @@ may be reshaped in between. The fused kernel is proved again; if that fails, the
 calls read is also stored.
 
 A store of a whole tile is kept, and stores another tile, which is computed in a phase before it.
+
+fuse_into_loads: a computation becomes the prologue of the kernel that reads its result.
+
+    temporary t: f32[64, 48]
+    scaled(x, out=t)            scaled: out[i, j] = x[i, j] * 2.0
+    sums(t, out=y)              sums: ... total[i] += t[row + i, col]
+->
+    scaled_sums(x, out=y)       ... total[i] += x[row + i, col] * 2.0
+
+The reads of each element are counted: a row's sum reads it once, and many blocks read a product's operand. Repeated
+operations are weighed against the memory traffic saved. Operands that an instruction or a bulk copy reads from memory
+stay in memory. The fused kernel is proved again.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from taskc.ir import nodes as ir
 from taskc.ir.build import ZERO, guarded
 from taskc.ir.extents import are_as_many
 from taskc.ir.nodes import Expression, Kernel, Statement, Tensor, Variable
-from taskc.ir.program import Call, Program
 from taskc.ir.rewrite import (
     copy,
-    map_children,
     map_statements,
     replace_tensors,
+    rewritten,
     substitute,
     tensors_of,
     walk,
@@ -35,9 +47,10 @@ from taskc.ir.rewrite import (
 from taskc.programs.calls import Calls, Joined, computation_of, is_free_computation, name_of
 from taskc.programs.fusion_cost import is_worth_fusing
 from taskc.programs.indices import Indices, bijection, is_same_number, seen_in
+from taskc.programs.inlining import over_program_sizes
+from taskc.programs.ir import Call, Program
 from taskc.programs.pairs import Pairs, UnfusedError, is_fusible_kernel
-from taskc.programs.program_sizes import over_program_sizes
-from taskc.programs.traffic import is_small
+from taskc.programs.traffic import elements_of, is_small, is_worth, operations_of, reads_of
 
 
 def fuse_into_stores(program: Program, lanes: int = 16) -> Program:
@@ -219,7 +232,17 @@ class _Epilogue:
     def element(self, at: Indices, value: Expression) -> tuple[Tensor, Indices, Expression]:
         """The tensor, indices and value of the output element computed from the one stored at some indices."""
         places, variables = self.places(at), self.computation.variables
-        result = _put_in(self.value, places, self.read, value, self.as_stored, at)
+
+        def put_in(node: Expression) -> Expression:
+            if isinstance(node, Variable):
+                return places.get(node, node)
+            if isinstance(node, ir.Read) and node.tensor is self.read:
+                return value
+            if isinstance(node, ir.Read) and node.tensor in self.as_stored:
+                return replace(node, tensor=self.as_stored[node.tensor], indices=at)
+            return node
+
+        result = rewritten(self.value, put_in)
         is_stored_alike = self.output in self.as_stored
         if not places and (not is_stored_alike or any(node in variables for node in walk(result))):
             raise UnfusedError("its shape is another one, by more than constants")
@@ -293,28 +316,120 @@ def _tile_of(move: ir.Move) -> Tensor | None:
     return None
 
 
-def _put_in(
-    node: Expression,
-    places: dict[Variable, Expression],
-    read: Tensor,
-    value: Expression,
-    as_stored: dict[Tensor, Tensor],
-    at: Indices,
-) -> Expression:
-    """A computation's value at some places, with reads of the tensor `read` replaced by `value`."""
-    replaced: dict[int, tuple[Expression, Expression]] = {}
+def fuse_into_loads(program: Program, lanes: int = 16) -> Program:
+    """The program with computations fused into the loads of the kernels that read them.
 
-    def visit(current: Expression) -> Expression:
-        if isinstance(current, Variable):
-            return places.get(current, current)
-        if id(current) not in replaced:
-            if isinstance(current, ir.Read) and current.tensor is read:
-                replacement = value
-            elif isinstance(current, ir.Read) and current.tensor in as_stored:
-                replacement = replace(current, tensor=as_stored[current.tensor], indices=at)
-            else:
-                replacement = map_children(current, visit)
-            replaced[id(current)] = current, replacement
-        return replaced[id(current)][1]
+    lanes  of a processor's vectors; 0 on GPUs, where a prologue may rule out a bulk copy
+    """
+    calls = Calls(program)
+    pairs = Pairs()
+    for position, call in calls.each():
+        if is_free_computation(call):
+            _fuse(calls, pairs, position, call, lanes)
+    return calls.finished()
 
-    return visit(node)
+
+def _fuse(calls: Calls, pairs: Pairs, position: int, added: Call, lanes: int) -> None:
+    output = added.arguments[-1]
+    assert isinstance(output, Tensor)
+    readers = calls.readers.get(output, set())
+    if output not in calls.temporaries or not calls.written_once(output) or len(readers) != 1:
+        return
+    (reader,) = readers
+    call = calls.call(reader)
+    if call is None or reader < position or not is_fusible_kernel(call):
+        return
+    if not calls.may_move(position, reader) or calls.disturbs(reader, position, output):
+        return
+    read = {item: calls.view(given) for item, given in calls.reading(call, output)}
+    if any(item.role != "in" for item in read):
+        return
+    offsets = {item: (view.tensor.shape, view.offset) for item, view in read.items()}
+
+    def fused() -> tuple[Kernel, Joined]:
+        return _Prologue(call, added, offsets, lanes).made()
+
+    fused_call = pairs.call(calls, call, added, "loads", fused)
+    if fused_call is not None:
+        calls.put(reader, fused_call)
+        calls.put(position, None)
+
+
+class _Prologue:
+    """A kernel with a computation substituted in its reads of some tensors.
+
+    read  the kernel's tensors, each with the shape of its argument, and the argument's offset in the computation's
+          output
+    """
+
+    def __init__(
+        self,
+        call: Call,
+        added: Call,
+        read: dict[Tensor, tuple[tuple[int | Expression, ...], int | Expression]],
+        lanes: int,
+    ) -> None:
+        self.computation = computation = computation_of(added)
+        self.kernel, new_tensors = over_program_sizes(call)
+        self.lanes = lanes
+        self.read = {new_tensors[item]: given for item, given in read.items()}
+        gone = frozenset(self.read), frozenset([computation.output])
+        self.joined = Joined(call, self.kernel.parameters, added, gone)
+        value = replace_tensors(computation.value, self.joined.tensors_of_added)
+        self.value = substitute(value, self.joined.scalars_of_added)
+
+    def made(self) -> tuple[Kernel, Joined]:
+        kernel, computation = self.kernel, self.computation
+        self._check_cost()
+        text = f"`{computation.name}` is computed where it is read"
+        fused = replace(
+            kernel,
+            name=name_of(computation.name, kernel.name),
+            parameters=self.joined.parameters(),
+            dimensions=tuple(dict.fromkeys([*kernel.dimensions, *computation.dimensions])),
+            body=rewritten(kernel.body, self._with_elements),
+            notes=(*kernel.notes, (text, computation.loc)),
+        )
+        if self.lanes and not is_worth_fusing(
+            kernel, fused, computation, computation.output, self.lanes
+        ):
+            raise UnfusedError("its reads cost more than the memory between the two")
+        return fused, self.joined
+
+    def _check_cost(self) -> None:
+        wanted = frozenset(self.read)
+        for node in walk(self.kernel.body):
+            if not isinstance(node, ir.Read) and not wanted.isdisjoint(tensors_of(node)):
+                raise UnfusedError("an instruction reads it from memory")
+        if not self.lanes:
+            self._check_copies(wanted)
+            self._check_repeated(wanted)
+
+    def _check_repeated(self, wanted: frozenset[Tensor]) -> None:
+        output = self.computation.output
+        evaluations = reads_of(self.kernel, wanted)
+        repeated = max(0, evaluations - elements_of(output.shape))
+        if not is_worth(repeated, operations_of(self.value), output, 2):
+            raise UnfusedError(
+                f"each element is read {evaluations / elements_of(output.shape):.0f} times"
+            )
+
+    def _check_copies(self, wanted: frozenset[Tensor]) -> None:
+        for node in walk(self.kernel.body):
+            if isinstance(node, ir.Pipeline):
+                for below in walk(node.body):
+                    if isinstance(below, ir.Read) and below.tensor in wanted:
+                        raise UnfusedError("it is copied while other work is done")
+
+    def _with_elements(self, read: Any) -> Any:
+        if not isinstance(read, ir.Read) or read.tensor not in self.read:
+            return read
+        shape, offset = self.read[read.tensor]
+        at = seen_in(read.indices, read.tensor.shape, shape)
+        at = at and seen_in(at, shape, self.computation.output.shape, offset)
+        if at is None:
+            raise UnfusedError("its shape is another one, by more than constants")
+        value = substitute(self.value, dict(zip(self.computation.variables, at, strict=True)))
+        if not is_small(value):
+            raise UnfusedError("what would be read has too many parts")
+        return value

@@ -11,10 +11,10 @@ import taskc as tc
 from taskc import f32, i64
 from taskc.errors import CompileError
 from taskc.ir import calls_text, parse_program, to_text
-from taskc.ir.program import Loop
-from taskc.ir.verify_programs import verify_program
+from taskc.programs.ir import Loop
+from taskc.programs.verify import verify_program
 from tests.lang.notebook import cell, indented
-from tests.lang.test_written import checked, doubled, halved, numbers
+from tests.programs.test_written import checked, doubled, halved, numbers
 
 m, n, k, q = tc.dim("m"), tc.dim("n"), tc.dim("k"), tc.dim("q")
 
@@ -198,7 +198,7 @@ def test_computations_of_a_step_in_programs_in_programs() -> None:
 
 
 def checked_with_constants(program: tc.ProgramDefinition) -> tc.ProgramDefinition:
-    from taskc.ir.program import digest_of
+    from taskc.programs.ir import digest_of
 
     verify_program(program.ir)
     known = {digest_of(memory): memory for _, memory in program.ir.constants}

@@ -11,9 +11,9 @@ import pytest
 import taskc as tc
 from taskc import boolean, f32
 from taskc.errors import InternalError
-from taskc.ir.plan import from_record, recorded
 from taskc.ir.printer import to_text
-from taskc.ir.program import Branch, Program, While
+from taskc.programs.ir import Branch, Program, While
+from taskc.programs.plan import from_record, recorded
 
 n = tc.dim("n", multiple=4)
 

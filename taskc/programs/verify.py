@@ -14,14 +14,14 @@ calls         There is an argument for each parameter: a tensor of its type and 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from taskc.errors import InternalError, assert_never
 from taskc.ir import nodes as ir
 from taskc.ir.build import ZERO, index
 from taskc.ir.code_size import deeply
-from taskc.ir.printer import calls_text, to_text
-from taskc.ir.program import (
+from taskc.ir.printer import to_text
+from taskc.ir.rewrite import walk
+from taskc.ir.verify import verify
+from taskc.programs.ir import (
     Branch,
     Call,
     Computation,
@@ -31,11 +31,11 @@ from taskc.ir.program import (
     While,
     bodies_of,
     callees_of,
+    calls_text,
     condition_problem,
+    variables_in,
     views_by_loop,
 )
-from taskc.ir.rewrite import walk
-from taskc.ir.verify import verify
 
 
 def verify_computation(computation: Computation) -> None:
@@ -116,7 +116,7 @@ class _Verifier:
 
     def size(self, *sizes: int | ir.Expression) -> None:
         for size in sizes:
-            for variable in _variables(size):
+            for variable in variables_in(size):
                 self.need(variable in self.sizes, f"the size {variable} is known where it is used")
 
     def body(self, variable: ir.Variable | None, steps: tuple[Step, ...]) -> None:
@@ -168,13 +168,8 @@ class _Verifier:
                 self.need(same, f"{what} gets a tensor of its rank")
             else:
                 assert not isinstance(argument, ir.Tensor)
-                known = all(one in self.sizes | self.scalars for one in _variables(argument))
+                known = all(one in self.sizes | self.scalars for one in variables_in(argument))
                 self.need(known, f"{what} gets a number that is known")
         if isinstance(callee, Computation):
             known = self.sizes.issuperset(callee.dimensions)
             self.need(known, f"{callee.name} has sizes that are known where it is called")
-
-
-def _variables(size: int | ir.Expression) -> Iterator[ir.Variable]:
-    if not isinstance(size, int):
-        yield from [node for node in walk(size) if isinstance(node, ir.Variable)]

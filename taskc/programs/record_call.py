@@ -1,16 +1,28 @@
 """One call in a program that is being traced: whether it fits, and what it becomes.
 
-All that can be wrong with a call is found here, at its line: types, shapes, layouts, what has been
-written and what has not. Shapes have to fit for all sizes: whether they do is decided on linear forms
-of the program's dimensions, and what can't be decided is an error. Only that an extent isn't negative,
-and that a size fits a scalar of fewer bits, is left to the call.
+Every mistake in a call is found here, at its line: types, shapes, layouts, memory that hasn't been written. Shapes
+have to fit for all sizes: this is decided on linear forms of the program's dimensions, and what can't be decided is an
+error. Whether an extent is negative, or a size too large for a scalar of fewer bits, is checked when the program is
+called.
+
+Parts of a program's tensors along any axes: `x[:, 1:-1]`, `x[::2]`, `b[1:-1]` of an extent that may be short.
+
+They are no memory of their own. In a computation `part[i, j]` reads `x[i, 1 + j]`; a kernel gets a temporary. A
+computation into a part becomes one of the whole that leaves the rest as it was:
+
+    tc.compute((n, m - 2), lambda i, j: f(i, j), out=y[:, 1:-1])
+->
+    tc.compute((n, m), lambda i, j: f(i, j - 1) if 1 <= j < m - 1 else y[i, j], out=y)
+
+Where a part ends before it begins it has no elements, as NumPy's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping as Dictionary, Sequence
 from contextvars import Context
 from dataclasses import replace
+from functools import reduce
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -19,18 +31,19 @@ from taskc.arrays.host import host_array, is_array
 from taskc.arrays.packed import Packed, pack
 from taskc.errors import CompileError, Location
 from taskc.ir import nodes as ir
-from taskc.ir.build import floor_divide, index, subtract
+from taskc.ir.build import add, floor_divide, index, modulo, multiply, subtract
 from taskc.ir.extents import OneUnknown
-from taskc.ir.mapping import repeat
-from taskc.ir.program import Call, Callee as Called, Computation, Program, Step
+from taskc.ir.mapping import Mapping, repeat
+from taskc.ir.nodes import Binary, Expression, Variable
 from taskc.ir.rewrite import substitute
 from taskc.ir.signature import Binding, Parameter, Size, named_type, outputs_of
 from taskc.ir.types import TensorType, i64
-from taskc.lang.inlining import Inlining
 from taskc.lang.sizes import FloatOfSizes, OfSizes
-from taskc.lang.slices import copy_of, into_part
 from taskc.lang.source import assigned_names, call_site
-from taskc.lang.tracing import (
+from taskc.lang.values import Part, describe
+from taskc.programs.inlining import Inlining
+from taskc.programs.ir import Call, Callee as Called, Computation, Program, Step, variables_in
+from taskc.programs.tracing import (
     ComputedScalar,
     Handle,
     PartHandle,
@@ -38,7 +51,106 @@ from taskc.lang.tracing import (
     TensorHandle,
     Trace,
 )
-from taskc.lang.values import describe
+
+
+def part_of(part: PartHandle, tensor: ir.Tensor) -> Part:
+    """The part as computations index it, relative to their parameter for the whole."""
+    trace = part.trace
+    starts = tuple([index(trace.expression(axis.start)) for axis in part.axes])
+    shape = tuple([trace.extent(trace.expression(n)) for n in part.shape])
+    return Part(tensor, starts, tuple([axis.step for axis in part.axes]), shape)
+
+
+def into_part(
+    made: Computation, given: list[Handle], part: PartHandle
+) -> tuple[Computation, list[Handle]]:
+    """The computation of the whole that writes only a part, and what it is given."""
+    trace, whole, output = part.trace, part.whole.tensor, made.output
+    shape = part_of(part, whole).shape
+    fits = len(shape) == len(output.shape) and all(map(trace.are_equal, shape, output.shape))
+    if not fits or output.dtype is not whole.dtype:
+        wanted, found = (
+            named_type(t.dtype, n) for t, n in ((whole, shape), (output, output.shape))
+        )
+        raise CompileError(f"{made.name}(): output 'out' must be {wanted}, not {found}", made.loc)
+    if whole.role == "out":
+        raise CompileError(
+            f"a part of the output '{whole.name}' is written here, and the rest of it would have to be there before",
+            made.loc,
+            f"declare it tc.inout[{named_type(whole.dtype, whole.shape)}], or compute all of it",
+        )
+    known = [
+        own
+        for own, it in zip(made.parameters, given, strict=False)
+        if isinstance(it, TensorHandle) and it.tensor is whole
+    ]
+    own = known[0] if known else ir.Tensor("old", whole.dtype, whole.shape, ir.GLOBAL, whole.layout)
+    assert isinstance(own, ir.Tensor)
+    names = iter(made.variables)
+    moved: dict[Variable, Expression] = {}
+    places: list[Variable] = []
+    conditions: list[Expression] = []
+    for axis, extent in zip(part.axes, whole.shape, strict=True):
+        old = next(names) if axis.step else Variable("at")
+        place = Variable(old.name)
+        places.append(place)
+        start = index(trace.expression(axis.start))
+        beyond = subtract(place, start)
+        if not axis.step:
+            conditions.append(Binary("==", place, start))
+            continue
+        moved[old] = floor_divide(beyond, axis.step)
+        end = add(start, multiply(index(trace.expression(axis.count)), axis.step))
+        if not trace.are_equal(start, 0):
+            conditions.append(Binary(">=", place, start))
+        if axis.step > 1:
+            conditions.append(Binary("==", modulo(beyond, axis.step), ir.constant(0)))
+        if not trace.is_natural(trace.form(subtract(end, index(extent)))):
+            conditions.append(Binary("<", place, end))
+    value = substitute(made.value, moved)
+    if conditions:
+        inside = reduce(lambda a, b: Binary("and", a, b), conditions)
+        value = ir.Select(inside, value, ir.Read(own, tuple(places), loc=made.loc), loc=made.loc)
+        if not known:
+            given = [*given, part.whole]
+    inputs = made.parameters[:-1] if known or not conditions else (*made.parameters[:-1], own)
+    output = replace(output, shape=whole.shape, layout=whole.layout)
+    changed = replace(
+        made,
+        parameters=(*inputs, output),
+        dimensions=dimensions_of(trace, value, (*inputs, output)),
+        variables=tuple(places),
+        value=value,
+    )
+    return changed, given
+
+
+def copy_of(
+    source: TensorHandle | PartHandle, name: str, site: Location, layout: Mapping | None = None
+) -> Computation:
+    """The computation of a tensor's or a part's own elements."""
+    trace = source.trace
+    whole = (source.whole if isinstance(source, PartHandle) else source).tensor
+    own = ir.Tensor("x", whole.dtype, whole.shape, ir.GLOBAL, whole.layout)
+    shape = trace.extents(source.shape, site)
+    variables = tuple([Variable("ijklmnop"[k % 8]) for k in range(len(shape))])
+    indices: tuple[Expression, ...] = variables
+    if isinstance(source, PartHandle):
+        indices = part_of(source, own).indices(variables)
+    value = ir.Read(own, indices, loc=site)
+    output = ir.Tensor("out", whole.dtype, shape, ir.GLOBAL, layout, role="out")
+    dimensions = dimensions_of(trace, value, (own, output))
+    return Computation(name, (own, output), dimensions, variables, value, loc=site)
+
+
+def dimensions_of(
+    trace: Trace, value: Expression, parameters: tuple[ir.Tensor | Variable, ...]
+) -> tuple[Variable, ...]:
+    """The sizes named by an expression and by its tensors' extents."""
+    extents = [n for own in parameters if isinstance(own, ir.Tensor) for n in own.shape]
+    used = {*variables_in(value, *extents)}
+    return tuple([size for size in trace.variables.values() if size in used])
+
 
 Callee: TypeAlias = "Called | Program"
 Pack: TypeAlias = Callable[[Any, str], Any]
@@ -48,15 +160,15 @@ Value: TypeAlias = "ir.Tensor | ir.Expression"
 def traced_call(
     trace: Trace,
     called: Callee,
-    tuples: Mapping[str, tuple[str, ...]],
+    tuples: Dictionary[str, tuple[str, ...]],
     args: Sequence[Any],
     keywords: dict[str, Any],
     site: Location | None = None,
     pack: Pack | None = None,
 ) -> Any:
-    """Notes a call with handles, of the running code or at a site; what it returns are handles, too.
+    """Record a call with handles, at the running code or at a site; returns handles, too.
 
-    pack  makes of an array, given a parameter's name, what that takes
+    pack  packs an array for the parameter of a name
     """
     call = _TracedCall(trace, called, site or call_site(), pack)
     given = call.bind(called.parameters, args, keywords, tuples)
@@ -72,9 +184,9 @@ def traced_call(
 def noted_computation(
     trace: Trace, made: Computation, given: list[Handle], out: Any, site: Location
 ) -> Handle:
-    """Notes a computation, which writes `out` or a temporary.
+    """Record a computation, which writes `out` or a temporary.
 
-    What reads the memory that it writes reads what was there before all of it: it writes a temporary, which is copied.
+    A computation that reads the memory it writes reads the old elements: it writes a temporary, which is copied.
     """
     whole = out
     if isinstance(out, PartHandle):
@@ -286,7 +398,7 @@ class _TracedCall(Binding):
         return found
 
     def check_memory(self) -> None:
-        """Checks that what is read has been written, and that what is written may be."""
+        """Check that the inputs have been written, and that the outputs may be."""
         for parameter, value in self.arguments("in", "inout"):
             self._check_read(parameter, value)
         for parameter, value in self.arguments("out", "inout"):
