@@ -75,7 +75,7 @@ ELSEWHERE = {
     "passes/test_simplify.py": "passes/dead_code",
     "passes/test_vectorize.py": "passes/scalars",
     "passes/test_overlap.py": "passes/transports",
-    "passes/test_select_reductions.py": "backend/sim/operations lang/operations",
+    "passes/test_select_reductions.py": "lang/operations",
     "passes/test_select_products.py": "passes/multicast passes/lower_instructions",
     "passes/test_product_groups.py": "passes/await_products",
     # Programs, fused and as they are written, give the same bits.
@@ -100,17 +100,17 @@ ELSEWHERE = {
     "backend/cuda/test_api.py": "backend/cuda/context",
     "backend/cuda/test_parking.py": "backend/cuda/libraries",
     # The simulator: what it computes, and what it reports of a corpus of mistakes.
-    "backend/sim/test_phases.py": "backend/sim/accesses backend/sim/binding backend/sim/expressions backend/sim/loops"
+    "backend/sim/test_phases.py": "backend/sim/accesses backend/sim/expressions backend/sim/loops"
     " backend/sim/memory backend/sim/run backend/sim/statements backend/sim/tiles",
     "backend/sim/test_schedule.py": "backend/sim/machine backend/sim/synchronization",
     "backend/sim/test_races.py": "backend/sim/shadow",
     "backend/sim/test_barriers.py": "lang/barriers",
-    "backend/sim/test_statistics.py": "backend/sim/recording backend/sim/report",
-    "backend/sim/test_bulk.py": "backend/sim/asynchronous",
+    "backend/sim/test_statistics.py": "backend/sim/report",
+    "backend/sim/test_bulk.py": "backend/sim/copies",
     "backend/sim/test_waiting.py": "backend/sim/analysis",
     "lang/test_warpgroups.py": "backend/operands backend/sim/products",
-    "test_corpus.py": "backend/sim/registers backend/sim/worker_copies",
-    "ir/test_fragments.py": "backend/sim/matrix",
+    "test_corpus.py": "backend/sim/asynchronous backend/sim/recording",
+    "ir/test_fragments.py": "backend/sim/operations",
     "commands/test_demo.py": "commands/demo_kernels commands/demo_model commands/demo_race",
     "tune/test_workers.py": "tune/worker",
     "analysis/test_banks.py": "analysis/coalescing",
