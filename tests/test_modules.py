@@ -49,9 +49,10 @@ ELSEWHERE = {
     "onnx/test_session.py": "onnx/model",
     "onnx/test_tensors.py": "onnx/serialized",
     "operators/test_op.py": "operators/build operators/call operators/graph",
-    "onnx/test_node_cases.py": "onnx/backend operators/control operators/einsum operators/fourier operators/movement"
-    " operators/resizing operators/shapes operators/attention operators/norms"
-    " operators/operands operators/reductions",
+    "onnx/test_node_cases.py": "onnx/backend operators/control operators/einsum operators/fourier"
+    " operators/movement operators/resizing operators/shapes"
+    " operators/attention operators/norms operators/operands"
+    " operators/reductions",
     "onnx/test_convolutions.py": "operators/convolutions operators/pooling operators/windows",
     "onnx/test_indices.py": "operators/scattering",
     "onnx/test_integer_products.py": "operators/quantization",
@@ -100,17 +101,17 @@ ELSEWHERE = {
     "backend/cuda/test_api.py": "backend/cuda/context",
     "backend/cuda/test_parking.py": "backend/cuda/libraries",
     # The simulator: what it computes, and what it reports of a corpus of mistakes.
-    "backend/sim/test_phases.py": "backend/sim/accesses backend/sim/binding backend/sim/expressions backend/sim/loops"
-    " backend/sim/memory backend/sim/run backend/sim/statements backend/sim/tiles",
+    "backend/sim/test_phases.py": "backend/sim/accesses backend/sim/expressions backend/sim/loops"
+    " backend/sim/memory backend/sim/run backend/sim/statements"
+    " backend/sim/tiles",
     "backend/sim/test_schedule.py": "backend/sim/machine backend/sim/synchronization",
     "backend/sim/test_races.py": "backend/sim/shadow",
     "backend/sim/test_barriers.py": "lang/barriers",
-    "backend/sim/test_statistics.py": "backend/sim/recording backend/sim/report",
-    "backend/sim/test_bulk.py": "backend/sim/asynchronous",
+    "backend/sim/test_statistics.py": "backend/sim/report",
+    "backend/sim/test_bulk.py": "backend/sim/copies",
     "backend/sim/test_waiting.py": "backend/sim/analysis",
     "lang/test_warpgroups.py": "backend/operands backend/sim/products",
-    "test_corpus.py": "backend/sim/registers backend/sim/worker_copies",
-    "ir/test_fragments.py": "backend/sim/matrix",
+    "test_corpus.py": "backend/sim/asynchronous backend/sim/recording",
     "commands/test_demo.py": "commands/demo_programs",
     "tune/test_workers.py": "tune/worker",
     "analysis/test_banks.py": "analysis/coalescing",
