@@ -32,10 +32,9 @@ from taskc import (
     u64,
 )
 from taskc.kernels.machine_facts import GPU, PROCESSOR, seconds_of_bytes
+from taskc.kernels.operator import KernelOperator, operator
 from taskc.kernels.owners import boxes_of, owners_of_boxes, power, width
 from taskc.kernels.signatures import Function, known, parameters_of, wide
-from taskc.tune.choose import choose, remembered
-from taskc.tune.space import Operator
 
 __all__ = ["Lines", "LookBack", "Problem", "Ranges", "Serial", "build", "cumprod", "cumsum"]
 
@@ -57,36 +56,13 @@ def cumsum(
     Numbers of 16 bits are added up in f32, and each sum is rounded; integers wrap. In which order sums of floats are
     added up is the plan's: one after another along other axes than the innermost, and there as `tc.scan` does.
     """
-    return _scan("sum", **locals())
+    return SCAN(operator="sum", **locals())
 
 
 @parameters_of(cumsum)
 def cumprod(**options: Any) -> KernelDefinition | ProgramDefinition:
     """The product of each element and those before it, as `cumsum` has the sum; the first exclusive one is 1."""
-    return _scan("prod", **options)
-
-
-def _scan(
-    operator: str, *, machine: Machine | None, **options: Any
-) -> KernelDefinition | ProgramDefinition:
-    return build(problem_of(operator, **options), None, machine or tc.machine())
-
-
-@remembered
-def build(
-    problem: Problem, plan: Plan | None, machine: Machine
-) -> KernelDefinition | ProgramDefinition:
-    """Build it by this plan, or by the one that is chosen."""
-    plan = plan or choose(SCAN, problem, machine)
-    match plan:
-        case Serial():
-            return serial(problem, plan)
-        case Lines():
-            return lines(problem, plan.own)
-        case Ranges():
-            return ranges(problem, plan)
-        case LookBack():
-            return look_back(problem, plan)
+    return SCAN(operator="prod", **options)
 
 
 # --- What a scan computes, and how kernels see it: as `[outer, along, inner]`, with neighbouring axes joined
@@ -350,10 +326,13 @@ def _fewest(machine: Machine) -> int:
 
 
 def lines(
-    problem: Problem, own: Mapping, size: int | None = None, between: TensorType | None = None
+    problem: Problem,
+    plan: Lines | Ranges,
+    size: int | None = None,
+    between: TensorType | None = None,
 ) -> KernelDefinition:
     """`size` elements of a line are a block's, which is given sums of as many chunks of each range before; or all."""
-    given, wide, behind = problem.given, problem.wide, problem.behind
+    given, wide, behind, own = problem.given, problem.wide, problem.behind, plan.own
     outer, along, _ = given.shape
     rows, step = own.shape
     symbol, folded = problem.symbol, problem.folded
@@ -450,7 +429,7 @@ def ranges(problem: Problem, plan: Ranges) -> ProgramDefinition:
     size = plan.chunks * chunk
     between = problem.wide[outer, (tc.cdiv(along, size) - 1) * plan.chunks]
     add_up = chunk_sums(problem, plan.own, chunk, between)
-    scan = lines(problem, plan.own, size, between)
+    scan = lines(problem, plan, size, between)
 
     @tc.program
     def cumsum(x: tc.typed[given], y: tc.out[given]) -> None:
@@ -613,4 +592,8 @@ def _scanned_rows(problem: Problem, plan: LookBack) -> Function:
     return scanned
 
 
-SCAN = Operator("scan", candidates, build, (Serial, Lines, Ranges, LookBack))
+SCAN: KernelOperator[Problem, Plan, KernelDefinition | ProgramDefinition] = operator(
+    "scan", problem_of, candidates,
+    {Serial: serial, Lines: lines, Ranges: ranges, LookBack: look_back},
+)  # fmt: skip
+build = SCAN.build

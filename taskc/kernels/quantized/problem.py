@@ -16,7 +16,7 @@ from typing import Any
 import taskc as tc
 from taskc import CompileError, DType, TensorType, f16, f32, i32
 from taskc.kernels.epilogue import Epilogue
-from taskc.kernels.signatures import Extent, Function
+from taskc.kernels.signatures import Extent, Function, require_numbers
 
 Activation = Callable[[Any], Any]
 
@@ -135,6 +135,8 @@ class Problem:
         return quantized_matmul
 
 
-def wide_of(dtype: DType) -> DType:
-    """The default type of c."""
-    return dtype if dtype.bits >= f16.bits else f32
+def problem_of(*, dtype: DType, result: DType | None, **options: Any) -> Problem:
+    """Check and complete the options of a call: c has a's type by default."""
+    require_numbers("quantized_matmul", **{name: options[name] for name in ("n", "k", "group")})
+    result = result or (dtype if dtype.bits >= f16.bits else f32)
+    return Problem(dtype=dtype, result=result, **options)
