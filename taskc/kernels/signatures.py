@@ -22,9 +22,12 @@ from functools import wraps
 from numbers import Integral
 from typing import Any, ParamSpec, TypeVar
 
-from taskc import CompileError, DType, f32, i32, tf32
+from taskc import CompileError, DType, KernelDefinition, ProgramDefinition, f32, i32, tf32
 
 Function = Callable[..., Any]  # a tc.function, or a Python function that could be one
+
+Made = TypeVar("Made", KernelDefinition, ProgramDefinition)
+Decorator = Callable[[Function], Made]  # tc.kernel(…) or tc.program(…)
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -287,21 +287,14 @@ def products(problem: Problem, plan: Plan, machine: Machine) -> tc.KernelDefinit
 
 def in_parts(problem: Problem, plan: Plan, machine: Machine) -> tc.ProgramDefinition:
     """A program of q, k, v, a mask if there is one, and y."""
-    queries, keys, values, result = problem.types
-    masks, parts = problem.masks, tc.cdiv(problem.keys, plan.part)
+    parts = tc.cdiv(problem.keys, plan.part)
     partial, merged = _partial(problem, plan, parts, machine), _merged(problem, parts, machine)
 
-    @tc.program
-    def attention(
-        q: tc.typed[queries],
-        k: tc.typed[keys],
-        v: tc.typed[values],
-        mask: tc.typed[masks],
-        y: tc.out[result],
-    ) -> None:
-        merged(*partial(q, k, v, *mask), out=y)
+    def steps(q: Any, k: Any, v: Any, mask: Any, y: Any) -> None:
+        masks = () if mask is None else (mask,)
+        merged(*partial(q, k, v, *masks), out=y)
 
-    return attention
+    return problem.program(steps)
 
 
 def _partial(problem: Problem, plan: Plan, parts: Extent, machine: Machine) -> tc.KernelDefinition:

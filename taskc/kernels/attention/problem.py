@@ -10,7 +10,7 @@ from typing import Any
 
 import taskc as tc
 from taskc import CompileError, DType, TensorType, boolean
-from taskc.kernels.signatures import Extent, Function, require_numbers, wide
+from taskc.kernels.signatures import Decorator, Extent, Function, Made, require_numbers, wide
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,10 +104,17 @@ class Problem:
 
     def kernel(self, workers: int, blocks: Function) -> tc.KernelDefinition:
         """blocks(q, k, v, mask or None, y) as a kernel, with the parameters that the problem has."""
+        return self._defined(tc.kernel(workers=workers), blocks)
+
+    def program(self, steps: Function) -> tc.ProgramDefinition:
+        """steps(q, k, v, mask or None, y) as a program, with the same parameters."""
+        return self._defined(tc.program, steps)
+
+    def _defined(self, decorate: Decorator[Made], run: Function) -> Made:
         queries, keys, values, result = self.types
         masks = self.masks
 
-        @tc.kernel(workers=workers)
+        @decorate
         def attention(
             q: tc.typed[queries],
             k: tc.typed[keys],
@@ -115,7 +122,7 @@ class Problem:
             mask: tc.typed[masks],
             y: tc.out[result],
         ) -> None:
-            blocks(q, k, v, mask[0] if len(mask) else None, y)
+            run(q, k, v, mask[0] if len(mask) else None, y)
 
         return attention
 

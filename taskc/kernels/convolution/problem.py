@@ -13,8 +13,10 @@ from taskc.kernels.images import Pair, Sides, check_orders, images_type, number_
 from taskc.kernels.signatures import (
     ASSUMED_PIXELS,
     ASSUMED_SIDE,
+    Decorator,
     Extent,
     Function,
+    Made,
     known,
     require_numbers,
     types_of_products,
@@ -354,27 +356,10 @@ class Problem:
 
         packing  the kernel that makes of filters the w that the program takes, if it isn't these
         """
-        images, filters, _, results = self.types
-        filters = packing.made[0] if packing else filters
-        given, weights, made = (kind.as_given for kind in (images, filters, results))
-        offset, scale, residue = self.of_sums.operands
-        residue = tuple(kind.as_given for kind in residue)
-
-        role = tc.inout if self.in_place else tc.out
+        filters = packing.made[0] if packing else self.types[1]
+        weights = filters.as_given
         packs = {"w": packing or weights.shape} if packing or self.packed else None
-
-        @tc.program(packs=packs)
-        def convolution(
-            x: tc.typed[given],
-            w: tc.typed[weights],
-            offsets: tc.typed[offset],
-            scales: tc.typed[scale],
-            residual: tc.typed[() if self.in_place else residue],
-            y: tc.typed[role[made]],
-        ) -> None:
-            steps(x, w, (*offsets, *scales, *residual), y)
-
-        return convolution
+        return self._defined(tc.program(packs=packs), steps, filters, is_given=True)
 
     def kernel(
         self, workers: int, blocks: Function, packing: tc.KernelDefinition | None = None
@@ -383,21 +368,43 @@ class Problem:
 
         packing  the kernel that makes of filters the w that blocks take, if it isn't these
         """
-        given, weights, _, made = self.types
-        offset, scale, residue = self.of_sums.operands
-        weights = packing.made[0] if packing else weights
+
+        @tc.function
+        def in_place(x: Any, w: Any, further: Any, y: Any) -> Any:
+            blocks(x, w, (*further, y), y)
+
+        return self._defined(
+            tc.kernel(workers=workers, packs={"w": packing} if packing else None),
+            in_place if self.in_place else blocks,
+            packing.made[0] if packing else self.types[1],
+        )
+
+    def _defined(
+        self,
+        decorate: Decorator[Made],
+        run: Function,
+        filters: TensorType,
+        *,
+        is_given: bool = False,
+    ) -> Made:
+        """run(x, w, further, y) as a kernel, or as a program, whose tensors have the axes that callers have."""
+        images, _, _, results = self.types
+        given, weights, made, offset, scale, residue = (
+            tuple([kind.as_given for kind in kinds]) if is_given else kinds
+            for kinds in ((images,), (filters,), (results,), *self.of_sums.operands)
+        )
         role = tc.inout if self.in_place else tc.out
 
-        @tc.kernel(workers=workers, packs={"w": packing} if packing else None)
+        @decorate
         def convolution(
-            x: tc.typed[given],
-            w: tc.typed[weights],
+            x: tc.typed[given[0]],
+            w: tc.typed[weights[0]],
             offsets: tc.typed[offset],
             scales: tc.typed[scale],
             residual: tc.typed[() if self.in_place else residue],
-            y: tc.typed[role[made]],
+            y: tc.typed[role[made[0]]],
         ) -> None:
-            blocks(x, w, (*offsets, *scales, *((y,) if self.in_place else residual)), y)
+            run(x, w, (*offsets, *scales, *residual), y)
 
         return convolution
 

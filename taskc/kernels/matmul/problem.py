@@ -14,7 +14,7 @@ import taskc as tc
 from taskc import CompileError, DType, TensorType, repeat, spatial
 from taskc.kernels.epilogue import Epilogue
 from taskc.kernels.padding import pitch
-from taskc.kernels.signatures import Extent, Function, types_of_products
+from taskc.kernels.signatures import Decorator, Extent, Function, Made, types_of_products
 
 Extents = Sequence[Extent]
 Activation = Callable[[Any], Any]
@@ -220,25 +220,11 @@ class Problem:
 
         packed  b's type where it is packed
         """
-        left, right, _, made = self.types
-        offset, scale, residue = self.of_sums.operands
-        right = packed or right
         packs: dict[str, Any] | None = {"b": (self.k, self.n)} if self.packed else None
         if packed is not None and self.turned:
             packs = {"b": self._turning(workers, packed)}
-
-        @tc.kernel(workers=workers, packs=packs)
-        def matmul(
-            a: tc.typed[left],
-            b: tc.typed[right],
-            offsets: tc.typed[offset],
-            scales: tc.typed[scale],
-            residual: tc.typed[residue],
-            c: tc.out[made],
-        ) -> None:
-            blocks(a, b, (*offsets, *scales, *residual), c)
-
-        return matmul
+        decorate = tc.kernel(workers=workers, packs=packs)
+        return self._defined(decorate, blocks, packed or self.types[1])
 
     def _turning(self, workers: int, packed: TensorType) -> tc.KernelDefinition:
         """Puts b, given as [n, k], into the order of a type, with zeros behind its ends."""
@@ -260,10 +246,13 @@ class Problem:
 
     def program(self, steps: Function) -> tc.ProgramDefinition:
         """steps(a, b, further, c) as a program, with the parameters that the problem has."""
-        left, right, _, made = self.types
+        return self._defined(tc.program, steps, self.types[1])
+
+    def _defined(self, decorate: Decorator[Made], run: Function, right: TensorType) -> Made:
+        left, _, _, made = self.types
         offset, scale, residue = self.of_sums.operands
 
-        @tc.program
+        @decorate
         def matmul(
             a: tc.typed[left],
             b: tc.typed[right],
@@ -272,7 +261,7 @@ class Problem:
             residual: tc.typed[residue],
             c: tc.out[made],
         ) -> None:
-            steps(a, b, (*offsets, *scales, *residual), c)
+            run(a, b, (*offsets, *scales, *residual), c)
 
         return matmul
 

@@ -167,9 +167,7 @@ def strips(
 
     if plan.parts == 1:
         return problem.kernel(own.workers, blocks)
-    left, right = problem.dtype[m, k], problem.right[k, n]
-    scale = problem.scales[problem.groups, n]
-    zero = (problem.right[problem.groups, n],) if problem.zeros else ()
+    left, right, scale, zero = problem.types
     all_sums = f32[plan.parts, m, n]
 
     @tc.kernel(workers=own.workers)

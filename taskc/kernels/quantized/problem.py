@@ -16,7 +16,7 @@ from typing import Any
 import taskc as tc
 from taskc import CompileError, DType, TensorType, f16, f32, i32
 from taskc.kernels.epilogue import Epilogue
-from taskc.kernels.signatures import Extent, Function, require_numbers
+from taskc.kernels.signatures import Decorator, Extent, Function, Made, require_numbers
 
 Activation = Callable[[Any], Any]
 
@@ -93,34 +93,28 @@ class Problem:
         self, workers: int, blocks: Function, packed: TensorType | None = None
     ) -> tc.KernelDefinition:
         """blocks(a, b, scales, zeros, further, c) as a kernel, with the parameters that the problem has."""
-        left, right = self.dtype[self.m, self.k], packed or self.right[self.k, self.n]
-        scale, made = self.scales[self.groups, self.n], self.of_sums.made
-        offset, _, residue = self.of_sums.operands
-        zero = (self.right[self.groups, self.n],) if self.zeros else ()
         packs = {"b": (self.k, self.n)} if packed else None
-
-        @tc.kernel(workers=workers, packs=packs)
-        def quantized_matmul(
-            a: tc.typed[left],
-            b: tc.typed[right],
-            scales: tc.typed[scale],
-            zeros: tc.typed[zero],
-            offsets: tc.typed[offset],
-            residual: tc.typed[residue],
-            c: tc.out[made],
-        ) -> None:
-            blocks(a, b, scales, zeros, (*offsets, *residual), c)
-
-        return quantized_matmul
+        return self._defined(tc.kernel(workers=workers, packs=packs), blocks, packed)
 
     def program(self, steps: Function) -> tc.ProgramDefinition:
         """steps(a, b, scales, zeros, further, c) as a program, with the same parameters."""
-        left, right = self.dtype[self.m, self.k], self.right[self.k, self.n]
-        scale, made = self.scales[self.groups, self.n], self.of_sums.made
-        offset, _, residue = self.of_sums.operands
-        zero = (self.right[self.groups, self.n],) if self.zeros else ()
+        return self._defined(tc.program, steps)
 
-        @tc.program
+    @property
+    def types(self) -> tuple[TensorType, TensorType, TensorType, tuple[TensorType, ...]]:
+        """Of a, b, scales and, if there are such, zero points."""
+        zeros = (self.right[self.groups, self.n],) if self.zeros else ()
+        right, scales = self.right[self.k, self.n], self.scales[self.groups, self.n]
+        return self.dtype[self.m, self.k], right, scales, zeros
+
+    def _defined(
+        self, decorate: Decorator[Made], run: Function, packed: TensorType | None = None
+    ) -> Made:
+        left, right, scale, zero = self.types
+        right, made = packed or right, self.of_sums.made
+        offset, _, residue = self.of_sums.operands
+
+        @decorate
         def quantized_matmul(
             a: tc.typed[left],
             b: tc.typed[right],
@@ -130,7 +124,7 @@ class Problem:
             residual: tc.typed[residue],
             c: tc.out[made],
         ) -> None:
-            steps(a, b, scales, zeros, (*offsets, *residual), c)
+            run(a, b, scales, zeros, (*offsets, *residual), c)
 
         return quantized_matmul
 
