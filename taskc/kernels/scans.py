@@ -94,22 +94,14 @@ class Problem:
         """Where along the axis the sum of a place is, counted as the scan goes."""
         along = self.given.shape[1]
 
-        @tc.function
-        def place(p: Any) -> Any:
-            return along - 1 - p if self.reverse else p
-
-        return place
+        return tc.function(lambda p: along - 1 - p if self.reverse else p)
 
     @property
     def element(self) -> Function:
         """Where along the axis the last element is of the sum of a place."""
         place = self.place
 
-        @tc.function
-        def element(p: Any) -> Any:
-            return place(p - self.behind)
-
-        return element
+        return tc.function(lambda p: place(p - self.behind))
 
     @property
     def start(self) -> int | float:

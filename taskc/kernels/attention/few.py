@@ -75,11 +75,7 @@ def _place(problem: Problem) -> Function:
     """The head of a query, and which one of that head's it is."""
     length = problem.length
 
-    @tc.function
-    def place(first: Any, i: Any) -> Any:
-        return first + i // length, i % length
-
-    return place
+    return tc.function(lambda first, i: (first + i // length, i % length))
 
 
 def _scale_queries(problem: Problem, plan: FewQueries, across: int) -> Function:

@@ -102,13 +102,13 @@ def _places(problem: Problem, steps: _Steps) -> tuple[Function, Function]:
     """Where a step that begins at p has its q-th tap and channel. A step of one tap says so for all q alike."""
     group_channels = problem.group_channels
 
-    @tc.function
-    def tap(p: Any, q: Any) -> Any:
-        return (p + q) // group_channels if steps.is_flat else p // steps.channels
+    tap = tc.function(
+        lambda p, q: (p + q) // group_channels if steps.is_flat else p // steps.channels
+    )
 
-    @tc.function
-    def channel(p: Any, q: Any) -> Any:
-        return (p + q) % group_channels if steps.is_flat else p % steps.channels + q
+    channel = tc.function(
+        lambda p, q: (p + q) % group_channels if steps.is_flat else p % steps.channels + q
+    )
 
     return tap, channel
 
@@ -138,11 +138,9 @@ def _covered(problem: Problem, steps: _Steps) -> Function:
             group * group_channels + channel(p, q),
         )
 
-    @tc.function
-    def covered(x: Any, group: Any, pixel: Any, p: Any, q: Any) -> Any:
-        return x[source(group, pixel, p, q)] if is_own(p, q) else 0
-
-    return covered
+    return tc.function(
+        lambda x, group, pixel, p, q: x[source(group, pixel, p, q)] if is_own(p, q) else 0
+    )
 
 
 def _weight(problem: Problem, steps: _Steps) -> Function:
@@ -166,10 +164,8 @@ def _store(problem: Problem, plan: Blocks) -> Function:
     result_at, epilogue = problem.result_at, problem.epilogue
     lines = auto_map(own.shape, workers=own.workers, vector=16 // problem.result.nbytes)
 
-    @tc.function
-    def numbers(i: Any, j: Any) -> Any:
-        """Which pixel and which feature."""
-        return (i, j) if problem.is_nhwc else (j, i)
+    # Which pixel and which feature.
+    numbers = tc.function(lambda i, j: (i, j) if problem.is_nhwc else (j, i))
 
     @tc.function
     def store(y: Any, acc: Any, further: Any, group: Any, first: Any, second: Any) -> Any:
@@ -204,10 +200,8 @@ def depthwise(problem: Problem, plan: Depthwise) -> tc.KernelDefinition:
     own = plan.own(problem)
     shape = (pixels, features) if problem.is_nhwc else (features, pixels)
 
-    @tc.function
-    def numbers(a: Any, b: Any) -> Any:
-        """Which pixel and which feature."""
-        return (a, b) if problem.is_nhwc else (b, a)
+    # Which pixel and which feature.
+    numbers = tc.function(lambda a, b: (a, b) if problem.is_nhwc else (b, a))
 
     @tc.function
     def product(x: Any, w: Any, sum: Any, pixel: Any, feature: Any, r: Any, s: Any) -> Any:

@@ -152,13 +152,9 @@ def _load(problem: Problem, tall: int, depth: int) -> Function:
 
     # Where the j-th of the steps from q on is. Of one tap, that is the same for all of them.
 
-    @tc.function
-    def tap(q: Any, j: Any) -> Any:
-        return q // channels if is_of_one_tap else (q + j) // channels
+    tap = tc.function(lambda q, j: q // channels if is_of_one_tap else (q + j) // channels)
 
-    @tc.function
-    def channel(q: Any, j: Any) -> Any:
-        return q % channels + j if is_of_one_tap else (q + j) % channels
+    channel = tc.function(lambda q, j: q % channels + j if is_of_one_tap else (q + j) % channels)
 
     @tc.function
     def covered(x: Any, pixel: Any, q: Any, j: Any) -> Any:
@@ -174,11 +170,9 @@ def _load(problem: Problem, tall: int, depth: int) -> Function:
             else 0
         )
 
-    @tc.function
-    def load(x: Any, row: Any, q: Any) -> Any:
-        return tc.load((tall, depth), lambda i, j: covered(x, row + i, q, j), fill=0)
-
-    return load
+    return tc.function(
+        lambda x, row, q: tc.load((tall, depth), lambda i, j: covered(x, row + i, q, j), fill=0)
+    )
 
 
 _STAGES = 4

@@ -157,14 +157,10 @@ def gemv(
     lines = auto_map((count, columns), workers=GPU.block_workers)
     summed = _summed_rows(problem, plan)
 
-    @tc.function
-    def place(i: Any, j: Any) -> Any:
-        """Where what vector i and column j give belongs in c."""
-        return (i, j) if is_row else (j, i)
+    # Where what vector i and column j give belongs in c.
+    place = tc.function(lambda i, j: (i, j) if is_row else (j, i))
 
-    @tc.function
-    def place_of_part(part: Any, i: Any, j: Any) -> Any:
-        return (part, i, j) if is_row else (part, j, i)
+    place_of_part = tc.function(lambda part, i, j: (part, i, j) if is_row else (part, j, i))
 
     @tc.function
     def partial(a: Any, b: Any, sums: Any) -> Any:
@@ -198,17 +194,11 @@ def _summed_rows(problem: Problem, plan: Vectors) -> Function:
     walkers = plan.sums.shape[2]
     left_at, right_at = problem.left_at, problem.right_at
 
-    @tc.function
-    def vector_at(a: Any, b: Any, i: Any, q: Any) -> Any:
-        return left_at(a, i, q) if is_row else right_at(b, q, i)
+    vector_at = tc.function(lambda a, b, i, q: left_at(a, i, q) if is_row else right_at(b, q, i))
 
-    @tc.function
-    def matrix_at(a: Any, b: Any, q: Any, j: Any) -> Any:
-        return right_at(b, q, j) if is_row else left_at(a, j, q)
+    matrix_at = tc.function(lambda a, b, q, j: right_at(b, q, j) if is_row else left_at(a, j, q))
 
-    @tc.function
-    def multiplied(x: Any) -> Any:
-        return x.to(total) if by is None else x.to(by).to(total)
+    multiplied = tc.function(lambda x: x.to(total) if by is None else x.to(by).to(total))
 
     @tc.function
     def summed(a: Any, b: Any, col: Any, first: Any, last: Any) -> Any:
@@ -274,10 +264,8 @@ def _whole(problem: Problem, plan: Tiling) -> Function:
     (high, broad), own = plan.block, plan.own
     summed, swapped_back = _summed(problem, plan), _swapped_back(plan)
 
-    @tc.function
-    def inside(i: Any, j: Any) -> Any:
-        """Of what lies behind an edge, the last element before it."""
-        return min(i, m - 1), min(j, n - 1)
+    # Of what lies behind an edge, the last element before it.
+    inside = tc.function(lambda i, j: (min(i, m - 1), min(j, n - 1)))
 
     @tc.function
     def store(c: Any, acc: Any, further: Any, row: Any, col: Any) -> Any:

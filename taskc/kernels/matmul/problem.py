@@ -124,21 +124,13 @@ class Problem:
     def left_at(self) -> Function:
         """An element of the matrix a."""
 
-        @tc.function
-        def left_at(a: Any, i: Any, q: Any) -> Any:
-            return a[q, i] if self.transpose_a else a[i, q]
-
-        return left_at
+        return tc.function(lambda a, i, q: a[q, i] if self.transpose_a else a[i, q])
 
     @property
     def right_at(self) -> Function:
         """An element of the matrix b."""
 
-        @tc.function
-        def right_at(b: Any, q: Any, j: Any) -> Any:
-            return b[j, q] if self.transpose_b else b[q, j]
-
-        return right_at
+        return tc.function(lambda b, q, j: b[j, q] if self.transpose_b else b[q, j])
 
     @property
     def counted(self) -> tuple[Extent, ...]:
@@ -150,11 +142,9 @@ class Problem:
         """Which product a row belongs to, and which one of that product's it is."""
         is_joined = self.is_joined and len(self.counted) > 0
 
-        @tc.function
-        def place(number: Any, i: Any) -> Any:
-            return ((i // self.m,), i % self.m) if is_joined else (number, i)
-
-        return place
+        return tc.function(
+            lambda number, i: ((i // self.m,), i % self.m) if is_joined else (number, i)
+        )
 
     def element_of(self, own: Extents) -> Function:
         """All indices of a matrix's element: a function of the product's number, if any, and of the last two."""
@@ -173,11 +163,7 @@ class Problem:
                 0 if once[2] else number if is_alone else number % last,
             )[-rank:]
 
-        @tc.function
-        def element(number: Any, i: Any, j: Any) -> Any:
-            return (*axes(*number), i, j) if rank else (i, j)
-
-        return element
+        return tc.function(lambda number, i, j: (*axes(*number), i, j) if rank else (i, j))
 
     @property
     def operand(self) -> Function:

@@ -47,13 +47,14 @@ def lines(problem: Problem, plan: Lines) -> KernelDefinition:
             for j in range(0, columns, plan.pixels):
                 for c in range(0, plan.channels, plan.wide):
                     if channel + c < stored:
-                        tile(x, y, image, channel + c, i, j, plan.pixels, None)
+                        tile(x, y, (image, channel + c, i, j), plan.pixels, None)
         for part in tc.static(parts):
             for t in range(part.count):
                 j = part.first + t * part.wide
                 for c in range(0, plan.channels, plan.wide):
                     if channel + c < stored:
-                        tile(x, y, image, channel + c, i, j, part.wide, part.is_inside)
+                        place = image, channel + c, i, j
+                        tile(x, y, place, part.wide, part.is_inside)
 
     @tc.kernel(workers=plan.lanes)
     def pool(x: tc.typed[given], y: tc.out[made]) -> None:
@@ -76,61 +77,41 @@ def _tile(problem: Problem, plan: Lines) -> Function:
     columns, width, left = problem.outputs[1], problem.extents[1], problem.padding[1]
 
     @tc.function
-    def seen_columns(
-        x: Any,
-        seen: Any,
-        folds: Any,
-        image: Any,
-        channel: Any,
-        i: Any,
-        j: Any,
-        first: Any,
-        is_inside: Any,
-    ) -> Any:
+    def seen_columns(x: Any, seen: Any, folds: Any, place: Any, first: Any, is_inside: Any) -> Any:
         """Fold the columns that a tile's windows see; that all are inside may be known only at a call (None)."""
-        start = j * right + first * problem.dilation[1] - left
+        start = place[3] * right + first * problem.dilation[1] - left
         if is_inside is not None:
-            fold_columns(x, seen, folds, image, channel, i, j, first, is_inside)
+            fold_columns(x, seen, folds, place, first, is_inside)
         elif start >= 0 and start + (folds.shape[0] - 1) * plan.unit(problem) < width:
-            fold_columns(x, seen, folds, image, channel, i, j, first, True)
+            fold_columns(x, seen, folds, place, first, True)
         else:
-            fold_columns(x, seen, folds, image, channel, i, j, first, False)
+            fold_columns(x, seen, folds, place, first, False)
 
     @tc.function
     def fold(
-        x: Any,
-        found: Any,
-        own: Any,
-        image: Any,
-        channel: Any,
-        i: Any,
-        j: Any,
-        first: Any,
-        is_first: Any,
-        is_inside: Any,
+        x: Any, found: Any, own: Any, place: Any, first: Any, is_first: Any, is_inside: Any
     ) -> Any:
         """Folds some columns of each window, from the tap `first` on."""
         pixels = own.shape[0]
         folds = plan.tile((pixels - 1) * right + (taps - 1) * apart + 1)
         seen = tc.tile(wide, folds, start)
-        seen_columns(x, seen, folds, image, channel, i, j, first, is_inside)
+        seen_columns(x, seen, folds, place, first, is_inside)
         for s in tc.static(range(taps)):
             for p, o in own:
                 value = seen[p * right + s * apart, o]
                 found[p, o] = value if is_first and s == 0 else folded(found[p, o], value)
 
     @tc.function
-    def tile(
-        x: Any, y: Any, image: Any, channel: Any, i: Any, j: Any, pixels: Any, is_inside: Any
-    ) -> Any:
+    def tile(x: Any, y: Any, place: Any, pixels: Any, is_inside: Any) -> Any:
+        image, channel, i, j = place
         own = plan.tile(pixels)
         found = tc.tile(wide, own, start)
         if across <= taps * _UNROLLED:
             for first in tc.static(range(0, across, taps)):
-                fold(x, found, own, image, channel, i, j, first, first == 0, is_inside)
+                fold(x, found, own, place, first, first == 0, is_inside)
         else:
             for first in range(0, across, taps):
-                fold(x, found, own, image, channel, i, j, first, False, is_inside)
+                fold(x, found, own, place, first, False, is_inside)
         for p, o in own:
             if channel + o < stored and (is_inside is not None or j + p < columns):
                 value = finished(found[p, o], i, j + p)
@@ -150,17 +131,9 @@ def _fold_columns(problem: Problem, plan: Lines) -> Function:
 
     @tc.function
     def fold_row(
-        x: Any,
-        seen: Any,
-        folds: Any,
-        image: Any,
-        channel: Any,
-        i: Any,
-        j: Any,
-        r: Any,
-        first: Any,
-        is_inside: Any,
+        x: Any, seen: Any, folds: Any, place: Any, r: Any, first: Any, is_inside: Any
     ) -> Any:
+        image, channel, i, j = place
         h = i * down + r * step - above
         if 0 <= h < height:
             for q, o in folds:
@@ -171,21 +144,11 @@ def _fold_columns(problem: Problem, plan: Lines) -> Function:
                     seen[q, o] = value if r == 0 else folded(seen[q, o], value)
 
     @tc.function
-    def fold_columns(
-        x: Any,
-        seen: Any,
-        folds: Any,
-        image: Any,
-        channel: Any,
-        i: Any,
-        j: Any,
-        first: Any,
-        is_inside: Any,
-    ) -> Any:
+    def fold_columns(x: Any, seen: Any, folds: Any, place: Any, first: Any, is_inside: Any) -> Any:
         """Each column that the windows from j on see, from their tap `first` on."""
-        fold_row(x, seen, folds, image, channel, i, j, 0, first, is_inside)
+        fold_row(x, seen, folds, place, 0, first, is_inside)
         for r in range(1, taps):
-            fold_row(x, seen, folds, image, channel, i, j, r, first, is_inside)
+            fold_row(x, seen, folds, place, r, first, is_inside)
 
     return fold_columns
 

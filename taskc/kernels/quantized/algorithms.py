@@ -212,9 +212,9 @@ def _summed(problem: Problem, plan: Strips, row: WarpInstruction) -> Function:
     # A signed weight, its highest bit turned over, is what is stored for 8 more.
     moved = 16 + 8 * problem.right.is_signed
 
-    @tc.function
-    def zero(zeros: Any, at: Any) -> Any:
-        return zeros[0][at].to(f32) if problem.zeros else f32(problem.zero)
+    zero = tc.function(
+        lambda zeros, at: zeros[0][at].to(f32) if problem.zeros else f32(problem.zero)
+    )
 
     @tc.function
     def summed(a: Any, b: Any, scales: Any, zeros: Any, rw: Any, word: Any, first: Any) -> Any:

@@ -83,11 +83,9 @@ class Problem:
         def number(value: Any, zeros: Any, at: Any) -> Any:
             return (value if self.right.is_float else moved(value, zeros, at)).to(f32)
 
-        @tc.function
-        def weight(b: Any, scales: Any, zeros: Any, place: Any, at: Any) -> Any:
-            return number(b[place], zeros, at) * scales[at].to(f32)
-
-        return weight
+        return tc.function(
+            lambda b, scales, zeros, place, at: number(b[place], zeros, at) * scales[at].to(f32)
+        )
 
     def kernel(
         self, workers: int, blocks: Function, packed: TensorType | None = None

@@ -134,9 +134,7 @@ def _softmax_by_strips(problem: Problem, plan: Strips) -> Function:
     if rows > 1 and not (isinstance(n, int) and n <= most):
         raise CompileError(f"{rows} rows of a block are {n} powers each, and {most} are kept")
 
-    @tc.function
-    def power(x: Any, row: Any, col: Any, peak: Any) -> Any:
-        return tc.exp(x[row, col].to(wide) - peak)
+    power = tc.function(lambda x, row, col, peak: tc.exp(x[row, col].to(wide) - peak))
 
     @tc.function
     def block(x: Any, scale: Any, shift: Any, y: Any, row: Any) -> Any:
@@ -268,9 +266,9 @@ def _softmax_by_columns(problem: Problem, plan: Columns) -> Function:
     n, inner, dtype, wide, own = problem.n, problem.inner, problem.dtype, problem.wide, plan.own
     is_logarithm, is_kept = problem.function == "log_softmax", plan.is_kept
 
-    @tc.function
-    def finished(value: Any, total: Any) -> Any:
-        return (value - total if is_logarithm else tc.exp(value) * total).to(dtype)
+    finished = tc.function(
+        lambda value, total: (value - total if is_logarithm else tc.exp(value) * total).to(dtype)
+    )
 
     @tc.function
     def block(x: Any, scale: Any, shift: Any, y: Any, a: Any, col: Any) -> Any:
