@@ -8,7 +8,7 @@ from typing import Any
 
 import taskc as tc
 from taskc import CompileError, DType, Machine, TensorType, f32, repeat
-from taskc.kernels.signatures import Extent, Function, known
+from taskc.kernels.signatures import Extent, Function, Value, known
 
 Pair = int | tuple[int, int]
 Sides = int | tuple[int, int] | tuple[int, int, int, int]
@@ -60,7 +60,7 @@ def number_at(order: str) -> Function:
     """The indices of a number of images in an order."""
 
     @tc.function
-    def number_at(image: Any, i: Any, j: Any, channel: Any) -> Any:
+    def number_at(image: Value, i: Value, j: Value, channel: Value) -> Any:
         return (image, i, j, channel) if order == "NHWC" else (image, channel, i, j)
 
     return number_at

@@ -15,7 +15,7 @@ import taskc as tc
 from taskc import CompileError, DType, Machine, ProgramDefinition, f32, i64
 from taskc.kernels.reductions import reduction as folded
 from taskc.kernels.reductions.problem import folded_axes
-from taskc.kernels.signatures import Extent, Function, parameters_of, require_numbers, wide
+from taskc.kernels.signatures import Extent, Function, Value, parameters_of, require_numbers, wide
 
 __all__ = [
     "bce_with_logits", "cross_entropy", "huber_loss", "kl_div", "l1_loss", "logsumexp", "mse_loss", "nll_loss",
@@ -59,7 +59,7 @@ def smooth_l1_loss(
         return l1_loss(shape, reduction=reduction, dtype=dtype, machine=machine)
 
     @tc.function
-    def smooth(x: Any, target: Any) -> Any:
+    def smooth(x: Value, target: Value) -> Value:
         far = abs(x - target)
         return far * far * (0.5 / beta) if far < beta else far - 0.5 * beta
 
@@ -77,7 +77,7 @@ def huber_loss(
     """With d = abs(x - target): d**2 / 2 where d < delta, and else delta * (d - delta / 2)."""
 
     @tc.function
-    def huber(x: Any, target: Any) -> Any:
+    def huber(x: Value, target: Value) -> Value:
         far = abs(x - target)
         return far * far * 0.5 if far < delta else delta * (far - 0.5 * delta)
 

@@ -34,7 +34,7 @@ from taskc import (
 from taskc.kernels.machine_facts import GPU, PROCESSOR, seconds_of_bytes
 from taskc.kernels.operator import KernelOperator, operator
 from taskc.kernels.owners import boxes_of, owners_of_boxes, power, width
-from taskc.kernels.signatures import Function, known, parameters_of, wide
+from taskc.kernels.signatures import Function, Value, Values, known, parameters_of, wide
 
 __all__ = ["Lines", "LookBack", "Problem", "Ranges", "Serial", "build", "cumprod", "cumsum"]
 
@@ -531,7 +531,7 @@ def _scan_of_parts(problem: Problem, plan: LookBack, words: TensorType) -> Kerne
 
 
 @tc.function
-def word(value: Any) -> Any:
+def word(value: Value) -> Any:
     return value.bitcast(u32).to(u64) << 1 | 1
 
 
@@ -539,7 +539,7 @@ def _waited(problem: Problem) -> Function:
     """A word's sum, once it is there."""
 
     @tc.function
-    def wait(state: Any, line: Any, group: Any, at: Any) -> Any:
+    def wait(state: Value, line: Value, group: Value, at: Values) -> Any:
         found = u64(0)
         while found == 0:
             found = tc.cuda.load_acquire(state[line, group, at])
@@ -552,7 +552,7 @@ def _folded_by_lanes(problem: Problem) -> Function:
     folded = problem.folded
 
     @tc.function
-    def all_lanes(value: Any) -> Any:
+    def all_lanes(value: Value) -> Value:
         for distance in tc.static([1, 2, 4, 8, 16]):
             value = folded(value, tc.cuda.shuffle_xor(value, distance))
         return value
@@ -565,7 +565,7 @@ def _scanned_rows(problem: Problem, plan: LookBack) -> Function:
     folded, rows = problem.folded, plan.rows
 
     @tc.function
-    def scanned(t: Any, lane: Any) -> Any:
+    def scanned(t: Value, lane: Value) -> Any:
         carried = problem.wide(problem.start)
         for r in tc.static(range(rows)):
             for s in tc.static(range(1, 4)):

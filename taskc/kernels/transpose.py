@@ -32,7 +32,7 @@ from taskc import (
 from taskc.kernels.machine_facts import GPU, PROCESSOR, seconds_of_bytes
 from taskc.kernels.operator import KernelOperator, operator
 from taskc.kernels.owners import boxes_of, owners_of_boxes, power, width
-from taskc.kernels.signatures import Function, known
+from taskc.kernels.signatures import Function, Value, Values, known
 from taskc.programs.squares import columns, lines, quarters
 
 __all__ = ["Problem", "Rows", "Runs", "Squares", "Tiles", "build", "transpose"]
@@ -95,7 +95,7 @@ class Problem:
         """The indices of x, from those of the four axes."""
 
         @tc.function
-        def source(place: Any) -> Any:
+        def source(place: Values) -> Any:
             return (
                 (*[_digit(place[at], size, n) for at, size, n in self.digits],)
                 if self.digits
@@ -110,7 +110,7 @@ class Problem:
         source = self.source
 
         @tc.function
-        def target(place: Any) -> Any:
+        def target(place: Values) -> Values:
             there = source(place)
             return (*[there[axis] for axis in self.order],)
 
@@ -121,7 +121,7 @@ class Problem:
         """Indices of the four axes, with another one in the axis `across`."""
 
         @tc.function
-        def replaced(a: Any, b: Any, c: Any, row: Any, col: Any) -> Any:
+        def replaced(a: Value, b: Value, c: Value, row: Value, col: Value) -> Values:
             return (
                 row if self.across == 0 else a,
                 row if self.across == 1 else b,
@@ -133,7 +133,7 @@ class Problem:
 
 
 @tc.function
-def _digit(number: Any, size: Any, extent: Any) -> Any:
+def _digit(number: Value, size: Value, extent: Value) -> Value:
     """A digit of a number: the first has no others before it, the last none behind it."""
     upper = number // size if size > 1 else number
     return upper % extent if extent else upper

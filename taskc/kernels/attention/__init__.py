@@ -22,7 +22,7 @@ from taskc.kernels.attention.plan import FewQueries, Plan, Schedule, candidates
 from taskc.kernels.attention.problem import Problem, problem_of
 from taskc.kernels.attention.tiles import tiles
 from taskc.kernels.operator import KernelOperator, operator
-from taskc.kernels.signatures import Extent
+from taskc.kernels.signatures import Extent, Value
 
 __all__ = ["Plan", "Problem", "Schedule", "attention", "build"]
 
@@ -78,7 +78,7 @@ def _empty(problem: Problem, plan: object, machine: Machine) -> KernelDefinition
 
 
 @tc.function
-def _nothing(q: Any, k: Any, v: Any, mask: Any, y: Any) -> Any:
+def _nothing(q: Value, k: Value, v: Value, mask: Value, y: Value) -> None:
     pass
 
 

@@ -34,7 +34,7 @@ from taskc.kernels.machine_facts import work_of_products
 from taskc.kernels.matmul import Tiling
 from taskc.kernels.matmul.plan_gpu import Vectors
 from taskc.kernels.operator import KernelOperator, operator
-from taskc.kernels.signatures import Extent
+from taskc.kernels.signatures import Extent, Value, Values
 from taskc.tune.choose import choose
 from taskc.tune.space import Work
 
@@ -248,7 +248,7 @@ def _by_groups(problem: Problem, plan: Blocks, machine: Machine) -> Definition:
     inner = replace(problem, order="NHWC", results="NHWC", filters="OHWI", axes=2, axes_given=None)
     kernel = implicit_gemm(inner, plan)
 
-    def convolve(x: Any, w: Any, further: tuple[Any, ...], y: Any) -> None:
+    def convolve(x: Value, w: Value, further: Values, y: Value) -> None:
         images, weights, _, results = inner.types
         x, w = x.reshape(*images.shape), w.reshape(*weights.shape)
         further = shaped_residual(problem, further, results.shape)

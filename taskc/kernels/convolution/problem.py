@@ -17,6 +17,8 @@ from taskc.kernels.signatures import (
     Extent,
     Function,
     Made,
+    Value,
+    Values,
     known,
     require_numbers,
     types_of_products,
@@ -247,11 +249,11 @@ class Problem:
         rows, columns = self.outputs
 
         @tc.function
-        def row_of(pixel: Any, r: Any) -> Any:
+        def row_of(pixel: Value, r: Value) -> Any:
             return pixel // columns % rows * self.stride[0] + r * self.dilation[0] - self.padding[0]
 
         @tc.function
-        def column_of(pixel: Any, s: Any) -> Any:
+        def column_of(pixel: Value, s: Value) -> Any:
             return pixel % columns * self.stride[1] + s * self.dilation[1] - self.padding[1]
 
         return row_of, column_of
@@ -273,7 +275,7 @@ class Problem:
         of_group = self.group_channels, self.group_features
 
         @tc.function
-        def filter_at(feature: Any, r: Any, s: Any, channel: Any) -> Any:
+        def filter_at(feature: Value, r: Value, s: Value, channel: Value) -> Any:
             return (
                 (feature, r, s, channel)
                 if self.filters == "OHWI"
@@ -295,7 +297,7 @@ class Problem:
         rows, columns = self.outputs
 
         @tc.function
-        def result_at(pixel: Any, feature: Any) -> Any:
+        def result_at(pixel: Value, feature: Value) -> Any:
             # Not by names for its parts: where rows and columns are all, they are one number again.
             return (
                 (pixel // (rows * columns), pixel // columns % rows, pixel % columns, feature)
@@ -370,7 +372,7 @@ class Problem:
         """
 
         @tc.function
-        def in_place(x: Any, w: Any, further: Any, y: Any) -> Any:
+        def in_place(x: Value, w: Value, further: Values, y: Value) -> None:
             blocks(x, w, (*further, y), y)
 
         return self._defined(
@@ -414,7 +416,7 @@ class Problem:
         """That kernel; where filters come as they are, a program that packs them at each call."""
         kernel = self.kernel(workers, blocks, packing)
 
-        def steps(x: Any, w: Any, further: tuple[Any, ...], y: Any) -> None:
+        def steps(x: Value, w: Value, further: Values, y: Value) -> None:
             kernel(x, packing(w), *further, y=y)
 
         return kernel if self.packed else self.program(steps)

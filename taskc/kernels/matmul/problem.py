@@ -14,7 +14,15 @@ import taskc as tc
 from taskc import CompileError, DType, TensorType, repeat, spatial
 from taskc.kernels.epilogue import Epilogue
 from taskc.kernels.padding import pitch
-from taskc.kernels.signatures import Decorator, Extent, Function, Made, types_of_products
+from taskc.kernels.signatures import (
+    Decorator,
+    Extent,
+    Function,
+    Made,
+    Value,
+    Values,
+    types_of_products,
+)
 
 Extents = Sequence[Extent]
 Activation = Callable[[Any], Any]
@@ -156,7 +164,7 @@ class Problem:
         is_alone = is_(prod((first, middle)), 1)
 
         @tc.function
-        def axes(number: Any) -> Any:
+        def axes(number: Value) -> Any:
             return (
                 0 if once[0] else number // inner,
                 0 if once[1] else number // last if is_(first, 1) else number // last % middle,
@@ -171,7 +179,7 @@ class Problem:
         of_a, place = self.element_of(self.batch[0]), self.place
 
         @tc.function
-        def operand(a: Any, number: Any, i: Any, q: Any) -> Any:
+        def operand(a: Value, number: Value, i: Value, q: Value) -> Any:
             owner, row = place(number, min(i, self.height - 1))
             if self.transpose_a:
                 return a[of_a(owner, q, row)].to(self.total)
@@ -194,7 +202,7 @@ class Problem:
         function = self.of_sums.function
 
         @tc.function
-        def epilogue(value: Any, further: Any, j: Any, at: Any) -> Any:
+        def epilogue(value: Value, further: Values, j: Value, at: Values) -> Any:
             return function(value, further, at[-2] if self.by_rows else j, at)
 
         return epilogue

@@ -16,7 +16,15 @@ from typing import Any
 import taskc as tc
 from taskc import CompileError, DType, TensorType, f16, f32, i32
 from taskc.kernels.epilogue import Epilogue
-from taskc.kernels.signatures import Decorator, Extent, Function, Made, require_numbers
+from taskc.kernels.signatures import (
+    Decorator,
+    Extent,
+    Function,
+    Made,
+    Value,
+    Values,
+    require_numbers,
+)
 
 Activation = Callable[[Any], Any]
 
@@ -76,11 +84,11 @@ class Problem:
         """weight(b, scales, zeros, place, at): what b has at `place`, of the group and column `at`, as an f32."""
 
         @tc.function
-        def moved(value: Any, zeros: Any, at: Any) -> Any:
+        def moved(value: Value, zeros: Values, at: Values) -> Any:
             return value.to(i32) - (zeros[0][at].to(i32) if self.zeros else self.zero)
 
         @tc.function
-        def number(value: Any, zeros: Any, at: Any) -> Any:
+        def number(value: Value, zeros: Values, at: Values) -> Any:
             return (value if self.right.is_float else moved(value, zeros, at)).to(f32)
 
         return tc.function(
