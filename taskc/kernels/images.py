@@ -41,10 +41,9 @@ def images_type(
     lanes: int,
 ) -> TensorType:
     """The type of images in an order; `lanes` are the channels of a block of NCHWc."""
-    if order == "NHWC":
-        return TensorType(dtype, (images, *extents, channels))
-    if order == "NCHW":
-        return TensorType(dtype, (images, channels, *extents))
+    if order != "NCHWc":
+        shape = (images, *extents, channels)
+        return TensorType(dtype, tuple([shape[axis] for axis in places(order)]))
     blocks = ceil(channels / lanes)
     count = known(images, 1)
     layout = repeat(max(1, count), max(1, blocks), *extents) * repeat(1, lanes, 1, 1)
@@ -53,7 +52,12 @@ def images_type(
 
 def channels_of(kind: TensorType, order: str) -> int:
     """The channels of a type of images, with those that fill up its last block."""
-    return int(kind.shape[3 if order == "NHWC" else 1])
+    return int(kind.shape[order.index("C")])
+
+
+def places(order: str, axes: str = "NHWC") -> tuple[int, ...]:
+    """Which of these axes comes first in an order, which second, and so on. NCHWc is NCHW, laid out in blocks."""
+    return tuple([axes.index(letter) for letter in order.rstrip("c")])
 
 
 def number_at(order: str) -> Function:

@@ -58,17 +58,11 @@ def _whole(problem: Problem, plan: Schedule, features: int) -> int:
 def _block(problem: Problem, plan: Schedule) -> Function:
     """A tile of queries, with all keys that these see."""
     length, keys, wide, step = problem.length, problem.keys, problem.wide, plan.step
-    offset, joined, each, place = (
-        problem.offset,
-        _joined(problem),
-        plan.each,
-        problem.place(_joined(problem)),
-    )
+    offset, joined, each = problem.offset, _joined(problem), plan.each
+    place = problem.place(joined)
     deep = _whole(problem, plan, problem.results)
-    transposed_queries, store_transposed = (
-        _transposed_queries(problem, plan),
-        _store_transposed(problem, plan),
-    )
+    transposed_queries = _transposed_queries(problem, plan)
+    store_transposed = _store_transposed(problem, plan)
     score, add_mask = _score(problem, plan), _add_mask(problem, plan)
     raised, add_values = _raised(problem, plan), _add_values(problem, plan)
 

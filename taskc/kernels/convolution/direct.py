@@ -277,7 +277,8 @@ def _across_channels(problem: Problem, plan: Direct) -> Function:
         operands: Values, place: Values, h: Value, tap: Value, offset: Value, c: Value, pixels: tuple[int, int, bool],
     ) -> None:  # fmt: skip
         """One channel and tap."""
-        (x, w, acc), (image, f, r, j) = operands, place
+        x, w, acc = operands
+        image, f, r, j = place
         first, count, is_inside = pixels
         for p, o in plan.tile(count):
             column = (j + first + p) * step + offset

@@ -9,7 +9,15 @@ from typing import Any
 import taskc as tc
 from taskc import CompileError, DType, TensorType, f16
 from taskc.kernels.epilogue import Epilogue
-from taskc.kernels.images import Pair, Sides, check_orders, images_type, number_at, pair, sides
+from taskc.kernels.images import (
+    Pair,
+    Sides,
+    check_orders,
+    images_type,
+    number_at,
+    pair,
+    sides,
+)
 from taskc.kernels.signatures import (
     ASSUMED_PIXELS,
     ASSUMED_SIDE,
@@ -24,9 +32,8 @@ from taskc.kernels.signatures import (
     types_of_products,
 )
 
-_STEPS = (
-    16  # of a filter along an axis whose extent is assumed, at the least: the filter may be long
-)
+# of a filter along an axis whose extent is assumed, at the least: the filter may be long
+_STEPS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,9 +277,8 @@ class Problem:
 
     @property
     def filter_at(self) -> Function:
-        """The indices of a filter's number."""
-
-        of_group = self.group_channels, self.group_features
+        """The indices of a filter's number: of IOHW, channels and features are those of all groups, and of one."""
+        channels, features = self.group_channels, self.group_features
 
         @tc.function
         def filter_at(feature: Value, r: Value, s: Value, channel: Value) -> Any:
@@ -281,12 +287,7 @@ class Problem:
                 if self.filters == "OHWI"
                 else (feature, channel, r, s)
                 if self.filters == "OIHW"
-                else (
-                    feature // of_group[1] * of_group[0] + channel,
-                    feature % of_group[1],
-                    r,
-                    s,
-                )
+                else (feature // features * channels + channel, feature % features, r, s)
             )
 
         return filter_at
@@ -325,7 +326,7 @@ class Problem:
     @property
     def stored_features(self) -> int:
         """With those that fill up a block of NCHWc."""
-        features = self.of_sums.made.shape[-1 if self.results == "NHWC" else 1]
+        features = self.of_sums.made.shape[self.results.index("C")]
         assert isinstance(features, int)
         return features
 
@@ -333,17 +334,18 @@ class Problem:
     def types(self) -> tuple[TensorType, TensorType, tuple[TensorType, ...], TensorType]:
         """Of images, filters, what else a result is made of, and results."""
         rows, columns = self.slices.size * self.size[0], self.size[1]
-        inner, outer = self.group_channels, self.features
-        shapes = {
-            "OHWI": ((outer,), (inner,)),
-            "OIHW": ((outer, inner), ()),
-            "IOHW": ((self.channels, self.group_features), ()),
-        }
-        before, behind = shapes[self.filters]
+        features, channels = self.features, self.group_channels
+        if self.filters == "IOHW":
+            features, channels = self.group_features, self.channels
         axes = {1: (columns,), 2: self.size, 3: (self.slices.size, *self.size)}[self.axes]
-        filters = TensorType(self.right, (*before, *axes, *behind))
+
+        def shape(pixels: tuple[int, ...]) -> tuple[int, ...]:
+            extents = {"O": (features,), "I": (channels,), "H": pixels, "W": ()}
+            return tuple([extent for letter in self.filters for extent in extents[letter]])
+
+        filters = TensorType(self.right, shape(axes))
         if self.axes != 2:
-            filters = filters.reshape(*before, rows, columns, *behind)
+            filters = filters.reshape(*shape((rows, columns)))
         return (
             self.images_of(self.dtype, self.slices.extent, self.extents, self.channels, self.order),
             filters,

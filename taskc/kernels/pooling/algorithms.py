@@ -16,11 +16,18 @@ from typing import Any
 import taskc as tc
 from taskc import DType, KernelDefinition, Machine, Mapping, ProgramDefinition, TensorType
 from taskc.kernels import reductions
-from taskc.kernels.images import Sides, channels_of, check_orders, six_sides, tiles_of_line, triple
+from taskc.kernels.images import (
+    Sides,
+    channels_of,
+    check_orders,
+    six_sides,
+    tiles_of_line,
+    triple,
+)
 from taskc.kernels.pooling.plan import Boxes, Lines, Planes
 from taskc.kernels.pooling.problem import Problem, problem_of
 from taskc.kernels.reductions.problem import problem_of as folded
-from taskc.kernels.signatures import Extent, Function, Value, Values, require_numbers, wide
+from taskc.kernels.signatures import Extent, Function, Value, require_numbers, wide
 
 # --- Pooling on processors of NHWC and NCHWc: lanes have channels, and a tile has neighbouring pixels of a line
 #     own = repeat(pixels, vectors) * spatial(1, lanes)
@@ -47,14 +54,13 @@ def lines(problem: Problem, plan: Lines) -> KernelDefinition:
             for j in range(0, columns, plan.pixels):
                 for c in range(0, plan.channels, plan.wide):
                     if channel + c < stored:
-                        tile(x, y, (image, channel + c, i, j), plan.pixels, None)
+                        tile(x, y, image, channel + c, i, j, plan.pixels, None)
         for part in tc.static(parts):
             for t in range(part.count):
                 j = part.first + t * part.wide
                 for c in range(0, plan.channels, plan.wide):
                     if channel + c < stored:
-                        place = image, channel + c, i, j
-                        tile(x, y, place, part.wide, part.is_inside)
+                        tile(x, y, image, channel + c, i, j, part.wide, part.is_inside)
 
     @tc.kernel(workers=plan.lanes)
     def pool(x: tc.typed[given], y: tc.out[made]) -> None:
@@ -78,42 +84,45 @@ def _tile(problem: Problem, plan: Lines) -> Function:
 
     @tc.function
     def seen_columns(
-        x: Value, seen: Value, folds: Mapping, place: Values, first: Value, is_inside: bool
-    ) -> None:
+        x: Value, seen: Value, folds: Mapping, image: Value,
+        channel: Value, i: Value, j: Value, first: Value, is_inside: bool,
+    ) -> None:  # fmt: skip
         """Fold the columns that a tile's windows see; that all are inside may be known only at a call (None)."""
-        start = place[3] * right + first * problem.dilation[1] - left
+        start = j * right + first * problem.dilation[1] - left
         if is_inside is not None:
-            fold_columns(x, seen, folds, place, first, is_inside)
+            fold_columns(x, seen, folds, image, channel, i, j, first, is_inside)
         elif start >= 0 and start + (folds.shape[0] - 1) * plan.unit(problem) < width:
-            fold_columns(x, seen, folds, place, first, True)
+            fold_columns(x, seen, folds, image, channel, i, j, first, True)
         else:
-            fold_columns(x, seen, folds, place, first, False)
+            fold_columns(x, seen, folds, image, channel, i, j, first, False)
 
     @tc.function
     def fold(
-        x: Value, found: Value, own: Mapping, place: Values, first: Value, is_first: bool, is_inside: bool,
+        x: Value, found: Value, own: Mapping, image: Value,
+        channel: Value, i: Value, j: Value, first: Value, is_first: bool, is_inside: bool,
     ) -> None:  # fmt: skip
         """Folds some columns of each window, from the tap `first` on."""
         pixels = own.shape[0]
         folds = plan.tile((pixels - 1) * right + (taps - 1) * apart + 1)
         seen = tc.tile(wide, folds, start)
-        seen_columns(x, seen, folds, place, first, is_inside)
+        seen_columns(x, seen, folds, image, channel, i, j, first, is_inside)
         for s in tc.static(range(taps)):
             for p, o in own:
                 value = seen[p * right + s * apart, o]
                 found[p, o] = value if is_first and s == 0 else folded(found[p, o], value)
 
     @tc.function
-    def tile(x: Value, y: Value, place: Values, pixels: int, is_inside: bool | None) -> None:
-        image, channel, i, j = place
+    def tile(
+        x: Value, y: Value, image: Value, channel: Value, i: Value, j: Value, pixels: int, is_inside: bool | None,
+    ) -> None:  # fmt: skip
         own = plan.tile(pixels)
         found = tc.tile(wide, own, start)
         if across <= taps * _UNROLLED:
             for first in tc.static(range(0, across, taps)):
-                fold(x, found, own, place, first, first == 0, is_inside)
+                fold(x, found, own, image, channel, i, j, first, first == 0, is_inside)
         else:
             for first in range(0, across, taps):
-                fold(x, found, own, place, first, False, is_inside)
+                fold(x, found, own, image, channel, i, j, first, False, is_inside)
         for p, o in own:
             if channel + o < stored and (is_inside is not None or j + p < columns):
                 value = finished(found[p, o], i, j + p)
@@ -133,9 +142,9 @@ def _fold_columns(problem: Problem, plan: Lines) -> Function:
 
     @tc.function
     def fold_row(
-        x: Value, seen: Value, folds: Mapping, place: Values, r: Value, first: Value, is_inside: bool,
+        x: Value, seen: Value, folds: Mapping, image: Value,
+        channel: Value, i: Value, j: Value, r: Value, first: Value, is_inside: bool,
     ) -> None:  # fmt: skip
-        image, channel, i, j = place
         h = i * down + r * step - above
         if 0 <= h < height:
             for q, o in folds:
@@ -147,12 +156,13 @@ def _fold_columns(problem: Problem, plan: Lines) -> Function:
 
     @tc.function
     def fold_columns(
-        x: Value, seen: Value, folds: Mapping, place: Values, first: Value, is_inside: bool
-    ) -> None:
+        x: Value, seen: Value, folds: Mapping, image: Value,
+        channel: Value, i: Value, j: Value, first: Value, is_inside: bool,
+    ) -> None:  # fmt: skip
         """Each column that the windows from j on see, from their tap `first` on."""
-        fold_row(x, seen, folds, place, 0, first, is_inside)
+        fold_row(x, seen, folds, image, channel, i, j, 0, first, is_inside)
         for r in range(1, taps):
-            fold_row(x, seen, folds, place, r, first, is_inside)
+            fold_row(x, seen, folds, image, channel, i, j, r, first, is_inside)
 
     return fold_columns
 
@@ -290,7 +300,7 @@ def boxes(problem: Problem, plan: Boxes) -> KernelDefinition:
     image_at, whole, box = problem.image_at, made.shape, own.shape
 
     @tc.function
-    def pixel(place: Values) -> Any:
+    def pixel(place: Values) -> Values:
         """Image, row, column and channel of a result."""
         n, a, b, c = place
         return (n, a, b, c) if problem.results == "NHWC" else (n, b, c, a)
@@ -324,7 +334,7 @@ def boxes(problem: Problem, plan: Boxes) -> KernelDefinition:
 def whole(problem: Problem, machine: Machine) -> KernelDefinition | ProgramDefinition:
     """Of NHWC and NCHW. What is left of them, one pixel, lies the same in both."""
     operator = "mean" if problem.operator == "average" else problem.operator
-    axes = (1, 2) if problem.order == "NHWC" else (2, 3)
+    axes = problem.order.index("H"), problem.order.index("W")
     fold = folded(operator, problem.given.shape, axes, problem.dtype, keepdims=True)
     made = problem.made.reshape(*fold.made.shape)
     return reductions.build(replace(fold, made=made), None, machine)
@@ -357,7 +367,7 @@ def of_one_axis(
 
 
 def _without_height(kind: TensorType, order: str) -> TensorType:
-    place = 1 if order == "NHWC" else 2
+    place = order.index("H")
     return TensorType(kind.dtype, (*kind.shape[:place], *kind.shape[place + 1 :]))
 
 

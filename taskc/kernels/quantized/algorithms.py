@@ -99,11 +99,8 @@ def _add(problem: Problem, plan: Panels) -> Function:
 def _add_widened(problem: Problem, plan: Panels) -> Function:
     """The same for several tiles, of floats that are kept."""
     own, rows, depth, wide = plan.own, plan.rows, plan.depth, plan.wide
-    line, group, weight = (
-        repeat(1, plan.vectors) * spatial(1, plan.lanes),
-        problem.group,
-        _weights(problem),
-    )
+    line = repeat(1, plan.vectors) * spatial(1, plan.lanes)
+    group, weight = problem.group, _weights(problem)
 
     @tc.function
     def add(
