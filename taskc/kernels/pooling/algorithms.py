@@ -27,7 +27,7 @@ from taskc.kernels.images import (
 from taskc.kernels.pooling.plan import Boxes, Lines, Planes
 from taskc.kernels.pooling.problem import Problem, problem_of
 from taskc.kernels.reductions.problem import problem_of as folded
-from taskc.kernels.signatures import Extent, Function, Value, require_numbers, wide
+from taskc.kernels.signatures import Extent, Function, Value, Values, require_numbers, wide
 
 # --- Pooling on processors of NHWC and NCHWc: lanes have channels, and a tile has neighbouring pixels of a line
 #     own = repeat(pixels, vectors) * spatial(1, lanes)
