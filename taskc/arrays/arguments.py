@@ -24,7 +24,7 @@ from taskc.arrays.device import (
     overlap,
     start_of,
 )
-from taskc.arrays.host import Library, host_view, library_of
+from taskc.arrays.dlpack import Library, host_view, library_of
 from taskc.arrays.packed import Laid, Packed, packed_argument
 from taskc.errors import user_calls
 from taskc.ir import nodes as ir

@@ -1,4 +1,4 @@
-"""PyTorch's tensors as arguments: an adapter as `taskc.arrays.host.Library` describes.
+"""PyTorch's tensors as arguments: an adapter as `taskc.arrays.dlpack.Library` describes.
 
 PyTorch is never imported here: the caller who passes a tensor has done so.
 """

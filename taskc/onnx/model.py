@@ -10,8 +10,7 @@ import numpy as np
 
 from taskc.arrays.arguments import ArgumentError
 from taskc.arrays.device import AnyArray
-from taskc.arrays.dlpack import is_on_cuda
-from taskc.arrays.host import host_view
+from taskc.arrays.dlpack import host_view, is_on_cuda
 from taskc.backend.limits import NO_LIMITS, Limits, limited
 from taskc.errors import CompileError
 from taskc.ir.types import from_numpy

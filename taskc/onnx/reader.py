@@ -12,24 +12,21 @@ from pathlib import Path
 from google.protobuf.message import DecodeError
 
 from taskc.errors import NOWHERE, CompileError, Location
-from taskc.onnx.protobuf import (
-    IR_VERSION,
-    FunctionProto,
-    GraphProto,
-    ModelProto,
-    NodeProto,
-    TensorShapeProto,
-    ValueInfoProto,
-    text,
-)
 from taskc.onnx.resolve import IsKnown, in_onnx, resolve
 from taskc.onnx.schemas import NEWEST, OLDEST, body_of
 from taskc.onnx.serialized import (
+    IR_VERSION,
     Attribute,
     Folder,
     Function,
+    FunctionProto,
+    GraphProto,
     Key,
+    ModelProto,
+    NodeProto,
     Part,
+    TensorShapeProto,
+    ValueInfoProto,
     WrittenGraph,
     WrittenNode,
     array_of,
@@ -37,6 +34,7 @@ from taskc.onnx.serialized import (
     check_extents,
     dtype_of,
     element_type,
+    text,
 )
 from taskc.operators.graph import Array, Graph, Node, Value
 

@@ -7,22 +7,20 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from taskc.errors import NOWHERE, InternalError
-from taskc.onnx.protobuf import (
-    AttributeProto,
-    FunctionProto,
-    GraphProto,
-    NodeProto,
-    TypeProto,
-    defs,
-)
 from taskc.onnx.serialized import (
     COMPUTED,
     FIELDS,
     Attribute,
+    AttributeProto,
     Folder,
+    FunctionProto,
+    GraphProto,
+    NodeProto,
     Part,
+    TypeProto,
     WrittenGraph,
     attribute_of,
+    defs,
     type_name,
 )
 from taskc.operators.graph import Node, Value
