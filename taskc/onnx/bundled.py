@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from taskc import CompileError, InternalError, ProgramDefinition
+from taskc import CompileError, ProgramDefinition
 from taskc.arrays.arguments import ArgumentError
 from taskc.backend.limits import NO_LIMITS, Limits, limited
 from taskc.ir.plan import Json
 from taskc.ir.reentry import Turn
 from taskc.ir.signature import named_type
 from taskc.ir.types import DTYPES, from_numpy
-from taskc.onnx.model import Model
+from taskc.onnx.model import Model, Runnable, Source
 from taskc.operators.build import CountedOutput, Output
 from taskc.operators.graph import Array, Graph, Value
 from taskc.runtime.bundle import Bundle, BundledProgram, Writer, write
@@ -116,22 +116,22 @@ def _traced(model: Model, feeds: Mapping[str, Any]) -> Imported:
         ) from error
 
 
-def entries_json(writer: Writer, pairs: Sequence[tuple[Mapping[str, Array], Imported]]) -> Json:
+def entries_json(writer: Writer, pairs: Sequence[tuple[Mapping[str, Array], Runnable]]) -> Json:
     """The bundle's records of programs, which are added to it, with the inputs of each."""
     numbers: dict[int, int | None] = {}
     entries = []
-    for arrays, traced in pairs:
-        if id(traced) not in numbers:
-            is_computed = any(not isinstance(output, np.ndarray) for output in traced.outputs)
-            numbers[id(traced)] = writer.add(traced.program) if is_computed else None
-        decisive = [name for name in arrays if name not in traced.inputs]
+    for arrays, runnable in pairs:
+        if id(runnable) not in numbers:
+            is_computed = any(not isinstance(output, np.ndarray) for output in runnable.outputs)
+            numbers[id(runnable)] = writer.add(runnable.program) if is_computed else None
+        decisive = [name for name in arrays if name not in runnable.inputs]
         entries.append(
             {
                 "types": types_of(arrays),
                 "values": {name: _array_json(writer, arrays[name]) for name in decisive},
-                "program": numbers[id(traced)],
-                "inputs": [*traced.inputs],
-                "outputs": [_output_json(writer, output) for output in traced.outputs],
+                "program": numbers[id(runnable)],
+                "inputs": [*runnable.inputs],
+                "outputs": [_output_json(writer, output) for output in runnable.outputs],
             }
         )
     return entries
@@ -184,11 +184,10 @@ def _array_json(writer: Writer, array: Array) -> Json:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class BundledEntry:
     """A program of a bundle, for these values of the inputs that it doesn't take.
 
     `program` is None if all outputs are constants.
-
     """
 
     values: Mapping[str, Array]
@@ -197,17 +196,22 @@ class Entry:
     outputs: tuple[Output, ...]
 
 
-class Bundled:
+class Bundled(Source):
     """The programs of a model in a bundle; each is loaded at its first call."""
 
     def __init__(self, bundle: Bundle) -> None:
         self._bundle = bundle
         self._turn = Turn()
-        self._loaded: dict[int, BundledProgram] = {}
+        self._programs: dict[int, BundledProgram] = {}
+        self._loaded: dict[int, BundledEntry] = {}
         with bundle.file.reading():
             self.name, self.inputs, self.outputs = ends_of(bundle.model)
-            self._entries: list[Json | Entry] = [*bundle.model["entries"]]
-            self._types = [_types(entry) for entry in bundle.model["entries"]]
+            self._entries: list[Json] = bundle.model["entries"]
+            self._types = [_types(entry) for entry in self._entries]
+        names = [value.name for value in self.inputs]
+        self.shapes = [
+            dict(zip(names, [shape for _, shape in types], strict=True)) for types in self._types
+        ]
 
     @property
     def graph(self) -> Graph:
@@ -216,56 +220,37 @@ class Bundled:
     def traced(self, arrays: Mapping[str, Array]) -> Imported:
         raise self._bundle.file.error("what a bundle's programs were traced as isn't in it", None)
 
-    def run(self, arrays: Mapping[str, Array]) -> list[Array]:
-        raise InternalError("a bundle's program runs whole")
-
-    def prepare(self, arrays: Mapping[str, Array]) -> None:
-        self.whole(arrays)
-
-    def kept(self) -> tuple[Entry, ...]:
-        return tuple([entry for entry in self._entries if isinstance(entry, Entry)])
-
-    def whole(self, arrays: Mapping[str, Array]) -> Entry:
-        entry = self.entry(arrays)
-        if entry is None:
+    def find(self, arrays: Mapping[str, Array], *, is_traced: bool) -> BundledEntry:
+        loaded = self.loaded(arrays)
+        if loaded is None:
             raise ArgumentError(self._unknown(arrays))
-        return entry
+        return loaded
 
-    def entry(self, arrays: Mapping[str, Array]) -> Entry | None:
-        """The entry for arrays like these, or None."""
+    def loaded(self, arrays: Mapping[str, Array]) -> BundledEntry | None:
+        """The program for arrays like these, or None."""
         types = types_of(arrays)
         for number, known_types in enumerate(self._types):
-            if known_types != types:
-                continue
-            entry = self._entry(number)
-            if all(_is_same(arrays[name], value) for name, value in entry.values.items()):
-                return entry
+            if known_types == types:
+                loaded = self._load(number)
+                if all(_is_same(arrays[name], value) for name, value in loaded.values.items()):
+                    return loaded
         return None
 
-    @property
-    def shapes(self) -> list[dict[str, tuple[int, ...]]]:
-        """The sets of shapes that have programs: no call may have others."""
-        names = [value.name for value in self.inputs]
-        return [
-            dict(zip(names, [shape for _, shape in types], strict=True)) for types in self._types
-        ]
-
-    def _entry(self, number: int) -> Entry:
+    def _load(self, number: int) -> BundledEntry:
+        if number in self._loaded:
+            return self._loaded[number]
         content = self._entries[number]
-        if isinstance(content, Entry):
-            return content
         with self._turn.taken(), self._bundle.file.reading():
             program = content["program"]
-            if program is not None and program not in self._loaded:
-                self._loaded[program] = self._bundle.program(program)
-            entry = Entry(
+            if program is not None and program not in self._programs:
+                self._programs[program] = self._bundle.program(program)
+            loaded = BundledEntry(
                 {name: self._array(value) for name, value in content["values"].items()},
-                None if program is None else self._loaded[program],
+                None if program is None else self._programs[program],
                 tuple(content["inputs"]),
                 tuple([self._output(output) for output in content["outputs"]]),
             )
-        self._entries[number] = entry
-        return entry
+        return self._loaded.setdefault(number, loaded)
 
     def _output(self, content: Json) -> Output:
         match content:
@@ -287,7 +272,7 @@ class Bundled:
         there = [_shown(names, types) for types in dict.fromkeys(self._types)]
         if asked in self._types:
             number = self._types.index(asked)
-            decisive = " and ".join(f"'{name}'" for name in self._entry(number).values)
+            decisive = " and ".join(f"'{name}'" for name in self._load(number).values)
             return f"the bundle has no program for these elements of {decisive}, which decide what is compiled"
         more = f", and {len(there) - _MAX_SHOWN} more" if len(there) > _MAX_SHOWN else ""
         has = "; ".join(there[:_MAX_SHOWN])
@@ -295,8 +280,8 @@ class Bundled:
 
 
 def bundled_model(bundle: Bundle, limits: Limits = NO_LIMITS) -> Model:
-    programs = Bundled(bundle)
-    return Model(programs.name, programs.inputs, programs.outputs, programs, limits=limits)
+    source = Bundled(bundle)
+    return Model(source.name, source.inputs, source.outputs, source, limits=limits)
 
 
 def _types(entry: Json) -> Types:

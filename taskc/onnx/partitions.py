@@ -43,6 +43,7 @@ from taskc.onnx.serialized import (
     text,
 )
 from taskc.onnx.session import compile
+from taskc.onnx.stages import Staged
 from taskc.operators.graph import Graph, Value
 from taskc.runtime.settings import thread_limit
 
@@ -332,7 +333,7 @@ def partition(
     foreign = {value.name for value in whole.inputs if not _is_ours(whole.said.get(value.name))}
     values = [value_of(whole.said[name]) for name in outputs]
     name = text(whole.proto.graph.name)
-    runner = Model(name, whole.inputs, values, _Steps(steps, outputs), foreign)
+    runner = Model(name, whole.inputs, values, _Steps(outputs, steps), foreign)
     return Partition(runner, parts)
 
 
@@ -486,6 +487,17 @@ class _Step:
     ours: Model | None
     sessions: dict[tuple[int, ...], RuntimeSession] = field(default_factory=dict)
 
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        return self.part.inputs
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        return self.part.outputs
+
+    def all(self) -> tuple[Runnable, ...]:
+        return self.ours.programs if self.ours else ()
+
     def run(self, feeds: Mapping[str, Any]) -> list[Any]:
         if self.ours is not None:
             try:
@@ -524,34 +536,12 @@ def _number(given: Any) -> int:
     return _NUMBERS[from_numpy(dtype).name]
 
 
-class _Steps:
-    """The parts as the programs of one model."""
-
-    shapes: Sequence[Mapping[str, tuple[int, ...]]] = ()
-
-    def __init__(self, steps: Sequence[_Step], outputs: Sequence[str]) -> None:
-        self._steps = steps
-        self._outputs = outputs
-
-    def whole(self, arrays: Mapping[str, Any]) -> None:
-        return None
-
-    def run(self, arrays: Mapping[str, Any]) -> list[Any]:
-        known = {**arrays}
-        for step in self._steps:
-            results = step.run({name: known[name] for name in step.part.inputs})
-            known.update(zip(step.part.outputs, results, strict=True))
-        return [known[name] for name in self._outputs]
+class _Steps(Staged):
+    """The parts as the stages of one model."""
 
     @property
     def graph(self) -> Graph:
         raise CompileError("a model in parts isn't one graph", hint="each part's model is one")
 
-    def prepare(self, arrays: Mapping[str, Any]) -> None:
-        """The inputs of later parts are known only once earlier ones have run."""
-
     def traced(self, arrays: Mapping[str, Any]) -> Imported:
         raise CompileError("a model in parts isn't one program", hint="each part's model is one")
-
-    def kept(self) -> tuple[Runnable, ...]:
-        return tuple([one for step in self._steps if step.ours for one in step.ours.programs])
