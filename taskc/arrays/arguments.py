@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -101,36 +101,44 @@ class Signature:
         call.pack_bits(self.parameters)
         for library, array in call.written:
             library.note_written(array)
-        returned = tuple([given[output.name] for output in self.outputs])
         return Bound(
             tuple([call.values[item.name] for item in self.parameters]),
             call.sizes,
-            None if not returned else returned[0] if len(returned) == 1 else returned,
+            one_or_all([given[output.name] for output in self.outputs]),
             {library.NAME: kind for library, kind in call.foreign.items()},
         )
 
-    def shapes_of_outputs(self, given: Mapping[str, Described]) -> list[tuple[int, ...]]:
-        """The shapes of what a call makes of such arrays, by the names of parameters.
+    def shapes_of_outputs(
+        self, arguments: Sequence[Any], dtype_of: Callable[[Any], np.dtype[Any]]
+    ) -> list[tuple[int, ...]]:
+        """The shapes of a call's outputs for such inputs, which need only have a type and a shape.
 
         Sizes may be numbers that become known later (torch.compile's).
+
+        dtype_of  NumPy's type for the type of an argument
         """
         call = _Call(self.name, alignment=1)
-        for item in self.inputs:
+        for item, argument in zip(self.inputs, arguments, strict=True):
             if isinstance(item, ir.Tensor):
-                call.check(item, given[item.name])
+                call.check(item, ArrayType(dtype_of(argument.dtype), tuple(argument.shape)))
         call.check_computed()
         return [call.shape_of(output) for output in self.outputs]
 
 
+def one_or_all(results: Sequence[Any]) -> Any:
+    """What a call with these results returns: nothing, the only one, or a tuple."""
+    return None if not results else results[0] if len(results) == 1 else tuple(results)
+
+
 @dataclass(frozen=True, slots=True)
-class Described:
-    """What is known of an array that isn't there yet."""
+class ArrayType:
+    """The type and shape of an array that doesn't exist yet."""
 
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
 
 
-_Known: TypeAlias = "AnyArray | TensorType | Described"
+_Known: TypeAlias = "AnyArray | TensorType | ArrayType"
 
 
 class _Call(Binding):
@@ -199,7 +207,7 @@ class _Call(Binding):
             else:
                 raise self.fail(item, "lies on a device, where only bytes as they lie are taken")
 
-    def check(self, parameter: ir.Tensor, array: AnyArray | Described) -> None:
+    def check(self, parameter: ir.Tensor, array: AnyArray | ArrayType) -> None:
         """Checks an array's type and extents."""
         shape = _shape_given(parameter, array)
         if shape is None or len(shape) != len(parameter.argument_shape):
@@ -383,7 +391,7 @@ def _levels_to_the_caller() -> int:
     return level
 
 
-def _shape_given(parameter: ir.Tensor, array: AnyArray | Described) -> tuple[int, ...] | None:
+def _shape_given(parameter: ir.Tensor, array: AnyArray | ArrayType) -> tuple[int, ...] | None:
     """The shape of the elements that an array has for a parameter; None where they are of another type."""
     dtype = parameter.dtype
     if array.dtype == dtype.numpy:

@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from taskc.arrays.arguments import Described
+from taskc.arrays.arguments import one_or_all
 from taskc.arrays.dlpack import DTYPES
 from taskc.arrays.torch import dtype_of, torch
-from taskc.backward import GRADIENT, check_backward, definition_of, several
+from taskc.backward import Backward, check_backward, definition_of, names_of
 from taskc.errors import CompileError
 from taskc.ir.nodes import Tensor
 from taskc.ir.signature import Parameter, inputs_of, outputs_of
@@ -91,18 +91,15 @@ def _registered(library: Any, definition: Definition, name: str) -> Any:
             return definition(*passed)
 
     def fake(*args: Any) -> Any:
-        pairs = [
-            (item, value)
-            for item, value in zip(inputs, args, strict=True)
-            if isinstance(item, Tensor)
-        ]
-        known = {item.name: Described(dtypes[t.dtype], tuple(t.shape)) for item, t in pairs}
-        like = pairs[0][1]
-        made = [
+        like = next(
+            value for item, value in zip(inputs, args, strict=True) if isinstance(item, Tensor)
+        )
+        shapes = bound.shapes_of_outputs(args, dtypes.__getitem__)
+        results = [
             like.new_empty(shape, dtype=dtype_of(np.dtype(output.dtype.numpy)))
-            for output, shape in zip(outputs, bound.shapes_of_outputs(known), strict=True)
+            for output, shape in zip(outputs, shapes, strict=True)
         ]
-        return None if not made else made[0] if len(made) == 1 else tuple(made)
+        return one_or_all(results)
 
     written = [item.name for item in inputs if isinstance(item, Tensor) and item.role == "inout"]
     made = library.library.custom_op(
@@ -128,25 +125,19 @@ def _schema(inputs: Sequence[Parameter], outputs: Sequence[Tensor]) -> str:
 # --- gradients -------------------------------------------------------------------------------
 
 
-def _differentiate(made: Any, inner: Any, kernel: Definition, backward: Definition) -> None:
-    """Make autograd call `inner` for the gradients of `made`."""
-    inputs, outputs = inputs_of(kernel.ir.parameters), outputs_of(kernel.ir.parameters)
-    wanted = inputs_of(backward.ir.parameters)
-    returned = [output.name for output in outputs_of(backward.ir.parameters)]
-    names = [item.name for item in (*inputs, *outputs)]
-    kept = [item.name for item in wanted if item.name in names]
-    tensors = [item.name for item in wanted if item.name in kept and isinstance(item, Tensor)]
+def _differentiate(operator: Any, run: Any, kernel: Definition, definition: Definition) -> None:
+    """Make autograd call `run`, a backward's operator, for the gradients of an operator."""
+    backward = Backward(kernel, definition)
+    tensors = names_of([item for item in kernel.ir.parameters if isinstance(item, Tensor)])
+    saved = [name for name in backward.takes if name in tensors]
 
     def keep(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        given = dict(zip(names, (*inputs, *several(output)), strict=True))
-        ctx.save_for_backward(*[given[name] for name in tensors])
-        ctx.numbers = {name: given[name] for name in kept if name not in tensors}
+        kept = backward.kept(inputs, output)
+        ctx.save_for_backward(*[kept.pop(name) for name in saved])
+        ctx.numbers = kept
 
     def gradients(ctx: Any, *given: Any) -> tuple[Any, ...]:
-        values = dict(zip(tensors, ctx.saved_tensors, strict=True)) | ctx.numbers
-        values |= {f"{GRADIENT}{item.name}": g for item, g in zip(outputs, given, strict=True)}
-        found = several(inner(*[values[item.name] for item in wanted]))
-        by_name = dict(zip(returned, found, strict=True))
-        return tuple([by_name.get(f"{GRADIENT}{item.name}") for item in inputs])
+        kept = dict(zip(saved, ctx.saved_tensors, strict=True)) | ctx.numbers
+        return backward.gradients(run, kept, given)
 
-    made.register_autograd(gradients, setup_context=keep)
+    operator.register_autograd(gradients, setup_context=keep)
