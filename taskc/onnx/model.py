@@ -28,29 +28,18 @@ if TYPE_CHECKING:
 # On a device, NumPy's arrays are copied there, and outputs back. If any input is on the device, all outputs stay there.
 
 
-class Place(Protocol):
-    """Where programs run: the processor, or a device.
+class Place:
+    """Where programs run: the processor.
 
     name      the target
     machine   the machine that programs are compiled for; None is the processor at hand
-    view      an argument as an array, without a copy; None if it is no array
-    call      a program's outputs
-    returned  a model's outputs as the caller of these inputs gets them
     """
 
-    @property
-    def name(self) -> str: ...
-    @property
-    def machine(self) -> str | None: ...
-    def view(self, given: Any) -> AnyArray | None: ...
-    def call(self, program: Any, arguments: Sequence[AnyArray]) -> Any: ...
-    def returned(self, made: list[Any], given: Iterable[AnyArray]) -> list[Any]: ...
-
-
-class Processor:
-    name, machine = "cpu", None
+    name = "cpu"
+    machine: str | None = None
 
     def view(self, given: Any) -> AnyArray | None:
+        """An argument as an array, without a copy; None if it is no array."""
         if is_on_cuda(given):
             raise ArgumentError("it lies on a device, and the model runs on the processor")
         try:
@@ -59,13 +48,15 @@ class Processor:
             raise ArgumentError(f"it can't be read through DLPack: {error}") from error
 
     def call(self, program: Any, arguments: Sequence[AnyArray]) -> Any:
+        """A program's outputs."""
         return program(*arguments)
 
-    def returned(self, made: list[Any], given: Iterable[AnyArray]) -> list[Any]:
-        return made
+    def returned(self, outputs: list[Any], inputs: Iterable[AnyArray]) -> list[Any]:
+        """A model's outputs as the caller of these inputs gets them."""
+        return outputs
 
 
-class CudaDevice:
+class CudaDevice(Place):
     """The first CUDA device."""
 
     name = "cuda"
@@ -74,26 +65,26 @@ class CudaDevice:
         from taskc import device
 
         self._device = device
-        self.machine: str | None = device.context(0).target
+        self.machine = device.context(0).target
 
     def view(self, given: Any) -> AnyArray | None:
-        return self._device.asarray(given) if is_on_cuda(given) else PROCESSOR.view(given)
+        return self._device.asarray(given) if is_on_cuda(given) else super().view(given)
 
     def call(self, program: Any, arguments: Sequence[AnyArray]) -> Any:
         if not arguments:
             return driver.call(program, (), {}, self.name)
         return program(*map(self._here, arguments))
 
-    def returned(self, made: list[Any], given: Iterable[AnyArray]) -> list[Any]:
-        if all(isinstance(array, np.ndarray) for array in given):
-            return [on_host(array) for array in made]
-        return [self._here(array) for array in made]
+    def returned(self, outputs: list[Any], inputs: Iterable[AnyArray]) -> list[Any]:
+        if all(isinstance(array, np.ndarray) for array in inputs):
+            return [*map(on_host, outputs)]
+        return [*map(self._here, outputs)]
 
     def _here(self, array: Any) -> Any:
         return self._device.array(array) if isinstance(array, np.ndarray) else array
 
 
-PROCESSOR: Place = Processor()
+PROCESSOR = Place()
 
 
 def place_of(target: str) -> Place:

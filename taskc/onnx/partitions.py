@@ -26,7 +26,7 @@ from typing import Any
 from taskc.backend.limits import LimitError
 from taskc.errors import CompileError, Location
 from taskc.ir.types import from_numpy
-from taskc.onnx.importer import Imported, is_known
+from taskc.onnx.importer import Imported, behind, is_known
 from taskc.onnx.model import Model, Runnable
 from taskc.onnx.reader import load, read_proto, value_of
 from taskc.onnx.serialized import (
@@ -96,20 +96,11 @@ def _needed(
     graph: GraphProto, inputs: set[str], outputs: Sequence[str]
 ) -> tuple[list[NodeProto], set[str]]:
     """The nodes that compute the outputs from the inputs, and the names of other tensors that these read."""
-    makers = {text(name): at for at, node in enumerate(graph.node) for name in node.output if name}
-    node_indices: set[int] = set()
-    others: set[str] = set()
-    wanted = [*outputs]
-    while wanted:
-        name = wanted.pop()
-        if name in inputs:
-            continue
-        if name not in makers:
-            others.add(name)
-        elif makers[name] not in node_indices:
-            node_indices.add(makers[name])
-            wanted += reads_of(graph.node[makers[name]])
-    return [graph.node[at] for at in sorted(node_indices)], others
+    names = {text(name): at for at, node in enumerate(graph.node) for name in node.output if name}
+    makers = {name: at for name, at in names.items() if name not in inputs}
+    needed = behind(outputs, makers, lambda at: reads_of(graph.node[at]))
+    nodes = sorted({makers[name] for name in needed if name in makers})
+    return [graph.node[at] for at in nodes], needed - makers.keys() - inputs
 
 
 def reads_of(node: NodeProto) -> set[str]:
@@ -278,24 +269,15 @@ class Part:
         return f"{who}: {ends}: {', '.join(self.nodes) or 'constants'}"
 
 
-class Partition:
+class Partition(Model):
     """A model in parts, called like any other model."""
 
-    def __init__(self, model: Model, parts: Sequence[Part]) -> None:
-        self._model = model
-        self.name, self.inputs, self.outputs = model.name, model.inputs, model.outputs
+    def __init__(self, parts: Sequence[Part], *arguments: Any) -> None:
+        super().__init__(*arguments)
         self.parts = tuple(parts)
 
-    def __call__(self, *args: Any, **feeds: Any) -> Any:
-        """The output, or a tuple of all; inputs by position, by name, or as a dictionary by name."""
-        return self._model(*args, **feeds)
-
-    def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, Any]) -> list[Any]:
-        """The outputs of these names, or all, for arrays by the names of inputs."""
-        return self._model.run(output_names, feeds)
-
     def __repr__(self) -> str:
-        return "\n".join([repr(self._model), *(f"  {part}" for part in self.parts)])
+        return "\n".join([super().__repr__(), *(f"  {part}" for part in self.parts)])
 
 
 def partition(
@@ -333,8 +315,7 @@ def partition(
     foreign = {value.name for value in whole.inputs if not _is_ours(whole.said.get(value.name))}
     values = [value_of(whole.said[name]) for name in outputs]
     name = text(whole.proto.graph.name)
-    runner = Model(name, whole.inputs, values, _Steps(outputs, steps), foreign)
-    return Partition(runner, parts)
+    return Partition(parts, name, whole.inputs, values, _Steps(outputs, steps), foreign)
 
 
 @dataclass(frozen=True, slots=True)

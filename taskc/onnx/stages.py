@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from taskc.onnx.importer import Imported
+from taskc.onnx.importer import Imported, behind
 from taskc.onnx.model import Place, Programs, Runnable, Source
 from taskc.onnx.versions import MAX_SETS, Kind
 from taskc.operators.build import on_host
@@ -211,14 +211,8 @@ def _split(graph: Graph, before: set[Node]) -> tuple[Graph, Graph]:
 def _dependencies(graph: Graph, names: Iterable[str]) -> set[Node]:
     """The nodes that tensors depend on."""
     makers = {output: node for node in graph.nodes for output in node.outputs if output}
-    nodes: set[Node] = set()
-    waiting = [*names]
-    while waiting:
-        node = makers.get(waiting.pop())
-        if node is not None and node not in nodes:
-            nodes.add(node)
-            waiting += node.reads
-    return nodes
+    needed = behind(names, makers, lambda node: node.reads)
+    return {makers[name] for name in needed if name in makers}
 
 
 def _within(node: Node) -> Iterator[str]:

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -37,7 +37,7 @@ from taskc.ir.text_rules import identifier
 from taskc.ir.types import DType, from_numpy
 from taskc.lang.assumptions import Assumptions
 from taskc.lang.sizes import Dimension
-from taskc.onnx.importer import Imported, import_graph, inputs_behind
+from taskc.onnx.importer import Imported, import_graph, inputs_behind, unused
 from taskc.operators.build import on_host
 from taskc.operators.call import DataError, SizeError
 from taskc.operators.graph import Array, Graph
@@ -89,17 +89,10 @@ def least_general(seen: Sequence[Shapes], numbers: set[Axis], names: Mapping[Axi
                 extents[at] = size
                 continue
             if sizes not in dimensions:
-                dimensions[sizes] = dim(_unused(names[at], dimensions.values()))
+                taken = {dimension.name for dimension in dimensions.values()}
+                dimensions[sizes] = dim(unused(names[at], taken))
             extents[at] = dimensions[sizes]
     return Form(extents)
-
-
-def _unused(name: str, dimensions: Iterable[Dimension]) -> str:
-    used, candidate, count = {one.name for one in dimensions}, name, 1
-    while candidate in used:
-        count += 1
-        candidate = f"{name}_{count}"
-    return candidate
 
 
 @dataclass(frozen=True, slots=True)
