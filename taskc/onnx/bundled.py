@@ -24,10 +24,10 @@ from taskc.ir.plan import Json
 from taskc.ir.reentry import Turn
 from taskc.ir.signature import named_type
 from taskc.ir.types import DTYPES, from_numpy
-from taskc.onnx.model import Model, Runnable, Source
-from taskc.operators.build import CountedOutput, Output
+from taskc.onnx.model import Model, Source
 from taskc.operators.graph import Array, Graph, Value
 from taskc.runtime.bundle import Bundle, BundledProgram, Writer, write
+from taskc.runtime.served import CountedOutput, Output, Runnable
 
 if TYPE_CHECKING:
     from taskc.onnx.importer import Imported

@@ -20,7 +20,7 @@ from taskc.ir.text_rules import identifier
 from taskc.lang.assumptions import Assumptions
 from taskc.lang.source import called_from
 from taskc.lang.tracing import TensorHandle
-from taskc.operators.build import Output, built, returned
+from taskc.operators.build import built, returned
 from taskc.operators.call import (
     Call,
     Counted,
@@ -33,6 +33,7 @@ from taskc.operators.call import (
     rows_of,
 )
 from taskc.operators.graph import Array, Graph, Node
+from taskc.runtime.served import Output
 
 _Node = TypeVar("_Node")
 

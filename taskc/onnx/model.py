@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextvars import copy_context
-from typing import TYPE_CHECKING, Any, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,10 +17,16 @@ from taskc.errors import CompileError
 from taskc.ir.types import from_numpy
 from taskc.lang.program import ProgramDefinition
 from taskc.lang.values import did_you_mean
-from taskc.operators.build import Output, arrays_of, on_host
 from taskc.operators.graph import Array, Graph, Value
 from taskc.runtime import driver
-from taskc.runtime.served import Entry, FastCall, Servable, Served
+from taskc.runtime.served import (
+    Entry,
+    Runnable,
+    Served,
+    fast_call,
+    on_host,
+    outputs_of,
+)
 
 if TYPE_CHECKING:
     from taskc.onnx.importer import Imported
@@ -95,16 +102,7 @@ def place_of(target: str) -> Place:
     raise CompileError(f"models don't run on {target!r}", hint="there is 'cpu', and 'cuda'")
 
 
-# --- A graph's programs, and the graph's outputs from those of a program ------------------------
-
-
-class Runnable(Servable, Protocol):
-    """A program with the graph's inputs that it takes, and the source of each of the graph's outputs."""
-
-    @property
-    def program(self) -> Any: ...
-    @property
-    def outputs(self) -> tuple[Output, ...]: ...
+# --- A graph's programs -------------------------------------------------------------------------
 
 
 class Source:
@@ -149,7 +147,7 @@ class Programs:
     ) -> None:
         self.inputs, self.outputs = tuple(inputs), tuple(outputs)
         self.source = source
-        self.served: Served[Runnable] = Served(source)
+        self.served = Served(source)
         self._place = place
 
     def run(self, arrays: Mapping[str, Any]) -> list[Any]:
@@ -161,33 +159,34 @@ class Programs:
         entry = self._entry(arrays)
         if entry is None:
             return self.source.run(arrays)
-        outputs = outputs_for(entry.program, arrays, self._place)
+        runnable = entry.runnable
+        outputs = outputs_of(runnable, arrays, partial(self._place.call, runnable.program))
         if entry.fast is None and self._place is PROCESSOR:
-            entry.fast = fast_call(entry.program, self.inputs)
+            entry.fast = fast_call(runnable, self.inputs)
         return outputs
 
     def prepare(self, arrays: Mapping[str, Any]) -> None:
         """Compile for inputs like these, without running."""
         entry = self._entry(arrays)
         if entry is not None:
-            compiled(entry.program, self._place)
+            compiled(entry.runnable, self._place)
 
     def traced(self, arrays: Mapping[str, Any]) -> Imported:
         """The traced program for inputs like these; an error says why there is none."""
         from taskc.onnx.importer import Imported  # slow: loads all operators
 
         entry = None if self.source.is_staged else self.served.find(arrays, is_traced=True)
-        if entry is not None and isinstance(entry.program, Imported):
-            return entry.program
+        if entry is not None and isinstance(entry.runnable, Imported):
+            return entry.runnable
         return self.source.traced(arrays)
 
     def all(self) -> tuple[Runnable, ...]:
-        return (*self.served.programs, *self.source.staged())
+        return (*self.served.runnables, *self.source.staged())
 
-    def _entry(self, arrays: Mapping[str, Any]) -> Entry[Runnable] | None:
+    def _entry(self, arrays: Mapping[str, Any]) -> Entry | None:
         entry = None if self.source.is_staged else self.served.find(arrays)
         if entry is not None and entry.fast is None:
-            self.source.store(arrays, entry.program)
+            self.source.store(arrays, entry.runnable)
         return entry
 
 
@@ -196,37 +195,6 @@ def compiled(runnable: Runnable, place: Place) -> None:
     program = runnable.program
     if isinstance(program, ProgramDefinition) and program.ir.parameters:
         driver.whole_program(program, None if place.machine is None else place.name)
-
-
-def fast_call(runnable: Runnable, names: Sequence[str]) -> FastCall:
-    """A function from arrays by position to the graph's outputs, on the processor."""
-    program, outputs = runnable.program, runnable.outputs
-    order = [names.index(name) for name in runnable.inputs]
-    if all(isinstance(output, np.ndarray) for output in outputs):
-        return lambda arrays: arrays_of(outputs, ())
-    if not all(isinstance(output, str) for output in outputs):
-        return lambda arrays: arrays_of(
-            outputs, _several(program(*[arrays[place] for place in order]))
-        )
-    is_one = len(outputs) == 1
-
-    def run(arrays: Sequence[Any]) -> list[Any]:
-        results = program(*[arrays[place] for place in order])
-        return [results] if is_one else [*results]
-
-    return run
-
-
-def _several(returned: Any) -> tuple[Any, ...]:
-    return returned if isinstance(returned, tuple) else (returned,)
-
-
-def outputs_for(runnable: Runnable, arrays: Mapping[str, Any], place: Place) -> list[Any]:
-    """The graph's outputs for arrays by the names of its inputs."""
-    is_known = all(isinstance(output, np.ndarray) for output in runnable.outputs)
-    arguments = [arrays[name] for name in runnable.inputs]
-    returned: Any = () if is_known else place.call(runnable.program, arguments)
-    return arrays_of(runnable.outputs, _several(returned))
 
 
 class Model:

@@ -39,12 +39,13 @@ from taskc.onnx.bundled import (
     head_json,
     types_of,
 )
-from taskc.onnx.model import PROCESSOR, Model, Runnable, Source, compiled
+from taskc.onnx.model import PROCESSOR, Model, Source, compiled
 from taskc.onnx.passes import pipeline
 from taskc.operators.graph import Array, Graph
 from taskc.runtime import user_passes
 from taskc.runtime.bundle import Bundle, BundleError, BundleFile, Writer
 from taskc.runtime.machine import machine
+from taskc.runtime.served import Runnable
 from taskc.runtime.settings import VERSION, cache_folder, target_name
 from taskc.tune.database import database
 

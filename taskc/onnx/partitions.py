@@ -27,7 +27,7 @@ from taskc.backend.limits import LimitError
 from taskc.errors import CompileError, Location
 from taskc.ir.types import from_numpy
 from taskc.onnx.importer import Imported, behind, is_known
-from taskc.onnx.model import Model, Runnable
+from taskc.onnx.model import Model
 from taskc.onnx.reader import load, read_proto, value_of
 from taskc.onnx.serialized import (
     COMPUTED,
@@ -45,6 +45,7 @@ from taskc.onnx.serialized import (
 from taskc.onnx.session import compile
 from taskc.onnx.stages import Staged
 from taskc.operators.graph import Graph, Value
+from taskc.runtime.served import Runnable
 from taskc.runtime.settings import thread_limit
 
 

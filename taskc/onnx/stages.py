@@ -17,14 +17,13 @@ from typing import Any, Protocol
 import numpy as np
 
 from taskc.onnx.importer import Imported, behind
-from taskc.onnx.model import Place, Programs, Runnable, Source
+from taskc.onnx.model import Place, Programs, Source
 from taskc.onnx.versions import MAX_SETS, Kind
-from taskc.operators.build import on_host
 from taskc.operators.call import CountError, DataError
 from taskc.operators.control import NO_STEPS, UNLIKE_STEPS
 from taskc.operators.graph import Array, Graph, Node, Value
 from taskc.runtime.machine import built_for
-from taskc.runtime.served import keep
+from taskc.runtime.served import Runnable, keep, on_host
 
 
 class Stage(Protocol):

@@ -38,11 +38,10 @@ from taskc.ir.types import DType, from_numpy
 from taskc.lang.assumptions import Assumptions
 from taskc.lang.sizes import Dimension
 from taskc.onnx.importer import Imported, import_graph, inputs_behind, unused
-from taskc.operators.build import on_host
 from taskc.operators.call import DataError, SizeError
 from taskc.operators.graph import Array, Graph
 from taskc.runtime.driver import whole_program
-from taskc.runtime.served import keep
+from taskc.runtime.served import keep, on_host
 
 logger = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -24,8 +24,8 @@ from taskc.runtime import user_passes
 _MAX_PROGRAMS = 64
 _MAX_TYPES = 1024  # sets of types that one program serves
 
+Array: TypeAlias = np.ndarray[Any, Any]
 Types: TypeAlias = tuple[tuple[np.dtype[Any], tuple[int, ...]], ...]
-Values: TypeAlias = tuple[tuple[int, bytes], ...]
 FastCall: TypeAlias = Callable[[Sequence[Any]], list[Any]]  # from all arrays to all outputs
 
 _Key = TypeVar("_Key")
@@ -40,53 +40,119 @@ def keep(kept: dict[_Key, _Item], key: _Key, item: _Item, most: int) -> list[_It
     return [old for old in dropped if old is not None]
 
 
-class Servable(Protocol):
-    """A program, and the names of the arrays that it takes. The elements of other arrays decided what is compiled."""
+# --- Programs of graphs -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class CountedOutput:
+    """An output of a program, followed by one that holds the number of valid elements along an axis."""
+
+    name: str
+    axis: int
+
+
+# The name of a program's output, or an array that doesn't depend on inputs.
+Output: TypeAlias = str | CountedOutput | Array
+
+
+class Runnable(Protocol):
+    """A program of a graph.
+
+    inputs   the graph's inputs that it takes; the elements of others decided what was compiled
+    outputs  the source of each of the graph's outputs
+    """
 
     @property
-    def program(self) -> object: ...
+    def program(self) -> Any: ...
     @property
     def inputs(self) -> tuple[str, ...]: ...
+    @property
+    def outputs(self) -> tuple[Output, ...]: ...
 
 
-_Program = TypeVar("_Program", bound=Servable)
-_Found = TypeVar("_Found", bound=Servable, covariant=True)
+def outputs_of(
+    runnable: Runnable, arrays: Mapping[str, Any], call: Callable[[list[Any]], Any]
+) -> list[Any]:
+    """The graph's outputs for arrays by the names of its inputs; `call` runs the program."""
+    is_known = all(isinstance(output, np.ndarray) for output in runnable.outputs)
+    returned = () if is_known else call([arrays[name] for name in runnable.inputs])
+    return arrays_of(runnable.outputs, returned)
 
 
-class ProgramSource(Protocol[_Found]):
-    def find(self, arrays: Mapping[str, Any], *, is_traced: bool) -> _Found | None:
+def fast_call(runnable: Runnable, names: Sequence[str]) -> FastCall:
+    """A function from arrays by position to the graph's outputs, on the processor."""
+    program, outputs = runnable.program, runnable.outputs
+    order = [names.index(name) for name in runnable.inputs]
+    if all(isinstance(output, np.ndarray) for output in outputs):
+        return lambda arrays: arrays_of(outputs, ())
+    if not all(isinstance(output, str) for output in outputs):
+        return lambda arrays: arrays_of(outputs, program(*[arrays[place] for place in order]))
+    is_one = len(outputs) == 1
+
+    def run(arrays: Sequence[Any]) -> list[Any]:
+        results = program(*[arrays[place] for place in order])
+        return [results] if is_one else [*results]
+
+    return run
+
+
+def arrays_of(outputs: Sequence[Output], returned: Any) -> list[Any]:
+    """A graph's outputs, from those of its program; a known one is copied, as its owner may change it."""
+    parts, arrays = iter(returned if isinstance(returned, tuple) else (returned,)), []
+    for output in outputs:
+        match output:
+            case str():
+                arrays.append(next(parts))
+            case CountedOutput():
+                most, (count,) = on_host(next(parts)), on_host(next(parts))
+                arrays.append(most[(slice(None),) * output.axis + (slice(count),)].copy())
+            case _:
+                arrays.append(output.copy())
+    return arrays
+
+
+def on_host(array: Any) -> Array:
+    """The array in CPU memory."""
+    return array if isinstance(array, np.ndarray) else array.numpy()
+
+
+# --- Which one a call gets ----------------------------------------------------------------------
+
+
+class RunnableSource(Protocol):
+    def find(self, arrays: Mapping[str, Any], *, is_traced: bool) -> Runnable | None:
         """The program for arrays like these, or None; `is_traced` asks for one that isn't loaded, if there can be."""
 
 
 @dataclass(slots=True, eq=False)
-class Entry(Generic[_Program]):
+class Entry:
     """A kept program for arrays of some types.
 
     values  the elements that arrays at some positions must have, as bytes
     fast    the call without checks; None until a checked call has compiled it
     """
 
-    program: _Program
+    runnable: Runnable
     types: Types
-    values: Values
+    values: tuple[tuple[int, bytes], ...]
     fast: FastCall | None = None
 
 
-class Served(Generic[_Program]):
+class Served:
     """Programs by the types and decisive elements of arrays. Calls may come from several threads."""
 
-    def __init__(self, source: ProgramSource[_Program]) -> None:
+    def __init__(self, source: RunnableSource) -> None:
         self._source = source
         self._turn = Turn()
-        self._entries: dict[Types, tuple[Entry[_Program], ...]] = {}
-        self._by_program: dict[int, dict[int, Entry[_Program]]] = {}
+        self._entries: dict[Types, tuple[Entry, ...]] = {}
+        self._by_program: dict[int, dict[int, Entry]] = {}
 
     @property
-    def programs(self) -> tuple[_Program, ...]:
+    def runnables(self) -> tuple[Runnable, ...]:
         """The kept programs."""
         return tuple(
             [
-                entry.program
+                entry.runnable
                 for kept in [*self._by_program.values()]
                 for entry in [*kept.values()][:1]
             ]
@@ -113,7 +179,7 @@ class Served(Generic[_Program]):
                     return entry.fast
         return None
 
-    def find(self, arrays: Mapping[str, Any], *, is_traced: bool = False) -> Entry[_Program] | None:
+    def find(self, arrays: Mapping[str, Any], *, is_traced: bool = False) -> Entry | None:
         """The entry for checked arrays; None where the source has no program for them.
 
         One thread asks the source; others that miss a program wait.
@@ -127,34 +193,34 @@ class Served(Generic[_Program]):
             with self._turn.taken():
                 entry = self._kept(arrays, is_traced)
                 if entry is None:
-                    program = self._source.find(arrays, is_traced=is_traced)
-                    entry = None if program is None else self._keep(arrays, program)
+                    runnable = self._source.find(arrays, is_traced=is_traced)
+                    entry = None if runnable is None else self._keep(arrays, runnable)
         return entry
 
-    def _kept(self, arrays: Mapping[str, Any], is_traced: bool) -> Entry[_Program] | None:
+    def _kept(self, arrays: Mapping[str, Any], is_traced: bool) -> Entry | None:
         given = [*arrays.values()]
         for entry in self._entries.get(types_of(given), ()):
-            if (not is_traced or isinstance(entry.program.program, ProgramDefinition)) and all(
+            if (not is_traced or isinstance(entry.runnable.program, ProgramDefinition)) and all(
                 _elements(given[position]) == elements for position, elements in entry.values
             ):
                 return entry
         return None
 
-    def _keep(self, arrays: Mapping[str, Any], program: _Program) -> Entry[_Program]:
+    def _keep(self, arrays: Mapping[str, Any], runnable: Runnable) -> Entry:
         types = types_of(arrays.values())
         values = [
             (position, _elements(array))
             for position, (name, array) in enumerate(arrays.items())
-            if name not in program.inputs
+            if name not in runnable.inputs
         ]
-        entry = Entry(program, types, tuple(values))
+        entry = Entry(runnable, types, tuple(values))
         for known in self._entries.get(types, ()):
-            if known.program is program and known.values == entry.values:
+            if known.runnable is runnable and known.values == entry.values:
                 return known
         self._entries[types] = (*self._entries.get(types, ()), entry)
-        entries = self._by_program.get(id(program), {})
+        entries = self._by_program.get(id(runnable), {})
         dropped = keep(entries, id(entry), entry, _MAX_TYPES)
-        for others in keep(self._by_program, id(program), entries, _MAX_PROGRAMS):
+        for others in keep(self._by_program, id(runnable), entries, _MAX_PROGRAMS):
             dropped += others.values()
         for old in dropped:
             left = tuple([one for one in self._entries.get(old.types, ()) if one is not old])
@@ -170,6 +236,5 @@ def types_of(arrays: Iterable[Any]) -> Types:
 
 
 def _elements(array: Any) -> bytes:
-    on_host = array if isinstance(array, np.ndarray) else array.numpy()
-    elements: bytes = on_host.tobytes()
+    elements: bytes = on_host(array).tobytes()
     return elements

@@ -21,6 +21,7 @@ class Program:
     """A program for arrays with these names."""
 
     program = None
+    outputs = ()
 
     def __init__(self, *inputs: str) -> None:
         self.inputs = inputs
@@ -42,7 +43,7 @@ def _fast(arrays: Any) -> list[Any]:
     return [*arrays]
 
 
-def _found(found: Served[Program], *arrays: Any) -> Entry[Program]:
+def _found(found: Served, *arrays: Any) -> Entry:
     entry = found.find(dict(zip("xyz", arrays, strict=False)))
     assert entry is not None
     return entry
@@ -50,7 +51,7 @@ def _found(found: Served[Program], *arrays: Any) -> Entry[Program]:
 
 def test_types_and_shapes_decide() -> None:
     source = Source("x", "y")
-    found: Served[Program] = Served(source)
+    found = Served(source)
     entry = _found(found, X, X[0])
     assert found.fast([X, X[0]]) is None
     entry.fast = _fast
@@ -65,12 +66,12 @@ def test_types_and_shapes_decide() -> None:
     assert _found(found, X + 1, X[1]) is entry
     assert source.count == 1
     assert _found(found, X, X) is not entry
-    assert source.count == len(found.programs) == 2
+    assert source.count == len(found.runnables) == 2
 
 
 def test_elements_decide_where_a_program_does_not_take_them() -> None:
     source = Source("x")
-    found: Served[Program] = Served(source)
+    found = Served(source)
     entry = _found(found, X, X[0])
     entry.fast = _fast
     assert found.fast([X, X[0].copy()]) is _fast
@@ -82,14 +83,14 @@ def test_elements_decide_where_a_program_does_not_take_them() -> None:
 
 def test_where_there_is_no_program_the_source_is_asked_again() -> None:
     source = Source()
-    found: Served[Program] = Served(source)
+    found = Served(source)
     assert found.find({"x": X}) is found.find({"x": X}) is None
     assert source.count == 2
 
 
 def test_a_loaded_program_will_not_do_for_passes_and_traces() -> None:
     source = Source("x")
-    found: Served[Program] = Served(source)
+    found = Served(source)
     entry = _found(found, X)
     with tc.register_pass(lambda program: program, at="traced"):
         assert _found(found, X) is not entry
@@ -100,22 +101,22 @@ def test_a_loaded_program_will_not_do_for_passes_and_traces() -> None:
 
 def test_programs_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(served, "_MAX_PROGRAMS", 3)
-    found: Served[Program] = Served(Source("x"))
+    found = Served(Source("x"))
     for size in range(10):
         entry = _found(found, np.zeros(size))
         assert _found(found, np.zeros(size)) is entry
-        assert len(found.programs) == len(found._entries) == min(size + 1, 3)
+        assert len(found.runnables) == len(found._entries) == min(size + 1, 3)
 
 
 def test_the_types_of_a_program_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(served, "_MAX_TYPES", 3)
     source, program = Source("x"), Program("x")
     monkeypatch.setattr(source, "find", lambda arrays, is_traced: program)
-    found: Served[Program] = Served(source)
+    found = Served(source)
     for size in range(10):
-        assert _found(found, np.zeros(size)).program is program
+        assert _found(found, np.zeros(size)).runnable is program
         assert len(found._entries) == min(size + 1, 3)
-        assert found.programs == (program,)
+        assert found.runnables == (program,)
 
 
 def _calls(compiled: Any, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
