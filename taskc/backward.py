@@ -6,6 +6,7 @@ the gradient of an input a.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,12 +18,21 @@ from taskc.lang.definition import Definition
 GRADIENT = "grad_"
 
 
-def definition_of(made: object, what: str) -> Definition:
+def imported(library: str) -> Any:
+    """A library that the caller has imported."""
+    module = sys.modules.get(library)
+    if module is None:
+        hint = f"import {library} before tc.{library}.operator()"
+        raise CompileError(f"{library} isn't imported", hint=hint)
+    return module
+
+
+def definition_of(given: object, what: str) -> Definition:
     """The kernel or program that somebody passed; an error calls it `what`."""
-    if isinstance(made, Definition):
-        return made
-    hint = "it returns one, perhaps: call it first" if callable(made) else None
-    kind = type(made).__name__
+    if isinstance(given, Definition):
+        return given
+    hint = "it returns one, perhaps: call it first" if callable(given) else None
+    kind = type(given).__name__
     raise CompileError(f"{what} is made from a kernel or a program, and not a {kind}", hint=hint)
 
 

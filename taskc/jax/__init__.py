@@ -9,14 +9,13 @@ JAX is not imported here: a caller who makes an operator has imported it.
 from __future__ import annotations
 
 import itertools
-import sys
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from taskc.arrays.arguments import ArgumentError, one_or_all
-from taskc.backward import Backward, check_backward, definition_of, names_of, several
+from taskc.backward import Backward, check_backward, definition_of, imported, names_of, several
 from taskc.errors import CompileError
 from taskc.ir.nodes import Tensor
 from taskc.ir.signature import MatchError, Parameter, inputs_of, match, misfit, outputs_of
@@ -40,7 +39,7 @@ def operator(kernel: Definition, *, backward: Definition | None = None) -> Calla
     order of the parameters. The new value of a `tc.inout` is an output, too. A number may be an array without axes.
     `jax.jit` sees one call; `jax.vmap` loops over it.
     """
-    library = _library()
+    library = imported("jax")
     forward = _registered(library, definition_of(kernel, "an operator"))
     call = forward
     if backward is not None:
@@ -62,13 +61,6 @@ def operator(kernel: Definition, *, backward: Definition | None = None) -> Calla
 
     operator.__name__ = operator.__qualname__ = kernel.name
     return operator
-
-
-def _library() -> Any:
-    library = sys.modules.get("jax")
-    if library is None:
-        raise CompileError("jax isn't imported", hint="import jax before tc.jax.operator()")
-    return library
 
 
 def _traced(library: Any, kernel: Definition, item: Parameter, given: dict[str, Any]) -> Any:

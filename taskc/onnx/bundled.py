@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -27,13 +27,10 @@ from taskc.ir.types import DTYPES, from_numpy
 from taskc.onnx.model import Model, Source
 from taskc.operators.graph import Array, Graph, Value
 from taskc.runtime.bundle import Bundle, BundledProgram, Writer, write
-from taskc.runtime.served import CountedOutput, Output, Runnable
+from taskc.runtime.served import CountedOutput, Output, Runnable, Types, types_of
 
 if TYPE_CHECKING:
     from taskc.onnx.importer import Imported
-
-# The element type and shape of each of a model's inputs, in order.
-Types: TypeAlias = tuple[tuple[str, tuple[int, ...]], ...]
 
 _MAX_SHOWN = 8  # sets of shapes in a message
 
@@ -127,7 +124,7 @@ def entries_json(writer: Writer, pairs: Sequence[tuple[Mapping[str, Array], Runn
         decisive = [name for name in arrays if name not in runnable.inputs]
         entries.append(
             {
-                "types": types_of(arrays),
+                "types": [_type_json(array) for array in arrays.values()],
                 "values": {name: _array_json(writer, arrays[name]) for name in decisive},
                 "program": numbers[id(runnable)],
                 "inputs": [*runnable.inputs],
@@ -158,11 +155,7 @@ def ends_of(head: Json) -> tuple[str, list[Value], list[Value]]:
     return str(head["name"]), [*map(value, head["inputs"])], [*map(value, head["outputs"])]
 
 
-def types_of(arrays: Mapping[str, Array]) -> Types:
-    return tuple([_type_of(array) for array in arrays.values()])
-
-
-def _type_of(array: Array) -> tuple[str, tuple[int, ...]]:
+def _type_json(array: Array) -> Json:
     return from_numpy(array.dtype).name, array.shape
 
 
@@ -177,7 +170,7 @@ def _output_json(writer: Writer, output: Output) -> Json:
 
 
 def _array_json(writer: Writer, array: Array) -> Json:
-    return [writer.sections.add(np.ascontiguousarray(array).tobytes()), *_type_of(array)]
+    return [writer.sections.add(np.ascontiguousarray(array).tobytes()), *_type_json(array)]
 
 
 # --- reading --------------------------------------------------------------------------------------
@@ -228,7 +221,7 @@ class Bundled(Source):
 
     def loaded(self, arrays: Mapping[str, Array]) -> BundledEntry | None:
         """The program for arrays like these, or None."""
-        types = types_of(arrays)
+        types = types_of(arrays.values())
         for number, known_types in enumerate(self._types):
             if known_types == types:
                 loaded = self._load(number)
@@ -268,7 +261,7 @@ class Bundled(Source):
         return np.frombuffer(memory, kind, prod(shape)).reshape(tuple(shape))
 
     def _unknown(self, arrays: Mapping[str, Array]) -> str:
-        names, asked = [*arrays], types_of(arrays)
+        names, asked = [*arrays], types_of(arrays.values())
         there = [_shown(names, types) for types in dict.fromkeys(self._types)]
         if asked in self._types:
             number = self._types.index(asked)
@@ -285,7 +278,7 @@ def bundled_model(bundle: Bundle, limits: Limits = NO_LIMITS) -> Model:
 
 
 def _types(entry: Json) -> Types:
-    return tuple([(str(dtype), tuple(map(int, shape))) for dtype, shape in entry["types"]])
+    return tuple([(DTYPES[dtype].numpy, tuple(map(int, shape))) for dtype, shape in entry["types"]])
 
 
 def _is_same(array: Array, known: Array) -> bool:
@@ -293,5 +286,7 @@ def _is_same(array: Array, known: Array) -> bool:
 
 
 def _shown(names: Sequence[str], types: Types) -> str:
-    pairs = zip(names, types, strict=True)
-    return ", ".join(f"{name}: {named_type(dtype, shape)}" for name, (dtype, shape) in pairs)
+    return ", ".join(
+        f"{name}: {named_type(from_numpy(dtype), shape)}"
+        for name, (dtype, shape) in zip(names, types, strict=True)
+    )

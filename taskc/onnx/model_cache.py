@@ -33,11 +33,9 @@ from taskc.ir.reentry import Turn
 from taskc.onnx.bundled import (
     Bundled,
     BundledEntry,
-    Types,
     ends_of,
     entries_json,
     head_json,
-    types_of,
 )
 from taskc.onnx.model import PROCESSOR, Model, Source, compiled
 from taskc.onnx.passes import pipeline
@@ -45,7 +43,7 @@ from taskc.operators.graph import Array, Graph
 from taskc.runtime import user_passes
 from taskc.runtime.bundle import Bundle, BundleError, BundleFile, Writer
 from taskc.runtime.machine import machine
-from taskc.runtime.served import Runnable
+from taskc.runtime.served import Runnable, Types, types_of
 from taskc.runtime.settings import VERSION, cache_folder, target_name
 from taskc.tune.database import database
 
@@ -200,7 +198,7 @@ class _CachedModel(Source):
         return loaded or self._source().find(arrays, is_traced=True)
 
     def _loaded(self, arrays: Mapping[str, Array]) -> BundledEntry | None:
-        types = types_of(arrays)
+        types = types_of(arrays.values())
         if types not in self._opened:
             if len(self._opened) >= _MAX_LOOKUPS:
                 return None
@@ -211,7 +209,7 @@ class _CachedModel(Source):
         return None if opened is None else opened.loaded(arrays)
 
     def store(self, arrays: Mapping[str, Array], runnable: Runnable) -> None:
-        types = types_of(arrays)
+        types = types_of(arrays.values())
         if types not in self._missing:
             return
         self._missing.discard(types)

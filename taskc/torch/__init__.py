@@ -16,8 +16,8 @@ import numpy as np
 
 from taskc.arrays.arguments import one_or_all
 from taskc.arrays.dlpack import DTYPES
-from taskc.arrays.torch import dtype_of, torch
-from taskc.backward import Backward, check_backward, definition_of, names_of
+from taskc.arrays.torch import dtype_of
+from taskc.backward import Backward, check_backward, definition_of, imported, names_of
 from taskc.errors import CompileError
 from taskc.ir.nodes import Tensor
 from taskc.ir.signature import Parameter, inputs_of, outputs_of
@@ -42,7 +42,7 @@ def operator(kernel: Definition, name: str, *, backward: Definition | None = Non
     sees one node, with the types and shapes of its results. Tensors that aren't contiguous are copied, as by PyTorch's
     own operators.
     """
-    library = _library()
+    library = imported("torch")
     _check(kernel, "an operator")
     if not _NAME.fullmatch(str(name)):
         raise CompileError(f"an operator's name is 'namespace::name', and not {name!r}")
@@ -54,13 +54,6 @@ def operator(kernel: Definition, name: str, *, backward: Definition | None = Non
         inner = _registered(library, backward, f"{name}_backward")
         _differentiate(made, inner, kernel, backward)
     return made
-
-
-def _library() -> Any:
-    library = torch()
-    if library is None:
-        raise CompileError("torch isn't imported", hint="import torch before tc.torch.operator()")
-    return library
 
 
 def _check(made: object, what: str) -> None:
