@@ -85,14 +85,14 @@ def check_backward(kernel: Definition, backward: Definition, name: str, library:
             )
     taken = {item.name: item for item in (*inputs, *outputs)}
     taken |= gradients_of(outputs)
-    made = gradients_of(inputs)
+    gradients = gradients_of(inputs)
     for item in inputs_of(backward.ir.parameters):
         _check_match(item, taken, f"the backward of '{name}' takes", backward)
     returned = outputs_of(backward.ir.parameters)
     for item in returned:
-        _check_match(item, made, f"the backward of '{name}' returns", backward)
+        _check_match(item, gradients, f"the backward of '{name}' returns", backward)
     if not returned:
-        listed = ", ".join(made) or "nothing"
+        listed = ", ".join(gradients) or "nothing"
         raise CompileError(
             f"the backward of '{name}' returns no gradient; there is {listed}", backward.ir.loc
         )

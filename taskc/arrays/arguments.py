@@ -1,7 +1,4 @@
-"""What a kernel is called with: which argument is which parameter's, and whether it fits.
-
-Everything is checked before anything runs. What fits comes back as a `Bound`.
-"""
+"""Arguments of a call: each is matched with its parameter, and all are checked before anything runs."""
 
 from __future__ import annotations
 
@@ -24,7 +21,7 @@ from taskc.arrays.device import (
     overlap,
     start_of,
 )
-from taskc.arrays.dlpack import Library, host_view, library_of
+from taskc.arrays.dlpack import ArrayLibrary, host_view, library_of
 from taskc.arrays.packed import Laid, Packed, packed_argument
 from taskc.errors import user_calls
 from taskc.ir import nodes as ir
@@ -36,7 +33,7 @@ from taskc.ir.types import DType, TensorType, from_numpy, u8
 Array: TypeAlias = "np.ndarray[Any, Any]"
 
 _PACKAGE = str(Path(__file__).parents[1])
-# Bytes: what kernels take for granted of where a parameter starts, on most targets.
+# Bytes: most targets' kernels assume that a parameter starts at a multiple of this.
 ALIGNMENT = 16
 
 
@@ -44,12 +41,12 @@ class ArgumentError(TypeError):
     """An argument of a call doesn't fit the kernel's parameter."""
 
     def _render_traceback_(self) -> list[str]:
-        """What IPython shows in place of a traceback, most of which is ours."""
+        """The lines that IPython shows in place of a traceback, most of which would be taskc's."""
         return [f"ArgumentError: {self}", *user_calls(self)]
 
 
 class CopyWarning(UserWarning):
-    """An input is copied at each call, since its elements aren't where the kernel expects them."""
+    """An input is copied at each call, since the kernel needs other strides or another alignment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +55,8 @@ class Bound:
 
     values      one for each parameter, outputs too: contiguous arrays, all of NumPy or all on one
                 device, and scalars of the parameter's storage type
-    dimensions  what the symbolic dimensions are
-    returned    what the call returns: nothing, an output, or a tuple of them
+    dimensions  the values of the symbolic dimensions
+    returned    the call's return value: None, an output, or a tuple of them
     foreign     the classes of other libraries' arrays among the arguments, by the libraries' names
     """
 
@@ -70,7 +67,7 @@ class Bound:
 
 
 class Signature:
-    """How a kernel or a program is called: see `taskc.ir.signature`."""
+    """The calling convention of a kernel or a program: see `taskc.ir.signature`."""
 
     def __init__(
         self, called: ir.Kernel | Program, tuples: Mapping[str, tuple[str, ...]] | None = None
@@ -126,7 +123,7 @@ class Signature:
 
 
 def one_or_all(results: Sequence[Any]) -> Any:
-    """What a call with these results returns: nothing, the only one, or a tuple."""
+    """The return value of a call with these results: None, the only one, or a tuple."""
     return None if not results else results[0] if len(results) == 1 else tuple(results)
 
 
@@ -144,7 +141,7 @@ _Known: TypeAlias = "AnyArray | TensorType | ArrayType"
 class _Call(Binding):
     """The arguments of one call on arrays.
 
-    scattered, shifted  inputs that lie elsewhere than kernels take for granted, and are copied
+    scattered, shifted  inputs that aren't contiguous or aligned, and are copied
     foreign             the libraries whose arrays are among the arguments, with the class of one
     written             arrays of theirs that are written in place
     """
@@ -155,8 +152,8 @@ class _Call(Binding):
         self.place = place
         self.scattered: list[str] = []
         self.shifted: list[str] = []
-        self.foreign: dict[Library, type] = {}
-        self.written: list[tuple[Library, Any]] = []
+        self.foreign: dict[ArrayLibrary, type] = {}
+        self.written: list[tuple[ArrayLibrary, Any]] = []
 
     def error(self, text: str, hint: str | None = None, *notes: Any) -> ArgumentError:
         return ArgumentError(text)
@@ -190,7 +187,7 @@ class _Call(Binding):
         return array
 
     def pack_bits(self, parameters: Iterable[Parameter]) -> None:
-        """Elements of sub-byte types become what is passed on: memory that holds them as a stream of bits."""
+        """Replace arrays of sub-byte types by memory that holds the elements as a stream of bits."""
         for item in parameters:
             value = self.values[item.name]
             if not isinstance(item, ir.Tensor) or not item.dtype.is_sub_byte:
@@ -208,14 +205,14 @@ class _Call(Binding):
                 raise self.fail(item, "lies on a device, where only bytes as they lie are taken")
 
     def check(self, parameter: ir.Tensor, array: AnyArray | ArrayType) -> None:
-        """Checks an array's type and extents."""
+        """Check an array's type and extents."""
         shape = _shape_given(parameter, array)
         if shape is None or len(shape) != len(parameter.argument_shape):
             raise self.mismatch(parameter, array)
         self.fit(parameter, shape, array)
 
     def _packed(self, parameter: ir.Tensor, value: Laid) -> Laid:
-        """Takes an array that has been put into the parameter's layout before."""
+        """Check an array that is packed in the parameter's layout already."""
         given = value.type
         fits = given.dtype is parameter.dtype and given.layout == parameter.layout
         if not fits or len(given.shape) != len(parameter.argument_shape):
@@ -257,8 +254,8 @@ class _Call(Binding):
         """Loads and stores of several elements at once would not be aligned."""
         return array.size > 0 and start_of(array) % self.alignment != 0
 
-    def _exporting(self, parameter: ir.Tensor, value: Any, library: Library) -> Any:
-        """An object that exports the memory of a library's array."""
+    def _exporting(self, parameter: ir.Tensor, value: Any, library: ArrayLibrary) -> Any:
+        """The object that exports the memory of a library's array."""
         self.foreign[library] = type(value)
         is_written = parameter.role != "in"
         if is_written:
@@ -328,7 +325,7 @@ class _Call(Binding):
         return {output.name: self._allocate(output) for output in outputs}
 
     def _allocate(self, output: ir.Tensor) -> Any:
-        """A new array for an output: another library's where an argument is, and that library makes them."""
+        """A new array for an output, of the library of an argument if that library makes outputs."""
         if output.layout is not None and self.place is not None:
             raise self.fail(
                 output,
@@ -392,7 +389,7 @@ def _levels_to_the_caller() -> int:
 
 
 def _shape_given(parameter: ir.Tensor, array: AnyArray | ArrayType) -> tuple[int, ...] | None:
-    """The shape of the elements that an array has for a parameter; None where they are of another type."""
+    """The shape of an array's elements as the parameter counts them; None for another type."""
     dtype = parameter.dtype
     if array.dtype == dtype.numpy:
         return array.shape
@@ -423,7 +420,7 @@ def _shown(dtype: DType | np.dtype[Any], shape: Sequence[Any]) -> str:
 
 
 def _kind(value: Any) -> str:
-    """What an argument of a wrong kind is."""
+    """A description of an argument of a wrong kind."""
     if value is None:
         return "None"
     if isinstance(value, (bool, int, float, np.generic)):

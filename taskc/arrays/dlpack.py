@@ -88,7 +88,7 @@ class NotOnHostError(BufferError):
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """Memory that a library has given away. It stays there for as long as `capsule` does.
+    """Memory that a library exports. It exists for as long as `capsule` does.
 
     strides  in elements
     device   its kind, and its number
@@ -104,12 +104,12 @@ class Exported:
 
 
 def code_of(dtype: np.dtype[Any]) -> tuple[int, int]:
-    """A type as the protocol writes it: a code, and bits."""
+    """A type in the protocol: a code, and bits."""
     return _CODES[dtype]
 
 
 def type_code(dtype: np.dtype[Any]) -> int:
-    """The same as one word: a code, bits, and one lane."""
+    """A type in one word: a code, bits, and one lane."""
     code, bits = code_of(dtype)
     return code | bits << 8 | 1 << 16
 
@@ -132,7 +132,7 @@ def is_on_cuda(value: Any) -> bool:
 
 
 def exported(value: Any, **keywords: Any) -> Exported:
-    """What an object with `__dlpack__` exports, not copied. A BufferError says why it can't be.
+    """The memory of an object with `__dlpack__`, not copied. A BufferError says why it can't be read.
 
     keywords  for its `__dlpack__`: the stream of a device
     """
@@ -162,7 +162,7 @@ def _exported(value: Any, keywords: dict[str, Any]) -> Exported:
         strides = tuple(tensor.strides[: tensor.ndim])
     else:
         strides = tuple(prod(shape[axis + 1 :]) for axis in range(tensor.ndim))
-    if not tensor.data and prod(shape):  # PyTorch's zeros that nobody has written down
+    if not tensor.data and prod(shape):  # PyTorch's lazy zeros
         raise BufferError("its elements are nowhere in memory")
     pointer = (tensor.data or 0) + tensor.byte_offset
     device = tensor.device_type, tensor.device_id
@@ -171,7 +171,7 @@ def _exported(value: Any, keywords: dict[str, Any]) -> Exported:
 
 def as_array(value: Any) -> np.ndarray:
     """The memory of an object with `__dlpack__`, not copied. A BufferError says why it can't be read."""
-    if is_tensor(value):  # says better why there is no memory than where there is none
+    if is_tensor(value):  # its reason is more exact than where the memory lies
         value = readable(value)
     if device_of(value)[0] not in CPU_DEVICES:
         raise NotOnHostError
@@ -202,7 +202,7 @@ def _view(given: Exported) -> np.ndarray:
     return array
 
 
-class Library(Protocol):
+class ArrayLibrary(Protocol):
     """A library whose arrays a call treats differently from others that export DLPack: a module is one."""
 
     NAME: str
@@ -214,16 +214,16 @@ class Library(Protocol):
         """The object that exports an array's memory. A BufferError says of the argument why none does."""
 
     def new_output(self, described: TensorType, place: Device | None) -> Any:
-        """An array that a call returns which has got one of the library's; None where it returns an ordinary one."""
+        """A new output of a call with one of the library's arrays; None for an ordinary array."""
 
     def note_written(self, value: Any) -> None:
-        """Tells the library that an array is written in place. The call can't fail any more."""
+        """Tell the library that an array is written in place. Called only when the call can no longer fail."""
 
 
-LIBRARIES: tuple[Library, ...] = (torch, jax)
+LIBRARIES: tuple[ArrayLibrary, ...] = (torch, jax)
 
 
-def library_of(value: Any) -> Library | None:
+def library_of(value: Any) -> ArrayLibrary | None:
     if type(value) is not np.ndarray:
         for library in LIBRARIES:
             if library.takes(value):

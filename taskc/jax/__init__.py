@@ -95,12 +95,12 @@ def _registered(library: Any, definition: Definition) -> Callable[..., Any]:
     names = ["out"] if len(outputs) == 1 and "out" not in names_of(inputs) else outputs
 
     def run(arguments: list[Any], results: list[Any]) -> None:
-        made = dict(zip(names_of(written), results, strict=True))
+        memory = dict(zip(names_of(written), results, strict=True))
         values = [
-            made.get(item.name, value) if isinstance(item, Tensor) else value.item()
+            memory.get(item.name, value) if isinstance(item, Tensor) else value.item()
             for item, value in zip(inputs, arguments, strict=True)
         ]
-        definition(*values, **dict(zip(names, [made[name] for name in outputs], strict=True)))
+        definition(*values, **dict(zip(names, [memory[name] for name in outputs], strict=True)))
 
     def refuse(arguments: list[Any], results: list[Any]) -> None:
         raise CompileError(

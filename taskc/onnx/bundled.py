@@ -24,7 +24,7 @@ from taskc.ir.plan import Json
 from taskc.ir.reentry import Turn
 from taskc.ir.signature import named_type
 from taskc.ir.types import DTYPES, from_numpy
-from taskc.onnx.model import Model, Source
+from taskc.onnx.model import Model, ProgramSource
 from taskc.operators.graph import Array, Graph, Value
 from taskc.runtime.bundle import Bundle, BundledProgram, Writer, write
 from taskc.runtime.served import CountedOutput, Output, Runnable, Types, types_of
@@ -189,7 +189,7 @@ class BundledEntry:
     outputs: tuple[Output, ...]
 
 
-class Bundled(Source):
+class Bundled(ProgramSource):
     """The programs of a model in a bundle; each is loaded at its first call."""
 
     def __init__(self, bundle: Bundle) -> None:

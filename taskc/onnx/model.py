@@ -20,9 +20,9 @@ from taskc.lang.values import did_you_mean
 from taskc.operators.graph import Array, Graph, Value
 from taskc.runtime import driver
 from taskc.runtime.served import (
-    Entry,
     Runnable,
     Served,
+    ServedProgram,
     fast_call,
     on_host,
     outputs_of,
@@ -105,7 +105,7 @@ def place_of(target: str) -> Place:
 # --- A graph's programs -------------------------------------------------------------------------
 
 
-class Source:
+class ProgramSource:
     """The source of a graph's programs.
 
     is_staged  whether the graph runs in stages, whatever the shapes
@@ -143,7 +143,7 @@ class Programs:
     """A graph's programs: each call finds its own, or runs in stages."""
 
     def __init__(
-        self, inputs: Iterable[str], outputs: Iterable[str], source: Source, place: Place
+        self, inputs: Iterable[str], outputs: Iterable[str], source: ProgramSource, place: Place
     ) -> None:
         self.inputs, self.outputs = tuple(inputs), tuple(outputs)
         self.source = source
@@ -183,7 +183,7 @@ class Programs:
     def all(self) -> tuple[Runnable, ...]:
         return (*self.served.runnables, *self.source.staged())
 
-    def _entry(self, arrays: Mapping[str, Any]) -> Entry | None:
+    def _entry(self, arrays: Mapping[str, Any]) -> ServedProgram | None:
         entry = None if self.source.is_staged else self.served.find(arrays)
         if entry is not None and entry.fast is None:
             self.source.store(arrays, entry.runnable)
@@ -209,7 +209,7 @@ class Model:
         name: str,
         inputs: Sequence[Value],
         outputs: Sequence[Value],
-        source: Source,
+        source: ProgramSource,
         foreign: Collection[str] = (),
         limits: Limits = NO_LIMITS,
         place: Place = PROCESSOR,

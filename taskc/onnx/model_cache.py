@@ -37,7 +37,7 @@ from taskc.onnx.bundled import (
     entries_json,
     head_json,
 )
-from taskc.onnx.model import PROCESSOR, Model, Source, compiled
+from taskc.onnx.model import PROCESSOR, Model, ProgramSource, compiled
 from taskc.onnx.passes import pipeline
 from taskc.operators.graph import Array, Graph
 from taskc.runtime import user_passes
@@ -160,7 +160,7 @@ def _aside(write: Callable[[], None]) -> None:
     threading.Thread(target=write, name="taskc keeps a model").start()
 
 
-class _CachedModel(Source):
+class _CachedModel(ProgramSource):
     """The programs of a file's model, from the cache, or traced and added to it."""
 
     def __init__(

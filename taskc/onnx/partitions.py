@@ -309,14 +309,14 @@ def partition(
     options: dict[str, Any] = {"exact": exact, "precision": precision}
     options |= {"threads": threads, "memory": memory}
     steps = [
-        _Step(part, threads, None if part.is_left else compile(part.model, **options))
+        _RunPart(part, threads, None if part.is_left else compile(part.model, **options))
         for part in parts
     ]
     outputs = [text(value.name) for value in whole.proto.graph.output]
     foreign = {value.name for value in whole.inputs if not _is_ours(whole.said.get(value.name))}
     values = [value_of(whole.said[name]) for name in outputs]
     name = text(whole.proto.graph.name)
-    return Partition(parts, name, whole.inputs, values, _Steps(outputs, steps), foreign)
+    return Partition(parts, name, whole.inputs, values, _Parts(outputs, steps), foreign)
 
 
 @dataclass(frozen=True, slots=True)
@@ -461,7 +461,7 @@ def _stages(whole: _Whole, left: Sequence[bool]) -> dict[int, int]:
 
 
 @dataclass(slots=True)
-class _Step:
+class _RunPart:
     """Runs one part. An ONNX Runtime session is made once the types of the inputs are known."""
 
     part: Part
@@ -518,7 +518,7 @@ def _number(given: Any) -> int:
     return _NUMBERS[from_numpy(dtype).name]
 
 
-class _Steps(Staged):
+class _Parts(Staged):
     """The parts as the stages of one model."""
 
     @property

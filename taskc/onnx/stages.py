@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from taskc.onnx.importer import Imported, behind
-from taskc.onnx.model import Place, Programs, Source
+from taskc.onnx.model import Place, Programs, ProgramSource
 from taskc.onnx.versions import MAX_SETS, Kind
 from taskc.operators.call import CountError, DataError
 from taskc.operators.control import NO_STEPS, UNLIKE_STEPS
@@ -40,7 +40,7 @@ class Stage(Protocol):
     def all(self) -> tuple[Runnable, ...]: ...
 
 
-class Staged(Source):
+class Staged(ProgramSource):
     """A graph that runs in stages, or may come to: a subclass makes them."""
 
     def __init__(self, outputs: Sequence[str], stages: Sequence[Stage] = ()) -> None:
@@ -160,9 +160,9 @@ class _Control:
             goes_on is None or _element(goes_on)
         ):
             turn = np.array(len(parts), np.int64), np.array(True), *state
-            goes_on, *made = self._run("body", {**known, **dict(zip(names, turn, strict=True))})
-            state = (*made[: len(state)],)
-            parts.append([*map(on_host, made[len(state) :])])
+            goes_on, *results = self._run("body", {**known, **dict(zip(names, turn, strict=True))})
+            state = (*results[: len(state)],)
+            parts.append([*map(on_host, results[len(state) :])])
         stacked = self._node.outputs[len(state) :]
         if any(stacked) and not parts:
             raise self._node.error(NO_STEPS)

@@ -301,7 +301,7 @@ class _Once:
 
 
 @dataclass(slots=True)
-class _Entry:
+class _Cached:
     """Everything cached for a definition.
 
     target     the default target of a kernel's calls
@@ -321,7 +321,7 @@ class _Entry:
         return self.compiled.get(key) or self.compiled.setdefault(key, _Once())
 
 
-_entries: weakref.WeakKeyDictionary[Definition, _Entry] = weakref.WeakKeyDictionary()
+_entries: weakref.WeakKeyDictionary[Definition, _Cached] = weakref.WeakKeyDictionary()
 _direct = Turn()  # the direct calls of all definitions change by one thread at a time
 
 
@@ -348,11 +348,11 @@ def _drop_others(kept: dict[Any, Any], there: set[UserPass]) -> None:
 on_change(_forget_programs)
 
 
-def _entry(definition: Definition) -> _Entry:
+def _entry(definition: Definition) -> _Cached:
     entry = _entries.get(definition)
     if entry is None:
         kernel = definition.ir
         target = default_target(kernel) if isinstance(kernel, Kernel) else ""
-        new = _Entry(Signature(kernel, definition.tuples), target)
+        new = _Cached(Signature(kernel, definition.tuples), target)
         entry = _entries.setdefault(definition, new)
     return entry

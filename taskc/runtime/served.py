@@ -119,13 +119,13 @@ def on_host(array: Any) -> Array:
 # --- Which one a call gets ----------------------------------------------------------------------
 
 
-class RunnableSource(Protocol):
+class ProgramFinder(Protocol):
     def find(self, arrays: Mapping[str, Any], *, is_traced: bool) -> Runnable | None:
         """The program for arrays like these, or None; `is_traced` asks for one that isn't loaded, if there can be."""
 
 
 @dataclass(slots=True, eq=False)
-class Entry:
+class ServedProgram:
     """A kept program for arrays of some types.
 
     values  the elements that arrays at some positions must have, as bytes
@@ -141,11 +141,11 @@ class Entry:
 class Served:
     """Programs by the types and decisive elements of arrays. Calls may come from several threads."""
 
-    def __init__(self, source: RunnableSource) -> None:
+    def __init__(self, source: ProgramFinder) -> None:
         self._source = source
         self._turn = Turn()
-        self._entries: dict[Types, tuple[Entry, ...]] = {}
-        self._by_program: dict[int, dict[int, Entry]] = {}
+        self._entries: dict[Types, tuple[ServedProgram, ...]] = {}
+        self._by_program: dict[int, dict[int, ServedProgram]] = {}
 
     @property
     def runnables(self) -> tuple[Runnable, ...]:
@@ -179,7 +179,7 @@ class Served:
                     return entry.fast
         return None
 
-    def find(self, arrays: Mapping[str, Any], *, is_traced: bool = False) -> Entry | None:
+    def find(self, arrays: Mapping[str, Any], *, is_traced: bool = False) -> ServedProgram | None:
         """The entry for checked arrays; None where the source has no program for them.
 
         One thread asks the source; others that miss a program wait.
@@ -197,7 +197,7 @@ class Served:
                     entry = None if runnable is None else self._keep(arrays, runnable)
         return entry
 
-    def _kept(self, arrays: Mapping[str, Any], is_traced: bool) -> Entry | None:
+    def _kept(self, arrays: Mapping[str, Any], is_traced: bool) -> ServedProgram | None:
         given = [*arrays.values()]
         for entry in self._entries.get(types_of(given), ()):
             if (not is_traced or isinstance(entry.runnable.program, ProgramDefinition)) and all(
@@ -206,14 +206,14 @@ class Served:
                 return entry
         return None
 
-    def _keep(self, arrays: Mapping[str, Any], runnable: Runnable) -> Entry:
+    def _keep(self, arrays: Mapping[str, Any], runnable: Runnable) -> ServedProgram:
         types = types_of(arrays.values())
         values = [
             (position, _elements(array))
             for position, (name, array) in enumerate(arrays.items())
             if name not in runnable.inputs
         ]
-        entry = Entry(runnable, types, tuple(values))
+        entry = ServedProgram(runnable, types, tuple(values))
         for known in self._entries.get(types, ()):
             if known.runnable is runnable and known.values == entry.values:
                 return known

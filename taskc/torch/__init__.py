@@ -49,23 +49,24 @@ def operator(kernel: Definition, name: str, *, backward: Definition | None = Non
     if backward is not None:
         _check(backward, "a backward")
         check_backward(kernel, backward, name, "torch")
-    made = _registered(library, kernel, name)
+    registered = _registered(library, kernel, name)
     if backward is not None:
         inner = _registered(library, backward, f"{name}_backward")
-        _differentiate(made, inner, kernel, backward)
-    return made
+        _differentiate(registered, inner, kernel, backward)
+    return registered
 
 
-def _check(made: object, what: str) -> None:
-    made = definition_of(made, what)
-    for item in made.ir.parameters:
+def _check(given: object, what: str) -> None:
+    definition = definition_of(given, what)
+    for item in definition.ir.parameters:
         if not item.name.isascii():
             raise CompileError(
                 f"'{item.name}' is no name for torch, which has ASCII ones", item.loc
             )
-    if not any(isinstance(item, Tensor) for item in inputs_of(made.ir.parameters)):
+    if not any(isinstance(item, Tensor) for item in inputs_of(definition.ir.parameters)):
         raise CompileError(
-            f"'{made.name}' takes no tensor, which would tell torch where it runs", made.ir.loc
+            f"'{definition.name}' takes no tensor, which would tell torch where it runs",
+            definition.ir.loc,
         )
 
 
@@ -95,11 +96,11 @@ def _registered(library: Any, definition: Definition, name: str) -> Any:
         return one_or_all(results)
 
     written = [item.name for item in inputs if isinstance(item, Tensor) and item.role == "inout"]
-    made = library.library.custom_op(
+    custom = library.library.custom_op(
         name, run, mutates_args=written, schema=_schema(inputs, outputs)
     )
-    made.register_fake(fake)
-    return made
+    custom.register_fake(fake)
+    return custom
 
 
 def _schema(inputs: Sequence[Parameter], outputs: Sequence[Tensor]) -> str:
@@ -111,8 +112,8 @@ def _schema(inputs: Sequence[Parameter], outputs: Sequence[Tensor]) -> str:
         else:
             kind = "float" if item.dtype.is_float else "bool" if item.dtype is boolean else "SymInt"
         taken.append(f"{kind} {item.name}")
-    made = ", ".join(["Tensor"] * len(outputs))
-    return f"({', '.join(taken)}) -> {made if len(outputs) == 1 else f'({made})'}"
+    results = ", ".join(["Tensor"] * len(outputs))
+    return f"({', '.join(taken)}) -> {results if len(outputs) == 1 else f'({results})'}"
 
 
 # --- gradients -------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from onnx import TensorProto
 
 import taskc as tc
 from taskc.runtime import served
-from taskc.runtime.served import Entry, Served
+from taskc.runtime.served import Served, ServedProgram
 from tests.onnx.models import model, node, tensor
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
@@ -43,7 +43,7 @@ def _fast(arrays: Any) -> list[Any]:
     return [*arrays]
 
 
-def _found(found: Served, *arrays: Any) -> Entry:
+def _found(found: Served, *arrays: Any) -> ServedProgram:
     entry = found.find(dict(zip("xyz", arrays, strict=False)))
     assert entry is not None
     return entry
