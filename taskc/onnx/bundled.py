@@ -176,17 +176,11 @@ def _array_json(writer: Writer, array: Array) -> Json:
 # --- reading --------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class BundledEntry:
-    """A program of a bundle, for these values of the inputs that it doesn't take.
-
-    `program` is None if all outputs are constants.
-    """
+@dataclass(frozen=True, slots=True, eq=False)
+class BundledEntry(Runnable):
+    """A program of a bundle, for these values of the inputs that it doesn't take."""
 
     values: Mapping[str, Array]
-    program: BundledProgram | None
-    inputs: tuple[str, ...]
-    outputs: tuple[Output, ...]
 
 
 class Bundled(ProgramSource):
@@ -238,10 +232,10 @@ class Bundled(ProgramSource):
             if program is not None and program not in self._programs:
                 self._programs[program] = self._bundle.program(program)
             loaded = BundledEntry(
-                {name: self._array(value) for name, value in content["values"].items()},
                 None if program is None else self._programs[program],
                 tuple(content["inputs"]),
                 tuple([self._output(output) for output in content["outputs"]]),
+                {name: self._array(value) for name, value in content["values"].items()},
             )
         return self._loaded.setdefault(number, loaded)
 

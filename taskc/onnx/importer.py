@@ -33,22 +33,17 @@ from taskc.operators.call import (
     rows_of,
 )
 from taskc.operators.graph import Array, Graph, Node
-from taskc.runtime.served import Output
+from taskc.runtime.served import Output, Runnable
 
 _Node = TypeVar("_Node")
 
 
-@dataclass(frozen=True, slots=True)
-class Imported:
-    """The program of a graph.
+class Imported(Runnable):
+    """The traced program of a graph."""
 
-    inputs   the names of the graph's inputs that the program takes
-    outputs  for each of the graph's: the name of the program's output, or a constant array
-    """
+    __slots__ = ()
 
     program: ProgramDefinition
-    inputs: tuple[str, ...]
-    outputs: tuple[Output, ...]
 
 
 def is_known(operator: str, domain: str, version: int) -> bool:

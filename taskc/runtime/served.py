@@ -55,19 +55,18 @@ class CountedOutput:
 Output: TypeAlias = str | CountedOutput | Array
 
 
-class Runnable(Protocol):
+@dataclass(frozen=True, slots=True, eq=False)
+class Runnable:
     """A program of a graph.
 
+    program  None if all outputs are constants
     inputs   the graph's inputs that it takes; the elements of others decided what was compiled
     outputs  the source of each of the graph's outputs
     """
 
-    @property
-    def program(self) -> Any: ...
-    @property
-    def inputs(self) -> tuple[str, ...]: ...
-    @property
-    def outputs(self) -> tuple[Output, ...]: ...
+    program: Any
+    inputs: tuple[str, ...]
+    outputs: tuple[Output, ...]
 
 
 def outputs_of(

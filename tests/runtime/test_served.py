@@ -11,20 +11,10 @@ from onnx import TensorProto
 
 import taskc as tc
 from taskc.runtime import served
-from taskc.runtime.served import Served, ServedProgram
+from taskc.runtime.served import Runnable, Served, ServedProgram
 from tests.onnx.models import model, node, tensor
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
-
-
-class Program:
-    """A program for arrays with these names."""
-
-    program = None
-    outputs = ()
-
-    def __init__(self, *inputs: str) -> None:
-        self.inputs = inputs
 
 
 class Source:
@@ -34,9 +24,9 @@ class Source:
         self.inputs = inputs
         self.count = 0
 
-    def find(self, arrays: Mapping[str, Any], *, is_traced: bool) -> Program | None:
+    def find(self, arrays: Mapping[str, Any], *, is_traced: bool) -> Runnable | None:
         self.count += 1
-        return Program(*self.inputs) if self.inputs else None
+        return Runnable(None, self.inputs, ()) if self.inputs else None
 
 
 def _fast(arrays: Any) -> list[Any]:
@@ -110,7 +100,7 @@ def test_programs_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_types_of_a_program_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(served, "_MAX_TYPES", 3)
-    source, program = Source("x"), Program("x")
+    source, program = Source("x"), Runnable(None, ("x",), ())
     monkeypatch.setattr(source, "find", lambda arrays, is_traced: program)
     found = Served(source)
     for size in range(10):
