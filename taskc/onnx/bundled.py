@@ -21,12 +21,12 @@ from taskc import CompileError, ProgramDefinition
 from taskc.arrays.arguments import ArgumentError
 from taskc.backend.limits import NO_LIMITS, Limits, limited
 from taskc.ir.plan import Json
-from taskc.ir.reentry import Turn
 from taskc.ir.signature import named_type
 from taskc.ir.types import DTYPES, from_numpy
 from taskc.onnx.model import Model, ProgramSource
 from taskc.operators.graph import Array, Graph, Value
 from taskc.runtime.bundle import Bundle, BundledProgram, Writer, write
+from taskc.runtime.driver import Once
 from taskc.runtime.served import CountedOutput, Output, Runnable, Types, types_of
 
 if TYPE_CHECKING:
@@ -188,8 +188,7 @@ class Bundled(ProgramSource):
 
     def __init__(self, bundle: Bundle) -> None:
         self._bundle = bundle
-        self._turn = Turn()
-        self._programs: dict[int, BundledProgram] = {}
+        self._programs: dict[int, Once[BundledProgram]] = {}
         self._loaded: dict[int, BundledEntry] = {}
         with bundle.file.reading():
             self.name, self.inputs, self.outputs = ends_of(bundle.model)
@@ -226,18 +225,22 @@ class Bundled(ProgramSource):
     def _load(self, number: int) -> BundledEntry:
         if number in self._loaded:
             return self._loaded[number]
-        content = self._entries[number]
-        with self._turn.taken(), self._bundle.file.reading():
-            program = content["program"]
-            if program is not None and program not in self._programs:
-                self._programs[program] = self._bundle.program(program)
-            loaded = BundledEntry(
-                None if program is None else self._programs[program],
+        with self._bundle.file.reading():
+            content = self._entries[number]
+            entry = BundledEntry(
+                self._program(content["program"]),
                 tuple(content["inputs"]),
                 tuple([self._output(output) for output in content["outputs"]]),
                 {name: self._array(value) for name, value in content["values"].items()},
             )
-        return self._loaded.setdefault(number, loaded)
+        return self._loaded.setdefault(number, entry)
+
+    def _program(self, number: int | None) -> BundledProgram | None:
+        """A program, which several entries may share."""
+        if number is None:
+            return None
+        once: Once[BundledProgram] = self._programs.setdefault(number, Once())
+        return once.get(lambda: self._bundle.program(number))
 
     def _output(self, content: Json) -> Output:
         match content:

@@ -29,7 +29,6 @@ from taskc import CompileError
 from taskc.backend.cache import Cache, key_of, sources_version
 from taskc.backend.limits import Limits
 from taskc.ir.plan import Json
-from taskc.ir.reentry import Turn
 from taskc.onnx.bundled import (
     Bundled,
     BundledEntry,
@@ -42,6 +41,7 @@ from taskc.onnx.passes import pipeline
 from taskc.operators.graph import Array, Graph
 from taskc.runtime import user_passes
 from taskc.runtime.bundle import Bundle, BundleError, BundleFile, Writer
+from taskc.runtime.driver import Once
 from taskc.runtime.machine import machine
 from taskc.runtime.served import Runnable, Types, types_of
 from taskc.runtime.settings import VERSION, cache_folder, target_name
@@ -171,8 +171,7 @@ class _CachedModel(ProgramSource):
         self._key = key
         self._kept = kept
         self._trace = trace
-        self._turn = Turn()
-        self._made: list[Traced] = []  # all readers use the first one
+        self._traced: Once[Traced] = Once()
         self._opened: dict[Types, Bundled | None] = {}
         self._missing: set[Types] = set()  # not in the cache, and not added yet
         self._room = _MAX_STORED
@@ -190,7 +189,7 @@ class _CachedModel(ProgramSource):
         return self._source().run(arrays)
 
     def staged(self) -> tuple[Runnable, ...]:
-        return tuple([one for traced in self._made[:1] for one in traced.staged()])
+        return tuple([one for traced in self._traced.values[:1] for one in traced.staged()])
 
     def find(self, arrays: Mapping[str, Array], *, is_traced: bool) -> Runnable | None:
         """The program for arrays like these; None where the graph runs in stages, which aren't cached."""
@@ -225,13 +224,9 @@ class _CachedModel(ProgramSource):
         _aside(lambda: self._write(self._key_of(types), inputs, runnable))
 
     def _source(self) -> Traced:
-        if not self._made:
-            with self._turn.taken():  # a turn that isn't available only means reading twice
-                if not self._made:
-                    self._trace_anew()
-        return self._made[0]
+        return self._traced.get(self._trace_anew)
 
-    def _trace_anew(self) -> None:
+    def _trace_anew(self) -> Traced:
         is_plain = _is_plain()  # before and after, as users may register passes meanwhile
         traced = self._trace()
         if _state(self._path) != self._state:
@@ -241,7 +236,7 @@ class _CachedModel(ProgramSource):
                 hint="compile it anew",
             )
         self._is_plain = is_plain and _is_plain()
-        self._made.append(traced)
+        return traced
 
     def _key_of(self, types: Types) -> str:
         return key_of(self._key, repr(types))

@@ -17,7 +17,7 @@ from contextlib import nullcontext
 from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from taskc.arrays.arguments import Bound, Signature
 from taskc.arrays.dlpack import is_on_cuda
@@ -47,6 +47,8 @@ if TYPE_CHECKING:
     from taskc.backend.cuda.compiled import Compiled
 
 logger = logging.getLogger(__name__)
+
+_Value = TypeVar("_Value")
 
 
 def call(
@@ -169,7 +171,7 @@ def compile(
                 _tell_of_breakpoints(definition.ir, target)
             return backend.compile(definition.ir, facts)
 
-    return entry.once((target, facts)).runner(make)
+    return entry.once((target, facts)).get(make)
 
 
 def _tell_of_breakpoints(kernel: Kernel, target: str) -> None:
@@ -207,7 +209,7 @@ def _whole_program(
     if make is None:
         return None
     entry, facts = _entry(definition), backend.facts(bound)
-    return entry.once((name, facts, registered())).runner(
+    return entry.once((name, facts, registered())).get(
         lambda: make(program, _compile_all(kernels, name, facts))
     )
 
@@ -286,18 +288,18 @@ def compile_ahead(definition: Definition, target: str) -> tuple[Compiled, ...]:
 
 
 @dataclass(slots=True)
-class _Once:
-    """One compilation: the first thread to ask makes it, the others wait. A failure isn't cached."""
+class Once(Generic[_Value]):
+    """A value that takes long: the first thread to ask makes it, the others wait. A failure isn't cached."""
 
+    values: list[_Value] = field(default_factory=list)  # all callers use the first one
     turn: Turn = field(default_factory=Turn)
-    made: list[Runner] = field(default_factory=list)  # all callers use the first one
 
-    def runner(self, make: Callable[[], Runner]) -> Runner:
-        if not self.made:
-            with self.turn.taken():  # a turn that isn't available only means compiling twice
-                if not self.made:
-                    self.made.append(make())
-        return self.made[0]
+    def get(self, make: Callable[[], _Value]) -> _Value:
+        if not self.values:
+            with self.turn.taken():  # a turn that isn't available only means making it twice
+                if not self.values:
+                    self.values.append(make())
+        return self.values[0]
 
 
 @dataclass(slots=True)
@@ -312,13 +314,13 @@ class _Cached:
     signature: Signature
     target: str
     shortened: list[Runner] = field(default_factory=list)
-    compiled: dict[Hashable, _Once] = field(default_factory=dict)
+    compiled: dict[Hashable, Once[Runner]] = field(default_factory=dict)
     scheduled: dict[Hashable, tuple[Program, dict[int, KernelDefinition]]] = field(
         default_factory=dict
     )
 
-    def once(self, key: Hashable) -> _Once:
-        return self.compiled.get(key) or self.compiled.setdefault(key, _Once())
+    def once(self, key: Hashable) -> Once[Runner]:
+        return self.compiled.get(key) or self.compiled.setdefault(key, Once())
 
 
 _entries: weakref.WeakKeyDictionary[Definition, _Cached] = weakref.WeakKeyDictionary()
