@@ -44,8 +44,8 @@ ELSEWHERE = {
     "commands/test_tune.py": "commands/best",
     # A model is read, and seen in the graph that comes out.
     "backend/cpu/test_limits.py": "backend/limits",
-    "onnx/test_extraction.py": "onnx/cut",
-    "onnx/test_reader.py": "onnx/protobuf onnx/resolve onnx/schemas",
+    "onnx/test_reader.py": "onnx/resolve onnx/schemas",
+    "onnx/test_control.py": "onnx/stages",
     "onnx/test_session.py": "onnx/model",
     "onnx/test_tensors.py": "onnx/serialized",
     "operators/test_op.py": "operators/build operators/call operators/graph",

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar
 from taskc import CompileError, DType, KernelDefinition, ProgramDefinition, f32, i32, tf32
 
 if TYPE_CHECKING:
-    from taskc.programs.record_call import Value as AnyValue
+    from taskc.annotations import Value as AnyValue
 
 Value: TypeAlias = "AnyValue"  # a number, a tensor or a tile, as a kernel's functions are given it
 Values: TypeAlias = "tuple[Value, ...]"

@@ -28,9 +28,9 @@ from taskc.operators.call import (
     is_few,
 )
 from taskc.operators.control import settled
-from taskc.operators.graph import CountedOutput, Output, arrays_of
 from taskc.operators.tensors import Counted, Held, dtype_of, handle_of, now, rows_of
 from taskc.programs.tracing import TensorHandle
+from taskc.runtime.served import CountedOutput, Output, arrays_of
 
 _MAX_GROWTH = 1 << 22  # elements by which folded constants may exceed their inputs
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from taskc.arrays.host import host_array
+from taskc.arrays.dlpack import host_array
 from taskc.arrays.packed import empty as allocated
 from taskc.errors import CompileError, Location
 from taskc.ir.nodes import Expression, Tensor, Variable

@@ -27,7 +27,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from taskc.arrays.host import host_array, is_array
+from taskc.arrays.dlpack import host_array, is_array
 from taskc.arrays.packed import Packed, pack
 from taskc.errors import CompileError, Location
 from taskc.ir import nodes as ir

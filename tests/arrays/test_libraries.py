@@ -10,7 +10,7 @@ import pytest
 
 import taskc as tc
 from taskc import CompileError, bf16, f32
-from taskc.arrays import host
+from taskc.arrays import dlpack
 
 
 class Exported:
@@ -88,7 +88,7 @@ def test_an_array_whose_memory_cannot_be_read_is_refused_with_its_reason(
 def test_a_library_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """An adapter is all that a call needs."""
     toys = Toys()
-    monkeypatch.setattr(host, "LIBRARIES", (toys,))
+    monkeypatch.setattr(dlpack, "LIBRARIES", (toys,))
     x = np.arange(4, dtype=np.float32)
     made = added(Exported(x), x)
     assert isinstance(made, Exported)
