@@ -75,7 +75,7 @@ ELSEWHERE = {
     "passes/proofs/test_coverage.py": "passes/proofs/cases passes/proofs/enumeration",
     "passes/proofs/test_races.py": "passes/proofs/blocks",
     # Parts of passes.
-    "programs/test_schedule.py": "programs/blocks programs/squares programs/templates",
+    "programs/test_schedule.py": "programs/blocks programs/templates",
     "passes/test_simplify.py": "passes/dead_code",
     "passes/test_vectorize.py": "passes/scalars",
     "passes/test_overlap.py": "passes/transports",

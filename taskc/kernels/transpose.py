@@ -32,7 +32,7 @@ from taskc import (
 from taskc.kernels.machine_facts import GPU, PROCESSOR, seconds_of_bytes
 from taskc.kernels.owners import boxes_of, owners_of_boxes, power, width
 from taskc.kernels.signatures import Function, known
-from taskc.programs.squares import columns, lines, quarters
+from taskc.programs.schedule import columns, lines, quarters
 from taskc.tune.choose import choose, remembered
 from taskc.tune.space import Operator
 
