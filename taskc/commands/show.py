@@ -16,20 +16,21 @@ from taskc.commands.terminal import (
     UsageError,
     add_kernel,
     add_target,
-    many,
     write,
     write_diff,
     write_finding,
     write_text,
 )
 from taskc.errors import Finding
+from taskc.format import many, time_text
 from taskc.ir import nodes as ir
 from taskc.ir.printer import to_text
 from taskc.ir.target import GPUS, TARGETS
 from taskc.passes.pipeline import Step, lower, lower_steps
 from taskc.programs.definition import ProgramDefinition
-from taskc.programs.ir import calls_text, kernels_of
+from taskc.programs.ir import kernels_of
 from taskc.programs.pipeline import fused_program
+from taskc.programs.printer import calls_text
 from taskc.runtime.checking import for_target
 from taskc.runtime.driver import scheduled
 from taskc.runtime.machine import machine
@@ -197,7 +198,7 @@ def _every_pass(kernel: ir.Kernel, stage: str | None, *, is_diff: bool) -> ir.Ke
     write_text(before)
     for step in _steps(kernel, stage):
         text = to_text(step.kernel)
-        about = f"{step.seconds * 1e3:.2f} ms ({step.kernel.stage})"
+        about = f"{time_text(step.seconds, 'ms', '.2f')} ({step.kernel.stage})"
         _heading(step.name, f"{about} (unchanged)" if text == before else about)
         if text != before and is_diff:
             old, new = before.splitlines(), text.splitlines()

@@ -17,18 +17,9 @@ from taskc.errors import NOWHERE
 from taskc.ir.text_rules import identifier
 from taskc.lang.source import called_from
 from taskc.operators.build import built, returned
-from taskc.operators.call import (
-    Call,
-    Counted,
-    CountError,
-    Held,
-    Loose,
-    Tensor,
-    UnrolledError,
-    builder_of,
-    rows_of,
-)
+from taskc.operators.call import Call, CountError, UnrolledError, builder_of
 from taskc.operators.graph import Array, Graph, Node, Output
+from taskc.operators.tensors import Counted, Held, Loose, Tensor, rows_of
 from taskc.programs.sizes import Assumptions
 from taskc.programs.tracing import TensorHandle
 

@@ -2,5 +2,5 @@
 
 from taskc.ir import add_names
 
-add_names("taskc.programs.ir", "calls_text")
+add_names("taskc.programs.printer", "calls_text")
 add_names("taskc.programs.parser", "parse_program")

@@ -20,7 +20,7 @@ from taskc.ir.types import TensorType, i64
 from taskc.lang.context import Context, Frame
 from taskc.lang.definition import KernelDefinition
 from taskc.lang.functions import Outside
-from taskc.lang.parameters import Parameters, declared
+from taskc.lang.parser import Parameters, declared
 from taskc.lang.sizes import Dimension, Size, tracing
 from taskc.lang.source import Source, running, source_of
 from taskc.lang.values import describe, layout_of, layout_problem
