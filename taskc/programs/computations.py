@@ -114,7 +114,7 @@ def computation_of(
     site: Location,
     layout: Mapping | None = None,
 ) -> tuple[Computation, list[Handle]]:
-    """The computation that a function describes for each element, and what it is given."""
+    """The computation that a function describes for each element, and its arguments."""
     definition = function if isinstance(function, FunctionDefinition) else None
     if definition is None:
         if not isinstance(function, FunctionType):
