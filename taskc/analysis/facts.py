@@ -13,7 +13,7 @@ conditions create new frames. taskc.analysis.prover describes how a condition is
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from math import gcd
 
@@ -28,6 +28,13 @@ from taskc.ir.types import boolean
 # No target launches more blocks than this.
 MOST_BLOCKS = 2**31 - 1
 
+# A comparison of left and right holds where this form of left - right is <= 0.
+_NONPOSITIVE: dict[str, Callable[[Affine], Affine]] = {
+    "<": lambda difference: difference + 1,
+    "<=": lambda difference: difference,
+    ">": lambda difference: -difference + 1,
+    ">=": lambda difference: -difference,
+}
 NEGATED = {"<": ">=", ">=": "<", ">": "<=", "<=": ">", "==": "!=", "!=": "=="}
 
 
@@ -160,18 +167,10 @@ class Facts(Known):
         form = self.scope.form(condition.left) - self.scope.form(condition.right)
         if not form.terms or (lasting and form.volatile):
             return self
-        match operator:
-            case "<":
-                return self._with(form + 1)
-            case "<=":
-                return self._with(form)
-            case ">":
-                return self._with(-form + 1)
-            case ">=":
-                return self._with(-form)
-            case "==":
-                facts = self._with(form)._with(-form)
-                return facts._with_modulus(form)
+        if operator in _NONPOSITIVE:
+            return self._with(_NONPOSITIVE[operator](form))
+        if operator == "==":
+            return self._with(form)._with(-form)._with_modulus(form)
         key = _equality(form)
         facts = replace(self, truths={**self.truths, key: False}, _proofs={})
         # x >= 0 and x != 0 is x > 0, which is stronger.
@@ -339,15 +338,8 @@ class Facts(Known):
 
     def _compare(self, condition: Binary) -> bool | None:
         form = self.scope.form(condition.left) - self.scope.form(condition.right)
-        match condition.operator:
-            case "<":
-                return self._decide(form + 1)
-            case "<=":
-                return self._decide(form)
-            case ">":
-                return self._decide(-form + 1)
-            case ">=":
-                return self._decide(-form)
+        if condition.operator in _NONPOSITIVE:
+            return self._decide(_NONPOSITIVE[condition.operator](form))
         equal = self._prove_zero(form)
         return equal if equal is None or condition.operator == "==" else not equal
 

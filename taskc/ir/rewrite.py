@@ -25,7 +25,6 @@ from typing import (
     get_args,
     get_origin,
     get_type_hints,
-    overload,
 )
 
 from taskc.ir import nodes as ir
@@ -86,6 +85,7 @@ def is_tuple_of_nodes(kind: type, name: str) -> bool:
 
 
 Node = Expression | Statement
+N = TypeVar("N", Expression, Statement)
 T = TypeVar("T")
 
 
@@ -126,13 +126,7 @@ def held_by(node: Any, fields: Fields) -> Iterator[Any]:
                 yield item
 
 
-@overload
-def map_expressions(
-    node: Expression, function: Callable[[Expression], Expression]
-) -> Expression: ...
-@overload
-def map_expressions(node: Statement, function: Callable[[Expression], Expression]) -> Statement: ...
-def map_expressions(node: Node, function: Callable[[Expression], Expression]) -> Node:
+def map_expressions(node: N, function: Callable[[Expression], Expression]) -> N:
     """`node` with `function` applied to the expressions directly in it (not to statements)."""
     return _map_fields(node, function, EXPRESSION_FIELDS)
 
@@ -142,16 +136,19 @@ def map_statements(node: Statement, function: Callable[[Statement], Statement]) 
     return _map_fields(node, function, STATEMENT_FIELDS)
 
 
-@overload
-def map_children(node: Expression, function: Callable[[Any], Any]) -> Expression: ...
-@overload
-def map_children(node: Statement, function: Callable[[Any], Any]) -> Statement: ...
-def map_children(node: Node, function: Callable[[Node], Node]) -> Node:
+def map_roles(node: ir.Roles, function: Callable[[ir.Role], Statement]) -> ir.Roles:
+    """`node` with the bodies that `function` returns for its roles."""
+    bodies = tuple([function(role) for role in node.roles])
+    if _same(tuple([role.body for role in node.roles]), bodies):
+        return node
+    pairs = zip(node.roles, bodies, strict=True)
+    return replace(node, roles=tuple([replace(role, body=body) for role, body in pairs]))
+
+
+def map_children(node: N, function: Callable[[Any], Any]) -> N:
     """`node` with `function` applied to its direct children, expressions first."""
-    node = map_expressions(node, function)  # type: ignore[arg-type]
-    if type(node) in STATEMENT_FIELDS:
-        node = map_statements(node, function)  # type: ignore[arg-type]
-    return node
+    node = _map_fields(node, function, EXPRESSION_FIELDS)
+    return _map_fields(node, function, STATEMENT_FIELDS) if type(node) in STATEMENT_FIELDS else node
 
 
 def expressions(node: Node) -> Iterator[Expression]:
@@ -257,17 +254,13 @@ def walk_statements(node: Statement) -> Iterator[Statement]:
             stack += [*statements(current)][::-1]
 
 
-@overload
-def substitute(node: Expression, values: Dictionary[Variable, Expression]) -> Expression: ...
-@overload
-def substitute(node: Statement, values: Dictionary[Variable, Expression]) -> Statement: ...
-def substitute(node: Node, values: Dictionary[Variable, Expression]) -> Node:
+def substitute(node: N, values: Dictionary[Variable, Expression]) -> N:
     """`node` with variables replaced by expressions, wherever they are used."""
     if not values:
         return node
-    made: dict[int, tuple[Node, Node]] = {}
+    made: dict[int, tuple[Any, Any]] = {}
 
-    def visit(current: Node) -> Node:
+    def visit(current: Any) -> Any:
         if type(current) is Variable:
             return values.get(current, current)
         if type(current) is ir.Constant:
@@ -277,14 +270,11 @@ def substitute(node: Node, values: Dictionary[Variable, Expression]) -> Node:
             found = made[id(current)] = current, map_children(current, visit)
         return found[1]
 
-    return visit(node)
+    new: N = visit(node)
+    return new
 
 
-@overload
-def replace_tensors(node: Expression, tensors: Dictionary[Tensor, Tensor]) -> Expression: ...
-@overload
-def replace_tensors(node: Statement, tensors: Dictionary[Tensor, Tensor]) -> Statement: ...
-def replace_tensors(node: Node, tensors: Dictionary[Tensor, Tensor]) -> Node:
+def replace_tensors(node: N, tensors: Dictionary[Tensor, Tensor]) -> N:
     """`node` with tensors replaced by others, wherever they are read, written or allocated."""
     if not tensors:
         return node
@@ -292,10 +282,7 @@ def replace_tensors(node: Node, tensors: Dictionary[Tensor, Tensor]) -> Node:
     def swap(tensor: Tensor) -> Tensor:
         return tensors.get(tensor, tensor)
 
-    def changed(current: Node) -> Node:
-        return _map_fields(current, swap, TENSOR_FIELDS)
-
-    return rewritten(node, changed)
+    return rewritten(node, lambda current: _map_fields(current, swap, TENSOR_FIELDS))
 
 
 def rewritten(node: T, change: Callable[[Any], Any]) -> T:
@@ -330,13 +317,7 @@ def sequence(*parts: Statement | None) -> Statement:
     return flat[0] if len(flat) == 1 else ir.Sequence(tuple(flat))
 
 
-@overload
-def copy(
-    node: Expression, values: Dictionary[Variable, Expression] | None = None
-) -> Expression: ...
-@overload
-def copy(node: Statement, values: Dictionary[Variable, Expression] | None = None) -> Statement: ...
-def copy(node: Node, values: Dictionary[Variable, Expression] | None = None) -> Node:
+def copy(node: N, values: Dictionary[Variable, Expression] | None = None) -> N:
     """A second copy of `node` for another place, with new identities for everything it binds and allocates.
 
     `values` replaces free variables on the way.
@@ -345,8 +326,8 @@ def copy(node: Node, values: Dictionary[Variable, Expression] | None = None) -> 
     tensors: dict[Tensor, Tensor] = {}
 
     made: dict[
-        int, tuple[Node, Node]
-    ] = {}  # of expressions, valid as long as variables keep their values
+        int, tuple[Any, Any]
+    ] = {}  # expressions, valid as long as variables keep their values
 
     def fresh(name: Variable | Tensor) -> Variable | Tensor:
         if isinstance(name, Tensor):
@@ -355,7 +336,7 @@ def copy(node: Node, values: Dictionary[Variable, Expression] | None = None) -> 
         new = variables[name] = replace(name)
         return new
 
-    def visit(current: Node) -> Node:
+    def visit(current: Any) -> Any:
         if type(current) is Variable:
             return variables.get(current, current)
         if type(current) in STATEMENT_TYPES:
@@ -365,21 +346,14 @@ def copy(node: Node, values: Dictionary[Variable, Expression] | None = None) -> 
             found = made[id(current)] = current, map_children(current, visit)
         return found[1]
 
-    return replace_tensors(visit(node), tensors)
+    new: N = visit(node)
+    return replace_tensors(new, tensors)
 
 
-@overload
-def index_leading(
-    node: Expression, rings: Dictionary[Tensor, Tensor], slot: Expression
-) -> Expression: ...
-@overload
-def index_leading(
-    node: Statement, rings: Dictionary[Tensor, Tensor], slot: Expression
-) -> Statement: ...
-def index_leading(node: Node, rings: Dictionary[Tensor, Tensor], slot: Expression) -> Node:
+def index_leading(node: N, rings: Dictionary[Tensor, Tensor], slot: Expression) -> N:
     """Redirect accesses to the keys of `rings` to one slot of their rings."""
 
-    def changed(current: Node) -> Node:
+    def changed(current: Any) -> Any:
         match current:
             case ir.Read(tensor=tensor) | ir.Address(tensor=tensor) if tensor in rings:
                 return replace(current, tensor=rings[tensor], indices=(slot, *current.indices))
@@ -388,14 +362,17 @@ def index_leading(node: Node, rings: Dictionary[Tensor, Tensor], slot: Expressio
                     current, tensor=rings[current.tensor], indices=(slot, *current.indices)
                 )
             case ir.Mma():
-                changes = {
-                    side: replace(
-                        operand, tensor=rings[operand.tensor], origin=(slot, *operand.origin)
-                    )
-                    for side in ("left", "right")
-                    if (operand := getattr(current, side)).tensor in rings
-                }
-                return replace(current, **changes) if changes else current
+                left, right = in_slot(current.left), in_slot(current.right)
+                if left is not current.left or right is not current.right:
+                    return replace(current, left=left, right=right)
         return current
+
+    def in_slot(operand: ir.Operand) -> ir.Operand:
+        ring = rings.get(operand.tensor)
+        return (
+            operand
+            if ring is None
+            else replace(operand, tensor=ring, origin=(slot, *operand.origin))
+        )
 
     return rewritten(node, changed)

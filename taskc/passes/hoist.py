@@ -53,7 +53,7 @@ from taskc.ir.nodes import (
     Unary,
     Variable,
 )
-from taskc.ir.rewrite import expressions, map_expressions, substitute, walk
+from taskc.ir.rewrite import expressions, map_expressions, map_roles, substitute, walk
 from taskc.ir.types import boolean
 from taskc.passes.simplify import without_dead_code
 
@@ -325,12 +325,9 @@ class _Hoister:
                 return self.block(node)
             case ir.Roles():
                 self.levels.certain = self.depth
-                bodies = [self.block(role.body) for role in node.roles]
+                node = map_roles(node, lambda role: self.block(role.body))
                 self.levels.certain = certain
-                if all(a is b.body for a, b in zip(bodies, node.roles, strict=True)):
-                    return node
-                pairs = zip(node.roles, bodies, strict=True)
-                return replace(node, roles=tuple(replace(role, body=body) for role, body in pairs))
+                return node
         condition = self.visit(node.condition)
         self.levels.certain = self.depth
         then = self.block(node.then)

@@ -25,10 +25,21 @@ from typing import TypeVar
 from taskc.analysis.facts import Facts
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import Constant, Expression, Kernel, Statement, Tensor, Unary, Variable
-from taskc.ir.rewrite import expressions, map_expressions, tensors_of, walk
+from taskc.ir.rewrite import (
+    expressions,
+    map_expressions,
+    map_roles,
+    map_statements,
+    statements,
+    tensors_of,
+    walk,
+)
 from taskc.passes.simplify_expressions import ExpressionSimplifier
 
 NOTHING = ir.Sequence(())
+
+# Statements without an effect if their bodies are empty; a While may not end.
+_WITHOUT_EFFECT = (ir.If, ir.For, ir.Pipeline, ir.Each)
 
 # Private memory: a store that the worker doesn't read again has no effect.
 _OWN = (ir.LOCAL, ir.REGISTER, ir.TILE)
@@ -70,37 +81,18 @@ class _Sweeper:
         match node:
             case ir.Sequence():
                 return self._sequence(node)
-            case ir.If():
-                otherwise = None if node.otherwise is None else self.statement(node.otherwise)
-                then = self.statement(node.then)
-                self._use(node.condition)
-                if _is_nothing(then) and (otherwise is None or _is_nothing(otherwise)):
-                    return NOTHING
-                if then is node.then and otherwise is node.otherwise:
-                    return node
-                return replace(node, then=then, otherwise=otherwise)
-            case ir.For() | ir.While() | ir.Grid() | ir.Pipeline() | ir.Each():
-                body = self.statement(node.body)
-                for expression in expressions(node):
-                    self._use(expression)
-                if _is_nothing(body) and not isinstance(node, (ir.While, ir.Grid)):
-                    return NOTHING
-                return node if body is node.body else replace(node, body=body)
-            case ir.Roles():
-                bodies = [self.statement(role.body) for role in reversed(node.roles)][::-1]
-                if all(new is old.body for new, old in zip(bodies, node.roles, strict=True)):
-                    return node
-                pairs = zip(node.roles, bodies, strict=True)
-                return replace(node, roles=tuple(replace(role, body=body) for role, body in pairs))
             case ir.Let() if node.variable not in self.used:
                 return NOTHING
             case ir.Allocate() if node.tensor not in self.mentioned or self._is_dead(node.tensor):
                 return NOTHING
             case ir.Store() | ir.Move() if self._is_dead(node.tensor):
                 return NOTHING
+        new = map_statements(node, self.statement)
         for expression in expressions(node):
             self._use(expression)
-        return node
+        if isinstance(new, _WITHOUT_EFFECT) and all(map(_is_nothing, statements(new))):
+            return NOTHING
+        return new
 
     def _is_dead(self, tensor: Tensor) -> bool:
         return tensor.scope in _OWN and tensor not in self.read
@@ -196,14 +188,10 @@ class _Walker:
             case ir.Move():
                 return self._move(node, facts)
             case ir.Roles():
-                bodies = [
-                    self.statement(role.body, facts.enter_role(role, self.kernel.worker))
-                    for role in node.roles
-                ]
-                if all(new is old.body for new, old in zip(bodies, node.roles, strict=True)):
-                    return node
-                pairs = zip(node.roles, bodies, strict=True)
-                return replace(node, roles=tuple(replace(role, body=body) for role, body in pairs))
+                worker = self.kernel.worker
+                return map_roles(
+                    node, lambda role: self.statement(role.body, facts.enter_role(role, worker))
+                )
             case ir.Let():
                 return self._let(node, facts)
             case ir.Assert():

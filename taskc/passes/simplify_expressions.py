@@ -7,7 +7,6 @@ if that is cheaper.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from taskc.analysis.facts import NEGATED, Facts
@@ -84,36 +83,19 @@ class ExpressionSimplifier:
                 if operand is not node.operand:
                     node = Unary(node.operator, operand, loc=node.loc)
                 return self._made(node, facts)
-            case Cast():
-                operand = self(node.operand, facts)
-                if operand is not node.operand:
-                    node = replace(node, operand=operand)
-                return simplified_cast(node)
-            case Bitcast():
-                operand = self(node.operand, facts)
-                if operand is not node.operand:
-                    node = replace(node, operand=operand)
-                return _simplified_bitcast(node)
             case Select():
                 return self._select(node, facts)
+        new = map_expressions(node, lambda part: self(part, facts))
+        match new:
+            case Cast():
+                return simplified_cast(new)
+            case Bitcast():
+                return _simplified_bitcast(new)
             case Fused():
-                left, right = self(node.left, facts), self(node.right, facts)
-                addend = self(node.addend, facts)
-                if not (left is node.left and right is node.right and addend is node.addend):
-                    node = Fused(left, right, addend, loc=node.loc)
-                return self._made(node, facts)
-            case Lookup():
-                index = self(node.index, facts)
-                if type(index) is Constant and 0 <= index.value < node.table.values.size:
-                    return Constant(int(node.table.values[int(index.value)]), i64)
-                return node if index is node.index else replace(node, index=index)
-            case Read() | Address():
-                indices = tuple([self(index, facts) for index in node.indices])
-                if any(new is not old for new, old in zip(indices, node.indices, strict=True)):
-                    return type(node)(node.tensor, indices, loc=node.loc)
-                return node
-            case _:
-                return map_expressions(node, lambda part: self(part, facts))
+                return self._made(new, facts)
+            case Lookup(table=table, index=Constant(value=place)) if 0 <= place < table.values.size:
+                return Constant(int(table.values[int(place)]), i64)
+        return new
 
     def _connective(self, node: Binary, facts: Facts) -> Expression:
         left = self(node.left, facts)
@@ -369,6 +351,7 @@ def _reduced(node: Binary, facts: Facts) -> Expression:
 
 # A shift or a mask is one instruction, but linear forms can be hoisted, vectorized, or made addresses.
 _DIVISION, _BY_CONSTANT, _NOT_LINEAR = 20, 8, 3
+_COSTS = {Unary: 4, Cast: 4, Bitcast: 4, Lookup: 20, Read: 20, Address: 20}  # 8 for others
 
 
 def cost(node: Expression) -> int:
@@ -393,25 +376,7 @@ def cost(node: Expression) -> int:
                 elif current.operator == "*" and type(right) is not Constant:
                     total += 4
                 stack += (current.left, right)
-            case Unary():
-                total += 4
-                stack.append(current.operand)
-            case Cast() | Bitcast():
-                total += 4
-                stack.append(current.operand)
-            case Select():
-                total += 8
-                stack += (current.condition, current.then, current.otherwise)
-            case Fused():
-                total += 8
-                stack += (current.left, current.right, current.addend)
-            case Lookup():
-                total += 20
-                stack.append(current.index)
-            case Read() | Address():
-                total += 20
-                stack += current.indices
             case _:
-                total += 8
+                total += _COSTS.get(type(current), 8)
                 stack += expressions(current)
     return total

@@ -55,7 +55,14 @@ from taskc.ir.nodes import (
     Unary,
     Variable,
 )
-from taskc.ir.rewrite import map_children, map_expressions, map_statements, substitute, walk
+from taskc.ir.rewrite import (
+    map_children,
+    map_expressions,
+    map_roles,
+    map_statements,
+    substitute,
+    walk,
+)
 from taskc.ir.target import TARGETS, Target
 from taskc.passes.simplify import simplified_expression
 from taskc.passes.unroll import in_pieces
@@ -166,11 +173,9 @@ class _Vectorizer:
                 return split
             case ir.Roles():
                 worker = self.kernel.worker
-                bodies = [self.visit(r.body, facts.enter_role(r, worker)) for r in node.roles]
-                if all(a is b.body for a, b in zip(bodies, node.roles, strict=True)):
-                    return node
-                pairs = zip(node.roles, bodies, strict=True)
-                return replace(node, roles=tuple(replace(role, body=body) for role, body in pairs))
+                return map_roles(
+                    node, lambda role: self.visit(role.body, facts.enter_role(role, worker))
+                )
         inside = facts.enter(node)
         return map_statements(node, lambda statement: self.visit(statement, inside))
 

@@ -84,7 +84,7 @@ MUTATIONS = (
              edited('self.expression(Unary("not", condition), facts)', "condition")),
     Mutation("simplify", "a loop's bounds use no names",
              simplify._Sweeper, "statement",
-             edited("self._use(expression)\n                if", "pass\n                if")),
+             edited("in expressions(node)", "in () if isinstance(node, ir.For) else expressions(node)")),
     Mutation("simplify", "a loop's last value is one step early",
              facts.Facts, "_enter_loop",
              edited("max(distance.constant - 1, -1)", "max(distance.constant - 2, -1)")),
