@@ -18,6 +18,7 @@ of clusters. The cluster's extents divide the numbers of tiles, for every size.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from math import prod
 
@@ -41,37 +42,44 @@ from taskc.ir.printer import expression_text
 from taskc.ir.rewrite import map_statements, substitute
 from taskc.ir.target import TARGETS, Target
 
+Values = dict[Variable, Expression]
+
 
 def lower_grid(kernel: ir.Kernel) -> ir.Kernel:
     target = TARGETS[kernel.target]
     _check_workers(kernel, target)
     blocks: Expression = index(1)
     cluster = 1
-    lets: dict[Variable, Expression] = {}
+
+    def numbered(grid: ir.Grid, lets: Values) -> Statement:
+        nonlocal blocks, cluster
+        cluster = prod(grid.cluster)
+        check_cluster(grid, lets, target)
+        # The launch knows the kernel's dimensions, not values that it computes from them.
+        blocks = substitute(number_of_tiles(grid), lets)
+        if reads_memory(blocks):
+            raise CompileError(
+                "how many blocks there are depends on memory, and has to be known before",
+                grid.loc,
+            )
+        return at_tile(grid, floor_divide(kernel.block, cluster), modulo(kernel.block, cluster))
+
+    body = map_grid(kernel.body, numbered)
+    return replace(kernel, body=body, blocks=blocks, cluster=cluster)
+
+
+def map_grid(body: Statement, function: Callable[[ir.Grid, Values], Statement]) -> Statement:
+    """A kernel's body with `function` applied to its grid and to the values of the Lets before it."""
+    lets: Values = {}
 
     def visit(statement: Statement) -> Statement:
-        nonlocal blocks, cluster
         if isinstance(statement, ir.Grid):
-            cluster = prod(statement.cluster)
-            check_cluster(statement, lets, target)
-            # The launch knows the kernel's dimensions, not values that it computes from them.
-            blocks = substitute(number_of_tiles(statement), lets)
-            if reads_memory(blocks):
-                raise CompileError(
-                    "how many blocks there are depends on memory, and has to be known before",
-                    statement.loc,
-                )
-            return at_tile(
-                statement, floor_divide(kernel.block, cluster), modulo(kernel.block, cluster)
-            )
+            return function(statement, lets)
         if isinstance(statement, ir.Let):
             lets[statement.variable] = substitute(statement.value, lets)
-        if isinstance(statement, ir.Sequence):
-            return map_statements(statement, visit)
-        return statement
+        return map_statements(statement, visit) if isinstance(statement, ir.Sequence) else statement
 
-    body = visit(kernel.body)
-    return replace(kernel, body=body, blocks=blocks, cluster=cluster)
+    return visit(body)
 
 
 def _check_workers(kernel: ir.Kernel, target: Target) -> None:
@@ -84,7 +92,7 @@ def _check_workers(kernel: ir.Kernel, target: Target) -> None:
         )
 
 
-def check_cluster(grid: ir.Grid, lets: dict[Variable, Expression], target: Target) -> None:
+def check_cluster(grid: ir.Grid, lets: Values, target: Target) -> None:
     """Check that the target has clusters of that size, and that they divide the numbers of tiles."""
     size = prod(grid.cluster)
     if size > target.cluster:

@@ -23,27 +23,21 @@ from math import prod
 from taskc.ir import nodes as ir
 from taskc.ir.build import ZERO, add, floor_divide, index, modulo, multiply, subtract
 from taskc.ir.nodes import Expression, Statement, Variable
-from taskc.ir.rewrite import map_statements, substitute
 from taskc.ir.target import TARGETS, Target
 from taskc.ir.types import i64
-from taskc.passes.lower_grid import at_tile, check_cluster, number_of_tiles
+from taskc.passes.lower_grid import Values, at_tile, check_cluster, map_grid, number_of_tiles
 
 
 def persist(kernel: ir.Kernel) -> ir.Kernel:
     target = TARGETS[kernel.target]
-    lets: dict[Variable, Expression] = {}
 
-    def visit(statement: Statement) -> Statement:
-        if isinstance(statement, ir.Grid) and statement.persistent:
-            check_cluster(statement, lets, target)
-            return _blocks_of_tiles(statement, kernel.processors, target)
-        if isinstance(statement, ir.Let):
-            lets[statement.variable] = substitute(statement.value, lets)
-        if isinstance(statement, ir.Sequence):
-            return map_statements(statement, visit)
-        return statement
+    def looped(grid: ir.Grid, lets: Values) -> Statement:
+        if not grid.persistent:
+            return grid
+        check_cluster(grid, lets, target)
+        return _blocks_of_tiles(grid, kernel.processors, target)
 
-    body = visit(kernel.body)
+    body = map_grid(kernel.body, looped)
     return kernel if body is kernel.body else replace(kernel, body=body)
 
 

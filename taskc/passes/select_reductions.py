@@ -156,7 +156,8 @@ def reduction(reduce: ir.Reduce, target: Target) -> Statement:
         ]
     )  # fmt: skip
     statements = _own_slots(reduce, owners, partials, along)
-    lanes = _lane_masks(owners, along, target)
+    # With another number of positions than a power of two, the last levels of the tree don't pair neighbouring bits.
+    lanes = lane_bits(owners, along, target) if count & (count - 1) == 0 else []
     if 1 << len(lanes) < count:
         statements += _through_shared(reduce, partials, count, 1 << len(lanes), target)
     levels = reversed([*enumerate(lanes)])
@@ -325,8 +326,8 @@ def _position(coordinate: Expression, along: Sequence[Mode]) -> Expression:
     )
 
 
-def _lane_masks(owners: Mapping, along: Sequence[Mode], target: Target) -> list[int]:
-    """The bits of the lane number that equal the lowest bits of the position, as far as they do."""
+def lane_bits(owners: Mapping, modes: Sequence[Mode], target: Target) -> list[int]:
+    """The lowest bits of a number with these digits, as far as they are bits of the lane's number; each as a mask."""
     assert owners.worker_modes is not None
     weights: dict[Mode, int] = {}
     weight = 1
@@ -334,16 +335,15 @@ def _lane_masks(owners: Mapping, along: Sequence[Mode], target: Target) -> list[
         weights[mode] = weight
         weight *= mode.size
     masks: list[int] = []
-    # With another number of positions the last levels of the tree don't pair neighbouring bits.
-    is_power = all(mode.size & (mode.size - 1) == 0 for mode in along)
-    if not target.shuffles or weight % target.warp or not is_power:
+    if not target.shuffles or weight % target.warp:
         return masks
-    for mode in reversed(along):
+    for mode in reversed(modes):
+        twos = mode.size & -mode.size
         if weights[mode] & (weights[mode] - 1):
             break
-        bits = [weights[mode] << bit for bit in range(mode.size.bit_length() - 1)]
+        bits = [weights[mode] << bit for bit in range(twos.bit_length() - 1)]
         masks += [mask for mask in bits if mask < target.warp]
-        if bits[-1] >= target.warp:
+        if twos != mode.size or (bits and bits[-1] >= target.warp):
             break
     return masks
 

@@ -39,6 +39,7 @@ from taskc.passes.select_reductions import (
     fold_into,
     identity,
     is_odd,
+    lane_bits,
     let,
     move,
     read,
@@ -373,37 +374,16 @@ class _Step:
 
     def lanes(self, modes: Sequence[Mode]) -> list[int] | None:
         """The bits of the lane's number that equal these digits; None if they are not all lane bits."""
-        masks = self.lane_bits(modes)
+        masks = lane_bits(self.owners, modes, self.target)
         return masks if 1 << len(masks) == prod(mode.size for mode in modes) else None
 
     def masks(self) -> list[int]:
         """The lowest bits of the position that are neighbouring bits of the lane's number."""
-        masks = self.lane_bits(self.level.modes)
+        masks = lane_bits(self.owners, self.level.modes, self.target)
         neighbours = [masks[0] << k for k in range(len(masks))] if masks else []
         return [
             mask for mask, neighbour in zip(masks, neighbours, strict=True) if mask == neighbour
         ]
-
-    def lane_bits(self, modes: Sequence[Mode]) -> list[int]:
-        """The lowest bits of these digits, as far as they are bits of the lane's number."""
-        assert self.owners.worker_modes is not None
-        weights: dict[Mode, int] = {}
-        weight = 1
-        for mode in reversed(self.owners.worker_modes):
-            weights[mode] = weight
-            weight *= mode.size
-        masks: list[int] = []
-        if not self.target.shuffles or weight % self.target.warp:
-            return masks
-        for mode in reversed(modes):
-            twos = mode.size & -mode.size
-            if weights[mode] & (weights[mode] - 1):
-                break
-            bits = [weights[mode] << bit for bit in range(twos.bit_length() - 1)]
-            masks += [mask for mask in bits if mask < self.target.warp]
-            if twos != mode.size or (bits and bits[-1] >= self.target.warp):
-                break
-        return masks
 
 
 def _shifted(scan: ir.Scan, owners: Mapping) -> list[Statement]:
