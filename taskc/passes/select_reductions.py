@@ -31,7 +31,7 @@ target can exchange registers, those are shuffles.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from math import prod
 from typing import TypeVar
@@ -71,9 +71,13 @@ def combined(
     return statements, [substitute(value, bindings) for value in operator.values]
 
 
-def let(name: str, value: Expression, loc: Location) -> tuple[Statement, Variable]:
-    variable = Variable(name, value.dtype, loc=loc)
-    return ir.Let(variable, value, loc=loc), variable
+def named(
+    names: Iterable[str], values: Sequence[Expression], loc: Location
+) -> tuple[list[Statement], list[Expression]]:
+    """Lets of several values, and their variables."""
+    pairs = zip(names, values, strict=False)
+    lets = [ir.Let(Variable(name, it.dtype, loc=loc), it, loc=loc) for name, it in pairs]
+    return [*lets], [let.variable for let in lets]
 
 
 def fold_into(
@@ -99,9 +103,8 @@ def stored(
     """Store several values. All are evaluated before the first store, as they may read the other targets."""
     statements = list(before)
     if len(values) > 1:
-        named = [let(t.name, value, loc) for t, value in zip(targets, values, strict=True)]
-        statements += [statement for statement, _ in named]
-        values = [variable for _, variable in named]
+        lets, values = named([target.name for target in targets], values, loc)
+        statements += lets
     statements += [
         ir.Store(target, place, value, loc=loc)
         for target, value in zip(targets, values, strict=True)

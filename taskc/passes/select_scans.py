@@ -24,6 +24,7 @@ target's lanes can't exchange registers, all totals do.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import repeat
 from math import prod
 
 from taskc.ir import nodes as ir
@@ -40,8 +41,8 @@ from taskc.passes.select_reductions import (
     identity,
     is_odd,
     lane_bits,
-    let,
     move,
+    named,
     read,
     shape_of,
     slot_offset,
@@ -50,6 +51,8 @@ from taskc.passes.select_reductions import (
     with_axis,
     without_slots,
 )
+
+_TOTALS = repeat("total")  # names of a block's values
 
 
 def scan(scan: ir.Scan, target: Target, workers: int) -> Statement:
@@ -141,13 +144,13 @@ class _Step:
         before, first = total(ZERO)
         start = stored(before, carries, (), first, loc)
         lets, totals = total(slot)
-        named = [let("total", value, loc) for value in totals]
+        more, totals = named(_TOTALS, totals, loc)
         carry = read(carries, (), loc)
         body = [
             *lets,
-            *[statement for statement, _ in named],
+            *more,
             self.taken_in(self.offset(slot), carry, None),
-            fold_into(self.operator, carries, (), carry, [it for _, it in named], loc),
+            fold_into(self.operator, carries, (), carry, totals, loc),
         ]
         return [
             *[ir.Allocate(it, loc=loc) for it in carries],
@@ -204,9 +207,8 @@ class _Step:
             before = self.at_block(add(start, add(multiply(pair, 1 << level), -1)))
             lower, own_total = read(parts, before, loc), read(held, self.variables, loc)
             lets, values = combined(self.operator, lower, own_total, loc)
-            named = [let("total", value, loc) for value in values]
-            values = [it for _, it in named]
-            body = [*lets, *[it for it, _ in named], stored((), held, self.variables, values, loc)]
+            more, values = named(_TOTALS, values, loc)
+            body = [*lets, *more, stored((), held, self.variables, values, loc)]
             if is_run or level != levels[-1]:
                 body.append(hand_on(values))
             taken = ir.If(is_odd(pair), ir.Sequence(tuple(body)), loc=loc)
@@ -244,21 +246,14 @@ class _Step:
         self, values: list[Expression], masks: Sequence[int]
     ) -> tuple[list[Statement], list[Expression]]:
         """The prefixes of totals among the lanes."""
-        loc = self.loc
         statements: list[Statement] = []
         for level, mask in enumerate(masks):
-            lower = [Variable("lower", value.dtype, loc=loc) for value in values]
-            bits = index(~(2 * mask - masks[0])), index(mask - masks[0])
-            statements += [
-                ir.Do("shuffle.bits", (value, *bits), it, loc=loc)
-                for value, it in zip(values, lower, strict=True)
-            ]
+            bits = ~(2 * mask - masks[0]), mask - masks[0]
+            exchange, lower = self.exchanged("shuffle.bits", "lower", values, *bits)
             takes = is_odd(floor_divide(self.first, self.level.stride << level))
-            folded = self.folded_where(takes, lower, values)
-            statements += folded[0]
-            chosen = [let("total", value, loc) for value in folded[1]]
-            statements += [statement for statement, _ in chosen]
-            values = [variable for _, variable in chosen]
+            before, folded = self.folded_where(takes, lower, values)
+            lets, values = named(_TOTALS, folded, self.loc)
+            statements += [*exchange, *before, *lets]
         return statements, values
 
     def folded_where(
@@ -305,33 +300,30 @@ class _Step:
         self, offset: Expression, lanes: Sequence[int]
     ) -> tuple[list[Statement], list[Expression]]:
         """The last prefix of a block; of several workers the last one has it."""
-        loc = self.loc
-        named = [
-            let("total", value, loc)
-            for value in read(self.tiles, self.at(add(offset, self.ends)), loc)
-        ]
-        statements = [statement for statement, _ in named]
+        ends = read(self.tiles, self.at(add(offset, self.ends)), self.loc)
+        lets, totals = named(_TOTALS, ends, self.loc)
         if not lanes:
-            return statements, [it for _, it in named]
-        totals: list[Expression] = []
-        bits = index(~sum(lanes)), index(sum(lanes))
-        for _, it in named:
-            exchanged = Variable("total", it.dtype, loc=loc)
-            statements.append(ir.Do("shuffle.bits", (it, *bits), exchanged, loc=loc))
-            totals.append(exchanged)
-        return statements, totals
+            return lets, totals
+        bits = ~sum(lanes), sum(lanes)
+        exchange, totals = self.exchanged("shuffle.bits", "total", totals, *bits)
+        return [*lets, *exchange], totals
 
     def up(
         self, values: Sequence[Expression], masks: Sequence[int]
     ) -> tuple[list[Statement], list[Expression]]:
         """The previous worker's values, among neighbouring lanes."""
-        loc = self.loc
-        named = [Variable("before", value.dtype, loc=loc) for value in values]
-        exchange: list[Statement] = [
-            ir.Do("shuffle.up", (value, index(masks[0])), it, loc=loc)
-            for value, it in zip(values, named, strict=True)
+        return self.exchanged("shuffle.up", "before", values, masks[0])
+
+    def exchanged(
+        self, shuffle: str, name: str, values: Sequence[Expression], *bits: int
+    ) -> tuple[list[Statement], list[Expression]]:
+        """The shuffles of several values, and the variables of their results."""
+        results = [Variable(name, value.dtype, loc=self.loc) for value in values]
+        pairs = zip(values, results, strict=True)
+        operands = tuple(map(index, bits))
+        return [ir.Do(shuffle, (value, *operands), it, loc=self.loc) for value, it in pairs], [
+            *results
         ]
-        return exchange, [*named]
 
     def taken_in(
         self, offset: Expression, before: Sequence[Expression], there: Expression | None
