@@ -61,21 +61,25 @@ def touch_registers(frame: Frame, memory: Storage, pick: Pick, verb: str, node: 
     if np.count_nonzero(wrong):
         product = frame.group.multiplied[int(now[wrong].flat[0]) - 1]
         lanes = wrong if wrong.ndim >= 2 else wrong.reshape(1, -1)
-        block, worker, _ = frame.someone(lanes)
-        details: tuple[tuple[str, str | int], ...] = (("block", block),)
-        if worker is not None:
-            details = (*details, ("worker", worker))
-        frame.run.findings.add(
-            "unwaited-product",
-            f"registers of {memory.tensor.name} are {verb} while a matrix product has them",
-            node.loc,
-            count=int(np.count_nonzero(wrong)),
-            details=details,
-            notes=(("the product is issued here", product.loc),),
-            where=node,
-        )
+        message = f"registers of {memory.tensor.name} are {verb} while a matrix product has them"
+        notes = (("the product is issued here", product.loc),)
+        frame.fault("unwaited-product", message, lanes, node, notes=notes)
     touched, index = pick(registers.touched)
     np.logical_or.at(touched, index, mask)
+
+
+def _load(frame: Frame, memory: Storage, pick: Pick, illegal: Any, node: Located) -> Any:
+    """The values of registers, after the checks of a read."""
+    array, index = pick(memory.data)
+    value = np.asarray(array[index])
+    if memory.registers is not None:
+        touch_registers(frame, memory, pick, "read", node)
+    if not (memory.complete or memory.look()):
+        array, index = pick(memory.written)
+        missing = array[index] == 0
+        if np.count_nonzero(missing):
+            uninitialized(frame, memory, 0, missing, illegal, node)
+    return value
 
 
 # --- Tiles ---------------------------------------------------------------------------------------
@@ -173,14 +177,7 @@ class TileAccesses:
                 return collective(frame)
             slots, missing, _ = place(frame)
             memory = memory_of(frame, tensor)
-            value = tile_values(memory.data, slots, frame, memory)
-            if memory.registers is not None:
-                touch_registers(frame, memory, _picked(slots, frame, memory), "read", node)
-            if not (memory.complete or memory.look()):
-                lacking = tile_values(memory.written, slots, frame, memory) == 0
-                if np.count_nonzero(lacking):
-                    uninitialized(frame, memory, 0, lacking, missing, node)
-            return value
+            return _load(frame, memory, _picked(slots, frame, memory), missing, node)
 
         return read
 
@@ -193,12 +190,7 @@ class TileAccesses:
             at, illegal = place(frame)
             memory = memory_of(frame, tensor)
             flat = first_owners(frame, memory, at)
-            if memory.registers is not None:
-                touch_registers(frame, memory, lambda a: (a.reshape(-1), flat), "read", node)
-            missing = memory.written.reshape(-1)[flat] == 0
-            if np.count_nonzero(missing):
-                uninitialized(frame, memory, at, missing, illegal, node)
-            return memory.data.reshape(-1)[flat]
+            return _load(frame, memory, lambda array: (array.reshape(-1), flat), illegal, node)
 
         return read
 
@@ -277,22 +269,13 @@ def cube_of(data: Array, frame: Frame, memory: Storage) -> Array:
 
 
 def _picked(slots: Any, frame: Frame, memory: Storage) -> Pick:
-    index: Any = slots
-    if slots is Ellipsis:
-        index = np.arange(prod(frame.axes)).reshape(frame.axes)
-    elif isinstance(slots, np.ndarray):
+    if isinstance(slots, np.ndarray):
         index = slots, frame.block_row, np.arange(frame.width)
-    return lambda array: (cube_of(array, frame, memory), index)
-
-
-def tile_values(data: Array, slots: Any, frame: Frame, memory: Storage) -> Array:
-    cube = cube_of(data, frame, memory)
+        return lambda array: (cube_of(array, frame, memory), index)
     if slots is Ellipsis:
-        whole = cube if len(cube) == prod(frame.axes) else cube[: prod(frame.axes)]
-        return whole.reshape(frame.full)
-    if isinstance(slots, (int, tuple)):
-        return np.asarray(cube[slots])
-    return np.asarray(cube[slots, frame.block_row, np.arange(frame.width)])
+        count = prod(frame.axes)
+        return lambda array: (cube_of(array, frame, memory)[:count].reshape(frame.full), ...)
+    return lambda array: (cube_of(array, frame, memory), slots)
 
 
 def tile_store(memory: Storage, slots: Any, frame: Frame, value: Any, where: Any) -> None:
@@ -357,13 +340,7 @@ def read_private(node: ir.Read, place: Callable[[Frame], tuple[Any, Any]]) -> Ev
         if frame.touched is not None:
             frame.touched.append(Touched(memory, at, frame.mask, node.loc, False))
         where = private_place(memory, at)
-        value = memory.data[where]
-        if memory.registers is not None:
-            touch_registers(frame, memory, lambda array: (array, where), "read", node)
-        if not (memory.complete or memory.look()):
-            missing = memory.written[where] == 0
-            if np.count_nonzero(missing):
-                uninitialized(frame, memory, at, missing, illegal, node)
+        value = _load(frame, memory, lambda array: (array, where), illegal, node)
         if frame.anonymous and value.shape[-1] != 1:
             value = value[..., :1]
         return value
