@@ -18,7 +18,7 @@ from taskc.ir.text_rules import identifier
 from taskc.lang.assumptions import Assumptions
 from taskc.lang.source import called_from
 from taskc.lang.tracing import TensorHandle
-from taskc.operators.build import Output, built, returned
+from taskc.operators.build import built, returned
 from taskc.operators.call import (
     Call,
     Counted,
@@ -30,7 +30,7 @@ from taskc.operators.call import (
     builder_of,
     rows_of,
 )
-from taskc.operators.graph import Array, Graph, Node
+from taskc.operators.graph import Array, Graph, Node, Output
 
 
 @dataclass(frozen=True, slots=True)
