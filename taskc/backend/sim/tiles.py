@@ -97,8 +97,8 @@ class TileAccesses:
 
     def _slots(
         self, tensor: ir.Tensor, indices: tuple[ir.Expression, ...], node: Located
-    ) -> Callable[[Frame], tuple[Any, Any, Any]]:
-        """(slots, missing, kept): the slots in which the workers hold the element.
+    ) -> Callable[[Frame], tuple[Any, Any]]:
+        """A function for the slots in which the workers hold the element, and the lanes that don't; None: none.
 
         `slots` is an int where all lanes agree, Ellipsis where they are all slots in order, a
         tuple of one array [*axes] where the worker doesn't matter, else an array of lanes.
@@ -110,37 +110,35 @@ class TileAccesses:
         shape = tuple(n for n in tensor.shape if isinstance(n, int))
         cache: dict[Any, tuple[Any, Any, Any]] = {}
 
-        def tile_place(frame: Frame) -> tuple[Any, Any, Any]:
+        def tile_place(frame: Frame) -> tuple[Any, Any]:
             values = [evaluate(frame) for evaluate in evaluates]
             key: Any = [id(v) if isinstance(v, np.ndarray) else ~int(v) for v in values]
             key = (frame.axes, frame.first, int(frame.worker_row[0]), *key)
-            found = cache.get(key)
-            if found is None and frame.loop is not None and frame.loop.mapping == owners:
+            entry = cache.get(key)
+            if entry is None and frame.loop is not None and frame.loop.mapping == owners:
                 held = frame.loop.values
                 # An inner loop that runs all its turns at once has added axes of its own.
                 is_whole = frame.loop.slots is not Ellipsis or prod(frame.axes) == owners.slots
                 if is_whole and len(held) == len(values) and all(map(operator.is_, held, values)):
-                    found = cache[key] = (frame.loop.slots, None, values)
-            if found is None:
+                    entry = cache[key] = (frame.loop.slots, None, values)
+            if entry is None:
                 tasks = np.stack(np.broadcast_arrays(*values), axis=-1) if values else np.zeros(0)
                 slots = owners.find(frame.worker_row - frame.first, tasks)
-                missing = slots < 0
-                kept = (
-                    _simplest(slots, frame),
-                    missing if np.count_nonzero(missing) else None,
-                    values,
-                )
-                if kept[1] is not None:
-                    kept = (np.where(missing, 0, slots), *kept[1:])
+                lacking = slots < 0
+                if np.count_nonzero(lacking):
+                    entry = (np.where(lacking, 0, slots), lacking, values)
+                else:
+                    entry = (_simplest(slots, frame), None, values)
                 if len(cache) >= _CACHED:
                     cache.clear()
-                found = cache[key] = kept
-            if found[1] is not None:
-                where = both(frame.mask, found[1])
+                cache[key] = entry
+            slots, missing, values = entry
+            if missing is not None:
+                where = both(frame.mask, missing)
                 if np.count_nonzero(where):
-                    self._not_owned(frame, tensor, shape, found[2], where, node)
-                    return found[0], where, None
-            return found[0], None, None
+                    self._not_owned(frame, tensor, shape, values, where, node)
+                    return slots, where
+            return slots, None
 
         return tile_place
 
@@ -175,7 +173,7 @@ class TileAccesses:
         def read(frame: Frame) -> Any:
             if frame.anonymous:
                 return collective(frame)
-            slots, missing, _ = place(frame)
+            slots, missing = place(frame)
             memory = memory_of(frame, tensor)
             return _load(frame, memory, _picked(slots, frame, memory), missing, node)
 
@@ -210,7 +208,7 @@ class TileAccesses:
                     touch_registers(frame, memory, pick, "written", node)
                 self._store_to_owners(frame, memory, at, value, selection(frame, illegal))
                 return
-            slots, missing, _ = place(frame)
+            slots, missing = place(frame)
             where = frame.mask if missing is None else selection(frame, missing)
             if memory.registers is not None:
                 touch_registers(frame, memory, _picked(slots, frame, memory), "written", node)
