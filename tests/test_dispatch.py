@@ -21,12 +21,11 @@ from taskc.backend.sim.report import FindingList
 from taskc.backend.sim.run import Simulation
 from taskc.errors import CompileError
 from taskc.ir import nodes as ir, printer, printer_expressions
-from taskc.ir.fields import EXPRESSION_TYPES, STATEMENT_TYPES
 from taskc.ir.operations import DOTS, OPERATIONS
 from taskc.ir.parser import parse
 from taskc.ir.parser_expressions import syntax_tree
 from taskc.ir.printer import to_text
-from taskc.ir.rewrite import walk
+from taskc.ir.rewrite import EXPRESSION_TYPES, STATEMENT_TYPES, walk
 from taskc.ir.target import MatrixInstruction
 from taskc.ir.types import u64
 from taskc.ir.verify import _Verifier

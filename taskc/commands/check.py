@@ -26,7 +26,7 @@ from taskc.format import many
 from taskc.ir import nodes as ir
 from taskc.ir.rewrite import walk
 from taskc.lang.definition import Definition, KernelDefinition
-from taskc.lang.program import ProgramDefinition
+from taskc.programs.definition import ProgramDefinition
 from taskc.runtime.checking import Doing, Examination, ProgramExamination, examine, examine_program
 
 SUMMARY = "check a kernel on its own example inputs"

@@ -11,8 +11,7 @@ from taskc.backend.cuda.statements import Statements
 from taskc.backend.sim.report import FindingList
 from taskc.backend.sim.run import Simulation
 from taskc.ir import nodes as ir
-from taskc.ir.effects import read, written
-from taskc.ir.operations import OPERATIONS, TURNS, Operation
+from taskc.ir.operations import OPERATIONS, TURNS, Operation, read, written
 from taskc.ir.types import f32, u64
 from taskc.mutation.changes import is_wait
 

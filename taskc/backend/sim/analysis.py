@@ -21,10 +21,8 @@ from taskc.backend.sim.expressions import ExpressionCompiler
 from taskc.backend.sim.machine import Frame
 from taskc.ir import nodes as ir
 from taskc.ir.code_size import trip_count
-from taskc.ir.effects import written
-from taskc.ir.fields import EXPRESSION_TYPES
-from taskc.ir.operations import OPERATIONS
-from taskc.ir.rewrite import expressions, statements, walk, walk_statements
+from taskc.ir.operations import OPERATIONS, written
+from taskc.ir.rewrite import EXPRESSION_TYPES, expressions, statements, walk, walk_statements
 
 _IN_ORDER = ("exchange", "acquire", "release")  # atomics whose result depends on the order of turns
 

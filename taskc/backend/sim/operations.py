@@ -20,10 +20,10 @@ from taskc.backend.sim.recording import memory_of
 from taskc.backend.sim.statements import NOTHING, Code, Makers, StatementCompiler
 from taskc.errors import InternalError
 from taskc.ir import nodes as ir, operations
+from taskc.ir.arithmetic import convert, fma
 from taskc.ir.fragments import LINE_BYTES, LINES
 from taskc.ir.mapping import Mapping
 from taskc.ir.operations import DOTS, PACK, TILED, TURN
-from taskc.ir.rounding import convert, fma
 from taskc.ir.target import (
     MATRIX_MOVES,
     WARP,
