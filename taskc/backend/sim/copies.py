@@ -401,18 +401,18 @@ def _load(compiler: StatementCompiler, node: ir.Do) -> Code:
         named = barriers(frame)
         if not named:
             return
-        own = named[0][0]
+        barrier = named[0][0]
         place = at + int(np.max(memory.rows))
         if mask is None:
-            _send(frame, node, column, own, memory, place, values, site)
+            _send(frame, node, column, barrier, memory, place, values, site)
             return
         bits = _of_column(mask(frame), column)
         for group in destinations(frame, column, bits, node):
-            barrier = counterpart(own, frame.group, group)
+            other = counterpart(barrier, frame.group, group)
             there = place + (group.rank - frame.group.rank) * memory.stride
-            _send(frame, node, column, barrier, memory, there, values, site)
+            _send(frame, node, column, other, memory, there, values, site)
             if group is not frame.group:
-                frame.group.cluster.sent(group, barrier, target.name, node)
+                frame.group.cluster.sent(group, other, target.name, node)
 
     return Code(run)
 

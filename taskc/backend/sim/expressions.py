@@ -61,24 +61,12 @@ def narrowed(mask: Any, condition: Any) -> Any:
 
 
 class ExpressionCompiler:
-    """Compiles expressions; `read` is set by `AccessCompiler`."""
+    """Compiles expressions, by a table; `read` is set by `AccessCompiler`."""
 
     def __init__(self, run: Run) -> None:
         self.run = run
         self.read: Callable[[ir.Read], Evaluate] = lambda node: NotImplemented
-        self.makers: dict[type, Callable[[Any], Pure]] = {
-            ir.Constant: self._constant,
-            ir.Variable: self._variable,
-            ir.Unary: self._unary,
-            ir.Binary: self._binary,
-            ir.Fused: self._fused,
-            ir.Select: self._select,
-            ir.Cast: self._cast,
-            ir.Bitcast: self._bitcast,
-            ir.Read: lambda node: (self.read(node), False),
-            ir.Lookup: self._lookup,
-            ir.Inline: self._inline,
-        }
+        self.makers = EXPRESSIONS
 
     def __call__(self, node: ir.Expression) -> Evaluate:
         return self.compile(node)[0]
@@ -87,7 +75,7 @@ class ExpressionCompiler:
         maker = self.makers.get(type(node))
         if maker is None:
             raise InternalError(f"{type(node).__name__} is not a value")
-        return maker(node)
+        return maker(self, node)
 
     def index(self, node: ir.Expression) -> Evaluate:
         """An index, as i64."""
@@ -100,171 +88,202 @@ class ExpressionCompiler:
 
         return widened
 
-    def _constant(self, node: ir.Constant) -> Pure:
-        value = scalar(arithmetic.as_storage(node.value, node.dtype))
-        return (lambda frame: value), True
 
-    def _variable(self, node: ir.Variable) -> Pure:
-        def get(frame: Frame) -> Any:
-            try:
-                return frame.env[node]
-            except KeyError:
-                raise InternalError(f"the variable {node.name} is not bound") from None
+def _constant(compiler: ExpressionCompiler, node: ir.Constant) -> Pure:
+    value = scalar(arithmetic.as_storage(node.value, node.dtype))
+    return (lambda frame: value), True
 
-        return get, True
 
-    def _unary(self, node: ir.Unary) -> Pure:
-        operand, pure = self.compile(node.operand)
-        operator, dtype = node.operator, node.operand.dtype
-        function: Any = _NATIVE_UNARY.get(operator)
-        if function is None or not _is_native(dtype):
+def _variable(compiler: ExpressionCompiler, node: ir.Variable) -> Pure:
+    def get(frame: Frame) -> Any:
+        try:
+            return frame.env[node]
+        except KeyError:
+            raise InternalError(f"the variable {node.name} is not bound") from None
 
-            def general(frame: Frame) -> Any:
-                return scalar(arithmetic.unary(operator, operand(frame), dtype))
+    return get, True
 
-            return general, pure
-        return (lambda frame: function(operand(frame))), pure
 
-    def _binary(self, node: ir.Binary) -> Pure:
-        operator, dtype = node.operator, node.left.dtype
-        left, left_pure = self.compile(node.left)
-        right, right_pure = self.compile(node.right)
-        pure = left_pure and right_pure
-        if operator in ("and", "or"):
-            function: Any = np.logical_and if operator == "and" else np.logical_or
-            if not right_pure:
-                return self._lazy(operator == "and", left, right), pure
-            return (lambda frame: function(left(frame), right(frame))), pure
-        if operator in ("//", "%") and dtype.is_integer:
-            return self._division(node, left, right, left_pure)
-        function = _NATIVE.get(operator)
-        if operator in ("min", "max") and not dtype.is_float:
-            function = np.minimum if operator == "min" else np.maximum
-        if function is not None and _is_native(dtype):
-            return (lambda frame: function(left(frame), right(frame))), pure
+def _unary(compiler: ExpressionCompiler, node: ir.Unary) -> Pure:
+    operand, pure = compiler.compile(node.operand)
+    operator, dtype = node.operator, node.operand.dtype
+    function: Any = _NATIVE_UNARY.get(operator)
+    if function is None or not _is_native(dtype):
 
         def general(frame: Frame) -> Any:
-            return scalar(arithmetic.binary(operator, left(frame), right(frame), dtype))
+            return scalar(arithmetic.unary(operator, operand(frame), dtype))
 
         return general, pure
+    return (lambda frame: function(operand(frame))), pure
 
-    def _lazy(self, is_and: bool, left: Evaluate, right: Evaluate) -> Evaluate:
-        def lazy(frame: Frame) -> Any:
-            first = left(frame)
-            asked = first if is_and else np.logical_not(first)
-            if not np.count_nonzero(asked):
-                return first
-            outer = frame.mask
-            frame.mask = narrowed(outer, asked)
-            second = right(frame)
-            frame.mask = outer
-            return np.logical_and(first, second) if is_and else np.logical_or(first, second)
 
-        return lazy
+def _binary(compiler: ExpressionCompiler, node: ir.Binary) -> Pure:
+    operator, dtype = node.operator, node.left.dtype
+    left, left_pure = compiler.compile(node.left)
+    right, right_pure = compiler.compile(node.right)
+    pure = left_pure and right_pure
+    if operator in ("and", "or"):
+        function: Any = np.logical_and if operator == "and" else np.logical_or
+        if not right_pure:
+            return _lazy(operator == "and", left, right), pure
+        return (lambda frame: function(left(frame), right(frame))), pure
+    if operator in ("//", "%") and dtype.is_integer:
+        return _division(node, left, right, left_pure)
+    function = _NATIVE.get(operator)
+    if operator in ("min", "max") and not dtype.is_float:
+        function = np.minimum if operator == "min" else np.maximum
+    if function is not None and _is_native(dtype):
+        return (lambda frame: function(left(frame), right(frame))), pure
 
-    def _division(self, node: ir.Binary, left: Evaluate, right: Evaluate, left_pure: bool) -> Pure:
-        function: Any = np.floor_divide if node.operator == "//" else np.remainder
-        divisor = node.right
-        if isinstance(divisor, ir.Constant) and divisor.value != 0:
-            return (lambda frame: function(left(frame), right(frame))), left_pure
-        message = "{} is divided by zero" if node.operator == "//" else "{} modulo zero"
+    def general(frame: Frame) -> Any:
+        return scalar(arithmetic.binary(operator, left(frame), right(frame), dtype))
 
-        def divide(frame: Frame) -> Any:
-            dividend, by = left(frame), right(frame)
-            zero = by == 0
-            if np.count_nonzero(zero):
-                frame.fault_if("division-by-zero", message, zero, node, dividend)
-            return function(dividend, by)
+    return general, pure
 
-        return divide, False
 
-    def _fused(self, node: ir.Fused) -> Pure:
-        left, left_pure = self.compile(node.left)
-        right, right_pure = self.compile(node.right)
-        addend, addend_pure = self.compile(node.addend)
-        pure = left_pure and right_pure and addend_pure
-        dtype = node.dtype
-        if dtype.is_integer:
-            return (lambda frame: left(frame) * right(frame) + addend(frame)), pure
-        fma = arithmetic.fma
+def _lazy(is_and: bool, left: Evaluate, right: Evaluate) -> Evaluate:
+    def lazy(frame: Frame) -> Any:
+        first = left(frame)
+        asked = first if is_and else np.logical_not(first)
+        if not np.count_nonzero(asked):
+            return first
+        outer = frame.mask
+        frame.mask = narrowed(outer, asked)
+        second = right(frame)
+        frame.mask = outer
+        return np.logical_and(first, second) if is_and else np.logical_or(first, second)
 
-        def fused(frame: Frame) -> Any:
-            return scalar(fma(left(frame), right(frame), addend(frame), dtype))
+    return lazy
 
-        return fused, pure
 
-    def _select(self, node: ir.Select) -> Pure:
-        condition, condition_pure = self.compile(node.condition)
-        then, then_pure = self.compile(node.then)
-        otherwise, otherwise_pure = self.compile(node.otherwise)
-        eager = then_pure and otherwise_pure
+def _division(node: ir.Binary, left: Evaluate, right: Evaluate, left_pure: bool) -> Pure:
+    function: Any = np.floor_divide if node.operator == "//" else np.remainder
+    divisor = node.right
+    if isinstance(divisor, ir.Constant) and divisor.value != 0:
+        return (lambda frame: function(left(frame), right(frame))), left_pure
+    message = "{} is divided by zero" if node.operator == "//" else "{} modulo zero"
 
-        def select(frame: Frame) -> Any:
-            chosen = condition(frame)
-            if not isinstance(chosen, np.ndarray):
-                return then(frame) if chosen else otherwise(frame)
-            if eager:
-                return np.where(chosen, then(frame), otherwise(frame))
-            outer = frame.mask
-            wanted, refused = both(outer, chosen), both(outer, ~chosen)
-            if not np.count_nonzero(refused):
-                return then(frame)
-            if not np.count_nonzero(wanted):
-                return otherwise(frame)
-            frame.mask = wanted
-            first = then(frame)
-            frame.mask = refused
-            second = otherwise(frame)
-            frame.mask = outer
-            return np.where(chosen, first, second)
+    def divide(frame: Frame) -> Any:
+        dividend, by = left(frame), right(frame)
+        zero = by == 0
+        if np.count_nonzero(zero):
+            frame.fault_if("division-by-zero", message, zero, node, dividend)
+        return function(dividend, by)
 
-        return select, eager and condition_pure
+    return divide, False
 
-    def _cast(self, node: ir.Cast) -> Pure:
-        operand, pure = self.compile(node.operand)
-        source, target = node.operand.dtype, node.dtype
-        if source is target:
-            return operand, pure
-        if source.is_integer and (target.is_integer or target in (f32, f64)):
-            storage = target.numpy
-            return (lambda frame: operand(frame).astype(storage)), pure
-        convert = arithmetic.convert
-        return (lambda frame: scalar(convert(operand(frame), source, target))), pure
 
-    def _bitcast(self, node: ir.Bitcast) -> Pure:
-        operand, pure = self.compile(node.operand)
-        source, target = node.operand.dtype, node.dtype
-        return (lambda frame: scalar(arithmetic.bitcast(operand(frame), source, target))), pure
+def _fused(compiler: ExpressionCompiler, node: ir.Fused) -> Pure:
+    left, left_pure = compiler.compile(node.left)
+    right, right_pure = compiler.compile(node.right)
+    addend, addend_pure = compiler.compile(node.addend)
+    pure = left_pure and right_pure and addend_pure
+    dtype = node.dtype
+    if dtype.is_integer:
+        return (lambda frame: left(frame) * right(frame) + addend(frame)), pure
+    fma = arithmetic.fma
 
-    def _lookup(self, node: ir.Lookup) -> Pure:
-        index = self.index(node.index)
-        values = np.asarray(node.table.values, np.int64).reshape(-1)
-        name, size = node.table.name, len(values)
+    def fused(frame: Frame) -> Any:
+        return scalar(fma(left(frame), right(frame), addend(frame), dtype))
 
-        def lookup(frame: Frame) -> Any:
-            at = index(frame)
-            wrong = (at < 0) | (at >= size)
-            if np.count_nonzero(wrong):
-                message = f"{{}} is outside the {size} entries of the table {name}"
-                frame.fault_if("out-of-bounds", message, wrong, node, at)
-                at = np.where(wrong, 0, at)
-            return values[at]
+    return fused, pure
 
-        return lookup, False
 
-    def _inline(self, node: ir.Inline) -> Pure:
-        """The snippet's meaning, with its parameters bound to the operands."""
-        compiled = [self.compile(operand) for operand in node.operands]
-        operands = [evaluate for evaluate, _ in compiled]
-        meaning, pure = self.compile(node.snippet.meaning)
-        parameters = node.snippet.parameters
+def _select(compiler: ExpressionCompiler, node: ir.Select) -> Pure:
+    condition, condition_pure = compiler.compile(node.condition)
+    then, then_pure = compiler.compile(node.then)
+    otherwise, otherwise_pure = compiler.compile(node.otherwise)
+    eager = then_pure and otherwise_pure
 
-        def inline(frame: Frame) -> Any:
-            values = [operand(frame) for operand in operands]
-            frame.env.update(zip(parameters, values, strict=True))
-            return meaning(frame)
+    def select(frame: Frame) -> Any:
+        chosen = condition(frame)
+        if not isinstance(chosen, np.ndarray):
+            return then(frame) if chosen else otherwise(frame)
+        if eager:
+            return np.where(chosen, then(frame), otherwise(frame))
+        outer = frame.mask
+        wanted, refused = both(outer, chosen), both(outer, ~chosen)
+        if not np.count_nonzero(refused):
+            return then(frame)
+        if not np.count_nonzero(wanted):
+            return otherwise(frame)
+        frame.mask = wanted
+        first = then(frame)
+        frame.mask = refused
+        second = otherwise(frame)
+        frame.mask = outer
+        return np.where(chosen, first, second)
 
-        return inline, pure and all(is_pure for _, is_pure in compiled)
+    return select, eager and condition_pure
+
+
+def _cast(compiler: ExpressionCompiler, node: ir.Cast) -> Pure:
+    operand, pure = compiler.compile(node.operand)
+    source, target = node.operand.dtype, node.dtype
+    if source is target:
+        return operand, pure
+    if source.is_integer and (target.is_integer or target in (f32, f64)):
+        storage = target.numpy
+        return (lambda frame: operand(frame).astype(storage)), pure
+    convert = arithmetic.convert
+    return (lambda frame: scalar(convert(operand(frame), source, target))), pure
+
+
+def _bitcast(compiler: ExpressionCompiler, node: ir.Bitcast) -> Pure:
+    operand, pure = compiler.compile(node.operand)
+    source, target = node.operand.dtype, node.dtype
+    return (lambda frame: scalar(arithmetic.bitcast(operand(frame), source, target))), pure
+
+
+def _lookup(compiler: ExpressionCompiler, node: ir.Lookup) -> Pure:
+    index = compiler.index(node.index)
+    values = np.asarray(node.table.values, np.int64).reshape(-1)
+    name, size = node.table.name, len(values)
+
+    def lookup(frame: Frame) -> Any:
+        at = index(frame)
+        wrong = (at < 0) | (at >= size)
+        if np.count_nonzero(wrong):
+            message = f"{{}} is outside the {size} entries of the table {name}"
+            frame.fault_if("out-of-bounds", message, wrong, node, at)
+            at = np.where(wrong, 0, at)
+        return values[at]
+
+    return lookup, False
+
+
+def _inline(compiler: ExpressionCompiler, node: ir.Inline) -> Pure:
+    """The snippet's meaning, with its parameters bound to the operands."""
+    compiled = [compiler.compile(operand) for operand in node.operands]
+    operands = [evaluate for evaluate, _ in compiled]
+    meaning, pure = compiler.compile(node.snippet.meaning)
+    parameters = node.snippet.parameters
+
+    def inline(frame: Frame) -> Any:
+        values = [operand(frame) for operand in operands]
+        frame.env.update(zip(parameters, values, strict=True))
+        return meaning(frame)
+
+    return inline, pure and all(is_pure for _, is_pure in compiled)
+
+
+def _read(compiler: ExpressionCompiler, node: ir.Read) -> Pure:
+    return compiler.read(node), False
+
+
+EXPRESSIONS: dict[type, Callable[[ExpressionCompiler, Any], Pure]] = {
+    ir.Constant: _constant,
+    ir.Variable: _variable,
+    ir.Unary: _unary,
+    ir.Binary: _binary,
+    ir.Fused: _fused,
+    ir.Select: _select,
+    ir.Cast: _cast,
+    ir.Bitcast: _bitcast,
+    ir.Read: _read,
+    ir.Lookup: _lookup,
+    ir.Inline: _inline,
+}
 
 
 def _is_native(dtype: DType) -> bool:

@@ -17,7 +17,7 @@ from taskc.backend.sim.machine import EachLoop, Frame, Touched
 from taskc.backend.sim.memory import Array
 from taskc.backend.sim.report import Enough
 from taskc.backend.sim.schedule import Thread, WarpWait
-from taskc.backend.sim.statements import Code, Makers, StatementCompiler, agreed, repeated
+from taskc.backend.sim.statements import NOTHING, Code, Makers, StatementCompiler, agreed, repeated
 from taskc.errors import InternalError
 from taskc.ir import nodes as ir
 from taskc.ir.code_size import trip_count
@@ -92,8 +92,7 @@ def _for(compiler: StatementCompiler, node: ir.For) -> Code:
         if prod(outer) * count * frame.count * frame.width > _LANES_AT_ONCE:
             code.run(frame)
             return
-        frame.axes = (count, *outer)
-        frame.env[node.variable] = values.reshape(count, *[1] * len(outer), 1, 1)
+        _bind_turns(frame, node, values)
         body(frame)
         frame.axes = outer
 
@@ -107,14 +106,13 @@ def _vector(compiler: StatementCompiler, node: ir.For) -> Code:
     if count is None or body.waits:
         raise InternalError("a vector loop has constant bounds, and waits for nobody")
     if not count:
-        return Code(lambda frame: None)
+        return NOTHING
     values = _values(node, count)
     independent = analysis.turns_are_independent(node, count)
 
     def run(frame: Frame) -> None:
         outer = frame.axes
-        frame.axes = (count, *outer)
-        frame.env[node.variable] = values.reshape(count, *[1] * len(outer), 1, 1)
+        _bind_turns(frame, node, values)
         frame.vector = count
         touched: list[Touched] = []
         frame.touched = None if independent else touched
@@ -366,6 +364,12 @@ def _never_ends(
     notes = (("this is what it sees, again and again", turns.sources[0].loc),)
     frame.fault("deadlock", message, frame.mask, node, notes=notes)
     raise Enough
+
+
+def _bind_turns(frame: Frame, loop: ir.For, values: Array) -> None:
+    """Give the turns an axis, and the variable its value in each of them."""
+    frame.env[loop.variable] = values.reshape(len(values), *[1] * len(frame.axes), 1, 1)
+    frame.axes = (len(values), *frame.axes)
 
 
 def _values(loop: ir.For, count: int) -> Array:

@@ -1,8 +1,8 @@
 """Storage of tensors' elements during a run.
 
 Every memory is a flat array. Its lanes are what has a copy of its own: blocks for SHARED tensors,
-blocks times workers for TILE, LOCAL and REGISTER ones. Beside the data stands `written`, which
-holds the memory's number where the element has been initialized; overlaid SHARED tensors have
+blocks times workers for TILE, LOCAL and REGISTER ones. The array `written` holds
+the memory's number where the element has been initialized; overlaid SHARED tensors have
 different numbers, so that what another tensor left behind does not pass for initialized.
 """
 

@@ -1,4 +1,4 @@
-"""Accesses as the checks see them: the lanes that take part, what the shadow is told, and the traffic."""
+"""Records of accesses: the lanes that take part, for the shadow memory, and the traffic, for the statistics."""
 
 from __future__ import annotations
 

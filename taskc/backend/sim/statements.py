@@ -43,7 +43,7 @@ class Code:
             self.run(frame)
 
 
-def behind(before: Callable[[Frame], None] | None, code: Code) -> Code:
+def preceded(before: Callable[[Frame], None] | None, code: Code) -> Code:
     """The statement preceded by `before`, if given."""
     if before is None:
         return code
@@ -134,7 +134,7 @@ class StatementCompiler:
                 self.scope.append(tensor)
             case _:
                 pass  # it binds nothing for later statements
-        return behind(before, code)
+        return preceded(before, code)
 
     @property
     def uniform(self) -> bool:

@@ -61,21 +61,25 @@ def touch_registers(frame: Frame, memory: Storage, pick: Pick, verb: str, node: 
     if np.count_nonzero(wrong):
         product = frame.group.multiplied[int(now[wrong].flat[0]) - 1]
         lanes = wrong if wrong.ndim >= 2 else wrong.reshape(1, -1)
-        block, worker, _ = frame.someone(lanes)
-        details: tuple[tuple[str, str | int], ...] = (("block", block),)
-        if worker is not None:
-            details = (*details, ("worker", worker))
-        frame.run.findings.add(
-            "unwaited-product",
-            f"registers of {memory.tensor.name} are {verb} while a matrix product has them",
-            node.loc,
-            count=int(np.count_nonzero(wrong)),
-            details=details,
-            notes=(("the product is issued here", product.loc),),
-            where=node,
-        )
+        message = f"registers of {memory.tensor.name} are {verb} while a matrix product has them"
+        notes = (("the product is issued here", product.loc),)
+        frame.fault("unwaited-product", message, lanes, node, notes=notes)
     touched, index = pick(registers.touched)
     np.logical_or.at(touched, index, mask)
+
+
+def _load(frame: Frame, memory: Storage, pick: Pick, illegal: Any, node: Located) -> Any:
+    """The values of registers, after the checks of a read."""
+    array, index = pick(memory.data)
+    value = np.asarray(array[index])
+    if memory.registers is not None:
+        touch_registers(frame, memory, pick, "read", node)
+    if not (memory.complete or memory.look()):
+        array, index = pick(memory.written)
+        missing = array[index] == 0
+        if np.count_nonzero(missing):
+            uninitialized(frame, memory, 0, missing, illegal, node)
+    return value
 
 
 # --- Tiles ---------------------------------------------------------------------------------------
@@ -93,8 +97,8 @@ class TileAccesses:
 
     def _slots(
         self, tensor: ir.Tensor, indices: tuple[ir.Expression, ...], node: Located
-    ) -> Callable[[Frame], tuple[Any, Any, Any]]:
-        """(slots, missing, kept): the slots in which the workers hold the element.
+    ) -> Callable[[Frame], tuple[Any, Any]]:
+        """A function for the slots in which the workers hold the element, and the lanes that don't; None: none.
 
         `slots` is an int where all lanes agree, Ellipsis where they are all slots in order, a
         tuple of one array [*axes] where the worker doesn't matter, else an array of lanes.
@@ -106,37 +110,35 @@ class TileAccesses:
         shape = tuple(n for n in tensor.shape if isinstance(n, int))
         cache: dict[Any, tuple[Any, Any, Any]] = {}
 
-        def tile_place(frame: Frame) -> tuple[Any, Any, Any]:
+        def tile_place(frame: Frame) -> tuple[Any, Any]:
             values = [evaluate(frame) for evaluate in evaluates]
             key: Any = [id(v) if isinstance(v, np.ndarray) else ~int(v) for v in values]
             key = (frame.axes, frame.first, int(frame.worker_row[0]), *key)
-            found = cache.get(key)
-            if found is None and frame.loop is not None and frame.loop.mapping == owners:
+            entry = cache.get(key)
+            if entry is None and frame.loop is not None and frame.loop.mapping == owners:
                 held = frame.loop.values
                 # An inner loop that runs all its turns at once has added axes of its own.
                 is_whole = frame.loop.slots is not Ellipsis or prod(frame.axes) == owners.slots
                 if is_whole and len(held) == len(values) and all(map(operator.is_, held, values)):
-                    found = cache[key] = (frame.loop.slots, None, values)
-            if found is None:
+                    entry = cache[key] = (frame.loop.slots, None, values)
+            if entry is None:
                 tasks = np.stack(np.broadcast_arrays(*values), axis=-1) if values else np.zeros(0)
                 slots = owners.find(frame.worker_row - frame.first, tasks)
-                missing = slots < 0
-                kept = (
-                    _simplest(slots, frame),
-                    missing if np.count_nonzero(missing) else None,
-                    values,
-                )
-                if kept[1] is not None:
-                    kept = (np.where(missing, 0, slots), *kept[1:])
+                lacking = slots < 0
+                if np.count_nonzero(lacking):
+                    entry = (np.where(lacking, 0, slots), lacking, values)
+                else:
+                    entry = (_simplest(slots, frame), None, values)
                 if len(cache) >= _CACHED:
                     cache.clear()
-                found = cache[key] = kept
-            if found[1] is not None:
-                where = both(frame.mask, found[1])
+                cache[key] = entry
+            slots, missing, values = entry
+            if missing is not None:
+                where = both(frame.mask, missing)
                 if np.count_nonzero(where):
-                    self._not_owned(frame, tensor, shape, found[2], where, node)
-                    return found[0], where, None
-            return found[0], None, None
+                    self._not_owned(frame, tensor, shape, values, where, node)
+                    return slots, where
+            return slots, None
 
         return tile_place
 
@@ -171,16 +173,9 @@ class TileAccesses:
         def read(frame: Frame) -> Any:
             if frame.anonymous:
                 return collective(frame)
-            slots, missing, _ = place(frame)
+            slots, missing = place(frame)
             memory = memory_of(frame, tensor)
-            value = tile_values(memory.data, slots, frame, memory)
-            if memory.registers is not None:
-                touch_registers(frame, memory, _picked(slots, frame, memory), "read", node)
-            if not (memory.complete or memory.look()):
-                lacking = tile_values(memory.written, slots, frame, memory) == 0
-                if np.count_nonzero(lacking):
-                    uninitialized(frame, memory, 0, lacking, missing, node)
-            return value
+            return _load(frame, memory, _picked(slots, frame, memory), missing, node)
 
         return read
 
@@ -193,12 +188,7 @@ class TileAccesses:
             at, illegal = place(frame)
             memory = memory_of(frame, tensor)
             flat = first_owners(frame, memory, at)
-            if memory.registers is not None:
-                touch_registers(frame, memory, lambda a: (a.reshape(-1), flat), "read", node)
-            missing = memory.written.reshape(-1)[flat] == 0
-            if np.count_nonzero(missing):
-                uninitialized(frame, memory, at, missing, illegal, node)
-            return memory.data.reshape(-1)[flat]
+            return _load(frame, memory, lambda array: (array.reshape(-1), flat), illegal, node)
 
         return read
 
@@ -218,7 +208,7 @@ class TileAccesses:
                     touch_registers(frame, memory, pick, "written", node)
                 self._store_to_owners(frame, memory, at, value, selection(frame, illegal))
                 return
-            slots, missing, _ = place(frame)
+            slots, missing = place(frame)
             where = frame.mask if missing is None else selection(frame, missing)
             if memory.registers is not None:
                 touch_registers(frame, memory, _picked(slots, frame, memory), "written", node)
@@ -277,22 +267,13 @@ def cube_of(data: Array, frame: Frame, memory: Storage) -> Array:
 
 
 def _picked(slots: Any, frame: Frame, memory: Storage) -> Pick:
-    index: Any = slots
-    if slots is Ellipsis:
-        index = np.arange(prod(frame.axes)).reshape(frame.axes)
-    elif isinstance(slots, np.ndarray):
+    if isinstance(slots, np.ndarray):
         index = slots, frame.block_row, np.arange(frame.width)
-    return lambda array: (cube_of(array, frame, memory), index)
-
-
-def tile_values(data: Array, slots: Any, frame: Frame, memory: Storage) -> Array:
-    cube = cube_of(data, frame, memory)
+        return lambda array: (cube_of(array, frame, memory), index)
     if slots is Ellipsis:
-        whole = cube if len(cube) == prod(frame.axes) else cube[: prod(frame.axes)]
-        return whole.reshape(frame.full)
-    if isinstance(slots, (int, tuple)):
-        return np.asarray(cube[slots])
-    return np.asarray(cube[slots, frame.block_row, np.arange(frame.width)])
+        count = prod(frame.axes)
+        return lambda array: (cube_of(array, frame, memory)[:count].reshape(frame.full), ...)
+    return lambda array: (cube_of(array, frame, memory), slots)
 
 
 def tile_store(memory: Storage, slots: Any, frame: Frame, value: Any, where: Any) -> None:
@@ -357,13 +338,7 @@ def read_private(node: ir.Read, place: Callable[[Frame], tuple[Any, Any]]) -> Ev
         if frame.touched is not None:
             frame.touched.append(Touched(memory, at, frame.mask, node.loc, False))
         where = private_place(memory, at)
-        value = memory.data[where]
-        if memory.registers is not None:
-            touch_registers(frame, memory, lambda array: (array, where), "read", node)
-        if not (memory.complete or memory.look()):
-            missing = memory.written[where] == 0
-            if np.count_nonzero(missing):
-                uninitialized(frame, memory, at, missing, illegal, node)
+        value = _load(frame, memory, lambda array: (array, where), illegal, node)
         if frame.anonymous and value.shape[-1] != 1:
             value = value[..., :1]
         return value
