@@ -353,8 +353,8 @@ def _convolution(words: Sequence[str], here: Machine) -> Asked:
     images, height, width, channels, features, dtype = (
         given.pop(name) for name in ("images", "height", "width", "channels", "features", "dtype")
     )
-    packed = here.is_processor and not given.pop("unpacked")
-    given |= {"packed": packed, "exact": not given.pop("winograd")}
+    is_unpacked, is_exact = given.pop("unpacked"), not given.pop("winograd")
+    given |= {"packed": here.is_processor and not is_unpacked, "exact": is_exact}
     problem = convolution_problem(
         images, (height, width), channels, features, dtype=dtype,
         lanes=here.of(f32).lanes, scale=False, activation=None, total=None, result=None, **given,
