@@ -1,6 +1,14 @@
-"""taskc tune: find the fastest plan for a matmul, a convolution, a template, or all operators of a model.
+"""taskc tune: find the fastest plan for a matmul, a convolution, your own template, or a model.
 
-The target of `taskc tune`: the processor or a GPU at hand, or, in a dry run, a GPU that isn't present.
+Compiles, checks and times plans, and remembers the fastest: later calls take it.
+
+  taskc tune matmul --m 1024 --n 1024 --k 1024
+  taskc tune conv2d --height 56 --width 56 --channels 64 --features 64 --size 3 --padding 1
+  taskc tune my_kernels.py:matmul --m 1024 --n 1024 --k 1024
+  taskc tune model.onnx --dim batch=8 --budget 1m
+  taskc tune matmul --m 1024 --n 1024 --k 1024 --dtype f16 --target cuda:sm_90a --dry-run
+
+What was measured is in the database of `taskc db`; nothing is measured twice, and Ctrl-C loses nothing.
 """
 
 from __future__ import annotations
@@ -114,18 +122,6 @@ def _trial_row(found: Tuned, trial: Trial) -> tuple[str, ...]:
 
 TAKES_MORE = True  # further options describe the problem
 
-SUMMARY = "find the fastest plan for a matmul, a convolution, your own template, or a model"
-DESCRIPTION = """\
-Compiles, checks and times plans, and remembers the fastest: later calls take it.
-
-  taskc tune matmul --m 1024 --n 1024 --k 1024
-  taskc tune conv2d --height 56 --width 56 --channels 64 --features 64 --size 3 --padding 1
-  taskc tune my_kernels.py:matmul --m 1024 --n 1024 --k 1024
-  taskc tune model.onnx --dim batch=8 --budget 1m
-  taskc tune matmul --m 1024 --n 1024 --k 1024 --dtype f16 --target cuda:sm_90a --dry-run
-
-What was measured is in the database of `taskc db`; nothing is measured twice, and Ctrl-C loses nothing.
-"""
 
 _OF_MATMUL = """\
 matmul   --m M --n N --k K [--dtype f32] [--transpose-a] [--transpose-b] [--packed] [--bias] [--residual]
