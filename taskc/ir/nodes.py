@@ -268,7 +268,7 @@ class Effect(Enum):
     WRITES = "writes"
 
 
-# Traversal and rewriting know nodes only by the types of their fields: see ir/fields.py.
+# Traversal and rewriting know nodes only by the types of their fields: see rewrite.py.
 BoundVariable: TypeAlias = Annotated[Variable, Effect.BINDS]
 BoundTensor: TypeAlias = Annotated[Tensor, Effect.BINDS]
 ReadTensor: TypeAlias = Annotated[Tensor, Effect.READS]
