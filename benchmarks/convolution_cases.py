@@ -207,7 +207,7 @@ def shape_of(layer: Layer) -> tuple[int, ...]:
 
 
 def options_of(layer: Layer, is_blocked: bool, is_exact: bool) -> dict[str, Any]:
-    """What is said besides, where it isn't what the template takes for granted."""
+    """The options of a template that differ from its defaults."""
     options: dict[str, Any] = {
         "size": _two(layer.size, 1), "stride": layer.stride, "padding": _two(layer.padding, 0),
         "dilation": layer.dilation, "groups": layer.groups, "order": "NCHW", "filters": "OIHW",
@@ -224,7 +224,7 @@ def options_of(layer: Layer, is_blocked: bool, is_exact: bool) -> dict[str, Any]
 
 
 def is_first(layer: Layer) -> bool:
-    """Of a network: its channels don't fill a block, and are read as they come."""
+    """Whether a layer is the first of its network: its channels don't fill a block, and are read unblocked."""
     return layer.channels < tc.machine().lanes
 
 
@@ -233,7 +233,7 @@ def _two(numbers: tuple[int, ...], first: int) -> tuple[int, ...]:
 
 
 def _two_axes(array: Array) -> Array:
-    """What has one axis has another one, of one row."""
+    """The array with a second spatial axis of one row, if it has one axis."""
     return array[:, :, None] if array.ndim == 3 else array
 
 

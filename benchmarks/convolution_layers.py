@@ -91,7 +91,7 @@ def resnet50() -> list[Layer]:
 
 
 def winograd() -> list[Layer]:
-    """Those of ResNet-50 whose products can be fewer, where sums may be in another order."""
+    """The layers of ResNet-50 that Winograd's sums suit."""
     return [layer for layer in resnet50() if layer.size == (3, 3) and layer.stride == 1]
 
 

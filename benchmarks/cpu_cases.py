@@ -1,4 +1,4 @@
-"""What is measured on the CPU besides products: softmax, layer norm, gelu, transposition, attention; and
+"""The cases of the CPU benchmark besides products: softmax, layer norm, gelu, transposition, attention; and
 the peers.
 
 Each function gives the same work for us and for every peer that is installed, on the same arrays. Peers
@@ -173,7 +173,7 @@ def attention_case(
 
 
 def f64_cases(threads: int, quick: bool) -> Iterator[Case]:
-    """What is asked of f64 besides products."""
+    """The cases of f64 besides products."""
     for m, n in ((1024, 1024),) if quick else ((4096, 1024), (1024, 768), (512, 4099), (1000, 37)):
         yield softmax_case(threads, m, n, f64)
         yield layer_norm_case(threads, m, n, f64)

@@ -308,7 +308,7 @@ def plain(
 def variants(
     jobs: list[Job], target: str, program: Path, end: float, record: Record, broken: Broken
 ) -> None:
-    """What isn't right isn't measured."""
+    """Kernels whose results are wrong are not measured."""
     from gpu_variants import comparison
 
     checked = [job for job in jobs if job["kind"] == "check"]

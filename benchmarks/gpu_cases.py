@@ -1,4 +1,4 @@
-"""What `gpu.py` checks and measures: a row of FAMILIES for each kernel. A new one is one more row."""
+"""The kernels that `gpu.py` checks and measures: a row of FAMILIES for each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the simulator says of bank conflicts and sectors, beside what Nsight Compute counts on the device."""
+"""The simulator's bank conflicts and sectors, next to Nsight Compute's counts on the device."""
 
 from __future__ import annotations
 

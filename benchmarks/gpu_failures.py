@@ -1,4 +1,4 @@
-"""What a wrong result leaves behind: a folder with all that was there, where it is wrong, and what kind of wrong it is.
+"""The record of a wrong result: a folder with its data, the places of wrong elements, and the kind of error.
 
 folder/matmul_bf16_2040x2040x136/
     said.txt           kind, place, seed, plan
@@ -57,7 +57,7 @@ def _permutation(found: Any, expected: Any) -> str:
 
 
 def _other_slice(found: Any, expected: Any, wrong: Any, inputs: list[Any]) -> str:
-    """Of a product: steps of k that are missing, or that stand in place of others."""
+    """The steps of k that are missing in a product, or that replace others."""
     if len(inputs) != 2 or found.ndim != 2 or inputs[0].ndim != 2 or inputs[1].ndim != 2:
         return ""
     a = inputs[0]
@@ -134,7 +134,7 @@ def left_behind(
 
 
 def _plan(job: dict[str, Any], target: str) -> Any:
-    """Of a product, what its kernel was made by."""
+    """The schedule of a product's kernel."""
     if not job["family"].startswith("matmul bf16"):
         return "of the library"
     return planned(job, target)

@@ -1,4 +1,4 @@
-"""What the first rungs of the ladder do that is no kernel's check: the device, its streams, its neighbours."""
+"""The first rungs of the ladder that check no kernel: the device, its streams, its neighbours."""
 
 from __future__ import annotations
 

@@ -152,7 +152,7 @@ class _Clock:
         self.end, self.why = now + seconds, f"{what} {seconds:g} s"
 
     def note_row(self, row: Job, now: float) -> None:
-        """Of a row: that it is ready, or a job's result."""
+        """Handle a row: the process is ready, or a job has a result."""
         if "ready" not in row:
             self._left = self._left[1:]
         if not self._left:
@@ -276,7 +276,7 @@ def _step_text(step: Job) -> str:
 
 
 def _times_of(step: Job) -> list[str]:
-    """What a timing is held against."""
+    """A timing as text, with its rate, and its ratios to a copy and a peer."""
     rate = [f"{step['tflops']:.1f} TFLOP/s"] if step.get("tflops") else []
     copy = [f"{step['fraction_of_copy']:.0%} of copy"] if step.get("fraction_of_copy") else []
     ratio = [f"{step['ratio']:.2f}x"] if step.get("ratio") else []

@@ -210,7 +210,7 @@ def swapped(x: Any) -> Any:
 
 
 def scaled_and_shifted(machine: Any, m: int, n: int) -> Any:
-    """Of a matrix, a column and a row: what broadcasts is read with strides of 0."""
+    """A computation of a matrix, a column and a row. Operands that broadcast are read with strides of 0."""
     from taskc.programs.schedule import kernel_of
 
     program = tc.trace(

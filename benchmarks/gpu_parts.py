@@ -108,7 +108,7 @@ def of_sums(dtype: DType, result: DType, size: Size) -> Bound:
 
 
 def of_8_bits(k: int) -> float:
-    """What Hopper's tensor cores may cut off of sums of k products of normally distributed 8-bit floats.
+    """The error that Hopper's tensor cores may make in sums of k products of normally distributed 8-bit floats.
 
     They keep 13 bits behind the first of the largest of what it adds in a step, 32 products and the sum before: each
     loses less than 2⁻¹³ of that, half of it on average, with its sign. A model of it in NumPy stays below

@@ -1,4 +1,4 @@
-"""What `gpu.py` says and finds: on the terminal, in a log, and in a file of rows that is whole after each of them."""
+"""The output of `gpu.py`: on the terminal, in a log, and in a file of rows, which is complete after each row."""
 
 from __future__ import annotations
 

@@ -228,7 +228,7 @@ SANITIZED = tuple(
 
 
 def features_of(text: str) -> set[str]:
-    """Of a lowered kernel's text; an instruction for several types with each of them."""
+    """The instructions in a lowered kernel's text; one for several types is listed with each of them."""
     found = set()
     for name, pattern in FEATURES.items():
         for match in re.finditer(pattern, text):
@@ -239,7 +239,7 @@ def features_of(text: str) -> set[str]:
 
 
 def used_by(step: Step, target: str) -> set[str]:
-    """What the kernels of a step use, as they are lowered for a target."""
+    """The instructions that the kernels of a step use, lowered for a target."""
     import taskc as tc
     from taskc.backend.cuda.emit import emit
     from taskc.ir.printer import to_text
@@ -341,7 +341,7 @@ def climb(
 def _climbed(
     rung: Rung, program: Path, end: float, tool: str | None, folder: Path | None, target: str
 ) -> Job:
-    """What became of a rung, step by step. One that breaks the device costs the others only their process."""
+    """The outcome of a rung, step by step. A rung that breaks the device costs the others only their process."""
     start = time.monotonic()
     under = [str(tool), f"--tool={rung.tools[0]}", "--error-exitcode=9"] if rung.tools else ()
     extra = {} if folder is None else {"folder": str(folder)}

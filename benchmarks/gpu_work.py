@@ -1,4 +1,4 @@
-"""What a process of `gpu.py` does: it compiles, checks or measures one kernel of one size."""
+"""A process of `gpu.py`: it compiles, checks or measures one kernel of one size."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _RATES = {
 
 
 def prepare(jobs: list[dict[str, Any]]) -> None:
-    """What counts against no job: imports, and the device's start."""
+    """Imports, and the device's start, which count against no job."""
     kinds = {job["kind"] for job in jobs}
     if any("rung" in job for job in jobs):
         watchdog.watch(WATCHED)
@@ -103,7 +103,7 @@ def check(job: dict[str, Any]) -> dict[str, Any]:
 def _explained(
     job: dict[str, Any], kernel: Any, arrays: Any, found: Any, expected: Any, bound: Any
 ) -> str:
-    """What kind of wrong a result is, and the folder with all that is known of it."""
+    """The kind of error of a result, and the folder with its record."""
     if found.shape != expected.shape:
         return ""
     wide, (relative, absolute) = found.astype(np.float64), bound
@@ -142,7 +142,7 @@ class Guarded:
         return self.result.numpy()
 
     def is_whole(self) -> bool:
-        """Whether what is around the last result is as it was."""
+        """Whether the memory around the last result is unchanged."""
         found = self.memory.numpy()
         return bool(
             (found[:_GUARD] == self.filler).all() and (found[-_GUARD:] == self.filler).all()
@@ -252,7 +252,7 @@ def torch_here() -> Any:
 def _differs(
     family: Family, size: tuple[Any, ...], torch: Any, tensors: list[Any], result: Any
 ) -> dict[str, Any] | None:
-    """What is wrong with a result of full size, compared with torch's in a wider type."""
+    """The error of a result of full size, compared with torch's in a wider type."""
     assert family.peer is not None
     torch.set_float32_matmul_precision("highest")
     is_narrow = all(tensor.element_size() < 4 for tensor in tensors)

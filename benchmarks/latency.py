@@ -1,4 +1,4 @@
-"""What a user waits for: the import, the first call of a kernel, and every call, by what it is called with.
+"""The waiting times of a user: the import, the first call of a kernel, and every call, by what it is called with.
 
     python benchmarks/latency.py [--quick] [--json FILE]
 

@@ -1,5 +1,5 @@
-"""What one call takes of a compiled kernel that adds 16 numbers, by whose arrays it is called with, beside the same of
-others: printed as JSON, by the name of what is called.
+"""The time of one call of a compiled kernel that adds 16 numbers, for the arrays of several libraries, and of the same
+call of others. The result is printed as JSON, by name.
 
 Round after round, so that each meets the machine as the others do; of each the best round counts.
 """

@@ -62,7 +62,7 @@ def _shorten(tensor: TensorProto) -> None:
 
 
 class _Noise:
-    """What ONNX Runtime's tool asks for: inputs one after the other, and None at last."""
+    """The interface of ONNX Runtime's tool: inputs one after the other, then None."""
 
     def __init__(self, path: Path) -> None:
         model = tc.compile(str(path))

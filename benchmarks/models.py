@@ -72,7 +72,7 @@ def feeds_of(model: Any, extents: Extents, seed: int = 0) -> dict[str, np.ndarra
 
 
 def measure(path: Path, extents: Extents, threads: int, budget: float) -> dict[str, Any]:
-    """What one model gives; `error` where it gives nothing."""
+    """One model's measurements, or its `error`."""
     import taskc as tc
     from taskc.commands.verify import error_of
     from taskc.onnx.partitions import RuntimeSession

@@ -51,7 +51,7 @@ def on(target: str, mutated: Kernel | Program) -> Kernel | Program:
 
 
 def cases(*, quick: bool) -> Iterator[tuple[str, Definition, str]]:
-    """What is broken, and for which target."""
+    """The definitions to break, each with its target."""
     for name, definition in definitions():
         for target in ("generic",) if quick else ("generic", "sm_80", "sm_90a"):
             yield name, definition, target

@@ -57,7 +57,7 @@ def convolutions() -> Iterator[tuple[str, Definition, str]]:
 
 @contextmanager
 def two_processors() -> Iterator[None]:
-    """What comes of a block's earlier tiles shows only where it has some."""
+    """A target of few processors, so that a block has several tiles: some bugs show only in later ones."""
     before = TARGETS["sm_90a"]
     TARGETS["sm_90a"] = replace(SM_90A, processors=2)
     try:

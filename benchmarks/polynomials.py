@@ -225,7 +225,7 @@ CONSTANTS = (
 
 
 def lost(x: Real) -> Real:
-    """What gelu(x) lacks of x, for positive x."""
+    """x - gelu(x) for positive x."""
     return x * mp.ncdf(-x)
 
 

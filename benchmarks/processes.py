@@ -72,7 +72,7 @@ def stand_in(target: str) -> None:
 
 
 def rows_of(script: str, flags: list[str]) -> list[Row]:
-    """What a script measures on each number of threads that there are processors for."""
+    """A script's rows on each number of threads that there are processors for."""
     rows: list[Row] = []
     for threads in THREADS:
         if threads > (os.cpu_count() or 1):

@@ -1,4 +1,4 @@
-"""What programs cost beyond their kernels: a program's own call, small kernels in it, edges between large ones, memory.
+"""The cost of programs beyond their kernels: their own calls, small kernels in them, edges between large ones, memory.
 
     python benchmarks/programs.py [--quick] [--json FILE]
 

@@ -1,4 +1,4 @@
-"""What every benchmark prints and writes: one table, one JSON file."""
+"""The output of every benchmark: one table, and one JSON file."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Row:
     def paired(
         cls, benchmark: str, case: str, threads: int, peer: str, found: Pairs, parts: int = 1
     ) -> Row:
-        """What interleaved pairs found, of calls that do so many parts each."""
+        """A row of interleaved pairs, whose calls do `parts` parts each."""
         return cls(
             *(benchmark, case, threads, found.ours / parts, peer, found.theirs / parts),
             found.ratio,
@@ -107,7 +107,7 @@ def finish(rows: list[Row], file: Path | None) -> None:
 
 
 def summary(rows: list[Row]) -> None:
-    """Of each benchmark: how it is to the fastest peer of each case; and on two threads to one."""
+    """Print for each benchmark the ratios to the fastest peer of each case, and those of two threads to one."""
     peers: dict[tuple[str, int], dict[str, float]] = {}
     times: dict[tuple[str, str], dict[int, float]] = {}
     for row in rows:
@@ -156,7 +156,7 @@ def write(file: Path, machine: str, rows: list[dict[str, Any]]) -> None:
 
 
 def described(context: Any) -> str:
-    """What a CUDA device offers."""
+    """The capability, size and driver of a CUDA device, as text."""
     major, minor = context.capability
     from taskc.format import bytes_text
 
@@ -187,7 +187,7 @@ def _processor() -> str:
 
 @cache
 def _commit() -> str:
-    """Of the checkout that this file is in, which may have been carried without git."""
+    """The commit of this checkout; "unknown" if it has no git folder."""
     command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -88,7 +88,7 @@ def judged(workload: Workload, table: dict[str, float]) -> dict[str, float]:
 
 
 def searched(space: Space[Any, Any], table: dict[str, float]) -> dict[Any, float]:
-    """What the default strategy finds by so many measurements: the default plan is the first of them."""
+    """The plans that the default strategy measures, with their times; the default plan is the first."""
     found = {space.default: table[str(space.default)]}
     for proposed in model(space, found, Random(0)):
         for plan in proposed:

@@ -28,7 +28,7 @@ WORK = 1 << 23, 1 << 30  # multiply-adds, the least and the most
 
 @dataclass(frozen=True)
 class Operands:
-    """What kernels are called with, and what they have to make of it."""
+    """The arguments of kernels, and their expected results."""
 
     first: Any
     second: Any
@@ -48,13 +48,13 @@ class Workload:
 
 
 def workloads() -> list[Workload]:
-    """Those that figures are about."""
+    """The problems of the published figures."""
     random = Random(SEED)
     return [*_some(_gemms(random)), *_some(_convolutions(random))]
 
 
 def ordinary() -> list[Workload]:
-    """Those whose spaces are to be large, and not to be hit upon by chance."""
+    """Problems with spaces so large that the best plan isn't found by chance."""
     side = 1024
     return [
         *[_gemm(side, side, side, packed) for packed in (False, True)],

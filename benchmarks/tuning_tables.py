@@ -42,7 +42,7 @@ class Measured:
         return self.workload.build(plan, tc.machine())
 
     def text(self, plan: Any) -> str:
-        """What it is compiled from: it is compiled, so that code is found in the cache from then on."""
+        """The parcel of a plan, which is compiled now, so that its code is in the cache from then on."""
         kernel = self.kernel(plan)
         self.call(kernel)()
         return sha256(to_text(kernel.ir).encode()).hexdigest()

@@ -24,7 +24,7 @@ TILES = [repeat(rows, vectors) * spatial(1, LANES) for rows in (1, 4, 6) for vec
 
 
 def product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """What is right: each candidate is compared with it before it is timed."""
+    """The right result. Each candidate is compared with it before it is timed."""
     return a.astype(np.float64) @ b.astype(np.float64)
 
 

@@ -39,7 +39,7 @@ def make_mandelbrot(rows: Any, columns: int, *, most: int = 20, lanes: int = 16)
 
 
 def make_stage(half: int, stride: int, *, lanes: int = 16) -> Any:
-    """What butterflies of `half` pairs apart make, each of `stride` transforms beside each other."""
+    """Butterflies of elements `half` pairs apart, each of `stride` neighbouring transforms."""
     across = min(lanes, stride)
     by = lanes // across, across
 

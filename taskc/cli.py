@@ -141,10 +141,12 @@ def _parser(names: Sequence[str]) -> argparse.ArgumentParser:
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     for name in names:
         module = importlib.import_module(f"taskc.commands.{name}")
+        title, _, description = (module.__doc__ or "").partition("\n\n")
+        summary = title.partition(": ")[2].rstrip(".\n")
         command = commands.add_parser(
             name,
-            help=module.SUMMARY,
-            description=module.DESCRIPTION,
+            help=summary,
+            description=description,
             formatter_class=argparse.RawDescriptionHelpFormatter,
             allow_abbrev=not hasattr(module, "TAKES_MORE"),
         )

@@ -6,6 +6,7 @@ What has no file of its name stands in `ELSEWHERE`, beside the file that tests i
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 TESTS = Path(__file__).parent
@@ -146,3 +147,15 @@ def test_the_table_has_nothing_that_it_need_not_have() -> None:
     assert [one for one in _ELSEWHERE if has_its_own(one)] == []
     assert [one for one in _ELSEWHERE if _ELSEWHERE.count(one) > 1] == []
     assert [file for file in ELSEWHERE if not (TESTS / file).exists()] == []
+
+
+def test_files_that_docstrings_and_comments_name_exist() -> None:
+    """A file of a user's, as in `kernels.py:matmul`, is followed by a colon."""
+    known = {path.name for path in MODULES.parent.rglob("*.py")}
+    missing = [
+        f"{path.relative_to(MODULES)}: {name}"
+        for path in sorted(MODULES.rglob("*.py"))
+        for name in re.findall(r"\b(\w+\.py)\b(?![:\w])", path.read_text(encoding="utf-8"))
+        if name not in known
+    ]
+    assert not missing, f"named and not there: {', '.join(missing)}"

@@ -1,4 +1,13 @@
-"""taskc bench: time a model here and in ONNX Runtime, in interleaved pairs."""
+"""taskc bench: time a model, or a bundle of one, against ONNX Runtime.
+
+Times an ONNX model here and in ONNX Runtime, one after the other in turn, each with all of its
+optimizations and on as many threads, which TASKC_THREADS says. The ratio is the median of theirs
+over ours, pair by pair: above 1, this is faster.
+
+  taskc bench model.onnx --dim batch=8
+  taskc bench model.onnx --precision bf16     # ONNX Runtime stays in f32
+  taskc bench model.taskc --onnx model.onnx     # a bundle, and the model that it was made of
+"""
 
 from __future__ import annotations
 
@@ -22,16 +31,6 @@ from taskc.tune.timing import Probe, pairs
 _PEERS = ("onnxruntime",)
 
 _CALM = 0.05  # seconds, in which the other side's threads stop spinning
-SUMMARY = "time a model, or a bundle of one, against ONNX Runtime"
-DESCRIPTION = """\
-Times an ONNX model here and in ONNX Runtime, one after the other in turn, each with all of its
-optimizations and on as many threads, which TASKC_THREADS says. The ratio is the median of theirs
-over ours, pair by pair: above 1, this is faster.
-
-  taskc bench model.onnx --dim batch=8
-  taskc bench model.onnx --precision bf16     # ONNX Runtime stays in f32
-  taskc bench model.taskc --onnx model.onnx     # a bundle, and the model that it was made of
-"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -1,4 +1,11 @@
-"""taskc best: print the plan that tuning chose, as a line of Python."""
+"""taskc best: print the fastest plan that is known, as source.
+
+Prints Python that makes a kernel by the fastest plan that is known, for a machine that has no database.
+
+  taskc best matmul --m 1024 --n 1024 --k 1024
+
+Calls of the same problem take that plan by themselves, where it was tuned.
+"""
 
 from __future__ import annotations
 
@@ -18,15 +25,6 @@ from taskc.tune.template import Choices
 TAKES_MORE = True
 
 _MAPPINGS = ("mapping", "repeat", "replicate", "spatial")
-
-SUMMARY = "print the fastest plan that is known, as source"
-DESCRIPTION = """\
-Prints Python that makes a kernel by the fastest plan that is known, for a machine that has no database.
-
-  taskc best matmul --m 1024 --n 1024 --k 1024
-
-Calls of the same problem take that plan by themselves, where it was tuned.
-"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -1,4 +1,10 @@
-"""taskc check: proofs, and a run in the simulator after every pass, on the example arguments."""
+"""taskc check: check a kernel on its own example inputs.
+
+Proves that each output element is stored once, indices are in bounds and nothing
+races; then runs the program in the simulator after every pass, and compares the
+results bit for bit. Exits with 1 if anything is wrong. For a processor, with
+--target cpu the one at hand, it also says what is slow there, and what would do better.
+"""
 
 from __future__ import annotations
 
@@ -28,14 +34,6 @@ from taskc.ir.rewrite import walk
 from taskc.lang.definition import Definition, KernelDefinition
 from taskc.programs.definition import ProgramDefinition
 from taskc.runtime.checking import Doing, Examination, ProgramExamination, examine, examine_program
-
-SUMMARY = "check a kernel on its own example inputs"
-DESCRIPTION = """\
-Proves that each output element is stored once, indices are in bounds and nothing
-races; then runs the program in the simulator after every pass, and compares the
-results bit for bit. Exits with 1 if anything is wrong. For a processor, with
---target cpu the one at hand, it also says what is slow there, and what would do better.
-"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -1,4 +1,18 @@
-"""taskc compile: compile a model, a part of one or a program before its first call, into the cache or a file."""
+"""taskc compile: compile a model or a program ahead, into a file or the cache, or cut a part out of a model.
+
+Compiles an ONNX model for inputs of the given extents, and keeps the machine code in the cache,
+where the first call finds it. With -o FILE.taskc it writes a bundle: one file of machine code and
+weights, which 'taskc run', 'taskc bench' and tc.load_bundle take, and which loads in milliseconds
+on processors that have what this one has. It has a program for each set of shapes:
+
+  taskc compile model.onnx --dim batch=8
+  taskc compile model.onnx -o model.taskc --shape tokens=1,128 --shape tokens=1,256
+  taskc compile programs.py:layer -o layer.taskc
+  taskc compile model.onnx --inputs tokens --outputs pooled -o part.onnx
+
+With --inputs and --outputs it is the part of the model between these tensors; -o FILE.onnx saves
+that as a model of its own, with its weights inside.
+"""
 
 from __future__ import annotations
 
@@ -28,24 +42,6 @@ from taskc.programs.definition import ProgramDefinition
 from taskc.programs.ir import calls_of, kernels_of
 from taskc.programs.planning import plan
 from taskc.runtime.driver import scheduled, whole_program
-
-SUMMARY = (
-    "compile a model or a program ahead, into a file or the cache, or cut a part out of a model"
-)
-DESCRIPTION = """\
-Compiles an ONNX model for inputs of the given extents, and keeps the machine code in the cache,
-where the first call finds it. With -o FILE.taskc it writes a bundle: one file of machine code and
-weights, which 'taskc run', 'taskc bench' and tc.load_bundle take, and which loads in milliseconds
-on processors that have what this one has. It has a program for each set of shapes:
-
-  taskc compile model.onnx --dim batch=8
-  taskc compile model.onnx -o model.taskc --shape tokens=1,128 --shape tokens=1,256
-  taskc compile programs.py:layer -o layer.taskc
-  taskc compile model.onnx --inputs tokens --outputs pooled -o part.onnx
-
-With --inputs and --outputs it is the part of the model between these tensors; -o FILE.onnx saves
-that as a model of its own, with its weights inside.
-"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -1,4 +1,7 @@
-"""taskc db: list, export, import and prune the tuning database."""
+"""taskc db: what was tuned: list, show, best, export, import, merge, prune.
+
+Shows what tuning has measured, carries it to other machines, and deletes it.
+"""
 
 from __future__ import annotations
 
@@ -26,10 +29,6 @@ from taskc.runtime.settings import VERSION
 from taskc.tune.database import Database, database
 from taskc.tune.rows import LONGEST, Row, RowError, days_ago
 
-SUMMARY = "what was tuned: list, show, best, export, import, merge, prune"
-DESCRIPTION = """\
-Shows what tuning has measured, carries it to other machines, and deletes it.
-"""
 _STANDARD_INPUT = "-"
 _WIDEST = 160  # characters of a cell; JSON has all of them
 

@@ -1,4 +1,9 @@
-"""taskc demo: an operator from its source to its result, a model, and the report of a mistake in a kernel."""
+"""taskc demo: see taskc at work: an operator, its mapping, its checks, a model, and a race.
+
+Writes an operator, draws its mapping, checks it after every pass, runs it against
+NumPy, makes and runs a small model, and shows how a race is reported. Takes a few
+seconds, and changes nothing.
+"""
 
 from __future__ import annotations
 
@@ -28,13 +33,6 @@ from taskc.runtime.checking import Examination, examine
 
 M, N, K = 40, 24, 36  # 24 is not a multiple of the block's 16 columns: edges are masked
 ROWS = 5  # of the model's input
-
-SUMMARY = "see taskc at work: an operator, its mapping, its checks, a model, and a race"
-DESCRIPTION = """\
-Writes an operator, draws its mapping, checks it after every pass, runs it against
-NumPy, makes and runs a small model, and shows how a race is reported. Takes a few
-seconds, and changes nothing.
-"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -1,4 +1,7 @@
-"""taskc doctor: versions, processor, devices and settings on this machine."""
+"""taskc doctor: versions, processor, driver, cache folder, environment variables.
+
+Versions, processor, driver, cache folder, environment variables.
+"""
 
 from __future__ import annotations
 
@@ -29,11 +32,6 @@ _FEATURES = (
     "avx_vnni",
     *("avx512_fp16", "amx_tile", "amx_int8", "amx_bf16", "asimd", "asimddp", "bf16", "i8mm", "sve"),
 )
-
-SUMMARY = "versions, processor, driver, cache folder, environment variables"
-DESCRIPTION = """\
-Versions, processor, driver, cache folder, environment variables.
-"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -1,6 +1,13 @@
-"""taskc explain: a model's kernels, the nodes fused into each, and the bytes moved.
+"""taskc explain: show what a model becomes: kernels, the nodes in each, and bytes moved.
 
-The page of `--html` draws both graphs: boxes in layers, each below the boxes that it reads, with lines between them.
+Shows an ONNX model before and after it is compiled, for inputs of the given extents: its operators;
+then each call of a kernel with the nodes that it took in, and the bytes of what it reads and writes.
+
+  taskc explain model.onnx --dim batch=8
+  taskc explain model.onnx --html model.html
+
+Between them are the rewrites of its graph that found something. Nodes that became no call were
+computed ahead, are shape arithmetic, or only name memory anew. A page has both graphs drawn.
 """
 
 from __future__ import annotations
@@ -192,19 +199,6 @@ def _of_nodes(graph: Graph) -> list[Box]:
         )
         for node in graph.nodes
     ]
-
-
-SUMMARY = "show what a model becomes: kernels, the nodes in each, and bytes moved"
-DESCRIPTION = """\
-Shows an ONNX model before and after it is compiled, for inputs of the given extents: its operators;
-then each call of a kernel with the nodes that it took in, and the bytes of what it reads and writes.
-
-  taskc explain model.onnx --dim batch=8
-  taskc explain model.onnx --html model.html
-
-Between them are the rewrites of its graph that found something. Nodes that became no call were
-computed ahead, are shape arithmetic, or only name memory anew. A page has both graphs drawn.
-"""
 
 
 @dataclass(frozen=True, slots=True)

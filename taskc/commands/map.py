@@ -1,4 +1,7 @@
-"""taskc map: draw a mapping, with its properties."""
+"""taskc map: draw a mapping.
+
+Draws a mapping as a table of who does which task: worker:slot, + where several do.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +14,6 @@ from taskc.format import many
 from taskc.ir.mapping import Mapping
 from taskc.ir.mapping_forms import MappingError
 from taskc.output_file import write_whole
-
-SUMMARY = "draw a mapping"
-DESCRIPTION = """\
-Draws a mapping as a table of who does which task: worker:slot, + where several do.
-"""
-
 
 _MOST_LISTED = 10_000
 

@@ -1,4 +1,9 @@
-"""taskc mutate: break the lowered program in every small way, and count which mutants are reported."""
+"""taskc mutate: break the lowered program in small ways, and count which are noticed.
+
+Deletes and moves barriers, waits and fences, shifts ring slots, shrinks buffers and
+perturbs mappings, one at a time. Exits with 1 if fewer than 95% are reported of those
+that are not proved equivalent.
+"""
 
 from __future__ import annotations
 
@@ -29,13 +34,6 @@ from taskc.runtime.checking import for_target
 from taskc.runtime.driver import scheduled, signature
 
 ENOUGH = 0.95  # of the mutants that are not proved equivalent have to be reported
-
-SUMMARY = "break the lowered program in small ways, and count which are noticed"
-DESCRIPTION = """\
-Deletes and moves barriers, waits and fences, shifts ring slots, shrinks buffers and
-perturbs mappings, one at a time. Exits with 1 if fewer than 95% are reported of those
-that are not proved equivalent.
-"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

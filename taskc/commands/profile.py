@@ -1,4 +1,21 @@
-"""taskc profile: the time and traffic of each call of a program or a model, against the least possible."""
+"""taskc profile: what each call of a program or a model takes and moves, and where its memory goes.
+
+Runs a program, a kernel or an ONNX model on example inputs, call by call, and shows for each call
+
+  time       the median of so many rounds, measured in compiled code, and its share of all calls
+  predicted  the least that the processor takes: for the bytes, or the operations if that is longer
+  roofline   how much of the time that is: at 100% nothing is to be gained
+  bytes      of its arguments, each part once: the least that has to be moved
+  moved      how many times as much it loads and stores, of memory or of a cache
+  from       the lines or the nodes of a model that it does: several where they were fused
+
+then the sums, the time of the whole by one call, and the memory: weights, the arena of what is
+between calls, and what kernels have for themselves. Calls of equal kernels are one row where there
+are more than 30. Loads and operations are counted in what the kernels say.
+
+  taskc profile block.py:encoder --html encoder.html
+  taskc profile model.onnx --dim batch=8
+"""
 
 from __future__ import annotations
 
@@ -28,25 +45,6 @@ from taskc.profiling.page import page_of
 from taskc.profiling.profile import COLUMNS, Memory, Profile, ProfiledCall, Work, profile
 
 _MOST_CALLS = 30  # rows of a table; with more calls, equal kernels share a row
-
-SUMMARY = "what each call of a program or a model takes and moves, and where its memory goes"
-DESCRIPTION = """\
-Runs a program, a kernel or an ONNX model on example inputs, call by call, and shows for each call
-
-  time       the median of so many rounds, measured in compiled code, and its share of all calls
-  predicted  the least that the processor takes: for the bytes, or the operations if that is longer
-  roofline   how much of the time that is: at 100% nothing is to be gained
-  bytes      of its arguments, each part once: the least that has to be moved
-  moved      how many times as much it loads and stores, of memory or of a cache
-  from       the lines or the nodes of a model that it does: several where they were fused
-
-then the sums, the time of the whole by one call, and the memory: weights, the arena of what is
-between calls, and what kernels have for themselves. Calls of equal kernels are one row where there
-are more than 30. Loads and operations are counted in what the kernels say.
-
-  taskc profile block.py:encoder --html encoder.html
-  taskc profile model.onnx --dim batch=8
-"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -1,4 +1,12 @@
-"""taskc run: run a kernel, a program or a model on example inputs, and time it."""
+"""taskc run: run a kernel, a program, a model (FILE.onnx) or a bundle (FILE.taskc) on example inputs.
+
+Runs a kernel, a program, an ONNX model or a bundle on example inputs, and prints the outputs' shapes,
+a digest of their bits, and the median time of a call, whose first ones don't count.
+
+  taskc run examples/01_vector_add.py:vector_add
+  taskc run model.onnx --dim batch=8
+  taskc run model.taskc
+"""
 
 from __future__ import annotations
 
@@ -47,16 +55,6 @@ from taskc.tune.timing import seconds
 
 _WARM = 3  # untimed calls
 _CLOSE = {16: 1e-2, 32: 1e-4, 64: 1e-9}  # tolerances by the bits of a float
-
-SUMMARY = "run a kernel, a program, a model (FILE.onnx) or a bundle (FILE.taskc) on example inputs"
-DESCRIPTION = """\
-Runs a kernel, a program, an ONNX model or a bundle on example inputs, and prints the outputs' shapes,
-a digest of their bits, and the median time of a call, whose first ones don't count.
-
-  taskc run examples/01_vector_add.py:vector_add
-  taskc run model.onnx --dim batch=8
-  taskc run model.taskc
-"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -1,6 +1,12 @@
-"""taskc show: the text of a kernel at a stage, after every pass, or the changes of each pass.
+"""taskc show: the program at a stage of its lowering.
 
-For a program it shows the calls that run, and then each of its kernels.
+Prints a kernel as a program of the IR: as it was parsed, at the end of a stage, or
+after every pass. Notes of the compiler follow.
+
+Of a program it prints what runs: the calls that are left once it was fused, then each
+kernel that is called, those that were made of computations too; with --stage, each of
+them at that stage. --stage traced prints the program as it was written, and --stage
+fused what its fusion makes of that, before computations that are left become kernels.
 """
 
 from __future__ import annotations
@@ -43,17 +49,6 @@ _TRACED, _FUSED = _OF_PROGRAMS = (
     "traced",
     "fused",
 )  # stages of programs, before those of their kernels
-
-SUMMARY = "the program at a stage of its lowering"
-DESCRIPTION = """\
-Prints a kernel as a program of the IR: as it was parsed, at the end of a stage, or
-after every pass. Notes of the compiler follow.
-
-Of a program it prints what runs: the calls that are left once it was fused, then each
-kernel that is called, those that were made of computations too; with --stage, each of
-them at that stage. --stage traced prints the program as it was written, and --stage
-fused what its fusion makes of that, before computations that are left become kernels.
-"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -1,6 +1,14 @@
-"""taskc tune: find the fastest plan for a matmul, a convolution, a template, or all operators of a model.
+"""taskc tune: find the fastest plan for a matmul, a convolution, your own template, or a model.
 
-The target of `taskc tune`: the processor or a GPU at hand, or, in a dry run, a GPU that isn't present.
+Compiles, checks and times plans, and remembers the fastest: later calls take it.
+
+  taskc tune matmul --m 1024 --n 1024 --k 1024
+  taskc tune conv2d --height 56 --width 56 --channels 64 --features 64 --size 3 --padding 1
+  taskc tune my_kernels.py:matmul --m 1024 --n 1024 --k 1024
+  taskc tune model.onnx --dim batch=8 --budget 1m
+  taskc tune matmul --m 1024 --n 1024 --k 1024 --dtype f16 --target cuda:sm_90a --dry-run
+
+What was measured is in the database of `taskc db`; nothing is measured twice, and Ctrl-C loses nothing.
 """
 
 from __future__ import annotations
@@ -114,18 +122,6 @@ def _trial_row(found: Tuned, trial: Trial) -> tuple[str, ...]:
 
 TAKES_MORE = True  # further options describe the problem
 
-SUMMARY = "find the fastest plan for a matmul, a convolution, your own template, or a model"
-DESCRIPTION = """\
-Compiles, checks and times plans, and remembers the fastest: later calls take it.
-
-  taskc tune matmul --m 1024 --n 1024 --k 1024
-  taskc tune conv2d --height 56 --width 56 --channels 64 --features 64 --size 3 --padding 1
-  taskc tune my_kernels.py:matmul --m 1024 --n 1024 --k 1024
-  taskc tune model.onnx --dim batch=8 --budget 1m
-  taskc tune matmul --m 1024 --n 1024 --k 1024 --dtype f16 --target cuda:sm_90a --dry-run
-
-What was measured is in the database of `taskc db`; nothing is measured twice, and Ctrl-C loses nothing.
-"""
 
 _OF_MATMUL = """\
 matmul   --m M --n N --k K [--dtype f32] [--transpose-a] [--transpose-b] [--packed] [--bias] [--residual]
@@ -353,8 +349,8 @@ def _convolution(words: Sequence[str], here: Machine) -> Asked:
     images, height, width, channels, features, dtype = (
         given.pop(name) for name in ("images", "height", "width", "channels", "features", "dtype")
     )
-    packed = here.is_processor and not given.pop("unpacked")
-    given |= {"packed": packed, "exact": not given.pop("winograd")}
+    is_unpacked, is_exact = given.pop("unpacked"), not given.pop("winograd")
+    given |= {"packed": here.is_processor and not is_unpacked, "exact": is_exact}
     problem = convolution_problem(
         images, (height, width), channels, features, dtype=dtype,
         lanes=here.of(f32).lanes, scale=False, activation=None, total=None, result=None, **given,

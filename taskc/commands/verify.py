@@ -1,4 +1,19 @@
-"""taskc verify: compare a model's outputs with ONNX Runtime's, and find the node where they diverge."""
+"""taskc verify: compare a model with ONNX Runtime, and find the first node that departs.
+
+Runs an ONNX model here and in ONNX Runtime, on the same inputs, and says how far each output
+is off: by the largest difference over the output's standard deviation. Integers are to be equal.
+
+  taskc verify model.onnx --dim batch=8
+  taskc verify model.onnx --input tokens=tokens.npy --tolerance 1e-4
+
+Where an output is off by more than the tolerance, both run again with the outputs of all nodes as
+outputs of the model; the first node whose are off is named, and the exit code is 1. What is
+computed then isn't fused as before, so that a mistake in fusing may hide.
+
+  taskc verify model.onnx --precision bf16
+
+says how far outputs are off by less precise products: from the model as it runs here in f32.
+"""
 
 from __future__ import annotations
 
@@ -16,23 +31,6 @@ from taskc.onnx.partitions import RuntimeSession
 from taskc.runtime.machine import machine
 
 _TOLERANCES = {"f32": 1e-3, "bf16": 1e-1}
-
-SUMMARY = "compare a model with ONNX Runtime, and find the first node that departs"
-DESCRIPTION = """\
-Runs an ONNX model here and in ONNX Runtime, on the same inputs, and says how far each output
-is off: by the largest difference over the output's standard deviation. Integers are to be equal.
-
-  taskc verify model.onnx --dim batch=8
-  taskc verify model.onnx --input tokens=tokens.npy --tolerance 1e-4
-
-Where an output is off by more than the tolerance, both run again with the outputs of all nodes as
-outputs of the model; the first node whose are off is named, and the exit code is 1. What is
-computed then isn't fused as before, so that a mistake in fusing may hide.
-
-  taskc verify model.onnx --precision bf16
-
-says how far outputs are off by less precise products: from the model as it runs here in f32.
-"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from taskc.cli import main
+from taskc.commands.tune import asked
 from taskc.kernels.machine_facts import ProcessorFacts, with_measured
 from taskc.runtime.machine import machine
 from taskc.tune.choose import processor
@@ -80,6 +81,14 @@ def test_a_convolution_is_tuned(capsys: pytest.CaptureFixture[str]) -> None:
     assert "GFLOP/s" in said
     assert main(["best", *CONVOLUTION, "--bias"]) == 0
     assert "schedule=Direct(" in capsys.readouterr().out
+
+
+def test_a_convolution_of_a_gpu_is_a_problem_too() -> None:
+    words = "--height 8 --width 8 --channels 16 --features 16 --dtype f16 --unpacked".split()
+    for given in (words, words[:-1]):
+        wanted = asked("conv2d", given, machine("sm_90a"))
+        assert wanted.title == "conv2d 16 -> 16 at 8 x 8, size 3, in f16"
+        assert not wanted.space.problem.packed
 
 
 def test_a_template_of_a_file_is_tuned(capsys: pytest.CaptureFixture[str]) -> None:

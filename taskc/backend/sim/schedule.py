@@ -1,7 +1,7 @@
 """The scheduler of warps that run by themselves: their order, their waits, and deadlocks.
 
 Each warp of a block is a generator that yields what it waits for. The blocks run one after another
-(units.py), their warps in an order that the seed decides.
+(run.py), their warps in an order that the seed decides.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ packs          there, too: of 8- and 16-bit numbers, by instructions that multip
 winograd       there, too: 3 x 3 by fewer products, where sums need not be of products of what is given
 pointwise      there, of NCHW images and filters of one pixel: a product of matrices (reordered.py)
 reordered      there, of NCHW images whose groups are small: by way of blocked ones, or of NHWC
-gemm           on GPUs: a program around a GEMM of taskc.kernels.matmul, with copies of what lies badly (gathered.py)
+gemm           on GPUs: a program around a GEMM of taskc.kernels.matmul, with copies of what lies badly (plan_gpu.py)
 implicit_gemm  on GPUs, of groups: products of matrices, one of which is gathered as it is loaded
 depthwise      on GPUs, where every feature has a channel of its own, so that there is no product of matrices
 """

@@ -20,7 +20,7 @@ from taskc.kernels.convolution.plan_gpu import (
 from taskc.kernels.convolution.problem import Problem
 from taskc.kernels.signatures import Function, Value, Values
 
-# --- Convolutions on GPUs as programs around a GEMM of gathered.py, with copies of what doesn't lie as it should
+# --- Convolutions on GPUs as programs around a GEMM, with copies of what doesn't lie as it should
 
 
 def gemm(problem: Problem, plan: Gemm, machine: Machine) -> tc.ProgramDefinition:

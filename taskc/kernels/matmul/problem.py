@@ -271,7 +271,7 @@ def problem_of(
     result: DType | None = None,
     **options: Any,
 ) -> Problem:
-    """Complete the options of a call: precision.py has the default types."""
+    """Complete the options of a call: signatures.py has the default types."""
     total, result = types_of_products(dtype, total, result)
     if options.get("packed") and options.get("transpose_b"):
         options |= {"transpose_b": False, "turned": True}

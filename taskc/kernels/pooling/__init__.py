@@ -1,6 +1,6 @@
 """Pooling of images, NHWC, NCHW or NCHWc: the largest number of each window, the sum, or the average.
 
-problem.py is what is computed, plan.py how. algorithms.py has the first four of these, axes.py the last:
+problem.py is what is computed, plan.py how. algorithms.py has these:
 
 lines   on processors, of NHWC and NCHWc: tiles of pixels by channels in vector registers
 planes  of NCHW: vectors along the lines of a channel
