@@ -23,7 +23,7 @@ from numbers import Integral
 from typing import Any, ParamSpec, TypeAlias, TypeVar
 
 from taskc import CompileError, DType, KernelDefinition, ProgramDefinition, f32, i32, tf32
-from taskc.lang.tracing import Element
+from taskc.programs.tracing import Element
 
 Value: TypeAlias = Element  # a number, a tensor or a tile, as a kernel's functions are given it
 Values: TypeAlias = tuple[Value, ...]
