@@ -43,7 +43,7 @@ BELOW: dict[str, tuple[str, ...]] = {
     "notebooks": ("pictures", "runtime"),
     "mutation": ("runtime",),
     "tune": ("device", "mutation", "pictures"),
-    "kernels": ("annotations", "tune"),
+    "kernels": ("tune",),
     "profiling": ("kernels",),
     "operators": ("kernels",),
     "onnx": ("operators",),

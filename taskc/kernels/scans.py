@@ -476,11 +476,8 @@ def _scan_of_parts(problem: Problem, plan: LookBack, words: TensorType) -> Kerne
     given, wide, behind = problem.given, problem.wide, problem.behind
     outer, along, _ = given.shape
     size, warps, rows, folded = plan.size, plan.warps, plan.rows, problem.folded
-    wait, all_lanes, row_scan = (
-        _waited(problem),
-        _folded_by_lanes(problem),
-        _scanned_rows(problem, plan),
-    )
+    wait, all_lanes = _waited(problem), _folded_by_lanes(problem)
+    row_scan = _scanned_rows(problem, plan)
 
     @tc.cuda.kernel(workers=WARP * warps)
     def scan(x: tc.typed[given], state: tc.inout[words], y: tc.out[given]) -> None:

@@ -219,11 +219,20 @@ def _definition(block: list[str], name: str) -> ast.FunctionDef | None:
 
 @dataclass(frozen=True, slots=True)
 class _Module:
-    """The lambdas and `with` statements of a file, outer ones before inner ones."""
+    """The statements of a file, and the nodes of those that were asked for: walking takes longer than parsing."""
 
     text: int
-    lambdas: list[ast.Lambda]
-    withs: list[ast.With]
+    statements: list[ast.stmt]
+    nodes: dict[int, list[ast.AST]]
+
+    def around(self, line: int) -> Iterator[ast.AST]:
+        """All nodes of the statements that the line belongs to, outer ones before inner ones."""
+        for number, statement in enumerate(self.statements):
+            first = [statement, *getattr(statement, "decorator_list", ())]
+            if min(node.lineno for node in first) <= line <= (statement.end_lineno or line):
+                if number not in self.nodes:
+                    self.nodes[number] = [*ast.walk(statement)]
+                yield from self.nodes[number]
 
 
 _modules: dict[str, _Module] = {}
@@ -245,8 +254,10 @@ def lambda_source(function: FunctionType) -> Source:
     names = code.co_varnames[: code.co_argcount]
     found = [
         node
-        for node in _module(file, lines).lambdas
-        if node.lineno == line and tuple(arg.arg for arg in node.args.args) == names
+        for node in _module(file, lines).around(line)
+        if isinstance(node, ast.Lambda)
+        and node.lineno == line
+        and tuple(arg.arg for arg in node.args.args) == names
     ]
     if len(found) > 1 and sys.version_info >= (3, 11):
         # Instructions that no text stands for lie where the line begins, and have no extent.
@@ -275,14 +286,10 @@ def _module(file: str, lines: list[str]) -> _Module:
     known = _modules.get(file)
     if known is None or known.text != hash(text):
         try:
-            nodes = [*ast.walk(ast.parse(text))]
+            statements = ast.parse(text).body
         except SyntaxError:
-            nodes = []
-        known = _modules[file] = _Module(
-            hash(text),
-            [node for node in nodes if isinstance(node, ast.Lambda)],
-            [node for node in nodes if isinstance(node, ast.With)],
-        )
+            statements = []
+        known = _modules[file] = _Module(hash(text), statements, {})
     return known
 
 
@@ -351,8 +358,10 @@ def way_out(site: Location) -> Location | None:
     if _stated.get() is not None:
         return None
     lines = linecache.getlines(site.file)
-    for node in _module(site.file, lines).withs:
-        if any(_is_at(item.context_expr, site) for item in node.items):
+    for node in _module(site.file, lines).around(site.line):
+        if isinstance(node, ast.With) and any(
+            _is_at(item.context_expr, site) for item in node.items
+        ):
             leaving = next(_leaving(node.body), None)
             if leaving is not None:
                 text = lines[leaving.lineno - 1].rstrip("\r\n")

@@ -115,11 +115,8 @@ def _factors(problem: Problem) -> tuple[float, float]:
 def _hide(problem: Problem, plan: Plan, seen: Mapping) -> Function:
     """Add the mask to scores, and hide the keys that a query doesn't see."""
     keys, offset, step = problem.keys, problem.offset, plan.keys
-    count, place, added = (
-        joined(problem) * problem.length,
-        problem.place(joined(problem)),
-        problem.added,
-    )
+    together, added = joined(problem), problem.added
+    count, place = together * problem.length, problem.place(together)
     before, _ = _factors(problem)
     is_ragged = plan.specialize or not (isinstance(keys, int) and keys % step == 0)
 

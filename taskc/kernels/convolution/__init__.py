@@ -14,7 +14,6 @@ depthwise      on GPUs, where every feature has a channel of its own, so that th
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -24,7 +23,14 @@ from taskc.kernels.convolution.direct import direct
 from taskc.kernels.convolution.gpu import depthwise, gemm, implicit_gemm
 from taskc.kernels.convolution.packs import packs
 from taskc.kernels.convolution.plan import Direct, Winograd, candidates
-from taskc.kernels.convolution.plan_gpu import Blocks, Depthwise, Gemm, shaped_residual, with_copies
+from taskc.kernels.convolution.plan_gpu import (
+    Blocks,
+    Depthwise,
+    Gemm,
+    as_nhwc,
+    shaped_residual,
+    with_copies,
+)
 from taskc.kernels.convolution.plan_packs import Packs
 from taskc.kernels.convolution.problem import Problem, Slices, problem_of
 from taskc.kernels.convolution.reordered import is_product, pointwise, reordered, reordered_problem
@@ -245,7 +251,7 @@ def _as_tiled(problem: Problem, plan: Tiling, machine: Machine) -> Definition:
 def _by_groups(problem: Problem, plan: Blocks, machine: Machine) -> Definition:
     if problem.is_nhwc and problem.is_ohwi:
         return implicit_gemm(problem, plan)
-    inner = replace(problem, order="NHWC", results="NHWC", filters="OHWI", axes=2, axes_given=None)
+    inner = as_nhwc(problem)
     kernel = implicit_gemm(inner, plan)
 
     def convolve(x: Value, w: Value, further: Values, y: Value) -> None:

@@ -95,18 +95,14 @@ def own(extent: Any) -> Any:
 # covers it, with zeros for the padding. Where a filter covers one pixel, x is a matrix, too.
 
 
+def as_nhwc(problem: Problem) -> Problem:
+    """The convolution of copies that are NHWC and OHWI, of two axes."""
+    return replace(problem, order="NHWC", results="NHWC", filters="OHWI", axes=2, axes_given=None)
+
+
 def as_it_lies(problem: Problem) -> Problem:
-    """The convolution of copies that lie as a GEMM wants them, of two axes."""
-    channels = _whole_accesses(problem)
-    return replace(
-        problem,
-        channels=channels,
-        order="NHWC",
-        results="NHWC",
-        filters="OHWI",
-        axes=2,
-        axes_given=None,
-    )
+    """The convolution of copies that lie as a GEMM wants them."""
+    return replace(as_nhwc(problem), channels=_whole_accesses(problem))
 
 
 @cache

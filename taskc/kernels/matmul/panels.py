@@ -245,12 +245,8 @@ def _element(problem: Problem, plan: Panels) -> Function:
 def _whole(problem: Problem, plan: Panels) -> Function:
     """A panel's part of c, by tiles that are summed over all of k."""
     m, n, k, total, epilogue = problem.height, problem.n, problem.k, problem.total, problem.epilogue
-    rows, wide, place, of_c = (
-        plan.rows,
-        plan.wide,
-        problem.place,
-        problem.element_of(problem.batches),
-    )
+    rows, wide, place = plan.rows, plan.wide, problem.place
+    of_c = problem.element_of(problem.batches)
     operand, part, element = problem.operand, _part(problem, plan, k), _element(problem, plan)
     is_widened, is_split = plan.widens(problem), is_long(k)
     # Heights of the last tile, where there are several; of a b that isn't packed `few_rows` takes the smallest m.
