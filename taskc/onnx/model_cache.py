@@ -38,12 +38,12 @@ from taskc.onnx.bundled import (
 )
 from taskc.onnx.model import PROCESSOR, Model, ProgramSource, compiled
 from taskc.onnx.passes import pipeline
-from taskc.operators.graph import Array, Graph
+from taskc.operators.graph import Graph
 from taskc.runtime import user_passes
 from taskc.runtime.bundle import Bundle, BundleError, BundleFile, Writer
 from taskc.runtime.driver import Once
 from taskc.runtime.machine import machine
-from taskc.runtime.served import Runnable, Types, types_of
+from taskc.runtime.served import Arrays, Runnable, Types, types_of
 from taskc.runtime.settings import VERSION, cache_folder, target_name
 from taskc.tune.database import database
 
@@ -182,21 +182,21 @@ class _CachedModel(ProgramSource):
     def graph(self) -> Graph:
         return self._source().graph
 
-    def traced(self, arrays: Mapping[str, Array]) -> Imported:
+    def traced(self, arrays: Arrays) -> Imported:
         return self._source().traced(arrays)
 
-    def run(self, arrays: Mapping[str, Array]) -> list[Any]:
+    def run(self, arrays: Arrays) -> list[Any]:
         return self._source().run(arrays)
 
     def staged(self) -> tuple[Runnable, ...]:
         return tuple([one for traced in self._traced.values[:1] for one in traced.staged()])
 
-    def find(self, arrays: Mapping[str, Array], *, is_traced: bool) -> Runnable | None:
+    def find(self, arrays: Arrays, *, is_traced: bool) -> Runnable | None:
         """The program for arrays like these; None where the graph runs in stages, which aren't cached."""
         loaded = None if is_traced else self._loaded(arrays)
         return loaded or self._source().find(arrays, is_traced=True)
 
-    def _loaded(self, arrays: Mapping[str, Array]) -> BundledEntry | None:
+    def _loaded(self, arrays: Arrays) -> BundledEntry | None:
         types = types_of(arrays.values())
         if types not in self._opened:
             if len(self._opened) >= _MAX_LOOKUPS:
@@ -207,7 +207,7 @@ class _CachedModel(ProgramSource):
         opened = self._opened[types]
         return None if opened is None else opened.loaded(arrays)
 
-    def store(self, arrays: Mapping[str, Array], runnable: Runnable) -> None:
+    def store(self, arrays: Arrays, runnable: Runnable) -> None:
         types = types_of(arrays.values())
         if types not in self._missing:
             return
@@ -241,7 +241,7 @@ class _CachedModel(ProgramSource):
     def _key_of(self, types: Types) -> str:
         return key_of(self._key, repr(types))
 
-    def _open(self, key: str, arrays: Mapping[str, Array]) -> Bundled | None:
+    def _open(self, key: str, arrays: Arrays) -> Bundled | None:
         """The cached bundle of this key, with everything loaded that these arrays need."""
         file = self._kept.open(key)
         if file is None:
@@ -259,7 +259,7 @@ class _CachedModel(ProgramSource):
             return None
         return bundled
 
-    def _write(self, key: str, arrays: Mapping[str, Array], runnable: Runnable) -> None:
+    def _write(self, key: str, arrays: Arrays, runnable: Runnable) -> None:
         writer = Writer()
         content = {"key": key, **self.head, "entries": entries_json(writer, [(arrays, runnable)])}
         if writer.sections.nbytes <= _LARGEST and _is_plain():
