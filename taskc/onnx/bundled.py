@@ -196,10 +196,9 @@ class Bundled(ProgramSource):
             self.name, self.inputs, self.outputs = ends_of(bundle.model)
             self._entries: list[Json] = bundle.model["entries"]
             self._types = [_types(entry) for entry in self._entries]
-        names = [value.name for value in self.inputs]
-        self.shapes = [
-            dict(zip(names, [shape for _, shape in types], strict=True)) for types in self._types
-        ]
+            names = [value.name for value in self.inputs]
+            shapes = [[shape for _, shape in types] for types in self._types]
+            self.shapes = [dict(zip(names, one, strict=True)) for one in shapes]
 
     @property
     def graph(self) -> Graph:
