@@ -26,8 +26,7 @@ from taskc.arrays.packed import Laid, Packed, packed_argument
 from taskc.errors import user_calls
 from taskc.ir import nodes as ir
 from taskc.ir.bits import has_whole_rows, shape_in_bytes, shape_of_elements
-from taskc.ir.program import Program
-from taskc.ir.signature import Binding, Parameter, inputs_of, named_type, outputs_of
+from taskc.ir.signature import Binding, Parameter, Signed, inputs_of, named_type, outputs_of
 from taskc.ir.types import DType, TensorType, from_numpy, u8
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
@@ -69,9 +68,7 @@ class Bound:
 class Signature:
     """The calling convention of a kernel or a program: see `taskc.ir.signature`."""
 
-    def __init__(
-        self, called: ir.Kernel | Program, tuples: Mapping[str, tuple[str, ...]] | None = None
-    ) -> None:
+    def __init__(self, called: Signed, tuples: Mapping[str, tuple[str, ...]] | None = None) -> None:
         self.name = f"{called.name}()"
         self.parameters = tuple(
             [it.argument if isinstance(it, ir.Tensor) else it for it in called.parameters]

@@ -21,11 +21,11 @@ from taskc import CompileError, ProgramDefinition
 from taskc.arrays.arguments import ArgumentError
 from taskc.arrays.device import AnyArray
 from taskc.backend.limits import Limits, limited
-from taskc.ir.plan import Json
 from taskc.ir.signature import named_type
 from taskc.ir.types import DTYPES, from_numpy
 from taskc.onnx.model import Model, ProgramSource
 from taskc.operators.graph import Array, Graph, Value
+from taskc.programs.plan import Json
 from taskc.runtime.bundle import Bundle, BundledProgram, Writer, write
 from taskc.runtime.driver import Once
 from taskc.runtime.served import Arrays, CountedOutput, Output, Runnable, Types, on_host, types_of

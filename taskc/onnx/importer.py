@@ -17,13 +17,13 @@ import taskc as tc
 from taskc import ProgramDefinition, TensorType
 from taskc.errors import NOWHERE
 from taskc.ir.text_rules import identifier
-from taskc.lang.assumptions import Assumptions
 from taskc.lang.source import called_from
-from taskc.lang.tracing import TensorHandle
 from taskc.operators.build import built, returned
 from taskc.operators.call import Call, CountError, UnrolledError, builder_of
 from taskc.operators.graph import Array, Graph, Node
 from taskc.operators.tensors import Counted, Held, Loose, Tensor, rows_of
+from taskc.programs.sizes import Assumptions
+from taskc.programs.tracing import TensorHandle
 from taskc.runtime.served import Output, Runnable
 
 _Node = TypeVar("_Node")

@@ -15,9 +15,9 @@ from taskc.arrays.dlpack import host_view, is_on_cuda
 from taskc.backend.limits import NO_LIMITS, Limits, limited
 from taskc.errors import CompileError
 from taskc.ir.types import from_numpy
-from taskc.lang.program import ProgramDefinition
 from taskc.lang.values import did_you_mean
 from taskc.operators.graph import Array, Graph, Value
+from taskc.programs.definition import ProgramDefinition
 from taskc.runtime import driver
 from taskc.runtime.served import (
     Arrays,

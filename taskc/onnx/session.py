@@ -29,12 +29,12 @@ import taskc
 from taskc import CompileError, DType, bf16
 from taskc.backend.cache import Cache, key_of, sources_version
 from taskc.backend.limits import NO_LIMITS, Limits
-from taskc.ir.plan import Json
 from taskc.onnx.bundled import Bundled, BundledEntry, ends_of, entries_json, head_json
 from taskc.onnx.model import PROCESSOR, Model, Place, ProgramSource, compiled, place_of
 from taskc.onnx.passes import pipeline
 from taskc.onnx.passes.pipeline import rewritten
 from taskc.operators.graph import Graph
+from taskc.programs.plan import Json
 from taskc.runtime import user_passes
 from taskc.runtime.bundle import Bundle, BundleError, BundleFile, Writer
 from taskc.runtime.driver import Once

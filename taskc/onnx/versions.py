@@ -36,11 +36,11 @@ from taskc.arrays.device import AnyArray
 from taskc.ir.reentry import Turn
 from taskc.ir.text_rules import identifier
 from taskc.ir.types import DType, from_numpy
-from taskc.lang.assumptions import Assumptions
 from taskc.lang.sizes import Dimension
 from taskc.onnx.importer import Imported, import_graph, inputs_behind, unused
 from taskc.operators.call import DataError, SizeError
 from taskc.operators.graph import Array, Graph
+from taskc.programs.sizes import Assumptions
 from taskc.runtime.driver import whole_program
 from taskc.runtime.served import Arrays, keep, on_host
 

@@ -26,12 +26,13 @@ from taskc.backend.packing import packed
 from taskc.ir import nodes as ir
 from taskc.ir.code_size import deep
 from taskc.ir.nodes import Kernel
-from taskc.ir.program import Program, kernels_of
 from taskc.ir.reentry import Turn, door, for_another_thread, may_wait
 from taskc.ir.rewrite import walk
 from taskc.lang.definition import Definition, KernelDefinition
-from taskc.lang.program import ProgramDefinition
-from taskc.programs.launches import as_it_lies, launches, on_host
+from taskc.programs.definition import ProgramDefinition
+from taskc.programs.ir import Program, kernels_of
+from taskc.programs.specialize import as_it_lies, launches, on_host
+from taskc.programs.tracing import refuse_handles
 from taskc.runtime.machine import machine
 from taskc.runtime.settings import cache_folder, target_name
 from taskc.runtime.targets import (
@@ -70,6 +71,7 @@ def call(
     `taskc.device.Array`s. Everything is checked before anything runs. The array of a parameter with
     a layout (`.laid`) is the logical one, which the target packs, or one that is packed already.
     """
+    refuse_handles((*args, *keywords.values()))
     # In a context of its own: a finalizer may call a kernel while this one sets a context variable.
     return copy_context().run(_call, definition, args, keywords, target)
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from taskc.arrays.device import AnyArray
 from taskc.ir.reentry import Turn
-from taskc.lang.program import ProgramDefinition
+from taskc.programs.definition import ProgramDefinition
 from taskc.runtime import user_passes
 
 _MAX_PROGRAMS = 64

@@ -18,11 +18,11 @@ from taskc.backend.packing import unpacked
 from taskc.errors import CheckError, CompileError, Finding, Location
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import Kernel, Variable
-from taskc.ir.plan import Plan
-from taskc.ir.program import Program
 from taskc.ir.rewrite import walk
 from taskc.ir.target import TARGETS
 from taskc.programs.arena import Block, blocks_of
+from taskc.programs.ir import Program
+from taskc.programs.plan import Plan
 from taskc.programs.planning import Busy, plan, waits
 from taskc.runtime.settings import VERSION, cache_folder, thread_limit
 from taskc.runtime.user_passes import over_plan, registered

@@ -19,10 +19,10 @@ from typing import Any, Literal, TypeVar, get_args
 
 from taskc.errors import NOWHERE, CompileError, InternalError
 from taskc.ir.nodes import Kernel
-from taskc.ir.plan import Plan
-from taskc.ir.program import Callee, Program, callees_of, calls_of, map_kernels
 from taskc.ir.verify import verify
 from taskc.lang.sizes import dim
+from taskc.programs.ir import Callee, Program, callees_of, calls_of, map_kernels
+from taskc.programs.plan import Plan
 from taskc.runtime.machine import machine
 
 Point = Literal["traced", "fused", "kernel", "planned"]
@@ -133,7 +133,7 @@ def _kernels_changed(user_pass: UserPass, program: Program) -> Program:
 
 def _check(one: UserPass, before: Program, made: Program) -> None:
     """Check a pass's program as tracing does, and its new kernels as an author's kernels are."""
-    from taskc.lang.retracing import retrace  # slow: the tracer
+    from taskc.programs.trace_program import retrace  # slow: the tracer
 
     known = {id(callee) for callee in callees_of(before).values()}
     with _blaming(one):
