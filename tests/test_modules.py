@@ -39,7 +39,7 @@ ELSEWHERE = {
     "programs/test_launches.py": "programs/specialize",
     "test_notebooks.py": "pictures",
     "test_torch.py": "backward",
-    "test_jax.py": "arrays/jax jax/xla",
+    "test_jax.py": "jax/xla",
     "tune/test_choose.py": "tune/space",
     "tune/test_report.py": "markup",
     "tune/test_session.py": "tune/bench",

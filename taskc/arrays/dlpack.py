@@ -7,6 +7,7 @@ the older form of the protocol as read-only, so that nothing could be written in
 from __future__ import annotations
 
 import ctypes
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
@@ -15,7 +16,7 @@ from typing import Any, Protocol
 import ml_dtypes
 import numpy as np
 
-from taskc.arrays import jax, torch
+from taskc.arrays import torch
 from taskc.arrays.device import Device
 from taskc.arrays.torch import is_tensor, readable
 from taskc.errors import CompileError, Location
@@ -203,7 +204,7 @@ def _view(given: Exported) -> np.ndarray:
 
 
 class ArrayLibrary(Protocol):
-    """A library whose arrays a call treats differently from others that export DLPack: a module is one."""
+    """A library whose arrays a call treats differently from others that export DLPack: a module, or an object."""
 
     NAME: str
 
@@ -220,7 +221,32 @@ class ArrayLibrary(Protocol):
         """Tell the library that an array is written in place. Called only when the call can no longer fail."""
 
 
-LIBRARIES: tuple[ArrayLibrary, ...] = (torch, jax)
+class _Jax:
+    """JAX's arrays. JAX is never imported here: the caller who passes its arrays has done so."""
+
+    NAME = "jax"
+
+    def takes(self, value: Any) -> bool:
+        library = sys.modules.get(self.NAME)
+        return library is not None and isinstance(value, (library.Array, library.core.Tracer))
+
+    def argument(self, value: Any, is_written: bool) -> Any:
+        if isinstance(value, sys.modules[self.NAME].core.Tracer):
+            raise BufferError(
+                "is traced by JAX, and has no elements; tc.jax.operator() makes a kernel a function that takes it"
+            )
+        if is_written:
+            raise BufferError("is written in place, and JAX's arrays never change")
+        return value
+
+    def new_output(self, described: TensorType, place: Device | None) -> None:
+        """None: a call returns NumPy's arrays, or the device's."""
+
+    def note_written(self, value: Any) -> None:
+        """JAX's arrays are never written."""
+
+
+LIBRARIES: tuple[ArrayLibrary, ...] = (torch, _Jax())
 
 
 def library_of(value: Any) -> ArrayLibrary | None:

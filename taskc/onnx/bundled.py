@@ -19,7 +19,8 @@ import numpy as np
 
 from taskc import CompileError, ProgramDefinition
 from taskc.arrays.arguments import ArgumentError
-from taskc.backend.limits import NO_LIMITS, Limits, limited
+from taskc.arrays.device import AnyArray
+from taskc.backend.limits import Limits, limited
 from taskc.ir.signature import named_type
 from taskc.ir.types import DTYPES, from_numpy
 from taskc.onnx.model import Model, ProgramSource
@@ -27,7 +28,7 @@ from taskc.operators.graph import Array, Graph, Value
 from taskc.programs.plan import Json
 from taskc.runtime.bundle import Bundle, BundledProgram, Writer, write
 from taskc.runtime.driver import Once
-from taskc.runtime.served import CountedOutput, Output, Runnable, Types, types_of
+from taskc.runtime.served import Arrays, CountedOutput, Output, Runnable, Types, on_host, types_of
 
 if TYPE_CHECKING:
     from taskc.onnx.importer import Imported
@@ -70,7 +71,8 @@ def load_bundle(
     """
     limits, bundle = Limits(threads, memory), Bundle.open(path, verify=verify)
     if bundle.model is not None:
-        return bundled_model(bundle, limits)
+        source = Bundled(bundle)
+        return Model(source.name, source.inputs, source.outputs, source, limits=limits)
     with limited(limits):
         return bundle.program(0)
 
@@ -113,7 +115,7 @@ def _traced(model: Model, feeds: Mapping[str, Any]) -> Imported:
         ) from error
 
 
-def entries_json(writer: Writer, pairs: Sequence[tuple[Mapping[str, Array], Runnable]]) -> Json:
+def entries_json(writer: Writer, pairs: Sequence[tuple[Arrays, Runnable]]) -> Json:
     """The bundle's records of programs, which are added to it, with the inputs of each."""
     numbers: dict[int, int | None] = {}
     entries = []
@@ -125,7 +127,7 @@ def entries_json(writer: Writer, pairs: Sequence[tuple[Mapping[str, Array], Runn
         entries.append(
             {
                 "types": [_type_json(array) for array in arrays.values()],
-                "values": {name: _array_json(writer, arrays[name]) for name in decisive},
+                "values": {name: _array_json(writer, on_host(arrays[name])) for name in decisive},
                 "program": numbers[id(runnable)],
                 "inputs": [*runnable.inputs],
                 "outputs": [_output_json(writer, output) for output in runnable.outputs],
@@ -155,7 +157,7 @@ def ends_of(head: Json) -> tuple[str, list[Value], list[Value]]:
     return str(head["name"]), [*map(value, head["inputs"])], [*map(value, head["outputs"])]
 
 
-def _type_json(array: Array) -> Json:
+def _type_json(array: AnyArray) -> Json:
     return from_numpy(array.dtype).name, array.shape
 
 
@@ -194,31 +196,33 @@ class Bundled(ProgramSource):
             self.name, self.inputs, self.outputs = ends_of(bundle.model)
             self._entries: list[Json] = bundle.model["entries"]
             self._types = [_types(entry) for entry in self._entries]
-        names = [value.name for value in self.inputs]
-        self.shapes = [
-            dict(zip(names, [shape for _, shape in types], strict=True)) for types in self._types
-        ]
+            names = [value.name for value in self.inputs]
+            shapes = [[shape for _, shape in types] for types in self._types]
+            self.shapes = [dict(zip(names, one, strict=True)) for one in shapes]
 
     @property
     def graph(self) -> Graph:
         raise self._bundle.file.error("a bundle has no graph of its model, but programs", None)
 
-    def traced(self, arrays: Mapping[str, Array]) -> Imported:
+    def traced(self, arrays: Arrays) -> Imported:
         raise self._bundle.file.error("what a bundle's programs were traced as isn't in it", None)
 
-    def find(self, arrays: Mapping[str, Array], *, is_traced: bool) -> BundledEntry:
+    def find(self, arrays: Arrays, *, is_traced: bool) -> BundledEntry:
         loaded = self.loaded(arrays)
         if loaded is None:
             raise ArgumentError(self._unknown(arrays))
         return loaded
 
-    def loaded(self, arrays: Mapping[str, Array]) -> BundledEntry | None:
+    def loaded(self, arrays: Arrays) -> BundledEntry | None:
         """The program for arrays like these, or None."""
         types = types_of(arrays.values())
         for number, known_types in enumerate(self._types):
             if known_types == types:
                 loaded = self._load(number)
-                if all(_is_same(arrays[name], value) for name, value in loaded.values.items()):
+                if all(
+                    on_host(arrays[name]).tobytes() == value.tobytes()
+                    for name, value in loaded.values.items()
+                ):
                     return loaded
         return None
 
@@ -257,7 +261,7 @@ class Bundled(ProgramSource):
         kind = DTYPES[dtype].numpy
         return np.frombuffer(memory, kind, prod(shape)).reshape(tuple(shape))
 
-    def _unknown(self, arrays: Mapping[str, Array]) -> str:
+    def _unknown(self, arrays: Arrays) -> str:
         names, asked = [*arrays], types_of(arrays.values())
         there = [_shown(names, types) for types in dict.fromkeys(self._types)]
         if asked in self._types:
@@ -269,17 +273,8 @@ class Bundled(ProgramSource):
         return f"the bundle has no program for {_shown(names, asked)}; it has: {has}{more}"
 
 
-def bundled_model(bundle: Bundle, limits: Limits = NO_LIMITS) -> Model:
-    source = Bundled(bundle)
-    return Model(source.name, source.inputs, source.outputs, source, limits=limits)
-
-
 def _types(entry: Json) -> Types:
     return tuple([(DTYPES[dtype].numpy, tuple(map(int, shape))) for dtype, shape in entry["types"]])
-
-
-def _is_same(array: Array, known: Array) -> bool:
-    return np.ascontiguousarray(array).tobytes() == known.tobytes()
 
 
 def _shown(names: Sequence[str], types: Types) -> str:

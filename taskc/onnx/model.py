@@ -20,6 +20,7 @@ from taskc.operators.graph import Array, Graph, Value
 from taskc.programs.definition import ProgramDefinition
 from taskc.runtime import driver
 from taskc.runtime.served import (
+    Arrays,
     Runnable,
     Served,
     ServedProgram,
@@ -119,18 +120,18 @@ class ProgramSource:
     def graph(self) -> Graph:
         raise NotImplementedError
 
-    def find(self, arrays: Mapping[str, Array], *, is_traced: bool) -> Runnable | None:
+    def find(self, arrays: Arrays, *, is_traced: bool) -> Runnable | None:
         """The one program that runs all of the graph for arrays like these; None where it runs in stages."""
         return None
 
-    def traced(self, arrays: Mapping[str, Array]) -> Imported:
+    def traced(self, arrays: Arrays) -> Imported:
         """The traced program of the whole graph; an error says why there is none."""
         raise NotImplementedError
 
-    def store(self, arrays: Mapping[str, Array], runnable: Runnable) -> None:
+    def store(self, arrays: Arrays, runnable: Runnable) -> None:
         """Called before a program that was found for arrays like these runs for the first time."""
 
-    def run(self, arrays: Mapping[str, Array]) -> list[Any]:
+    def run(self, arrays: Arrays) -> list[Any]:
         """All outputs for these inputs, in stages."""
         raise NotImplementedError
 
@@ -150,7 +151,7 @@ class Programs:
         self.served = Served(source)
         self._place = place
 
-    def run(self, arrays: Mapping[str, Any]) -> list[Any]:
+    def run(self, arrays: Arrays) -> list[Any]:
         """All outputs, for checked inputs in order."""
         given = [*arrays.values()]
         fast = self.served.fast(given)
@@ -165,13 +166,13 @@ class Programs:
             entry.fast = fast_call(runnable, self.inputs)
         return outputs
 
-    def prepare(self, arrays: Mapping[str, Any]) -> None:
+    def prepare(self, arrays: Arrays) -> None:
         """Compile for inputs like these, without running."""
         entry = self._entry(arrays)
         if entry is not None:
             compiled(entry.runnable, self._place)
 
-    def traced(self, arrays: Mapping[str, Any]) -> Imported:
+    def traced(self, arrays: Arrays) -> Imported:
         """The traced program for inputs like these; an error says why there is none."""
         from taskc.onnx.importer import Imported  # slow: loads all operators
 
@@ -183,7 +184,7 @@ class Programs:
     def all(self) -> tuple[Runnable, ...]:
         return (*self.served.runnables, *self.source.staged())
 
-    def _entry(self, arrays: Mapping[str, Any]) -> ServedProgram | None:
+    def _entry(self, arrays: Arrays) -> ServedProgram | None:
         entry = None if self.source.is_staged else self.served.find(arrays)
         if entry is not None and entry.fast is None:
             self.source.store(arrays, entry.runnable)
@@ -335,7 +336,7 @@ def _array(value: Value, given: Any, place: Place) -> Any:
     return array
 
 
-def _check_extents(inputs: Sequence[Value], arrays: Mapping[str, Array]) -> None:
+def _check_extents(inputs: Sequence[Value], arrays: Arrays) -> None:
     """Check declared extents, and that extents of the same name are equal."""
     named: dict[str, tuple[int, str]] = {}
     for value in inputs:

@@ -1,23 +1,66 @@
-"""`tc.compile(model)`: compile a model for calls."""
+"""`tc.compile(model)`: compile a model for calls, or find it in the cache.
+
+A file's model that was compiled before loads as a bundle does. Its key is a hash of everything that compilation depends
+on: the file's bytes, the options, taskc's sources, the machine, and its tuning results. The entry has the names of
+inputs and outputs; each of the first sets of shapes that the model is called with adds a bundle. A cache hit loads
+neither the package onnx nor any operator.
+
+Models that the hash can't cover aren't cached: those with tensors in other files, and any compiled with a user's own
+passes or operators.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
+import logging
 import os
+import re
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import taskc
 from taskc import CompileError, DType, bf16
+from taskc.backend.cache import Cache, key_of, sources_version
 from taskc.backend.limits import NO_LIMITS, Limits
-from taskc.onnx.model import PROCESSOR, Model, Place, place_of
-from taskc.onnx.model_cache import cached_model
+from taskc.onnx.bundled import Bundled, BundledEntry, ends_of, entries_json, head_json
+from taskc.onnx.model import PROCESSOR, Model, Place, ProgramSource, compiled, place_of
+from taskc.onnx.passes import pipeline
 from taskc.onnx.passes.pipeline import rewritten
 from taskc.operators.graph import Graph
-from taskc.runtime.machine import built_for
+from taskc.programs.plan import Json
+from taskc.runtime import user_passes
+from taskc.runtime.bundle import Bundle, BundleError, BundleFile, Writer
+from taskc.runtime.driver import Once
+from taskc.runtime.machine import built_for, machine
+from taskc.runtime.served import Arrays, Runnable, Types, types_of
+from taskc.runtime.settings import VERSION, cache_folder, target_name
+from taskc.tune.database import database
 
 if TYPE_CHECKING:
     from onnx import ModelProto
 
+    from taskc.onnx.importer import Imported
     from taskc.onnx.stages import Traced
+
+LIMIT = 2 << 30  # bytes of all bundles; the least recently used ones are dropped first
+_LARGEST = LIMIT // 2
+_MAX_STORED = 2  # sets of shapes of a model that one process adds to the cache
+_MAX_LOOKUPS = 64  # sets of shapes that it looks up
+_PACKAGE = Path(taskc.__file__).parent
+_SETTLED = 2 * 10**9  # nanoseconds: no file system's clock is coarser
+_ELSEWHERE = "elsewhere"  # a tensor is in another file
+# The key of external data in a tensor's protobuf, with its length, which may be encoded in more bytes than needed.
+_LOCATION = re.compile(rb"(?:\x08|\x88\x80{0,8}\x00)location")
+_LONGEST_LOCATION = 18
+
+logger = logging.getLogger(__name__)
 
 # The types to which operands of products with weights are rounded.
 PRECISIONS: dict[str, DType | None] = {"f32": None, "bf16": bf16}
@@ -60,9 +103,9 @@ def compile(
         raise CompileError("threads and memory are limits of the processor's programs")
     options = {"exact": exact, "operands": PRECISIONS[precision]}
     if isinstance(model, (str, os.PathLike)) and place is PROCESSOR:
-        known = cached_model(Path(model), options, lambda: _traced(model, options, place), limits)
-        if known is not None:
-            return known
+        cached = _cached_model(Path(model), options, lambda: _traced(model, options, place), limits)
+        if cached is not None:
+            return cached
     traced = _traced(model, options, place)
     graph = traced.graph
     return Model(graph.name, graph.inputs, graph.returned, traced, limits=limits, place=place)
@@ -82,3 +125,205 @@ def _traced(
         model = read(model, is_known)
     with built_for(place.machine):
         return Traced(rewritten(model, **options), place, model)
+
+
+# --- The cache ----------------------------------------------------------------------------------
+
+
+def _cached_model(
+    path: Path, options: Mapping[str, Any], trace: Callable[[], Traced], limits: Limits
+) -> Model | None:
+    """The model of a file, from the cache or to be added to it; None where it can't be cached."""
+    if not _is_plain():
+        return None
+    cache = Cache(cache_folder() / "models", LIMIT)
+    try:
+        state = _state(path)
+        content = _content(path, state, cache)
+    except (OSError, ValueError):
+        return None  # reading the model reports the error
+    if content == _ELSEWHERE:
+        return None
+    key = key_of(content, repr(sorted(options.items())), *_surroundings())
+    programs = _CachedModel(path, state, key, cache, trace)
+    head = cache.get(key)
+    if head is None:
+        graph = programs.graph
+        head = json.dumps(head_json(graph.name, graph.inputs, graph.returned)).encode()
+        cache.put(key, head)
+    programs.head = json.loads(head)
+    return Model(*ends_of(programs.head), programs, limits=limits)
+
+
+def _state(path: Path) -> tuple[int, ...]:
+    """The identity, size and times of a file; they differ if the file changes."""
+    status = os.stat(path)
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
+def _content(path: Path, state: tuple[int, ...], kept: Cache) -> str:
+    """The hash of a file, cached once the file has been unchanged for a while: hashing a gigabyte takes half a second.
+
+    A file that is written twice within one tick of its file system's clock may have the same times.
+    """
+    key = key_of("file", os.path.abspath(path), repr(state))
+    known = kept.get(key)
+    if known is not None:
+        return known.decode()
+    digest = _hashed(path)
+    *_, modified, changed = state
+    if time.time_ns() - max(modified, changed) > _SETTLED and state == _state(path):
+        kept.put(key, digest.encode())
+    return digest
+
+
+def _hashed(path: Path) -> str:
+    digest, end = hashlib.sha256(), b""
+    with open(path, "rb") as file:
+        while piece := file.read(1 << 20):
+            seen = end + piece
+            if _LOCATION.search(seen):
+                return _ELSEWHERE
+            digest.update(piece)
+            end = seen[-_LONGEST_LOCATION:]
+    return digest.hexdigest()
+
+
+def _is_plain() -> bool:
+    """Whether compilation depends on nothing but the inputs of `_surroundings`."""
+    operators = sys.modules.get("taskc.operators.call")  # users register theirs there
+    return (
+        not user_passes.registered()
+        and not pipeline.registered()
+        and (operators is None or not operators.registered())
+        and target_name("cpu") == "cpu"
+        and not os.environ.get("TASKC_DUMP")
+    )
+
+
+def _surroundings() -> Iterator[str]:
+    """Everything besides the file and the options that compilation depends on."""
+    from taskc.backend.cpu.processor import host
+
+    yield sources_version(VERSION, cache_folder() / "sources", _PACKAGE)
+    yield host().fingerprint
+    yield repr(machine())
+    yield version("onnx") if find_spec("onnx") else ""
+    tuned = database().path
+    for path in (tuned, tuned.with_name(f"{tuned.name}-wal")):
+        try:
+            yield hashlib.sha256(path.read_bytes()).hexdigest()
+        except OSError:
+            yield ""
+
+
+def _aside(write: Callable[[], None]) -> None:
+    """Write in a thread: a first call needn't wait for the disk, and the process waits when it ends."""
+    threading.Thread(target=write, name="taskc keeps a model").start()
+
+
+class _CachedModel(ProgramSource):
+    """The programs of a file's model, from the cache, or traced and added to it."""
+
+    def __init__(
+        self, path: Path, state: tuple[int, ...], key: str, kept: Cache, trace: Callable[[], Traced]
+    ) -> None:
+        self._path = path
+        self._state = state
+        self._key = key
+        self._kept = kept
+        self._trace = trace
+        self._traced: Once[Traced] = Once()
+        self._opened: dict[Types, Bundled | None] = {}
+        self._missing: set[Types] = set()  # not in the cache, and not added yet
+        self._room = _MAX_STORED
+        self._is_plain = True
+        self.head: Json = {}
+
+    @property
+    def graph(self) -> Graph:
+        return self._source().graph
+
+    def traced(self, arrays: Arrays) -> Imported:
+        return self._source().traced(arrays)
+
+    def run(self, arrays: Arrays) -> list[Any]:
+        return self._source().run(arrays)
+
+    def staged(self) -> tuple[Runnable, ...]:
+        return tuple([one for traced in self._traced.values[:1] for one in traced.staged()])
+
+    def find(self, arrays: Arrays, *, is_traced: bool) -> Runnable | None:
+        """The program for arrays like these; None where the graph runs in stages, which aren't cached."""
+        loaded = None if is_traced else self._loaded(arrays)
+        return loaded or self._source().find(arrays, is_traced=True)
+
+    def _loaded(self, arrays: Arrays) -> BundledEntry | None:
+        types = types_of(arrays.values())
+        if types not in self._opened:
+            if len(self._opened) >= _MAX_LOOKUPS:
+                return None
+            bundled = self._open(self._key_of(types), arrays)
+            if self._opened.setdefault(types, bundled) is None:
+                self._missing.add(types)
+        opened = self._opened[types]
+        return None if opened is None else opened.loaded(arrays)
+
+    def store(self, arrays: Arrays, runnable: Runnable) -> None:
+        types = types_of(arrays.values())
+        if types not in self._missing:
+            return
+        self._missing.discard(types)
+        if self._room < 1 or not self._is_plain or not _is_plain():
+            return
+        self._room -= 1
+        compiled(runnable, PROCESSOR)  # in this thread, within the call's limits
+        # Inputs that the program doesn't take decide what is compiled: copy them, as their owner may change them.
+        inputs = {
+            name: array if name in runnable.inputs else array.copy()
+            for name, array in arrays.items()
+        }
+        _aside(lambda: self._write(self._key_of(types), inputs, runnable))
+
+    def _source(self) -> Traced:
+        return self._traced.get(self._trace_anew)
+
+    def _trace_anew(self) -> Traced:
+        is_plain = _is_plain()  # before and after, as users may register passes meanwhile
+        traced = self._trace()
+        if _state(self._path) != self._state:
+            raise CompileError(
+                f"{self._path} has changed since the model was compiled, which is read again"
+                " for shapes that are new",
+                hint="compile it anew",
+            )
+        self._is_plain = is_plain and _is_plain()
+        return traced
+
+    def _key_of(self, types: Types) -> str:
+        return key_of(self._key, repr(types))
+
+    def _open(self, key: str, arrays: Arrays) -> Bundled | None:
+        """The cached bundle of this key, with everything loaded that these arrays need."""
+        file = self._kept.open(key)
+        if file is None:
+            return None
+        try:
+            with file:
+                bundle = Bundle(BundleFile(file, str(self._kept.folder / key), is_ours=True))
+            with bundle.file.reading():
+                if bundle.model["key"] != key:
+                    raise ValueError("it is another one's")
+            bundled = Bundled(bundle)
+            bundled.loaded(arrays)
+        except BundleError as error:
+            logger.warning("what the cache has of %s is made again: %s", self._path, error.message)
+            return None
+        return bundled
+
+    def _write(self, key: str, arrays: Arrays, runnable: Runnable) -> None:
+        writer = Writer()
+        content = {"key": key, **self.head, "entries": entries_json(writer, [(arrays, runnable)])}
+        if writer.sections.nbytes <= _LARGEST and _is_plain():
+            pieces = writer.sections.pieces(writer.content(content))
+            self._kept.write(key, pieces, durable=True)

@@ -23,7 +23,7 @@ from taskc.operators.call import CountError, DataError
 from taskc.operators.control import NO_STEPS, UNLIKE_STEPS
 from taskc.operators.graph import Array, Graph, Node, Value
 from taskc.runtime.machine import built_for
-from taskc.runtime.served import Runnable, keep, on_host
+from taskc.runtime.served import Arrays, Runnable, keep, on_host
 
 
 class Stage(Protocol):
@@ -76,7 +76,7 @@ class Traced(Staged):
     def graph(self) -> Graph:
         return self._read
 
-    def find(self, arrays: Mapping[str, Array], *, is_traced: bool) -> Imported | None:
+    def find(self, arrays: Arrays, *, is_traced: bool) -> Imported | None:
         if self.is_staged:
             return None
         try:
@@ -88,7 +88,7 @@ class Traced(Staged):
             self.is_staged = True
             return None
 
-    def traced(self, arrays: Mapping[str, Array]) -> Imported:
+    def traced(self, arrays: Arrays) -> Imported:
         key = tuple([(array.dtype, array.ndim) for array in arrays.values()])
         kind = self._kinds.get(key) or Kind(self._graph)
         keep(self._kinds, key, kind, MAX_SETS)

@@ -32,6 +32,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from taskc import CompileError, TensorType, dim
+from taskc.arrays.device import AnyArray
 from taskc.ir.reentry import Turn
 from taskc.ir.text_rules import identifier
 from taskc.ir.types import DType, from_numpy
@@ -41,7 +42,7 @@ from taskc.operators.call import DataError, SizeError
 from taskc.operators.graph import Array, Graph
 from taskc.programs.sizes import Assumptions
 from taskc.runtime.driver import whole_program
-from taskc.runtime.served import keep, on_host
+from taskc.runtime.served import Arrays, keep, on_host
 
 logger = logging.getLogger(__name__)
 
@@ -218,7 +219,7 @@ class Kind:
     late: frozenset[str] = frozenset()
     versions: dict[tuple[object, ...], Versions] = field(default_factory=dict)
 
-    def program(self, feeds: Mapping[str, Array]) -> Imported:
+    def program(self, feeds: Arrays) -> Imported:
         while True:
             decisive = tuple([one for one in self.decisive if feeds[one].size <= _MAX_DECISIVE])
             shapes = tuple([array.shape for name, array in feeds.items() if name not in decisive])
@@ -227,9 +228,7 @@ class Kind:
             except DataError as error:
                 self._decide(error, feeds, decisive)
 
-    def _decide(
-        self, error: DataError, feeds: Mapping[str, Array], decisive: tuple[str, ...]
-    ) -> None:
+    def _decide(self, error: DataError, feeds: Arrays, decisive: tuple[str, ...]) -> None:
         """Make one more tensor decide at compile time or at run time; another thread may have done so already."""
         for name in error.names:
             behind = inputs_behind(self.graph, name) - {*decisive}
@@ -255,7 +254,7 @@ class Kind:
                 return
         raise error
 
-    def _versions(self, feeds: Mapping[str, Array], decisive: tuple[str, ...]) -> Versions:
+    def _versions(self, feeds: Arrays, decisive: tuple[str, ...]) -> Versions:
         """The programs for these values of the decisive inputs."""
         known = {name: on_host(feeds[name]) for name in decisive}
         values = [(array.shape, array.tobytes()) for array in known.values()]
@@ -271,6 +270,6 @@ class Kind:
         return versions
 
 
-def _is_option(array: Array) -> bool:
+def _is_option(array: AnyArray) -> bool:
     """Whether an input looks like an option, such as a sample rate or a flag, rather than data."""
     return array.size == 1 and array.dtype.kind in "biu"

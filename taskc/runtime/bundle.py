@@ -33,6 +33,7 @@ import os
 import stat
 import struct
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from io import BufferedReader
 from pathlib import Path
@@ -61,6 +62,10 @@ _ALIGNMENT = 64
 _AGAIN = "compile it anew: taskc compile MODEL.onnx -o FILE.taskc"
 
 Bytes: TypeAlias = "bytes | memoryview"
+
+
+# Exceptions that Python raises for JSON of an unexpected form.
+_MALFORMED = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
 
 class BundleError(CompileError):
@@ -211,25 +216,13 @@ class BundleFile:
             raise self.error(f"the bundle has {len(memory)} bytes of {end}")
         return content, sections
 
-    def reading(self) -> _Reading:
+    @contextmanager
+    def reading(self) -> Iterator[None]:
         """A context in which a manifest is parsed: exceptions of malformed content mean a damaged bundle."""
-        return _Reading(self)
-
-
-# Exceptions that Python raises for JSON of an unexpected form.
-_MALFORMED = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
-
-
-@dataclass(frozen=True, slots=True)
-class _Reading:
-    bundle: BundleFile
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, _MALFORMED):
-            raise self.bundle.error(f"the bundle says what it can't: {error}") from error
+        try:
+            yield
+        except _MALFORMED as error:
+            raise self.error(f"the bundle says what it can't: {error}") from error
 
 
 _LARGE = 1 << 20  # bytes of floats, whose SHA-256 would take longer than the rest of loading

@@ -17,6 +17,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
+from taskc.arrays.device import AnyArray
 from taskc.ir.reentry import Turn
 from taskc.programs.definition import ProgramDefinition
 from taskc.runtime import user_passes
@@ -26,6 +27,7 @@ _MAX_TYPES = 1024  # sets of types that one program serves
 
 Array: TypeAlias = np.ndarray[Any, Any]
 Types: TypeAlias = tuple[tuple[np.dtype[Any], tuple[int, ...]], ...]
+Arrays: TypeAlias = Mapping[str, AnyArray]  # by the names of a graph's inputs
 FastCall: TypeAlias = Callable[[Sequence[Any]], list[Any]]  # from all arrays to all outputs
 
 _Key = TypeVar("_Key")
@@ -70,7 +72,7 @@ class Runnable:
 
 
 def outputs_of(
-    runnable: Runnable, arrays: Mapping[str, Any], call: Callable[[list[Any]], Any]
+    runnable: Runnable, arrays: Arrays, call: Callable[[list[AnyArray]], Any]
 ) -> list[Any]:
     """The graph's outputs for arrays by the names of its inputs; `call` runs the program."""
     is_known = all(isinstance(output, np.ndarray) for output in runnable.outputs)
@@ -110,7 +112,7 @@ def arrays_of(outputs: Sequence[Output], returned: Any) -> list[Any]:
     return arrays
 
 
-def on_host(array: Any) -> Array:
+def on_host(array: AnyArray) -> Array:
     """The array in CPU memory."""
     return array if isinstance(array, np.ndarray) else array.numpy()
 
@@ -119,7 +121,7 @@ def on_host(array: Any) -> Array:
 
 
 class ProgramFinder(Protocol):
-    def find(self, arrays: Mapping[str, Any], *, is_traced: bool) -> Runnable | None:
+    def find(self, arrays: Arrays, *, is_traced: bool) -> Runnable | None:
         """The program for arrays like these, or None; `is_traced` asks for one that isn't loaded, if there can be."""
 
 
@@ -149,13 +151,8 @@ class Served:
     @property
     def runnables(self) -> tuple[Runnable, ...]:
         """The kept programs."""
-        return tuple(
-            [
-                entry.runnable
-                for kept in [*self._by_program.values()]
-                for entry in [*kept.values()][:1]
-            ]
-        )
+        entries = [next(iter(kept.values())) for kept in [*self._by_program.values()]]
+        return tuple([entry.runnable for entry in entries])
 
     def fast(self, arrays: Sequence[Any]) -> FastCall | None:
         """The call for these arrays; None if none was compiled, or if one of them is no plain NumPy array.
@@ -178,7 +175,7 @@ class Served:
                     return entry.fast
         return None
 
-    def find(self, arrays: Mapping[str, Any], *, is_traced: bool = False) -> ServedProgram | None:
+    def find(self, arrays: Arrays, *, is_traced: bool = False) -> ServedProgram | None:
         """The entry for checked arrays; None where the source has no program for them.
 
         One thread asks the source; others that miss a program wait.
@@ -196,7 +193,7 @@ class Served:
                     entry = None if runnable is None else self._keep(arrays, runnable)
         return entry
 
-    def _kept(self, arrays: Mapping[str, Any], is_traced: bool) -> ServedProgram | None:
+    def _kept(self, arrays: Arrays, is_traced: bool) -> ServedProgram | None:
         given = [*arrays.values()]
         for entry in self._entries.get(types_of(given), ()):
             if (not is_traced or isinstance(entry.runnable.program, ProgramDefinition)) and all(
@@ -205,7 +202,7 @@ class Served:
                 return entry
         return None
 
-    def _keep(self, arrays: Mapping[str, Any], runnable: Runnable) -> ServedProgram:
+    def _keep(self, arrays: Arrays, runnable: Runnable) -> ServedProgram:
         types = types_of(arrays.values())
         values = [
             (position, _elements(array))
@@ -230,10 +227,9 @@ class Served:
         return entry
 
 
-def types_of(arrays: Iterable[Any]) -> Types:
+def types_of(arrays: Iterable[AnyArray]) -> Types:
     return tuple([(array.dtype, array.shape) for array in arrays])
 
 
-def _elements(array: Any) -> bytes:
-    elements: bytes = on_host(array).tobytes()
-    return elements
+def _elements(array: AnyArray) -> bytes:
+    return on_host(array).tobytes()

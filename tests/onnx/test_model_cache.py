@@ -17,7 +17,7 @@ from onnx import TensorProto, numpy_helper
 
 import taskc as tc
 from taskc.ir.nodes import Unary
-from taskc.onnx import model_cache, reader
+from taskc.onnx import reader, session
 from taskc.onnx.passes import pipeline
 from taskc.operators import call as operators
 from taskc.operators.call import operator
@@ -48,7 +48,7 @@ def _nothing_is_registered_yet(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def _written_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(model_cache, "_aside", lambda write: write())
+    monkeypatch.setattr(session, "_aside", lambda write: write())
 
 
 @pytest.fixture
@@ -156,17 +156,17 @@ def test_a_file_that_changes_under_a_model_is_told(path: Path) -> None:
 def test_a_file_is_hashed_anew_until_it_has_settled(
     path: Path, reads: Reads, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    count, hashed = 0, model_cache._hashed
+    count, hashed = 0, session._hashed
 
     def counting(path: Path) -> str:
         nonlocal count
         count += 1
         return hashed(path)
 
-    monkeypatch.setattr(model_cache, "_hashed", counting)
+    monkeypatch.setattr(session, "_hashed", counting)
     assert [called(path), called(path)] == [4, 4]
     assert count == 2
-    monkeypatch.setattr(model_cache, "_SETTLED", 0)
+    monkeypatch.setattr(session, "_SETTLED", 0)
     assert [called(path), called(path), called(path)] == [4, 4, 4]
     assert (count, reads.count) == (3, 1)
     written(path, 2.0)
@@ -211,18 +211,18 @@ def test_what_is_compiled_depends_on_is_in_the_hash(
     called(path)
     called(path, exact=True)
     assert reads.count == 2
-    own = [*model_cache._surroundings()]
+    own = [*session._surroundings()]
     for number in range(len(own)):
         other = [*own[:number], "another", *own[number + 1 :]]
         with monkeypatch.context() as patched:
-            patched.setattr(model_cache, "_surroundings", lambda other=other: other)
+            patched.setattr(session, "_surroundings", lambda other=other: other)
             called(path)
         assert reads.count == 3 + number
     tuned = Database(tmp_path / "tuning.sqlite3")
-    monkeypatch.setattr(model_cache, "database", lambda: tuned)
-    before = [*model_cache._surroundings()]
+    monkeypatch.setattr(session, "database", lambda: tuned)
+    before = [*session._surroundings()]
     tuned.set_fact("a machine", "a fact", 1.0)
-    assert [*model_cache._surroundings()] != before
+    assert [*session._surroundings()] != before
 
 
 def test_the_precision_is_in_the_hash(tmp_path: Path, reads: Reads) -> None:
@@ -367,7 +367,7 @@ def test_a_call_does_not_wait_for_the_disk(
     def aside(write: Callable[[], None]) -> None:
         waiting.append(threading.Thread(target=write))
 
-    monkeypatch.setattr(model_cache, "_aside", aside)
+    monkeypatch.setattr(session, "_aside", aside)
     assert called(path, 1) == 4
     assert not bundles_in(cache)
     (thread,) = waiting
