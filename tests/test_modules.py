@@ -95,7 +95,7 @@ ELSEWHERE = {
     # What CUDA's backend emits is compiled, for a GPU and for this machine, and run on the latter.
     "backend/cuda/test_compile.py": "backend/cuda/compiled backend/cuda/emit",
     "backend/cuda/test_on_host.py": "backend/cuda/matrices backend/cuda/operations backend/cuda/prelude"
-    " backend/cuda/printing backend/cuda/statements",
+    " backend/cuda/statements",
     "backend/cuda/test_calls.py": "backend/cuda/target",
     "backend/cuda/test_api.py": "backend/cuda/context",
     "backend/cuda/test_parking.py": "backend/cuda/libraries",

@@ -34,9 +34,45 @@ from taskc.lang.values import (
 
 Handler = Callable[[Context, ast.Call], Value]
 
+HANDLERS: dict[str, Handler] = {}
+"""By an intrinsic's name: a handler takes the context and the call as written, and returns what the call is worth."""
 
-def call_with(handlers: dict[str, Handler], on_builtins: dict[int, Handler]) -> Handler:
-    """The evaluator of calls: `handlers` by an intrinsic's name, `on_builtins` by id."""
+
+def handles(
+    name: str,
+    *,
+    in_cuda: bool = False,
+    in_cluster: bool = False,
+    as_statement: bool = False,
+    as_phase: bool = False,
+) -> Callable[[Callable[..., Value]], None]:
+    """Declare a function as the handler of `tc.NAME`: it receives the arguments, unevaluated, as keywords.
+
+    in_cuda, in_cluster      the call may stand only in a kernel of tc.cuda, or in a cluster
+    as_statement, as_phase   the call needs a place for statements, or for an operation of the whole block
+    """
+    what = f"tc.{name}"
+
+    def declare(function: Callable[..., Value]) -> None:
+        def handler(context: Context, node: ast.Call) -> Value:
+            arguments = bind(context, node, what)
+            if in_cuda:
+                context.require_cuda_kernel(what, node)
+            if in_cluster:
+                context.require_cluster(what, node)
+            if as_statement:
+                context.require_statement(what, node)
+            if as_phase:
+                context.require_phase(what, node)
+            return function(context, node, **arguments)
+
+        HANDLERS[name] = handler
+
+    return declare
+
+
+def call_with(on_builtins: dict[int, Handler]) -> Handler:
+    """The evaluator of calls; `on_builtins` are the handlers of Python's own functions, by id."""
 
     def call(context: Context, node: ast.Call) -> Value:
         if isinstance(node.func, ast.Name):
@@ -50,7 +86,7 @@ def call_with(handlers: dict[str, Handler], on_builtins: dict[int, Handler]) -> 
         if isinstance(called, Method):
             return called.call(node)
         if isinstance(called, Intrinsic):
-            return handlers[called.__name__](context, node)
+            return HANDLERS[called.__name__](context, node)
         handler = on_builtins.get(id(called))
         if handler is not None:
             return handler(context, node)

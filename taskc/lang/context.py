@@ -9,7 +9,7 @@ import ast
 import builtins
 from collections.abc import Callable, Iterable, Mapping as Dictionary
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from taskc.errors import CompileError, Location
 from taskc.ir import nodes as ir
@@ -29,12 +29,14 @@ from taskc.lang.values import (
     TilesLoop,
     Untyped,
     Value,
+    describe,
     did_you_mean,
     has_float,
     plain,
 )
 
 Located: TypeAlias = "Node | Location"
+Kind = TypeVar("Kind")
 
 UNBOUND = object()
 _BELOW_PHASES = "a kernel of phases needs none; to go below them, use @tc.cuda.kernel(workers=...)"
@@ -159,6 +161,19 @@ class Context:
     ) -> CompileError:
         """The error to raise."""
         return CompileError(message, self.locate(node), hint, (note,) if note else ())
+
+    def expect(
+        self,
+        kinds: type[Kind] | tuple[type[Kind], ...],
+        value: Value,
+        node: Located,
+        what: str,
+        hint: str | None = None,
+    ) -> Kind:
+        """A value of these kinds as it is; for any other an error that begins with what it has to be."""
+        if not isinstance(value, kinds):
+            raise self.error(f"{what}, and this is {describe(value)}", node, hint)
+        return value
 
     # What.
 
@@ -486,20 +501,18 @@ def _fits(size: ir.Expression, dtype: DType) -> ir.Assert:
     return ir.Assert(condition, f"{expression_text(size)} fits {dtype}", loc=size.loc)
 
 
-def _refuse(message: str, hint: str | None = None) -> Callable[[Context, Any], Any]:
-    def refuse(context: Context, node: Any) -> None:
+def refuse(message: str, hint: str | None = None) -> Callable[[Context, Any], Any]:
+    def handler(context: Context, node: Any) -> None:
         raise context.error(message, node, hint)
 
-    return refuse
+    return handler
 
 
 def _refusals(
     table: dict[str, tuple[str, str | None]],
 ) -> dict[type, Callable[[Context, Any], Any]]:
     # Not every version of Python has every kind of node.
-    return {
-        getattr(ast, name): _refuse(*rest) for name, rest in table.items() if hasattr(ast, name)
-    }
+    return {getattr(ast, name): refuse(*rest) for name, rest in table.items() if hasattr(ast, name)}
 
 
 _TRY = ("exceptions are not a part of the language", "test before: if ...")
@@ -552,10 +565,3 @@ REFUSED_EXPRESSIONS = _refusals(
         "Slice": ("a slice stands only in the brackets of a tensor", None),
     }
 )
-
-REFUSED_CALLS = {
-    "empty": _refuse(
-        "tc.empty is for programs: a kernel allocates no global memory",
-        "use tc.shared, tc.tile or tc.local; or pass it as a parameter",
-    ),
-}

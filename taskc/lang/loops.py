@@ -18,7 +18,7 @@ from taskc.ir.rewrite import walk
 from taskc.ir.target import TARGETS
 from taskc.lang.assignments import settled
 from taskc.lang.barriers import check_grid_barriers
-from taskc.lang.calls import Handler, bind
+from taskc.lang.calls import HANDLERS, handles
 from taskc.lang.context import UNBOUND, Context, Scope
 from taskc.lang.conversions import constant_integer, extent, flag, index
 from taskc.lang.intrinsics import INTRINSICS
@@ -286,30 +286,34 @@ def _parts(value: Value) -> tuple[Value, ...]:
     return tuple(value) if isinstance(value, (tuple, list)) else (value,)
 
 
-def _tiles(context: Context, node: ast.Call) -> TilesLoop:
+@handles("tiles", as_phase=True)
+def _tiles(
+    context: Context,
+    node: ast.Call,
+    shape: ast.expr,
+    by: ast.expr,
+    order: ast.expr | None = None,
+    persistent: ast.expr | None = None,
+    cluster: ast.expr | None = None,
+) -> TilesLoop:
     """`tc.tiles((m, n), by=(64, 64), order=("grouped", 8), persistent=False, cluster=(2, 1))`"""
-    bound = bind(context, node, "tc.tiles")
-    context.require_phase("tc.tiles", node)
     if context.in_role:
         raise context.error("tc.tiles can't be used in a role", node)
-    shape_node, by_node = bound["shape"], bound["by"]
-    values = _parts(context.evaluate(shape_node))
-    places = [shape_node] * len(values)
-    if isinstance(shape_node, (ast.Tuple, ast.List)) and len(shape_node.elts) == len(values):
-        places = shape_node.elts
-    shape = tuple([extent(context, value, at) for value, at in zip(values, places, strict=True)])
-    by = _sizes(context, by_node, "the size of a tile")
-    if len(by) != len(shape):
-        dimensions = counted(len(shape), "dimension")
-        raise context.error(f"the grid has {dimensions}, and 'by' {len(by)}", by_node)
-    order = _order(context, bound.get("order"), len(shape))
-    cluster = (
-        _sizes(context, bound["cluster"], "the size of a cluster") if "cluster" in bound else ()
-    )
-    if cluster:
-        _check_cluster(context, shape, by, cluster, bound["cluster"])
-    persistent = flag(context, bound.get("persistent"), "persistent")
-    return TilesLoop(shape, by, order, persistent, cluster)
+    values = _parts(context.evaluate(shape))
+    places = [shape] * len(values)
+    if isinstance(shape, (ast.Tuple, ast.List)) and len(shape.elts) == len(values):
+        places = shape.elts
+    extents = tuple([extent(context, value, at) for value, at in zip(values, places, strict=True)])
+    steps = _sizes(context, by, "the size of a tile")
+    if len(steps) != len(extents):
+        dimensions = counted(len(extents), "dimension")
+        raise context.error(f"the grid has {dimensions}, and 'by' {len(steps)}", by)
+    numbered = _order(context, order, len(extents))
+    blocks = () if cluster is None else _sizes(context, cluster, "the size of a cluster")
+    if cluster is not None and blocks:
+        _check_cluster(context, extents, steps, blocks, cluster)
+    is_persistent = flag(context, persistent, "persistent")
+    return TilesLoop(extents, steps, numbered, is_persistent, blocks)
 
 
 def _check_cluster(
@@ -372,27 +376,36 @@ def _order(context: Context, node: ast.expr | None, rank: int) -> tuple[str | in
     return parts
 
 
-def _pipeline_call(context: Context, node: ast.Call) -> PipelineLoop:
+@handles("pipeline")
+def _pipeline_call(
+    context: Context,
+    node: ast.Call,
+    extent: ast.expr,
+    by: ast.expr | None = None,
+    stages: ast.expr | None = None,
+    transport: ast.expr | None = None,
+    specialize: ast.expr | None = None,
+    turns: ast.expr | None = None,
+) -> PipelineLoop:
     """`tc.pipeline(k, by=8, stages=3, transport="cp.async", specialize=False, turns=None)`"""
-    bound = bind(context, node, "tc.pipeline")
     if context.is_cuda_kernel:
         raise context.error(
             "a tc.cuda kernel pipelines by hand: tc.pipeline is for kernels without barriers", node
         )
     context.require_phase("tc.pipeline", node)
-    end = index(context, context.evaluate(bound["extent"]), bound["extent"])
-    by = _at_least_one(context, bound.get("by"), "the step of a pipeline")
-    stages = _at_least_one(context, bound.get("stages"), "the number of stages")
-    transport = _word(context, bound.get("transport"), "the transports are", _TRANSPORTS)
-    specialize = flag(context, bound.get("specialize"), "specialize")
-    turns = _word(context, bound.get("turns"), "there are turns of", ir.TURNS)
-    if turns is not None and not specialize:
+    end = index(context, context.evaluate(extent), extent)
+    step = _at_least_one(context, by, "the step of a pipeline")
+    count = _at_least_one(context, stages, "the number of stages")
+    way = _word(context, transport, "the transports are", _TRANSPORTS)
+    is_specialized = flag(context, specialize, "specialize")
+    taken = _word(context, turns, "there are turns of", ir.TURNS)
+    if turns is not None and taken is not None and not is_specialized:
         raise context.error(
             "only beside a producer is there anything to take in turn",
-            bound["turns"],
+            turns,
             "say specialize=True, too",
         )
-    return PipelineLoop(end, by, stages, transport, specialize, turns)
+    return PipelineLoop(end, step, count, way, is_specialized, taken)
 
 
 def _word(context: Context, node: ast.expr | None, what: str, known: tuple[str, ...]) -> str | None:
@@ -411,9 +424,6 @@ def _at_least_one(context: Context, node: ast.expr | None, what: str) -> int:
     if value < 1:
         raise context.error(f"{what} is at least 1: {value}", node)
     return value
-
-
-HANDLERS: dict[str, Handler] = {"tiles": _tiles, "pipeline": _pipeline_call}
 
 
 MOST_UNROLLED = 1024
@@ -454,6 +464,9 @@ def unrolled_range(context: Context, node: ast.Call) -> Value:
     elif abs(turns.step) * unroll >= _FAR:
         return turns
     return replace(turns, unroll=unroll)
+
+
+HANDLERS["range"] = unrolled_range
 
 
 def _check_unrolled(context: Context, turns: RangeLoop, node: ast.Call) -> None:

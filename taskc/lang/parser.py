@@ -14,9 +14,10 @@ from taskc.errors import CompileError, Location
 from taskc.ir import nodes as ir
 from taskc.ir.code_size import deep
 from taskc.ir.types import boolean
+from taskc.lang import operations as operations
 from taskc.lang.assignments import ASSIGNMENTS
 from taskc.lang.barriers import roles_statement
-from taskc.lang.builtins import BUILTINS, HANDLERS
+from taskc.lang.builtins import BUILTINS
 from taskc.lang.calls import call_with
 from taskc.lang.context import REFUSED_EXPRESSIONS, REFUSED_STATEMENTS, Context, Frame, Scope
 from taskc.lang.conversions import condition
@@ -28,7 +29,7 @@ from taskc.lang.loops import comprehension, for_loop
 from taskc.lang.operators import OPERATORS
 from taskc.lang.sizes import Dimension
 from taskc.lang.source import source_of
-from taskc.lang.values import NOTHING, Value, describe
+from taskc.lang.values import NOTHING, Value
 
 
 def branch(context: Context, node: ast.If) -> None:
@@ -65,10 +66,7 @@ def assertion(context: Context, node: ast.Assert) -> None:
     text: Value = context.evaluate(node.msg) if node.msg is not None else None
     if text is None:
         text = context.frame.source.text(node.test)
-    if not isinstance(text, str):
-        raise context.error(
-            f"the text of an assert is a string, and this is {describe(text)}", node
-        )
+    context.expect(str, text, node, "the text of an assert is a string")
     decided = condition(context, context.evaluate(node.test), node.test)
     if decided is False:
         raise context.error(f"assertion failed: {text}", node.test)
@@ -119,7 +117,7 @@ STATEMENTS: dict[type, Callable[[Context, Any], None]] = {
 EVALUATORS = {
     **EXPRESSIONS,
     **OPERATORS,
-    ast.Call: call_with(HANDLERS, BUILTINS),
+    ast.Call: call_with(BUILTINS),
     ast.ListComp: comprehension,
     ast.GeneratorExp: comprehension,
     **REFUSED_EXPRESSIONS,

@@ -14,7 +14,7 @@ from __future__ import annotations
 from taskc.backend.cuda import watchdog
 from taskc.backend.cuda.compiled import Argument, form_of
 from taskc.backend.cuda.expressions import Line, Source
-from taskc.backend.cuda.names import function_name
+from taskc.backend.cuda.prelude import function_name
 from taskc.backend.cuda.statements import Statements
 from taskc.ir import nodes as ir
 from taskc.ir.code_size import deeply

@@ -17,8 +17,16 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from taskc.backend.cuda.compiled import Argument, LaunchExtent, TensorMap
-from taskc.backend.cuda.names import COMPUTED_IN_F32, STRUCTURES, Names, literal, type_name
-from taskc.backend.cuda.prelude import Entry, Prelude, prelude_text
+from taskc.backend.cuda.prelude import (
+    COMPUTED_IN_F32,
+    STRUCTURES,
+    Entry,
+    Names,
+    Prelude,
+    literal,
+    prelude_text,
+    type_name,
+)
 from taskc.backend.cuda.watchdog import Wait
 from taskc.errors import NOWHERE, InternalError, Location, assert_never
 from taskc.ir import nodes as ir

@@ -15,8 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import takewhile
 
 from taskc.backend.cuda.expressions import Expressions
-from taskc.backend.cuda.names import STRUCTURES
-from taskc.backend.cuda.prelude import Entry
+from taskc.backend.cuda.prelude import STRUCTURES, Entry
 from taskc.errors import InternalError
 from taskc.ir import nodes as ir
 from taskc.ir.affine import SymbolTable

@@ -20,10 +20,13 @@ Vector loops: memory is accessed as vectors, and the computation is a loop over 
 All lanes agree on conditions, so a conditional read is loaded under the first lane's condition.
 
 Offsets of a block's tensors in its shared memory.
+
+`tc.print` as CUDA's printf.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -33,10 +36,8 @@ from taskc.analysis.facts import Facts
 from taskc.analysis.touches import reads
 from taskc.backend.cuda.expressions import UNARY, Expressions, Line
 from taskc.backend.cuda.matrices import word_of_halves
-from taskc.backend.cuda.names import STRUCTURES, Names
 from taskc.backend.cuda.operations import Operations, atomic_text
-from taskc.backend.cuda.prelude import Prelude
-from taskc.backend.cuda.printing import print_text
+from taskc.backend.cuda.prelude import STRUCTURES, Names, Prelude
 from taskc.errors import NOWHERE, InternalError, Location, assert_never
 from taskc.ir import nodes as ir
 from taskc.ir.affine import SymbolTable
@@ -57,7 +58,29 @@ from taskc.ir.nodes import (
 from taskc.ir.operations import NAMED_BARRIERS, OPERATIONS
 from taskc.ir.rewrite import map_children, substitute, walk
 from taskc.ir.target import WARPGROUP
-from taskc.ir.types import DType
+from taskc.ir.types import DType, boolean, f64
+
+
+def print_text(node: ir.Print, expressions: Expressions) -> str:
+    first, *pieces = node.text.replace("%", "%%").split("{}")
+    shown = [_shown(value, expressions) for value in node.values]
+    text = first + "".join(
+        [form + piece for (form, _), piece in zip(shown, pieces, strict=True)] + ["\n"]
+    )
+    return f"printf({', '.join([json.dumps(text, ensure_ascii=False), *(v for _, v in shown)])});"
+
+
+def _shown(value: Expression, expressions: Expressions) -> tuple[str, str]:
+    """A value's printf format, and the argument to pass."""
+    dtype = value.dtype
+    if dtype is boolean:
+        return "%s", f'({expressions(value)}) ? "True" : "False"'
+    if dtype.is_integer:
+        sign = "d" if dtype.is_signed else "u"
+        return ("%ll" if dtype.bits == 64 else "%") + sign, expressions(value)
+    if dtype is f64:
+        return "%.17g", expressions(value)
+    return "%.9g", expressions(ir.Cast(value, f64))
 
 
 @dataclass(slots=True, eq=False)

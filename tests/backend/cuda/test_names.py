@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from taskc.backend.cuda.names import Names, function_name
+from taskc.backend.cuda.prelude import Names, function_name
 from taskc.ir import nodes as ir
 from taskc.ir.types import f32
 
