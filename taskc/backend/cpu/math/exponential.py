@@ -79,6 +79,10 @@ def exp2(x: Term, low: Term | None = None) -> Term:
     return times_power(r.polynomial(EXP2[x.dtype]).fused(r, 1), shifted)
 
 
+def fast_exp2(x: Term) -> Term:
+    return exp2(x)
+
+
 def sigmoid(x: Term) -> Term:
     """1 / (1 + exp(-x)); below 0 exp(x) / (1 + exp(x)), which doesn't overflow."""
     power = exp(-abs(x))
@@ -187,6 +191,10 @@ def pow(x: Term, y: Term) -> Term:
     result = (result.bits() ^ sign).as_float()
     has_none = (x < 0) & (x > -inf) & is_integer.unary("not")
     return has_none.select(nan, result)
+
+
+def rsqrt(x: Term) -> Term:
+    return 1 / x.unary("sqrt")
 
 
 def _split(x: Term) -> tuple[Term, Term]:

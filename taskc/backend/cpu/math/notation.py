@@ -30,6 +30,15 @@ from taskc.ir.types import DType, f32, f64, u32, u64
 Number = int | float
 
 
+def _operator(symbol: str) -> Callable[[Term, Term | Number], Term]:
+    return lambda self, other: self._binary(symbol, other)
+
+
+def _reflected(symbol: str) -> Callable[[Term, Number], Term]:
+    """A method of the right operand, where the left one is a number."""
+    return lambda self, other: self.of(other)._binary(symbol, self)
+
+
 @dataclass(frozen=True, slots=True)
 class Term:
     """An f32, f64, integer or bool: a scalar, or one for each lane. A number combined with it takes its type."""
@@ -57,68 +66,20 @@ class Term:
     def unary(self, operator: str) -> Term:
         return self._with(self.elementwise.unary(operator, self.value))
 
-    def __add__(self, other: Term | Number) -> Term:
-        return self._binary("+", other)
-
-    def __sub__(self, other: Term | Number) -> Term:
-        return self._binary("-", other)
-
-    def __mul__(self, other: Term | Number) -> Term:
-        return self._binary("*", other)
-
-    def __truediv__(self, other: Term | Number) -> Term:
-        return self._binary("/", other)
-
-    def __radd__(self, other: Number) -> Term:
-        return self.of(other) + self
-
-    def __rsub__(self, other: Number) -> Term:
-        return self.of(other) - self
-
-    def __rmul__(self, other: Number) -> Term:
-        return self.of(other) * self
-
-    def __rtruediv__(self, other: Number) -> Term:
-        return self.of(other) / self
+    __add__, __radd__ = _operator("+"), _reflected("+")
+    __sub__, __rsub__ = _operator("-"), _reflected("-")
+    __mul__, __rmul__ = _operator("*"), _reflected("*")
+    __truediv__, __rtruediv__ = _operator("/"), _reflected("/")
+    __and__, __or__, __xor__ = _operator("&"), _operator("|"), _operator("^")
+    __lshift__, __rshift__ = _operator("<<"), _operator(">>")
+    __lt__, __le__, __gt__, __ge__ = map(_operator, ("<", "<=", ">", ">="))
+    equals, differs = _operator("=="), _operator("!=")
 
     def __neg__(self) -> Term:
         return self.unary("-")
 
     def __abs__(self) -> Term:
         return self.unary("abs")
-
-    def __and__(self, other: Term | Number) -> Term:
-        return self._binary("&", other)
-
-    def __or__(self, other: Term | Number) -> Term:
-        return self._binary("|", other)
-
-    def __xor__(self, other: Term | Number) -> Term:
-        return self._binary("^", other)
-
-    def __lshift__(self, count: Term | int) -> Term:
-        return self._binary("<<", count)
-
-    def __rshift__(self, count: Term | int) -> Term:
-        return self._binary(">>", count)
-
-    def __lt__(self, other: Term | Number) -> Term:
-        return self._binary("<", other)
-
-    def __le__(self, other: Term | Number) -> Term:
-        return self._binary("<=", other)
-
-    def __gt__(self, other: Term | Number) -> Term:
-        return self._binary(">", other)
-
-    def __ge__(self, other: Term | Number) -> Term:
-        return self._binary(">=", other)
-
-    def equals(self, other: Term | Number) -> Term:
-        return self._binary("==", other)
-
-    def differs(self, other: Term | Number) -> Term:
-        return self._binary("!=", other)
 
     def fused(self, factor: Term | Number, addend: Term | Number) -> Term:
         """self * factor + addend, rounded once."""
