@@ -209,7 +209,7 @@ class Emitter:
             left = self.elementwise.binary(
                 "-",
                 constant(self.kernel.workers, i64),
-                self.elementwise.binary("*", number, constant(self.values.lanes, i64)),
+                self.elementwise.binary("*", number, self.values.lanes),
             )
             lane = constants(range(self.values.lanes))
             self.values.exists = self.elementwise.binary(

@@ -227,7 +227,7 @@ def count_text(kernel: ir.Kernel, vectors: int) -> str:
     few = elementwise.binary("<=", blocks, most)
     many = blocks
     if waits_for_blocks(kernel.body):
-        many = elementwise.binary("|", blocks, constant(IN_ORDER, i64))
+        many = elementwise.binary("|", blocks, IN_ORDER)
     signed = elementwise.select(few, elementwise.unary("-", blocks), many)
     lines = [*builder.declared.values(), "define i64 @count(ptr %arguments) {", *builder.lines]
     return "\n".join([*lines, f"  ret i64 {signed.text}", "}"])

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from math import isfinite
+from typing import TypeAlias
 
 from taskc.ir.types import DType, boolean, f32, i16, i32, i64, u8, u16, u32, u64
 
@@ -68,6 +69,15 @@ def constant(number: bool | int | float, dtype: DType, lanes: int = SCALAR) -> V
     if lanes:
         text = f"splat ({type_of(dtype)} {text})"
     return Value(text, dtype, lanes, number)
+
+
+# A value, or a number with the type and the lanes of the operand that it meets.
+Operand: TypeAlias = "Value | bool | int | float"
+
+
+def like(value: Value, other: Operand) -> Value:
+    """An operand that meets a value."""
+    return other if isinstance(other, Value) else constant(other, value.dtype, value.lanes)
 
 
 def constants(numbers: Sequence[int | float], dtype: DType = i64) -> Value:
@@ -322,7 +332,11 @@ class Instructions:
             whole = self.shuffled(whole, range(lanes))
         return self.bitcast(whole, value.dtype)
 
-    def select(self, condition: Value, then: Value, otherwise: Value) -> Value:
+    def select(self, condition: Value, then: Operand, otherwise: Operand) -> Value:
+        if not isinstance(then, Value):
+            assert isinstance(otherwise, Value)
+            then = like(otherwise, then)
+        otherwise = like(then, otherwise)
         if condition.number is not None:
             return then if condition.number else otherwise
         if then.text == otherwise.text:

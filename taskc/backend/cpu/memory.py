@@ -243,7 +243,7 @@ class Memory:
         """The address of lane 0, or of the element `more` further."""
         index = self.elementwise.convert(place.index, i64)
         if more:
-            index = self.elementwise.binary("+", index, constant(more, i64))
+            index = self.elementwise.binary("+", index, more)
         if index.number == 0:
             return place.base
         kind = stored_type(place.tensor.dtype)
@@ -345,7 +345,7 @@ class PrivateMemory:
 
     def address(self, private: Private, vector: Value, index: Value) -> str:
         elementwise = self.elementwise
-        first = elementwise.binary("*", vector, constant(private.size, i64))
+        first = elementwise.binary("*", vector, private.size)
         place = elementwise.binary("+", first, elementwise.convert(index, i64))
         if place.number == 0:
             return private.base
@@ -355,12 +355,12 @@ class PrivateMemory:
     def _scattered(self, private: Private, vector: Value, index: Value) -> LaneAddress:
         """The address of each lane's element, in an array of vectors or of scalars that all lanes share."""
         elementwise, lanes = self.elementwise, self.memory.lanes
-        first = elementwise.binary("*", vector, constant(private.size, i64))
+        first = elementwise.binary("*", vector, private.size)
         place = elementwise.binary(
             "+", elementwise.splat(first, lanes), elementwise.convert(index, i64)
         )
         if private.lanes:
-            place = elementwise.binary("*", place, constant(lanes, i64, lanes))
+            place = elementwise.binary("*", place, lanes)
             place = elementwise.binary("+", place, constants(range(lanes)))
         return LaneAddress(private.tensor, private.base, place, None)
 
@@ -540,17 +540,17 @@ def _segment(
     elementwise, lanes = values.elementwise, values.lanes
     first = values.scalar(digits[0].left)
     quotient_of_first, modulo_length = (
-        elementwise.binary(sign, first, constant(length, i64)) for sign in ("//", "%")
+        elementwise.binary(sign, first, length) for sign in ("//", "%")
     )
     quotient, remainder = Variable("quotient", i64), Variable("remainder", i64)
     values.forms.learn(quotient, values.forms.uniform())
     values.forms.learn(remainder, LaneForm(tuple(range(lanes))))
-    values.bind(quotient, elementwise.binary("+", quotient_of_first, constant(place, i64)))
-    begin = elementwise.binary("-", modulo_length, constant(place * length, i64))
+    values.bind(quotient, elementwise.binary("+", quotient_of_first, place))
+    begin = elementwise.binary("-", modulo_length, place * length)
     values.bind(remainder, begin)
     lane = constants(range(lanes), i64)
     low = elementwise.splat(elementwise.unary("-", begin), lanes)
-    high = elementwise.binary("+", low, constant(length, i64, lanes))
+    high = elementwise.binary("+", low, length)
     inside = elementwise.binary("<", lane, high)
     if place:
         inside = elementwise.binary("and", elementwise.binary(">=", lane, low), inside)

@@ -30,7 +30,7 @@ from taskc.backend.printed import printed
 from taskc.ir import nodes as ir, operations
 from taskc.ir.operations import DOTS, PACK, TILED, TURN
 from taskc.ir.target import DotInstruction, TileInstruction
-from taskc.ir.types import DTYPES, boolean, i64, u32
+from taskc.ir.types import DTYPES, boolean, u32
 
 _EACH_BYTE = 0x01010101
 _NARROWEST = 4  # lanes of the smallest vector that an instruction takes
@@ -238,7 +238,7 @@ class Operations:
         values, privates = self.values, self.values.privates
         private, copy = values.stored[place.tensor], values.copy_of(place.tensor)
         first = values.private_index(place.indices)
-        slots = [values.elementwise.binary("+", first, constant(k, i64)) for k in range(lanes)]
+        slots = [values.elementwise.binary("+", first, k) for k in range(lanes)]
         lines = [privates.load(private, copy, slot) for slot in slots]
         bit = lanes // 2
         while bit:
