@@ -26,10 +26,10 @@ from taskc.lang.values import (
     MappingLoop,
     PipelineLoop,
     RangeLoop,
+    TensorView,
     TilesLoop,
     Transposed,
     Value,
-    View,
     describe,
     is_constant,
     is_expression,
@@ -85,7 +85,7 @@ def _indexed(
             target.value,
         )
     tensor, indices = place(context, owner, target)
-    if isinstance(indices, View):
+    if isinstance(indices, TensorView):
         names = ", ".join("ijklmnop"[: len(indices.shape)])
         raise context.error(
             "an assignment stores one element",
@@ -143,7 +143,7 @@ def _takes_a_type(context: Context, value: Value) -> bool:
     return not is_boolean(value) and (isinstance(value, Choice) or is_untyped(context, value))
 
 
-_UNNAMED = (View, MappingLoop, TilesLoop, PipelineLoop, RangeLoop)
+_UNNAMED = (TensorView, MappingLoop, TilesLoop, PipelineLoop, RangeLoop)
 
 
 def assign_name(context: Context, target: ast.Name, value: Value, value_node: ast.expr) -> None:

@@ -22,7 +22,16 @@ from taskc.lang.conversions import constant_integer, flag, scalar, typed
 from taskc.lang.expressions import readable
 from taskc.lang.functions import FunctionDefinition
 from taskc.lang.memory import allocate, constant_fill, require_writable
-from taskc.lang.values import NOTHING, Nothing, Slice, Transposed, Value, View, counted, describe
+from taskc.lang.values import (
+    NOTHING,
+    Nothing,
+    Slice,
+    TensorView,
+    Transposed,
+    Value,
+    counted,
+    describe,
+)
 from taskc.lang.views import block_variables, elements, read_guard, view_guard, view_of
 
 
@@ -90,7 +99,7 @@ def _block_shape(context: Context, node: ast.expr) -> tuple[int, ...]:
     return shape
 
 
-def _sliced(context: Context, node: ast.expr, what: str) -> View:
+def _sliced(context: Context, node: ast.expr, what: str) -> TensorView:
     value = context.evaluate(node)
     view = view_of(context, value, node, f"what {what} takes")
     if not view.shape:
@@ -99,7 +108,7 @@ def _sliced(context: Context, node: ast.expr, what: str) -> View:
 
 
 def _read(
-    context: Context, source: View, variables: tuple[ir.Variable, ...], node: Located
+    context: Context, source: TensorView, variables: tuple[ir.Variable, ...], node: Located
 ) -> tuple[ir.Expression, ir.Expression | None]:
     """The element of a slice, and where it is in bounds."""
     if source.tensor.scope == ir.BARRIER:
@@ -172,7 +181,7 @@ def _copy(
     return NOTHING
 
 
-def _target(context: Context, node: ast.expr, what: str) -> View:
+def _target(context: Context, node: ast.expr, what: str) -> TensorView:
     target = _sliced(context, node, what)
     require_writable(context, target.tensor, node)
     if target.tensor.scope == ir.LOCAL:
@@ -187,7 +196,7 @@ def _same_shape(
         raise context.error(f"the target is {list(target)}, and the source is {list(source)}", node)
 
 
-def _copiers(context: Context, node: ast.expr | None, target: View) -> Mapping | None:
+def _copiers(context: Context, node: ast.expr | None, target: TensorView) -> Mapping | None:
     """The mapping that assigns elements of the target's slice to workers, in the order of its tensor's dimensions."""
     shape = target.shape
     value = None if node is None else context.evaluate(node)
@@ -205,7 +214,7 @@ def _copiers(context: Context, node: ast.expr | None, target: View) -> Mapping |
 
 def _move(
     context: Context,
-    target: View,
+    target: TensorView,
     variables: tuple[ir.Variable, ...],
     value: Value,
     guard: ir.Expression | None,

@@ -12,7 +12,7 @@ from taskc.ir.mapping import Mapping
 from taskc.ir.program import Program
 from taskc.ir.rewrite import walk
 from taskc.ir.types import DType
-from taskc.lang.context import Context, Frame, Scope
+from taskc.lang.context import Context, FunctionFrame, Scope
 from taskc.lang.conversions import is_boolean, scalar, settled_choice
 from taskc.lang.expressions import convert_to, refuse_sub_byte, unstarred
 from taskc.lang.functions import FunctionDefinition, Outside
@@ -252,7 +252,7 @@ def inline(
         for parameter, value in values.items()
     }
     inner_target = target if node is root else None
-    frame = Frame(source, Outside(definition.function), [], target=inner_target)
+    frame = FunctionFrame(source, Outside(definition.function), [], target=inner_target)
     context.frames.append(frame)
     try:
         context.run(body, Scope(names))
@@ -275,7 +275,7 @@ def inline(
     return frame.result
 
 
-def _is_of(frame: Frame, definition: FunctionDefinition) -> bool:
+def _is_of(frame: FunctionFrame, definition: FunctionDefinition) -> bool:
     """Whether it is this helper that is parsed; another of the same text, which closes over other things, is not."""
     outside = frame.outside
     return isinstance(outside, Outside) and outside.function is definition.function

@@ -58,7 +58,7 @@ class Scope:
 
 
 @dataclass(slots=True)
-class Frame:
+class FunctionFrame:
     """One function that is being parsed: the kernel, or a helper inlined in it."""
 
     source: Source
@@ -111,7 +111,7 @@ class Context:
         self.origin: tuple[ir.Variable, ...] = ()  # and where a tile begins
         self.peers: set[ir.Tensor] = set()
         self.dimensions: dict[Dimension, ir.Variable] = {}
-        self.frames: list[Frame] = []
+        self.frames: list[FunctionFrame] = []
         self.top: list[ir.Statement] = []
         self.block = self.top
         self.each: list[Mapping] = []
@@ -137,7 +137,7 @@ class Context:
     # Where.
 
     @property
-    def frame(self) -> Frame:
+    def frame(self) -> FunctionFrame:
         return self.frames[-1]
 
     @property

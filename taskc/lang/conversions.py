@@ -23,9 +23,9 @@ from taskc.lang.values import (
     Choice,
     Number,
     Pending,
+    TensorView,
     Untyped,
     Value,
-    View,
     describe,
     has_float,
     is_constant,
@@ -177,7 +177,7 @@ def require_expression(context: Context, value: Value, node: Located) -> ir.Expr
     hint = None
     if isinstance(value, ir.Tensor):
         hint = f"index it: {value.name}[{', '.join('ijklmn'[: len(value.shape)])}]"
-    elif isinstance(value, View):
+    elif isinstance(value, TensorView):
         hint = "a slice is taken whole, by tc.load, tc.store or tc.copy; an index is one number"
     raise context.error(f"a number is needed here, and this is {describe(value)}", node, hint)
 

@@ -40,11 +40,11 @@ from taskc.lang.expressions import boolean_type, refuse_sub_byte
 from taskc.lang.functions import Outside, plain_parameters
 from taskc.lang.interruptions import is_interruption, outside
 from taskc.lang.memory import check_layout
-from taskc.lang.names import ParameterType, Role, Typed
+from taskc.lang.names import ParameterRole, ParameterType, Typed
 from taskc.lang.sizes import Dimension, Size, dim, tracing
 from taskc.lang.source import Source
 from taskc.lang.tracing import current_trace, has_handles, refuse_handles
-from taskc.lang.values import Described, describe, layout_of, shape_text
+from taskc.lang.values import SelfDescribed, describe, layout_of, shape_text
 
 Example: TypeAlias = Callable[[np.random.Generator], Any]
 # What a parameter is packed from, by its name: a shape that its own is rounded up from, or what a kernel makes it of.
@@ -61,7 +61,7 @@ def set_runner(runner: Runner, picture: Callable[[Definition], str]) -> None:
     _picture[:] = [picture]
 
 
-class Definition(Described, ABC):
+class Definition(SelfDescribed, ABC):
     """The result of decorating a function: a kernel or a program that can be called with arrays.
 
     kind        "kernel" or "program"
@@ -446,7 +446,7 @@ def _parameter(context: Context, node: ast.arg, name: str, given: object) -> Par
     if isinstance(given, ParameterType):
         role, given = given.role, given.type
     if not isinstance(given, TensorType):
-        hint = f"write {given!r}[f32[64, 64]]" if isinstance(given, Role | Typed) else None
+        hint = f"write {given!r}[f32[64, 64]]" if isinstance(given, ParameterRole | Typed) else None
         if isinstance(given, list):
             hint = "several parameters are a tuple of types: (f32[64], f32[64])"
         raise context.error(

@@ -23,12 +23,12 @@ from taskc.lang.values import (
     Choice,
     MappingLoop,
     Method,
-    Part,
     Pending,
     Slice,
+    TensorPart,
+    TensorView,
     Transposed,
     Value,
-    View,
     counted,
     describe,
     did_you_mean,
@@ -95,10 +95,10 @@ def items(context: Context, node: ast.Tuple | ast.List) -> Value:
 
 def subscript(context: Context, node: ast.Subscript) -> Value:
     owner = context.evaluate(node.value)
-    if not isinstance(owner, (ir.Tensor, Transposed, Part)):
+    if not isinstance(owner, (ir.Tensor, Transposed, TensorPart)):
         return _constant_subscript(context, owner, node)
     tensor, element = place(context, owner, node)
-    if isinstance(element, View):
+    if isinstance(element, TensorView):
         return element
     return read(context, tensor, element, node)
 
@@ -142,8 +142,8 @@ def _is_everywhere(owners: Mapping) -> bool:
 
 
 def place(
-    context: Context, owner: ir.Tensor | Transposed | Part, node: ast.Subscript
-) -> tuple[ir.Tensor, tuple[ir.Expression, ...] | View]:
+    context: Context, owner: ir.Tensor | Transposed | TensorPart, node: ast.Subscript
+) -> tuple[ir.Tensor, tuple[ir.Expression, ...] | TensorView]:
     """The tensor and the indices of `x[i, j]`; of `x[i, r : r + 8]` a view."""
     tensor = owner if isinstance(owner, ir.Tensor) else owner.tensor
     order = -1 if isinstance(owner, Transposed) else 1
@@ -160,11 +160,11 @@ def place(
         for extent, part in zip(owner.shape, written, strict=True)
     ]
     if any(isinstance(part, Slice) for part in parts):
-        if isinstance(owner, Part):
+        if isinstance(owner, TensorPart):
             raise context.error("a computation reads one element of a part", node)
-        return tensor, View(tensor, tuple(parts[::order]), is_transposed=order < 0)
+        return tensor, TensorView(tensor, tuple(parts[::order]), is_transposed=order < 0)
     indices = tuple([part for part in parts[::order] if not isinstance(part, Slice)])
-    return tensor, owner.indices(indices) if isinstance(owner, Part) else indices
+    return tensor, owner.indices(indices) if isinstance(owner, TensorPart) else indices
 
 
 def _check_rank(context: Context, name: str, rank: int, given: int, node: ast.Subscript) -> None:
@@ -176,7 +176,7 @@ def _check_rank(context: Context, name: str, rank: int, given: int, node: ast.Su
 
 
 def _constant_subscript(context: Context, owner: Value, node: ast.Subscript) -> Value:
-    if isinstance(owner, (View, Pending)) or is_expression(owner):
+    if isinstance(owner, (TensorView, Pending)) or is_expression(owner):
         hint = None
         if isinstance(owner, ir.Variable):
             hint = f"a parameter that is a tensor has extents: {owner.dtype}[64]"
@@ -257,7 +257,7 @@ def _layout_mapping(context: Context, tensor: ir.Tensor, node: ast.Attribute) ->
 
 
 def _dtype(context: Context, owner: Value, node: ast.Attribute) -> DType:
-    is_memory = isinstance(owner, (View, Transposed, Part))
+    is_memory = isinstance(owner, (TensorView, Transposed, TensorPart))
     return owner.tensor.dtype if is_memory else scalar(context, owner, node).dtype
 
 
@@ -373,9 +373,9 @@ _ATTRIBUTES: dict[type, dict[str, Getter]] = {
         "T": _transpose,
         "mapping": _layout_mapping,
     },
-    View: _PART,
+    TensorView: _PART,
     Transposed: _PART,
-    Part: {name: _PART[name] for name in ("shape", "dtype")},
+    TensorPart: {name: _PART[name] for name in ("shape", "dtype")},
     Mapping: {"on": lambda context, owner, node: Method(partial(on_method, context, owner))},
 }
 

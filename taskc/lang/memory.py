@@ -17,9 +17,9 @@ from taskc.lang.conversions import constant_integer, literal, typed
 from taskc.lang.expressions import element_type, place, refuse_sub_byte
 from taskc.lang.values import (
     NOTHING,
+    TensorView,
     Transposed,
     Value,
-    View,
     counted,
     describe,
     is_number,
@@ -311,6 +311,6 @@ def element_place(
         owner = context.evaluate(node.value)
         if isinstance(owner, (ir.Tensor, Transposed)):
             tensor, indices = place(context, owner, node)
-            if not isinstance(indices, View):
+            if not isinstance(indices, TensorView):
                 return tensor, indices
     raise context.error(f"{what} needs an element of a tensor here, as in x[i]", node)

@@ -34,7 +34,7 @@ class ParameterType:
 
 
 @dataclass(frozen=True, slots=True)
-class Role:
+class ParameterRole:
     """`tc.out` and `tc.inout`: what a kernel does with a parameter."""
 
     name: str
@@ -65,8 +65,8 @@ class Typed:
 
 
 typed = Typed()
-out = Role("out")
-inout = Role("inout")
+out = ParameterRole("out")
+inout = ParameterRole("inout")
 
 
 @on_numbers

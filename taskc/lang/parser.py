@@ -19,7 +19,13 @@ from taskc.lang.assignments import ASSIGNMENTS
 from taskc.lang.barriers import roles_statement
 from taskc.lang.builtins import BUILTINS
 from taskc.lang.calls import call_with
-from taskc.lang.context import REFUSED_EXPRESSIONS, REFUSED_STATEMENTS, Context, Frame, Scope
+from taskc.lang.context import (
+    REFUSED_EXPRESSIONS,
+    REFUSED_STATEMENTS,
+    Context,
+    FunctionFrame,
+    Scope,
+)
 from taskc.lang.conversions import condition
 from taskc.lang.definition import declared
 from taskc.lang.expressions import EXPRESSIONS
@@ -142,7 +148,7 @@ def parse_kernel(
     loc = source.head()
     outside = Outside(function, around)
     context = Context(name, workers, is_cuda_kernel, target or "generic", EVALUATORS, EXECUTORS)
-    context.frames.append(Frame(source, outside, []))
+    context.frames.append(FunctionFrame(source, outside, []))
     parameters = declared(context, function, outside, source, f"kernel '{name}'")
     dimensions = tuple(context.dimensions.values())
     with deep(loc):

@@ -24,15 +24,15 @@ from taskc.ir.program import Computation
 from taskc.ir.rewrite import substitute, walk
 from taskc.ir.signature import named_type
 from taskc.lang.tracing import Handle, PartHandle, TensorHandle, Trace
-from taskc.lang.values import Part
+from taskc.lang.values import TensorPart
 
 
-def part_of(part: PartHandle, tensor: ir.Tensor) -> Part:
+def part_of(part: PartHandle, tensor: ir.Tensor) -> TensorPart:
     """The part as computations index it, relative to their parameter for the whole."""
     trace = part.trace
     starts = tuple([index(trace.expression(axis.start)) for axis in part.axes])
     shape = tuple([trace.extent(trace.expression(n)) for n in part.shape])
-    return Part(tensor, starts, tuple([axis.step for axis in part.axes]), shape)
+    return TensorPart(tensor, starts, tuple([axis.step for axis in part.axes]), shape)
 
 
 def into_part(

@@ -14,7 +14,7 @@ from typing import Any
 from taskc.errors import NOWHERE
 from taskc.ir import nodes as ir
 from taskc.ir.program import Computation
-from taskc.lang.context import Context, Frame, Scope
+from taskc.lang.context import Context, FunctionFrame, Scope
 from taskc.lang.functions import Outside
 from taskc.lang.parser import EVALUATORS, EXECUTORS
 from taskc.lang.source import source_of
@@ -38,7 +38,7 @@ def kernel_of_template(
     context = Context(name, workers, False, "generic", EVALUATORS, EXECUTORS)
     context.place = NOWHERE
     context.nonnegative.update(dimensions)
-    context.frames.append(Frame(source, Outside(template), []))
+    context.frames.append(FunctionFrame(source, Outside(template), []))
 
     def method(function: Callable[..., Any]) -> Method:
         def call(node: ast.Call) -> Value:

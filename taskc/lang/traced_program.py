@@ -15,7 +15,7 @@ from taskc.ir.text_rules import identifier
 from taskc.ir.types import TensorType, i64
 from taskc.lang.assumptions import Assumptions
 from taskc.lang.computations import traced_computation
-from taskc.lang.context import Context, Frame
+from taskc.lang.context import Context, FunctionFrame
 from taskc.lang.definition import KernelDefinition, Parameters, declared
 from taskc.lang.functions import Outside
 from taskc.lang.sizes import Dimension, Size, tracing
@@ -35,7 +35,7 @@ def traced(
     source = source_of(function, what)
     outside = Outside(function, around)
     context = Context(name, 1, False, "generic", {}, {})
-    context.frames.append(Frame(source, outside, []))
+    context.frames.append(FunctionFrame(source, outside, []))
     parameters = declared(context, function, outside, source, what)
     trace = Trace(name, parameters.each, dict(context.dimensions))
     trace.apart = not fuse

@@ -384,11 +384,11 @@ def entry_text(called: Called, words: int) -> str:
 
     words  the last ones of the context: so many are what runs
     """
-    return _Entry(called, words, Unpacking(called)).text()
+    return _EntryText(called, words, Unpacking(called)).text()
 
 
 @dataclass(slots=True)
-class _Entry:
+class _EntryText:
     """`code` is the function written so far."""
 
     called: Called

@@ -33,8 +33,8 @@ from taskc.backend.cpu.entry import (
     packed_type,
     viewed_of,
 )
-from taskc.backend.cpu.instructions import Builder, Value, constant
-from taskc.backend.cpu.jit import Library
+from taskc.backend.cpu.instructions import Builder, LaneValue, constant
+from taskc.backend.cpu.jit import LinkedLibrary
 from taskc.backend.cpu.native import Elementwise
 from taskc.backend.cpu.pool import pool
 from taskc.errors import InternalError
@@ -81,7 +81,7 @@ def admit_arrays(kind: type) -> None:
         _table[2] = id(kind)
 
 
-def _fill(library: Library, found: Door) -> None:
+def _fill(library: LinkedLibrary, found: Door) -> None:
     """Fill in `torch` and `samples`."""
     words = (found.read, *map(id, found.objects))
     (ctypes.c_void_p * len(words)).from_address(library["torch"])[:] = [*words]
@@ -92,7 +92,7 @@ def _fill(library: Library, found: Door) -> None:
 
 def python_function(
     called: Called,
-    library: Library,
+    library: LinkedLibrary,
     addresses: Sequence[int],
     slow: Callable[..., Any],
     failed: Callable[[int], Any],
@@ -201,14 +201,14 @@ def count_text(kernel: ir.Kernel, vectors: int) -> str:
     """The text of `count`; a block runs its body once for each of its vectors."""
     builder = Builder()
     elementwise = Elementwise(builder)
-    known: dict[Variable, Value] = {}
+    known: dict[Variable, LaneValue] = {}
     for number, item in enumerate([*kernel.parameters, *kernel.dimensions]):
         if isinstance(item, Variable) and item.dtype.is_integer:
             place = builder.pure(f"getelementptr i64, ptr %arguments, i64 {number}")
             text = builder.pure(f"load i{item.dtype.bits}, ptr {place}")
-            known[item] = Value(text, item.dtype)
+            known[item] = LaneValue(text, item.dtype)
 
-    def value(expression: Expression) -> Value:
+    def value(expression: Expression) -> LaneValue:
         match expression:
             case ir.Constant():
                 return constant(expression.value, expression.dtype)

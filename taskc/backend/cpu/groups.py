@@ -15,7 +15,7 @@ from taskc.ir.nodes import Expression, Statement, Tensor, Variable
 from taskc.ir.rewrite import bound_by, expressions, statements, tensors_of, walk
 
 
-class Groups:
+class BarrierGroups:
     def __init__(self, body: Statement) -> None:
         self._barriers: dict[int, bool] = {}
         self._groups: dict[Variable | Tensor, set[int]] = {}

@@ -29,7 +29,7 @@ _numbers = itertools.count()
 _newest: tuple[Any, int] = (None, 0)  # an LLJIT, and how many more libraries it may take
 
 
-class Library:
+class LinkedLibrary:
     """Maps exported names to addresses, and keeps the code alive."""
 
     __slots__ = ("_linker", "_tracker")
@@ -49,7 +49,7 @@ class Library:
 
 def load_object(
     code: bytes, name: str, exported: Sequence[str], imported: Mapping[str, int] | None = None
-) -> Library:
+) -> LinkedLibrary:
     """Link an object; `imported` maps names it takes from other libraries to addresses."""
     global _newest
     builder = llvm.JITLibraryBuilder().add_object_img(code).add_current_process()
@@ -61,7 +61,7 @@ def load_object(
     if not left:
         linker, left = llvm.create_lljit_compiler(host().machine, use_jit_link=True), _LIBRARIES
     _newest = linker, left - 1  # a race of two calls only makes the count inexact
-    return Library(builder.link(linker, f"{name}.{next(_numbers)}"), linker)
+    return LinkedLibrary(builder.link(linker, f"{name}.{next(_numbers)}"), linker)
 
 
 # A fork waits until LLVM is idle, so that no thread of the child waits for a lock whose owner doesn't exist there.

@@ -15,8 +15,8 @@ from math import copysign, isnan
 
 from taskc.backend.cpu.instructions import (
     Instructions,
+    LaneValue,
     Operand,
-    Value,
     constant,
     constants,
     is_avx512,
@@ -48,7 +48,7 @@ _FOLDED = {"+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a
 
 
 class Native(Instructions):
-    def binary(self, operator: str, a: Value, b: Operand) -> Value:
+    def binary(self, operator: str, a: LaneValue, b: Operand) -> LaneValue:
         b = like(a, b)
         if a.lanes != b.lanes:
             raise InternalError(f"{a.typed} {operator} {b.typed}: not of as many lanes")
@@ -60,7 +60,7 @@ class Native(Instructions):
                 text = f"fcmp {_FLOAT[operator]}"
             else:
                 text = f"icmp {(_SIGNED if dtype.kind == 'int' else _UNSIGNED)[operator]}"
-            return Value(self.builder.pure(f"{text} {a.typed}, {b.text}"), boolean, lanes)
+            return LaneValue(self.builder.pure(f"{text} {a.typed}, {b.text}"), boolean, lanes)
         if operator in ("and", "or"):
             return self._plain(operator, a, b)
         if operator in ("min", "max"):
@@ -80,7 +80,7 @@ class Native(Instructions):
         simple = self._identity(operator, a, b)
         return simple if simple is not None else self._plain(_PLAIN[operator], a, b)
 
-    def _folded(self, operator: str, a: Value, b: Value) -> Value:
+    def _folded(self, operator: str, a: LaneValue, b: LaneValue) -> LaneValue:
         if a.dtype is i64 and operator in _FOLDED:
             return constant(_FOLDED[operator](a.number, b.number), i64)
         assert a.number is not None
@@ -88,7 +88,7 @@ class Native(Instructions):
         result = arithmetic.binary(operator, a.number, b.number, a.dtype).item()
         return constant(result, boolean if operator in COMPARISONS else a.dtype)
 
-    def _identity(self, operator: str, a: Value, b: Value) -> Value | None:
+    def _identity(self, operator: str, a: LaneValue, b: LaneValue) -> LaneValue | None:
         """x + 0, x * 1 and the like, for integers."""
         if operator in "+-" and b.number == 0:
             return a
@@ -100,7 +100,7 @@ class Native(Instructions):
             return b
         return None
 
-    def _extreme(self, operator: str, a: Value, b: Value) -> Value:
+    def _extreme(self, operator: str, a: LaneValue, b: LaneValue) -> LaneValue:
         if a.dtype is boolean:
             return self._plain("and" if operator == "min" else "or", a, b)
         if a.dtype.is_float and a.number is not None:
@@ -111,7 +111,7 @@ class Native(Instructions):
             return self._extreme_of_numbers(operator, a, b)
         return self._intrinsic(("s" if a.dtype.kind == "int" else "u") + operator, a, a, b)
 
-    def _extreme_with_constant(self, operator: str, limit: Value, x: Value) -> Value:
+    def _extreme_with_constant(self, operator: str, limit: LaneValue, x: LaneValue) -> LaneValue:
         """One instruction, which returns x for equal or NaN operands; adding 0 turns -0 into 0."""
         number = float(limit.number)  # type: ignore[arg-type]
         is_negative = copysign(1, number) < 0
@@ -123,7 +123,7 @@ class Native(Instructions):
             return self.binary("+", chosen, 0.0)
         return chosen
 
-    def _extreme_of_numbers(self, operator: str, a: Value, b: Value) -> Value:
+    def _extreme_of_numbers(self, operator: str, a: LaneValue, b: LaneValue) -> LaneValue:
         """The processor's instruction returns its second operand if both are equal or one is NaN.
 
         So the two orders differ only in a zero's sign, or are a number and NaN. An `or` of both gives every bit, NaN
@@ -146,7 +146,7 @@ class Native(Instructions):
             chosen = self.binary("^", either, differ)
         return self.bitcast(chosen, a.dtype)
 
-    def _division(self, operator: str, a: Value, b: Value) -> Value:
+    def _division(self, operator: str, a: LaneValue, b: LaneValue) -> LaneValue:
         """Python's division, rounded down; a divisor of 0 gives 0."""
         dtype, lanes = a.dtype, a.lanes
         zero = constant(0, dtype, lanes)
@@ -187,20 +187,20 @@ class Native(Instructions):
             result = self.select(by_zero, zero, result)
         return result
 
-    def _shift(self, operator: str, a: Value, b: Value) -> Value:
+    def _shift(self, operator: str, a: LaneValue, b: LaneValue) -> LaneValue:
         """Shift by an unsigned count; a count of the width or more shifts everything out."""
         dtype, lanes = a.dtype, a.lanes
         instruction = "shl" if operator == "<<" else "ashr" if dtype.kind == "int" else "lshr"
         if b.number is not None and 0 <= b.number < dtype.bits:
             return self._plain(instruction, a, b)
         largest = constant(dtype.bits - 1, dtype, lanes)
-        fits = Value(self.builder.pure(f"icmp ule {b.typed}, {largest.text}"), boolean, lanes)
+        fits = LaneValue(self.builder.pure(f"icmp ule {b.typed}, {largest.text}"), boolean, lanes)
         shifted = self._plain(instruction, a, self.select(fits, b, largest))
         if instruction == "ashr":
             return shifted
         return self.select(fits, shifted, 0)
 
-    def _float_division(self, operator: str, a: Value, b: Value) -> Value:
+    def _float_division(self, operator: str, a: LaneValue, b: LaneValue) -> LaneValue:
         """Python's division, with NumPy's results for zeros and infinities."""
         dtype, lanes = a.dtype, a.lanes
         zero = constant(0.0, dtype, lanes)
@@ -223,7 +223,7 @@ class Native(Instructions):
         whole = self.select(self.binary("==", quotient, zero), signed_zero, whole)
         return self.select(self.binary("==", b, zero), ratio, whole)
 
-    def unary(self, operator: str, a: Value) -> Value:
+    def unary(self, operator: str, a: LaneValue) -> LaneValue:
         dtype, lanes = a.dtype, a.lanes
         if a.number is not None and not lanes:
             result = arithmetic.unary(operator, a.number, dtype).item()
@@ -244,7 +244,7 @@ class Native(Instructions):
                 return a
             return self.select(self.binary("<", a, 0), negative, a)
         if operator == "isnan":
-            return Value(self.builder.pure(f"fcmp uno {a.typed}, {a.text}"), boolean, lanes)
+            return LaneValue(self.builder.pure(f"fcmp uno {a.typed}, {a.text}"), boolean, lanes)
         if operator == "-":
             return replace(a, text=self.builder.pure(f"fneg {a.typed}"), number=None)
         if operator == "abs":
@@ -253,7 +253,7 @@ class Native(Instructions):
             return self._intrinsic(_ROUNDINGS[operator], a, a)
         raise InternalError(f"no code for {operator!r} on {dtype}")
 
-    def fused(self, a: Value, b: Value, c: Value) -> Value:
+    def fused(self, a: LaneValue, b: LaneValue, c: LaneValue) -> LaneValue:
         """a * b + c, rounded once."""
         if a.dtype.is_integer:
             return self.binary("+", self.binary("*", a, b), c)
@@ -264,12 +264,12 @@ _NARROW = (f16, bf16)
 
 
 class Elementwise(Native):
-    def offset(self, base: Value, offsets: tuple[int, ...]) -> Value:
+    def offset(self, base: LaneValue, offsets: tuple[int, ...]) -> LaneValue:
         """base + offsets[lane]."""
         vector = self.splat(base, len(offsets))
         return self.binary("+", vector, constants(offsets, base.dtype)) if any(offsets) else vector
 
-    def binary(self, operator: str, a: Value, b: Operand) -> Value:
+    def binary(self, operator: str, a: LaneValue, b: Operand) -> LaneValue:
         if a.dtype not in _NARROW:
             return super().binary(operator, a, b)
         b = like(a, b)
@@ -278,16 +278,16 @@ class Elementwise(Native):
             return self._upper_half(result)  # one of the two operands, which needs no rounding
         return result if result.dtype is boolean else self.convert(result, a.dtype)
 
-    def unary(self, operator: str, a: Value) -> Value:
+    def unary(self, operator: str, a: LaneValue) -> LaneValue:
         if a.dtype not in _NARROW:
             return super().unary(operator, a)
         result = super().unary(operator, self.convert(a, f32))
         return result if result.dtype is boolean else self.convert(result, a.dtype)
 
-    def fused(self, a: Value, b: Value, c: Value) -> Value:
+    def fused(self, a: LaneValue, b: LaneValue, c: LaneValue) -> LaneValue:
         return self.fused_in_f64(a, b, c) if a.dtype in _NARROW else super().fused(a, b, c)
 
-    def fused_in_f64(self, a: Value, b: Value, c: Value) -> Value:
+    def fused_in_f64(self, a: LaneValue, b: LaneValue, c: LaneValue) -> LaneValue:
         """a * b + c of at most 32 bits: the product is exact in f64, and the sum is rounded to odd there, so that only
         the final rounding counts.
         """
@@ -302,7 +302,7 @@ class Elementwise(Native):
         )
         return self.convert(self.to_odd(total, error), a.dtype)
 
-    def to_odd(self, nearest: Value, error: Value) -> Value:
+    def to_odd(self, nearest: LaneValue, error: LaneValue) -> LaneValue:
         """nearest + error rounded to odd, where `nearest` is that sum rounded to nearest."""
         integer = i64 if nearest.dtype is f64 else i32
         size = self._intrinsic("fabs", error, error)
@@ -315,7 +315,7 @@ class Elementwise(Native):
 
     # Conversions.
 
-    def convert(self, value: Value, dtype: DType) -> Value:
+    def convert(self, value: LaneValue, dtype: DType) -> LaneValue:
         source, lanes = value.dtype, value.lanes
         if source is dtype:
             return value
@@ -338,14 +338,14 @@ class Elementwise(Native):
         if dtype.bits < 32:
             return self._to_short(value, dtype)
         kind = "fptosi" if dtype.kind == "int" else "fptoui"
-        result = Value("", dtype, lanes)
+        result = LaneValue("", dtype, lanes)
         function = f"llvm.{kind}.sat.{suffix_of(dtype, lanes)}.{suffix_of(source, lanes)}"
         self.builder.declare(result.type, function, value.type)
         return replace(
             result, text=self.builder.pure(f"call {result.type} @{function}({value.typed})")
         )
 
-    def _to_short(self, value: Value, dtype: DType) -> Value:
+    def _to_short(self, value: LaneValue, dtype: DType) -> LaneValue:
         """Convert to an 8- or 16-bit integer through i32: LLVM scalarizes the direct conversion of vectors."""
         source, lanes = value.dtype, value.lanes
         ends = (constant(float(end), source, lanes) for end in (dtype.minimum, dtype.maximum))
@@ -359,7 +359,7 @@ class Elementwise(Native):
             whole = self.select(self.unary("isnan", value), zero, whole)
         return self._cast("trunc", whole, dtype)
 
-    def _from_integer(self, value: Value, dtype: DType) -> Value:
+    def _from_integer(self, value: LaneValue, dtype: DType) -> LaneValue:
         source = value.dtype
         is_signed = source.kind == "int"
         if dtype.is_integer:
@@ -383,7 +383,7 @@ class Elementwise(Native):
             value = self.select(large, folded, value)
         return self._narrowed(self._cast(instruction, value, f64), dtype)
 
-    def _widened(self, value: Value) -> Value:
+    def _widened(self, value: LaneValue) -> LaneValue:
         """Convert f16, bf16 or f8 to f32, which is exact."""
         source = value.dtype
         if source is f16:
@@ -404,7 +404,7 @@ class Elementwise(Native):
         is_nan = self.binary("==", magnitude, 0x7F)
         return self.select(is_nan, float("nan"), scaled)
 
-    def _narrowed(self, value: Value, dtype: DType) -> Value:
+    def _narrowed(self, value: LaneValue, dtype: DType) -> LaneValue:
         """Round an f32 or f64 once to a narrower float type."""
         source, lanes = value.dtype, value.lanes
         if dtype is f64:
@@ -435,12 +435,12 @@ class Elementwise(Native):
             return self._upper_half(self.select(is_nan, quiet, moved))
         return self._to_f8(value, dtype)
 
-    def _upper_half(self, value: Value) -> Value:
+    def _upper_half(self, value: LaneValue) -> LaneValue:
         """The upper half of 32 bits as bf16."""
         top = self._shift(">>", self.bitcast(value, u32), constant(16, u32, value.lanes))
         return replace(self._cast("trunc", top, i16), dtype=bf16)
 
-    def _to_f8(self, value: Value, dtype: DType) -> Value:
+    def _to_f8(self, value: LaneValue, dtype: DType) -> LaneValue:
         """Rounds by adding a magic number whose last bit has the weight of the result's last bit."""
         lanes = value.lanes
         largest = constant(dtype.maximum, f32, lanes)
@@ -463,4 +463,4 @@ class Elementwise(Native):
         fields = self.select(is_nan, 0x7F if mantissa == 3 else 0x7E, fields)
         joined = self.binary("|", fields, self.bitcast(top, i32))
         narrow = self.builder.pure(f"trunc {joined.typed} to {vector_of('i8', lanes)}")
-        return Value(narrow, dtype, lanes)
+        return LaneValue(narrow, dtype, lanes)

@@ -12,16 +12,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from taskc.backend.cpu.groups import Groups, is_pure
+from taskc.backend.cpu.groups import BarrierGroups, is_pure
 from taskc.backend.cpu.instructions import (
     SCALAR,
     Builder,
-    Value,
+    LaneValue,
     constant,
 )
 from taskc.backend.cpu.memory import (
     LaneAddress,
-    Memory,
+    LaneMemory,
     Private,
     PrivateMemory,
     Segment,
@@ -37,7 +37,7 @@ from taskc.ir.nodes import GLOBAL, SHARED, Expression, Table, Tensor, Variable
 from taskc.ir.rewrite import walk
 from taskc.ir.types import i64
 
-Math = Callable[[Elementwise, str, tuple[Value, ...]], Value]
+Math = Callable[[Elementwise, str, tuple[LaneValue, ...]], LaneValue]
 
 
 def lanes_of(workers: int, most: int) -> int:
@@ -50,7 +50,7 @@ def lanes_of(workers: int, most: int) -> int:
     return lanes
 
 
-class Values:
+class LaneValues:
     """Computes a kernel's expressions at the builder's position in the code."""
 
     def __init__(self, kernel: ir.Kernel, most_lanes: int, register: str, math: Math) -> None:
@@ -59,28 +59,28 @@ class Values:
         self.math = math
         self.builder = Builder(register, 32 * most_lanes)
         self.elementwise = Elementwise(self.builder)
-        self.memory = Memory(self.builder, self.elementwise, self.lanes)
+        self.memory = LaneMemory(self.builder, self.elementwise, self.lanes)
         self.privates = PrivateMemory(self.memory, shared_bytes(kernel))
         self.forms = LaneForms(kernel, self.lanes or 1)
-        self.groups = Groups(kernel.body)
+        self.groups = BarrierGroups(kernel.body)
         self.vectors = -(-kernel.workers // (self.lanes or 1))
         self.vector = constant(0, i64)  # number of the vector that runs
-        self.exists: Value | None = None  # mask of its lanes that are workers; None if all are
-        self.mask: Value | None = None  # mask of the active ones; None if all are
-        self.guard: Value | None = None  # a uniform condition under which memory may be read
+        self.exists: LaneValue | None = None  # mask of its lanes that are workers; None if all are
+        self.mask: LaneValue | None = None  # mask of the active ones; None if all are
+        self.guard: LaneValue | None = None  # a uniform condition under which memory may be read
         self.bases: dict[Tensor, str] = {}
         self.stored: dict[Tensor, Private] = {}
         self.kept: dict[Variable, Private] = {}
         self.definitions: dict[Variable, Expression] = {}
-        self.scopes: list[dict[Variable, Value]] = [{}]
+        self.scopes: list[dict[Variable, LaneValue]] = [{}]
         self.tables: dict[Table, str] = {}
 
     # Names.
 
-    def bind(self, variable: Variable, value: Value) -> None:
+    def bind(self, variable: Variable, value: LaneValue) -> None:
         self.scopes[-1][variable] = value
 
-    def _find(self, variable: Variable) -> Value:
+    def _find(self, variable: Variable) -> LaneValue:
         for scope in reversed(self.scopes):
             if variable in scope:
                 return scope[variable]
@@ -109,13 +109,13 @@ class Values:
             yield
 
     @contextmanager
-    def under(self, guard: Value | None, mask: Value | None) -> Iterator[None]:
+    def under(self, guard: LaneValue | None, mask: LaneValue | None) -> Iterator[None]:
         before = self.guard, self.mask
         self.guard, self.mask = guard, mask
         yield
         self.guard, self.mask = before
 
-    def both(self, a: Value | None, b: Value) -> Value:
+    def both(self, a: LaneValue | None, b: LaneValue) -> LaneValue:
         return b if a is None else self.elementwise.binary("and", a, b)
 
     # Expressions.
@@ -124,11 +124,11 @@ class Values:
         form = self.forms.form(expression)
         return form.is_uniform or (form.is_known and expression.dtype.is_integer)
 
-    def let_value(self, expression: Expression) -> Value:
+    def let_value(self, expression: Expression) -> LaneValue:
         """The value to bind to a variable: lane 0's, if the others follow from it."""
         return self.scalar(expression) if self._is_scalar(expression) else self.spread(expression)
 
-    def spread(self, expression: Expression) -> Value:
+    def spread(self, expression: Expression) -> LaneValue:
         """The value on every lane."""
         if not self.lanes:
             return self.scalar(expression)
@@ -141,13 +141,13 @@ class Values:
             return self.elementwise.splat(self._find(expression), self.lanes)
         return self.elementwise.splat(self._value(expression, self.spread), self.lanes)
 
-    def scalar(self, expression: Expression) -> Value:
+    def scalar(self, expression: Expression) -> LaneValue:
         """The value on lane 0."""
         if isinstance(expression, Variable):
             return self._find(expression)
         return self._value(expression, self.scalar)
 
-    def _value(self, expression: Expression, part: Callable[[Expression], Value]) -> Value:
+    def _value(self, expression: Expression, part: Callable[[Expression], LaneValue]) -> LaneValue:
         elementwise = self.elementwise
         match expression:
             case ir.Constant(value=value, dtype=dtype):
@@ -180,7 +180,7 @@ class Values:
             case _:
                 return assert_never(expression)
 
-    def _lazy(self, node: ir.Binary, part: Callable[[Expression], Value]) -> Value:
+    def _lazy(self, node: ir.Binary, part: Callable[[Expression], LaneValue]) -> LaneValue:
         left = part(node.left)
         holds = left if node.operator == "and" else self.elementwise.unary("not", left)
         with self._if(holds, node.right):
@@ -192,8 +192,8 @@ class Values:
         condition: Expression,
         then: Expression,
         otherwise: Expression,
-        part: Callable[[Expression], Value],
-    ) -> Value:
+        part: Callable[[Expression], LaneValue],
+    ) -> LaneValue:
         elementwise = self.elementwise
         is_uniform = self.forms.is_uniform(condition)
         holds = self.scalar(condition) if is_uniform else part(condition)
@@ -208,7 +208,7 @@ class Values:
         return elementwise.select(holds, first, second)
 
     @contextmanager
-    def _if(self, holds: Value, arm: Expression) -> Iterator[None]:
+    def _if(self, holds: LaneValue, arm: Expression) -> Iterator[None]:
         """The scope of a select's arm: it is evaluated everywhere, but loads only where its condition holds."""
         if is_pure(arm) and not any(isinstance(node, ir.Lookup) for node in walk(arm)):
             yield
@@ -223,7 +223,7 @@ class Values:
 
     # Memory.
 
-    def _read(self, tensor: Tensor, indices: tuple[Expression, ...]) -> Value:
+    def _read(self, tensor: Tensor, indices: tuple[Expression, ...]) -> LaneValue:
         if tensor in self.stored:
             copy = self.copy_of(tensor)
             return self.privates.load(self.stored[tensor], copy, self.private_index(indices))
@@ -234,7 +234,7 @@ class Values:
                 return self._read_segments(tensor, segments)
         return self.memory.load(place, self.guard, self.active())
 
-    def _read_segments(self, tensor: Tensor, segments: list[Segment]) -> Value:
+    def _read_segments(self, tensor: Tensor, segments: list[Segment]) -> LaneValue:
         elementwise, active, result = self.elementwise, self.active(), None
         for segment in segments:
             mask = self.both(active, segment.lanes)
@@ -244,13 +244,13 @@ class Values:
         assert result is not None
         return result
 
-    def active(self) -> Value | None:
+    def active(self) -> LaneValue | None:
         """Mask of the active lanes; None for all."""
         if self.exists is None:
             return self.mask
         return self.both(self.mask, self.exists)
 
-    def private_index(self, indices: tuple[Expression, ...]) -> Value:
+    def private_index(self, indices: tuple[Expression, ...]) -> LaneValue:
         if not indices:
             return constant(0, i64)
         (index,) = indices
@@ -281,7 +281,7 @@ class Values:
         self.tables.setdefault(table, f"@table{len(self.tables)}")
         return Tensor(table.name, i64, (int(table.values.size),), GLOBAL)
 
-    def copy_of(self, tensor: Tensor) -> Value:
+    def copy_of(self, tensor: Tensor) -> LaneValue:
         return self.vector if self.is_kept(tensor) else constant(0, i64)
 
     def is_kept(self, item: Variable | Tensor) -> bool:

@@ -28,7 +28,7 @@ from taskc.arrays.packed import Laid, Packed as HostPacked, packed_class
 from taskc.backend.cuda.api import DeviceError
 from taskc.backend.cuda.context import context, device_of
 from taskc.backend.cuda.libraries import library_of
-from taskc.backend.cuda.memory import Borrowed, Memory
+from taskc.backend.cuda.memory import Borrowed, DeviceMemory
 from taskc.backend.cuda.streams import LEGACY, Stream, current_stream, stream_of
 from taskc.ir.types import DType, TensorType
 
@@ -202,7 +202,7 @@ class Array:
         pointer: int,
         shape: tuple[int, ...],
         dtype: np.dtype[Any],
-        memory: Memory | Borrowed,
+        memory: DeviceMemory | Borrowed,
         strides: tuple[int, ...] | None = None,
         *,
         is_read_only: bool = False,
@@ -309,7 +309,7 @@ class Array:
         if stream != -1:
             consumer = stream_of(self.memory.context, LEGACY if stream is None else int(stream))
             source.memory.ready(consumer)
-        if isinstance(source.memory, Memory):
+        if isinstance(source.memory, DeviceMemory):
             source.memory.is_exported = True
         is_versioned = max_version is not None and max_version[0] >= 1
         if source.is_read_only and not is_versioned:
@@ -327,7 +327,7 @@ class Array:
             raise AttributeError(
                 f"__cuda_array_interface__ has no type for {self.dtype}; use DLPack"
             )
-        if isinstance(self.memory, Memory):
+        if isinstance(self.memory, DeviceMemory):
             self.memory.is_exported = True
             for other in self.memory.others:
                 self.memory.stream.wait(other)
@@ -392,7 +392,7 @@ def empty(shape: Shape, dtype: Any, *, device: int = 0, stream: Stream | None = 
     extents = (int(shape),) if isinstance(shape, (int, np.integer)) else tuple(map(int, shape))
     kind = dtype.numpy if isinstance(dtype, DType) else np.dtype(dtype)
     owner = context(device)
-    memory = Memory(owner, prod(extents) * kind.itemsize, stream or current_stream(owner))
+    memory = DeviceMemory(owner, prod(extents) * kind.itemsize, stream or current_stream(owner))
     return Array(memory.pointer, extents, kind, memory)
 
 

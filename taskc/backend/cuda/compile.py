@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from taskc.backend.cache import Cache, code_text, key_of
-from taskc.backend.cuda.compiled import Compiled, Resources
+from taskc.backend.cuda.compiled import CompiledCubin, Resources
 from taskc.backend.cuda.emit import emit
-from taskc.backend.cuda.expressions import Source
+from taskc.backend.cuda.expressions import KernelSource
 from taskc.backend.cuda.watchdog import limit
 from taskc.errors import NOWHERE, CompileError, InternalError, Location
 from taskc.ir import nodes as ir
@@ -105,15 +105,15 @@ _OPTIONS = (
 )
 
 
-def compile_kernel(lean: ir.Kernel) -> Compiled:
+def compile_kernel(lean: ir.Kernel) -> CompiledCubin:
     """Compile a kernel at stage lean for its target."""
     return compile_source(emit(lean))
 
 
-def compile_source(source: Source) -> Compiled:
+def compile_source(source: KernelSource) -> CompiledCubin:
     text = source.text()
     cubin, log = _run(text, source, "CUBIN")
-    return Compiled(
+    return CompiledCubin(
         name=source.name,
         arch=source.arch,
         cubin=cubin,
@@ -130,12 +130,12 @@ def compile_source(source: Source) -> Compiled:
     )
 
 
-def ptx_of(source: Source) -> str:
+def ptx_of(source: KernelSource) -> str:
     code, _ = _run(source.text(), source, "PTX")
     return code.rstrip(b"\0").decode()
 
 
-def compile_many(kernels: Iterable[ir.Kernel]) -> list[Compiled]:
+def compile_many(kernels: Iterable[ir.Kernel]) -> list[CompiledCubin]:
     """Compile kernels at stage lean in parallel: NVRTC doesn't need Python's global lock."""
     sources = [emit(kernel) for kernel in kernels]
     return list(_pool().map(compile_source, sources))
@@ -143,7 +143,7 @@ def compile_many(kernels: Iterable[ir.Kernel]) -> list[Compiled]:
 
 def compiled(
     kernel: ir.Kernel, lower: Callable[[ir.Kernel], ir.Kernel], cache: Cache, version: str
-) -> Compiled:
+) -> CompiledCubin:
     """A kernel as its author wrote it, compiled for its target or loaded from the cache.
 
     lower    lowers it to stage lean
@@ -153,7 +153,7 @@ def compiled(
     key = key_of(code_text(kernel), kernel.target, nvrtc_version(), version + watched)
     cached = cache.get(key)
     if cached is not None:
-        return Compiled.from_bytes(cached)
+        return CompiledCubin.from_bytes(cached)
     fresh = compile_kernel(lower(kernel))
     cache.put(key, fresh.to_bytes())
     return fresh
@@ -193,7 +193,7 @@ def _pool() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(cpu_count() or 1, thread_name_prefix="taskc-nvrtc")
 
 
-def _run(text: str, source: Source, kind: str) -> tuple[bytes, str]:
+def _run(text: str, source: KernelSource, kind: str) -> tuple[bytes, str]:
     """NVRTC's output for a text, as PTX or a CUBIN, and its log."""
     nvrtc = _nvrtc()
     success = nvrtc.nvrtcResult.NVRTC_SUCCESS
@@ -237,7 +237,7 @@ _OF_THE_ASSEMBLER = re.compile(r"^ptxas .*, line (?P<line>\d+); error\s*: (?P<te
 _PLACE = re.compile(r"\s*\.loc\s+(\d+) (\d+) \d+(?:, function_name \S+, inlined_at (\d+) (\d+))?")
 
 
-def _error(log: str, source: Source) -> InternalError | CompileError:
+def _error(log: str, source: KernelSource) -> InternalError | CompileError:
     """The error for refused code: our own code or the author's snippet."""
     match = _OF_THE_COMPILER.search(log)
     if match is not None:

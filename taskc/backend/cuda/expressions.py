@@ -20,14 +20,14 @@ from taskc.backend.cuda.compiled import Argument, LaunchExtent, TensorMap
 from taskc.backend.cuda.prelude import (
     COMPUTED_IN_F32,
     STRUCTURES,
-    Entry,
-    Names,
     Prelude,
+    PreludeEntry,
+    UniqueNames,
     literal,
     prelude_text,
     type_name,
 )
-from taskc.backend.cuda.watchdog import Wait
+from taskc.backend.cuda.watchdog import WatchedWait
 from taskc.errors import NOWHERE, InternalError, Location, assert_never
 from taskc.ir import nodes as ir
 from taskc.ir.affine import SymbolTable
@@ -66,10 +66,10 @@ _FUNCTIONS = {
 _REGISTERS = {16: "h", 32: "r", 64: "l"}
 
 
-class Expressions:
+class ExpressionWriter:
     """`scope` knows the ranges of variables; `replaced` gives the text to use instead of some reads."""
 
-    def __init__(self, names: Names, prelude: Prelude, scope: SymbolTable, arch: str) -> None:
+    def __init__(self, names: UniqueNames, prelude: Prelude, scope: SymbolTable, arch: str) -> None:
         self.names = names
         self.prelude = prelude
         self.scope = scope
@@ -388,7 +388,7 @@ class Expressions:
         operands = ", ".join([self(operand) for operand in node.operands])
         return f"tc::{self.snippets[snippet]}({operands})"
 
-    def _snippet(self, name: str, snippet: ir.Snippet) -> Entry:
+    def _snippet(self, name: str, snippet: ir.Snippet) -> PreludeEntry:
         dtype = snippet.meaning.dtype
         types = [parameter.dtype for parameter in snippet.parameters]
         parameters = ", ".join([f"{one} x{i}" for i, one in enumerate(types, start=1)])
@@ -404,7 +404,7 @@ class Expressions:
             "}",
         ]
         needs = tuple([t.name for t in (dtype, *types) if t in STRUCTURES])
-        return Entry(f"snippet {name}", needs, "\n".join(lines))
+        return PreludeEntry(f"snippet {name}", needs, "\n".join(lines))
 
 
 def _at(operand: Text, level: int) -> str:
@@ -430,7 +430,7 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class KernelSource:
     """A kernel's code, and the description of its launches; see `Compiled` for the meaning of the fields.
 
     entries  of the prelude, preceded by `macros`; `lines` are the tables and the kernel
@@ -438,7 +438,7 @@ class Source:
 
     name: str
     arch: str
-    entries: tuple[Entry, ...]
+    entries: tuple[PreludeEntry, ...]
     macros: tuple[str, ...]
     lines: tuple[Line, ...]
     arguments: tuple[Argument, ...]
@@ -449,7 +449,7 @@ class Source:
     maps: tuple[TensorMap, ...]
     asserts: tuple[tuple[str, Location], ...]
     prints: bool
-    waits: tuple[Wait, ...] = ()
+    waits: tuple[WatchedWait, ...] = ()
 
     def text(self, *, with_places: bool = True) -> str:
         """The whole translation unit; with places, `#line` directives map its lines to those of Python."""

@@ -22,7 +22,7 @@ import numpy as np
 
 from taskc.backend.cuda import watchdog
 from taskc.backend.cuda.api import DeviceError
-from taskc.backend.cuda.compiled import Compiled, TensorMap, count, is_decided_by_scalars
+from taskc.backend.cuda.compiled import CompiledCubin, TensorMap, count, is_decided_by_scalars
 from taskc.backend.cuda.context import Context
 from taskc.backend.cuda.streams import Stream
 from taskc.ir import nodes as ir
@@ -183,7 +183,7 @@ _FREE_SHARED = 48 << 10  # bytes of shared memory that every kernel may use
 _REMEMBERED = 256  # forms of arguments, and maps of a form
 
 
-class Loaded:
+class DeviceKernel:
     """A kernel loaded on one device.
 
     failed  raises the error of a failed assertion, given its number
@@ -192,7 +192,7 @@ class Loaded:
     def __init__(
         self,
         kernel: ir.Kernel,
-        compiled: Compiled,
+        compiled: CompiledCubin,
         context: Context,
         failed: Callable[[int], None],
     ) -> None:
@@ -288,7 +288,9 @@ class Loaded:
 class PreparedLaunch:
     """Launches with arguments of one form."""
 
-    def __init__(self, loaded: Loaded, shapes: tuple[Any, ...], dimensions: list[int]) -> None:
+    def __init__(
+        self, loaded: DeviceKernel, shapes: tuple[Any, ...], dimensions: list[int]
+    ) -> None:
         self.loaded = loaded
         self.shapes = shapes
         self.dimensions = dimensions

@@ -53,7 +53,7 @@ _BUILT_IN = frozenset(
 _RESERVED = frozenset([*_KEYWORDS, *DTYPES])
 
 
-class Names:
+class UniqueNames:
     def __init__(self) -> None:
         self.of: dict[object, str] = {}
         self.taken = set(_RESERVED)
@@ -148,7 +148,7 @@ def _integer(value: int, dtype: DType) -> tuple[str, bool]:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class PreludeEntry:
     """needs: the names of entries that have to come before it."""
 
     name: str
@@ -157,14 +157,14 @@ class Entry:
 
 
 @cache
-def library() -> dict[str, Entry]:
-    entries: dict[str, Entry] = {}
+def library() -> dict[str, PreludeEntry]:
+    entries: dict[str, PreludeEntry] = {}
     folder = Path(__file__).parent
     for file in ("numbers.cuh", "instructions.cuh"):
         for part in (folder / file).read_text(encoding="utf-8").split("//: ")[1:]:
             head, _, text = part.partition("\n")
             name, *needs = head.split()
-            entries[name] = Entry(name, tuple(needs), text.strip())
+            entries[name] = PreludeEntry(name, tuple(needs), text.strip())
     return entries
 
 
@@ -172,13 +172,13 @@ class Prelude:
     """The entries that a kernel uses, and functions generated for it, in dependency order."""
 
     def __init__(self) -> None:
-        self.used: dict[str, Entry] = {}
+        self.used: dict[str, PreludeEntry] = {}
 
     def use(self, name: str) -> None:
         if name not in self.used:
             self.add(library()[name])
 
-    def add(self, entry: Entry) -> None:
+    def add(self, entry: PreludeEntry) -> None:
         if entry.name in self.used:
             return
         for needed in entry.needs:
@@ -186,7 +186,7 @@ class Prelude:
         self.used[entry.name] = entry
 
 
-def prelude_text(entries: Iterable[Entry], macros: Iterable[str] = ()) -> str:
+def prelude_text(entries: Iterable[PreludeEntry], macros: Iterable[str] = ()) -> str:
     entries = list(entries)
     if not entries:
         return TYPEDEFS

@@ -19,8 +19,8 @@ import numpy as np
 from taskc.backend.cuda.array import Array, array, to_host
 from taskc.backend.cuda.compiled import count
 from taskc.backend.cuda.context import Context, context
-from taskc.backend.cuda.launch import Loaded, PreparedLaunch
-from taskc.backend.cuda.memory import Memory
+from taskc.backend.cuda.launch import DeviceKernel, PreparedLaunch
+from taskc.backend.cuda.memory import DeviceMemory
 from taskc.backend.cuda.streams import Stream, current_stream
 from taskc.errors import assert_never
 from taskc.ir.extents import extent_value
@@ -264,7 +264,7 @@ _MOST_PLANS = 8  # sets of sizes; with one more, the least recently used one is 
 _MOST_GRAPHS = 4  # graphs of a plan, which may run at the same time
 
 
-class LoadedProgram:
+class DeviceProgram:
     """A program whose kernels are loaded.
 
     kernels  in a plan's order
@@ -275,7 +275,7 @@ class LoadedProgram:
     def __init__(
         self,
         program: Program,
-        kernels: Sequence[Loaded],
+        kernels: Sequence[DeviceKernel],
         planned: Callable[[Mapping[Variable, Any], int, Busy], Plan],
         waits: Waits,
     ) -> None:
@@ -335,7 +335,7 @@ class LoadedProgram:
 class ProgramForm:
     """Launches at known sizes."""
 
-    loaded: LoadedProgram
+    loaded: DeviceProgram
     dimensions: dict[Variable, int]
 
     def launch(self, values: Sequence[Any], stream: Stream, kept: Sequence[object] = ()) -> None:
@@ -352,7 +352,7 @@ class PreparedPlan:
     """
 
     def __init__(
-        self, kernels: Sequence[Loaded], plan: Plan, constants: Sequence[Array], waits: Waits
+        self, kernels: Sequence[DeviceKernel], plan: Plan, constants: Sequence[Array], waits: Waits
     ) -> None:
         self._context = kernels[0].context
         self._arena_bytes = plan.arena
@@ -400,12 +400,12 @@ class PreparedPlan:
                     assert_never(step)
 
     def _places(self, stream: Stream) -> Places:
-        memory = Memory(self._context, self._arena_bytes, stream)
+        memory = DeviceMemory(self._context, self._arena_bytes, stream)
         arena = Array(memory.pointer, (self._arena_bytes,), np.dtype(np.uint8), memory)
         return Places(arena, self._constants)
 
 
-def _prepared(loaded: Loaded, call: PlannedCall) -> PreparedCall:
+def _prepared(loaded: DeviceKernel, call: PlannedCall) -> PreparedCall:
     total = len(loaded.parameters)
     dimensions: dict[Variable, Any] = dict(zip(loaded.dimensions, call.words[total:], strict=True))
     shapes: list[tuple[int, ...]] = []

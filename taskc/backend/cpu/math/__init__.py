@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from taskc.backend.cpu.instructions import Value
+from taskc.backend.cpu.instructions import LaneValue
 from taskc.backend.cpu.math import error, exponential, trigonometric
 from taskc.backend.cpu.math.notation import Term
 from taskc.backend.cpu.native import Elementwise
@@ -26,7 +26,9 @@ _FUNCTIONS: dict[str, Callable[..., Term]] = {
 assert _FUNCTIONS.keys() == MATH_FUNCTIONS
 
 
-def math_function(elementwise: Elementwise, name: str, operands: tuple[Value, ...]) -> Value:
+def math_function(
+    elementwise: Elementwise, name: str, operands: tuple[LaneValue, ...]
+) -> LaneValue:
     """Compute a function of MATH_FUNCTIONS."""
     dtype = operands[0].dtype
     terms = [Term(elementwise, operand) for operand in operands]

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from taskc.backend.cpu.instructions import (
     SCALAR,
     Builder,
-    Value,
+    LaneValue,
     constant,
     suffix_of,
     type_of,
@@ -44,7 +44,7 @@ class Term:
     """An f32, f64, integer or bool: a scalar, or one for each lane. A number combined with it takes its type."""
 
     elementwise: Elementwise
-    value: Value
+    value: LaneValue
 
     @property
     def dtype(self) -> DType:
@@ -57,7 +57,7 @@ class Term:
         rounded = self.dtype.numpy.type(other).item()
         return self._with(constant(rounded, self.dtype, self.value.lanes))
 
-    def _with(self, value: Value) -> Term:
+    def _with(self, value: LaneValue) -> Term:
         return Term(self.elementwise, value)
 
     def _binary(self, operator: str, other: Term | Number) -> Term:
@@ -224,13 +224,13 @@ def lookup(name: str, numbers: Sequence[Number], dtype: DType, index: Term) -> T
     address = builder.pure(f"getelementptr {element}, ptr @{name}, {index.value.typed}")
     if not lanes:
         text = builder.pure(f"load {element}, ptr {address}")
-        return Term(index.elementwise, Value(text, dtype))
+        return Term(index.elementwise, LaneValue(text, dtype))
     kind, pointers, mask = (vector_of(each, lanes) for each in (element, "ptr", "i1"))
     function = f"llvm.masked.gather.v{lanes}{suffix_of(dtype, SCALAR)}.v{lanes}p0"
     builder.declare(kind, function, pointers, mask, kind)
     operands = f"{pointers} align {dtype.nbytes} {address}, {mask} splat (i1 true), {kind} poison"
     text = builder.pure(f"call {kind} @{function}({operands})")
-    return Term(index.elementwise, Value(text, dtype, lanes))
+    return Term(index.elementwise, LaneValue(text, dtype, lanes))
 
 
 def lookup_of_32(name: str, numbers: Sequence[float], index: Term) -> Term:
@@ -269,7 +269,7 @@ def in_parts(text: str) -> str:
 def _function(dtype: DType, lanes: int, declared: dict[str, str]) -> str:
     builder = Builder(declared=declared)
     elementwise, kind = Elementwise(builder), type_of(dtype, lanes)
-    a, b, c = (Value(f"%{name}", dtype, lanes) for name in "abc")
+    a, b, c = (LaneValue(f"%{name}", dtype, lanes) for name in "abc")
     if dtype is f32:
         result = elementwise.fused_in_f64(a, b, c)
     else:
