@@ -1,14 +1,12 @@
-"""The compile cache: compiled code on disk, by content, whole or not at all, and no more than so much of it.
+"""The compile cache: compiled code on disk, by content, whole or not at all, and limited in size.
 
-An entry's name is the hash of everything that it was made from, so entries never go stale; its first
-bytes are the hash of its name and the rest, so what a crash or a disk broke is as good as missing, and so is
-what stands under another's name. Where nothing can be written nothing is kept, and that is no error.
+An entry's name is the hash of everything that it was made from (for a kernel, `code_text`), so entries never go
+stale. Its first bytes are the hash of its name and the rest: an entry that a crash or a disk broke, or that stands
+under another's name, counts as missing. Where nothing can be written nothing is kept, and that is no error.
 
-What is here will be run. So a folder is opened once, without following a link, and what was opened is looked
-at: whose it is, and who may write it; all else goes through it, and each entry is looked at likewise.
-Where a system has no such calls (Windows), folders are the user's own by its rules, and paths serve.
-
-The text that determines a kernel's code: equal texts give equal code.
+The entries are code that will be run. So a folder is opened once, without following a link, and its owner and
+permissions are checked; all accesses go through it, and each entry is checked likewise. Where a system has no such
+calls (Windows), folders are the user's own by its rules, and paths serve.
 """
 
 from __future__ import annotations

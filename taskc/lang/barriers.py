@@ -1,8 +1,7 @@
-"""Barriers, which only `tc.cuda` kernels have: of a warp, a role, a block, all blocks; and mbarriers.
+"""Barriers, clusters and roles of a `tc.cuda` kernel: where its workers wait for each other.
 
-Clusters in `tc.cuda`: ranks, a barrier of all their blocks, and access to the memory of peers.
-
-Roles of warps in a `tc.cuda` kernel: warp specialization, as its author writes it.
+Barriers are of a warp, a role, a block, a cluster or the grid, or mbarriers in shared memory. A cluster's blocks have
+ranks, and access to the memory of peers. Roles of warps are warp specialization, as its author writes it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Whole-block moves: tc.load, tc.store, tc.copy.
-
-Whole-block arithmetic: tc.mma, tc.reduce, tc.scan.
-"""
+"""Whole-block operations: tc.load, tc.store and tc.copy move, tc.mma, tc.reduce and tc.scan compute."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A `@tc.function` that combines two elements, as the operator of tc.reduce and tc.scan.
+"""Functions as arguments: of tc.reduce and tc.scan, which combine two elements, and of tc.load and its like.
 
-A lambda or a `@tc.function` as an argument, as in `tc.load((8, 8), lambda i, j: x[j, i])`.
+A function that combines is a `@tc.function`; elsewhere a lambda will do, as in `tc.load((8, 8), lambda i, j: x[j, i])`.
 """
 
 from __future__ import annotations
@@ -29,24 +29,21 @@ def combine_function(
     node: ast.expr,
 ) -> ir.Combine:
     """The function on elements of a type, or on tuples of elements of several."""
-    return _Made(context, function, dtypes, node).made()
+    return _Combination(context, function, dtypes, node).combine()
 
 
-class _Made:
-    def __init__(
-        self,
-        context: Context,
-        function: FunctionDefinition,
-        dtypes: tuple[DType, ...] | DType,
-        node: ast.expr,
-    ) -> None:
-        self.context = context
-        self.function = function
-        self.dtypes = dtypes
-        self.node = node
-        self.name = function.__name__
+@dataclass(frozen=True, slots=True)
+class _Combination:
+    context: Context
+    function: FunctionDefinition
+    dtypes: tuple[DType, ...] | DType
+    node: ast.expr
 
-    def made(self) -> ir.Combine:
+    @property
+    def name(self) -> str:
+        return self.function.__name__
+
+    def combine(self) -> ir.Combine:
         names, rest = self.function.parameters
         if len(names) != 2 or rest is not None:
             raise self.context.error(

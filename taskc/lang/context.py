@@ -1,6 +1,6 @@
 """The state of a parse: the position, the meanings of names, and the statements so far.
 
-Syntax of Python that the language doesn't have, each with its own message.
+The end of the file lists the syntax of Python that the language doesn't have, each with its own message.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Loops: over mappings, tiles of the grid, pipelines, ranges, and constants while parsing.
-
-`range` and `tc.range`: loops with a counted number of iterations.
-"""
+"""Loops: over mappings, tiles of the grid, pipelines, ranges, and constants while parsing."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""The operations of the target, `taskc.ir.operations`, as a `tc.cuda` kernel writes them: `tc.cuda.cp_async`.
+"""The operations of the target (`taskc.ir.operations`) as a `tc.cuda` kernel writes them: `tc.cuda.cp_async`.
 
-`tc.cuda.ptx`: a value computed by PTX text, with its meaning.
-
-`tc.cuda.wgmma`: asynchronous matrix products, and the requirements on their operands.
+Two have a meaning beyond a row of that table: `tc.cuda.ptx`, a value computed by PTX text, with its meaning, and
+`tc.cuda.wgmma`, asynchronous matrix products, with the requirements on their operands.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The parser makes a kernel at stage parsed (of `tc.cuda`: synchronized) of a function of Python.
 
-Statements other than loops and assignments.
+Statements other than loops and assignments are here, too.
 """
 
 from __future__ import annotations

@@ -463,8 +463,6 @@ class Emitter:
         """Unroll a loop; where that gets too long, the iterations after the second become a loop.
 
         The first iteration also computes what all have in common, so the length of the second is measured.
-
-        The first one computes what others have in common, so the second says how long each is.
         """
         start, stop = self.values.scalar(loop.start), self.values.scalar(loop.stop)
         assert start.number is not None

@@ -1,16 +1,17 @@
-"""The compiled function that Python calls: it unpacks and checks the arguments, then runs the kernel.
+"""The text of the compiled function that Python calls: it unpacks and checks the arguments, then runs the kernel.
 
     PyObject *entry(PyObject *slow, PyObject *const *args, Py_ssize_t count, PyObject *names)
 
-takes contiguous NumPy arrays and PyTorch tensors that fit the parameters, and Python's own numbers. If one is a
-tensor, the outputs it allocates are tensors, too. Every other call goes to `slow`, which copies, packs or reports the
-error: a Python callable that takes a tuple of all arguments, and None or the names of the last of them.
+It accepts contiguous NumPy arrays and PyTorch tensors that fit the parameters, and Python's own numbers:
 
-Arguments taken out of Python objects, each checked against its parameter.
+| argument | how it is read |
+| --- | --- |
+| array | its buffer tells its address, and whether type, shape and order are the parameter's |
+| PyTorch tensor | described like a buffer (c/torch_tensors.c); new outputs are then tensors, too |
+| number | read if it has one of Python's types and fits |
 
-An array's buffer gives its address, and whether type, shape and order are the parameter's. A PyTorch tensor is
-described like a buffer (c/torch_tensors.c). A number is read if it is of Python's own types and fits. Anything
-else goes to `slow`.
+Every other call goes to `slow`, which copies, packs or reports the error: a Python callable that takes a tuple of all
+arguments, and None or the names of the last of them.
 """
 
 from __future__ import annotations
@@ -464,9 +465,7 @@ class _EntryText:
     def _output(self, item: Tensor, number: int, given: str, only_arrays: str) -> str:
         """The output array: the one of `out=`, or a new array or tensor where the output has no layout.
 
-        This function owns a reference to it.
-
-        This function owns a reference to it.
+        The compiled function owns a reference to it.
         """
         if item.layout is not None:
             self.code.need(given)

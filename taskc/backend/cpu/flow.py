@@ -1,15 +1,15 @@
 """Branches and loops: one jump where all lanes agree, a mask over them (predication) where they don't.
 
-if worker < n: ...         %a = icmp slt <16 x i32> %workers, %n
-                           %b = icmp ne i16 (bitcast %a), 0        does any lane enter?
-                           br i1 %b, label %then, label %end       the body runs under the mask %a
+    if worker < n: ...         %a = icmp slt <16 x i32> %workers, %n
+                               %b = icmp ne i16 (bitcast %a), 0        does any lane enter?
+                               br i1 %b, label %then, label %end       the body runs under the mask %a
 
-Which loops check for signals, and how often: those that may run long, so that Ctrl-C ends a block inside them.
+A loop that may run long checks for signals now and then, so that Ctrl-C ends a block inside it:
 
-for q in range(n):         for first in range(0, n, 2**15):
-    s += x[q]                  for q in range(first, min(first + 2**15, n)):
-                                   s += x[q]
-                               if more is left: check for signals
+    for q in range(n):         for first in range(0, n, 2**15):
+        s += x[q]                  for q in range(first, min(first + 2**15, n)):
+                                       s += x[q]
+                                   if more is left: check for signals
 """
 
 from __future__ import annotations

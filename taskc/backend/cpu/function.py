@@ -1,15 +1,13 @@
-"""Compiled code as a Python function.
+"""Compiled code as a Python function, and the number of blocks of a call.
 
-The part of compiled code that reads PyTorch tensors (c/torch_tensors.c), set up when a call first has one; and the
-class of JAX's arrays, which have buffers as NumPy's do.
-
-The number of blocks of a call, and whether they are worth waking another thread for.
+`python_function` makes the function of an entry (entry.py). Entries read PyTorch tensors (c/torch_tensors.c) and JAX's
+arrays once a call has had one, when `admit_tensors` and `admit_arrays` set up what that takes.
 
     i64 count(ptr arguments)
 
-returns the number of blocks, negated where one thread is enough: where all of them take less than, roughly,
-ten microseconds of operations. IN_ORDER is added where threads have to take blocks in order, since a block
-may wait for an earlier one.
+`count_text` writes this function, which returns the number of blocks of a call. It is negated where one thread is
+enough: where all blocks take less than, roughly, ten microseconds of operations. IN_ORDER is added where threads have
+to take blocks in order, since a block may wait for an earlier one.
 """
 
 from __future__ import annotations

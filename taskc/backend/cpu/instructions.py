@@ -1,9 +1,8 @@
-"""Single LLVM instructions on values: splitting and joining vectors, intrinsics by name, and AVX-512's own.
+"""LLVM IR as text: values, the builder of a function, and single instructions.
 
-LLVM IR as text, one instruction at a time.
-
-Every value is a `Value`: a scalar, or a vector of one scalar for each lane. A pure instruction that was already
-written in this block, or in one that dominates it, is reused: unrolled code repeats itself.
+Every value is a `LaneValue`: a scalar, or a vector of one scalar for each lane. A pure instruction that was already
+written in this block, or in one that dominates it, is reused, since unrolled code repeats itself. `Instructions` split
+and join vectors, call intrinsics by name, and have AVX-512's own.
 """
 
 from __future__ import annotations
@@ -161,8 +160,6 @@ class Builder:
         """An empty inline assembly that returns the vector unchanged and that no optimization sees through.
 
         The vector has to fit into one register.
-
-        No instruction, but a wall that no optimization looks through.
         """
         typed = f"{kind} {text}"
         return f'call {kind} asm "", "={self.register},0"({typed}) nounwind willreturn memory(none)'

@@ -4,7 +4,7 @@ JITLink lays out an object's code, constants and data in one block, so that its 
 older linker, llvmlite's default, maps each kind wherever there is room, and aborts the process where the distance
 exceeds 2 GiB.
 
-Compiled LLVM text that belongs to no kernel: the thread pool, and the entries of programs. The cache stores it.
+`object_of` compiles and caches LLVM text that belongs to no kernel: the thread pool, and the entries of calls.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Loads and stores: one scalar, one vector, a window and a shuffle, or a gather.
 
-The form of the index decides (taskc/backend/lanes.py). Private memory is an array of vectors on the
-stack; where its indices are constants LLVM keeps it in registers.
+The form of the index decides (taskc/backend/lanes.py). Private memory is an array of vectors on the stack; where its
+indices are constants LLVM keeps it in registers. Atomics run lane by lane. Shared memory belongs to one core, so its
+atomics are plain reads and writes.
 
-Atomics run lane by lane. Shared memory belongs to one core, so its atomics are plain reads and writes.
-
-Indices by quotients and remainders of consecutive numbers: a vector lies in few segments, each of one quotient.
+Along a reshaped axis, indices are quotients and remainders of consecutive numbers. A vector then lies in few segments,
+each of one quotient, and within a segment an index is lane 0's value plus a constant for each lane:
 
     b[(first + lane) // 62]      lanes below 62 - first % 62:    b[first // 62]
                                  the others:                     b[first // 62 + 1]
@@ -13,8 +13,7 @@ Indices by quotients and remainders of consecutive numbers: a vector lies in few
     c[(first + lane) % 62]       lanes below 62 - first % 62:    c[first % 62 + lane]
                                  the others:                     c[first % 62 - 62 + lane]
 
-Within a segment an index is lane 0's value plus a constant for each lane. So a read along a reshaped axis takes a
-load or two for a vector, where a gather takes one for each lane.
+So such a read takes a load or two for a vector, where a gather takes one for each lane.
 """
 
 from __future__ import annotations

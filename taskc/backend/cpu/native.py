@@ -1,11 +1,8 @@
-"""Arithmetic on a processor's native types: integers, booleans, f32 and f64.
+"""Scalar operations on values, the same for a scalar and for all lanes.
 
-It follows taskc/ir/arithmetic.py, from which LLVM's instructions differ at the edges: division by 0, shifts by
-the width or more, signed zeros.
-
-Scalar operations on values, the same for a scalar and for all lanes; see taskc/ir/arithmetic.py.
-
-Types the processor lacks are emulated: f16 and bf16 are computed in f32 and rounded.
+They follow taskc/ir/arithmetic.py, from which LLVM's instructions differ at the edges: division by 0, shifts by the
+width or more, signed zeros. `Native` has the types of the processor: integers, booleans, f32 and f64. `Elementwise`
+adds those that it lacks: f16 and bf16 are computed in f32 and rounded.
 """
 
 from __future__ import annotations

@@ -1,15 +1,9 @@
-"""Processor-specific operations: exchanges between lanes, dot products of packs, tile registers.
+"""Operations of the target: exchanges between lanes, dot products of packs, tile registers; and `tc.print`.
 
-Dot products of packs: one instruction multiplies and adds a vector of workers' packs.
+A pack is 4 bytes in memory, whose parts one instruction multiplies and adds. One that all workers share is broadcast,
+contiguous packs of neighbouring workers are one load, and all others are gathered.
 
-A pack is 4 bytes in memory. One that all workers share is broadcast, contiguous packs of neighbouring workers
-are one load, and all others are gathered.
-
-Tile registers. LLVM's intrinsics take their numbers, so it neither allocates nor spills them.
-
-`tc.print` on the CPU: compiled code passes the values, and Python writes the line.
-
-The text is the simulator's. Lines of different blocks appear in the order in which threads reach them.
+LLVM's intrinsics take the numbers of tile registers, so it neither allocates nor spills them.
 """
 
 from __future__ import annotations
@@ -87,9 +81,6 @@ class Dots:
         """A constant on all lanes that LLVM doesn't recognize as one.
 
         A known constant would be broadcast from a general register; a load that broadcasts costs nothing.
-
-        Otherwise it would go through a general register with the number that is broadcast, where a load
-        that broadcasts costs nothing.
         """
         value = self._constants.get((number, lanes))
         if value is None:

@@ -3,9 +3,8 @@
 A plan, a frame or an arena is allocated where a call finds none free: for new sizes, and for each simultaneous
 call. All are freed with the program.
 
-A program's calls timed one by one in a normal run: the frame's @step is replaced by one that reads the clock.
-
-The cost of reading the clock, some 30 ns, is subtracted.
+`timed` times the calls of a program one by one in a normal run: a frame's step function is replaced by one that reads
+the clock, and the cost of reading it, some 30 ns, is subtracted.
 """
 
 from __future__ import annotations

@@ -1,15 +1,9 @@
 """Arrays in a device's memory: minimal, and shared with other libraries.
 
 An `Array` is a shape, a type and strides over memory that it owns or shares with another library. It has no
-arithmetic; kernels do that. Libraries exchange memory without a copy, both ways: through DLPack, which has all
-types, and through `__cuda_array_interface__`, which has neither bf16 nor 8-bit floats.
-
-A device array as a DLPack capsule.
-
-The capsule's structures stay alive until the consumer calls their deleter. A capsule that nobody consumed calls it
-itself when it is destroyed.
-
-Copies between the CPU and a device, and on a device.
+arithmetic; kernels do that. Libraries exchange memory without a copy, both ways: through DLPack, which has all types,
+and through `__cuda_array_interface__`, which has neither bf16 nor 8-bit floats. The structures of a DLPack capsule
+stay alive until the consumer calls their deleter; a capsule that nobody consumed calls it when it is destroyed.
 """
 
 from __future__ import annotations
@@ -37,20 +31,16 @@ def from_host(pointer: int, source: np.ndarray, stream: Stream) -> None:
     """Copy to the device and wait, so that `source` may be reused."""
     dense = np.ascontiguousarray(source)
     if dense.nbytes:
-        with stream.context.current():
-            stream.context.api.cuMemcpyHtoDAsync(
-                pointer, dense.ctypes.data, dense.nbytes, stream.number
-            )
+        stream.context.do.cuMemcpyHtoDAsync(pointer, dense.ctypes.data, dense.nbytes, stream.number)
         stream.synchronize()
 
 
 def to_host(target: np.ndarray, pointer: int, stream: Stream) -> None:
     """Copy to the CPU and wait for all work of the stream, so that its errors are raised."""
     if target.nbytes:
-        with stream.context.current():
-            stream.context.api.cuMemcpyDtoHAsync(
-                target.ctypes.data, pointer, target.nbytes, stream.number
-            )
+        stream.context.do.cuMemcpyDtoHAsync(
+            target.ctypes.data, pointer, target.nbytes, stream.number
+        )
     stream.synchronize()
 
 

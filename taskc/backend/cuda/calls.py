@@ -1,9 +1,7 @@
 """Calls on a device, with arrays that are on it, or with CPU arrays that are copied there and back.
 
-A fast path for repeated calls.
-
-The driver checks the first call of a form (shapes, types, strides, devices). Later calls of the same form are known
-to fit, and launch directly: with our arrays, torch's, CuPy's, or several of these.
+The driver of the runtime checks the first call of a form (shapes, types, strides, devices). Later calls of the same
+form are known to fit, and `direct` launches them at once: with our arrays, torch's, CuPy's, or several of these.
 """
 
 from __future__ import annotations

@@ -1,18 +1,18 @@
-"""A device: its primary context, which is shared with other libraries of the process, and its properties.
+"""A device: its primary context, its properties, and releases that wait for its work.
 
-Deferred releases: objects that live until a device has finished with them, tracked by events so that nobody waits.
-
-Memory that another library has seen, and another library's array that our kernel still reads, are released after an
-event. During a capture no event may be recorded and no memory freed (either would break the capture, or become part
-of it), so then they stay parked.
+The context is shared with other libraries of the process. Memory that another library has seen, and another library's
+array that our kernel still reads, are released after an event, so that nobody waits. During a capture no event may be
+recorded and no memory freed (either would break the capture, or become part of it), so then they stay parked.
 """
 
 from __future__ import annotations
 
 import ctypes
+import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 from weakref import WeakValueDictionary
@@ -70,27 +70,19 @@ class Parking:
         """
         if self._captures or any(stream.is_capturing for stream in streams):
             return True
-        api, kinds = self._context.api, self._context.api.driver.CUstreamCaptureStatus
-        for number in current_numbers(self._context.ordinal) - {0}:
-            with self._context.current():
-                if api.cuStreamIsCapturing(number) != kinds.CU_STREAM_CAPTURE_STATUS_NONE:
-                    return True
-        return False
+        foreign = current_numbers(self._context.ordinal) - {0}
+        return any(self._context.is_captured(number) for number in foreign)
 
 
+@dataclass(slots=True, eq=False)
 class _Parked:
-    def __init__(
-        self,
-        parking: Parking,
-        context: Any,
-        release: Callable[[], None],
-        streams: tuple[Any, ...] | None,
-    ) -> None:
-        self._parking = parking
-        self._context = context
-        self._release = release
-        self._streams = streams
-        self._events: list[Any] | None = None  # not recorded yet
+    """A release after all work that was in some streams, None for the whole device, when the events were recorded."""
+
+    _parking: Parking
+    _context: Any
+    _release: Callable[[], None]
+    _streams: tuple[Any, ...] | None
+    _events: list[Any] | None = None  # not recorded yet
 
     def is_over(self) -> bool:
         if self._events is None:
@@ -115,14 +107,13 @@ class _Parked:
     def _recorded(self) -> list[Any]:
         api = self._context.api
         flags = api.driver.CUevent_flags.CU_EVENT_DISABLE_TIMING
-        numbers = None if self._streams is None else [stream.number for stream in self._streams]
         with self._context.current():
-            if numbers is None:
+            if self._streams is None:
                 event = api.cuEventCreate(flags)
                 api.cuCtxRecordEvent(self._context.handle, event)
                 return [event]
             events = []
-            for number in numbers:
+            for number in [stream.number for stream in self._streams]:
                 events.append(api.cuEventCreate(flags))
                 api.cuEventRecord(events[-1], number)
         return events
@@ -176,6 +167,24 @@ _TARGETS = {capability: gpu.name for gpu in GPUS for capability in gpu.capabilit
 _turn = Turn()
 
 
+class _Calls:
+    """The functions of the driver, which are called while a device is current."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        context, function = self._context, getattr(self._context.api, name)
+
+        def call(*arguments: Any) -> Any:
+            if context.is_current():
+                return function(*arguments)
+            with context.current():
+                return function(*arguments)
+
+        return call
+
+
 class Context:
     """ordinal       the device's number
     name          its name from NVIDIA
@@ -210,6 +219,7 @@ class Context:
             str, Any
         ] = {}  # functions that encode tensor maps, once they have been looked up
         self.parking = Parking(self)
+        self.do = _Calls(self)
         self._pool = self._own_pool() if has_pools else None
 
     def _attribute(self, name: str) -> int:
@@ -262,6 +272,18 @@ class Context:
     def is_current(self) -> bool:
         return int(self.api.cuCtxGetCurrent()) == self.number
 
+    def is_captured(self, stream: int) -> bool:
+        """Whether work put into a stream is captured, instead of run."""
+        status = self.do.cuStreamIsCapturing(stream)
+        none = self.api.driver.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_NONE
+        return bool(status != none)
+
+    def destroy(self, function: str, handle: Any) -> None:
+        """Destroy an object of the driver in a finalizer, which has nobody to report an error to."""
+        if not sys.is_finalizing():
+            with suppress(Exception):
+                getattr(self.do, function)(handle)
+
     def allocate(self, size: int, stream: int, *, ordered: bool) -> int:
         """Allocate so many bytes. If `ordered`, they are available to later work of the stream."""
         self.parking.sweep()
@@ -289,8 +311,7 @@ class Context:
 
     def synchronize(self) -> None:
         """Wait for all work of the device."""
-        with self.current():
-            self.api.cuCtxSynchronize()
+        self.do.cuCtxSynchronize()
         self.api.forget(None)
         self.parking.sweep()
         for stream in list(self.streams.values()):
@@ -316,7 +337,5 @@ def context(ordinal: int = 0) -> Context:
 def device_of(pointer: int) -> int:
     """The number of the device that a pointer belongs to."""
     any_device = context(0)
-    started = any_device.api
-    attribute = started.driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
-    with any_device.current():
-        return int(started.cuPointerGetAttribute(attribute, pointer))
+    attribute = any_device.api.driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
+    return int(any_device.do.cuPointerGetAttribute(attribute, pointer))

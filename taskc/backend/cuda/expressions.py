@@ -1,4 +1,4 @@
-"""Expressions in CUDA C++.
+"""Expressions in CUDA C++, and the text of a whole kernel.
 
     x[i * 4 + worker] + floor(y) % 3        x[i * 4 + worker] + tc::floor_modulo(floorf(y), 3.0f)
 
@@ -6,7 +6,7 @@ Plain operators are used where they mean the same: signed arithmetic that can't 
 that aren't negative. All others are functions of the prelude. Every text has exactly the C++ type of its node,
 so that functions may be overloaded.
 
-The code of a kernel: lines with their source locations in Python, and the prelude entries they need.
+`KernelSource` is the code of a kernel: lines with their source locations in Python, and the prelude entries they need.
 """
 
 from __future__ import annotations

@@ -1,16 +1,13 @@
-"""Functions of the namespace `tc` for operations that C++ lacks; a kernel gets only those that it uses.
+"""The vocabulary of a kernel in CUDA C++: unique names, types and constants, and functions of the namespace `tc`.
 
-They are in two files, `numbers.cuh` (plain C++) and `instructions.cuh` (PTX, and compiler built-ins). An entry
-begins with its name and the names of the entries that it needs:
+Functions for operations that C++ lacks are in two files, `numbers.cuh` (plain C++) and `instructions.cuh` (PTX, and
+compiler built-ins); a kernel gets only those that it uses. An entry begins with its name and the names of the entries
+that it needs:
 
     //: minimum.f64 bits64
     __device__ __forceinline__ f64 minimum(f64 a, f64 b) { ... }
 
 An entry `name.variant` is one of several functions with the same name.
-
-Names in CUDA C++: the kernel's own, made unique, and as stable as the kernel's text.
-
-Element types and constants in CUDA C++.
 """
 
 from __future__ import annotations

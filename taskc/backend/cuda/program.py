@@ -1,14 +1,12 @@
 """A program on a device: a plan for each set of sizes, replayed as a graph or launched call by call.
 
-CUDA graphs: calls that are captured once and replayed with one launch.
-
-A replay uses the memory of the captured calls: arrays that they were passed, or that they allocated, live as long
-as the graph. `Array.set` puts new inputs into them.
+`KernelGraph` is a plan's calls as a CUDA graph; `Graph`, for users, has the calls that a function makes while it is
+captured. A replay of either is one launch, and uses the memory of the captured calls: arrays that they were passed,
+or that they allocated, live as long as the graph. `Array.set` puts new inputs into them.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -170,14 +168,10 @@ class KernelGraph:
         self._bits = bits
 
     def __del__(self) -> None:
-        if sys.is_finalizing():
-            return
-        with suppress(Exception), self.context.current():  # there is nobody to report it to
-            api = self.context.api
-            if hasattr(self, "_executable"):  # a replay that is under way still completes
-                api.cuGraphExecDestroy(self._executable)
-            if hasattr(self, "_graph"):  # its nodes name those of the executable
-                api.cuGraphDestroy(self._graph)
+        if hasattr(self, "_executable"):  # a replay that is under way still completes
+            self.context.destroy("cuGraphExecDestroy", self._executable)
+        if hasattr(self, "_graph"):  # its nodes name those of the executable
+            self.context.destroy("cuGraphDestroy", self._graph)
 
 
 def _bits(given: Sequence[Any]) -> list[Any]:
@@ -233,8 +227,7 @@ class Graph:
         stream = stream or current_stream(self.context)
         for memory in self._memories:
             memory.used(stream)
-        with self.context.current():
-            self.context.api.cuGraphLaunch(self._executable, stream.number)
+        self.context.do.cuGraphLaunch(self._executable, stream.number)
         for name in self._names:
             self.context.api.launched.append((stream.number, name))
         stream.assertions.update(self._looks)
@@ -252,9 +245,8 @@ class Graph:
             self._looks[look] = None
 
     def __del__(self) -> None:
-        if getattr(self, "_executable", None) is not None and not sys.is_finalizing():
-            with suppress(Exception), self.context.current():
-                self.context.api.cuGraphExecDestroy(self._executable)
+        if getattr(self, "_executable", None) is not None:
+            self.context.destroy("cuGraphExecDestroy", self._executable)
 
 
 Busy: TypeAlias = Callable[[int, Sequence[int]], int]

@@ -7,7 +7,7 @@
 A worker whose assertion fails ends, unless others may wait for it: at mbarriers, at named barriers, at those of a
 cluster or of the grid, or in operations of a warp. Then it goes on.
 
-Vector loops: memory is accessed as vectors, and the computation is a loop over the lanes.
+In a vector loop memory is accessed as vectors, and the computation is a loop over the lanes:
 
     for s: i32 in vector(4):                    f32 x_lanes[4];
         y[base + s] = x[base + s] * 2.0   ->    tc::load_vector(x_lanes, &x[base]);
@@ -18,10 +18,6 @@ Vector loops: memory is accessed as vectors, and the computation is a loop over 
                                                 tc::store_vector(y, base, y_lanes);
 
 All lanes agree on conditions, so a conditional read is loaded under the first lane's condition.
-
-Offsets of a block's tensors in its shared memory.
-
-`tc.print` as CUDA's printf.
 """
 
 from __future__ import annotations

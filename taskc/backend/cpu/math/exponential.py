@@ -1,9 +1,4 @@
-"""exp, exp2, expm1, and the functions computed from them: sigmoid, sinh, cosh, tanh.
-
-log, log2, log1p and pow.
-
-Powers of integers.
-"""
+"""Exponentials and logarithms, the functions computed from them (sigmoid, sinh, cosh, tanh), and powers."""
 
 from __future__ import annotations
 

@@ -1,12 +1,11 @@
-"""Values with Python's operators, so that formulas read as on paper.
+"""Values with Python's operators, so that formulas read as on paper; and the means that formulas have.
 
-Code for rare operands: a function that is called if any lane needs it. And lookup tables.
+`where_rare` is code for rare operands: a function that is called if any lane needs it. `lookup` reads tables.
 
-Fused multiply-adds, rounded once, for x86 processors without an instruction for them.
-
-LLVM calls the C library there, at 100 to 200 ns for each number. f32 is computed in f64. For f64, the product is
-split into two numbers (Dekker), and the sum of three is rounded once (Boldo and Melquiond,
-"Emulation of a FMA and correctly rounded sums: proved algorithms using rounding to odd").
+`in_parts` is for x86 processors without an instruction for fused multiply-adds, rounded once. LLVM calls the C library
+there, at 100 to 200 ns for each number. f32 is computed in f64. For f64, the product is split into two numbers
+(Dekker), and the sum of three is rounded once (Boldo and Melquiond, "Emulation of a FMA and correctly rounded sums:
+proved algorithms using rounding to odd").
 """
 
 from __future__ import annotations
