@@ -226,9 +226,6 @@ def callback(context: Context, node: ast.expr, what: str) -> Callback:
             )
         rest = arguments.vararg.arg if arguments.vararg is not None else None
         return Callback(node, [argument.arg for argument in arguments.args], rest, None)
-    function = context.evaluate(node)
-    if not isinstance(function, FunctionDefinition):
-        raise context.error(
-            f"{what} is a lambda or a @tc.function, and this is {describe(function)}", node
-        )
+    is_one = f"{what} is a lambda or a @tc.function"
+    function = context.expect(FunctionDefinition, context.evaluate(node), node, is_one)
     return Callback(node, *function.parameters, function)

@@ -341,7 +341,4 @@ def flag(context: Context, node: ast.expr | None, name: str) -> bool:
     """A constant True or False; False where it isn't given."""
     if node is None:
         return False
-    value = context.evaluate(node)
-    if not isinstance(value, bool):
-        raise context.error(f"'{name}' is True or False, and this is {describe(value)}", node)
-    return value
+    return context.expect(bool, context.evaluate(node), node, f"'{name}' is True or False")

@@ -77,11 +77,7 @@ def unstarred(context: Context, written: Iterable[ast.expr]) -> Iterator[ast.exp
             yield node
             continue
         parts = context.evaluate(node.value)
-        if not isinstance(parts, (tuple, list)):
-            raise context.error(
-                f"'*' takes the parts of a tuple, and this is {describe(parts)}", node
-            )
-        for part in parts:
+        for part in context.expect((tuple, list), parts, node, "'*' takes the parts of a tuple"):
             yield Evaluated(part, node)
 
 
@@ -275,9 +271,7 @@ _TYPES = "a type is one of taskc's own, such as f32 and i64: from taskc import f
 
 def element_type(context: Context, node: ast.expr, what: str, hint: str = _TYPES) -> DType:
     """The type that an argument names; `what` says that there has to be one."""
-    named = boolean_type(context.evaluate(node))
-    if not isinstance(named, DType):
-        raise context.error(f"{what}, and this is {describe(named)}", node, hint)
+    named = context.expect(DType, boolean_type(context.evaluate(node)), node, what, hint)
     refuse_sub_byte(context, named, node)
     return named
 

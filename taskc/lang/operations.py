@@ -31,7 +31,7 @@ from taskc.lang.context import Context, Located
 from taskc.lang.conversions import condition, constant_integer, scalar, typed
 from taskc.lang.expressions import element_type
 from taskc.lang.memory import element_place
-from taskc.lang.values import NOTHING, Nothing, Value, counted, describe
+from taskc.lang.values import NOTHING, Nothing, Value, counted
 
 
 def _operation(name: str, row: Operation) -> Handler:
@@ -194,9 +194,7 @@ def _ptx(context: Context, node: ast.Call) -> Value:
     dtype_node, text_node, *written = node.args
     dtype = element_type(context, dtype_node, "the type of the result is an element type")
     _require_register(context, dtype, dtype_node)
-    text = context.evaluate(text_node)
-    if not isinstance(text, str):
-        raise context.error(f"the text is a string, and this is {describe(text)}", text_node)
+    text = context.expect(str, context.evaluate(text_node), text_node, "the text is a string")
     operands = tuple([scalar(context, context.evaluate(part), part) for part in written])
     for operand, part in zip(operands, written, strict=True):
         _require_register(context, operand.dtype, part)

@@ -10,7 +10,7 @@ from taskc.ir.build import conjunction, less
 from taskc.ir.types import i64
 from taskc.lang.context import Context, Located
 from taskc.lang.conversions import extent, index
-from taskc.lang.values import Slice, TensorView, Transposed, Value, describe
+from taskc.lang.values import Slice, TensorView, Transposed, Value
 
 # Names for the indices of a block value, as in `for i, j in own`.
 INDEX_NAMES = "ijklmnop"
@@ -61,10 +61,7 @@ def view_of(context: Context, value: Value, node: ast.expr, what: str) -> Tensor
         return value
     if isinstance(value, Transposed):
         return view_of(context, value.tensor, node, what).T
-    if not isinstance(value, ir.Tensor):
-        raise context.error(
-            f"{what} is a tensor or a slice of one, and this is {describe(value)}", node
-        )
+    context.expect(ir.Tensor, value, node, f"{what} is a tensor or a slice of one")
     loc = context.locate(node)
     zero = ir.Constant(0, i64, loc=loc)
     ranges = []

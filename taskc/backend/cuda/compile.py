@@ -13,13 +13,14 @@ import sysconfig
 import tempfile
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import fields
 from functools import cache
 from os import cpu_count
 from pathlib import Path
 from typing import Any
 
 from taskc.backend.cache import Cache, code_text, key_of
-from taskc.backend.cuda.compiled import CompiledCubin, Resources
+from taskc.backend.cuda.compiled import CompiledCubin, LaunchDescription, Resources
 from taskc.backend.cuda.emit import emit
 from taskc.backend.cuda.expressions import KernelSource
 from taskc.backend.cuda.watchdog import limit
@@ -113,21 +114,8 @@ def compile_kernel(lean: ir.Kernel) -> CompiledCubin:
 def compile_source(source: KernelSource) -> CompiledCubin:
     text = source.text()
     cubin, log = _run(text, source, "CUBIN")
-    return CompiledCubin(
-        name=source.name,
-        arch=source.arch,
-        cubin=cubin,
-        arguments=source.arguments,
-        threads=source.threads,
-        shared=source.shared,
-        blocks=source.blocks,
-        cluster=source.cluster,
-        maps=source.maps,
-        asserts=source.asserts,
-        prints=source.prints,
-        waits=source.waits,
-        resources=resources_of(log),
-    )
+    described = {it.name: getattr(source, it.name) for it in fields(LaunchDescription)}
+    return CompiledCubin(cubin=cubin, resources=resources_of(log), **described)
 
 
 def ptx_of(source: KernelSource) -> str:

@@ -100,9 +100,9 @@ class Resources:
         return any("serialized" in remark for remark in self.remarks)
 
 
-@dataclass(frozen=True, slots=True)
-class CompiledCubin:
-    """A kernel's machine code; the head of this file describes how a launch uses the other fields.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchDescription:
+    """The description of a kernel's launches, which the head of this file explains.
 
     name     name of the function in the cubin
     arch     "sm_80", "sm_90a", …
@@ -113,7 +113,6 @@ class CompiledCubin:
 
     name: str
     arch: str
-    cubin: bytes
     arguments: tuple[Argument, ...]
     threads: int
     shared: int
@@ -122,8 +121,15 @@ class CompiledCubin:
     maps: tuple[TensorMap, ...] = ()
     asserts: tuple[tuple[str, Location], ...] = ()
     prints: bool = False
-    resources: Resources = Resources()
     waits: tuple[WatchedWait, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompiledCubin(LaunchDescription):
+    """A kernel's machine code."""
+
+    cubin: bytes
+    resources: Resources = Resources()
 
     @property
     def is_cooperative(self) -> bool:

@@ -68,20 +68,20 @@ def emit(kernel: ir.Kernel) -> KernelSource:
     macros = [f"#define WARP {_warp_mask(threads)}"] if uses_lanes else []
     macros += watchdog.macros()
     return KernelSource(
-        name,
-        kernel.target,
-        tuple(code.prelude.used.values()),
-        tuple(macros),
-        tuple(code.lines),
-        tuple(arguments),
-        threads,
-        code.shared,
-        blocks,
-        kernel.cluster,
-        tuple(maps),
-        tuple([(node.text, node.loc) for node in code.asserts]),
-        any(isinstance(node, ir.Print) for node in walk(kernel.body)),
-        waits,
+        name=name,
+        arch=kernel.target,
+        entries=tuple(code.prelude.used.values()),
+        macros=tuple(macros),
+        lines=tuple(code.lines),
+        arguments=tuple(arguments),
+        threads=threads,
+        shared=code.shared,
+        blocks=blocks,
+        cluster=kernel.cluster,
+        maps=tuple(maps),
+        asserts=tuple([(node.text, node.loc) for node in code.asserts]),
+        prints=any(isinstance(node, ir.Print) for node in walk(kernel.body)),
+        waits=waits,
     )
 
 

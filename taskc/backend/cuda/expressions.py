@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from taskc.backend.cuda.compiled import Argument, LaunchExtent, TensorMap
+from taskc.backend.cuda.compiled import LaunchDescription
 from taskc.backend.cuda.prelude import (
     COMPUTED_IN_F32,
     STRUCTURES,
@@ -27,7 +27,6 @@ from taskc.backend.cuda.prelude import (
     prelude_text,
     type_name,
 )
-from taskc.backend.cuda.watchdog import WatchedWait
 from taskc.errors import NOWHERE, InternalError, Location, assert_never
 from taskc.ir import nodes as ir
 from taskc.ir.affine import SymbolTable
@@ -429,27 +428,13 @@ class Line:
     loc: Location = NOWHERE
 
 
-@dataclass(frozen=True, slots=True)
-class KernelSource:
-    """A kernel's code, and the description of its launches; see `Compiled` for the meaning of the fields.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelSource(LaunchDescription):
+    """A kernel's code: entries of the prelude, preceded by `macros`, and `lines`, the tables and the kernel."""
 
-    entries  of the prelude, preceded by `macros`; `lines` are the tables and the kernel
-    """
-
-    name: str
-    arch: str
     entries: tuple[PreludeEntry, ...]
     macros: tuple[str, ...]
     lines: tuple[Line, ...]
-    arguments: tuple[Argument, ...]
-    threads: int
-    shared: int
-    blocks: LaunchExtent
-    cluster: int
-    maps: tuple[TensorMap, ...]
-    asserts: tuple[tuple[str, Location], ...]
-    prints: bool
-    waits: tuple[WatchedWait, ...] = ()
 
     def text(self, *, with_places: bool = True) -> str:
         """The whole translation unit; with places, `#line` directives map its lines to those of Python."""

@@ -71,8 +71,9 @@ def compiled(
             fake.arguments_of = {**fake.arguments_of, name: len(arguments)}
             fake.roles[name] = [getattr(item, "role", "") for item in lean.parameters]
         made[name] = CompiledCubin(
-            name, kernel.target, b"cubin", arguments, lean.workers, 0, blocks
-        )
+            name=name, arch=kernel.target, cubin=b"cubin", arguments=arguments,
+            threads=lean.workers, shared=0, blocks=blocks,
+        )  # fmt: skip
         return made[name]
 
     monkeypatch.setattr(target, "compiled", compile)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Container
+from dataclasses import fields
 from threading import Lock
 from typing import Any
 
-from taskc.backend.cuda.compiled import Argument, CompiledCubin
+from taskc.backend.cuda.compiled import Argument, CompiledCubin, LaunchDescription
 from taskc.backend.cuda.expressions import KernelSource
 from taskc.ir import nodes as ir
 from tests.backend.cuda.fake_driver import LAUNCH_FAILED, FakeDriver, Refused
@@ -40,10 +41,8 @@ def compiler_of(fake: FakeDriver) -> Any:
             fake.clusters[name] = source.cluster
             fake.arguments_of = {**fake.arguments_of, name: len(sizes)}
             fake.roles[name] = [role_of(source, one, kernel) for one in source.arguments]
-        return CompiledCubin(
-            name, source.arch, b"cubin", source.arguments, source.threads, source.shared,
-            source.blocks, source.cluster, source.maps, source.asserts, waits=source.waits,
-        )  # fmt: skip
+        described = {it.name: getattr(source, it.name) for it in fields(LaunchDescription)}
+        return CompiledCubin(**{**described, "name": name, "cubin": b"cubin", "prints": False})
 
     return compile
 
