@@ -26,7 +26,6 @@ from taskc.lang.operators import (
     boolean_operation,
     check_operator,
     compute,
-    in_f64,
     is_untyped,
     on_choices,
     select,
@@ -194,20 +193,8 @@ def _extremum(name: str, on_constants: Callable[..., Any]) -> Handler:
         def pair(
             left: tuple[Value, ast.expr], right: tuple[Value, ast.expr]
         ) -> tuple[Value, ast.expr]:
-            sides, nodes = zip(left, right, strict=True)
-            if all(map(is_number, sides)):
-                return on_constants(*sides), left[1]
-            chosen = on_choices(
-                context, sides, lambda *parts: pair(*zip(parts, nodes, strict=True))[0]
-            )
-            if chosen is not None:
-                return chosen, left[1]
-            of_floats = in_f64(context, name, sides)
-            if of_floats is not None:
-                return FloatOfSizes(of_floats, {}), left[1]
-            a, b = unify(context, name, sides, nodes, node)
-            check_operator(context, name, a.dtype, node)
-            return ir.Binary(name, a, b, loc=context.locate(node)), left[1]
+            sides, nodes = (left[0], right[0]), (left[1], right[1])
+            return binary(context, name, sides, nodes, node), left[1]
 
         return fold(pair, zip(values, written, strict=True))[0]
 

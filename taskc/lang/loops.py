@@ -1,25 +1,31 @@
-"""Loops: over mappings, tiles of the grid, pipelines, ranges, and constants while parsing."""
+"""Loops: over mappings, tiles of the grid, pipelines, ranges, and constants while parsing; and how they end.
+
+`break` and `continue` clear cells, by which the rest of a loop is skipped: see jumps.py.
+"""
 
 from __future__ import annotations
 
 import ast
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from math import prod
+from typing import Any
 
 from taskc.ir import nodes as ir
 from taskc.ir.code_size import trip_count
 from taskc.ir.mapping import Mapping
 from taskc.ir.rewrite import walk
 from taskc.ir.target import TARGETS
+from taskc.ir.types import boolean
 from taskc.lang.assignments import settled
 from taskc.lang.barriers import check_grid_barriers
 from taskc.lang.calls import HANDLERS, handles
 from taskc.lang.context import UNBOUND, Context, Scope
 from taskc.lang.conversions import constant_integer, extent, flag, index
 from taskc.lang.intrinsics import INTRINSICS
-from taskc.lang.leaving import leaving, while_it_goes_on
+from taskc.lang.jumps import Leaving, Loop, Skippable, may_end
 from taskc.lang.memory import wrong_workers
 from taskc.lang.operators import compute
 from taskc.lang.values import (
@@ -33,6 +39,84 @@ from taskc.lang.values import (
     is_constant,
 )
 from taskc.lang.views import is_nonnegative
+
+
+@contextmanager
+def leaving(context: Context, node: Loop, what: str | None = None) -> Iterator[Leaving]:
+    """The context of the parse of a loop's body."""
+    loop = Leaving(what, context.in_role)
+    if what is None and may_end(node):
+        loop.goes_on = _cell(context, "goes_on", node)
+    context.frame.loops.append(loop)
+    yield loop
+    context.frame.loops.pop()
+
+
+def while_it_goes_on(context: Context, loop: Leaving, body: ir.Statement) -> ir.Statement:
+    """The body, unless an iteration before has ended the loop."""
+    if loop.goes_on is None:
+        return body
+    return ir.If(_is_set(context, loop.goes_on), body, loc=loop.goes_on.loc)
+
+
+def conditioned(context: Context, loop: Leaving, condition: ir.Expression) -> ir.Expression:
+    """The condition, which isn't evaluated once an iteration has ended the loop."""
+    if loop.goes_on is None:
+        return condition
+    return ir.Binary("and", _is_set(context, loop.goes_on), condition, loc=condition.loc)
+
+
+def _cell(context: Context, name: str, node: ast.stmt) -> ir.Tensor:
+    loc = context.locate(node)
+    tensor = context.new_cell(name, ir.Constant(True, boolean, loc=loc), loc).tensor
+    assert tensor is not None
+    return tensor
+
+
+def _is_set(context: Context, cell: ir.Tensor) -> ir.Read:
+    context.note_read(cell, cell.loc)
+    return ir.Read(cell, (), loc=cell.loc)
+
+
+def _clear(context: Context, cell: ir.Tensor, node: ast.stmt) -> None:
+    loc = context.locate(node)
+    context.note_write(cell, loc)
+    context.emit(ir.Store(cell, (), ir.Constant(False, boolean, loc=loc), loc=loc))
+
+
+def skippable(context: Context, node: Skippable) -> None:
+    runs = _cell(context, "runs", node)
+    loop = context.frame.loops[-1]
+    loop.runs.append(runs)
+    context.execute(node.statement)
+    loop.runs.pop()
+    condition = _is_set(context, runs)
+    context.emit(ir.If(condition, context.body(node.rest), loc=context.locate(node)))
+
+
+def jump(context: Context, node: ast.Break | ast.Continue) -> None:
+    loop = context.frame.loops[-1]
+    if context.in_role is not loop.in_role:
+        word = "break" if isinstance(node, ast.Break) else "continue"
+        raise context.error(f"'{word}' can't leave a role, since others don't", node)
+    if isinstance(node, ast.Break):
+        if loop.goes_on is None:
+            raise context.error(
+                f"'break' ends a loop over a range or a while, and this is {loop.what}",
+                node,
+                "put the rest into an if, or leave it out by continue",
+            )
+        _clear(context, loop.goes_on, node)
+    for runs in loop.runs:
+        _clear(context, runs, node)
+
+
+JUMPS: dict[type, Callable[[Context, Any], None]] = {
+    ast.Break: jump,
+    ast.Continue: jump,
+    Skippable: skippable,
+}
+
 
 # The ways that `tc.pipeline(transport=...)` may name: how block values travel.
 _TRANSPORTS = ("registers", "cp.async", "tma")

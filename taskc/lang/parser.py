@@ -30,8 +30,7 @@ from taskc.lang.conversions import condition
 from taskc.lang.definition import declared
 from taskc.lang.expressions import EXPRESSIONS
 from taskc.lang.functions import Outside
-from taskc.lang.leaving import JUMPS, conditioned, leaving
-from taskc.lang.loops import comprehension, for_loop
+from taskc.lang.loops import JUMPS, comprehension, conditioned, for_loop, leaving
 from taskc.lang.operators import OPERATORS
 from taskc.lang.sizes import Dimension
 from taskc.lang.source import source_of
