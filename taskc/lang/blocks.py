@@ -268,11 +268,11 @@ def _mma(
     by: ast.expr | None = None,
 ) -> Nothing:
     """`tc.mma(acc, a, b, by=tf32)`"""
-    made = product(context, acc, (a, b), "tc.mma", node)
+    mma = product(context, acc, (a, b), "tc.mma", node)
     if by is not None:
-        made = replace(made, by=_rounded_to(context, made, by))
-    if 0 not in (*made.accumulator.shape, *made.left.shape):
-        context.emit(made)
+        mma = replace(mma, by=_rounded_to(context, mma, by))
+    if 0 not in (*mma.accumulator.shape, *mma.left.shape):
+        context.emit(mma)
     return NOTHING
 
 

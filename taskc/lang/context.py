@@ -454,8 +454,8 @@ class Context:
         block = self._checked(self.top)
 
         def visit(statement: ir.Statement) -> ir.Statement:
-            found = self._late.get(id(statement))
-            return found[1] if found is not None else map_statements(statement, visit)
+            late = self._late.get(id(statement))
+            return late[1] if late is not None else map_statements(statement, visit)
 
         if self._late:
             block = [visit(statement) for statement in block]

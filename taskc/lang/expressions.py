@@ -214,9 +214,9 @@ def attribute(context: Context, node: ast.Attribute) -> Value:
     if attributes is None and is_scalar(owner):
         attributes = _SCALAR
     if attributes is not None:
-        found = attributes.get(node.attr)
-        if found is not None:
-            return found(context, owner, node)
+        getter = attributes.get(node.attr)
+        if getter is not None:
+            return getter(context, owner, node)
         if not is_constant(owner) or is_number(owner):
             raise _no_attribute(context, node, owner, attributes)
     try:
@@ -302,8 +302,8 @@ def convert_to(
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         if dtype.is_integer and isinstance(value, float) and value == value // 1:
             value = int(value)
-        made = literal(context, value, dtype, node)
-        return ir.Constant(made.value, dtype, loc=loc)
+        constant = literal(context, value, dtype, node)
+        return ir.Constant(constant.value, dtype, loc=loc)
     if isinstance(value, Choice) and has_float(value):
         return ir.Select(
             value.condition,

@@ -212,10 +212,14 @@ def _definition(block: list[str], name: str) -> ast.FunctionDef | None:
     if indented and isinstance(body[0], ast.If):
         body = body[0].body
         ast.increment_lineno(body[0], -1)
-    found = body[0] if body else None
-    if not isinstance(found, ast.FunctionDef) or found.name != name:
+    definition = body[0] if body else None
+    if not isinstance(definition, ast.FunctionDef) or definition.name != name:
         return None
-    return found if 1 in (found.lineno, *(part.lineno for part in found.decorator_list)) else None
+    return (
+        definition
+        if 1 in (definition.lineno, *(part.lineno for part in definition.decorator_list))
+        else None
+    )
 
 
 # --- lambdas ---------------------------------------------------------------------------------
