@@ -17,7 +17,6 @@ from itertools import islice
 
 from taskc.analysis.early_exit import exit_condition
 from taskc.backend.cpu.flow import Flow, turns_between_looks
-from taskc.backend.cpu.groups import is_pure
 from taskc.backend.cpu.instructions import (
     SCALAR,
     LaneValue,
@@ -30,7 +29,7 @@ from taskc.backend.cpu.instructions import (
 from taskc.backend.cpu.memory import Atomics, LaneAddress, Private
 from taskc.backend.cpu.operations import OperationEmitter
 from taskc.backend.cpu.processor import Processor
-from taskc.backend.cpu.values import LaneValues, Math
+from taskc.backend.cpu.values import LaneValues, Math, is_pure
 from taskc.errors import InternalError, assert_never
 from taskc.ir import nodes as ir
 from taskc.ir.extents import size_in_elements

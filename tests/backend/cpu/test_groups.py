@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from taskc.backend.cpu.groups import BarrierGroups, is_pure
+from taskc.backend.cpu.values import BarrierGroups, is_pure
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import Expression, Statement, Variable, constant
 from taskc.ir.types import i64
