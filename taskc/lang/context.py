@@ -102,9 +102,8 @@ class Context:
         self.is_cuda_kernel = is_cuda_kernel
         self.worker = ir.Variable("worker")
         self.block_number = ir.Variable("block")
-        self.place: Location | None = (
-            None  # of all that is parsed, if no line of Python has made it
-        )
+        # Of all that is parsed, if no line of Python has made it.
+        self.place: Location | None = None
         self.target_name = target
         self.tiles: TilesLoop | None = None  # the loop over tiles around here, and
         self.cluster = 1  # how many blocks a cluster has there,

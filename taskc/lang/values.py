@@ -37,9 +37,8 @@ Item = TypeVar("Item")
 
 Value: TypeAlias = Any
 Number: TypeAlias = bool | int | float
-Untyped: TypeAlias = (
-    "Number | Choice | FloatOfSizes | ir.Expression"  # a number, an expression of sizes
-)
+# A number, or an expression of sizes.
+Untyped: TypeAlias = "Number | Choice | FloatOfSizes | ir.Expression"
 
 EXPRESSIONS: tuple[type, ...] = get_args(ir.Expression)
 

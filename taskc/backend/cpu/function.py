@@ -47,9 +47,8 @@ from taskc.ir.types import i64
 # read_tensor, new_tensor, and the class of arrays with buffers: null until they are set up.
 _table = (ctypes.c_void_p * 3)()
 TABLE = ctypes.addressof(_table)
-_kept: list[
-    object
-] = []  # objects whose addresses compiled code has, kept alive for the life of the process
+# Objects whose addresses compiled code has, kept alive for the life of the process.
+_kept: list[object] = []
 
 
 class _Sample(ctypes.Structure):

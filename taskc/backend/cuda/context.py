@@ -132,9 +132,8 @@ class _WithGraph:
             return
         initialize, post, _ = semaphores
         initialize(self._word, 0, 0)
-        ctypes.pythonapi.Py_IncRef(
-            ctypes.py_object(self._word)
-        )  # the driver may post after everything else is gone
+        # The driver may post after everything else is gone.
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._word))
         driver = context.api.driver
         user_object = context.api.cuUserObjectCreate(
             ctypes.addressof(self._word),
@@ -215,9 +214,8 @@ class Context:
         # By number. Streams of other libraries may be met again, so they are kept alive.
         self.streams: WeakValueDictionary[int, Any] = WeakValueDictionary()
         self.foreign_streams: list[Any] = []
-        self.encoders: dict[
-            str, Any
-        ] = {}  # functions that encode tensor maps, once they have been looked up
+        # Functions that encode tensor maps, once they have been looked up.
+        self.encoders: dict[str, Any] = {}
         self.parking = Parking(self)
         self.do = _Calls(self)
         self._pool = self._own_pool() if has_pools else None

@@ -37,9 +37,8 @@ def emit(kernel: ir.Kernel) -> KernelSource:
     name = code.names.fresh(function_name(kernel.name))
     code.names.of[kernel.worker] = code.names.fresh("worker")
     code.names.of[kernel.block] = code.names.fresh("block")
-    code.names.of[kernel.processors] = (
-        "i32(gridDim.x)"  # fewer than blocks where each block has one tile
-    )
+    # There are fewer than blocks where each block has one tile.
+    code.names.of[kernel.processors] = "i32(gridDim.x)"
     listed, arguments = _parameters(code)
     body = _body(code)
     maps = code.operations.maps

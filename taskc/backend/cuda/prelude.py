@@ -65,9 +65,8 @@ class UniqueNames:
 
     def fresh(self, wanted: str) -> str:
         base = re.sub(r"[^A-Za-z0-9_]", "_", wanted)
-        base = (
-            re.sub(r"__+", "_", base).strip("_") or "x"
-        )  # names with __ are reserved for the compiler
+        # Names with __ are reserved for the compiler.
+        base = re.sub(r"__+", "_", base).strip("_") or "x"
         base = f"x{base}" if base[0].isdigit() else base
         name, count = base, self.counts.get(base, 0)
         while name in self.taken:

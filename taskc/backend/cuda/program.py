@@ -207,9 +207,8 @@ class Graph:
             try:
                 self.result = function()
             except BaseException:
-                with suppress(
-                    Exception
-                ):  # ending a capture that was cut short raises an error of its own
+                # Ending a capture that was cut short raises an error of its own.
+                with suppress(Exception):
                     api.cuGraphDestroy(api.cuStreamEndCapture(stream.number))
                 raise
             else:
