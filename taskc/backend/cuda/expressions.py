@@ -18,7 +18,9 @@ from typing import TypeAlias
 
 from taskc.backend.cuda.compiled import LaunchDescription
 from taskc.backend.cuda.prelude import (
+    C_FUNCTIONS,
     COMPUTED_IN_F32,
+    PRELUDE_FUNCTIONS,
     STRUCTURES,
     Prelude,
     PreludeEntry,
@@ -30,7 +32,7 @@ from taskc.backend.cuda.prelude import (
 from taskc.errors import NOWHERE, InternalError, Location, assert_never
 from taskc.ir import nodes as ir
 from taskc.ir.affine import SymbolTable
-from taskc.ir.arithmetic import COMPARISONS, MATH_FUNCTIONS
+from taskc.ir.arithmetic import COMPARISONS
 from taskc.ir.linear import Interval
 from taskc.ir.nodes import Expression, Tensor
 from taskc.ir.target import TARGETS
@@ -53,14 +55,6 @@ _DIVISIONS = {"//": "floor_divide", "%": "floor_modulo"}
 _EXTREMA = {"min": "minimum", "max": "maximum"}
 
 _OF_BITS = ("popcount", "leading_zeros", "trailing_zeros", "reverse_bits")
-_OF_THE_PRELUDE = ("sigmoid", "gelu", "fast_exp2")
-# CUDA's names for f64; f32 has an f appended. Functions of mathematics have the same name.
-_FUNCTIONS = {
-    **{name: name for name in MATH_FUNCTIONS.difference(_OF_THE_PRELUDE)},
-    **{name: name for name in ("floor", "ceil", "trunc", "sqrt")},
-    "round": "rint",
-    "abs": "fabs",
-}
 
 _REGISTERS = {16: "h", 32: "r", 64: "l"}
 
@@ -315,10 +309,10 @@ class ExpressionWriter:
         if operator == "isnan":
             value = self(operand, EQUALITY + 1)
             return f"{value} != {value}", EQUALITY
-        if operator in _OF_THE_PRELUDE:
+        if operator in PRELUDE_FUNCTIONS:
             return self.call(f"{operator}.f64" if dtype is f64 else operator, operand)
-        if operator in _FUNCTIONS:
-            return self._function(_FUNCTIONS[operator], dtype, operand)
+        if operator in C_FUNCTIONS:
+            return self._function(C_FUNCTIONS[operator], dtype, operand)
         raise InternalError(f"no CUDA code for {operator} of {dtype}")
 
     def _near(self, node: Expression, dtype: DType) -> Text:

@@ -21,6 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
+from taskc.ir.arithmetic import MATH_FUNCTIONS
 from taskc.ir.rounding import as_storage
 from taskc.ir.types import DTYPES, DType, bf16, boolean, f16, f32, f64, tf32
 
@@ -33,12 +34,16 @@ _KEYWORDS = """
     template this thread_local throw true try typedef typeid typename union unsigned using virtual void
     volatile wchar_t while xor xor_eq
     threadIdx blockIdx blockDim gridDim warpSize printf assert memcpy shared_memory status arrivals tc WARP
-    expf exp2f expm1f logf log2f log1pf sinf cosf tanf asinf acosf atanf atan2f sinhf coshf tanhf asinhf acoshf atanhf
-    erff powf sqrtf rsqrtf floorf ceilf rintf truncf fabsf fmodf
-    exp exp2 expm1 log log2 log1p sin cos tan asin acos atan atan2 sinh cosh tanh asinh acosh atanh
-    erf pow sqrt rsqrt floor ceil rint trunc fabs fmod fma min max abs
-    linux unix i386
+    fma min max abs linux unix i386
 """.split()
+# Functions that are entries of the prelude, and those that C has, by C's name for f64; f32 has an f appended.
+PRELUDE_FUNCTIONS = ("sigmoid", "gelu", "fast_exp2")
+C_FUNCTIONS = {
+    **{name: name for name in MATH_FUNCTIONS.difference(PRELUDE_FUNCTIONS)},
+    **{name: name for name in ("floor", "ceil", "trunc", "sqrt", "fmod")},
+    "round": "rint",
+    "abs": "fabs",
+}
 # Functions of C that the compiler has built in, which a kernel would overload.
 _BUILT_IN = frozenset(
     """
@@ -47,7 +52,8 @@ _BUILT_IN = frozenset(
     """.split()
 ) | frozenset([name for name in dir(math) if callable(getattr(math, name))])
 
-_RESERVED = frozenset([*_KEYWORDS, *DTYPES])
+_OF_C = [f"{name}{suffix}" for name in C_FUNCTIONS.values() for suffix in ("", "f")]
+_RESERVED = frozenset([*_KEYWORDS, *_OF_C, *DTYPES])
 
 
 class UniqueNames:
