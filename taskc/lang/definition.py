@@ -40,7 +40,7 @@ from taskc.lang.expressions import boolean_type, refuse_sub_byte
 from taskc.lang.functions import Outside, plain_parameters
 from taskc.lang.interruptions import is_interruption, outside
 from taskc.lang.memory import check_layout
-from taskc.lang.names import ParameterRole, ParameterType, Typed
+from taskc.lang.names import ParameterType, Role, Typed
 from taskc.lang.sizes import Dimension, Size, dim, tracing
 from taskc.lang.source import Source
 from taskc.lang.tracing import current_trace, has_handles, refuse_handles
@@ -446,7 +446,7 @@ def _parameter(context: Context, node: ast.arg, name: str, given: object) -> Par
     if isinstance(given, ParameterType):
         role, given = given.role, given.type
     if not isinstance(given, TensorType):
-        hint = f"write {given!r}[f32[64, 64]]" if isinstance(given, ParameterRole | Typed) else None
+        hint = f"write {given!r}[f32[64, 64]]" if isinstance(given, Role | Typed) else None
         if isinstance(given, list):
             hint = "several parameters are a tuple of types: (f32[64], f32[64])"
         raise context.error(

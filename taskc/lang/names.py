@@ -33,7 +33,7 @@ class ParameterType:
 
 
 @dataclass(frozen=True, slots=True)
-class ParameterRole:
+class Role:
     """`tc.out` and `tc.inout`: what a kernel does with a parameter."""
 
     name: str
@@ -64,8 +64,8 @@ class Typed:
 
 
 typed = Typed()
-out = ParameterRole("out")
-inout = ParameterRole("inout")
+out = Role("out")
+inout = Role("inout")
 
 
 @on_numbers
