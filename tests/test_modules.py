@@ -37,7 +37,7 @@ ELSEWHERE = {
     "tune/test_choose.py": "tune/space",
     "tune/test_report.py": "markup",
     "tune/test_session.py": "tune/bench",
-    "commands/test_tune.py": "commands/best tune/calibrate",
+    "commands/test_tune.py": "commands/best",
     # A model is read, and seen in the graph that comes out.
     "backend/cpu/test_limits.py": "backend/limits",
     "onnx/test_extraction.py": "onnx/cut",
@@ -47,14 +47,14 @@ ELSEWHERE = {
     "operators/test_op.py": "operators/build operators/call operators/graph",
     "onnx/test_node_cases.py": "onnx/backend operators/control operators/einsum operators/fourier operators/movement"
     " operators/resizing operators/shapes operators/attention operators/norms"
-    " operators/operands operators/quantization operators/reductions",
+    " operators/operands operators/reductions",
     "onnx/test_convolutions.py": "operators/convolutions operators/pooling operators/windows",
     "onnx/test_indices.py": "operators/scattering",
-    "onnx/test_integer_products.py": "operators/integers",
+    "onnx/test_integer_products.py": "operators/quantization",
     "onnx/test_products.py": "operators/products",
     "onnx/test_random_images.py": "operators/sampling",
     "onnx/test_selections.py": "operators/selections",
-    "onnx/passes/test_blocked_images.py": "operators/blocked",
+    "onnx/passes/test_blocked_images.py": "operators/tensors",
     "onnx/passes/test_recognize_gelu.py": "onnx/passes/formulas",
     "onnx/test_recurrent.py": "operators/recurrent",
     # The language is tested by what a kernel says: names, arithmetic, loops and memory.
@@ -111,7 +111,7 @@ ELSEWHERE = {
     "lang/test_warpgroups.py": "backend/operands backend/sim/products",
     "test_corpus.py": "backend/sim/registers backend/sim/worker_copies",
     "ir/test_fragments.py": "backend/sim/matrix",
-    "commands/test_demo.py": "commands/demo_kernels commands/demo_model commands/demo_race",
+    "commands/test_demo.py": "commands/demo_programs",
     "tune/test_workers.py": "tune/worker",
     "analysis/test_banks.py": "analysis/coalescing",
     "passes/test_select_fragments.py": "passes/select_moves",

@@ -11,6 +11,10 @@ quantized      products with weights of few bits, in groups that have a scale ea
 scans          cumsum and cumprod along an axis
 transpose      axes in any other order
 attention      with an online softmax, masks, and heads that share keys; for many queries and for few
+sampling       images sampled between their elements, at places that are data
+indices        elements written at places that are data; the places of the largest, and of those that aren't 0
+windows        over images, and over neighbouring channels
+determinants   of matrices
 
 Each is a problem, plans for it, and algorithms: a file, or a folder of problem.py, plan.py and the rest. taskc.tune
 chooses among the plans of all of them, and machine_facts.py has what their costs ask of a machine. Shared by several:

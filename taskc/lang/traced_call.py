@@ -265,7 +265,7 @@ class _TracedCall(Binding):
         everything = outputs_of(self.called.parameters)
         names = assigned_names(self.site, tuple([output.name for output in everything]))
         named = dict(zip(everything, names, strict=True))
-        new = {}
+        new: dict[str, Handle] = {}
         for output in outputs:
             shape, layout = self.shape_of(output), output.layout
             tensor = ir.Tensor(named[output], output.dtype, shape, ir.GLOBAL, layout, loc=self.site)

@@ -9,7 +9,7 @@ import ast
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import gcd
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeAlias, cast, overload
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from taskc.ir.rewrite import walk
 from taskc.ir.signature import Parameter, named_type, outputs_of
 from taskc.ir.types import DType, TensorType
 from taskc.lang.names import ParameterType
-from taskc.lang.sizes import OfSizes, Size, Sizes, is_size, tracing
+from taskc.lang.sizes import Number, OfSizes, Size, Sizes, is_size, tracing
 from taskc.lang.source import assigned_names, call_site
 from taskc.lang.values import SelfDescribed, counted, describe, is_number, layout_of, layout_problem
 from taskc.lang.written import Span, Written
@@ -103,7 +103,7 @@ class TensorHandle(Handle):
 
     __slots__ = ("shape", "tensor")
 
-    def __init__(self, tensor: ir.Tensor, trace: Trace, shape: tuple[Any, ...]) -> None:
+    def __init__(self, tensor: ir.Tensor, trace: Trace, shape: tuple[Number, ...]) -> None:
         kind = named_type(tensor.dtype, tensor.shape)
         super().__init__(tensor.name, f"the tensor '{tensor.name}': {kind}", trace)
         self.tensor = tensor
@@ -113,18 +113,79 @@ class TensorHandle(Handle):
     def dtype(self) -> DType:
         return self.tensor.dtype
 
-    def reshape(self, *shape: Any) -> Handle:
+    def reshape(self, *shape: Any) -> TensorHandle:
         """The same memory, row by row, with other extents: `x.reshape(m * n, k)`."""
         return self.trace.reshaped(self, shape)
 
-    def __getitem__(self, key: Any) -> Handle:
+    def __getitem__(self, key: Any) -> Part:
         """A part of the leading axes, without a copy: `x[t]`, `x[a:b]`, `x[t, a:b]`; or of any axes: `x[:, 1:-1]`."""
-        return self.trace.sliced(self, key)
+        part: Any = self.trace.sliced(self, key)
+        return cast("Part", part)
 
     def __getattr__(self, name: str) -> NoReturn:
         raise AttributeError(
             f"a tensor of a program has .shape, .dtype, .reshape and slices, and no .{name}"
         )
+
+
+class Element(Protocol):
+    """The static type of an operand in computations and in helpers of kernels: an element, a tensor or a tile.
+
+    A lambda of tc.compute and a tc.function are parsed, never run, so that no value is an instance of it.
+    Results depend on element types, which are values: a type checker sees that there is an operator, and no more.
+    """
+
+    @property
+    def shape(self) -> tuple[Any, ...]: ...
+    @property
+    def dtype(self) -> DType: ...
+    def to(self, dtype: DType) -> Element: ...
+    def bitcast(self, dtype: DType) -> Element: ...
+    def __bool__(self) -> bool: ...
+    def __getitem__(self, key: Any) -> Element: ...
+    def __setitem__(self, key: Any, value: object) -> None: ...
+    def __add__(self, other: object) -> Element: ...
+    def __radd__(self, other: object) -> Element: ...
+    def __sub__(self, other: object) -> Element: ...
+    def __rsub__(self, other: object) -> Element: ...
+    def __mul__(self, other: object) -> Element: ...
+    def __rmul__(self, other: object) -> Element: ...
+    def __truediv__(self, other: object) -> Element: ...
+    def __rtruediv__(self, other: object) -> Element: ...
+    def __floordiv__(self, other: object) -> Element: ...
+    def __rfloordiv__(self, other: object) -> Element: ...
+    def __mod__(self, other: object) -> Element: ...
+    def __rmod__(self, other: object) -> Element: ...
+    def __pow__(self, other: object) -> Element: ...
+    def __rpow__(self, other: object) -> Element: ...
+    def __and__(self, other: object) -> Element: ...
+    def __rand__(self, other: object) -> Element: ...
+    def __or__(self, other: object) -> Element: ...
+    def __ror__(self, other: object) -> Element: ...
+    def __xor__(self, other: object) -> Element: ...
+    def __rxor__(self, other: object) -> Element: ...
+    def __lshift__(self, other: object) -> Element: ...
+    def __rshift__(self, other: object) -> Element: ...
+    def __eq__(self, other: object) -> bool: ...
+    def __ne__(self, other: object) -> bool: ...
+    def __lt__(self, other: object) -> bool: ...
+    def __le__(self, other: object) -> bool: ...
+    def __gt__(self, other: object) -> bool: ...
+    def __ge__(self, other: object) -> bool: ...
+    def __neg__(self) -> Element: ...
+    def __abs__(self) -> Element: ...
+    def __invert__(self) -> Element: ...
+    def __round__(self) -> Element: ...
+
+
+# The result of such a lambda or helper: a number, a truth or a tuple of these. It depends on element types, which are
+# values, so that no annotation can say it.
+Computed: TypeAlias = Any
+
+if TYPE_CHECKING:
+
+    class Part(TensorHandle, Element):
+        """`x[t]`: in a program a part of the tensor, and in a computation an element."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,13 +320,17 @@ class Trace(Sizes):
         self.kernels: dict[int, Any] = {}  # their definitions, by the identity of their IR
         self.written = Written(self)
 
+    @overload
+    def handle(self, named: ir.Tensor) -> TensorHandle: ...
+    @overload
+    def handle(self, named: Parameter) -> Handle: ...
     def handle(self, named: Parameter) -> Handle:
         if isinstance(named, ir.Variable):
             return ScalarHandle(named, self)
         shape = [n if isinstance(n, int) else self.number(n) for n in named.shape]
         return TensorHandle(named, self, tuple(shape))
 
-    def empty(self, kind: object) -> Handle:
+    def empty(self, kind: object) -> TensorHandle:
         """`tc.empty(type)`"""
         site = call_site()
         kind = tensor_type(kind, site)
@@ -282,7 +347,7 @@ class Trace(Sizes):
         layout = layout_of(kind)
         return self.temporary(ir.Tensor(name, kind.dtype, shape, ir.GLOBAL, layout, loc=site))
 
-    def reshaped(self, handle: TensorHandle, shape: Sequence[Any]) -> Handle:
+    def reshaped(self, handle: TensorHandle, shape: Sequence[Any]) -> TensorHandle:
         """`x.reshape(m * n, k)`"""
         site, tensor = call_site(), handle.tensor
         view = replace(tensor, shape=self.extents(shape, site), role="in", loc=site)
@@ -415,7 +480,7 @@ class Trace(Sizes):
             "let the extent say that it is long enough: tc.dim(...) + 2, say",
         )
 
-    def view(self, view: ir.Tensor, tensor: ir.Tensor, offset: int | ir.Expression) -> Handle:
+    def view(self, view: ir.Tensor, tensor: ir.Tensor, offset: int | ir.Expression) -> TensorHandle:
         """A tensor that is memory of another, from an element of it on."""
         if tensor.layout is not None or view.layout is not None:
             raise CompileError(
@@ -479,7 +544,7 @@ class Trace(Sizes):
                 )
         return tuple([self.extent(self.expression(extent)) for extent in extents])
 
-    def temporary(self, tensor: ir.Tensor) -> Handle:
+    def temporary(self, tensor: ir.Tensor) -> TensorHandle:
         moving = [number for extent in tensor.shape for number in self._numbers_in(extent)]
         if moving:
             raise CompileError(

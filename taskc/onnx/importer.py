@@ -19,18 +19,9 @@ from taskc.lang.assumptions import Assumptions
 from taskc.lang.source import called_from
 from taskc.lang.tracing import TensorHandle
 from taskc.operators.build import built, returned
-from taskc.operators.call import (
-    Call,
-    Counted,
-    CountError,
-    Held,
-    Loose,
-    Tensor,
-    UnrolledError,
-    builder_of,
-    rows_of,
-)
+from taskc.operators.call import Call, CountError, UnrolledError, builder_of
 from taskc.operators.graph import Array, Graph, Node, Output
+from taskc.operators.tensors import Counted, Held, Loose, Tensor, rows_of
 
 
 @dataclass(frozen=True, slots=True)

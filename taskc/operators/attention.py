@@ -3,41 +3,36 @@
 from __future__ import annotations
 
 from math import sqrt
-from typing import Any
 
 import numpy as np
 
 import taskc as tc
 from taskc import boolean, f64, i64
 from taskc.kernels.attention import attention
+from taskc.kernels.indices import place_of
 from taskc.kernels.matmul import batch_matmul
 from taskc.kernels.reductions import reduction
 from taskc.kernels.rows import softmax
 from taskc.kernels.signatures import wide
-from taskc.lang.tracing import TensorHandle
-from taskc.operators.call import Call, Made, Tensor, at_least, operator
-from taskc.operators.movement import place_of
+from taskc.lang.tracing import Computed, Element, TensorHandle
+from taskc.operators.call import Call, Made, at_least, operator
 from taskc.operators.norms import softmax_along
 from taskc.operators.operands import (
     are_equal,
     broadcast,
-    computed,
     converted,
     element,
     element_type,
+    kernel_of,
     ones,
     repeated,
-    reshaped,
-    template,
     tensors,
     wants,
 )
 from taskc.operators.products import multiplied
+from taskc.operators.tensors import Extent, Function, Shape, Tensor, computed, reshaped
 
 LOST = -1e30  # added to a score, it makes the key's share 0, if the query sees other keys
-
-_attention, _batch_matmul = template(attention), template(batch_matmul)
-_reduction, _softmax = template(reduction), template(softmax)
 
 
 _FLAT_OR_HEADS = range(3, 5)
@@ -105,7 +100,7 @@ def _fits(q: TensorHandle, k: TensorHandle, v: TensorHandle, mask: TensorHandle 
     return is_counted and heads % groups == 0 and all(are_equal(*pair) for pair in pairs)
 
 
-def _is_causal(mask: Tensor, length: Any, keys: Any) -> bool:
+def _is_causal(mask: Tensor, length: Extent, keys: Extent) -> bool:
     """Whether a mask is known to be causal, with the last query seeing all keys."""
     if isinstance(mask, TensorHandle) or not (isinstance(length, int) and isinstance(keys, int)):
         return False
@@ -125,7 +120,7 @@ def _as_written(
     *stack, keys, features = k.shape
 
     @tc.function
-    def turned(*at):
+    def turned(*at: Element) -> Computed:
         place = (*at[:-2], at[-1], at[-2])
         return k[place]
 
@@ -145,12 +140,12 @@ def _as_written(
 
 def _by_kernel(
     q: TensorHandle, k: TensorHandle, v: TensorHandle, mask: TensorHandle | None, scale: float,
-    offset: Any = None,
+    offset: Extent | None = None,
 ) -> TensorHandle:  # fmt: skip
     """offset  causal attention: query i sees keys 0 to i + offset"""
     batches, heads, length, features = q.shape
-    kernel = _attention(
-        batches, heads, length, k.shape[2], features, kv_heads=k.shape[1], value_features=v.shape[3],
+    kernel = kernel_of(
+        attention, batches, heads, length, k.shape[2], features, kv_heads=k.shape[1], value_features=v.shape[3],
         causal=offset is not None, offset=offset,
         mask=None if mask is None else mask.dtype[mask.shape], scale=scale, dtype=q.dtype,
     )  # fmt: skip
@@ -160,7 +155,7 @@ def _by_kernel(
 
 def _in_steps(
     call: Call, q: TensorHandle, k: TensorHandle, v: TensorHandle, mask: TensorHandle | None,
-    lengths: TensorHandle | None, before: Any, scale: float,
+    lengths: TensorHandle | None, before: Extent, scale: float,
 ) -> tuple[TensorHandle, TensorHandle | None]:  # fmt: skip
     """Attention with features that the kernel lacks: scores as an output, a cap, windows, a length for each batch."""
     batches, heads, queries, features = q.shape
@@ -168,8 +163,15 @@ def _in_steps(
     shape, joined = (batches, heads, queries, keys), heads // kv_heads * queries
     dtype, cap = wide(q.dtype), call.attribute("softcap", 0.0)
     stacks = (batches, kv_heads)
-    product = _batch_matmul(
-        (stacks, stacks), joined, keys, features, dtype=q.dtype, total=dtype, transpose_b=True
+    product = kernel_of(
+        batch_matmul,
+        (stacks, stacks),
+        joined,
+        keys,
+        features,
+        dtype=q.dtype,
+        total=dtype,
+        transpose_b=True,
     )
     raw = reshaped(product(reshaped(q, *stacks, joined, features), k), *shape)
     if call.attribute("softmax_precision", 0):
@@ -180,22 +182,24 @@ def _in_steps(
     offset, is_seen = _masked(call, mask, shape), _seen(call, lengths, before, queries)
 
     @tc.function
-    def biased(b, h, i, j):
+    def biased(b: Element, h: Element, i: Element, j: Element) -> Computed:
         value = capped[b, h, i, j] + offset(b, h, i, j).to(dtype)
         return value if is_seen(b, i, j) else -tc.inf
 
     scores = computed(shape, biased)
-    peaks = _reduction("max", shape, (3,), dtype=dtype)(scores)
+    peaks = kernel_of(reduction, "max", shape, (3,), dtype=dtype)(scores)
     rows = batches * heads * queries
-    powers = reshaped(_softmax(rows, keys, dtype=dtype)(reshaped(scores, rows, keys)), *shape)
+    powers = reshaped(
+        kernel_of(softmax, rows, keys, dtype=dtype)(reshaped(scores, rows, keys)), *shape
+    )
     own = q.dtype
 
     @tc.function
-    def share(b, h, i, j):
-        return tc.where(peaks[b, h, i] == -tc.inf, 0, powers[b, h, i, j]).to(own)
+    def share(b: Element, h: Element, i: Element, j: Element) -> Computed:
+        return own(tc.where(peaks[b, h, i] == -tc.inf, 0, powers[b, h, i, j]))
 
     shares = computed(shape, share)
-    mixed = _batch_matmul((stacks, stacks), joined, value_features, keys, dtype=own)
+    mixed = kernel_of(batch_matmul, (stacks, stacks), joined, value_features, keys, dtype=own)
     y = mixed(reshaped(shares, *stacks, joined, keys), v)
     made = reshaped(y, batches, heads, queries, value_features)
     outputs = scaled, capped, scores, shares
@@ -206,18 +210,18 @@ def _in_steps(
     return made, converted(asked, own) if wants(call, 3) else None
 
 
-def _masked(call: Call, mask: TensorHandle | None, shape: tuple[Any, ...]) -> Any:
+def _masked(call: Call, mask: TensorHandle | None, shape: Shape) -> Function:
     """The offset that a mask adds to a score; keys after the end of a short mask aren't seen."""
     if mask is None:
         return tc.function(lambda b, h, i, j: 0.0)
     once, width, is_truth = ones(mask.shape), mask.shape[-1], mask.dtype is boolean
 
     @tc.function
-    def found(b, h, i, j):
+    def found(b: Element, h: Element, i: Element, j: Element) -> Computed:
         return element(mask, once, (b, h, i, j))
 
     @tc.function
-    def value(*at):
+    def value(*at: Element) -> Computed:
         return (0.0 if found(*at) else -tc.inf) if is_truth else found(*at)
 
     if are_equal(width, shape[-1]):
@@ -225,13 +229,13 @@ def _masked(call: Call, mask: TensorHandle | None, shape: tuple[Any, ...]) -> An
     return tc.function(lambda b, h, i, j: value(b, h, i, j) if j < width else -tc.inf)
 
 
-def _seen(call: Call, lengths: TensorHandle | None, before: Any, queries: Any) -> Any:
+def _seen(call: Call, lengths: TensorHandle | None, before: Extent, queries: Extent) -> Function:
     """Whether query i of batch b sees key j."""
     is_causal = bool(call.attribute("is_causal", 0))
     left, right = call.attribute("left_window_size", -1), call.attribute("right_window_size", -1)
 
     @tc.function
-    def is_seen(b, i, j):
+    def is_seen(b: Element, i: Element, j: Element) -> Computed:
         ahead = j - i - (before if lengths is None else lengths[b].to(i64) - queries)
         return (
             (not is_causal or ahead <= 0)
@@ -286,14 +290,14 @@ def rotated(call: Call) -> Tensor:
     apart = 1 if is_interleaved else half
 
     @tc.function
-    def of_place(cache, b, i, angle):
+    def of_place(cache: Element, b: Element, i: Element, angle: Element) -> Computed:
         if places is None:
             return cache[b, i, angle]
         else:
             return cache[place_of(places[b, i], cache.shape[0]), angle]
 
     @tc.function
-    def value(*at):
+    def value(*at: Element) -> Computed:
         before, c = at[:-1], at[-1]
         b, i, f = before[0], before[-1], c % features
         angle = f // 2 if is_interleaved else f % half

@@ -21,21 +21,16 @@ from taskc.lang.tracing import TensorHandle
 from taskc.operators.call import (
     Builder,
     Call,
-    Counted,
     CountError,
     DataError,
-    Held,
     NeedsKernelError,
     SizeError,
     builder_of,
-    dtype_of,
-    handle_of,
     is_few,
-    now,
-    rows_of,
 )
 from taskc.operators.control import settled
 from taskc.operators.graph import CountedOutput, Output, arrays_of
+from taskc.operators.tensors import Counted, Held, dtype_of, handle_of, now, rows_of
 
 _MAX_GROWTH = 1 << 22  # elements by which folded constants may exceed their inputs
 

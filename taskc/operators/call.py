@@ -20,7 +20,6 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Callable, Sequence
-from contextvars import Context
 from dataclasses import dataclass, field
 from functools import cache, wraps
 from math import prod
@@ -28,71 +27,33 @@ from typing import Any, TypeAlias, cast
 
 import numpy as np
 
-import taskc as tc
-from taskc import CompileError, DType, i8, i16, i32, i64, u8, u16, u32, u64
+from taskc import CompileError, DType, i64
 from taskc.errors import RetryError
 from taskc.ir.text_rules import identifier
-from taskc.ir.types import from_numpy
 from taskc.lang.sizes import Dimension, Size
 from taskc.lang.tracing import TensorHandle
-from taskc.operators.blocked import Blocked
 from taskc.operators.graph import Array, Node
+from taskc.operators.tensors import (
+    OBJECTS,
+    Blocked,
+    Extent,
+    Function,
+    Held,
+    Images,
+    Shape,
+    Tensor,
+    computed,
+    dtype_of,
+    handle_of,
+    rows_of,
+)
 
-# The known elements of an array of objects are Python integers or sizes (`tc.dim`, and expressions of them). Only shape
-# arithmetic makes such arrays. Their element type is i64, unless the NumPy type's metadata names another (`_OBJECTS`).
-Tensor: TypeAlias = "TensorHandle | np.ndarray[Any, Any]"
-
-
-@dataclass(frozen=True, slots=True)
-class Counted:
-    """A tensor whose extent along an axis is known when the model runs; it has memory for the largest.
-
-    count  one number
-    """
-
-    handle: TensorHandle
-    count: TensorHandle
-    axis: int
-
-    @property
-    def shape(self) -> tuple[Any, ...]:
-        return self.handle.shape
-
-
-@dataclass(frozen=True, slots=True)
-class Loose:
-    """A tensor that may have more leading axes of one element each; whether it has them is known when the model runs.
-
-    rank   with all of them
-    error  raised by readers that tell the two apart
-    """
-
-    handle: TensorHandle
-    rank: int
-    error: DataError
-
-    @property
-    def shape(self) -> tuple[Any, ...]:
-        return self.handle.shape
-
-    def like(self, tensor: Tensor) -> Loose:
-        """A tensor computed from this one element by element, with the same doubt about its rank."""
-        return Loose(handle_of(tensor), self.rank, self.error)
-
-
-# The value of a name in a graph. Operators that take no blocked images get rows. No operator gets a counted tensor,
-# which ends a program, or a loose one.
-Held: TypeAlias = "Tensor | Blocked | Counted | Loose"
 Made: TypeAlias = "Held | tuple[Held | None, ...]"
 Builder: TypeAlias = "Callable[[Call], Made]"
 Inline: TypeAlias = "Callable[..., tuple[Tensor, ...]]"
+Number: TypeAlias = "Extent | float"
 
 MAX_BY_PYTHON = 1 << 14  # elements
-
-
-_OBJECTS = {
-    it: np.dtype(object, metadata={"dtype": it}) for it in (i8, i16, i32, i64, u8, u16, u32, u64)
-}
 
 
 class NeedsKernelError(RetryError):
@@ -153,30 +114,38 @@ class Call:
         """Whether the input is present."""
         return position < len(self.inputs) and self.inputs[position] is not None
 
-    def given(self, position: int) -> Tensor:
-        """An input as it is; an error where it is absent."""
+    def _held(self, position: int) -> Tensor | Blocked:
+        """An input, perhaps as blocked images; an error where it is absent."""
         held = self.inputs[position] if position < len(self.inputs) else None
         if held is None:
             raise self.node.error(f"its input {position} is missing")
-        return rows_of(held)
+        return held if isinstance(held, Blocked) else rows_of(held)
 
-    def images(self, position: int) -> Any:
+    def given(self, position: int) -> Tensor:
+        """An input as it is; an error where it is absent."""
+        return rows_of(self._held(position))
+
+    def optional(self, position: int) -> Tensor | None:
+        """An input as it is, or None where it is absent."""
+        return self.given(position) if self.has(position) else None
+
+    def images(self, position: int) -> Images:
         """An input as `tensor` returns it, or the blocked images that it is."""
-        held = self.inputs[position] if position < len(self.inputs) else None
+        held = self._held(position)
         return held if isinstance(held, Blocked) else self.tensor(position)
 
     def dtype(self, position: int) -> DType:
-        return dtype_of(self._described(position))
+        return dtype_of(self._held(position))
 
-    def shape(self, position: int) -> tuple[Any, ...]:
-        return self._described(position).shape
+    def shape(self, position: int) -> Shape:
+        return self._held(position).shape
 
-    def tensor(self, position: int) -> Any:
-        """An input to read elements of: a handle, or where Python computes, an array of its integers."""
+    def tensor(self, position: int) -> TensorHandle:
+        """An input to read elements of: a handle, or where Python computes, an array, which the same lambdas read."""
         tensor = self.given(position)
         if self.by_python:
             assert isinstance(tensor, np.ndarray)
-            return tensor.astype(object)
+            return cast("TensorHandle", tensor.astype(object))
         return handle_of(tensor)
 
     def known(self, position: int) -> Array:
@@ -197,10 +166,6 @@ class Call:
         error.names, error.can_wait = (name,), can_wait
         return error
 
-    def _described(self, position: int) -> Held:
-        held = self.inputs[position] if position < len(self.inputs) else None
-        return held if isinstance(held, Blocked) else self.given(position)
-
     def single(self, position: int) -> Any:
         """The one number of a known input, an int or a size."""
         numbers = self.known(position).reshape(-1)
@@ -219,7 +184,7 @@ class Call:
     @property
     def dimensions(self) -> tuple[Dimension, ...]:
         """The dimensions in its inputs' extents, and in the sizes among their elements."""
-        sizes: list[Any] = []
+        sizes: list[object] = []
         for held in self.inputs:
             if held is not None:
                 sizes += held.shape
@@ -233,11 +198,11 @@ class Call:
         ]
         return tuple(dict.fromkeys(dimensions))
 
-    def integers(self, position: int) -> list[Any]:
+    def integers(self, position: int) -> list[Extent]:
         """The numbers of a known input, each an int or a size."""
         return [n if isinstance(n, Size) else int(n) for n in self.known(position).reshape(-1)]
 
-    def number(self, extent: Any, what: str) -> int:
+    def number(self, extent: Extent, what: str) -> int:
         """An extent that has to be a number; `what` names it in the error where it is a size."""
         if isinstance(extent, Size):
             error = SizeError(
@@ -248,7 +213,7 @@ class Call:
         return int(extent)
 
     def compute(
-        self, shape: Sequence[Any], function: Callable[..., Any], dtype: DType | None = None
+        self, shape: Sequence[Extent], function: Function, dtype: DType | None = None
     ) -> Tensor:
         """The tensor of a function of indices, by Python or as a computation of the program.
 
@@ -256,7 +221,7 @@ class Call:
         """
         if self.by_python:
             return _listed(tuple(shape), function, dtype or self.dtype(0))
-        return cast("TensorHandle", tc.compute(tuple(shape), function, name=self.name))
+        return computed(shape, function, self.name)
 
     @property
     def name(self) -> str:
@@ -267,63 +232,6 @@ class Call:
         """Leave shape arithmetic: raise where Python computes, so that the node is built again from handles."""
         if self.by_python:
             raise NeedsKernelError
-
-
-def rows_of(held: Held) -> Tensor:
-    """The tensor in row-major layout; an error where its extent or rank isn't known."""
-    match held:
-        case Blocked():
-            return held.rows
-        case Counted():
-            raise CompileError("how many elements it has is known only when the model runs")
-        case Loose():
-            raise held.error
-    return held
-
-
-def dtype_of(tensor: Held) -> DType:
-    if isinstance(tensor, Counted | Loose):
-        return tensor.handle.dtype
-    if isinstance(tensor, TensorHandle | Blocked):
-        return tensor.dtype
-    if tensor.dtype == object:
-        return (tensor.dtype.metadata or {}).get("dtype", i64)  # type: ignore[no-any-return]
-    return from_numpy(tensor.dtype)
-
-
-def handle_of(tensor: Tensor) -> TensorHandle:
-    """The tensor as the program reads it."""
-    if isinstance(tensor, TensorHandle):
-        return tensor
-    if tensor.dtype == object:
-        if not any(isinstance(element, Size) for element in tensor.flat):
-            return handle_of(tensor.astype(np.int64))
-        chosen, dtype = _chosen(tuple(tensor.flat), 0), dtype_of(tensor)
-        elements = tc.compute((tensor.size,), lambda at: chosen(at).to(dtype), name="sizes")
-        return cast("TensorHandle", cast("TensorHandle", elements).reshape(*tensor.shape))
-    return cast("TensorHandle", tc.constant(tensor))
-
-
-def _chosen(numbers: tuple[Any, ...], first: int) -> Any:
-    """The function that returns one of some integers and sizes, by its index, counted from `first`."""
-    if len(numbers) == 1:
-        return tc.function(lambda at: numbers[0])
-    bound = first + len(numbers) // 2
-    before, behind = (
-        _chosen(numbers[: bound - first], first),
-        _chosen(numbers[bound - first :], bound),
-    )
-    return tc.function(lambda at: before(at) if at < bound else behind(at))
-
-
-def computed_once(body: Callable[[], Any]) -> Array:
-    """The result of a program of its own, run now."""
-    return cast("Array", now(lambda: tc.trace("once", {}, body)()))
-
-
-def now(compute: Callable[[], Any]) -> Any:
-    """Run kernels at once, outside of the trace: compiled for this processor, whatever the model's target."""
-    return Context().run(compute)
 
 
 def is_few(tensor: Held | None) -> bool:
@@ -337,7 +245,7 @@ def is_few(tensor: Held | None) -> bool:
     )
 
 
-def _listed(shape: tuple[Any, ...], function: Callable[..., Any], dtype: DType) -> Array:
+def _listed(shape: Shape, function: Function, dtype: DType) -> Array:
     """The array of a function's values, which are integers or sizes."""
     if any(isinstance(extent, Size) for extent in shape) or prod(shape) > MAX_BY_PYTHON:
         raise NeedsKernelError
@@ -352,10 +260,10 @@ def _listed(shape: tuple[Any, ...], function: Callable[..., Any], dtype: DType) 
         raise NeedsKernelError
     if dtype.is_integer and not all(_fits(element, dtype) for element in elements.flat):
         raise NeedsKernelError  # it wraps around there
-    return elements.astype(_OBJECTS[dtype] if has_sizes else dtype.numpy)
+    return elements.astype(OBJECTS[dtype] if has_sizes else dtype.numpy)
 
 
-def _fits(number: Any, dtype: DType) -> bool:
+def _fits(number: Number, dtype: DType) -> bool:
     is_size = dtype is i64 and isinstance(number, Size)
     return is_size or bool(dtype.minimum <= number <= dtype.maximum)
 

@@ -17,30 +17,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, cast
 
 import numpy as np
 
 import taskc as tc
 from taskc import CompileError, TensorType, boolean
-from taskc.lang.tracing import TensorHandle
-from taskc.operators.call import (
-    Builder,
-    Call,
-    DataError,
-    Held,
-    Loose,
-    Made,
-    Tensor,
-    UnrolledError,
-    dtype_of,
-    handle_of,
-    operator,
-)
-from taskc.operators.graph import Node
+from taskc.lang.tracing import Computed, Element, TensorHandle
+from taskc.operators.call import Builder, Call, DataError, Made, UnrolledError, operator
+from taskc.operators.graph import Array, Graph, Node
 from taskc.operators.movement import joined
 from taskc.operators.operands import are_equal, axis_of, spliced
-from taskc.operators.shapes import with_shape
+from taskc.operators.tensors import (
+    Extent,
+    Held,
+    Loose,
+    Shape,
+    Tensor,
+    computed,
+    dtype_of,
+    handle_of,
+    reshaped,
+)
 
 NO_STEPS = "it has no steps, and taskc doesn't know what they would have made"
 UNLIKE_STEPS = "its steps make tensors of different shapes"
@@ -57,7 +54,7 @@ def if_(call: Call) -> Made:
     return call.inline(branches[not call.single(0)], ())
 
 
-def _branch(call: Call, condition: TensorHandle, then: Any, otherwise: Any) -> Made:
+def _branch(call: Call, condition: TensorHandle, then: Graph, otherwise: Graph) -> Made:
     with tc.branch(condition):
         results = call.inline(then, ())
         outputs = [_carried(handle_of(tensor)) for tensor in results]
@@ -69,7 +66,7 @@ def _branch(call: Call, condition: TensorHandle, then: Any, otherwise: Any) -> M
             )
             if not is_alike:
                 raise call.node.error(_either(name, output, other))
-            _carried(handle_of(with_shape(other, output.shape)), output)
+            _carried(handle_of(reshaped(other, *output.shape)), output)
     return tuple(map(partial(_loosely, call), call.node.outputs, outputs, others))
 
 
@@ -79,7 +76,7 @@ def _loosely(call: Call, name: str, output: TensorHandle, other: Tensor) -> Held
         return output
     error = DataError(f"{call.node.title}: {_either(name, output, other)}", call.node.where)
     error.names = (call.node.inputs[0],)
-    bare = cast("TensorHandle", with_shape(output, _bare(output.shape)))
+    bare = reshaped(output, *_bare(output.shape))
     return Loose(bare, max(len(output.shape), len(other.shape)), error)
 
 
@@ -88,7 +85,7 @@ def _either(name: str, output: Tensor, other: Tensor) -> str:
     return f"its output '{name}' is {both}, and which one is known only when it runs"
 
 
-def _bare(shape: tuple[Any, ...]) -> tuple[Any, ...]:
+def _bare(shape: Shape) -> Shape:
     """A shape without leading axes of one element."""
     while shape and are_equal(shape[0], 1):
         shape = shape[1:]
@@ -137,11 +134,11 @@ def loop(call: Call) -> Made:
 
 def _turns(
     call: Call,
-    body: Any,
+    body: Graph,
     most: Tensor | None,
     goes_on: Tensor,
     given: Sequence[Tensor],
-    first: Any,
+    first: Array,
     turns: int = 1,
 ) -> Made:
     """A while loop of the program from step `first` on; `turns` is the trip count where that is known."""
@@ -154,15 +151,15 @@ def _turns(
     state = [_carried(handle_of(tensor)) for tensor in given]
     count = _carried(_scalar(first.astype(np.int64)))
     limit = None if most is None else _scalar(most)
-    flag = cast("TensorHandle", tc.empty(TensorType(boolean, ())))
+    flag = tc.empty(TensorType(boolean, ()))
     _set_flag(flag, _scalar(goes_on), count, limit)
     for _ in tc.steps_while(flag):
         # There is no turn where the condition doesn't hold.
         goes_on, *made = call.inline(body, (count, np.array(True), *state), turns)
         goes_on = _carried(_scalar(goes_on))
         _change(call, state, made[: len(state)])
-        following = tc.compute((), lambda: count[()] + 1, name="count")
-        _carried(cast("TensorHandle", following), count)
+        following = computed((), lambda: count[()] + 1, name="count")
+        _carried(following, count)
         _set_flag(flag, goes_on, count, limit)
     return tuple(state)
 
@@ -190,12 +187,12 @@ def _by_turns(call: Call, message: str) -> DataError:
 
 
 def _set_flag(
-    flag: TensorHandle, goes_on: Any, count: TensorHandle, limit: TensorHandle | None
+    flag: TensorHandle, goes_on: TensorHandle, count: TensorHandle, limit: TensorHandle | None
 ) -> None:
     if limit is None:
-        tc.compute((), lambda: goes_on[()], name="goes_on", out=flag)
+        computed((), lambda: goes_on[()], name="goes_on", out=flag)
     else:
-        tc.compute((), lambda: goes_on[()] and count[()] < limit[()], name="goes_on", out=flag)
+        computed((), lambda: goes_on[()] and count[()] < limit[()], name="goes_on", out=flag)
 
 
 def _or_known(call: Call, position: int, build: Callable[[], Made]) -> Made:
@@ -216,19 +213,19 @@ def _or_known(call: Call, position: int, build: Callable[[], Made]) -> Made:
 
 def _carried(x: TensorHandle, out: TensorHandle | None = None) -> TensorHandle:
     """A copy of a tensor in memory of its own, or in `out`."""
-    return cast("TensorHandle", tc.compute(x.shape, lambda *at: x[at], name="carried", out=out))
+    return computed(x.shape, lambda *at: x[at], name="carried", out=out)
 
 
 def _scalar(tensor: Tensor) -> TensorHandle:
     """A tensor of one element, without axes."""
-    return cast("TensorHandle", handle_of(tensor).reshape())
+    return handle_of(tensor).reshape()
 
 
 def _is_alike(one: Tensor, other: Tensor) -> bool:
     return dtype_of(one) is dtype_of(other) and _are_equal(one.shape, other.shape)
 
 
-def _are_equal(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
+def _are_equal(one: Shape, other: Shape) -> bool:
     return len(one) == len(other) and all(map(are_equal, one, other))
 
 
@@ -251,8 +248,8 @@ def scan_of_batches(call: Call) -> Made:
     results = [
         _scan(
             call, body,
-            [cast("TensorHandle", x[b]) for x in given[:states]],
-            [(cast("TensorHandle", x[b]), 0, bool(back)) for x, back in zip(given[states:], backwards, strict=True)],
+            [x[b] for x in given[:states]],
+            [(x[b], 0, bool(back)) for x, back in zip(given[states:], backwards, strict=True)],
         )
         for b in range(batch)
     ]  # fmt: skip
@@ -283,7 +280,7 @@ def scan(call: Call) -> Made:
 
 def _scan(
     call: Call,
-    body: Any,
+    body: Graph,
     given: Sequence[Tensor],
     read: Sequence[tuple[TensorHandle, int, bool]],
 ) -> tuple[TensorHandle, ...]:
@@ -300,18 +297,17 @@ def _scan(
         _change(call, state, results[: len(state)])
         for part in results[len(state) :]:
             kind = TensorType(part.dtype, (steps, *part.shape))
-            stacked.append(cast("TensorHandle", tc.empty(kind)))
-            _carried(part, cast("TensorHandle", stacked[-1][t]))
+            stacked.append(tc.empty(kind))
+            _carried(part, stacked[-1][t])
     return (*state, *stacked)
 
 
-def _step_of(x: TensorHandle, axis: int, step: Any) -> TensorHandle:
+def _step_of(x: TensorHandle, axis: int, step: Extent) -> TensorHandle:
     """A tensor at one place of an axis, without that axis."""
     if axis == 0:
-        return cast("TensorHandle", x[step])
+        return x[step]
     shape = (*x.shape[:axis], *x.shape[axis + 1 :])
-    part = tc.compute(shape, lambda *at: x[spliced(at, axis, axis, (step,))], name="step")
-    return cast("TensorHandle", part)
+    return computed(shape, lambda *at: x[spliced(at, axis, axis, (step,))], name="step")
 
 
 def _laid(x: TensorHandle, axis: int, is_backwards: bool) -> TensorHandle:
@@ -321,13 +317,13 @@ def _laid(x: TensorHandle, axis: int, is_backwards: bool) -> TensorHandle:
     steps, *rest = x.shape
 
     @tc.function
-    def element(*at):
+    def element(*at: Element) -> Computed:
         step = steps - 1 - at[axis] if is_backwards else at[axis]
         place = (step, *at[:axis], *at[axis + 1 :])
         return x[place]
 
     shape = (*rest[:axis], steps, *rest[axis:])
-    return cast("TensorHandle", tc.compute(shape, element, name="steps"))
+    return computed(shape, element, name="steps")
 
 
 def _stacked(call: Call, parts: Sequence[Tensor], axis: int) -> Tensor:
@@ -341,7 +337,7 @@ def _stacked(call: Call, parts: Sequence[Tensor], axis: int) -> Tensor:
         if not all(are_equal(one, other) for one, other in zip(part.shape, extents, strict=True)):
             raise call.node.error(UNLIKE_STEPS)
     shape = (*extents[:place], 1, *extents[place:])
-    single = [with_shape(handle_of(part), shape) for part in parts]
+    single = [reshaped(handle_of(part), *shape) for part in parts]
     result = joined(single, place, partial(tc.compute, name="steps"))
     assert isinstance(result, TensorHandle)
     return result

@@ -11,9 +11,9 @@ one does, images are padded with the zero point first. Everything else is shifte
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
-from typing import Any
 
 import numpy as np
 
@@ -21,45 +21,67 @@ import taskc as tc
 from taskc import f32, i8, i32
 from taskc.kernels.convolution import convolution, convolution_1d, convolution_3d
 from taskc.kernels.signatures import wide
-from taskc.lang.tracing import TensorHandle
-from taskc.operators.blocked import Blocked, can_be_blocked, elements_of, like
-from taskc.operators.call import Call, Held, Made, Tensor, handle_of, operator, rows_of
-from taskc.operators.integers import are_bytes, exact_type, is_zero, number_of, signed, summed
+from taskc.kernels.windows import Windows
+from taskc.lang.tracing import Computed, Element, TensorHandle
+from taskc.operators.call import Call, Made, operator
+from taskc.operators.movement import padded
 from taskc.operators.operands import (
+    Template,
     as_it_is,
-    computed,
     constant_of,
     converted,
     converted_for_all,
     is_one,
-    reshaped,
-    template,
+    kernel_of,
     tensors,
     widened,
 )
 from taskc.operators.products import shifted
-from taskc.operators.quantization import requantized
-from taskc.operators.windows import Windows, halves, numbers, spatial, windows_of
+from taskc.operators.quantization import (
+    are_bytes,
+    exact_type,
+    is_zero,
+    number_of,
+    requantized,
+    signed,
+    summed,
+)
+from taskc.operators.tensors import (
+    Blocked,
+    Extent,
+    Function,
+    Held,
+    Images,
+    Shape,
+    Tensor,
+    can_be_blocked,
+    computed,
+    elements_of,
+    handle_of,
+    like,
+    reshaped,
+    rows_of,
+)
+from taskc.operators.windows import halves, numbers, spatial, windows_of
 
-_TEMPLATES = {1: template(convolution_1d), 2: template(convolution), 3: template(convolution_3d)}
+_TEMPLATES: dict[int, Template] = {1: convolution_1d, 2: convolution, 3: convolution_3d}
 
 
 @operator("Conv")
 def conv(call: Call) -> Held:
     call.require_kernel()
-    if not can_be_blocked(call.shape(0)):
-        return _convolved(call, call.tensor(0), call.given(1), _bias(call))
-    x, results = call.images(0), call.attribute("results", "NCHW")
-    is_blocked = isinstance(x, Blocked)
-    images = _convolved(
-        call,
-        x,
-        call.given(1),
-        _bias(call),
-        order="NCHWc" if is_blocked else "NCHW",
-        results=results,
-    )
-    return Blocked(images, call.shape(1)[0]) if results == "NCHWc" else images
+    x, w = call.images(0), call.given(1)
+    windows = windows_of(call, spatial(call, x.shape), taps_of(call, w))
+    return _in_layout(call, x, w, call.optional(2), windows)
+
+
+def _in_layout(
+    call: Call, x: Images, w: Tensor, b: Tensor | None, windows: Windows, **options: object
+) -> Images:
+    """The convolution, with results in the layout that the node wants, where images of this shape can have it."""
+    if can_be_blocked(x.shape) and call.attribute("results", "NCHW") == "NCHWc":
+        return Blocked(convolved(call, x, w, b, windows, results="NCHWc", **options), w.shape[0])
+    return convolved_rows(call, x, w, b, windows, **options)
 
 
 @operator("Blocks", domain="taskc")
@@ -72,17 +94,17 @@ def blocks(call: Call) -> Held:
 
 
 @operator("Folded", domain="taskc")
-def folded(call: Call) -> Made:
+def folded_filters(call: Call) -> Made:
     """Filters and bias of a convolution with the following batch norm folded in."""
     w, b, scale, shift, mean, variance = tensors(call, 6)
     epsilon, total = call.attribute("epsilon"), wide(w.dtype)
 
     @tc.function
-    def factor(feature):
+    def factor(feature: Element) -> Computed:
         return scale[feature].to(total) / tc.sqrt(variance[feature].to(total) + epsilon)
 
     @tc.function
-    def offset(feature):
+    def offset(feature: Element) -> Computed:
         before = 0 if b is None else b[feature].to(total)
         return (before - mean[feature].to(total)) * factor(feature) + shift[feature].to(total)
 
@@ -90,31 +112,14 @@ def folded(call: Call) -> Made:
     return filters, computed((w.shape[0],), lambda feature: offset(feature).to(w.dtype))
 
 
-def _bias(call: Call) -> Tensor | None:
-    return call.given(2) if call.has(2) else None
-
-
-def _convolved(
-    call: Call, x: TensorHandle | Blocked, w: Tensor, b: Tensor | None, **options: Any
-) -> TensorHandle:
-    windows = windows_of(call, spatial(call, x.shape), taps_of(call, w))
-    return convolved_rows(call, x, w, b, windows, **options)
-
-
 def convolved_rows(
-    call: Call,
-    x: TensorHandle | Blocked,
-    w: Tensor,
-    b: Tensor | None,
-    windows: Windows,
-    **options: Any,
+    call: Call, x: Images, w: Tensor, b: Tensor | None, windows: Windows, **options: object
 ) -> TensorHandle:
     """The convolution by windows; one whose windows and images have a single column is computed on lines."""
-    is_of_columns = windows.is_of_columns and is_one(x.shape[-1])
-    if is_of_columns and not isinstance(x, Blocked) and options.get("results") != "NCHWc":
+    if windows.is_of_columns and is_one(x.shape[-1]) and not isinstance(x, Blocked):
         # Images of one column are convolved as lines: tiles are along lines, and a column has lines of one element.
         line, filters = reshaped(x, *x.shape[:3]), reshaped(w, *w.shape[:3])
-        results = convolved(call, line, filters, b, windows.first)
+        results = convolved(call, line, filters, b, windows.along(0))
         return reshaped(results, *results.shape, 1)
     return convolved(call, x, w, b, windows, **options)
 
@@ -129,12 +134,7 @@ def taps_of(call: Call, w: Tensor) -> tuple[int, ...]:
 
 
 def convolved(
-    call: Call,
-    x: TensorHandle | Blocked,
-    w: Tensor,
-    b: Tensor | None,
-    windows: Windows,
-    **options: Any,
+    call: Call, x: Images, w: Tensor, b: Tensor | None, windows: Windows, **options: object
 ) -> TensorHandle:
     """The convolution of images with filters, by the library's kernel for this number of spatial axes."""
     if wide(x.dtype) is not x.dtype and not tc.machine().instructions(x.dtype, x.dtype, f32):
@@ -152,24 +152,19 @@ def convolved(
     if rank == 3 and not tc.machine().is_processor:
         assert not isinstance(x, Blocked)
         return _by_slices(call, x, w, b, windows)
-    alone = rank == 1
-    kernel = _TEMPLATES[rank](
-        images, *extents, channels, features,
+    alone, rows = rank == 1, {"results": "NCHW"} if isinstance(x, Blocked) else {}
+    kernel = kernel_of(
+        _TEMPLATES[rank], images, *extents, channels, features,
         size=windows.size[0] if alone else windows.size,
         stride=windows.stride[0] if alone else windows.stride,
         dilation=windows.dilation[0] if alone else windows.dilation,
         padding=windows.padding, groups=groups,
         filters="IOHW" if is_transposed else "OIHW",
         packed=is_packed, bias=b is not None, dtype=x.dtype,
-        **{"order": "NCHW", "exact": bool(call.attribute("exact", 0)), **options},
+        order="NCHWc" if isinstance(x, Blocked) else "NCHW",
+        **{"exact": bool(call.attribute("exact", 0)), **rows, **options},
     )  # fmt: skip
-    images_or_blocks = x.handle if isinstance(x, Blocked) else x
-    results: TensorHandle = (
-        kernel(images_or_blocks, w)
-        if b is None
-        else kernel(images_or_blocks, w, widened(b, x.dtype))
-    )
-    return results
+    return kernel(elements_of(x), w, *(() if b is None else (widened(b, x.dtype),)))
 
 
 def _by_slices(
@@ -178,25 +173,22 @@ def _by_slices(
     """A 3-D convolution in two dimensions: an image for each output slice, with the channels of all slices it reads."""
     images, channels, depth, height, width = x.shape
     deep, *size = windows.size
-    slices = (depth + windows.before[0] + windows.behind[0] - windows.covered[0]) // windows.stride[
-        0
-    ] + 1
+    (slices,) = windows.along(0).counts((depth,))
 
     @tc.function
-    def number(image, c, i, j):
+    def number(image: Element, c: Element, i: Element, j: Element) -> Computed:
         at = image % slices * windows.stride[0] + c % deep * windows.dilation[0] - windows.before[0]
         return x[image // slices, c // deep, at, i, j] if 0 <= at < depth else 0
 
     flat = computed((images * slices, channels * deep, height, width), number)
     filters = reshaped(w, w.shape[0], w.shape[1] * deep, *size)
-    parts = windows.size, windows.stride, windows.dilation, windows.before, windows.behind
-    made = convolved(call, flat, filters, b, Windows(*[part[1:] for part in parts]))
+    made = convolved(call, flat, filters, b, windows.along(1, 2))
     _, features, rows, columns = made.shape
     shape = images, features, slices, rows, columns
     return computed(shape, lambda n, f, d, i, j: made[n * slices + d, f, i, j])
 
 
-def _widened_images(x: TensorHandle | Blocked) -> TensorHandle | Blocked:
+def _widened_images(x: Images) -> Images:
     """Images of 16-bit numbers converted to f32."""
     if not isinstance(x, Blocked):
         return converted_for_all(x, f32)
@@ -211,31 +203,19 @@ def _widened_filters(w: Tensor) -> Tensor:
 @operator("ConvTranspose")
 def conv_transpose(call: Call) -> Tensor:
     call.require_kernel()
-    images, w, b = call.tensor(0), call.given(1), _bias(call)
+    images, w, b = call.tensor(0), call.given(1), call.optional(2)
     extents = spatial(call, images.shape)
     windows, results = _transposed_windows(call, extents, taps_of(call, w))
     if not tc.machine().is_processor:
         return _spread_out(call, images, handle_of(w), b, windows, results)
-    axes = zip(
-        results,
-        extents,
-        windows.stride,
-        windows.covered,
-        windows.before,
-        windows.behind,
-        strict=True,
-    )
-    added = [
-        result - ((extent - 1) * stride + covered - before - behind)
-        for result, extent, stride, covered, before, behind in axes
-    ]
+    added = [made - least for made, least in zip(results, windows.extents(extents), strict=True)]
     padding = added[0] if len(added) == 1 else tuple(added)
     return convolved(call, images, w, b, windows, transposed=True, output_padding=padding)
 
 
 def _transposed_windows(
-    call: Call, extents: tuple[Any, ...], size: tuple[int, ...]
-) -> tuple[Windows, list[int]]:
+    call: Call, extents: Shape, size: tuple[int, ...]
+) -> tuple[Windows, list[Extent]]:
     """The windows, and the number of results along each axis; padding crops the results."""
     rank, automatic = len(extents), call.attribute("auto_pad", "NOTSET")
     if not all(isinstance(extent, int) for extent in extents):
@@ -245,21 +225,22 @@ def _transposed_windows(
     added = numbers(call, "output_padding", rank, 0)
     declared = call.attribute("output_shape")
     stride, dilation = numbers(call, "strides", rank, 1), numbers(call, "dilations", rank, 1)
-    covered = [(n - 1) * d + 1 for n, d in zip(size, dilation, strict=True)]
-    whole = [
-        (n - 1) * s + c + m for n, s, c, m in zip(extents, stride, covered, added, strict=True)
-    ]
     if declared is None and automatic in ("SAME_UPPER", "SAME_LOWER"):
         declared = [extent * step for extent, step in zip(extents, stride, strict=True)]
     if declared is None:
         windows = windows_of(call, extents, size)
-        cut = zip(whole, windows.before, windows.behind, strict=True)
-        return windows, [extent - before - behind for extent, before, behind in cut]
+        return windows, _with_added(windows.extents(extents), added)
     results = list(declared)[-rank:]
+    uncut = Windows(size, stride, dilation, (0,) * rank, (0,) * rank)
+    whole = _with_added(uncut.extents(extents), added)
     cuts = [max(0, full - made) for full, made in zip(whole, results, strict=True)]
     sides = [halves(cut, automatic != "SAME_UPPER") for cut in cuts]
     before, behind = (tuple(side[n] for side in sides) for n in (0, 1))
-    return Windows(size, stride, dilation, before, behind), results
+    return replace(uncut, before=before, behind=behind), results
+
+
+def _with_added(extents: Shape, added: Sequence[int]) -> list[Extent]:
+    return [extent + more for extent, more in zip(extents, added, strict=True)]
 
 
 def _spread_out(
@@ -268,7 +249,7 @@ def _spread_out(
     w: TensorHandle,
     b: Tensor | None,
     windows: Windows,
-    results: list[int],
+    results: list[Extent],
 ) -> TensorHandle:
     """A transposed convolution as a convolution with flipped filters, of images with zeros between their elements."""
     images, channels, *extents = x.shape
@@ -281,7 +262,7 @@ def _spread_out(
     spread = [made + covered - 1 for made, covered in zip(results, windows.covered, strict=True)]
 
     @tc.function
-    def number(n, c, *at):
+    def number(n: Element, c: Element, *at: Element) -> Computed:
         place = tuple(at[d] - first[d] for d in axes)
         is_one = all(
             place[d] >= 0 and place[d] % stride[d] == 0 and place[d] // stride[d] < extents[d]
@@ -291,7 +272,7 @@ def _spread_out(
         return x[whole] if is_one else 0
 
     @tc.function
-    def turned(f, c, *at):
+    def turned(f: Element, c: Element, *at: Element) -> Computed:
         opposite = tuple(size[d] - 1 - at[d] for d in axes)
         place = (f // features * inside + c, f % features, *opposite)
         return w[place]
@@ -317,7 +298,7 @@ def scaled_sums(call: Call) -> Held:
     read, left, right = elements_of(sums), _of_feature(of_x), _of_feature(of_w)
 
     @tc.function
-    def scaled(at):
+    def scaled(at: Element) -> Computed:
         return read[at].to(f32) * (left(at) * right(at))
 
     if bias is None:
@@ -329,7 +310,6 @@ def scaled_sums(call: Call) -> Held:
 def quantized_conv(call: Call) -> Tensor:
     _, of_x, _, _, of_w, _, of_y, zero_y, b = tensors(call, 9)
     sums = rows_of(_sums(call, 0, 3, 2, 5))
-    assert isinstance(sums, TensorHandle)
     if b is not None:
         products = sums
         sums = computed(products.shape, lambda *at: products[at] + b[at[1]])
@@ -337,9 +317,9 @@ def quantized_conv(call: Call) -> Tensor:
     return requantized(sums, scales, _of_feature(zero_y), zero_y.dtype)
 
 
-def _sums(call: Call, *places: int) -> TensorHandle | Blocked:
+def _sums(call: Call, *places: int) -> Images:
     """The convolution, as i32, of images and filters less their zero points; arguments are positions of inputs."""
-    x, w, zero_x, zero_w = (call.given(place) if call.has(place) else None for place in places)
+    x, w, zero_x, zero_w = map(call.optional, places)
     assert x is not None
     assert w is not None
     windows = windows_of(call, spatial(call, x.shape), taps_of(call, w))
@@ -349,62 +329,34 @@ def _sums(call: Call, *places: int) -> TensorHandle | Blocked:
             images = call.images(places[0])
             return _by_packs(call, images, filters, zero_x, windows)
     between = exact_type(prod(w.shape[1:]))
-    images, filters = (
-        _less_zero_point(handle_of(x), zero_x, between),
-        _less_zero_point(handle_of(w), zero_w, between),
-    )
+    images = _less_zero_point(handle_of(x), zero_x, between)
+    filters = _less_zero_point(handle_of(w), zero_w, between)
     return converted(convolved_rows(call, images, filters, None, windows, exact=True), i32)
 
 
-def _by_packs(
-    call: Call, x: TensorHandle | Blocked, w: Tensor, zero: Tensor | None, windows: Windows
-) -> TensorHandle | Blocked:
-    assert isinstance(w, np.ndarray)
+def _by_packs(call: Call, x: Images, w: Tensor, zero: Tensor | None, windows: Windows) -> Images:
+    of_x = number_of(zero, 1)
+    assert of_x is not None
     if not is_zero(zero) and any(windows.padding):
-        rows = rows_of(x)
-        assert isinstance(rows, TensorHandle)
-        x, windows = _padded(rows, zero, windows)
+        x, windows = _padded(rows_of(x), of_x, windows)
     # A depthwise convolution sums few products: f32 holds them exactly, and multiplies faster.
     total = i32 if call.attribute("group", 1) == 1 else exact_type(prod(w.shape[1:]))
-    options: dict[str, Any] = {"right": i8, "total": total, "result": total}
-    made: TensorHandle | Blocked
-    if can_be_blocked(x.shape):
-        options |= {"order": "NCHWc" if isinstance(x, Blocked) else "NCHW"}
-        options |= {"results": call.attribute("results", "NCHW")}
-    made = convolved_rows(call, x, w, None, windows, **options)
-    if options.get("results") == "NCHWc":
-        made = Blocked(made, w.shape[0])
-    read = elements_of(made)
-    if is_zero(zero):
-        return (
-            made
-            if made.dtype is i32
-            else like(made, i32, tc.function(lambda *at: read[at].to(i32)))
-        )
-    of_x, of_filters = number_of(zero, 1), summed(reshaped(w, w.shape[0], prod(w.shape[1:])), 1)
-    assert of_x is not None
-    return like(made, i32, tc.function(lambda *at: read[at].to(i32) - of_x(0) * of_filters[at[1]]))
+    sums = _in_layout(call, x, w, None, windows, right=i8, total=total, result=total)
+    read = elements_of(sums)
+    if not is_zero(zero):
+        of_w = summed(reshaped(w, w.shape[0], prod(w.shape[1:])), 1)
+        return like(sums, i32, tc.function(lambda *at: read[at].to(i32) - of_x(0) * of_w[at[1]]))
+    if sums.dtype is i32:
+        return sums
+    return like(sums, i32, tc.function(lambda *at: read[at].to(i32)))
 
 
-def _padded(x: TensorHandle, zero: Tensor | None, windows: Windows) -> tuple[TensorHandle, Windows]:
+def _padded(x: TensorHandle, zero: Function, windows: Windows) -> tuple[TensorHandle, Windows]:
     """Images padded with their zero point, and windows without padding."""
-    images, channels, *extents = x.shape
-    before, nothing = windows.before, (0,) * len(extents)
-    sides = zip(extents, windows.before, windows.behind, strict=True)
-    shape = [first + extent + last for extent, first, last in sides]
-    around, axes = number_of(zero, 1), range(len(extents))
-    assert around is not None
-
-    @tc.function
-    def number(n, c, *at):
-        place = tuple(at[d] - before[d] for d in axes)
-        is_inside = all(place[d] >= 0 and place[d] < extents[d] for d in axes)
-        whole = (n, c, *place)
-        return x[whole] if is_inside else around(0).to(x.dtype)
-
-    return computed((images, channels, *shape), number), replace(
-        windows, before=nothing, behind=nothing
-    )
+    before, behind = (0, 0, *windows.before), (0, 0, *windows.behind)
+    images = padded(x, before, behind, tc.function(lambda: zero(0).to(x.dtype)), "padded")
+    none = (0,) * len(windows.before)
+    return images, replace(windows, before=none, behind=none)
 
 
 def is_one_number(zero: Tensor | None) -> bool:
@@ -426,13 +378,13 @@ def _less_zero_point(x: TensorHandle, zero: Tensor | None, dtype: tc.DType) -> T
     return shifted(x, tc.function(lambda at: number(at[0])), dtype)
 
 
-def _of_feature(x: TensorHandle) -> Any:
+def _of_feature(x: TensorHandle) -> Function:
     """The scale or zero point of a result, as a function of its indices."""
     number = _number(x)
     return tc.function(lambda at: number(at[1]))
 
 
-def _number(x: TensorHandle) -> Any:
+def _number(x: TensorHandle) -> Function:
     """A scale or zero point as a function of the feature: one for all, or one for each."""
     if len(x.shape) == 0:
         return tc.function(lambda feature: x[()])

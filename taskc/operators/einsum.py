@@ -5,32 +5,32 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
 
-import taskc as tc
+from taskc.lang.tracing import TensorHandle
 from taskc.operators.call import Call, Made, operator
 from taskc.operators.operands import are_equal, element, ones
 from taskc.operators.products import multiplied
 from taskc.operators.reductions import folded
+from taskc.operators.tensors import Extent, Shape, computed
 
 
 @dataclass(frozen=True, slots=True)
 class _Operand:
     """A tensor whose axes have labels, no two the same."""
 
-    x: Any
+    x: TensorHandle
     labels: tuple[str, ...]
 
-    def ordered(self, labels: Sequence[str]) -> Any:
+    def ordered(self, labels: Sequence[str]) -> TensorHandle:
         """The tensor with its axes in this order."""
         x, place = self.x, tuple([labels.index(label) for label in self.labels])
         if place == tuple(range(len(place))):
             return x
         shape = tuple([x.shape[self.labels.index(label)] for label in labels])
-        return tc.compute(shape, lambda *at: x[tuple(at[axis] for axis in place)], name="ordered")
+        return computed(shape, lambda *at: x[tuple(at[axis] for axis in place)], name="ordered")
 
-    def extents(self, labels: Sequence[str]) -> list[Any]:
-        return [self.x.shape[self.labels.index(label)] for label in labels]
+    def extents(self, labels: Sequence[str]) -> Shape:
+        return tuple([self.x.shape[self.labels.index(label)] for label in labels])
 
 
 @operator("Einsum", since=12)
@@ -51,7 +51,7 @@ def einsum(call: Call) -> Made:
             needed,
         )
         del others[0]
-    return _summed(result_so_far, {*result}).ordered(result)  # type: ignore[no-any-return]
+    return _summed(result_so_far, {*result}).ordered(result)
 
 
 def _parsed(call: Call, ranks: Sequence[int]) -> tuple[list[list[str]], list[str]]:
@@ -80,9 +80,11 @@ def _labels(term: str, count: int) -> list[str]:
     return [*before, *hidden, *behind]
 
 
-def _extents(call: Call, inputs: Sequence[Any], terms: Sequence[Sequence[str]]) -> dict[str, Any]:
+def _extents(
+    call: Call, inputs: Sequence[TensorHandle], terms: Sequence[Sequence[str]]
+) -> dict[str, Extent]:
     """The extent of each label; an extent of 1 broadcasts."""
-    extents: dict[str, Any] = {}
+    extents: dict[str, Extent] = {}
     for x, labels in zip(inputs, terms, strict=True):
         for label, extent in zip(labels, x.shape, strict=True):
             known = extents.get(label, 1)
@@ -92,7 +94,7 @@ def _extents(call: Call, inputs: Sequence[Any], terms: Sequence[Sequence[str]]) 
     return extents
 
 
-def _distinct(x: Any, labels: Sequence[str], extents: dict[str, Any]) -> _Operand:
+def _distinct(x: TensorHandle, labels: Sequence[str], extents: dict[str, Extent]) -> _Operand:
     """The operand with each label once, at its full extent: a label that occurs twice is a diagonal."""
     distinct = tuple(dict.fromkeys(labels))
     shape = tuple([extents[label] for label in distinct])
@@ -100,7 +102,7 @@ def _distinct(x: Any, labels: Sequence[str], extents: dict[str, Any]) -> _Operan
     if len(distinct) == len(labels) and same:
         return _Operand(x, distinct)
     place, once = tuple([distinct.index(label) for label in labels]), ones(x.shape)
-    made = tc.compute(
+    made = computed(
         shape, lambda *at: element(x, once, tuple(at[axis] for axis in place)), name="diagonal"
     )
     return _Operand(made, distinct)

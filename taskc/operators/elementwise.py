@@ -6,49 +6,55 @@ Operators that change the element type.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import cast
 
 import numpy as np
 
 import taskc as tc
 from taskc import DType, boolean, f8e4m3, f8e5m2, f32, f64, u8
-from taskc.operators.blocked import Blocked, can_be_blocked
-from taskc.operators.call import Builder, Call, Held, Made, Tensor, operator, rows_of
+from taskc.lang.tracing import Computed, Element, TensorHandle
+from taskc.operators.call import Builder, Call, Made, operator
 from taskc.operators.operands import broadcast, element, ones
-from taskc.operators.shapes import element_type, with_shape
+from taskc.operators.shapes import attribute_type
+from taskc.operators.tensors import (
+    Blocked,
+    Function,
+    Images,
+    Shape,
+    Tensor,
+    can_be_blocked,
+    computed,
+    elements_of,
+    reshaped,
+    rows_of,
+)
 
 
 def elementwise(
-    call: Call, expression: Callable[..., Any], inputs: tuple[Any, ...], dtype: DType | None = None
-) -> Held:
+    call: Call, expression: Function, inputs: Sequence[Images], dtype: DType | None = None
+) -> Images:
     """Apply an expression to the elements of the inputs; `dtype` is for `Call.compute`.
 
     The result of blocked images is blocked.
-
     """
     shape = broadcast(call, *(x.shape for x in inputs))
     once = tuple([ones(x.shape) for x in inputs])
     blocks = _blocks_of(inputs, shape, dtype or call.dtype(0))
-    read = tuple([_read(x, blocks is not None) for x in inputs])
+    by_blocks = blocks is not None
+    read = tuple([elements_of(x) if by_blocks else rows_of(x) for x in inputs])
     value = tc.function(expression)
 
     @tc.function
-    def at_place(*at):
+    def at_place(*at: Element) -> Computed:
         return value(*(element(x, axes, at) for x, axes in zip(read, once, strict=True)))
 
     if blocks is None:
-        return call.compute(shape, at_place, dtype)
+        return cast("Images", call.compute(shape, at_place, dtype))  # arrays are read like handles
     return blocks.computed(call.name, at_place)
 
 
-def _read(x: Any, by_blocks: bool) -> Any:
-    if isinstance(x, Blocked):
-        return x.handle if by_blocks else x.rows
-    return x
-
-
-def _blocks_of(inputs: tuple[Any, ...], shape: tuple[Any, ...], dtype: DType) -> Blocked | None:
+def _blocks_of(inputs: Sequence[Images], shape: Shape, dtype: DType) -> Blocked | None:
     """Memory for a blocked result, if an input is blocked and all others can be read by whole blocks."""
     if not any(isinstance(x, Blocked) for x in inputs) or not dtype.is_float:
         return None
@@ -58,12 +64,12 @@ def _blocks_of(inputs: tuple[Any, ...], shape: tuple[Any, ...], dtype: DType) ->
     return Blocked.empty(shape, dtype) if can_be_blocked(shape) and fit else None
 
 
-def _of_all(call: Call, expression: Callable[..., Any], dtype: DType | None = None) -> Held:
-    inputs = tuple([call.images(position) for position in range(len(call.inputs))])
+def _of_all(call: Call, expression: Function, dtype: DType | None = None) -> Images:
+    inputs = [call.images(position) for position in range(len(call.inputs))]
     return elementwise(call, expression, inputs, dtype)
 
 
-_PLAIN: dict[str, Callable[..., Any]] = {
+PLAIN: dict[str, Function] = {
     "Abs": lambda x: abs(x),
     "Acos": lambda x: tc.acos(x),
     "Acosh": lambda x: tc.acosh(x),
@@ -102,7 +108,21 @@ _PLAIN: dict[str, Callable[..., Any]] = {
     "Tan": lambda x: tc.tan(x),
     "Tanh": lambda x: tc.tanh(x),
 }
-_LOGICAL: dict[str, Callable[..., Any]] = {
+# Expressions of the element and of attributes, which have these defaults.
+WITH_ATTRIBUTES: dict[str, tuple[Function, dict[str, float]]] = {
+    "Celu": (lambda x, alpha: max(x, 0) + min(0, alpha * tc.expm1(x / alpha)), {"alpha": 1.0}),
+    "Clip": (lambda x, low, high: min(max(x, low), high), {"min": -tc.inf, "max": tc.inf}),
+    "Elu": (lambda x, alpha: x if x > 0 else alpha * tc.expm1(x), {"alpha": 1.0}),
+    "HardSigmoid": (lambda x, alpha, beta: max(0, min(1, alpha * x + beta)), {"alpha": 0.2, "beta": 0.5}),
+    "LeakyRelu": (lambda x, alpha: x if x >= 0 else alpha * x, {"alpha": 0.01}),
+    "Selu": (
+        lambda x, alpha, gamma: gamma * x if x > 0 else gamma * alpha * tc.expm1(x),
+        {"alpha": 1.6732632423543772, "gamma": 1.0507009873554805},
+    ),
+    "Swish": (lambda x, alpha: x * tc.sigmoid(alpha * x), {"alpha": 1.0}),
+    "ThresholdedRelu": (lambda x, alpha: x if x > alpha else 0, {"alpha": 1.0}),
+}  # fmt: skip
+_LOGICAL: dict[str, Function] = {
     "And": lambda a, b: a and b,
     "Equal": lambda a, b: a == b,
     "Greater": lambda a, b: a > b,
@@ -116,29 +136,34 @@ _LOGICAL: dict[str, Callable[..., Any]] = {
 }
 
 
-def _builder(expression: Callable[..., Any], dtype: DType | None = None) -> Builder:
-    return lambda call: _of_all(call, expression, dtype)
+def _builder(expression: Function, dtype: DType | None = None, **defaults: float) -> Builder:
+    """A builder of an expression of the inputs' elements and then of attributes, each with its default."""
+    if not defaults:
+        return lambda call: _of_all(call, expression, dtype)
+    of = tc.function(expression)
+
+    def build(call: Call) -> Made:
+        options = tuple([call.attribute(name, default) for name, default in defaults.items()])
+        return _of_all(call, lambda *elements: of(*elements, *options), dtype)
+
+    return build
 
 
-for _name, _expression in _PLAIN.items():
+for _name, _expression in PLAIN.items():
     operator(_name)(_builder(_expression))
 for _name, _expression in _LOGICAL.items():
     operator(_name)(_builder(_expression, boolean))
 
 
-# With attributes.
-
-
-@operator("Celu")
-def celu(call: Call) -> Made:
-    alpha = call.attribute("alpha", 1.0)
-    return _of_all(call, lambda x: max(x, 0) + min(0, alpha * tc.expm1(x / alpha)))
-
-
-@operator("Elu")
-def elu(call: Call) -> Made:
-    alpha = call.attribute("alpha", 1.0)
-    return _of_all(call, lambda x: x if x > 0 else alpha * tc.expm1(x))
+for _name, (_expression, _defaults) in WITH_ATTRIBUTES.items():
+    operator(_name, since=24 if _name == "Swish" else 1)(_builder(_expression, None, **_defaults))
+_is_inf = _builder(
+    lambda x, below, above: tc.isinf(x) and ((below != 0 and x < 0) or (above != 0 and x > 0)),
+    boolean,
+    detect_negative=1,
+    detect_positive=1,
+)
+operator("IsInf")(_is_inf)
 
 
 @operator("Gelu")
@@ -147,45 +172,6 @@ def gelu(call: Call) -> Made:
         return _of_all(call, lambda x: tc.gelu(x))
     scale = math.sqrt(2 / math.pi)
     return _of_all(call, lambda x: 0.5 * x * (1 + tc.tanh(scale * (x + 0.044715 * x * x * x))))
-
-
-@operator("HardSigmoid")
-def hard_sigmoid(call: Call) -> Made:
-    alpha, beta = call.attribute("alpha", 0.2), call.attribute("beta", 0.5)
-    return _of_all(call, lambda x: max(0, min(1, alpha * x + beta)))
-
-
-@operator("IsInf")
-def is_inf(call: Call) -> Made:
-    below, above = call.attribute("detect_negative", 1), call.attribute("detect_positive", 1)
-    return _of_all(
-        call, lambda x: tc.isinf(x) and ((below != 0 and x < 0) or (above != 0 and x > 0)), boolean
-    )
-
-
-@operator("LeakyRelu")
-def leaky_relu(call: Call) -> Made:
-    alpha = call.attribute("alpha", 0.01)
-    return _of_all(call, lambda x: x if x >= 0 else alpha * x)
-
-
-@operator("Selu")
-def selu(call: Call) -> Made:
-    alpha = call.attribute("alpha", 1.6732632423543772)
-    gamma = call.attribute("gamma", 1.0507009873554805)
-    return _of_all(call, lambda x: gamma * x if x > 0 else gamma * alpha * tc.expm1(x))
-
-
-@operator("Swish", since=24)
-def swish(call: Call) -> Made:
-    alpha = call.attribute("alpha", 1.0)
-    return _of_all(call, lambda x: x * tc.sigmoid(alpha * x))
-
-
-@operator("ThresholdedRelu")
-def thresholded_relu(call: Call) -> Made:
-    alpha = call.attribute("alpha", 1.0)
-    return _of_all(call, lambda x: x if x > alpha else 0)
 
 
 # By type.
@@ -227,7 +213,7 @@ def mod(call: Call) -> Made:
 
 # Powers by a constant exponent. Each product rounds once: the fourth power of f32 has a relative error of at most
 # 3 * 2**-24, and only its last product can overflow where the exact power doesn't.
-_PRODUCTS: dict[float, Callable[..., Any]] = {
+_PRODUCTS: dict[float, Function] = {
     1: lambda x: x,
     2: lambda x: x * x,
     3: lambda x: x * x * x,
@@ -245,7 +231,7 @@ def power(call: Call) -> Made:
         )
         if product is not None:
             result = elementwise(call, product, (call.images(0),))
-            return result if len(result.shape) == len(shape) else with_shape(rows_of(result), shape)
+            return result if len(result.shape) == len(shape) else reshaped(rows_of(result), *shape)
     if base is exponent_type:
         return _of_all(call, lambda a, b: a**b)
     call.require_kernel()
@@ -257,44 +243,38 @@ def power(call: Call) -> Made:
 # Any number of inputs.
 
 
-def _several(expression: Callable[..., Any]) -> Builder:
+def _several(expression: Function) -> Callable[[Call], Images]:
     """A builder that folds an expression over its inputs, from the first one on."""
 
-    def build(call: Call) -> Made:
-        made: Any = call.images(0)
+    def build(call: Call) -> Images:
+        result = call.images(0)
         for position in range(1, len(call.inputs)):
-            made = elementwise(call, expression, (made, call.images(position)))
-        return made  # type: ignore[no-any-return]
+            result = elementwise(call, expression, (result, call.images(position)))
+        return result
 
     return build
 
 
 operator("Max")(_several(lambda a, b: max(a, b)))
 operator("Min")(_several(lambda a, b: min(a, b)))
-operator("Sum")(_several(lambda a, b: a + b))
+_sum = _several(lambda a, b: a + b)
+operator("Sum")(_sum)
 
 
 @operator("Mean")
 def mean(call: Call) -> Made:
     count = len(call.inputs)
-    total = _several(lambda a, b: a + b)(call)
-    return elementwise(call, lambda x: x / count, (total,))
-
-
-@operator("Clip")
-def clip_by_attributes(call: Call) -> Made:
-    low, high = call.attribute("min", -tc.inf), call.attribute("max", tc.inf)
-    return _of_all(call, lambda x: min(max(x, low), high))
+    return elementwise(call, lambda x: x / count, (_sum(call),))
 
 
 @operator("Clip", since=11)
 def clip(call: Call) -> Made:
-    made: Any = call.images(0)
+    result = call.images(0)
     if call.has(1):
-        made = elementwise(call, lambda x, low: max(x, low), (made, call.tensor(1)))
+        result = elementwise(call, lambda x, low: max(x, low), (result, call.tensor(1)))
     if call.has(2):
-        made = elementwise(call, lambda x, high: min(x, high), (made, call.tensor(2)))
-    return made  # type: ignore[no-any-return]
+        result = elementwise(call, lambda x, high: min(x, high), (result, call.tensor(2)))
+    return result
 
 
 @operator("Where", since=9)
@@ -308,14 +288,14 @@ _TOO_LARGE = {  # from here on a number rounds to more than the type's largest
 }
 
 
-def converted(call: Call, dtype: DType) -> Tensor:
+def _converted(call: Call, dtype: DType) -> Tensor:
     """The first input in another element type."""
     source = call.given(0)
     if call.dtype(0) is dtype:
         return source
     if dtype.is_float:
         call.require_kernel()
-    x: Any = call.tensor(0)
+    x = call.tensor(0)
     if dtype is boolean:
         return call.compute(x.shape, lambda *at: x[at] != 0, dtype)
     if call.by_python:
@@ -327,23 +307,24 @@ def converted(call: Call, dtype: DType) -> Tensor:
     return call.compute(x.shape, lambda *at: x[at].to(dtype))
 
 
-def _unsaturated(call: Call, x: Any, dtype: DType) -> Tensor:
+def _unsaturated(call: Call, x: TensorHandle, dtype: DType) -> Tensor:
     """An 8-bit float where a number beyond the largest becomes infinite, or NaN in a type without infinity."""
-    made: Any = call.compute(x.shape, lambda *at: x[at].to(f32))
+    exact = computed(x.shape, lambda *at: x[at].to(f32), call.name)
     most, nan = _TOO_LARGE[dtype], math.nan
     if dtype is f8e4m3:
         return call.compute(
-            x.shape, lambda *at: made[at].to(dtype) if abs(made[at]) < most else dtype(nan)
+            x.shape, lambda *at: exact[at].to(dtype) if abs(exact[at]) < most else dtype(nan)
         )
 
-    def value(*at):
-        infinity = u8(0x7C if made[at] > 0 else 0xFC).bitcast(dtype)
-        return infinity if abs(made[at]) >= most else made[at].to(dtype)
+    @tc.function
+    def value(*at: Element) -> Computed:
+        infinity = u8(0x7C if exact[at] > 0 else 0xFC).bitcast(dtype)
+        return infinity if abs(exact[at]) >= most else exact[at].to(dtype)
 
-    return call.compute(x.shape, tc.function(value))
+    return call.compute(x.shape, value)
 
 
-def _wrapped(number: Any, dtype: DType) -> Any:
+def _wrapped(number: object, dtype: DType) -> object:
     """An integer reduced to the low bits that its type holds."""
     if not isinstance(number, int):
         return number
@@ -351,18 +332,18 @@ def _wrapped(number: Any, dtype: DType) -> Any:
 
 
 @operator("Cast")
-def cast(call: Call) -> Made:
-    return converted(call, element_type(call, "to", tc.f32))
+def cast_to(call: Call) -> Made:
+    return _converted(call, attribute_type(call, "to", tc.f32))
 
 
 @operator("BitCast", since=26)
 def bit_cast(call: Call) -> Made:
     call.require_kernel()
-    x, dtype = call.tensor(0), element_type(call, "to", tc.f32)
+    x, dtype = call.tensor(0), attribute_type(call, "to", tc.f32)
     if x.dtype.bits != dtype.bits:
         raise call.node.error(f"{x.dtype} and {dtype} have other numbers of bits")
     if dtype is x.dtype:
-        return x  # type: ignore[no-any-return]
+        return x
     if dtype is boolean:
         raise call.node.error("not all bits of a number are those of a bool")
     if x.dtype is boolean:
@@ -372,4 +353,4 @@ def bit_cast(call: Call) -> Made:
 
 @operator("CastLike", since=15)
 def cast_like(call: Call) -> Made:
-    return converted(call, call.dtype(1))
+    return _converted(call, call.dtype(1))

@@ -7,18 +7,21 @@ MelWeightMatrix is the matrix from such a spectrum to frequency bands on the mel
 from __future__ import annotations
 
 from math import pi, prod
-from typing import Any
 
 import taskc as tc
 from taskc import DType, f32, f64, i64
-from taskc.operators.call import Call, Made, Tensor, computed_once, operator
+from taskc.lang.tracing import Computed, Element, TensorHandle
+from taskc.operators.call import Call, Made, operator
 from taskc.operators.graph import Array
 from taskc.operators.operands import axis_of
 from taskc.operators.products import multiplied
-from taskc.operators.shapes import element_type
+from taskc.operators.shapes import attribute_type
+from taskc.operators.tensors import Extent, Tensor, computed, computed_once, handle_of
 
 
-def _transform(length: int, given: int, made: int, is_inverse: bool, dtype: DType) -> Array:
+def _transform(
+    length: Extent, given: Extent, made: Extent, is_inverse: bool, dtype: DType
+) -> Array:
     """The matrix of a DFT from `given` numbers of one or two parts each to `made` frequencies (all, or half and one).
 
     Its entry for element n and frequency k is the real or imaginary part of exp(-2 pi i n k / length).
@@ -27,7 +30,7 @@ def _transform(length: int, given: int, made: int, is_inverse: bool, dtype: DTyp
     count, sign = length if made == length else made, 1 if is_inverse else -1
     turn, scale = 2 * pi / length, 1 / length if is_inverse else 1.0
 
-    def value(row, column):
+    def value(row: Element, column: Element) -> Computed:
         angle = ((row // given) * (column // 2) % length).to(f64) * turn
         is_across = row % given != column % 2  # a real part of an imaginary one, or the reverse
         sine = tc.sin(angle) * sign
@@ -35,20 +38,20 @@ def _transform(length: int, given: int, made: int, is_inverse: bool, dtype: DTyp
             scale * (tc.cos(angle) if not is_across else sine if column % 2 == 1 else -sine)
         ).to(dtype)
 
-    return computed_once(lambda: tc.compute((length * given, count * 2), tc.function(value)))
+    return computed_once(lambda: computed((length * given, count * 2), tc.function(value)))
 
 
-def _half_inverse(length: int, given: int, dtype: DType) -> Array:
+def _half_inverse(length: Extent, given: Extent, dtype: DType) -> Array:
     """The inverse DFT from half of the frequencies to real numbers; the other half are conjugates."""
     turn, scale = 2 * pi / length, 1 / length
 
-    def value(row, n):
+    def value(row: Element, n: Element) -> Computed:
         k = row // 2
         angle = (k * n % length).to(f64) * turn
         once = f64(scale) if k == 0 or 2 * k == length else f64(2 * scale)
         return (tc.cos(angle) * once if row % 2 == 0 else -tc.sin(angle) * once).to(dtype)
 
-    return computed_once(lambda: tc.compute((given * 2, length), tc.function(value)))
+    return computed_once(lambda: computed((given * 2, length), tc.function(value)))
 
 
 @operator("DFT", since=17)
@@ -61,7 +64,7 @@ def dft(call: Call) -> Made:
     return _dft(call, call.single(2) if call.has(2) else -2)
 
 
-def _length(call: Call, usual: Any) -> Any:
+def _length(call: Call, usual: Extent) -> Extent:
     length = call.single(1) if call.has(1) else usual
     if isinstance(length, int) and length < 1:
         raise call.node.error(f"it transforms {length} elements")
@@ -87,17 +90,17 @@ def _dft(call: Call, named: int) -> Tensor:
         matrix = _transform(length, parts, made[0], is_inverse, x.dtype)
     others = (*x.shape[:axis], *x.shape[axis + 1 : -1])
 
-    def row(*at):
+    def row(*at: Element) -> Computed:
         n = at[-1] // parts
         place = (*at[:axis], min(n, extent - 1), *at[axis:-1], at[-1] % parts)
         return x[place] if n < extent else 0
 
-    rows = tc.compute((*others, read * parts), tc.function(row), name="rows")
-    product: Any = multiplied(rows.reshape(prod(others), read * parts), matrix)
+    rows = computed((*others, read * parts), tc.function(row), name="rows")
+    product = multiplied(rows.reshape(prod(others), read * parts), matrix)
     whole = product.reshape(*others, *made)
     shape = (*others[:axis], made[0], *others[axis:], made[1])
 
-    def moved(*at):
+    def moved(*at: Element) -> Computed:
         place = (*at[:axis], *at[axis + 1 : -1], at[axis], at[-1])
         return whole[place]
 
@@ -121,10 +124,10 @@ def stft(call: Call) -> Made:
         value = tc.function(
             lambda b, f, i: signal[b, f * step + i // parts, i % parts] * window[i // parts]
         )
-    rows = tc.compute((batch, frames, length * parts), value, name="frames")
+    rows = computed((batch, frames, length * parts), value, name="frames")
     matrix = _transform(length, parts, count, False, x.dtype)
-    product: Any = multiplied(rows.reshape(batch * frames, length * parts), matrix)
-    return product.reshape(batch, frames, count, 2)  # type: ignore[no-any-return]
+    product = multiplied(rows.reshape(batch * frames, length * parts), matrix)
+    return product.reshape(batch, frames, count, 2)
 
 
 @operator("MelWeightMatrix", since=17)
@@ -132,20 +135,20 @@ def mel_weight_matrix(call: Call) -> Made:
     """Each band is a triangle over the frequencies: it rises from one edge to the next, and falls to the one after."""
     bands, length, rate = (int(call.known(n).item()) for n in range(3))
     lowest, highest = (float(call.known(n).item()) for n in (3, 4))
-    dtype = element_type(call, "output_datatype", f32)
+    dtype = attribute_type(call, "output_datatype", f32)
     if min(bands, length, rate) < 1 or not 0 <= lowest <= highest <= rate / 2:
         raise call.node.error(
             f"there are no {bands} bands from {lowest} to {highest} Hz of {length} samples at {rate} Hz"
         )
     known = _edges(bands, length, rate, lowest, highest)
-    return computed_once(lambda: _triangles(tc.constant(known), (length // 2 + 1, bands), dtype))
+    return computed_once(lambda: _triangles(handle_of(known), (length // 2 + 1, bands), dtype))
 
 
-def _triangles(edges: Any, shape: tuple[int, int], dtype: DType) -> Any:
-    def value(k, band):
+def _triangles(edges: TensorHandle, shape: tuple[int, int], dtype: DType) -> TensorHandle:
+    def value(k: Element, band: Element) -> Computed:
         low, middle, high = edges[band], edges[band + 1], edges[band + 2]
-        rising = (k - low).to(f64) / max(middle - low, 1).to(f64)
-        falling = (high - k).to(f64) / max(high - middle, 1).to(f64)
+        rising = (k - low).to(f64) / f64(max(middle - low, 1))
+        falling = (high - k).to(f64) / f64(max(high - middle, 1))
         is_rising = low <= k and k <= middle and low < middle
         is_falling = middle <= k and k < high
         is_alone = k == middle and low == middle
@@ -153,15 +156,15 @@ def _triangles(edges: Any, shape: tuple[int, int], dtype: DType) -> Any:
             falling if is_falling else rising if is_rising else f64(1) if is_alone else f64(0)
         ).to(dtype)
 
-    return tc.compute(shape, tc.function(value), name="bands")
+    return computed(shape, tc.function(value), name="bands")
 
 
 def _edges(bands: int, length: int, rate: int, lowest: float, highest: float) -> Array:
     """The indices of the frequencies that bound the bands, equally spaced on the mel scale."""
 
-    def edge(n):
+    def edge(n: Element) -> Computed:
         low, high = tc.log1p(f64(lowest / 700)), tc.log1p(f64(highest / 700))
         hertz = 700 * tc.expm1(n.to(f64) * ((high - low) / (bands + 2)) + low)
         return tc.floor((length + 1) * hertz / rate).to(i64)
 
-    return computed_once(lambda: tc.compute((bands + 2,), tc.function(edge)))
+    return computed_once(lambda: computed((bands + 2,), tc.function(edge)))

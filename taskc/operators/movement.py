@@ -6,14 +6,16 @@ Pad, with all of its modes.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import cast
 
 import taskc as tc
 from taskc import boolean
+from taskc.kernels.indices import inside, place_of
 from taskc.lang.sizes import Size
-from taskc.lang.tracing import TensorHandle
-from taskc.operators.call import Call, Made, Tensor, at_least, operator
+from taskc.lang.tracing import Computed, Element, TensorHandle
+from taskc.operators.call import Call, Made, at_least, operator
 from taskc.operators.operands import are_equal, axes_of, axis_of, broadcast, element, ones, spliced
+from taskc.operators.tensors import Extent, Function, Tensor, computed
 
 
 @operator("Transpose")
@@ -66,22 +68,22 @@ def concat(call: Call) -> Made:
     return joined(nonempty, axis, call.compute)
 
 
-def _without(shape: Sequence[Any], axis: int) -> list[Any]:
+def _without(shape: Sequence[Extent], axis: int) -> list[Extent]:
     return [*shape[:axis], *shape[axis + 1 :]]
 
 
-def joined(parts: Sequence[Any], axis: int, compute: Callable[..., Any]) -> Any:
+def joined(parts: Sequence[TensorHandle], axis: int, compute: Callable[..., Tensor]) -> Tensor:
     """Tensors concatenated along an axis; many of them are concatenated in groups first."""
     while len(parts) > _MOST_JOINED:
         groups = [parts[n : n + _MOST_JOINED] for n in range(0, len(parts), _MOST_JOINED)]
-        parts = [joined(group, axis, compute) for group in groups]
+        parts = [cast("TensorHandle", joined(group, axis, compute)) for group in groups]
     extent = sum(part.shape[axis] for part in parts)
     value = _one_of(parts, axis, 0)
     shape = (*parts[0].shape[:axis], extent, *parts[0].shape[axis + 1 :])
     return compute(shape, lambda *at: value(at))
 
 
-def _one_of(parts: Sequence[Any], axis: int, start: Any) -> Any:
+def _one_of(parts: Sequence[TensorHandle], axis: int, start: Extent) -> Function:
     """The element of some concatenated tensors, of which the first begins at `start`."""
     if len(parts) == 1:
         (part,) = parts
@@ -93,7 +95,11 @@ def _one_of(parts: Sequence[Any], axis: int, start: Any) -> Any:
 
 
 def strided(
-    call: Call, x: Any, starts: Sequence[Any], steps: Sequence[int], shape: Sequence[Any]
+    call: Call,
+    x: TensorHandle,
+    starts: Sequence[Extent],
+    steps: Sequence[Extent],
+    shape: Sequence[Extent],
 ) -> Tensor:
     """A part of a tensor: every `step`th element from a start on, along each axis."""
     first, by = tuple(starts), tuple(steps)
@@ -140,16 +146,23 @@ def slice_by_attributes(call: Call) -> Made:
 def slice_(call: Call) -> Made:
     starts, ends = call.integers(1), call.integers(2)
     axes = call.integers(3) if call.has(3) else range(len(starts))
-    steps = call.integers(4) if call.has(4) else [1] * len(starts)
+    steps = [1] * len(starts)
+    if call.has(4):
+        steps = [call.number(step, "its step") for step in call.integers(4)]
     return _sliced(call, starts, ends, axes, steps)
 
 
 def _sliced(
-    call: Call, starts: Sequence[Any], ends: Sequence[Any], axes: Sequence[Any], steps: Any
+    call: Call,
+    starts: Sequence[Extent],
+    ends: Sequence[Extent],
+    axes: Sequence[Extent],
+    steps: Sequence[int],
 ) -> Tensor:
     x = call.tensor(0)
     rank = len(x.shape)
-    shape, first, by = [*x.shape], [0] * rank, [1] * rank
+    shape, by = [*x.shape], [1] * rank
+    first: list[Extent] = [0] * rank
     named = axes_of(call, axes, rank)
     if not len(starts) == len(ends) == len(named) == len(steps):
         raise call.node.error("its starts, ends, axes and steps aren't of one length")
@@ -164,7 +177,7 @@ def _sliced(
 _FAR = 1 << 31  # an end that stands for the last element
 
 
-def _range(start: Any, end: Any, step: int, extent: Any) -> tuple[Any, Any]:
+def _range(start: Extent, end: Extent, step: int, extent: Extent) -> tuple[Extent, Extent]:
     """The first index of a slice, and its number of elements.
 
     Unlike in Python, a backwards slice that starts before the first element starts at that element.
@@ -172,15 +185,15 @@ def _range(start: Any, end: Any, step: int, extent: Any) -> tuple[Any, Any]:
     if all(isinstance(n, int) for n in (start, end, extent)):
         if step < 0:
             start = max(start, -extent)
-        span = range(*slice(start, end, step).indices(extent))
-        return span.start, len(span)
+        places = range(*slice(start, end, step).indices(extent))
+        return places.start, len(places)
     low, high = (0, extent) if step > 0 else (-1, extent - 1)
     start, end = _end(start, extent, max(low, 0), high), _end(end, extent, low, high)
     span = end - start if step > 0 else start - end
     return start, tc.cdiv(span, abs(step)) if span > 0 else 0
 
 
-def _end(at: Any, extent: Any, low: Any, high: Any) -> Any:
+def _end(at: Extent, extent: Extent, low: Extent, high: Extent) -> Extent:
     """The start or end of a slice, clamped to its axis."""
     if isinstance(at, int) and abs(at) >= _FAR:
         return high if at > 0 else low
@@ -194,23 +207,11 @@ def _end(at: Any, extent: Any, low: Any, high: Any) -> Any:
 
 
 @tc.function
-def inside(index, extent):
-    """An index that is data, and known to be in bounds: the compiler needn't check it."""
-    return min(max(index, 0), extent - 1)
-
-
-@tc.function
-def place_of(index, extent):
-    """An index that is data, and may count from the end. One out of bounds is an error when the model runs."""
-    return index + extent if index < 0 else index
-
-
-@tc.function
-def _place_inside(index, extent):
+def _place_inside(index: Element, extent: Element) -> Computed:
     return inside(place_of(index, extent), extent)
 
 
-def _checked_places(call: Call, position: int, extents: Sequence[Any]) -> Any:
+def _checked_places(call: Call, position: int, extents: Sequence[Extent]) -> Function:
     """The function from an index in an input and an extent to the element's place.
 
     Known indices are checked now: along their last axis, there is one for each of these extents.
@@ -241,7 +242,7 @@ def gather(call: Call) -> Made:
         return call.compute(shape, lambda *at: x[spliced(at, axis, axis, (at_once,))])
     by_python = call.by_python
 
-    def value(*at):
+    def value(*at: Element) -> Computed:
         index = places[at[axis:behind]]
         place = place_in(index if by_python else index.to(tc.i64), extent)
         return x[spliced(at, axis, behind, (place,))]
@@ -271,7 +272,7 @@ def gather_elements(call: Call) -> Made:
     extent = x.shape[axis]
     place_in = _checked_places(call, 1, [extent])
 
-    def value(*at):
+    def value(*at: Element) -> Computed:
         place = place_in(places[at].to(tc.i64), extent)
         return x[spliced(at, axis, axis + 1, (place,))]
 
@@ -290,7 +291,7 @@ def gather_nd(call: Call) -> Made:
     named = tuple(x.shape[batch : batch + count])
     place_in = _checked_places(call, 1, named)
 
-    def value(*at):
+    def value(*at: Element) -> Computed:
         parts = tuple(
             place_in(places[spliced(at, outer, len(at), (n,))].to(tc.i64), extent)
             for n, extent in enumerate(named)
@@ -306,7 +307,7 @@ def reverse_sequence(call: Call) -> Made:
     x, lengths = call.tensor(0), call.tensor(1)
     time, batch = call.attribute("time_axis", 0), call.attribute("batch_axis", 1)
 
-    def value(*at):
+    def value(*at: Element) -> Computed:
         i, length = at[time], lengths[at[batch]]
         place = length.to(tc.i64) - 1 - i if i < length else i
         return x[tuple(place if axis == time else at[axis] for axis in range(len(at)))]
@@ -325,14 +326,12 @@ def depth_to_space(call: Call) -> Made:
     if isinstance(c, int) and c % (size * size):
         raise call.node.error(f"{c} channels aren't blocks of {size} by {size}")
     depth = c // (size * size)
-    if call.attribute("mode", "DCR") == "DCR":
+    is_depth_last = call.attribute("mode", "DCR") == "DCR"
 
-        def value(b, k, i, j):
-            return x[b, (i % size * size + j % size) * depth + k, i // size, j // size]
-    else:
-
-        def value(b, k, i, j):
-            return x[b, (k * size + i % size) * size + j % size, i // size, j // size]
+    def value(b: Element, k: Element, i: Element, j: Element) -> Computed:
+        by_blocks = (i % size * size + j % size) * depth + k
+        by_depth = (k * size + i % size) * size + j % size
+        return x[b, by_blocks if is_depth_last else by_depth, i // size, j // size]
 
     return call.compute((n, depth, h * size, w * size), tc.function(value))
 
@@ -344,16 +343,11 @@ def space_to_depth(call: Call) -> Made:
     n, c, h, w = x.shape
     if any(isinstance(extent, int) and extent % size for extent in (h, w)):
         raise call.node.error(f"{h} by {w} elements aren't blocks of {size} by {size}")
-    if call.attribute("mode", "DCR") == "DCR":
+    is_depth_last, blocks = call.attribute("mode", "DCR") == "DCR", size * size
 
-        def value(b, k, i, j):
-            block = k // c
-            return x[b, k % c, i * size + block // size, j * size + block % size]
-    else:
-
-        def value(b, k, i, j):
-            block = k % (size * size)
-            return x[b, k // (size * size), i * size + block // size, j * size + block % size]
+    def value(b: Element, k: Element, i: Element, j: Element) -> Computed:
+        block, channel = (k // c, k % c) if is_depth_last else (k % blocks, k // blocks)
+        return x[b, channel, i * size + block // size, j * size + block % size]
 
     return call.compute((n, c * size * size, h // size, w // size), tc.function(value))
 
@@ -375,7 +369,7 @@ def pad(call: Call) -> Made:
         half = len(axes)
         if len(pads) != 2 * half:
             raise call.node.error(f"it has {len(pads)} pads of {half} axes")
-        whole = [0] * (2 * len(x.shape))
+        whole: list[Extent] = [0] * (2 * len(x.shape))
         for number, axis in enumerate(axes):
             whole[axis], whole[axis + len(x.shape)] = pads[number], pads[number + half]
         pads = whole
@@ -386,62 +380,79 @@ def pad(call: Call) -> Made:
     return _padded(call, pads, tc.function(lambda: filler[()]))
 
 
-def _padded(call: Call, pads: Sequence[Any], filler: Any) -> Tensor:
+def _padded(call: Call, pads: Sequence[Extent], filler: Function) -> Tensor:
     x = call.tensor(0)
     rank = len(x.shape)
     if len(pads) != 2 * rank:
         raise call.node.error(f"it has {len(pads)} pads of {rank} axes")
-    before, extents = tuple(pads[:rank]), x.shape
-    shape = [
-        extent + low + high for extent, low, high in zip(extents, before, pads[rank:], strict=True)
-    ]
+    before, behind, extents = pads[:rank], pads[rank:], x.shape
+    shape = _whole(extents, before, behind)
     if any(isinstance(extent, int) and extent < 0 for extent in shape):
         raise call.node.error(f"its pads {list(pads)} leave less than nothing of {list(extents)}")
     mode = call.attribute("mode", "constant")
+    if mode == "constant":
+        return padded(x, before, behind, filler, call.name)
     if mode not in _PLACES:
         raise call.node.error(f"taskc doesn't know its mode '{mode}'")
-    if mode == "constant":
+    place_in = tc.function(_PLACES[mode])
+    added, cut = tuple(_positive(n) for n in before), tuple(_positive(-n) for n in before)
+    # Elements cropped by negative pads can't be repeated by the others.
+    left = tuple(
+        extent - first - _positive(-high)
+        for extent, first, high in zip(extents, cut, behind, strict=True)
+    )
+    for extent, whole in zip(left, shape, strict=True):
+        if isinstance(extent, int) and extent < 1 and not are_equal(whole, 0):
+            raise call.node.error(f"there is nothing that its mode '{mode}' could repeat")
 
-        def value(*at):
-            place = tuple(i - low for i, low in zip(at, before, strict=True))
-            inside = all(i >= 0 and i < extent for i, extent in zip(place, extents, strict=True))
-            return x[place] if inside else filler()
-    else:
-        place_in = tc.function(_PLACES[mode])
-        added, cut = tuple(_positive(n) for n in before), tuple(_positive(-n) for n in before)
-        # Elements cropped by negative pads can't be repeated by the others.
-        left = tuple(
-            extent - first - _positive(-high)
-            for extent, first, high in zip(extents, cut, pads[rank:], strict=True)
-        )
-        for extent, whole in zip(left, shape, strict=True):
-            if isinstance(extent, int) and extent < 1 and not are_equal(whole, 0):
-                raise call.node.error(f"there is nothing that its mode '{mode}' could repeat")
-
-        def value(*at):
-            return x[
-                tuple(
-                    place_in(i - low, extent) + first
-                    for i, low, extent, first in zip(at, added, left, cut, strict=True)
-                )
-            ]
+    def value(*at: Element) -> Computed:
+        return x[
+            tuple(
+                place_in(i - low, extent) + first
+                for i, low, extent, first in zip(at, added, left, cut, strict=True)
+            )
+        ]
 
     return call.compute(shape, tc.function(value))
 
 
-def _positive(number: Any) -> Any:
+def _whole(
+    extents: Sequence[Extent], before: Sequence[Extent], behind: Sequence[Extent]
+) -> list[Extent]:
+    return [n + low + high for n, low, high in zip(extents, before, behind, strict=True)]
+
+
+def padded(
+    x: TensorHandle,
+    before: Sequence[Extent],
+    behind: Sequence[Extent],
+    filler: Function,
+    name: str | None = None,
+) -> TensorHandle:
+    """The tensor with so many elements more, or fewer, at the ends of each axis."""
+    first, extents = tuple(before), x.shape
+
+    @tc.function
+    def value(*at: Element) -> Computed:
+        place = tuple(i - low for i, low in zip(at, first, strict=True))
+        is_inside = all(i >= 0 and i < extent for i, extent in zip(place, extents, strict=True))
+        return x[place] if is_inside else filler()
+
+    return computed(_whole(extents, before, behind), value, name)
+
+
+def _positive(number: Extent) -> Extent:
     return number if isinstance(number, Size) else max(number, 0)
 
 
 @tc.function
-def _reflected(i, extent):
+def _reflected(i: Element, extent: Element) -> Computed:
     """The index reflected at both ends, without repeating them."""
     period = max(2 * (extent - 1), 1)
     return min(max(min(i % period, period - i % period), 0), extent - 1)
 
 
-_PLACES: dict[str, Any] = {
-    "constant": None,
+_PLACES: dict[str, Function] = {
     "edge": lambda i, extent: min(max(i, 0), extent - 1),
     "reflect": lambda i, extent: _reflected(i, extent),
     "wrap": lambda i, extent: i % extent,

@@ -2,33 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 import taskc as tc
-from taskc import DType, i64, repeat, spatial
+from taskc import i64
 from taskc.kernels.reductions import argmax, reduction
 from taskc.kernels.rows import layer_norm, log_softmax, rms_norm, softmax
-from taskc.kernels.signatures import wide
-from taskc.lang.tracing import TensorHandle
-from taskc.operators.call import Call, Made, Tensor, at_least, operator
+from taskc.kernels.windows import local_response_norm
+from taskc.lang.tracing import Computed, Element, TensorHandle
+from taskc.operators.call import Call, Made, at_least, operator
 from taskc.operators.operands import (
+    Template,
     axis_of,
-    computed,
     converted,
     element_type,
+    is_one,
+    kernel_of,
     repeated,
-    reshaped,
     size,
-    template,
     tensors,
     wants,
 )
-
-_softmax, _log_softmax = template(softmax), template(log_softmax)
-_layer_norm, _rms_norm = template(layer_norm), template(rms_norm)
-_reduction, _argmax = template(reduction), template(argmax)
-
-_VECTORS = 4  # of pixels in a block
+from taskc.operators.tensors import Extent, Tensor, computed, reshaped
 
 
 @operator("BatchNormalization", since=7)
@@ -60,27 +55,25 @@ def _of_channels(
     offset = computed(mean.shape, lambda c: shift[c].to(between) - mean[c] * factor[c])
 
     @tc.function
-    def normalized(*at):
-        return (x[at].to(between) * factor[at[1]] + offset[at[1]]).to(dtype)
+    def normalized(*at: Element) -> Computed:
+        channel = at[1] if len(at) > 1 else 0
+        return (x[at].to(between) * factor[channel] + offset[channel]).to(dtype)
 
-    if len(x.shape) == 1:  # of one channel
-        return computed(x.shape, lambda n: (x[n].to(between) * factor[0] + offset[0]).to(dtype))
     return computed(x.shape, normalized)
 
 
-def _moments(x: TensorHandle, axes: list[int]) -> tuple[TensorHandle, TensorHandle]:
+def _moments(x: TensorHandle, axes: Sequence[int]) -> tuple[TensorHandle, TensorHandle]:
     """The mean and the variance of x along axes."""
-    fold = _reduction("mean", x.shape, tuple(axes), dtype=x.dtype)
+    fold = kernel_of(reduction, "mean", x.shape, tuple(axes), dtype=x.dtype)
     mean = fold(x)
     kept = [axis for axis in range(len(x.shape)) if axis not in axes]
-    squares = computed(
-        x.shape,
-        lambda *at: (
-            (x[at] - mean[tuple(at[axis] for axis in kept)])
-            * (x[at] - mean[tuple(at[axis] for axis in kept)])
-        ),
-    )
-    return mean, fold(squares)
+
+    @tc.function
+    def square(*at: Element) -> Computed:
+        distance = x[at] - mean[tuple(at[axis] for axis in kept)]
+        return distance * distance
+
+    return mean, fold(computed(x.shape, square))
 
 
 def _mixed(old: TensorHandle, new: TensorHandle, momentum: float) -> TensorHandle:
@@ -90,10 +83,7 @@ def _mixed(old: TensorHandle, new: TensorHandle, momentum: float) -> TensorHandl
 
 @operator("InstanceNormalization", ranks=(at_least(2),))
 def instance_norm(call: Call) -> Tensor:
-    x, scale, shift = tensors(call, 3)
-    images, channels, *extents = x.shape
-    y = _rows_normalized(x, images * channels, size(extents), call.attribute("epsilon", 1e-5))
-    return computed(x.shape, lambda *at: y[at] * scale[at[1]] + shift[at[1]])
+    return _by_groups(call, call.shape(0)[1], 1, 1)
 
 
 @operator("GroupNormalization", since=18, ranks=(at_least(2),))
@@ -108,23 +98,23 @@ def group_norm(call: Call) -> Tensor:
 
 def _group_norm(call: Call, of_channels: bool) -> Tensor:
     """Group norm; scale and shift are per channel, or per group in its first version."""
-    x, scale, shift = tensors(call, 3)
-    images, channels, *extents = x.shape
-    groups = call.count("num_groups")
+    channels, groups = call.shape(0)[1], call.count("num_groups")
     if channels % groups:
         raise call.node.error(f"{channels} channels aren't {groups} groups of as many")
     each = channels // groups
-    y = _rows_normalized(x, images * groups, each * size(extents), call.attribute("epsilon", 1e-5))
-    own = 1 if of_channels else each
+    return _by_groups(call, groups, each, 1 if of_channels else each)
+
+
+def _by_groups(call: Call, groups: Extent, each: Extent, own: Extent) -> Tensor:
+    """Groups of `each` channels, normalized; `own` neighbouring channels share a scale and a shift."""
+    x, scale, shift = tensors(call, 3)
+    rows, elements = x.shape[0] * groups, each * size(x.shape[2:])
+    kernel = kernel_of(
+        layer_norm, rows, elements, dtype=x.dtype, scaled=False, shifted=False,
+        epsilon=call.attribute("epsilon", 1e-5),
+    )  # fmt: skip
+    y = kernel(x.reshape(rows, elements)).reshape(*x.shape)
     return computed(x.shape, lambda *at: y[at] * scale[at[1] // own] + shift[at[1] // own])
-
-
-def _rows_normalized(x: TensorHandle, rows: Any, elements: Any, epsilon: float) -> TensorHandle:
-    kernel = _layer_norm(
-        rows, elements, dtype=x.dtype, scaled=False, shifted=False, epsilon=epsilon
-    )
-    normalized: TensorHandle = kernel(x.reshape(rows, elements)).reshape(*x.shape)
-    return normalized
 
 
 @operator("LayerNormalization", since=17)
@@ -133,13 +123,11 @@ def layer_normalization(call: Call) -> Made:
     axis = axis_of(call, call.attribute("axis", -1), len(x.shape))
     rows, elements = size(x.shape[:axis]), size(x.shape[axis:])
     epsilon = call.attribute("epsilon", 1e-5)
-    y = _scaled(call, _layer_norm, x, axis, scale, shift, epsilon)
+    y = _scaled(call, layer_norm, x, axis, scale, shift, epsilon)
     if not (wants(call, 1) or wants(call, 2)):
         return y
     stash = element_type(call, call.attribute("stash_type", 1))
-    matrix = converted(x, stash).reshape(rows, elements)
-    assert isinstance(matrix, TensorHandle)
-    mean, variance = _moments(matrix, [1])
+    mean, variance = _moments(converted(x, stash).reshape(rows, elements), [1])
     inverse = computed((rows,), lambda i: 1 / tc.sqrt(variance[i] + epsilon))
     shape = (*x.shape[:axis], *[1] * (len(x.shape) - axis))
     return y, reshaped(mean, *shape), reshaped(inverse, *shape)
@@ -149,11 +137,11 @@ def layer_normalization(call: Call) -> Made:
 def rms_normalization(call: Call) -> Tensor:
     x, scale = tensors(call, 2)
     axis = axis_of(call, call.attribute("axis", -1), len(x.shape))
-    return _scaled(call, _rms_norm, x, axis, scale, None, call.attribute("epsilon", 1e-5))
+    return _scaled(call, rms_norm, x, axis, scale, None, call.attribute("epsilon", 1e-5))
 
 
 def _scaled(
-    call: Call, norm: Any, x: TensorHandle, axis: int, scale: TensorHandle,
+    call: Call, norm: Template, x: TensorHandle, axis: int, scale: TensorHandle,
     shift: TensorHandle | None, epsilon: float,
 ) -> TensorHandle:  # fmt: skip
     """Rows from an axis on, normalized, times scale and plus shift; these may broadcast or have another type."""
@@ -161,15 +149,14 @@ def _scaled(
     elements = size(normalized)
     operands = [operand for operand in (scale, shift) if operand is not None]
     is_whole = all(operand.dtype is x.dtype and operand.shape == normalized for operand in operands)
-    options: dict[str, Any] = {"dtype": x.dtype, "epsilon": epsilon, "scaled": is_whole}
-    if norm is _layer_norm:
+    options: dict[str, object] = {"dtype": x.dtype, "epsilon": epsilon, "scaled": is_whole}
+    if norm is layer_norm:
         options["shifted"] = is_whole and shift is not None
-    kernel = norm(rows, elements, **options)
+    kernel = kernel_of(norm, rows, elements, **options)
     factors = [operand.reshape(elements) for operand in operands] if is_whole else []
     y = kernel(x.reshape(rows, elements), *factors).reshape(*x.shape)
     if is_whole:
-        result: TensorHandle = y
-        return result
+        return y
     dtype, factor = x.dtype, repeated(scale)
     if shift is None:
         return computed(x.shape, lambda *at: y[at] * factor(at).to(dtype))
@@ -184,11 +171,11 @@ def lp_normalization(call: Call) -> Tensor:
     if power not in (1, 2):
         raise call.node.error(f"taskc has the norms 1 and 2, and not {power}")
     parts = computed(x.shape, lambda *at: abs(x[at]) if power == 1 else x[at] * x[at])
-    sums = _reduction("sum", x.shape, (axis,), dtype=x.dtype, keepdims=True)(parts)
+    sums = kernel_of(reduction, "sum", x.shape, (axis,), dtype=x.dtype, keepdims=True)(parts)
     of = repeated(sums)
 
     @tc.function
-    def normalized(*at):
+    def normalized(*at: Element) -> Computed:
         norm = of(at) if power == 1 else tc.sqrt(of(at))
         return 0 if norm == 0 else x[at] / norm
 
@@ -213,77 +200,42 @@ def softmax_of_axis(call: Call) -> Tensor:
     return _of_rows(call, x, size(x.shape[:axis]), x.shape[axis], size(x.shape[axis + 1 :]))
 
 
-def _of_rows(call: Call, x: TensorHandle, rows: Any, elements: Any, inner: Any) -> TensorHandle:
-    if call.node.operator == "Hardmax":
-        dtype: DType = x.dtype
-        place = _argmax((rows, elements, inner), 1, dtype=dtype)(x.reshape(rows, elements, inner))
-        y = computed(
-            (rows, elements, inner),
-            lambda i, j, k: (place[i, k] == j.to(i64)).to(dtype),
-        )
-        return reshaped(y, *x.shape)
-    make = _softmax if call.node.operator == "Softmax" else _log_softmax
-    return _by_rows(make, x, rows, elements, inner)
+def _of_rows(
+    call: Call, x: TensorHandle, rows: Extent, elements: Extent, inner: Extent
+) -> TensorHandle:
+    if call.node.operator != "Hardmax":
+        make = softmax if call.node.operator == "Softmax" else log_softmax
+        return _by_rows(make, x, rows, elements, inner)
+    shape, dtype = (rows, elements, inner), x.dtype
+    place = kernel_of(argmax, shape, 1, dtype=dtype)(x.reshape(*shape))
+    y = computed(shape, lambda i, j, k: (place[i, k] == j.to(i64)).to(dtype))
+    return y.reshape(*x.shape)
 
 
 def softmax_along(x: TensorHandle, axis: int) -> TensorHandle:
-    return _by_rows(_softmax, x, size(x.shape[:axis]), x.shape[axis], size(x.shape[axis + 1 :]))
+    return _by_rows(softmax, x, size(x.shape[:axis]), x.shape[axis], size(x.shape[axis + 1 :]))
 
 
-def _by_rows(make: Any, x: TensorHandle, rows: Any, elements: Any, inner: Any) -> TensorHandle:
-    if isinstance(inner, int) and inner == 1:
-        y = make(rows, elements, dtype=x.dtype)(x.reshape(rows, elements))
-    else:
-        y = make(rows, elements, inner=inner, dtype=x.dtype)(x.reshape(rows, elements, inner))
-    result: TensorHandle = reshaped(y, *x.shape)
-    return result
+def _by_rows(
+    make: Template, x: TensorHandle, rows: Extent, elements: Extent, inner: Extent
+) -> TensorHandle:
+    last, options = ((), {}) if is_one(inner) else ((inner,), {"inner": inner})
+    kernel = kernel_of(make, rows, elements, dtype=x.dtype, **options)
+    return kernel(x.reshape(rows, elements, *last)).reshape(*x.shape)
 
 
 @operator("LRN")
-def local_response_norm(call: Call) -> Tensor:
+def normalized_locally(call: Call) -> Tensor:
     (x,) = tensors(call, 1)
     if len(x.shape) < 2 or call.attribute("size") < 1:
         raise call.node.error(
             f"there are no {call.attribute('size')} neighbouring channels in {[*x.shape]}"
         )
     images, channels, *extents = x.shape
-    kernel = _local(
-        images, channels, size(extents), dtype=x.dtype, neighbours=call.attribute("size"),
-        alpha=call.attribute("alpha", 1e-4), beta=call.attribute("beta", 0.75),
-        bias=call.attribute("bias", 1.0),
+    pixels = size(extents)
+    kernel = kernel_of(
+        local_response_norm, images, channels, pixels, dtype=x.dtype,
+        neighbours=call.attribute("size"), alpha=call.attribute("alpha", 1e-4),
+        beta=call.attribute("beta", 0.75), bias=call.attribute("bias", 1.0),
     )  # fmt: skip
-    normalized: TensorHandle = kernel(x.reshape(images, channels, size(extents)))
-    return reshaped(normalized, *x.shape)
-
-
-def _make_local(
-    images: Any, channels: Any, pixels: Any,
-    *, dtype: DType, neighbours: int, alpha: float, beta: float, bias: float, machine: tc.Machine,
-) -> tc.KernelDefinition:  # fmt: skip
-    """x / (bias + alpha / neighbours * the sum of squares of neighbouring channels) ** beta."""
-    total = wide(dtype)
-    own = repeat(_VECTORS) * spatial(machine.of(total).lanes)
-    many, before = own.shape[0], (neighbours - 1) // 2
-
-    @tc.kernel(workers=own.workers)
-    def local(x: dtype[images, channels, pixels], y: tc.out[dtype[images, channels, pixels]]):
-        for image, channel, first in tc.tiles((images, channels, pixels), by=(1, 1, many)):
-            sums = tc.tile(total, own, 0)
-            for n in range(neighbours):
-                other = channel + n - before
-                if 0 <= other < channels:
-                    for (j,) in own:
-                        if first + j < pixels:
-                            value = x[image, other, first + j].to(total)
-                            sums[j] += value * value
-            for (j,) in own:
-                if first + j < pixels:
-                    norm = (bias + alpha / neighbours * sums[j]) ** beta
-                    y[image, channel, first + j] = (
-                        x[image, channel, first + j].to(total) / norm
-                    ).to(dtype)
-
-    return local
-
-
-_local = template(_make_local)
+    return kernel(x.reshape(images, channels, pixels)).reshape(*x.shape)

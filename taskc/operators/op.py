@@ -10,10 +10,14 @@ the program is traced, and is an array. Without `out`, an output is a new tempor
 
 from __future__ import annotations
 
+import inspect
+import json
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from typing import Any, cast
+from functools import cache
+from pathlib import Path
+from typing import Any, NoReturn, cast
 
 import numpy as np
 
@@ -24,9 +28,87 @@ from taskc.lang.sizes import Size, tracing
 from taskc.lang.source import call_site
 from taskc.lang.tracing import TensorHandle
 from taskc.operators.build import built
-from taskc.operators.call import Call, Counted, Held, dtype_of, handle_of, rows_of
+from taskc.operators.call import Call
 from taskc.operators.graph import Array, Node
-from taskc.operators.signature import Attribute, Signature, signatures
+from taskc.operators.tensors import Counted, Held, Tensor, computed, handle_of, rows_of
+
+MOST = 1 << 20  # inputs or outputs of an operator that takes any number
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """An input's name, its type (or the name of a type variable), and whether it is required."""
+
+    name: str
+    type: str
+    required: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Attribute:
+    """An attribute's type by ONNX's name ("int", "floats"), and its default if it has one."""
+
+    type: str
+    required: bool
+    default: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """An operator as of its newest version.
+
+    most_inputs  the largest number of inputs; above that of `inputs`, the last one repeats
+    outputs      their smallest and largest number
+    """
+
+    name: str
+    version: int
+    inputs: tuple[Input, ...]
+    most_inputs: int
+    outputs: tuple[int, int]
+    attributes: dict[str, Attribute]
+
+    @property
+    def python(self) -> inspect.Signature:
+        """The operator's signature as that of a Python function."""
+        kinds = inspect.Parameter
+        parameters = [
+            kinds(
+                formal.name,
+                kinds.POSITIONAL_OR_KEYWORD,
+                default=kinds.empty if formal.required else None,
+            )
+            for formal in self.inputs
+        ]
+        if self.most_inputs > len(self.inputs):
+            parameters = [*parameters[:-1], kinds(self.inputs[-1].name, kinds.VAR_POSITIONAL)]
+        parameters += [
+            kinds(
+                name, kinds.KEYWORD_ONLY, default=kinds.empty if formal.required else formal.default
+            )
+            for name, formal in self.attributes.items()
+        ]
+        parameters += [kinds(name, kinds.KEYWORD_ONLY, default=None) for name in ("outputs", "out")]
+        return inspect.Signature(parameters)
+
+
+@cache
+def signatures() -> dict[str, Signature]:
+    """All operators that a user's program can call, by name."""
+    path = Path(__file__).with_name("signatures.jsonl")
+    by_name = {}
+    for line in path.read_text(encoding="utf-8").splitlines():
+        fields = json.loads(line)
+        by_name[fields["name"]] = Signature(
+            fields["name"],
+            fields["version"],
+            tuple([Input(*one) for one in fields["inputs"]]),
+            fields["most_inputs"],
+            tuple(fields["outputs"]),
+            {name: Attribute(*one) for name, one in fields["attributes"].items()},
+        )
+    return by_name
+
 
 _WITH_GRAPHS = {
     "If": "tc.branch", "Loop": "tc.steps or tc.steps_while", "Scan": "tc.steps",
@@ -98,44 +180,40 @@ class Operator:
         )
         call = Call(node, tuple(held_inputs), _no_graph)
         results = [_whole(node, held) for held in built(call)[:count]]
-        if out is not None:
-            results = _written(node, results, out)
-        return results[0] if len(results) == 1 else tuple(results)
+        returned = results if out is None else _written(node, results, out)
+        return returned[0] if len(returned) == 1 else tuple(returned)
 
     def _inputs(
-        self, node: Node, inputs: Sequence[Any], options: dict[str, Any]
+        self, node: Node, inputs: Sequence[object], options: dict[str, object]
     ) -> list[Held | None]:
         """The inputs by position; inputs passed by name are removed from the options."""
+        formals = self._signature.inputs
+        by_place = self._by_place(node, inputs, options)
+        for place, formal in enumerate(formals):
+            if formal.required and (place >= len(by_place) or by_place[place] is None):
+                raise node.error(f"its input '{formal.name}' is missing")
+        last = len(formals) - 1
+        typed = [(formals[min(place, last)], x) for place, x in enumerate(by_place)]
+        dtypes = _type_variables(node, typed)
+        return [_held(node, formal.name, x, dtypes.get(formal.type)) for formal, x in typed]
+
+    def _by_place(
+        self, node: Node, inputs: Sequence[object], options: dict[str, object]
+    ) -> list[object]:
+        """The arguments of a call that are inputs, passed by position or by name."""
         signature = self._signature
         if len(inputs) > signature.most_inputs:
             raise node.error(f"it takes {signature.most_inputs} inputs, and gets {len(inputs)}")
-        given = [*inputs]
+        by_place = [*inputs]
         for place, formal in enumerate(signature.inputs):
             if formal.name in options and formal.name not in signature.attributes:
                 if place < len(inputs):
                     raise node.error(f"its input '{formal.name}' is given twice")
-                given += [None] * (place + 1 - len(given))
-                given[place] = options.pop(formal.name)
-        for place, formal in enumerate(signature.inputs):
-            if formal.required and (place >= len(given) or given[place] is None):
-                raise node.error(f"its input '{formal.name}' is missing")
-        kinds: dict[str, tuple[DType, str]] = {}
-        typed = [
-            signature.inputs[min(place, len(signature.inputs) - 1)] for place in range(len(given))
-        ]
-        for formal, x in zip(typed, given, strict=True):
-            if isinstance(x, TensorHandle | np.ndarray | np.generic) and not formal.type.startswith(
-                "tensor("
-            ):
-                dtype, first = kinds.setdefault(formal.type, (_dtype(x), formal.name))
-                if dtype is not _dtype(x):
-                    raise node.error(f"'{first}' is {dtype}, and '{formal.name}' is {_dtype(x)}")
-        return [
-            _held(node, formal.name, x, kinds.get(formal.type, (None, ""))[0])
-            for formal, x in zip(typed, given, strict=True)
-        ]
+                by_place += [None] * (place + 1 - len(by_place))
+                by_place[place] = options.pop(formal.name)
+        return by_place
 
-    def _attributes(self, node: Node, options: dict[str, Any]) -> dict[str, object]:
+    def _attributes(self, node: Node, options: dict[str, object]) -> dict[str, object]:
         formals = self._signature.attributes
         for name in options:
             if name not in formals:
@@ -153,15 +231,25 @@ class Operator:
         return values
 
 
-def _no_graph(*_: Any) -> Any:
+def _no_graph(*_: object) -> NoReturn:
     raise tc.InternalError("an operator without a graph builds one")
 
 
-def _dtype(x: Any) -> DType:
-    return dtype_of(x) if isinstance(x, TensorHandle) else from_numpy(np.asarray(x).dtype)
+def _type_variables(node: Node, typed: Sequence[tuple[Input, object]]) -> dict[str, DType]:
+    """The element type of each type variable, from the tensors and arrays that have it: all of them agree."""
+    firsts: dict[str, tuple[DType, str]] = {}
+    for formal, x in typed:
+        if formal.type.startswith("tensor("):
+            continue
+        if isinstance(x, TensorHandle | np.ndarray | np.generic):
+            own = x.dtype if isinstance(x, TensorHandle) else from_numpy(x.dtype)
+            dtype, first = firsts.setdefault(formal.type, (own, formal.name))
+            if dtype is not own:
+                raise node.error(f"'{first}' is {dtype}, and '{formal.name}' is {own}")
+    return {variable: dtype for variable, (dtype, _) in firsts.items()}
 
 
-def _held(node: Node, name: str, x: Any, dtype: DType | None) -> Held | None:
+def _held(node: Node, name: str, x: object, dtype: DType | None) -> Held | None:
     """An input as builders take it; numbers and lists get the type of the other inputs, if any has one."""
     if x is None or isinstance(x, TensorHandle):
         return x
@@ -186,7 +274,7 @@ def _held(node: Node, name: str, x: Any, dtype: DType | None) -> Held | None:
     return array.astype(dtype.numpy)
 
 
-def _flat(x: Any) -> Iterator[Any]:
+def _flat(x: object) -> Iterator[object]:
     if isinstance(x, list | tuple):
         for part in x:
             yield from _flat(part)
@@ -194,7 +282,7 @@ def _flat(x: Any) -> Iterator[Any]:
         yield x
 
 
-def _value(node: Node, name: str, formal: Attribute, value: Any) -> object:
+def _value(node: Node, name: str, formal: Attribute, value: object) -> object:
     """An attribute's value, with its type checked."""
     kind = formal.type
     if kind.endswith("s") and isinstance(value, list | tuple | np.ndarray):
@@ -219,12 +307,13 @@ def _whole(node: Node, held: Held | None) -> TensorHandle | Array | None:
     return None if held is None else rows_of(held)
 
 
-def _written(node: Node, made: Sequence[Any], out: Any) -> list[Any]:
+def _written(node: Node, made: Sequence[Tensor | None], out: object) -> list[object]:
     """Write the outputs to the tensors of the program in `out`."""
     targets = out if isinstance(out, tuple | list) else (out,)
     if len(targets) != len(made):
         raise node.error(f"it has {len(made)} outputs, and {len(targets)} in `out`")
     for result, target in zip(made, targets, strict=True):
+        assert result is not None
         x, dtype = handle_of(result), getattr(target, "dtype", None)
         if dtype is not None and dtype is not x.dtype:
             raise node.error(f"it makes {x.dtype}, and its output is {dtype}")
@@ -232,5 +321,5 @@ def _written(node: Node, made: Sequence[Any], out: Any) -> list[Any]:
     return list(targets)
 
 
-def _copy(x: TensorHandle, target: Any) -> None:
-    tc.compute(x.shape, lambda *at: x[at], out=target, name="result")
+def _copy(x: TensorHandle, target: object) -> None:
+    computed(x.shape, lambda *at: x[at], out=target, name="result")

@@ -5,10 +5,10 @@ Functions shared by several families of operators: axes, and shapes broadcast as
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from math import prod
-from typing import Any, cast, overload
+from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -18,31 +18,45 @@ from taskc import DType, TensorType
 from taskc.ir.build import product
 from taskc.ir.types import from_numpy
 from taskc.kernels.signatures import wide
+from taskc.lang.definition import Definition
 from taskc.lang.sizes import Dimension, Size, Sizes, are_surely_equal as are_equal, tracing
 from taskc.lang.source import called_from
-from taskc.lang.tracing import TensorHandle
-from taskc.operators.call import Call, Tensor, handle_of, now
+from taskc.lang.tracing import Computed, Element, TensorHandle
+from taskc.operators.call import Call
 from taskc.operators.graph import Array
+from taskc.operators.tensors import (
+    Extent,
+    Function,
+    Kernel,
+    Shape,
+    Tensor,
+    computed,
+    handle_of,
+    now,
+    reshaped,
+)
+
+Template: TypeAlias = "Callable[..., Definition]"
 
 __all__ = [
     "ELEMENT_TYPES", "are_equal", "axes_of", "axis_of", "broadcast", "element", "equals", "ones", "spliced", "total",
 ]  # fmt: skip
 
 # By the numbers that models use.
-ELEMENT_TYPES = {
+ELEMENT_TYPES: dict[int, DType] = {
     1: tc.f32, 2: tc.u8, 3: tc.i8, 4: tc.u16, 5: tc.i16, 6: tc.i32, 7: tc.i64, 9: tc.boolean,
     10: tc.f16, 11: tc.f64, 12: tc.u32, 13: tc.u64, 16: tc.bf16, 17: tc.f8e4m3, 19: tc.f8e5m2,
 }  # fmt: skip
 
 
-def axis_of(call: Call, axis: Any, rank: int) -> int:
+def axis_of(call: Call, axis: Extent, rank: int) -> int:
     """The number of an axis, which may be counted from the end."""
     if not -rank <= axis < rank:
         raise call.node.error(f"there is no axis {axis} in {rank} dimensions")
     return int(axis) % rank
 
 
-def axes_of(call: Call, axes: Sequence[Any], rank: int) -> tuple[int, ...]:
+def axes_of(call: Call, axes: Sequence[Extent], rank: int) -> tuple[int, ...]:
     """The numbers of axes, each named once, in the order in which they are named."""
     numbers = tuple([axis_of(call, axis, rank) for axis in axes])
     if len({*numbers}) < len(numbers):
@@ -50,7 +64,7 @@ def axes_of(call: Call, axes: Sequence[Any], rank: int) -> tuple[int, ...]:
     return numbers
 
 
-def equals(one: Any, other: Any) -> bool:
+def equals(one: Extent, other: Extent) -> bool:
     """Whether extents are equal, where what is built depends on it: the program may assume it (`Assumptions`).
 
     Use `are_equal` where sizes that are equal only at some calls may as well count as different.
@@ -62,9 +76,9 @@ def equals(one: Any, other: Any) -> bool:
         return False
 
 
-def broadcast(call: Call, *shapes: Sequence[Any]) -> tuple[Any, ...]:
+def broadcast(call: Call, *shapes: Sequence[Extent]) -> Shape:
     """The shape to which all of these broadcast."""
-    result: list[Any] = []
+    result: list[Extent] = []
     for shape in shapes:
         result[:0] = [1] * (len(shape) - len(result))
         for back in range(1, len(shape) + 1):
@@ -77,19 +91,19 @@ def broadcast(call: Call, *shapes: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(result)
 
 
-def ones(shape: Sequence[Any]) -> tuple[bool, ...]:
+def ones(shape: Sequence[Extent]) -> tuple[bool, ...]:
     """For each axis, whether it has one element."""
     return tuple([are_equal(extent, 1) for extent in shape])
 
 
 @tc.function
-def spliced(at, start, stop, parts):
+def spliced(at: Computed, start: int, stop: int, parts: Computed) -> Computed:
     """An index with other parts in place of those from `start` up to `stop`."""
     return (*at[:start], *parts, *at[stop:])
 
 
 @tc.function
-def element(x, once, at):
+def element(x: TensorHandle, once: tuple[bool, ...], at: Computed) -> Computed:
     """The element of an input that an index of the broadcast result reads.
 
     once  for each axis of the input, whether it has one element
@@ -101,7 +115,7 @@ def element(x, once, at):
     ]
 
 
-def total(terms: Sequence[Any]) -> Any:
+def total(terms: Sequence[Function]) -> Function:
     """The function that is the sum of several functions of one argument."""
     if len(terms) == 1:
         return terms[0]
@@ -110,10 +124,7 @@ def total(terms: Sequence[Any]) -> Any:
     return tc.function(lambda at: left(at) + right(at))
 
 
-Extent = Any  # an int, or a size
-
-
-def tensors(call: Call, count: int) -> tuple[Any, ...]:
+def tensors(call: Call, count: int) -> Sequence[Any]:
     """The first inputs of a node that needs kernels: each a handle, or None if absent."""
     call.require_kernel()
     return tuple([call.tensor(place) if call.has(place) else None for place in range(count)])
@@ -135,12 +146,12 @@ def is_one(extent: Extent) -> bool:
     return isinstance(extent, int) and extent == 1
 
 
-def size(extents: Any) -> Extent:
+def size(extents: Iterable[Extent]) -> Extent:
     """The number of elements."""
     return prod(extents)
 
 
-def repeated(x: TensorHandle) -> Callable[..., Any]:
+def repeated(x: TensorHandle) -> Function:
     """A function from an index of the broadcast result to the element of x."""
     once = ones(x.shape)
     return tc.function(lambda at: element(x, once, at))
@@ -170,18 +181,18 @@ def converted_for_all(x: TensorHandle, dtype: DType) -> TensorHandle:
     return reshaped(conversion, *x.shape)
 
 
-_conversions: WeakKeyDictionary[Sizes, dict[Any, TensorHandle]] = WeakKeyDictionary()
+_conversions: WeakKeyDictionary[Sizes, dict[object, TensorHandle]] = WeakKeyDictionary()
 
 
-def constant_of(x: Array, function: Any, result: DType) -> Array:
+def constant_of(x: Array, function: Function, result: DType) -> Array:
     """A constant with a function applied to each element, now."""
     dtype = from_numpy(x.dtype)
-    made: Array = now(lambda: _of_elements(function, dtype, result)(x.reshape(-1))).reshape(x.shape)
-    return made
+    elements: Array = now(lambda: _of_elements(function, dtype, result)(x.reshape(-1)))
+    return reshaped(elements, *x.shape)
 
 
 @cache
-def _of_elements(function: Any, dtype: DType, result: DType) -> tc.ProgramDefinition:
+def _of_elements(function: Function, dtype: DType, result: DType) -> tc.ProgramDefinition:
     n = tc.dim("n")
     return tc.trace(
         "constant", {"x": dtype[n]}, lambda x: computed((n,), lambda i: function(x[i]).to(result))
@@ -189,7 +200,7 @@ def _of_elements(function: Any, dtype: DType, result: DType) -> tc.ProgramDefini
 
 
 @tc.function
-def as_it_is(x):
+def as_it_is(x: Element) -> Computed:
     return x
 
 
@@ -200,68 +211,40 @@ def widened(x: Tensor, dtype: DType) -> TensorHandle:
     return converted(handle_of(x), wide(dtype))
 
 
-def computed(shape: Any, function: Callable[..., Any]) -> TensorHandle:
-    """`tc.compute` of one tensor."""
-    return cast("TensorHandle", tc.compute(tuple(shape), function))
+_kernels: WeakKeyDictionary[Sizes, dict[object, Kernel]] = WeakKeyDictionary()
 
 
-@overload
-def reshaped(x: TensorHandle, *shape: Any) -> TensorHandle: ...
-@overload
-def reshaped(x: Array, *shape: Any) -> Array: ...
-def reshaped(x: Tensor, *shape: Any) -> Any:
-    """The same elements, in their order."""
-    return x.reshape(*shape)
-
-
-@overload
-def part(x: TensorHandle, which: Any) -> TensorHandle: ...
-@overload
-def part(x: Array, which: Any) -> Array: ...
-def part(x: Tensor, which: Any) -> Any:
-    """A part of the leading axis."""
-    return x[which]
-
-
-_kernels: WeakKeyDictionary[Sizes, dict[Any, Any]] = WeakKeyDictionary()
-
-
-def template(make: Callable[..., Any]) -> Callable[..., Any]:
-    """A template of the library whose kernels are cached while one program is traced.
+def kernel_of(template: Template, *arguments: object, **options: object) -> Kernel:
+    """The kernel of a template of the library; it is cached while one program is traced.
 
     Making a kernel takes milliseconds, and another program's may have been tuned since. A size of the program becomes a
     dimension of the kernel's own.
-
     """
+    own: dict[str, Dimension] = {}
 
-    def made(*arguments: Any, **options: Any) -> Any:
-        own: dict[str, Dimension] = {}
+    def generic(value: Any) -> Any:
+        match value:
+            case Size():
+                return own.setdefault(str(value), _dimension(len(own)))
+            case tuple():
+                return tuple(map(generic, value))
+            case TensorType():
+                return TensorType(value.dtype, generic(value.shape))
+        return value
 
-        def generic(value: Any) -> Any:
-            match value:
-                case Size():
-                    return own.setdefault(str(value), _dimension(len(own)))
-                case tuple():
-                    return tuple(map(generic, value))
-                case TensorType():
-                    return TensorType(value.dtype, generic(value.shape))
-            return value
-
-        given = generic(arguments)
-        named = {name: generic(value) for name, value in options.items()}
-        trace = tracing.get()
-        known = {} if trace is None else _kernels.setdefault(trace, {})
-        key = make, given, tuple(sorted(named.items()))
-        if key not in known:
-            token = tracing.set(None)  # the template must not add assumptions to the program
-            try:
-                with called_from(None):  # other nodes may share the kernel
-                    known[key] = make(*given, machine=tc.machine(), **named)
-            finally:
-                tracing.reset(token)
-        return known[key]
-
-    return made
+    arguments = generic(arguments)
+    named = {name: generic(value) for name, value in options.items()}
+    trace = tracing.get()
+    known = {} if trace is None else _kernels.setdefault(trace, {})
+    key = template, arguments, tuple(sorted(named.items()))
+    if key not in known:
+        token = tracing.set(None)  # the template must not add assumptions to the program
+        try:
+            with called_from(None):  # other nodes may share the kernel
+                known[key] = template(*arguments, machine=tc.machine(), **named)
+        finally:
+            tracing.reset(token)
+    return known[key]
 
 
 @cache

@@ -6,41 +6,35 @@ Det: determinants of matrices, by Gaussian elimination with partial pivoting.
 from __future__ import annotations
 
 from math import prod
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
 import taskc as tc
-from taskc import DType, KernelDefinition, f32, i32, spatial
+from taskc import DType, f32, i32
 from taskc.ir.types import DTYPES, from_numpy
+from taskc.kernels.determinants import determinants
 from taskc.kernels.matmul import batch_matmul, matmul, product
 from taskc.kernels.signatures import wide
 from taskc.lang.tracing import TensorHandle
-from taskc.operators.call import Call, Made, Tensor, at_least, handle_of, operator
+from taskc.operators.call import Call, Made, at_least, operator
 from taskc.operators.graph import Array
-from taskc.operators.integers import exact_type, sums_of_bytes
 from taskc.operators.operands import (
-    Extent,
     are_equal,
     as_it_is,
-    computed,
     constant_of,
     converted,
     converted_for_all,
     is_one,
+    kernel_of,
     repeated,
-    reshaped,
-    template,
     tensors,
     widened,
 )
-from taskc.operators.quantization import requantized
+from taskc.operators.quantization import exact_type, requantized, sums_of_bytes
+from taskc.operators.tensors import Extent, Function, Tensor, computed, handle_of, reshaped
 
 _MOST_BATCH_AXES = 3
-
-_matmul = template(matmul)
-_batch_matmul = template(batch_matmul)
-_product = template(product)
 
 
 @operator("MatMul", ranks=(at_least(1), at_least(1)))
@@ -88,11 +82,11 @@ def rows_times(
         known = b.T if transpose_b else b
         return _by_packed(a, known, offset, transpose_a=transpose_a, operands=operands)
     m, k = reversed(a.shape) if transpose_a else a.shape
-    kernel = _matmul(
-        m, b.shape[0 if transpose_b else 1], k, dtype=a.dtype, total=wide(a.dtype), result=a.dtype,
+    kernel = kernel_of(
+        matmul, m, b.shape[0 if transpose_b else 1], k, dtype=a.dtype, total=wide(a.dtype), result=a.dtype,
         transpose_a=transpose_a, transpose_b=transpose_b, bias=bias is not None,
     )  # fmt: skip
-    return cast("TensorHandle", kernel(a, b, *offset))
+    return kernel(a, b, *offset)
 
 
 def _by_packed(
@@ -103,14 +97,17 @@ def _by_packed(
     if operands is not None and a.dtype is f32:
         a, b = converted_for_all(a, operands), constant_of(b, as_it_is, operands)
     rows = a.shape[1 if transpose_a else 0]
-    options: dict[str, Any] = {"total": total, "result": result, "bias": len(offset) > 0}
-    options |= {"right": from_numpy(b.dtype), "packed": True}
-    if tc.machine().instructions(a.dtype, options["right"], total) and not transpose_a:
-        kernel = _product(rows, *b.shape[::-1], dtype=a.dtype, **options)
-        return cast("TensorHandle", kernel(a, b, *offset))
+    right = from_numpy(b.dtype)
+    options: dict[str, object] = {"right": right, "total": total, "result": result}
+    options |= {"bias": len(offset) > 0, "packed": True}
+    if tc.machine().instructions(a.dtype, right, total) and not transpose_a:
+        kernel = kernel_of(product, rows, *b.shape[::-1], dtype=a.dtype, **options)
+        return kernel(a, b, *offset)
     # b is widened as it is read, once for several rows; a would be widened again for every panel of b, so it is before.
-    kernel = _matmul(rows, *b.shape[::-1], dtype=total, transpose_a=transpose_a, **options)
-    return cast("TensorHandle", kernel(converted_for_all(a, total), b, *offset))
+    kernel = kernel_of(
+        matmul, rows, *b.shape[::-1], dtype=total, transpose_a=transpose_a, **options
+    )
+    return kernel(converted_for_all(a, total), b, *offset)
 
 
 def _stacked(a: Tensor, b: Tensor, operands: DType | None) -> TensorHandle:
@@ -133,7 +130,9 @@ def _stacked(a: Tensor, b: Tensor, operands: DType | None) -> TensorHandle:
         axes = [(prod(batch), prod(batch))]
     own, other = tuple(first for first, _ in axes), tuple(second for _, second in axes)
     dtype = left.dtype
-    kernel = _batch_matmul((own, other), m, n, k, dtype=dtype, total=wide(dtype), result=dtype)
+    kernel = kernel_of(
+        batch_matmul, (own, other), m, n, k, dtype=dtype, total=wide(dtype), result=dtype
+    )
     product = kernel(reshaped(left, *own, m, k), reshaped(right, *other, k, n))
     return reshaped(product, *batch, m, n)
 
@@ -168,7 +167,7 @@ def _expanded(x: TensorHandle, batch: list[Extent]) -> TensorHandle:
 @operator("Gemm", ranks=(2, 2))
 def gemm(call: Call) -> Tensor:
     call.require_kernel()
-    left, b, c = call.tensor(0), call.given(1), call.given(2) if call.has(2) else None
+    left, b, c = call.tensor(0), call.given(1), call.optional(2)
     alpha, beta = call.attribute("alpha", 1.0), call.attribute("beta", 1.0)
     turned: Any = {
         "transpose_a": bool(call.attribute("transA", 0)),
@@ -203,14 +202,15 @@ def integer_product(call: Call) -> Tensor:
 def _integer_sums(call: Call, factors: tuple[int, int], zeros: tuple[int, int]) -> TensorHandle:
     """Products of bytes less their zero points, as i32; arguments are positions of inputs."""
     a, b = (call.given(place) for place in factors)
-    zero_a, zero_b = (call.given(place) if call.has(place) else None for place in zeros)
+    zero_a, zero_b = map(call.optional, zeros)
     sums = sums_of_bytes(a, b, zero_a, zero_b)
     if sums is not None:
         return sums
-    left, right = (None if zero is None else handle_of(zero) for zero in (zero_a, zero_b))
     between = exact_type(a.shape[-1])
-    rows = _shifted(handle_of(a), _of_rows(left), between)
-    return converted(multiplied(rows, _shifted(handle_of(b), right, between)), i32)
+    of_a = None if zero_a is None else repeated(_of_rows(handle_of(zero_a)))
+    of_b = None if zero_b is None else repeated(handle_of(zero_b))
+    left, right = shifted(handle_of(a), of_a, between), shifted(handle_of(b), of_b, between)
+    return converted(multiplied(left, right), i32)
 
 
 @operator("QLinearMatMul")
@@ -223,19 +223,14 @@ def quantized_product(call: Call) -> Tensor:
     )  # fmt: skip
 
 
-def _of_rows(x: TensorHandle | None) -> Any:
+def _of_rows(x: TensorHandle) -> TensorHandle:
     """A left operand's scale or zero point; several of them are one for each row."""
-    if x is None or len(x.shape) != 1 or is_one(x.shape[0]):
+    if len(x.shape) != 1 or is_one(x.shape[0]):
         return x
     return x.reshape(*x.shape, 1)
 
 
-def _shifted(x: TensorHandle, zero: TensorHandle | None, dtype: DType) -> TensorHandle:
-    """Quantized numbers less their zero point."""
-    return shifted(x, None if zero is None else repeated(zero), dtype)
-
-
-def shifted(x: TensorHandle, zero: Any, dtype: DType) -> TensorHandle:
+def shifted(x: TensorHandle, zero: Function | None, dtype: DType) -> TensorHandle:
     """x less its zero point (a function of an element's indices), converted to another type."""
     if zero is None:
         return converted(x, dtype)
@@ -250,39 +245,5 @@ def determinant(call: Call) -> Made:
         raise call.node.error(f"its input {[*x.shape]} is no square matrix")
     total, count = wide(x.dtype), prod(batch)
     left = computed(x.shape, lambda *at: x[at].to(total)).reshape(count, rows, rows)
-    determinants = _determinants(count, rows, dtype=x.dtype)(left)
-    return reshaped(determinants, *batch)
-
-
-def _make_determinants(
-    count: Any, extent: Any, *, dtype: DType, machine: tc.Machine
-) -> KernelDefinition:
-    total = wide(dtype)
-
-    @tc.kernel(workers=1)
-    def determinants(left: tc.inout[total[count, extent, extent]], y: tc.out[dtype[count]]):
-        for n in tc.tiles(count, by=1):
-            for _ in spatial(1):
-                product = total(1)
-                for k in range(extent):
-                    best = k
-                    for i in range(k + 1, extent):
-                        if abs(left[n, i, k]) > abs(left[n, best, k]):
-                            best = i
-                    pivot = left[n, best, k]
-                    product *= pivot if best == k else -pivot
-                    for j in range(k, extent):
-                        taken = left[n, best, j]
-                        left[n, best, j] = left[n, k, j]
-                        left[n, k, j] = taken
-                    if pivot != 0:
-                        for i in range(k + 1, extent):
-                            factor = left[n, i, k] / pivot
-                            for j in range(k + 1, extent):
-                                left[n, i, j] -= factor * left[n, k, j]
-                y[n] = product.to(dtype)
-
-    return determinants
-
-
-_determinants = template(_make_determinants)
+    made = kernel_of(determinants, count, rows, dtype=x.dtype)(left)
+    return reshaped(made, *batch)

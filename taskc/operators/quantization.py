@@ -1,45 +1,66 @@
-"""Quantized numbers: QuantizeLinear, DequantizeLinear, DynamicQuantizeLinear."""
+"""Quantized numbers: QuantizeLinear, DequantizeLinear, DynamicQuantizeLinear, and sums of products of bytes.
+
+The sums are exact in i32, by instructions that multiply packed unsigned bytes by signed ones:
+
+    sum((a - p) * (b - q))  =  sum(a * b) - p * (sum(b) - k * q) - q * sum(a)        p, q  the zero points
+
+so that bytes are multiplied unchanged. The sums of a constant b are computed once, and those of a are needed only where
+q isn't 0. An unsigned b is made signed by subtracting 128 from it and from q.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from functools import cache
+from math import prod
+
+import numpy as np
 
 import taskc as tc
-from taskc import DType, f32, i32, u8
+from taskc import DType, f32, i8, i32, u8
+from taskc.ir.types import from_numpy
+from taskc.kernels.matmul import product
 from taskc.kernels.reductions import reduction
-from taskc.lang.tracing import TensorHandle
-from taskc.operators.blocked import elements_of, like
-from taskc.operators.call import Call, Held, Made, operator
+from taskc.lang.tracing import Computed, Element, TensorHandle
+from taskc.operators.call import Call, Made, operator
 from taskc.operators.operands import (
     axis_of,
-    computed,
+    constant_of,
     element_type,
     is_one,
+    kernel_of,
     size,
-    template,
     tensors,
 )
-
-_reduction = template(reduction)
-
-Element = Callable[..., Any]  # a function of the indices of an element
+from taskc.operators.tensors import (
+    Extent,
+    Function,
+    Held,
+    Images,
+    Tensor,
+    computed,
+    dtype_of,
+    elements_of,
+    handle_of,
+    like,
+    now,
+    reshaped,
+)
 
 
 @tc.function
-def clamped(value, dtype):
+def clamped(value: Computed, dtype: DType) -> Computed:
     """The value clamped to an integer type's range, and converted."""
     return min(max(value, dtype.minimum), dtype.maximum).to(dtype)
 
 
 def requantized(
-    sums: TensorHandle, scales: tuple[Element, Element, Element], zero: Element, dtype: DType
+    sums: TensorHandle, scales: tuple[Function, Function, Function], zero: Function, dtype: DType
 ) -> TensorHandle:
     """Sums of products of quantized numbers, quantized again by the scales of both factors and of the result."""
     left, right, made = scales
 
     @tc.function
-    def quantized(*at):
+    def quantized(*at: Element) -> Computed:
         scaled = sums[at].to(f32) * (left(at).to(f32) * right(at).to(f32) / made(at).to(f32))
         return clamped(round(scaled) + zero(at).to(f32), dtype)
 
@@ -66,7 +87,7 @@ def quantize(call: Call) -> Held:
         )
 
     @tc.function
-    def quantized(*at):
+    def quantized(*at: Element) -> Computed:
         return clamped(round(read[at].to(wide) / step(at).to(wide)) + origin(at).to(wide), dtype)
 
     return like(x, dtype, quantized)
@@ -85,7 +106,7 @@ def dequantize(call: Call) -> Held:
     between = i32 if x.dtype is i32 else f32
 
     @tc.function
-    def dequantized(*at):
+    def dequantized(*at: Element) -> Computed:
         return ((read[at].to(between) - origin(at).to(between)).to(f32) * step(at).to(f32)).to(
             dtype
         )
@@ -98,21 +119,23 @@ def quantize_by_range(call: Call) -> Made:
     (x,) = tensors(call, 1)
     count = size(x.shape)
     row = x.reshape(count)
-    largest = _reduction("max", (count,), (0,), dtype=f32)(row)
-    smallest = _reduction("min", (count,), (0,), dtype=f32)(row)
+    largest = kernel_of(reduction, "max", (count,), (0,), dtype=f32)(row)
+    smallest = kernel_of(reduction, "min", (count,), (0,), dtype=f32)(row)
+
+    low = tc.function(lambda: min(smallest[()], 0))
 
     @tc.function
-    def step():
-        width = max(largest[()], 0) - min(smallest[()], 0)
+    def step() -> Computed:
+        width = max(largest[()], 0) - low()
         return tc.where(width == 0, 1, width) / 255
 
     scale = computed((), step)
-    zero = computed((), lambda: clamped(round(-min(smallest[()], 0) / scale[()]), u8))
+    zero = computed((), lambda: clamped(round(-low() / scale[()]), u8))
     y = computed(x.shape, lambda *at: clamped(round(x[at] / scale[()]) + zero[()].to(f32), u8))
     return y, scale, zero
 
 
-def _parameter(call: Call, x: Any, parameter: TensorHandle | None) -> Element:
+def _parameter(call: Call, x: Images, parameter: TensorHandle | None) -> Function:
     """The scale or zero point of an element of x: one for all, one for each index of an axis, or one for each block."""
     if parameter is None:
         return tc.function(lambda at: x.dtype(0))
@@ -135,3 +158,107 @@ def _quantized_type(call: Call, zero: TensorHandle | None) -> DType:
         return zero.dtype
     number = call.attribute("output_dtype", 0)
     return element_type(call, number) if number else u8
+
+
+# Sums of products of bytes.
+
+_HALF = 128
+_EXACT = 1 << 24  # f32 represents smaller integers exactly
+
+
+def are_bytes(*tensors: Tensor) -> bool:
+    return all(dtype_of(x) in (i8, u8) for x in tensors)
+
+
+def exact_type(k: Extent) -> DType:
+    """The type that holds the sum of k products of byte differences: f32 where that is exact, as it is faster."""
+    kind: DType = f32 if isinstance(k, int) and k * 255**2 < _EXACT else i32
+    return kind
+
+
+def sums_of_bytes(
+    a: Tensor, b: Tensor, zero_a: Tensor | None, zero_b: Tensor | None
+) -> TensorHandle | None:
+    """(a[..., m, k] - zero_a) @ (b[..., k, n] - zero_b) for one matrix b; None where there is no such kernel.
+
+    zero_a  one number for all rows, or one for each;  zero_b  the same for columns
+    """
+    if len(a.shape) < 2 or len(b.shape) < 2 or not are_bytes(a, b):
+        return None
+    if not tc.machine().is_processor:
+        return None
+    *before, m, k = a.shape
+    rows, n = prod(before) * m, b.shape[-1]
+    of_a, of_b = number_of(zero_a, rows), number_of(zero_b, n)
+    sizes = rows, n, k, size(b.shape)
+    if (
+        of_a is None
+        or of_b is None
+        or not all(isinstance(extent, int) and extent for extent in sizes)
+    ):
+        return None
+    if size(b.shape) != k * n:
+        return None
+    left = reshaped(handle_of(a), rows, k)
+    right, less = signed(reshaped(b, k, n))
+    is_packed = isinstance(right, np.ndarray)
+    kernel = kernel_of(product, rows, n, k, dtype=left.dtype, right=i8, total=i32, packed=is_packed)
+    sums = kernel(left, right)
+    less_b = tc.function(lambda j: of_b(j) - less)
+    if not is_zero(zero_a):
+        sums = _less(sums, summed(right, 0), of_a, k, less_b)
+    if less or not is_zero(zero_b):
+        rows_of_left, plain = summed(left, 1), sums
+        sums = computed(plain.shape, lambda i, j: plain[i, j] - less_b(j) * rows_of_left[i])
+    return reshaped(sums, *before, m, n)
+
+
+def _less(
+    sums: TensorHandle, columns: TensorHandle, of_a: Function, k: Extent, of_b: Function
+) -> TensorHandle:
+    return computed(sums.shape, lambda i, j: sums[i, j] - of_a(i) * (columns[j] - k * of_b(j)))
+
+
+def signed(b: Tensor) -> tuple[Tensor, int]:
+    """Bytes as signed ones, and the number that was subtracted from them."""
+    if dtype_of(b) is i8:
+        return b, 0
+    if isinstance(b, np.ndarray):
+        return constant_of(b, _halved, i8), _HALF
+    return computed(b.shape, lambda *at: _halved(b[at])), _HALF
+
+
+@tc.function
+def _halved(byte: Element) -> Computed:
+    return (byte.to(i32) - _HALF).to(i8)
+
+
+def summed(x: Tensor, axis: int) -> TensorHandle:
+    """The sums of a matrix of bytes along an axis; those of a constant are computed now."""
+    if isinstance(x, np.ndarray):
+        return handle_of(now(lambda: _sums(from_numpy(x.dtype), axis)(x)))
+    wide = computed(x.shape, lambda i, j: x[i, j].to(i32))
+    return kernel_of(reduction, "sum", x.shape, (axis,), dtype=i32)(wide)
+
+
+@cache
+def _sums(dtype: DType, axis: int) -> tc.ProgramDefinition:
+    kind = dtype[tc.dim("m"), tc.dim("n")]
+    return tc.trace("sums", {"x": kind}, lambda x: summed(x, axis))
+
+
+def number_of(zero: Tensor | None, count: Extent) -> Function | None:
+    """A zero point as i32: one for all, or one for each of `count`; None for any other number of them."""
+    if zero is None:
+        return tc.function(lambda place: i32(0))
+    numbers = size(zero.shape)
+    if numbers not in (1, count):
+        return None
+    line = reshaped(handle_of(zero), numbers)
+    is_alone = numbers == 1
+    return tc.function(lambda place: line[0 if is_alone else place].to(i32))
+
+
+def is_zero(zero: Tensor | None) -> bool:
+    """Whether a zero point is known to be 0."""
+    return zero is None or (isinstance(zero, np.ndarray) and not any(zero.reshape(-1).tolist()))

@@ -10,33 +10,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, cast
 
 import numpy as np
 
 import taskc as tc
-from taskc import TensorType, i64
-from taskc.lang.tracing import TensorHandle
-from taskc.operators.call import Call, Made, Tensor, operator
-from taskc.operators.operands import computed, part, reshaped
+from taskc import i64
+from taskc.lang.tracing import Computed, Element, TensorHandle
+from taskc.operators.call import Call, Made, operator
+from taskc.operators.elementwise import PLAIN, WITH_ATTRIBUTES
 from taskc.operators.products import rows_times
+from taskc.operators.tensors import Extent, Function, Shape, Tensor, computed, memory, reshaped
 
-Function = Callable[..., Any]
-
-# Each with its default alpha and beta; None where it takes none.
-_FUNCTIONS: dict[str, tuple[Function, float | None, float | None]] = {
-    "affine": (lambda x, alpha, beta: alpha * x + beta, 1.0, 0.0),
-    "elu": (lambda x, alpha, beta: x if x >= 0 else alpha * tc.expm1(x), 1.0, None),
-    "hardsigmoid": (lambda x, alpha, beta: min(max(alpha * x + beta, 0), 1), 0.2, 0.5),
-    "leakyrelu": (lambda x, alpha, beta: x if x >= 0 else alpha * x, 0.01, None),
-    "relu": (lambda x, alpha, beta: max(x, 0), None, None),
-    "scaledtanh": (lambda x, alpha, beta: alpha * tc.tanh(beta * x), 1.0, 1.0),
-    "sigmoid": (lambda x, alpha, beta: tc.sigmoid(x), None, None),
-    "softplus": (lambda x, alpha, beta: tc.softplus(x), None, None),
-    "softsign": (lambda x, alpha, beta: x / (1 + abs(x)), None, None),
-    "tanh": (lambda x, alpha, beta: tc.tanh(x), None, None),
-    "thresholdedrelu": (lambda x, alpha, beta: x if x >= alpha else 0, 1.0, None),
+# What a cell computes otherwise than the operator of that name, or what no operator computes.
+_OWN: dict[str, tuple[Function, dict[str, float]]] = {
+    "Affine": (lambda x, alpha, beta: alpha * x + beta, {"alpha": 1.0, "beta": 0.0}),
+    "HardSigmoid": (lambda x, alpha, beta: min(max(alpha * x + beta, 0), 1), {"alpha": 0.2, "beta": 0.5}),
+    "ScaledTanh": (lambda x, alpha, beta: alpha * tc.tanh(beta * x), {"alpha": 1.0, "beta": 1.0}),
+    "ThresholdedRelu": (lambda x, alpha: x if x >= alpha else 0, {"alpha": 1.0}),
+}  # fmt: skip
+_PLAIN = ("Relu", "Sigmoid", "Softplus", "Softsign", "Tanh")
+_FUNCTIONS = {
+    **{name: (PLAIN[name], {}) for name in _PLAIN},
+    **{name: WITH_ATTRIBUTES[name] for name in ("Elu", "LeakyRelu")},
+    **_OWN,
 }
+_BY_NAME = {name.lower(): function for name, function in _FUNCTIONS.items()}
 
 
 def activations_of(call: Call, usual: list[str], directions: int) -> list[list[Function]]:
@@ -57,21 +55,19 @@ def _activation(
     call: Call, name: str, alphas: Iterator[float], betas: Iterator[float], clip: float
 ) -> Function:
     """One activation function with its alpha and beta; `clip` bounds its argument."""
-    if name.lower() not in _FUNCTIONS:
+    if name.lower() not in _BY_NAME:
         raise call.node.error(f"taskc has no activation '{name}'")
-    function, alpha, beta = _FUNCTIONS[name.lower()]
-    if alpha is not None:
-        alpha = next(alphas, alpha)
-    if beta is not None:
-        beta = next(betas, beta)
+    function, defaults = _BY_NAME[name.lower()]
+    own = {"alpha": alphas, "beta": betas}
+    options = tuple([next(own[option], default) for option, default in defaults.items()])
     of = tc.function(function)
     if not clip:
-        return tc.function(lambda x: of(x, alpha, beta))
-    return tc.function(lambda x: of(min(max(x, -clip), clip), alpha, beta))
+        return tc.function(lambda x: of(x, *options))
+    return tc.function(lambda x: of(min(max(x, -clip), clip), *options))
 
 
 State = tuple[TensorHandle, ...]
-Put = Callable[[int, Callable[..., Any]], TensorHandle]  # computes one tensor of the next state
+Put = Callable[[int, Function], TensorHandle]  # computes one tensor of the next state
 Step = Callable[[TensorHandle, State, Put], None]  # takes the inputs' share of gates, and a state
 
 
@@ -90,7 +86,7 @@ class Direction:
     r: Tensor
     bias: TensorHandle | None
     peephole: TensorHandle | None
-    functions: list[Callable[..., Any]]
+    functions: list[Function]
 
     @property
     def hidden(self) -> int:
@@ -101,14 +97,14 @@ class Direction:
         steps, batch, inputs = x.shape
         rows, gates, given = reshaped(x, steps * batch, inputs), self.w.shape[0], self.bias
         if given is None:
-            made = _times(rows, _turned(self.w))
+            product = _times(rows, _turned(self.w))
         else:
             end = gates if apart is None else apart
             bias = computed(
                 (gates,), lambda j: given[j] + given[gates + j] if j < end else given[j]
             )
-            made = _times(rows, _turned(self.w), bias)
-        return reshaped(made, steps, batch, gates)
+            product = _times(rows, _turned(self.w), bias)
+        return reshaped(product, steps, batch, gates)
 
 
 def _turned(weights: Tensor) -> Tensor:
@@ -150,25 +146,25 @@ def _lstm_step(own: Direction) -> Step:
         product = _times(h, weights)
 
         @tc.function
-        def gate(number, b, j):
+        def gate(number: int, b: Element, j: Element) -> Computed:
             return share[b, number * hidden + j] + product[b, number * hidden + j]
 
         @tc.function
-        def seen(number, j, value):
+        def seen(number: int, j: Element, value: Element) -> Computed:
             return 0 if peephole is None else peephole[number * hidden + j] * value
 
         @tc.function
-        def cell(b, j):
+        def cell(b: Element, j: Element) -> Computed:
             old = c[b, j]
             entering = of_gate(gate(0, b, j) + seen(0, j, old))
             staying = 1 - entering if is_coupled else of_gate(gate(2, b, j) + seen(2, j, old))
             return staying * old + entering * of_cell(gate(3, b, j))
 
-        made = put(1, cell)
+        new = put(1, cell)
 
         @tc.function
-        def out(b, j):
-            return of_gate(gate(1, b, j) + seen(1, j, made[b, j])) * of_state(made[b, j])
+        def out(b: Element, j: Element) -> Computed:
+            return of_gate(gate(1, b, j) + seen(1, j, new[b, j])) * of_state(new[b, j])
 
         put(0, out)
 
@@ -180,23 +176,20 @@ def _gru_step(own: Direction) -> Step:
     hidden, bias, whole = own.hidden, own.bias, _turned(own.r)
     of_gate, of_state = own.functions
     is_linear = bool(own.call.attribute("linear_before_reset", 0))
-    first, last = (
-        _turned(part(own.r, slice(2 * hidden))),
-        _turned(part(own.r, slice(2 * hidden, None))),
-    )
+    first, last = _turned(own.r[: 2 * hidden]), _turned(own.r[2 * hidden :])
 
     def step(share: TensorHandle, state: State, put: Put) -> None:
         (h,) = state
         product = _times(h, whole if is_linear else first)
 
         @tc.function
-        def gate(number, b, j):
+        def gate(number: int, b: Element, j: Element) -> Computed:
             return of_gate(share[b, number * hidden + j] + product[b, number * hidden + j])
 
         if is_linear:
 
             @tc.function
-            def other(b, j):
+            def other(b: Element, j: Element) -> Computed:
                 offset = 0 if bias is None else bias[5 * hidden + j]
                 return gate(1, b, j) * (product[b, 2 * hidden + j] + offset)
         else:
@@ -205,7 +198,7 @@ def _gru_step(own: Direction) -> Step:
             other = tc.function(lambda b, j: turned[b, j])
 
         @tc.function
-        def new(b, j):
+        def new(b: Element, j: Element) -> Computed:
             own_share = share[b, 2 * hidden + j]
             kept_part = gate(0, b, j)
             return (1 - kept_part) * of_state(own_share + other(b, j)) + kept_part * h[b, j]
@@ -243,7 +236,7 @@ def _outputs(call: Call, usual: list[str], gates: int, make: Callable[[Direction
     y = _all_steps([states[0] for states, _ in walks], lengths, is_batch_first)
     last = [_stacked(list(parts)) for parts in zip(*[ends for _, ends in walks], strict=True)]
     if is_batch_first:
-        last = [_swapped(part) for part in last]
+        last = [*map(_swapped, last)]
     return (y, *last)
 
 
@@ -255,24 +248,24 @@ def _directions(call: Call, usual: list[str], gates: int) -> list[Direction]:
         raise call.node.error(
             f"its recurrent weights are {list(r.shape)}, for {expected} directions"
         )
-    functions = activations_of(call, usual, directions)
+    functions = activations_of(call, usual, expected)
     bias = call.tensor(3) if call.has(3) else None
     peephole = call.tensor(7) if call.has(7) else None
     return [
         Direction(
             call,
-            part(w, number),
-            part(r, number),
+            w[number],
+            r[number],
             None if bias is None else bias[number],
             None if peephole is None else peephole[number],
             functions[number],
         )
-        for number in range(directions)
+        for number in range(expected)
     ]
 
 
 def _first_state(
-    call: Call, number: int, shape: tuple[Any, int], dtype: tc.DType, is_batch_first: bool
+    call: Call, number: int, shape: Shape, dtype: tc.DType, is_batch_first: bool
 ) -> State:
     """The initial state of a direction: the model's, or zeros."""
     tensors = []
@@ -280,7 +273,7 @@ def _first_state(
         if not call.has(place):
             tensors.append(computed(shape, lambda *at: dtype(0)))
         elif is_batch_first:
-            tensors.append(cast("TensorHandle", _swapped(call.tensor(place))[number]))
+            tensors.append(_swapped(call.tensor(place))[number])
         else:
             tensors.append(call.tensor(place)[number])
     return tuple(tensors)
@@ -302,35 +295,39 @@ def _walk(
         place = steps - 1 - t if is_reverse else t
         old, new = (place + 1, place) if is_reverse else (place, place + 1)
         step(
-            part(shares, place),
-            tuple([part(state, old) for state in states]),
+            shares[place],
+            tuple([state[old] for state in states]),
             _put(states, old, new, place, lengths),
         )
     behind = slice(0, steps) if is_reverse else slice(1, steps + 1)
-    states_of_steps = tuple([part(state, behind) for state in states])
-    return states_of_steps, tuple([part(state, end) for state in states])
+    states_of_steps = tuple([state[behind] for state in states])
+    return states_of_steps, tuple([state[end] for state in states])
 
 
-def _begun(first: TensorHandle, steps: Any, place: Any) -> TensorHandle:
+def _begun(first: TensorHandle, steps: Extent, place: Extent) -> TensorHandle:
     """Memory for a state tensor before and after every step, with the initial state in its place."""
-    kind = TensorType(first.dtype, (steps + 1, *first.shape))
-    states = cast("TensorHandle", tc.empty(kind))
-    tc.compute(first.shape, lambda *at: first[at], out=states[place])
+    states = memory(first.dtype, (steps + 1, *first.shape))
+    computed(first.shape, lambda *at: first[at], out=states[place])
     return states
 
 
-def _put(states: State, old: Any, new: Any, place: Any, lengths: Any) -> Put:
+def _put(
+    states: State, old: Extent, new: Extent, place: Extent, lengths: TensorHandle | None
+) -> Put:
     """Computes one tensor of the next state; after the end of a sequence, its state stays unchanged."""
 
-    def put(number: int, value: Callable[..., Any]) -> TensorHandle:
-        before, target = part(states[number], old), part(states[number], new)
+    def put(number: int, value: Function) -> TensorHandle:
+        before, target = states[number][old], states[number][new]
+        if lengths is None:
+            computed(target.shape, value, out=target)
+            return target
 
         @tc.function
-        def kept(b, j):
-            made = value(b, j)
-            return made if place < lengths[b].to(i64) else before[b, j]
+        def kept(b: Element, j: Element) -> Computed:
+            next_state = value(b, j)
+            return next_state if place < lengths[b].to(i64) else before[b, j]
 
-        tc.compute(target.shape, value if lengths is None else kept, out=target)
+        computed(target.shape, kept, out=target)
         return target
 
     return put
@@ -346,7 +343,7 @@ def _all_steps(
         return reshaped(first, steps, 1, batch, hidden)
 
     @tc.function
-    def state(t, d, b, j):
+    def state(t: Element, d: Element, b: Element, j: Element) -> Computed:
         own = first[t, b, j] if d == 0 else last[t, b, j]
         return own if lengths is None or t < lengths[b].to(i64) else 0
 
@@ -369,7 +366,7 @@ def _swapped(x: TensorHandle) -> TensorHandle:
     first, second, *rest = x.shape
 
     @tc.function
-    def other(i, j, *at):
+    def other(i: Element, j: Element, *at: Element) -> Computed:
         place = (j, i, *at)
         return x[place]
 

@@ -2,34 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import prod
-from typing import Any, cast
 
 import taskc as tc
-from taskc import DType, boolean, f64, i64, spatial, u8
+from taskc import boolean, f64, i64, u8
+from taskc.kernels.indices import top_k
 from taskc.kernels.reductions import argmax, argmin, reduction
 from taskc.kernels.scans import cumprod, cumsum
 from taskc.kernels.signatures import wide
-from taskc.lang.tracing import TensorHandle
-from taskc.operators.call import Call, Made, Tensor, operator
-from taskc.operators.movement import inside
+from taskc.lang.tracing import Computed, Element, TensorHandle
+from taskc.operators.call import Call, Made, operator
 from taskc.operators.operands import (
+    Template,
     axis_of,
-    computed,
     converted,
+    kernel_of,
     repeated,
-    reshaped,
     size,
-    template,
     tensors,
 )
+from taskc.operators.tensors import Function, Shape, Tensor, computed, reshaped
 
-_reduction = template(reduction)
-_argmax, _argmin = template(argmax), template(argmin)
-_scans = {"CumSum": template(cumsum), "CumProd": template(cumprod)}
+_PLACES: dict[str, Template] = {"ArgMax": argmax, "ArgMin": argmin}
+_SCANS: dict[str, Template] = {"CumSum": cumsum, "CumProd": cumprod}
 
-Function = Callable[[Any], Any]
 _OF_SIZES: dict[str, Function] = {"sum": sum, "prod": prod, "max": max, "min": min}
 
 
@@ -55,7 +51,7 @@ def _reduces(
     operator(name)(build)
 
 
-def _of_known(call: Call, fold: Callable[[Any], Any]) -> Tensor:
+def _of_known(call: Call, fold: Function) -> Tensor:
     """The fold of a short list of known integers, such as a shape."""
     x = call.tensor(0)
     if x.ndim != 1 or _axes(call, 1) != (0,):
@@ -92,28 +88,12 @@ def folded(fold: str, x: TensorHandle, axes: tuple[int, ...], keepdims: bool) ->
         return computed(shape, lambda *at: tc.truncdiv(total[at], count))
     if not axes:
         return x
-    kernel = _reduction(fold, x.shape, axes, dtype=x.dtype, keepdims=keepdims)
-    return cast("TensorHandle", kernel(x))
+    return kernel_of(reduction, fold, x.shape, axes, dtype=x.dtype, keepdims=keepdims)(x)
 
 
 @tc.function
-def _squared(x):
+def _squared(x: Element) -> Computed:
     return x * x
-
-
-@tc.function
-def _absolute(x):
-    return abs(x)
-
-
-@tc.function
-def _root(x):
-    return tc.sqrt(x)
-
-
-@tc.function
-def _logarithm(x):
-    return tc.log(x)
 
 
 _reduces("ReduceSum", "sum")
@@ -121,10 +101,10 @@ _reduces("ReduceMean", "mean")
 _reduces("ReduceProd", "prod")
 _reduces("ReduceMax", "max")
 _reduces("ReduceMin", "min")
-_reduces("ReduceL1", "sum", _absolute)
+_reduces("ReduceL1", "sum", abs)
 _reduces("ReduceSumSquare", "sum", _squared)
-_reduces("ReduceL2", "sum", _squared, _root)
-_reduces("ReduceLogSum", "sum", behind=_logarithm)
+_reduces("ReduceL2", "sum", _squared, tc.sqrt)
+_reduces("ReduceLogSum", "sum", behind=tc.log)
 
 
 @operator("ReduceLogSumExp")
@@ -136,7 +116,7 @@ def reduce_log_sum_exp(call: Call) -> Tensor:
     of = repeated(peak)
 
     @tc.function
-    def taken(value):
+    def taken(value: Element) -> Computed:
         return 0 if tc.isinf(value) else value
 
     powers = computed(x.shape, lambda *at: tc.exp(x[at].to(total) - taken(of(at))))
@@ -149,36 +129,28 @@ def reduce_log_sum_exp(call: Call) -> Tensor:
 
 
 @operator("ArgMax")
-def place_of_largest(call: Call) -> Tensor:
-    return _place(call, _argmax)
-
-
 @operator("ArgMin")
-def place_of_smallest(call: Call) -> Tensor:
-    return _place(call, _argmin)
-
-
-def _place(call: Call, make: Callable[..., Any]) -> Tensor:
+def place_of_extreme(call: Call) -> Tensor:
     (x,) = tensors(call, 1)
     axis = axis_of(call, call.attribute("axis", 0), len(x.shape))
-    kernel = make(
-        x.shape, axis, dtype=x.dtype, keepdims=bool(call.attribute("keepdims", 1)),
+    kernel = kernel_of(
+        _PLACES[call.node.operator], x.shape, axis, dtype=x.dtype,
+        keepdims=bool(call.attribute("keepdims", 1)),
         last=bool(call.attribute("select_last_index", 0)),
     )  # fmt: skip
-    places: TensorHandle = kernel(x)
-    return places
+    return kernel(x)
 
 
 @operator("CumSum")
 @operator("CumProd", since=26)
 def running(call: Call) -> Tensor:
     (x,) = tensors(call, 1)
-    kernel = _scans[call.node.operator](
-        x.shape, axis_of(call, call.integers(1)[0], len(x.shape)), dtype=x.dtype,
+    axis = axis_of(call, call.integers(1)[0], len(x.shape))
+    kernel = kernel_of(
+        _SCANS[call.node.operator], x.shape, axis, dtype=x.dtype,
         exclusive=bool(call.attribute("exclusive", 0)), reverse=bool(call.attribute("reverse", 0)),
     )  # fmt: skip
-    sums: TensorHandle = kernel(x)
-    return sums
+    return kernel(x)
 
 
 @operator("TopK")
@@ -195,97 +167,16 @@ def largest_few(call: Call) -> Made:
     places = computed((rows, count), lambda row, t: i64(0))
     if count and size(x.shape):
         is_largest = bool(call.attribute("largest", 1))
-        kernel = _ranked(outer, extent, inner, count, dtype=dtype, is_largest=is_largest)
+        kernel = kernel_of(top_k, outer, extent, inner, count, dtype=dtype, is_largest=is_largest)
         kernel(x.reshape(outer, extent, inner), values, places)
     shape = [count if d == axis else n for d, n in enumerate(x.shape)]
     turned = [_as_columns(part, (outer, count, inner)) for part in (values, places)]
     return tuple([reshaped(part, *shape) for part in turned])
 
 
-def _as_columns(rows: TensorHandle, shape: tuple[Any, Any, Any]) -> TensorHandle:
+def _as_columns(rows: TensorHandle, shape: Shape) -> TensorHandle:
     """Rows of an array [outer * inner, count] as columns of an array [outer, count, inner]."""
     inner = shape[2]
     if isinstance(inner, int) and inner == 1:
         return rows
     return computed(shape, lambda i, t, j: rows[i * inner + j, t])
-
-
-def _make_ranked(
-    outer: Any,
-    extent: Any,
-    inner: Any,
-    count: int,
-    *,
-    dtype: DType,
-    is_largest: bool,
-    machine: tc.Machine,
-) -> tc.KernelDefinition:
-    """Keep the best so far in a heap with the worst first; a better element replaces it. Then sort the heap.
-
-    Of equal numbers the first one is better, and NaN is larger than any number.
-    """
-    rows = outer * inner
-
-    @tc.function
-    def is_larger(a, b):
-        return a > b or (a != a and b == b)
-
-    @tc.function
-    def is_better(a, b):
-        return is_larger(a, b) if is_largest else is_larger(b, a)
-
-    @tc.function
-    def comes_before(a, place, b, other):
-        return is_better(a, b) or (not is_better(b, a) and place < other)
-
-    @tc.function
-    def sink(values, places, row, value, place, first, size):
-        """Insert a number at a place of the heap, or further down where it belongs."""
-        hole, behind = first, 2 * first + 1
-        while behind < size:
-            at = inside(behind, count)
-            if behind + 1 < size:
-                other = inside(behind + 1, count)
-                if comes_before(
-                    values[row, at], places[row, at], values[row, other], places[row, other]
-                ):
-                    at = other
-            if comes_before(value, place, values[row, at], places[row, at]):
-                values[row, inside(hole, count)] = values[row, at]
-                places[row, inside(hole, count)] = places[row, at]
-                hole = at
-                behind = 2 * at + 1
-            else:
-                behind = size
-        values[row, inside(hole, count)] = value
-        places[row, inside(hole, count)] = place
-
-    @tc.kernel(workers=1)
-    def ranked(
-        x: dtype[outer, extent, inner],
-        values: tc.inout[dtype[rows, count]],
-        places: tc.inout[i64[rows, count]],
-    ):
-        for row in tc.tiles(rows, by=1):
-            for _ in spatial(1):
-                for q in range(count):
-                    values[row, q] = x[row // inner, q, row % inner]
-                    places[row, q] = q
-                for n in range(count // 2):
-                    first = count // 2 - 1 - n
-                    sink(values, places, row, values[row, first], places[row, first], first, count)
-                for q in range(count, extent):
-                    found = x[row // inner, q, row % inner]
-                    if is_better(found, values[row, 0]):
-                        sink(values, places, row, found, q, 0, count)
-                for n in range(count - 1):
-                    last = count - 1 - n
-                    value, place = values[row, last], places[row, last]
-                    values[row, last] = values[row, 0]
-                    places[row, last] = places[row, 0]
-                    sink(values, places, row, value, place, 0, last)
-
-    return ranked
-
-
-_ranked = template(_make_ranked)

@@ -8,13 +8,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import floor
-from typing import Any, cast
 
 import taskc as tc
-from taskc import f32, f64
-from taskc.operators.call import Call, Made, Tensor, computed_once, operator
-from taskc.operators.movement import inside
+from taskc import DType, f32, f64
+from taskc.kernels.indices import inside
+from taskc.kernels.sampling import cubic
+from taskc.lang.tracing import Computed, Element, TensorHandle
+from taskc.operators.call import Call, Made, operator
 from taskc.operators.operands import are_equal, axes_of, spliced, total
+from taskc.operators.tensors import (
+    Extent,
+    Function,
+    Shape,
+    Tensor,
+    computed,
+    computed_once,
+    handle_of,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +32,8 @@ class _Axis:
     """How one axis is resized."""
 
     axis: int
-    extent: int
-    length: int  # of the result
+    extent: Extent
+    length: Extent  # of the result
     scale: float
     start: float = 0.0  # of the cropped part, if any
     end: float = 1.0
@@ -84,12 +94,12 @@ def resize(call: Call) -> Made:
     return _Resize(call, mode, nearest).resized(resized)
 
 
-def _check_listed(call: Call, what: str, numbers: Sequence[Any], axes: Sequence[int]) -> None:
+def _check_listed(call: Call, what: str, numbers: Sequence[object], axes: Sequence[int]) -> None:
     if len(numbers) != len(axes):
         raise call.node.error(f"it has {len(numbers)} {what} for {len(axes)} axes")
 
 
-def _by_sizes(call: Call, axes: Sequence[int]) -> tuple[dict[int, int], dict[int, float]]:
+def _by_sizes(call: Call, axes: Sequence[int]) -> tuple[dict[int, Extent], dict[int, float]]:
     """The requested lengths, and the scales that follow from them."""
     extents, wanted = call.shape(0), call.integers(3)
     _check_listed(call, "sizes", wanted, axes)
@@ -123,16 +133,16 @@ class _Resize:
         cuts = self.coordinates == "tf_crop_and_resize"
         changed = [part for part in axes if cuts or part.scale != 1 or part.length != part.extent]
         if call.attribute("mode", "nearest") == "nearest":
-            made: Any = self._nearest(x, changed)
+            y = self._nearest(x, changed)
         else:
-            made = x if x.dtype.is_float else tc.compute(x.shape, lambda *at: x[at].to(f32))
+            y = x if x.dtype.is_float else computed(x.shape, lambda *at: x[at].to(f32))
             for part in changed:
-                made = self._summed(made, part)
+                y = self._summed(y, part)
         if cuts:
-            made = self._filled(made, changed)
-        return cast("Tensor", made if made.dtype is x.dtype else rounded(made, x.dtype))
+            y = self._filled(y, changed)
+        return y if y.dtype is x.dtype else rounded(y, x.dtype)
 
-    def coordinate(self, part: _Axis) -> Any:
+    def coordinate(self, part: _Axis) -> Function:
         """The position in the input of an element of the result, as a function of its index."""
         extent, length, scale = float(part.extent), float(part.length), part.scale
         whole = scale * extent  # the length before it was rounded down
@@ -159,14 +169,14 @@ class _Resize:
             return tc.function(lambda i: i.to(f64) * step + first)
         raise self.call.node.error(f"taskc doesn't know its coordinates '{self.coordinates}'")
 
-    def _nearest(self, x: Any, changed: Sequence[_Axis]) -> Any:
+    def _nearest(self, x: TensorHandle, changed: Sequence[_Axis]) -> TensorHandle:
         shape, tables = [*x.shape], {}
         for part in changed:
             shape[part.axis] = part.length
             tables[part.axis] = self._places(part)
         axes = [tables.get(axis) for axis in range(len(shape))]
 
-        def value(*at):
+        def value(*at: Element) -> Computed:
             return x[
                 tuple(
                     i if table is None else inside(table[i].to(tc.i64), extent)
@@ -174,9 +184,9 @@ class _Resize:
                 )
             ]
 
-        return tc.compute(tuple(shape), tc.function(value), name="nearest")
+        return computed(tuple(shape), tc.function(value), name="nearest")
 
-    def _places(self, part: _Axis) -> Any:
+    def _places(self, part: _Axis) -> TensorHandle:
         """The nearest elements along an axis."""
         coordinate, last = self.coordinate(part), part.extent - 1
         way = self.nearest
@@ -186,12 +196,12 @@ class _Resize:
             raise self.call.node.error(f"taskc doesn't know its way to round '{way}'")
         chosen = tc.function(_NEAREST[way])
 
-        def value(i):
+        def value(i: Element) -> Computed:
             return min(max(chosen(coordinate(i)).to(tc.i64), 0), last).to(tc.i32)
 
         return _table((part.length,), value)
 
-    def _summed(self, x: Any, part: _Axis) -> Any:
+    def _summed(self, x: TensorHandle, part: _Axis) -> TensorHandle:
         """One axis resized by weighted sums."""
         axis, (places, weights), dtype = part.axis, self._weighted(part), x.dtype
         count = weights.shape[0]
@@ -199,10 +209,10 @@ class _Resize:
             weights = rounded(weights, dtype)
 
         @tc.function
-        def place(number, at):
+        def place(number: Element, at: Element) -> Computed:
             return inside(places[number, at[axis]].to(tc.i64), part.extent)
 
-        def term(number: int) -> Any:
+        def term(number: int) -> Function:
             return tc.function(
                 lambda at: (
                     weights[number, at[axis]] * x[spliced(at, axis, axis + 1, (place(number, at),))]
@@ -211,33 +221,33 @@ class _Resize:
 
         value = total([term(number) for number in range(count)])
         shape = (*x.shape[:axis], part.length, *x.shape[axis + 1 :])
-        return tc.compute(shape, lambda *at: value(at), name="resized")
+        return computed(shape, lambda *at: value(at), name="resized")
 
-    def _weighted(self, part: _Axis) -> tuple[Any, Any]:
+    def _weighted(self, part: _Axis) -> tuple[TensorHandle, TensorHandle]:
         """For each element of the result, the places of the elements that it sums, and their weights."""
         first, count, weight = self._taps(part)
         coordinate, last, length = self.coordinate(part), part.extent - 1, part.length
         excludes = bool(self.call.attribute("exclude_outside", 0))
 
-        def raw(n, i):
+        def raw(n: Element, i: Element) -> Computed:
             where = coordinate(i)
             below = tc.floor(where)
             place = below.to(tc.i64) + n + first
             counts = (place >= 0 and place <= last) or not excludes
             return weight((n + first).to(f64) - (where - below)) if counts else f64(0)
 
-        def place(n, i):
+        def place(n: Element, i: Element) -> Computed:
             return min(max(tc.floor(coordinate(i)).to(tc.i64) + n + first, 0), last).to(tc.i32)
 
-        def scaled():
-            known = tc.constant(weights)
+        def scaled() -> TensorHandle:
+            known = handle_of(weights)
             taps = total([_tap(known, number) for number in range(count)])
-            return tc.compute((count, length), lambda n, i: known[n, i] / taps(i))
+            return computed((count, length), lambda n, i: known[n, i] / taps(i))
 
-        weights = computed_once(lambda: tc.compute((count, length), tc.function(raw)))
-        return _table((count, length), place), tc.constant(computed_once(scaled))
+        weights = computed_once(lambda: computed((count, length), tc.function(raw)))
+        return _table((count, length), place), handle_of(computed_once(scaled))
 
-    def _taps(self, part: _Axis) -> tuple[int, int, Any]:
+    def _taps(self, part: _Axis) -> tuple[int, int, Function]:
         """The first tap's offset, the number of taps, and the weight as a function of the distance."""
         shrunk = min(part.scale, 1.0) if self.call.attribute("antialias", 0) else 1.0
         mode = self.call.attribute("mode")
@@ -249,21 +259,21 @@ class _Resize:
             return first, 2 - 2 * first, tc.function(lambda d: cubic(abs(d * shrunk), a))
         raise self.call.node.error(f"taskc doesn't know its mode '{mode}'")
 
-    def _filled(self, x: Any, axes: Sequence[_Axis]) -> Any:
+    def _filled(self, x: TensorHandle, axes: Sequence[_Axis]) -> TensorHandle:
         """The result with a constant where the crop lies outside the input."""
         number, dtype = self.call.attribute("extrapolation_value", 0.0), x.dtype
         checks = [(part.axis, float(part.extent - 1), self.coordinate(part)) for part in axes]
 
-        def value(*at):
+        def value(*at: Element) -> Computed:
             covered = all(
                 where(at[axis]) >= 0 and where(at[axis]) <= last for axis, last, where in checks
             )
             return x[at] if covered else dtype(number)
 
-        return tc.compute(x.shape, tc.function(value), name="filled")
+        return computed(x.shape, tc.function(value), name="filled")
 
 
-_NEAREST: dict[str, Any] = {
+_NEAREST: dict[str, Function] = {
     "round_prefer_floor": lambda x: tc.ceil(x - 0.5),
     "round_prefer_ceil": lambda x: tc.floor(x + 0.5),
     "floor": lambda x: tc.floor(x),
@@ -271,27 +281,17 @@ _NEAREST: dict[str, Any] = {
 }
 
 
-@tc.function
-def cubic(d, a):
-    """Keys' cubic convolution at a distance."""
-    return (
-        ((a + 2) * d - (a + 3)) * d * d + 1
-        if d <= 1
-        else (((a * d - 5 * a) * d + 8 * a) * d - 4 * a if d < 2 else 0)
-    )
-
-
-def _table(shape: tuple[int, ...], value: Any) -> Any:
+def _table(shape: Shape, value: Function) -> TensorHandle:
     """A constant computed element by element."""
-    return tc.constant(computed_once(lambda: tc.compute(shape, tc.function(value))))
+    return handle_of(computed_once(lambda: computed(shape, tc.function(value))))
 
 
-def _tap(weights: Any, number: int) -> Any:
+def _tap(weights: TensorHandle, number: int) -> Function:
     return tc.function(lambda i: weights[number, i])
 
 
-def rounded(x: Any, dtype: Any) -> Any:
+def rounded(x: TensorHandle, dtype: DType) -> TensorHandle:
     """The nearest numbers of a type."""
     if dtype.is_integer:
-        return tc.compute(x.shape, lambda *at: round(x[at]).to(dtype), name="converted")
-    return tc.compute(x.shape, lambda *at: x[at].to(dtype), name="converted")
+        return computed(x.shape, lambda *at: round(x[at]).to(dtype), name="converted")
+    return computed(x.shape, lambda *at: x[at].to(dtype), name="converted")

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import ceil, prod
-from typing import Any, cast
 
 import numpy as np
 
@@ -15,20 +14,14 @@ import taskc as tc
 from taskc import DType, boolean, i64
 from taskc.ir.types import from_numpy
 from taskc.lang.sizes import Size, quotient
-from taskc.lang.tracing import TensorHandle
-from taskc.operators.call import Call, Made, Tensor, operator
+from taskc.lang.tracing import Computed, Element
+from taskc.operators.call import Call, Made, operator
 from taskc.operators.graph import Array
 from taskc.operators.operands import ELEMENT_TYPES, are_equal, axes_of, axis_of, equals, spliced
+from taskc.operators.tensors import Extent, Tensor, handle_of, reshaped
 
 
-def with_shape(x: Tensor, shape: Sequence[Any]) -> Tensor:
-    """The same elements in another shape."""
-    if isinstance(x, TensorHandle):
-        return cast("TensorHandle", x.reshape(*shape))
-    return x.reshape(tuple(shape))
-
-
-def known_integers(numbers: Sequence[Any], shape: tuple[int, ...]) -> Array:
+def known_integers(numbers: Sequence[Extent], shape: tuple[int, ...]) -> Array:
     """Integers or sizes as an array."""
     array: Array = np.empty(len(numbers), object)
     array[:] = numbers
@@ -55,7 +48,7 @@ def size(call: Call) -> Made:
 @operator("Reshape")
 def reshape(call: Call) -> Made:
     x, wanted = call.given(0), call.integers(1)
-    shape: list[Any] = []
+    shape: list[Extent] = []
     for axis, extent in enumerate(wanted):
         if not call.attribute("allowzero", 0) and equals(extent, 0):
             if axis >= len(x.shape):
@@ -69,15 +62,14 @@ def reshape(call: Call) -> Made:
         shape[axis] = _rest(call, x.shape, shape[:axis] + shape[axis + 1 :])
     if not are_equal(prod(shape), prod(x.shape)):
         raise call.node.error(f"{[*x.shape]} can't become {shape}: it has other elements")
-    return with_shape(x, shape)
+    return reshaped(x, *shape)
 
 
-def _rest(call: Call, whole: Sequence[Any], others: Sequence[Any]) -> Any:
+def _rest(call: Call, whole: Sequence[Extent], others: Sequence[Extent]) -> Extent:
     """The extent that remains where the others are known."""
     left, parts = [*whole], []
-    for (
-        other
-    ) in others:  # cancel equal factors first: a product of sums is expanded, and can't be divided
+    # Equal factors are cancelled first: a product of sums is expanded, and can't be divided.
+    for other in others:
         same = [at for at, extent in enumerate(left) if are_equal(extent, other)]
         if same:
             del left[same[0]]
@@ -94,14 +86,14 @@ def flatten(call: Call) -> Made:
     x, axis = call.given(0), call.attribute("axis", 1)
     rank = len(x.shape)
     axis = rank if axis == rank else axis_of(call, axis, rank)
-    return with_shape(x, (prod(x.shape[:axis]), prod(x.shape[axis:])))
+    return reshaped(x, *(prod(x.shape[:axis]), prod(x.shape[axis:])))
 
 
-def _axes(call: Call) -> list[int] | None:
+def _axes(call: Call) -> list[Extent] | None:
     """The axes: an attribute before opset 13, and an input since then."""
     if call.node.version < 13:
-        found: list[int] | None = call.attribute("axes")
-        return found
+        named: list[Extent] | None = call.attribute("axes")
+        return named
     return call.integers(1) if call.has(1) else None
 
 
@@ -116,7 +108,7 @@ def squeeze(call: Call) -> Made:
     for axis in dropped:
         if not equals(x.shape[axis], 1):
             raise call.node.error(f"it drops axis {axis}, which has {x.shape[axis]} elements")
-    return with_shape(x, [extent for axis, extent in enumerate(x.shape) if axis not in dropped])
+    return reshaped(x, *[extent for axis, extent in enumerate(x.shape) if axis not in dropped])
 
 
 @operator("Unsqueeze")
@@ -124,10 +116,10 @@ def unsqueeze(call: Call) -> Made:
     x, named = call.given(0), _axes(call) or []
     rank = len(x.shape) + len(named)
     added, rest = axes_of(call, named, rank), iter(x.shape)
-    return with_shape(x, [1 if axis in added else next(rest) for axis in range(rank)])
+    return reshaped(x, *[1 if axis in added else next(rest) for axis in range(rank)])
 
 
-def filled(call: Call, shape: Any, number: Any, dtype: DType) -> Tensor:
+def filled(call: Call, shape: Sequence[Extent], number: float, dtype: DType) -> Tensor:
     """A tensor whose elements are all one number."""
     if any(isinstance(extent, int) and extent < 0 for extent in shape):
         raise call.node.error(f"its shape {[*shape]} has a negative extent")
@@ -137,7 +129,7 @@ def filled(call: Call, shape: Any, number: Any, dtype: DType) -> Tensor:
     return call.compute(shape, lambda *at: dtype(number))
 
 
-def element_type(call: Call, name: str, otherwise: DType) -> DType:
+def attribute_type(call: Call, name: str, otherwise: DType) -> DType:
     """The element type that an attribute names by its number."""
     number = call.attribute(name)
     if number is None:
@@ -178,7 +170,7 @@ def eye_like(call: Call) -> Made:
     call.require_kernel()
     if len(call.shape(0)) != 2:
         raise call.node.error(f"its input has {len(call.shape(0))} dimensions, and not 2")
-    dtype, diagonal = element_type(call, "dtype", call.dtype(0)), call.attribute("k", 0)
+    dtype, diagonal = attribute_type(call, "dtype", call.dtype(0)), call.attribute("k", 0)
     if dtype is boolean:
         return call.compute(call.shape(0), lambda i, j: j - i == diagonal)
     return call.compute(call.shape(0), lambda i, j: dtype(1) if j - i == diagonal else dtype(0))
@@ -193,7 +185,7 @@ def one_hot(call: Call) -> Made:
     axis = axis_of(call, call.attribute("axis", -1), rank)
     shape = (*places.shape[:axis], depth, *places.shape[axis:])
 
-    def value(*at):
+    def value(*at: Element) -> Computed:
         place = places[spliced(at, axis, axis + 1, ())].to(i64)
         return values[1] if (place + depth if place < 0 else place) == at[axis] else values[0]
 
@@ -235,7 +227,7 @@ def _dropped(call: Call, ratio: float, wants_mask: bool) -> Made:
     if not all(isinstance(extent, int) for extent in x.shape):
         raise call.node.error("it drops elements of a shape that is known only at a call")
     drawn = np.random.RandomState(seed).uniform(size=x.shape)
-    stays: Any = tc.constant(drawn >= ratio)
+    stays = handle_of(drawn >= ratio)
     factor = 1 / (1 - ratio)
     kept = call.compute(x.shape, lambda *at: x[at] * factor if stays[at] else 0)
     return (kept, stays) if wants_mask else kept

@@ -2,47 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
-
+from taskc.kernels.windows import Windows
 from taskc.operators.call import Call
-from taskc.operators.operands import Extent
+from taskc.operators.tensors import Extent, Shape
 
 
-@dataclass(frozen=True, slots=True)
-class Windows:
-    """For each spatial axis: taps of a window, distances of windows and of taps, and padding before and after."""
-
-    size: tuple[int, ...]
-    stride: tuple[int, ...]
-    dilation: tuple[int, ...]
-    before: tuple[int, ...]
-    behind: tuple[int, ...]
-
-    @property
-    def padding(self) -> tuple[int, ...]:
-        """The padding in the order that the library's kernels take: all before, then all after."""
-        return (*self.before, *self.behind)
-
-    @property
-    def covered(self) -> tuple[int, ...]:
-        """The extent from the first tap to the last."""
-        return tuple((n - 1) * d + 1 for n, d in zip(self.size, self.dilation, strict=True))
-
-    @property
-    def is_of_columns(self) -> bool:
-        """Whether these are 2-D windows of one unpadded column."""
-        is_one = len(self.size) == 2 and self.size[1] == 1
-        return is_one and (self.before[1], self.behind[1]) == (0, 0)
-
-    @property
-    def first(self) -> Windows:
-        """The windows of the first axis alone."""
-        parts = self.size, self.stride, self.dilation, self.before, self.behind
-        return Windows(*[part[:1] for part in parts])
-
-
-def windows_of(call: Call, extents: tuple[Extent, ...], size: tuple[int, ...]) -> Windows:
+def windows_of(call: Call, extents: Shape, size: Shape) -> Windows:
     """The windows that a node's attributes specify, for images of these extents."""
     rank = len(extents)
     stride, dilation = numbers(call, "strides", rank, 1), numbers(call, "dilations", rank, 1)
@@ -79,7 +44,7 @@ def halves(total: int, larger_first: bool) -> tuple[int, int]:
     return (large, small) if larger_first else (small, large)
 
 
-def _total(call: Call, extent: Extent, size: int, stride: int, dilation: int) -> int:
+def _total(call: Call, extent: Extent, size: Extent, stride: int, dilation: int) -> int:
     """The padding that gives one result for every `stride` elements."""
     covered = (size - 1) * dilation + 1
     if stride == 1:
@@ -90,7 +55,7 @@ def _total(call: Call, extent: Extent, size: int, stride: int, dilation: int) ->
     return max(0, (results - 1) * stride + covered - extent)
 
 
-def spatial(call: Call, shape: tuple[Any, ...], most: int = 3) -> tuple[Extent, ...]:
+def spatial(call: Call, shape: Shape, most: int = 3) -> tuple[Extent, ...]:
     """The spatial extents of images [n, channels, ...]."""
     if not 1 <= len(shape) - 2 <= most:
         raise call.node.error(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from taskc.errors import NOWHERE
 from taskc.ir.program import calls_of
 from taskc.lang.source import called_from
 from taskc.onnx.session import compile
-from taskc.operators.operands import template
+from taskc.operators.operands import kernel_of
 from taskc.profiling.profile import origins_text
 from taskc.tune.choose import recorded
 
@@ -101,7 +102,7 @@ def test_what_nodes_share_comes_from_each_of_them() -> None:
                 x = shared()(x)
         return x
 
-    shared = template(make)
+    shared = partial(kernel_of, make)
     program = tc.trace("program", {"x": tc.TensorType(tc.f32, (4,))}, body)
     origins = [origins_text(call.origins) for call in calls_of(program.ir.calls)]
     assert origins == [("first",), ("second",)]

@@ -13,7 +13,7 @@ import pytest
 from taskc.onnx.protobuf import AttributeProto
 from taskc.onnx.schemas import NEWEST, schema_of
 from taskc.onnx.serialized import type_name
-from taskc.operators import signature
+from taskc.operators import op as signature
 from taskc.operators.call import builder_of, names_of
 
 _GRAPHS = (AttributeProto.GRAPH, AttributeProto.GRAPHS)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from taskc.onnx.passes.formulas import Rewriting
+from taskc.onnx.passes.formulas import Rewriting, replaced
 from taskc.operators.graph import Graph, Node
 
 # These have kernels for blocked images.
@@ -47,12 +47,11 @@ def blocked_images(graph: Graph) -> Graph:
         elif node.operator in _OF_MOVES and read:
             wanted.update(node.inputs if node.operator == "Concat" else node.inputs[:1])
             names = {name: rewriting.fresh(f"{name}/rows") for name in node.outputs if name in read}
-            nodes += [_blocks(node, rows, name) for name, rows in names.items()]
+            # Their kernels are fused with the node's.
+            nodes += [
+                replaced(node, "Blocks", (rows,), (name,), domain="taskc", version=1)
+                for name, rows in names.items()
+            ]
             node = replace(node, outputs=tuple([names.get(name, name) for name in node.outputs]))
         nodes.append(node)
     return replace(graph, nodes=tuple(nodes[::-1]))
-
-
-def _blocks(node: Node, rows: str, name: str) -> Node:
-    """A node that converts a result to blocked layout; its kernel is fused with the node's."""
-    return Node("Blocks", (rows,), (name,), {}, 1, "taskc", node.name, node.where)

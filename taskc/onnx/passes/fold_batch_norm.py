@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from taskc.onnx.passes.formulas import Rewriting, Tensors
+from taskc.onnx.passes.formulas import Rewriting, Tensors, replaced
 from taskc.operators.graph import Graph, Node
 
 
@@ -28,10 +28,14 @@ def fold_batch_norm(graph: Graph) -> Graph:
         filters = rewriting.fresh(f"{node.outputs[0]}/filters")
         bias = rewriting.fresh(f"{node.outputs[0]}/bias")
         old_filters = (*conv.inputs[1:], "")[:2]
-        attributes: dict[str, object] = {"epsilon": node.attributes.get("epsilon", 1e-5)}
-        names = (*old_filters, *node.inputs[1:])
-        folded = Node(
-            "Folded", names, (filters, bias), attributes, 1, "taskc", node.name, node.where
+        folded = replaced(
+            node,
+            "Folded",
+            (*old_filters, *node.inputs[1:]),
+            (filters, bias),
+            domain="taskc",
+            version=1,
+            epsilon=node.attributes.get("epsilon", 1e-5),
         )
         inputs = (conv.inputs[0], filters, bias)
         rewriting.nodes += [folded, replace(conv, inputs=inputs, outputs=node.outputs[:1])]

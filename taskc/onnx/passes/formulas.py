@@ -83,6 +83,28 @@ def _copies(node: Node) -> bool:
     return node.operator == "Identity" or (node.operator == "Dropout" and not is_training)
 
 
+def replaced(
+    node: Node,
+    operator: str,
+    inputs: Sequence[str],
+    outputs: Sequence[str] | None = None,
+    *,
+    domain: str = "",
+    version: int | None = None,
+    **attributes: object,
+) -> Node:
+    """A node in place of another one, which messages name; by default with its outputs and its version."""
+    return replace(
+        node,
+        operator=operator,
+        inputs=tuple(inputs),
+        outputs=node.outputs if outputs is None else tuple(outputs),
+        attributes=attributes,
+        domain=domain,
+        version=node.version if version is None else version,
+    )
+
+
 class Rewriting:
     """A graph under construction from another one: nodes in order, and additional constants."""
 
@@ -107,12 +129,18 @@ class Rewriting:
         self._constants[name] = array
         return name
 
-    def add(self, node: Node, operator: str, inputs: Sequence[str], **attributes: object) -> str:
-        """Add a node in place of another one, with its version; returns the name of its output."""
-        name = self.fresh(f"{node.outputs[0]}/{operator.lower()}")
-        version, where = node.version, node.where
-        made = Node(operator, tuple(inputs), (name,), attributes, version, "", node.name, where)
-        self.nodes.append(made)
+    def add(
+        self,
+        node: Node,
+        operator: str,
+        inputs: Sequence[str],
+        output: str = "",
+        **attributes: object,
+    ) -> str:
+        """Add a node in place of another one, with its version; returns the name of its output, or of a new one."""
+        name = output or self.fresh(f"{node.outputs[0]}/{operator.lower()}")
+        plain = replaced(node, operator, inputs, (name,))
+        self.nodes.append(replace(plain, attributes=attributes))
         return name
 
     @property

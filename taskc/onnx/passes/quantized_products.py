@@ -12,12 +12,11 @@ feature, of the result; x has one scale.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import count
 
 import numpy as np
 
+from taskc.onnx.passes.formulas import Rewriting, Tensors, replaced
 from taskc.operators.graph import Graph, Node
 
 _BYTES = (np.dtype(np.int8), np.dtype(np.uint8))
@@ -36,99 +35,68 @@ class _Dequantized:
 
 
 def quantized_products(graph: Graph) -> Graph:
-    rewriting = _Rewriting(graph)
-    nodes = [made for node in graph.nodes for made in rewriting.rewritten(node)]
-    if not rewriting.is_changed:
-        return graph
-    return replace(graph, nodes=tuple(nodes))
-
-
-class _Rewriting:
-    def __init__(self, graph: Graph) -> None:
-        self.graph = graph
-        self.makers = {made: node for node in graph.nodes for made in node.outputs}
-        self.names = {*self.makers, *graph.constants, *graph.captured}
-        self.names.update(value.name for value in graph.inputs)
-        self.is_changed = False
-
-    def rewritten(self, node: Node) -> Iterator[Node]:
-        factors = [self.dequantized(name) for name in node.inputs[:2]]
+    rewriting = Rewriting(graph)
+    for node in graph.nodes:
+        factors = [_dequantized(rewriting.tensors, name) for name in node.inputs[:2]]
         match node.operator, node.domain, factors:
-            case "MatMul" | "Gemm" | "Conv", "", [_Dequantized() as x, _Dequantized() as w]:
-                if self.is_fit(node, x, w):
-                    self.is_changed = True
-                    yield from self.of_bytes(node, x, w)
-                    return
-        yield node
+            case "MatMul" | "Gemm" | "Conv", "", [_Dequantized() as x, _Dequantized() as w] if (
+                _is_fit(graph, node, x, w)
+            ):
+                _multiply_bytes(rewriting, node, x, w)
+            case _:
+                rewriting.nodes.append(node)
+    return rewriting.graph
 
-    def dequantized(self, name: str) -> _Dequantized | None:
-        """The bytes and known parameters from which a tensor is dequantized, or None."""
-        node, constants = self.makers.get(name), self.graph.constants
-        if node is None or node.operator != "DequantizeLinear" or node.domain:
-            return None
-        numbers, scale, zero = (*node.inputs, "")[:3]
-        typed = constants.get(zero or numbers)
-        scales = constants.get(scale)
-        if (
-            typed is None
-            or typed.dtype not in _BYTES
-            or scales is None
-            or scales.dtype != np.float32
-        ):
-            return None
-        is_blocked = node.attributes.get("block_size", 0) or scales.ndim > 1
-        if is_blocked or node.attributes.get("output_dtype", 0) not in (0, _F32):
-            return None
-        axis = node.attributes.get("axis", 1)
-        assert isinstance(axis, int)
-        return _Dequantized(numbers, scale, zero, None if scales.size == 1 else axis)
 
-    def is_fit(self, node: Node, x: _Dequantized, w: _Dequantized) -> bool:
-        """Whether scaled sums of the bytes' products equal the node's result."""
-        weights = self.graph.constants.get(w.numbers)
-        if weights is None or x.axis is not None:
-            return False
-        has_settings = node.attributes.get("alpha", 1.0) == 1 == node.attributes.get("beta", 1.0)
-        if node.operator == "Conv":
-            columns, rank_fits = 0, weights.ndim > 2
-            products = weights[0].size if rank_fits and len(weights) else 0
-        else:
-            is_turned = bool(node.attributes.get("transB", 0))
-            columns, rank_fits = 0 if is_turned else 1, weights.ndim == 2
-            products = weights.shape[1 - columns] if rank_fits else 0
-        is_by_column = w.axis is None or w.axis % max(1, weights.ndim) == columns
-        is_plain = has_settings and not node.attributes.get("transA", 0)
-        return rank_fits and is_by_column and is_plain and products <= _MOST_PRODUCTS
+def _dequantized(tensors: Tensors, name: str) -> _Dequantized | None:
+    """The bytes and known parameters from which a tensor is dequantized, or None."""
+    node = tensors.makers.get(name)
+    if node is None or node.operator != "DequantizeLinear" or node.domain:
+        return None
+    numbers, scale, zero = (*node.inputs, "")[:3]
+    typed, scales = tensors.array(zero or numbers), tensors.array(scale)
+    if typed is None or typed.dtype not in _BYTES or scales is None or scales.dtype != np.float32:
+        return None
+    is_blocked = node.attributes.get("block_size", 0) or scales.ndim > 1
+    if is_blocked or node.attributes.get("output_dtype", 0) not in (0, _F32):
+        return None
+    axis = node.attributes.get("axis", 1)
+    assert isinstance(axis, int)
+    return _Dequantized(numbers, scale, zero, None if scales.size == 1 else axis)
 
-    def of_bytes(self, node: Node, x: _Dequantized, w: _Dequantized) -> Iterator[Node]:
-        (y,), bias = node.outputs, (*node.inputs, "")[2]
-        sums, numbers = self.fresh(y, "sums"), w.numbers
-        if node.operator == "Conv":
-            inputs = [x.numbers, numbers, x.zero, w.zero]
-            yield self.node(node, "ConvInteger", inputs, sums, **node.attributes)
-            scaled_sums = self.node(node, "ScaledSums", [sums, x.scale, w.scale, bias], y)
-            yield replace(scaled_sums, domain="taskc")
-            return
-        if node.attributes.get("transB", 0):
-            numbers = self.fresh(y, "weights")
-            yield self.node(node, "Transpose", [w.numbers], numbers, perm=[1, 0])
-        scaled, moved = self.fresh(y, "scaled"), self.fresh(y, "moved") if bias else y
-        yield self.node(node, "MatMulInteger", [x.numbers, numbers, x.zero, w.zero], sums)
-        yield self.node(node, "DequantizeLinear", [sums, w.scale], scaled, axis=-1)
-        yield self.node(node, "Mul", [scaled, x.scale], moved)
-        if bias:
-            yield self.node(node, "Add", [moved, bias], y)
 
-    def node(self, of: Node, operator: str, inputs: list[str], output: str, **attributes: object) -> Node:  # fmt: skip
-        """A node in place of another one, which messages name."""
-        return replace(
-            of, operator=operator, inputs=tuple(inputs), outputs=(output,), attributes=attributes
-        )
+def _is_fit(graph: Graph, node: Node, x: _Dequantized, w: _Dequantized) -> bool:
+    """Whether scaled sums of the bytes' products equal the node's result."""
+    weights = graph.constants.get(w.numbers)
+    if weights is None or x.axis is not None:
+        return False
+    has_settings = node.attributes.get("alpha", 1.0) == 1 == node.attributes.get("beta", 1.0)
+    if node.operator == "Conv":
+        columns, rank_fits = 0, weights.ndim > 2
+        products = weights[0].size if rank_fits and len(weights) else 0
+    else:
+        is_turned = bool(node.attributes.get("transB", 0))
+        columns, rank_fits = 0 if is_turned else 1, weights.ndim == 2
+        products = weights.shape[1 - columns] if rank_fits else 0
+    is_by_column = w.axis is None or w.axis % max(1, weights.ndim) == columns
+    is_plain = has_settings and not node.attributes.get("transA", 0)
+    return rank_fits and is_by_column and is_plain and products <= _MOST_PRODUCTS
 
-    def fresh(self, name: str, what: str) -> str:
-        """A name that isn't in use."""
-        unused = next(
-            candidate for n in count() if (candidate := f"{name}_{what}{n or ''}") not in self.names
-        )
-        self.names.add(unused)
-        return unused
+
+def _multiply_bytes(made: Rewriting, node: Node, x: _Dequantized, w: _Dequantized) -> None:
+    """Add the nodes that multiply the bytes and scale the sums."""
+    (y,), bias = node.outputs, (*node.inputs, "")[2]
+    if node.operator == "Conv":
+        sums, factors = made.fresh(f"{y}/sums"), (x.numbers, w.numbers, x.zero, w.zero)
+        made.nodes.append(replace(node, operator="ConvInteger", inputs=factors, outputs=(sums,)))
+        inputs = (sums, x.scale, w.scale, bias)
+        made.nodes.append(replaced(node, "ScaledSums", inputs, domain="taskc"))
+        return
+    weights = w.numbers
+    if node.attributes.get("transB", 0):
+        weights = made.add(node, "Transpose", [weights], perm=[1, 0])
+    sums = made.add(node, "MatMulInteger", [x.numbers, weights, x.zero, w.zero])
+    scaled = made.add(node, "DequantizeLinear", [sums, w.scale], axis=-1)
+    product = made.add(node, "Mul", [scaled, x.scale], "" if bias else y)
+    if bias:
+        made.add(node, "Add", [product, bias], y)

@@ -16,12 +16,12 @@ only when the node is built; if they don't, the products are computed as before.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import inf
 
 import numpy as np
 
-from taskc.onnx.passes.formulas import Rewriting, Tensors
+from taskc.onnx.passes.formulas import Rewriting, Tensors, replaced
 from taskc.operators.graph import Graph, Node
 
 _UNSEEN = -1e30  # replacing a score by this, or adding it, gives the same result
@@ -104,9 +104,8 @@ def _attention(made: Rewriting, node: Node, found: _Found) -> Node:
         zero = made.constant(f"{node.outputs[0]}/zero", np.zeros_like(nothing))
         mask = made.add(picked, "Where", [condition, zero, number])
     inputs = (found.q, k, found.v, *([mask] if mask else []))
-    attributes: dict[str, object] = {"scale": found.scale, "axis": found.axis}
-    return replace(
-        node, operator="Attention", domain="taskc", inputs=inputs, attributes=attributes, version=1
+    return replaced(
+        node, "Attention", inputs, domain="taskc", version=1, scale=found.scale, axis=found.axis
     )
 
 

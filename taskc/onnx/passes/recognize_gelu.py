@@ -15,7 +15,15 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from taskc.onnx.passes.formulas import Formula, Formulas, number, plus, same, times
+from taskc.onnx.passes.formulas import (
+    Formula,
+    Formulas,
+    number,
+    plus,
+    replaced,
+    same,
+    times,
+)
 from taskc.operators.graph import Graph, Node
 
 _APPROXIMATIONS = {"Erf": "none", "Tanh": "tanh"}
@@ -35,10 +43,8 @@ def _recognized(formulas: Formulas, node: Node) -> Node:
         formula = formulas.of(node.outputs[0], x)
         for function in functions:
             if formulas.keeps_shape(cone, x) and same(formula, _gelu(formulas, function, x)):
-                attributes: dict[str, object] = {"approximate": _APPROXIMATIONS[function]}
-                return replace(
-                    node, operator="Gelu", inputs=(x,), attributes=attributes, version=20
-                )
+                way = _APPROXIMATIONS[function]
+                return replaced(node, "Gelu", (x,), version=20, approximate=way)
     return node
 
 

@@ -13,7 +13,6 @@ either may be missing. Sums are added up in the order of those operators.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -27,6 +26,7 @@ from taskc.onnx.passes.formulas import (
     mean_over,
     number,
     plus,
+    replaced,
     same,
     times,
 )
@@ -96,11 +96,8 @@ def _scaled(
     if shift is not None:
         last, offset = shift
         inputs.append(offset)
-    attributes: dict[str, object] = {"axis": -axes, "epsilon": epsilon}
     version = 17 if operator == "LayerNormalization" else 23
-    return replace(
-        last, operator=operator, inputs=tuple(inputs), attributes=attributes, version=version
-    )
+    return replaced(last, operator, inputs, version=version, axis=-axes, epsilon=epsilon)
 
 
 def _constant_of(tensors: Tensors, node: Node, operator: str, axes: int) -> tuple[Node, str] | None:
