@@ -385,7 +385,7 @@ def _named(context: Context, what: str, node: ast.expr | None) -> int | tuple[in
 def _tile(
     context: Context, numbers: tuple[int, ...], node: ast.expr
 ) -> list[tuple[ir.Variable, int, int]]:
-    """Of each dimension of the loop over tiles: its variable, its step, and which tile is meant."""
+    """For each dimension of the loop over tiles its variable, its step, and the index of the tile."""
     if context.tiles is None:
         raise context.error(
             "no loop over tiles is around here", node, "a block has a number: block=3"

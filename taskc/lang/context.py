@@ -235,14 +235,14 @@ class Context:
         self.block.append(statement)
 
     def require_statement(self, what: str, node: Located) -> None:
-        """Raises an error where nothing can be executed before the current expression."""
+        """Raise an error where nothing can be executed before the current expression."""
         if self.lazy is not None:
             raise self.error(
                 f"{what} can't be used in {self.lazy}", node, "assign its result to a name before"
             )
 
     def require_phase(self, what: str, node: Located) -> None:
-        """Raises an error inside a mapping loop, or where nothing can be executed."""
+        """Raise an error inside a mapping loop, or where nothing can be executed."""
         if self.each:
             raise self.error(
                 f"{what} is for the whole block, and can't be used in a mapping loop",
@@ -252,12 +252,12 @@ class Context:
         self.require_statement(what, node)
 
     def require_cuda_kernel(self, what: str, node: Located, hint: str = _BELOW_PHASES) -> None:
-        """Raises an error in a kernel of phases."""
+        """Raise an error in a kernel of phases."""
         if not self.is_cuda_kernel:
             raise self.error(f"{what} is only for tc.cuda kernels", node, hint)
 
     def require_cluster(self, what: str, node: Located) -> None:
-        """Raises an error where a block is in no cluster."""
+        """Raise an error where a block is in no cluster."""
         if self.cluster == 1:
             raise self.error(
                 f"{what} is for blocks of a cluster, and there is none",

@@ -189,7 +189,7 @@ def in_f64(context: Context, symbol: str, sides: tuple[Value, Value]) -> ir.Expr
 def check_operator(
     context: Context, symbol: str, dtype: DType, at: Located, *, unary: bool = False
 ) -> None:
-    """Raises an error where an operator isn't defined on a type."""
+    """Raise an error where an operator isn't defined on a type."""
     rule = (UNARY_OPERATORS if unary else BINARY_OPERATORS)[symbol]
     if dtype.kind in rule.kinds and (not dtype.is_float or dtype in _ARITHMETIC_FLOATS):
         return

@@ -317,7 +317,7 @@ class LoadedProgram:
         return self._planned(sizes, threads, self._busy)
 
     def _busy(self, kernel: int, words: Sequence[int]) -> int:
-        """How many threads a call keeps busy; 0 where it is too quick for more than one."""
+        """The number of threads that a call keeps busy; 0 where it is too quick for more than one."""
         return max(0, self.kernels[kernel].count(np.array(words, np.uint64)))
 
     def in_memory(self, plan: Plan, words: np.ndarray) -> LoadedPlan:

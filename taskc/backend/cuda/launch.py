@@ -259,7 +259,7 @@ class DeviceKernel:
 
     @cached_property
     def resident(self) -> int:
-        """How many of its blocks fit on a processor at one time."""
+        """The number of its blocks that fit on a processor at one time."""
         threads, shared = self.compiled.threads, self.compiled.shared
         asked = self.context.do.cuOccupancyMaxActiveBlocksPerMultiprocessor
         return int(asked(self.function, threads, shared))

@@ -315,7 +315,7 @@ class DeviceProgram:
         return prepared
 
     def _busy(self, kernel: int, words: Sequence[int]) -> int:
-        """How many processors a call's blocks fill."""
+        """The number of processors that a call's blocks fill."""
         loaded = self._kernels[kernel]
         sizes = (*words[len(loaded.parameters) :], self.context.processors)
         blocks = count(loaded.compiled.blocks, sizes, words)
