@@ -17,8 +17,8 @@ from main_loop import main_loop
 
 import taskc as tc
 from taskc.backend.cuda.compile import compile_kernel, sass_of
-from taskc.ir.program import Program, kernels_of
 from taskc.passes.pipeline import lower
+from taskc.programs.ir import Program, kernels_of
 from taskc.runtime.checking import for_target
 
 

@@ -89,7 +89,7 @@ def _grid_sync(context: Context, node: ast.Call) -> Value:
 
 
 def check_grid_barriers(context: Context, body: ir.Statement) -> None:
-    """Raise an error for bulk copies of an output in a kernel with grid barriers, which don't order them."""
+    """Reject bulk copies of an output in a kernel with grid barriers, since those don't order them."""
     nodes = list(walk(body))
     barriers = [node for node in nodes if isinstance(node, ir.Barrier) and node.scope == "grid"]
     if not barriers:

@@ -14,7 +14,6 @@ from taskc.kernels.matmul import batch_matmul
 from taskc.kernels.reductions import reduction
 from taskc.kernels.rows import softmax
 from taskc.kernels.signatures import wide
-from taskc.lang.tracing import Computed, Element, TensorHandle
 from taskc.operators.call import Call, Made, at_least, operator
 from taskc.operators.norms import softmax_along
 from taskc.operators.operands import (
@@ -31,6 +30,7 @@ from taskc.operators.operands import (
 )
 from taskc.operators.products import multiplied
 from taskc.operators.tensors import Extent, Function, Shape, Tensor, computed, reshaped
+from taskc.programs.tracing import Computed, Element, TensorHandle
 
 LOST = -1e30  # added to a score, it makes the key's share 0, if the query sees other keys
 

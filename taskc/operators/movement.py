@@ -12,10 +12,10 @@ import taskc as tc
 from taskc import boolean
 from taskc.kernels.indices import inside, place_of
 from taskc.lang.sizes import Size
-from taskc.lang.tracing import Computed, Element, TensorHandle
 from taskc.operators.call import Call, Made, at_least, operator
 from taskc.operators.operands import are_equal, axes_of, axis_of, broadcast, element, ones, spliced
 from taskc.operators.tensors import Extent, Function, Tensor, computed
+from taskc.programs.tracing import Computed, Element, TensorHandle
 
 
 @operator("Transpose")

@@ -18,10 +18,10 @@ from dataclasses import replace
 
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import Expression, Tensor, Variable
-from taskc.ir.program import Call, Computation, Program
-from taskc.ir.rewrite import map_children, replace_tensors, substitute, walk
+from taskc.ir.rewrite import replace_tensors, rewritten, substitute, walk
 from taskc.programs.calls import Calls, Joined, computation_of, is_free_computation, name_of
 from taskc.programs.indices import seen_in
+from taskc.programs.ir import Call, Computation, Program
 from taskc.programs.pairs import Pairs, UnfusedError, computation_problem
 from taskc.programs.traffic import elements_of, is_small, is_worth, operations_of
 
@@ -147,25 +147,15 @@ class _Elements:
     def put_into(
         self, value: Expression, offsets: dict[Tensor, int | Expression], made: Tensor
     ) -> Expression:
-        known: dict[int, tuple[Expression, Expression]] = {}
-
-        def visit(node: Expression) -> Expression:
-            if isinstance(node, Variable | ir.Constant):
+        def put_in(node: Expression) -> Expression:
+            if not isinstance(node, ir.Read) or node.tensor not in offsets:
                 return node
-            replaced = known.get(id(node))
-            if replaced is None:
-                inner = map_children(node, visit)
-                if isinstance(inner, ir.Read) and inner.tensor in offsets:
-                    at = seen_in(
-                        inner.indices, inner.tensor.shape, made.shape, offsets[inner.tensor]
-                    )
-                    if at is None:
-                        raise UnfusedError("its shape is another one, by more than constants")
-                    inner = self.at(at)
-                replaced = known[id(node)] = node, inner
-            return replaced[1]
+            at = seen_in(node.indices, node.tensor.shape, made.shape, offsets[node.tensor])
+            if at is None:
+                raise UnfusedError("its shape is another one, by more than constants")
+            return self.at(at)
 
-        return visit(value)
+        return rewritten(value, put_in)
 
     def at(self, indices: tuple[Expression, ...]) -> Expression:
         """The value of one element; equal variables as indices give the same expression."""

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from taskc.errors import CompileError
 from taskc.ir.code_size import deeply
 from taskc.ir.nodes import Kernel, Tensor
-from taskc.ir.program import Call, Callee, Computation, joined_origins
 from taskc.ir.types import DType
 from taskc.passes.proofs.accesses import collect
 from taskc.passes.proofs.bounds import bounds_findings
 from taskc.passes.prove import findings
 from taskc.programs.calls import Calls, Joined
-from taskc.programs.program_sizes import sizes_of
+from taskc.programs.inlining import sizes_of
+from taskc.programs.ir import Call, Callee, Computation, joined_origins
 from taskc.programs.schedule import boxes
 
 

@@ -1,4 +1,4 @@
-"""Reads along another axis than the output's last: squares of what they read are turned in memory of the block.
+"""Reads along another axis than the output's last: squares of their tensor are transposed in memory of the block.
 
     out[i, j] = x[j, i] * b[j]
 ->
@@ -22,14 +22,13 @@ from typing import Any
 from taskc.ir import nodes as ir
 from taskc.ir.build import Index, add, multiply
 from taskc.ir.mapping import Mapping, repeat, spatial
-from taskc.ir.nodes import Expression, Statement, Tensor, Variable
-from taskc.ir.program import Computation
+from taskc.ir.nodes import Expression, Statement, Tensor
 from taskc.ir.rewrite import expressions, operands_first, substitute, walk
 from taskc.lang import names as tc
 from taskc.lang.functions import function
-from taskc.lang.templates import kernel_of_template
 from taskc.programs.blocks import Machine, elements_of_block, inside, memory_order, nothing
-from taskc.programs.parts import Parts
+from taskc.programs.ir import Computation, variables_in
+from taskc.programs.templates import Parts, kernel_of_template
 
 _SHORT = 4  # an axis of no more is read well enough by shuffles
 _MOST_SQUARES = 16  # along each side of a processor's block, which share their cache lines
@@ -110,7 +109,7 @@ def _axis_of(read: ir.Read, computation: Computation, last: int) -> int | None:
     fastest, _ = memory_order(read.tensor)[0]
     variable, end = read.indices[fastest], computation.variables[last]
     others = [*read.indices[:fastest], *read.indices[fastest + 1 :]]
-    used = {part for at in others for part in walk(at) if isinstance(part, Variable)}
+    used = {*variables_in(*others)}
     if any(isinstance(part, ir.Read) for at in others for part in walk(at)):
         return None
     if variable not in computation.variables or variable is end or variable in used:

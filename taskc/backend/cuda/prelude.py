@@ -21,8 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
-from taskc.ir.arithmetic import MATH_FUNCTIONS
-from taskc.ir.rounding import as_storage
+from taskc.ir.arithmetic import MATH_FUNCTIONS, as_storage
 from taskc.ir.types import DTYPES, DType, bf16, boolean, f16, f32, f64, tf32
 
 _KEYWORDS = """
