@@ -24,7 +24,8 @@ from taskc.lang.definition import Definition
 from taskc.markup import Markup, cell, inset, joined, table, tag
 from taskc.pictures import figure
 from taskc.programs.definition import ProgramDefinition
-from taskc.programs.ir import Program, calls_of, calls_text, kernels_of
+from taskc.programs.ir import Program, calls_of, kernels_of
+from taskc.programs.printer import calls_text
 from taskc.runtime.driver import scheduled
 
 _MOST_PICTURES, _MOST_CALLS = 6, 100

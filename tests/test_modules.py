@@ -29,6 +29,7 @@ ELSEWHERE = {
     "backend/test_operations.py": "ir/operations",
     "test_mutation.py": "mutation/changes",
     "programs/test_planning.py": "programs/plan",
+    "programs/test_parser.py": "programs/printer",
     "programs/test_assumptions.py": "programs/sizes",
     "programs/test_drop_dead.py": "programs/redundancy",
     "programs/test_fuse_into_loads.py": "programs/fuse_into_kernels",
@@ -75,7 +76,7 @@ ELSEWHERE = {
     "passes/proofs/test_coverage.py": "passes/proofs/enumeration",
     "passes/proofs/test_races.py": "passes/proofs/blocks",
     # Parts of passes.
-    "programs/test_schedule.py": "programs/blocks programs/squares programs/templates",
+    "programs/test_schedule.py": "programs/blocks programs/templates",
     "passes/test_overlap.py": "passes/transports",
     "passes/test_select_reductions.py": "backend/sim/operations lang/operations",
     "passes/test_select_products.py": "passes/lower_instructions",

@@ -28,8 +28,9 @@ from taskc.ir.printer import to_text
 from taskc.ir.target import GPUS, TARGETS
 from taskc.passes.pipeline import Step, lower, lower_steps
 from taskc.programs.definition import ProgramDefinition
-from taskc.programs.ir import calls_text, kernels_of
+from taskc.programs.ir import kernels_of
 from taskc.programs.pipeline import fused_program
+from taskc.programs.printer import calls_text
 from taskc.runtime.checking import for_target
 from taskc.runtime.driver import scheduled
 from taskc.runtime.machine import machine

@@ -15,12 +15,12 @@ snippets at the top of the body, though none of them is a statement. Notes and l
 
 from __future__ import annotations
 
+import importlib
 import json
 from collections.abc import Callable, Iterator
 from functools import singledispatch
 from typing import Any
 
-from taskc.errors import InternalError
 from taskc.ir import nodes as ir
 from taskc.ir.code_size import deeply
 from taskc.ir.mapping import Mapping
@@ -42,8 +42,9 @@ _SCOPE_WORDS = {ir.BARRIER: "mbarrier"}
 
 @singledispatch
 def to_text(printed: Any) -> str:
-    """A kernel as text with a final newline; programs register theirs."""
-    raise InternalError(f"there is no text of {type(printed).__name__}")
+    """A kernel as text with a final newline. A class above this layer names the module that registers its text."""
+    importlib.import_module(printed.printer)
+    return to_text.dispatch(type(printed))(printed)
 
 
 @to_text.register(ir.Kernel)

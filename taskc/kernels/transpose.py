@@ -33,7 +33,7 @@ from taskc.kernels.machine_facts import GPU, PROCESSOR, seconds_of_bytes
 from taskc.kernels.operator import KernelOperator, operator
 from taskc.kernels.owners import boxes_of, owners_of_boxes, power, width
 from taskc.kernels.signatures import Function, Value, Values, known
-from taskc.programs.squares import columns, lines, quarters
+from taskc.programs.schedule import columns, lines, quarters
 
 __all__ = ["Problem", "Rows", "Runs", "Squares", "Tiles", "build", "transpose"]
 

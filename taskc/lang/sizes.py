@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
 from functools import reduce
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, TypeGuard
 
 import numpy as np
 
@@ -201,7 +201,7 @@ def _below(interval: Interval, most: int) -> bool:
     return interval.high is not None and interval.high <= most
 
 
-def is_size(value: object) -> bool:
+def is_size(value: object) -> TypeGuard[Number]:
     return isinstance(value, (int, np.integer, Size)) and not isinstance(value, bool)
 
 

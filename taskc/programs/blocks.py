@@ -24,7 +24,7 @@ from typing import Protocol
 from taskc.ir import nodes as ir
 from taskc.ir.build import conjunction, floor_divide, index, less, modulo, multiply
 from taskc.ir.mapping import Mapping, repeat, spatial
-from taskc.ir.nodes import Constant, Expression, Grid, Kernel, Read, Select, Tensor, Variable
+from taskc.ir.nodes import Constant, Expression, Kernel, Read, Select, Statement, Tensor, Variable
 from taskc.ir.rewrite import replace_tensors, rewritten, substitute, walk
 from taskc.ir.types import DType, boolean
 from taskc.programs.ir import Computation, variables_in, with_tensors
@@ -188,13 +188,10 @@ def inside(
     )
 
 
-def kernel_by(computation: Computation, workers: int, grid: Grid) -> Kernel:
-    name, parameters, dimensions = (
-        computation.name,
-        computation.parameters,
-        computation.dimensions,
-    )
-    return Kernel(name, parameters, dimensions, workers, grid, loc=computation.loc)
+def kernel_by(computation: Computation, workers: int, body: Statement) -> Kernel:
+    """The kernel of a computation that has this body."""
+    parameters, dimensions = computation.parameters, computation.dimensions
+    return Kernel(computation.name, parameters, dimensions, workers, body, loc=computation.loc)
 
 
 def nothing(dtype: DType) -> Constant:

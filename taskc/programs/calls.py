@@ -22,6 +22,7 @@ from typing import TypeAlias
 from taskc.ir.affine import constant_difference
 from taskc.ir.build import add, index, product
 from taskc.ir.nodes import Expression, Tensor, Variable
+from taskc.ir.rewrite import replace_tensors, substitute
 from taskc.ir.signature import Parameter, is_output
 from taskc.programs.ir import (
     Call,
@@ -204,21 +205,16 @@ class Joined:
         self._taken.append(_Taken(copied, given, (1, place)))
         return copied
 
-    @property
-    def tensors_of_added(self) -> dict[Tensor, Tensor]:
-        return {
-            item: own
-            for item, own in self.of_added.items()
-            if isinstance(item, Tensor) and isinstance(own, Tensor)
-        }
-
-    @property
-    def scalars_of_added(self) -> dict[Variable, Expression]:
-        return {
-            item: own
-            for item, own in self.of_added.items()
-            if isinstance(item, Variable) and isinstance(own, Variable)
-        }
+    def value(self, computation: Computation) -> Expression:
+        """The value of the added call's computation, over the joined parameters."""
+        tensors: dict[Tensor, Tensor] = {}
+        scalars: dict[Variable, Expression] = {}
+        for item, own in self.of_added.items():
+            if isinstance(item, Tensor) and isinstance(own, Tensor):
+                tensors[item] = own
+            elif isinstance(item, Variable) and isinstance(own, Variable):
+                scalars[item] = own
+        return substitute(replace_tensors(computation.value, tensors), scalars)
 
     def parameters(self, seen: dict[Tensor, Tensor] | None = None) -> tuple[Parameter, ...]:
         """All parameters, inputs first. `seen` replaces tensors by ones of another shape."""

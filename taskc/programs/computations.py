@@ -102,8 +102,8 @@ def traced_computation(
 ) -> Handle:
     """Record a computation that writes `out` or a temporary."""
     layout = out.tensor.layout if isinstance(out, TensorHandle) else None
-    made, given = computation_of(trace, shape, function, name, site, layout)
-    return noted_computation(trace, made, given, out, site)
+    computation, arguments = computation_of(trace, shape, function, name, site, layout)
+    return noted_computation(trace, computation, arguments, out, site)
 
 
 def computation_of(
@@ -114,7 +114,7 @@ def computation_of(
     site: Location,
     layout: Mapping | None = None,
 ) -> tuple[Computation, list[Handle]]:
-    """The computation that a function describes for each element, and what it is given."""
+    """The computation that a function describes for each element, and its arguments."""
     definition = function if isinstance(function, FunctionDefinition) else None
     if definition is None:
         if not isinstance(function, FunctionType):
@@ -137,9 +137,9 @@ def computation_of(
     output = ir.Tensor(_OUTPUT, value.dtype, tuple(shape), ir.GLOBAL, layout, role="out")
     parameters = (*used, output)
     dimensions = dimensions_of(trace, value, parameters)
-    made = Computation(name, parameters, dimensions, variables, value, loc=site)
+    computation = Computation(name, parameters, dimensions, variables, value, loc=site)
     handles = [trace.handle(given) for given, own in captured.parameters.items() if own in used]
-    return made, handles
+    return computation, handles
 
 
 def _evaluated(

@@ -145,7 +145,7 @@ def _made(
 _FINALIZE = weakref.finalize.__call__.__code__
 
 
-def _traced_call(definition: Definition, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+def _record_call(definition: Definition, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
     """A call while a program is traced: recorded, unless it only interrupts the body."""
     trace = current_trace()
     assert trace is not None
@@ -161,7 +161,7 @@ def _traced_call(definition: Definition, args: tuple[Any, ...], keywords: dict[s
     return returned
 
 
-set_tracer(_traced_call)
+set_tracer(_record_call)
 
 
 def _call_outside(definition: Definition, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:

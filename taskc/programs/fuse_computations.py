@@ -18,7 +18,7 @@ from dataclasses import replace
 
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import Expression, Tensor, Variable
-from taskc.ir.rewrite import replace_tensors, rewritten, substitute, walk
+from taskc.ir.rewrite import rewritten, substitute, walk
 from taskc.programs.calls import Calls, Joined, computation_of, is_free_computation, name_of
 from taskc.programs.indices import seen_in
 from taskc.programs.ir import Call, Computation, Program
@@ -107,10 +107,8 @@ class _Producer:
         read = dict(self.calls.reading(call, made))
         gone = frozenset(read), frozenset([producer.output])  # both may be the same computation
         joined = Joined(call, consumer.parameters, self.call, gone)
-        value = replace_tensors(producer.value, joined.tensors_of_added)
-        value = substitute(value, joined.scalars_of_added)
         extents = dict(zip(consumer.variables, consumer.output.shape, strict=True))
-        elements = _Elements(producer, value, extents)
+        elements = _Elements(producer, joined.value(producer), extents)
         offsets = {item: self.calls.view(given).offset for item, given in read.items()}
         merged = elements.put_into(consumer.value, offsets, made)
         if not is_small(merged) or len(joined.parameters()) > _MOST_INPUTS:

@@ -38,7 +38,6 @@ from taskc.ir.nodes import Expression, Kernel, Statement, Tensor, Variable
 from taskc.ir.rewrite import (
     copy,
     map_statements,
-    replace_tensors,
     rewritten,
     substitute,
     tensors_of,
@@ -141,10 +140,11 @@ class _Epilogue:
         self.read, self.is_kept, self.lanes = read, is_kept, lanes
         gone = frozenset(() if is_kept else (stored_parameter,)), frozenset([read])
         self.joined = Joined(call, self.kernel.parameters, added, gone)
-        value = replace_tensors(computation.value, self.joined.tensors_of_added)
-        self.value = substitute(value, self.joined.scalars_of_added)
-        self.reads = [n for n in walk(value) if isinstance(n, ir.Read) and n.tensor is read]
-        self.output = self.joined.tensors_of_added[computation.output]
+        self.value = self.joined.value(computation)
+        self.reads = [n for n in walk(self.value) if isinstance(n, ir.Read) and n.tensor is read]
+        output = self.joined.of_added[computation.output]
+        assert isinstance(output, Tensor)
+        self.output = output
         self.is_in_order = all(map(self._is_in_order, self.reads))
         self.axes = {} if self.is_in_order else self._axes()
         layouts = computation.output.layout, stored_parameter.layout
@@ -375,8 +375,7 @@ class _Prologue:
         self.read = {new_tensors[item]: given for item, given in read.items()}
         gone = frozenset(self.read), frozenset([computation.output])
         self.joined = Joined(call, self.kernel.parameters, added, gone)
-        value = replace_tensors(computation.value, self.joined.tensors_of_added)
-        self.value = substitute(value, self.joined.scalars_of_added)
+        self.value = self.joined.value(computation)
 
     def made(self) -> tuple[Kernel, Joined]:
         kernel, computation = self.kernel, self.computation

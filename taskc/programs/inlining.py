@@ -66,7 +66,7 @@ class Inlining:
         self.site = site
         self.computed: dict[int, Computation] = {}
 
-    def made(self) -> tuple[Step, ...]:
+    def inlined(self) -> tuple[Step, ...]:
         """The steps; constants, temporaries and views are the caller's from now on."""
         trace, program = self.trace, self.program
         for loop in loops_of(program.calls):

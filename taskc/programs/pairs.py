@@ -89,10 +89,10 @@ class Pairs:
         key = (id(kept.callee), id(added.callee), what, _pattern(calls, kept, added))
         if key not in self.made:
             self.made[key] = kept.callee, added.callee, _proved(make, kept, added)
-        made = self.made[key][-1]
-        if made is None:
+        fused = self.made[key][-1]
+        if fused is None:
             return None
-        callee, joined = made
+        callee, joined = fused
         arguments = [(kept, added)[side].arguments[place] for side, place in joined.sources]
         # A computation is substituted into the kept one, so its origins come first.
         in_order = (added, kept) if isinstance(callee, Computation) else (kept, added)

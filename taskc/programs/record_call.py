@@ -62,31 +62,33 @@ def part_of(part: PartHandle, tensor: ir.Tensor) -> TensorPart:
 
 
 def into_part(
-    made: Computation, given: list[Handle], part: PartHandle
+    computation: Computation, arguments: list[Handle], part: PartHandle
 ) -> tuple[Computation, list[Handle]]:
-    """The computation of the whole that writes only a part, and what it is given."""
-    trace, whole, output = part.trace, part.whole.tensor, made.output
+    """The computation of the whole that writes only a part, and its arguments."""
+    trace, whole, output = part.trace, part.whole.tensor, computation.output
     shape = part_of(part, whole).shape
     fits = len(shape) == len(output.shape) and all(map(trace.are_equal, shape, output.shape))
     if not fits or output.dtype is not whole.dtype:
         wanted, found = (
             named_type(t.dtype, n) for t, n in ((whole, shape), (output, output.shape))
         )
-        raise CompileError(f"{made.name}(): output 'out' must be {wanted}, not {found}", made.loc)
+        raise CompileError(
+            f"{computation.name}(): output 'out' must be {wanted}, not {found}", computation.loc
+        )
     if whole.role == "out":
         raise CompileError(
             f"a part of the output '{whole.name}' is written here, and the rest of it would have to be there before",
-            made.loc,
+            computation.loc,
             f"declare it tc.inout[{named_type(whole.dtype, whole.shape)}], or compute all of it",
         )
     known = [
         own
-        for own, it in zip(made.parameters, given, strict=False)
+        for own, it in zip(computation.parameters, arguments, strict=False)
         if isinstance(it, TensorHandle) and it.tensor is whole
     ]
     own = known[0] if known else ir.Tensor("old", whole.dtype, whole.shape, ir.GLOBAL, whole.layout)
     assert isinstance(own, ir.Tensor)
-    names = iter(made.variables)
+    names = iter(computation.variables)
     moved: dict[Variable, Expression] = {}
     places: list[Variable] = []
     conditions: list[Expression] = []
@@ -107,22 +109,28 @@ def into_part(
             conditions.append(Binary("==", modulo(beyond, axis.step), ir.constant(0)))
         if not trace.is_natural(trace.form(subtract(end, index(extent)))):
             conditions.append(Binary("<", place, end))
-    value = substitute(made.value, moved)
+    value = substitute(computation.value, moved)
     if conditions:
         inside = reduce(lambda a, b: Binary("and", a, b), conditions)
-        value = ir.Select(inside, value, ir.Read(own, tuple(places), loc=made.loc), loc=made.loc)
+        value = ir.Select(
+            inside, value, ir.Read(own, tuple(places), loc=computation.loc), loc=computation.loc
+        )
         if not known:
-            given = [*given, part.whole]
-    inputs = made.parameters[:-1] if known or not conditions else (*made.parameters[:-1], own)
+            arguments = [*arguments, part.whole]
+    inputs = (
+        computation.parameters[:-1]
+        if known or not conditions
+        else (*computation.parameters[:-1], own)
+    )
     output = replace(output, shape=whole.shape, layout=whole.layout)
     changed = replace(
-        made,
+        computation,
         parameters=(*inputs, output),
         dimensions=dimensions_of(trace, value, (*inputs, output)),
         variables=tuple(places),
         value=value,
     )
-    return changed, given
+    return changed, arguments
 
 
 def copy_of(
@@ -174,7 +182,7 @@ def traced_call(
     given = call.bind(called.parameters, args, keywords, tuples)
     handles = [given[output.name] for output in outputs_of(called.parameters)]
     call.check_memory()
-    trace.calls += call.made()
+    trace.calls += call.steps()
     for _, value in call.arguments("out"):
         trace.written.add(trace.memory_of(value), trace.span(value, call.site))
     call.write_parts()
@@ -182,7 +190,7 @@ def traced_call(
 
 
 def noted_computation(
-    trace: Trace, made: Computation, given: list[Handle], out: Any, site: Location
+    trace: Trace, computation: Computation, arguments: list[Handle], out: Any, site: Location
 ) -> Handle:
     """Record a computation, which writes `out` or a temporary.
 
@@ -190,17 +198,17 @@ def noted_computation(
     """
     whole = out
     if isinstance(out, PartHandle):
-        made, given = into_part(made, given, out)
+        computation, arguments = into_part(computation, arguments, out)
         whole = out.whole
     if isinstance(whole, TensorHandle) and whole.tensor.role != "out":
         memory = trace.memory_of(whole.tensor)
-        tensors = [it.tensor for it in given if isinstance(it, TensorHandle)]
+        tensors = [it.tensor for it in arguments if isinstance(it, TensorHandle)]
         if any(trace.memory_of(tensor) is memory for tensor in tensors):
-            temporary = traced_call(trace, made, {}, given, {}, site)
-            made = copy_of(temporary, made.name, site, made.output.layout)
-            given = [temporary]
+            temporary = traced_call(trace, computation, {}, arguments, {}, site)
+            computation = copy_of(temporary, computation.name, site, computation.output.layout)
+            arguments = [temporary]
     keywords = {} if whole is None else {"out": whole}
-    returned: Handle = traced_call(trace, made, {}, given, keywords, site)
+    returned: Handle = traced_call(trace, computation, {}, arguments, keywords, site)
     return out if isinstance(out, PartHandle) else returned
 
 
@@ -293,13 +301,13 @@ class _TracedCall(Binding):
 
     def _in_memory(self, part: PartHandle, role: str) -> Handle:
         """A temporary in place of a part; of one that is written its elements go back after the call."""
-        made = copy_of(part, "copy", self.site)
+        copied = copy_of(part, "copy", self.site)
         temporary: Handle
         if role == "out":
-            tensor = replace(made.output, name=part.name, role="in", loc=self.site)
+            tensor = replace(copied.output, name=part.name, role="in", loc=self.site)
             temporary = self.trace.temporary(tensor)
         else:
-            temporary = noted_computation(self.trace, made, [part.whole], None, self.site)
+            temporary = noted_computation(self.trace, copied, [part.whole], None, self.site)
         if role != "in":
             self.parts.append((temporary, part))
         return temporary
@@ -307,8 +315,8 @@ class _TracedCall(Binding):
     def write_parts(self) -> None:
         for temporary, part in self.parts:
             assert isinstance(temporary, TensorHandle)
-            made = copy_of(temporary, "copy", self.site)
-            noted_computation(self.trace, made, [temporary], part, self.site)
+            copied = copy_of(temporary, "copy", self.site)
+            noted_computation(self.trace, copied, [temporary], part, self.site)
 
     def _constant(self, parameter: ir.Tensor, array: np.ndarray[Any, Any]) -> Handle:
         """An array as a constant of the program: as it is, or packed where the parameter has a layout."""
@@ -327,12 +335,12 @@ class _TracedCall(Binding):
             if known is not None:
                 return known[1]
             try:
-                made = Context().run(self.pack, array, parameter.name)  # now, not in the program
+                packed = Context().run(self.pack, array, parameter.name)  # now, not in the program
             except TypeError as error:
                 raise self.fail(parameter, f"can't be packed: {error}") from None
-            found = trace.constant(made, made.type, parameter.name, self.site)
-            trace.packed[key] = array, found
-            return found
+            handle = trace.constant(packed, packed.type, parameter.name, self.site)
+            trace.packed[key] = array, handle
+            return handle
         return trace.constant(array, array.type, parameter.name, self.site)
 
     def _constant_bits(self, parameter: ir.Tensor, array: np.ndarray[Any, Any]) -> Handle:
@@ -465,7 +473,7 @@ class _TracedCall(Binding):
 
     # What it becomes.
 
-    def made(self) -> Sequence[Step]:
+    def steps(self) -> Sequence[Step]:
         """The call; of a program, its steps on the arguments of this one."""
         if not isinstance(self.called, Program):
             arguments = [self.values[item.name] for item in self.called.parameters]
@@ -480,7 +488,7 @@ class _TracedCall(Binding):
             else:
                 assert not isinstance(value, ir.Tensor)
                 scalars[parameter] = value
-        return Inlining(self.trace, self.called, tensors, scalars, self.site).made()
+        return Inlining(self.trace, self.called, tensors, scalars, self.site).inlined()
 
 
 def _expected(parameter: ir.Tensor) -> str:

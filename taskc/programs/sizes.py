@@ -202,8 +202,8 @@ class Assumptions:
         if any(dimension not in self.sizes for dimension in difference.dimensions.values()):
             return None
         holds = _is_so(operator, difference, self.sizes)
-        made = Assumption(difference, operator, holds)
-        self._made.setdefault(str(made), made)
+        assumption = Assumption(difference, operator, holds)
+        self._made.setdefault(str(assumption), assumption)
         return holds
 
     def serve(self, sizes: Mapping[Dimension, int]) -> bool:

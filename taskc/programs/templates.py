@@ -38,7 +38,7 @@ from taskc.lang.functions import Outside
 from taskc.lang.parser import EVALUATORS, EXECUTORS
 from taskc.lang.source import source_of
 from taskc.lang.values import NOTHING, Method, Value
-from taskc.programs.blocks import nothing
+from taskc.programs.blocks import kernel_by, nothing
 from taskc.programs.ir import Computation
 
 
@@ -55,26 +55,24 @@ def kernel_of_template(
     """
     assert isinstance(template, FunctionType)
     source = source_of(template, f"template '{template.__name__}'")
-    name, dimensions = computation.name, computation.dimensions
-    context = Context(name, workers, False, "generic", EVALUATORS, EXECUTORS)
+    context = Context(computation.name, workers, False, "generic", EVALUATORS, EXECUTORS)
     context.place = NOWHERE
-    context.nonnegative.update(dimensions)
+    context.nonnegative.update(computation.dimensions)
     context.frames.append(FunctionFrame(source, Outside(template), []))
 
     def method(function: Callable[..., Any]) -> Method:
         def call(node: ast.Call) -> Value:
-            made = function(*map(context.evaluate, node.args))
-            if isinstance(made, ir.Statement):
-                context.emit(made)
+            result = function(*map(context.evaluate, node.args))
+            if isinstance(result, ir.Statement):
+                context.emit(result)
                 return NOTHING
-            return NOTHING if made is None else made
+            return NOTHING if result is None else result
 
         return Method(call)
 
     names = [argument.arg for argument in source.tree.args.args]
     context.run(source.tree.body, Scope(dict(zip(names, map(method, functions), strict=True))))
-    parameters, body = computation.parameters, context.finished()
-    return ir.Kernel(name, parameters, dimensions, workers, body, loc=computation.loc)
+    return kernel_by(computation, workers, context.finished())
 
 
 # The conditions on the way to a part: the number of an expression, operands first, and what it is.

@@ -74,7 +74,7 @@ def traced(
 
 
 def _program(trace: Trace, loc: Location) -> tuple[Program, tuple[KernelDefinition, ...]]:
-    made = Program(
+    program = Program(
         name=trace.name,
         parameters=trace.parameters,
         dimensions=tuple(trace.variables.values()),
@@ -84,7 +84,7 @@ def _program(trace: Trace, loc: Location) -> tuple[Program, tuple[KernelDefiniti
         constants=tuple(trace.constants.items()),
         loc=loc,
     )
-    return made, tuple([trace.kernels[id(kernel)] for kernel in kernels_of(made).values()])
+    return program, tuple([trace.kernels[id(kernel)] for kernel in kernels_of(program).values()])
 
 
 def traced_body(
@@ -158,9 +158,9 @@ def _add_output(
 
 
 def _copied(trace: Trace, handle: TensorHandle, site: Location) -> Tensor:
-    made = traced_computation(trace, handle.tensor.shape, lambda *at: handle[at], "copy", site)
-    assert isinstance(made, TensorHandle)
-    return made.tensor
+    copied = traced_computation(trace, handle.tensor.shape, lambda *at: handle[at], "copy", site)
+    assert isinstance(copied, TensorHandle)
+    return copied.tensor
 
 
 def _run(function: FunctionType, trace: Trace, source: Source, parameters: Parameters) -> None:

@@ -21,7 +21,7 @@ from taskc.ir.rewrite import walk
 from taskc.ir.signature import Parameter, named_type, outputs_of
 from taskc.ir.types import DType, TensorType
 from taskc.lang.names import ParameterType
-from taskc.lang.sizes import Number, OfSizes, Size, is_size, tracing
+from taskc.lang.sizes import Dimension, Number, OfSizes, Size, is_size, tracing
 from taskc.lang.source import assigned_names, call_site
 from taskc.lang.values import SelfDescribed, counted, describe, is_number, layout_of, layout_problem
 from taskc.programs.ir import Loop, Step, View
@@ -193,9 +193,9 @@ if TYPE_CHECKING:
 class Axis:
     """`count` places of an axis from `start` on, `step` apart; a step of 0 is one place, and no axis of the part."""
 
-    start: Any
+    start: Number
     step: int
-    count: Any = 1
+    count: Number = 1
 
 
 class PartHandle(Handle):
@@ -211,7 +211,7 @@ class PartHandle(Handle):
         super().__init__(whole.name, f"a part of '{whole.name}': {kind}", whole.trace)
 
     @property
-    def shape(self) -> tuple[Any, ...]:
+    def shape(self) -> tuple[Number, ...]:
         return tuple([axis.count for axis in self.axes if axis.step])
 
     @property
@@ -301,14 +301,16 @@ class Trace(Sizes):
         self,
         name: str,
         parameters: Sequence[Parameter],
-        dimensions: dict[Any, ir.Variable],
+        dimensions: dict[Dimension, ir.Variable],
     ) -> None:
         super().__init__(name, dimensions)
         self.parameters = tuple(parameters)
         self.temporaries: list[ir.Tensor] = []
         self.views: dict[ir.Tensor, View] = {}
         self.constants: dict[ir.Tensor, np.ndarray[Any, Any]] = {}
-        self.packed: dict[Any, tuple[Any, Handle]] = {}  # constants by what was packed, and how
+        self.packed: dict[
+            object, tuple[object, Handle]
+        ] = {}  # constants by what was packed, and how
         self.calls: list[Step] = []  # of the innermost body
         self.apart = False  # its calls are
         self.opened: list[
@@ -391,8 +393,8 @@ class Trace(Sizes):
     def _memory(
         self,
         handle: TensorHandle,
-        first: Sequence[Any],
-        ends: Sequence[tuple[Any, Any]],
+        first: Sequence[object],
+        ends: Sequence[tuple[Number, Number]],
         site: Location,
     ) -> Handle:
         """The part at indices of the leading axes, and then perhaps between two ends."""
@@ -410,7 +412,13 @@ class Trace(Sizes):
         return self.view(view, tensor, self.extent(self.expression(offset)))
 
     def _axis(
-        self, handle: TensorHandle, axis: int, part: Any, start: Any, stop: Any, site: Location
+        self,
+        handle: TensorHandle,
+        axis: int,
+        part: object,
+        start: Number,
+        stop: Number,
+        site: Location,
     ) -> Axis:
         if not isinstance(part, slice):
             extent = handle.shape[axis]
@@ -427,7 +435,9 @@ class Trace(Sizes):
             )
         return Axis(start, step, (stop - start + (step - 1)) // step)
 
-    def _ends(self, handle: TensorHandle, axis: int, part: slice, site: Location) -> Any:
+    def _ends(
+        self, handle: TensorHandle, axis: int, part: slice, site: Location
+    ) -> tuple[Number, Number]:
         """The start and stop of a range, on the axis for all sizes; the range may be empty, with stop before start."""
         extent = handle.shape[axis]
         ends = [
@@ -453,13 +463,13 @@ class Trace(Sizes):
                 f"let each part have a multiple of {whole} elements",
             )
 
-    def _is_surely_on(self, extent: Any, at: Any) -> bool:
+    def _is_surely_on(self, extent: Number, at: object) -> bool:
         if not is_size(at):
             return False
         at = self._from_the_end(at, extent, call_site())
         return _surely(self, at) and _surely(self, extent - at - 1)
 
-    def _within(self, handle: TensorHandle, axis: int, at: Any, site: Location) -> Any:
+    def _within(self, handle: TensorHandle, axis: int, at: object, site: Location) -> Number:
         """An index of an axis, for all sizes."""
         extent = handle.shape[axis]
         at = self._from_the_end(at, extent, site)
@@ -467,14 +477,16 @@ class Trace(Sizes):
             raise self._no_place(handle, axis, at, site)
         return at
 
-    def _from_the_end(self, at: Any, extent: Any, site: Location) -> Any:
+    def _from_the_end(self, at: object, extent: Number, site: Location) -> Number:
         if not is_size(at):
             raise CompileError(
                 f"a place in a tensor is an integer or a size, not {describe(at)}", site
             )
         return extent - -at if not isinstance(at, Size) and at < 0 else at
 
-    def _no_place(self, handle: TensorHandle, axis: int, at: Any, site: Location) -> CompileError:
+    def _no_place(
+        self, handle: TensorHandle, axis: int, at: Number, site: Location
+    ) -> CompileError:
         return CompileError(
             f"{at} isn't surely a place on axis {axis} of '{handle.name}', of {handle.shape[axis]}",
             site,
@@ -657,7 +669,7 @@ class Trace(Sizes):
 _BODIES = "`with tc.branch(flag):` and `for _ in tc.steps_while(flag):` have one"
 
 
-def _surely(trace: Sizes, size: Any) -> bool:
+def _surely(trace: Sizes, size: Number) -> bool:
     """Whether a size is 0 or more, whatever the dimensions are."""
     return trace.is_natural(trace.form(size if isinstance(size, int) else trace.expression(size)))
 
@@ -668,7 +680,7 @@ def current_trace() -> Trace | None:
     return trace if isinstance(trace, Trace) else None
 
 
-def has_handles(values: Iterable[Any]) -> bool:
+def has_handles(values: Iterable[object]) -> bool:
     """Whether values, or tuples or lists among them, hold a handle."""
     return any(
         has_handles(value)
@@ -678,7 +690,7 @@ def has_handles(values: Iterable[Any]) -> bool:
     )
 
 
-def refuse_handles(values: Iterable[Any]) -> None:
+def refuse_handles(values: Iterable[object]) -> None:
     """Raise an error for a handle: outside of a trace there are only arrays."""
     for value in values:
         if isinstance(value, (tuple, list)):

@@ -22,7 +22,8 @@ only at a call counts as a typical one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import operator as python
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import ceil, prod
 from typing import TypeVar
@@ -126,6 +127,9 @@ def _bytes(memory: Tensor) -> int:
 
 
 TYPICAL_TIMES = 64  # trip count of a loop of unknown length
+_ON_NUMBERS: dict[str, Callable[[int, int], int]] = {
+    "+": python.add, "-": python.sub, "*": python.mul, "//": python.floordiv, "%": python.mod, "min": min, "max": max,
+}  # fmt: skip
 
 
 def reads_of(kernel: Kernel, tensors: frozenset[Tensor]) -> int:
@@ -197,27 +201,12 @@ class Estimate:
                 return self.number(value.operand)
             case ir.Binary():
                 left, right = self.number(value.left), self.number(value.right)
-                return None if left is None or right is None else _computed(value, left, right)
+                function = _ON_NUMBERS.get(value.operator)
+                if function is None or left is None or right is None:
+                    return None
+                is_defined = right != 0 or value.operator not in ("//", "%")
+                return function(left, right) if is_defined else None
         return None
-
-
-def _computed(value: ir.Binary, left: int, right: int) -> int | None:
-    match value.operator:
-        case "+":
-            return left + right
-        case "-":
-            return left - right
-        case "*":
-            return left * right
-        case "//" if right:
-            return left // right
-        case "%" if right:
-            return left % right
-        case "min":
-            return min(left, right)
-        case "max":
-            return max(left, right)
-    return None
 
 
 Types = tuple[DType, DType, DType]

@@ -31,11 +31,11 @@ from taskc.programs.ir import (
     While,
     bodies_of,
     callees_of,
-    calls_text,
     condition_problem,
     variables_in,
     views_by_loop,
 )
+from taskc.programs.printer import calls_text
 
 
 def verify_computation(computation: Computation) -> None:

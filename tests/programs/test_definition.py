@@ -14,7 +14,8 @@ import pytest
 import taskc as tc
 from taskc import f16, f32, i32, i64, repeat
 from taskc.errors import CompileError
-from taskc.programs.ir import calls_text, kernels_of
+from taskc.programs.ir import kernels_of
+from taskc.programs.printer import calls_text
 from taskc.programs.tracing import current_trace
 from tests.lang.notebook import cell, indented
 

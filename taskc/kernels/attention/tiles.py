@@ -22,7 +22,7 @@ from taskc.kernels.attention.few import few_queries
 from taskc.kernels.attention.plan import Schedule
 from taskc.kernels.attention.problem import Problem
 from taskc.kernels.signatures import Function, Value
-from taskc.programs.squares import columns, lines, quarters
+from taskc.programs.schedule import columns, lines, quarters
 
 
 def tiles(problem: Problem, plan: Schedule) -> KernelDefinition:

@@ -18,7 +18,7 @@ from taskc import CompileError, Mapping, TensorType, repeat, spatial
 from taskc.kernels.matmul.plan import MOST_ROWS, FewRows, Packs, Panels
 from taskc.kernels.matmul.problem import Problem
 from taskc.kernels.signatures import LONG_SUM, Function, Value, Values, is_long
-from taskc.programs.squares import columns, lines, quarters
+from taskc.programs.schedule import columns, lines, quarters
 
 # --- GEMM of a few rows on processors, a vector and a matrix (GEMV) among them: what counts is how b is read
 #     b[k, n]  a few rows of b at a time go by side by side, from end to end; the sums lie in the nearest
