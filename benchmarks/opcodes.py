@@ -13,9 +13,10 @@ from collections import Counter
 from collections.abc import Sequence
 
 from gpu_cases import FAMILIES
+from main_loop import main_loop
 
 import taskc as tc
-from taskc.backend.cuda.compile import compile_kernel, main_loop, sass_of
+from taskc.backend.cuda.compile import compile_kernel, sass_of
 from taskc.passes.pipeline import lower
 from taskc.programs.ir import Program, kernels_of
 from taskc.runtime.checking import for_target

@@ -1,6 +1,6 @@
-"""Where the numbers in taskc/backend/cpu/math/tables.py come from: prints that file.
+"""Where the numbers in taskc/backend/cpu/math/tables.jsonl come from: prints that file.
 
-    python benchmarks/polynomials.py > taskc/backend/cpu/math/tables.py
+    python benchmarks/polynomials.py > taskc/backend/cpu/math/tables.jsonl
 
 Each polynomial has the least squares of relative errors at Chebyshev's points, which is close to the
 least maximum. Its coefficients are rounded to the type one after another, from the lowest power on,
@@ -9,6 +9,7 @@ and those that are left are fitted again, so that they make up for what was roun
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -80,14 +81,9 @@ def words_of_two_over_pi(count: int) -> list[int]:
 
 
 def listing(name: str, comment: str, rows: dict[int, list[Real]]) -> str:
-    lines = [f"# {comment}", f"{name}: Table = {{"]
-    for bits, numbers in rows.items():
-        listed = [f"{float(number)!r}," for number in numbers]
-        if len(listed) == 1:
-            lines.append(f"    {NAMES[bits]}: ({listed[0]}),")
-        else:
-            lines += [f"    {NAMES[bits]}: (", *(f"        {each}" for each in listed), "    ),"]
-    return "\n".join([*lines, "}"])
+    """A line of tables.jsonl: the numbers of a table for each type."""
+    numbers = {NAMES[bits]: [float(number) for number in row] for bits, row in rows.items()}
+    return json.dumps({"name": name, "of": comment, **numbers})
 
 
 LN2, PI = mp.log(2), mp.pi
@@ -249,28 +245,18 @@ def pieces() -> str:
     found = [piece(number) for number in range(PIECES)]
     error = max(error for _, error in found)
     print(f"LOST f32: 2**{float(mp.log(error, 2)):.1f}", file=sys.stderr)
-    lines = [
-        "# x Phi(-x) = sum(c[k][n] * t**k), t = x - n * width, |t| <= width / 2, for f32",
-        f"LOST_WIDTH = {float(PIECE_WIDTH)}",
-        "# fmt: off",
-        "LOST: tuple[tuple[float, ...], ...] = (",
-    ]
-    for row in zip(*[numbers for numbers, _ in found], strict=True):
-        listed = [f"{float(number)!r}," for number in row]
-        fours = [" ".join(listed[k : k + 4]) for k in range(0, PIECES, 4)]
-        lines += ["    (", *(f"        {four}" for four in fours), "    ),"]
-    return "\n".join([*lines, ")", "# fmt: on"])
+    rows = zip(*[numbers for numbers, _ in found], strict=True)
+    table = {
+        "name": "LOST",
+        "of": "x Phi(-x) = sum(c[k][n] * t**k), t = x - n * width, |t| <= width / 2, for f32",
+        "width": float(PIECE_WIDTH),
+        "rows": [[float(number) for number in row] for row in rows],
+    }
+    return json.dumps(table)
 
 
 def tables() -> str:
-    """The text of tables.py."""
-    text = [
-        '"""Printed by benchmarks/polynomials.py, which documents how each number was found."""\n',
-        "from __future__ import annotations\n",
-        "from taskc.ir.types import DType, f32, f64\n",
-        "Table = dict[DType, tuple[float, ...]]\n",
-        "# Polynomials, from the lowest power on.\n",
-    ]
+    """The text of tables.jsonl."""
     by_name: dict[str, dict[int, list[Real]]] = {}
     comments: dict[str, str] = {}
     for polynomial in POLYNOMIALS:
@@ -282,19 +268,19 @@ def tables() -> str:
                 f"{polynomial.name} {NAMES[bits]}: 2**{float(mp.log(error, 2)):.1f}",
                 file=sys.stderr,
             )
-    text += [listing(name, comments[name], rows) for name, rows in by_name.items()]
+    lines = [listing(name, comments[name], rows) for name, rows in by_name.items()]
     for name, comment, number, count in CONSTANTS:
         rows = {bits: parts(number, bits, count) for bits in NAMES}
-        text.append(listing(name, comment, rows))
-    text.append(listing("TAIL_CENTER", "of TAIL", {bits: [c] for bits, c in CENTERS.items()}))
-    text.append(listing("TAIL_END", "of TAIL", {bits: [end] for bits, end in ENDS.items()}))
-    text.append(pieces())
-    lines = [
-        "# 2 / pi in binary, 64 digits a word; the first word is before the point.",
-        "TWO_OVER_PI_WORDS = (",
-    ]
-    lines += [f"    0x{word:016X}," for word in (0, *words_of_two_over_pi(20))]
-    return "\n".join([*text, *lines, ")"])
+        lines.append(listing(name, comment, rows))
+    lines.append(listing("TAIL_CENTER", "of TAIL", {bits: [c] for bits, c in CENTERS.items()}))
+    lines.append(listing("TAIL_END", "of TAIL", {bits: [end] for bits, end in ENDS.items()}))
+    lines.append(pieces())
+    words = {
+        "name": "TWO_OVER_PI_WORDS",
+        "of": "2 / pi in binary, 64 digits a word; the first word is before the point",
+        "words": [f"{word:016X}" for word in (0, *words_of_two_over_pi(20))],
+    }
+    return "\n".join([*lines, json.dumps(words)])
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ import numpy as np
 
 from taskc.arrays.packed import slots_of
 from taskc.backend.cpu import compile as compiling, program as programs
-from taskc.backend.cpu.compile import Compiled, Loaded
+from taskc.backend.cpu.compile import CompiledObject, LoadedKernel
 from taskc.backend.cpu.pool import Pool, pool
 from taskc.ir import nodes as ir
 from taskc.ir.extents import extent_value
@@ -123,13 +123,13 @@ def install() -> None:
     """Guards all calls of this process from now on."""
     if _installed:
         return
-    make = Loaded.__init__
+    make = LoadedKernel.__init__
 
-    def make_known(self: Loaded, kernel: ir.Kernel, compiled: Compiled) -> None:
+    def make_known(self: LoadedKernel, kernel: ir.Kernel, compiled: CompiledObject) -> None:
         make(self, kernel, compiled)
         self.guarded = _known[self.library["job"]] = _Known(kernel)  # type: ignore[attr-defined]
 
-    Loaded.__init__ = make_known  # type: ignore[method-assign]
+    LoadedKernel.__init__ = make_known  # type: ignore[method-assign]
     _installed.append(_Guarding(pool()))
     compiling.pool = programs.pool = lambda: _installed[0]  # type: ignore[assignment, return-value]
 

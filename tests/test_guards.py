@@ -13,7 +13,7 @@ import pytest
 
 import taskc as tc
 from taskc import i8, i32, spatial
-from taskc.backend.cpu.compile import Loaded, compile_kernel
+from taskc.backend.cpu.compile import LoadedKernel, compile_kernel
 from taskc.backend.cpu.processor import host
 from taskc.ir import nodes as ir
 from taskc.ir.rewrite import map_children
@@ -29,7 +29,7 @@ def copy(x: i8[13], y: tc.out[i8[13]]):
                 y[start + i] = x[start + i]
 
 
-def moved(kernel: ir.Kernel, kind: type, by: int) -> Loaded:
+def moved(kernel: ir.Kernel, kind: type, by: int) -> LoadedKernel:
     """With all stores, or all reads, that many elements further."""
 
     def visit(node: object) -> object:
@@ -43,7 +43,7 @@ def moved(kernel: ir.Kernel, kind: type, by: int) -> Loaded:
     lean = lower(replace(kernel, target=host().target))
     body = visit(lean.body)
     broken = replace(lean, body=body)  # type: ignore[arg-type]
-    return Loaded(kernel, compile_kernel(broken, host()))
+    return LoadedKernel(kernel, compile_kernel(broken, host()))
 
 
 def arrays() -> list[np.ndarray]:
@@ -98,7 +98,7 @@ def test_what_an_output_leaves_out_is_no_number_that_was_there() -> None:
     lean = lower(replace(copy.ir, target=host().target))
     empty = replace(lean, body=ir.Sequence(()))
     x, y = arrays()
-    Loaded(copy.ir, compile_kernel(empty, host())).run([x, y], {})
+    LoadedKernel(copy.ir, compile_kernel(empty, host())).run([x, y], {})
     assert (y.view(np.uint8) == 0xA7).all()
 
 

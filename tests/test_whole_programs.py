@@ -156,21 +156,21 @@ def agrees(seed: int, sizes: tuple[int, ...]) -> None:
 
 
 @pytest.fixture(autouse=True)
-def arenas_of_nan(monkeypatch: pytest.MonkeyPatch) -> list[programs.Arena]:
+def arenas_of_nan(monkeypatch: pytest.MonkeyPatch) -> list[programs.ProgramArena]:
     """What is read of an arena, and wasn't written, shows."""
-    made: list[programs.Arena] = []
+    made: list[programs.ProgramArena] = []
 
-    class Filled(programs.Arena):
+    class Filled(programs.ProgramArena):
         def __init__(self, size: int) -> None:
             super().__init__(size)
             self.memory[...] = 0xFF
             made.append(self)
 
-    monkeypatch.setattr(programs, "Arena", Filled)
+    monkeypatch.setattr(programs, "ProgramArena", Filled)
     return made
 
 
-def test_random_programs(arenas_of_nan: list[programs.Arena]) -> None:
+def test_random_programs(arenas_of_nan: list[programs.ProgramArena]) -> None:
     for seed in range(12):
         agrees(seed, (24, 3, 100, 24))
     assert len(arenas_of_nan) > 12

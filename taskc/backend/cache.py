@@ -1,14 +1,12 @@
-"""The compile cache: compiled code on disk, by content, whole or not at all, and no more than so much of it.
+"""The compile cache: compiled code on disk, by content, whole or not at all, and limited in size.
 
-An entry's name is the hash of everything that it was made from, so entries never go stale; its first
-bytes are the hash of its name and the rest, so what a crash or a disk broke is as good as missing, and so is
-what stands under another's name. Where nothing can be written nothing is kept, and that is no error.
+An entry's name is the hash of everything that it was made from (for a kernel, `code_text`), so entries never go
+stale. Its first bytes are the hash of its name and the rest: an entry that a crash or a disk broke, or that stands
+under another's name, counts as missing. Where nothing can be written nothing is kept, and that is no error.
 
-What is here will be run. So a folder is opened once, without following a link, and what was opened is looked
-at: whose it is, and who may write it; all else goes through it, and each entry is looked at likewise.
-Where a system has no such calls (Windows), folders are the user's own by its rules, and paths serve.
-
-The text that determines a kernel's code: equal texts give equal code.
+The entries are code that will be run. So a folder is opened once, without following a link, and its owner and
+permissions are checked; all accesses go through it, and each entry is checked likewise. Where a system has no such
+calls (Windows), folders are the user's own by its rules, and paths serve.
 """
 
 from __future__ import annotations
@@ -76,14 +74,14 @@ class _Opened:
 
     def entries(self) -> list[tuple[float, int, str]]:
         """The time of last use, the size in bytes and the name of each entry."""
-        found = []
+        listing = []
         with os.scandir(self.folder if self.descriptor is None else self.descriptor) as listed:
             for entry in listed:
                 with suppress(FileNotFoundError):  # another process prunes, too
                     status = entry.stat(follow_symlinks=False)
                     if _NAME.fullmatch(entry.name) and not _problem(status, stat.S_ISREG):
-                        found.append((status.st_mtime, status.st_size, entry.name))
-        return found
+                        listing.append((status.st_mtime, status.st_size, entry.name))
+        return listing
 
 
 @dataclass(slots=True)
@@ -279,9 +277,9 @@ def sources_version(version: str, kept: Path, *folders: Path) -> str:
 
     kept  the folder of a cache: it remembers the content of sources that haven't been touched since
     """
-    found = [(folder, path) for folder in folders for path in sorted(_sources(str(folder)))]
+    sources = [(folder, path) for folder in folders for path in sorted(_sources(str(folder)))]
     seen = [version]
-    for _, path in found:
+    for _, path in sources:
         status = os.stat(path)
         seen.append(f"{path} {status.st_mtime_ns} {status.st_size}")
     memory, key = Cache(kept), key_of(*seen)
@@ -289,12 +287,12 @@ def sources_version(version: str, kept: Path, *folders: Path) -> str:
     if known is not None:
         return known.decode()
     parts = [version]
-    for folder, path in found:
+    for folder, path in sources:
         content = hashlib.sha256(Path(path).read_bytes()).hexdigest()
         parts.append(f"{folder.name}/{Path(path).relative_to(folder).as_posix()} {content}")
-    made = key_of(*parts)
-    memory.put(key, made.encode())
-    return made
+    key_of_all = key_of(*parts)
+    memory.put(key, key_of_all.encode())
+    return key_of_all
 
 
 def _sources(folder: str) -> Iterator[str]:

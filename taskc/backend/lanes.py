@@ -39,8 +39,10 @@ _ORDERED = {"<": 0, ">=": 0, "<=": 1, ">": 1}
 
 @dataclass(frozen=True, slots=True)
 class LaneForm:
-    """offsets: each lane's value minus lane 0's, or None. Lane 0's value is the remainder, but for multiples of the
-    divisor; of which 0 has none."""
+    """offsets: each lane's value minus lane 0's, or None.
+
+    Lane 0's value is congruent to the remainder, modulo the divisor; divisor 0 means that it is the remainder.
+    """
 
     offsets: Offsets | None
     divisor: int = 1
@@ -250,5 +252,5 @@ class LaneForms:
 
 
 def _of(offsets: Offsets | None, divisor: int, first: int) -> LaneForm:
-    """Lane 0's value is `first`, but for multiples of the divisor."""
+    """The form whose value on lane 0 is congruent to `first`, modulo the divisor."""
     return LaneForm(offsets, divisor, first % divisor if divisor else first)

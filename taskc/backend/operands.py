@@ -19,14 +19,14 @@ class Operands(NamedTuple):
 
 def operands_of(node: ir.Do) -> Operands:
     """Sort an operation's operands by kind."""
-    found = Operands([], [], [])
+    sorted_operands = Operands([], [], [])
     for kind, operand in zip(
         OPERATIONS[node.operation].kinds(len(node.operands)), node.operands, strict=True
     ):
         if isinstance(operand, ir.Address):
-            found.places.append(operand)
+            sorted_operands.places.append(operand)
         elif kind == "constant" and isinstance(operand, ir.Constant):
-            found.numbers.append(int(operand.value))
+            sorted_operands.numbers.append(int(operand.value))
         else:
-            found.values.append(operand)
-    return found
+            sorted_operands.values.append(operand)
+    return sorted_operands

@@ -26,10 +26,10 @@ from taskc.lang.values import (
     MappingLoop,
     PipelineLoop,
     RangeLoop,
+    TensorView,
     TilesLoop,
     Transposed,
     Value,
-    View,
     describe,
     is_constant,
     is_expression,
@@ -79,13 +79,10 @@ def _indexed(
 ) -> tuple[ir.Tensor, tuple[ir.Expression, ...]]:
     """The tensor and the indices of an element that is assigned."""
     owner = context.evaluate(target.value)
-    if not isinstance(owner, (ir.Tensor, Transposed)):
-        raise context.error(
-            f"only an element of a tensor can be assigned, and this is {describe(owner)}",
-            target.value,
-        )
+    what = "only an element of a tensor can be assigned"
+    context.expect((ir.Tensor, Transposed), owner, target.value, what)
     tensor, indices = place(context, owner, target)
-    if isinstance(indices, View):
+    if isinstance(indices, TensorView):
         names = ", ".join("ijklmnop"[: len(indices.shape)])
         raise context.error(
             "an assignment stores one element",
@@ -103,10 +100,7 @@ def _unpack(
     value_node: ast.expr,
     node: ast.stmt,
 ) -> None:
-    if not isinstance(value, (tuple, list)):
-        raise context.error(
-            f"only a tuple can be unpacked, and this is {describe(value)}", value_node
-        )
+    context.expect((tuple, list), value, value_node, "only a tuple can be unpacked")
     for part_target in target.elts:
         if isinstance(part_target, ast.Starred):
             raise context.error("'*' in an assignment is not a part of the language", part_target)
@@ -143,7 +137,7 @@ def _takes_a_type(context: Context, value: Value) -> bool:
     return not is_boolean(value) and (isinstance(value, Choice) or is_untyped(context, value))
 
 
-_UNNAMED = (View, MappingLoop, TilesLoop, PipelineLoop, RangeLoop)
+_UNNAMED = (TensorView, MappingLoop, TilesLoop, PipelineLoop, RangeLoop)
 
 
 def assign_name(context: Context, target: ast.Name, value: Value, value_node: ast.expr) -> None:

@@ -1,7 +1,7 @@
-"""Synchronization in `tc.cuda` kernels: barriers, mbarriers, clusters and roles.
+"""Barriers, clusters and roles of a `tc.cuda` kernel: where its workers wait for each other.
 
-A barrier is of a warp, a role, a block or all blocks. A cluster has ranks, a barrier of all its blocks, and access to
-the memory of peers. Roles of warps are warp specialization as a kernel's author writes it.
+Barriers are of a warp, a role, a block, a cluster or the grid, or mbarriers in shared memory. A cluster's blocks have
+ranks, and access to the memory of peers. Roles of warps are warp specialization, as its author writes it.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from taskc.ir.operations import OPERATIONS
 from taskc.ir.rewrite import walk
 from taskc.ir.target import WARP
 from taskc.ir.types import u64
-from taskc.lang.calls import Handler, bind
-from taskc.lang.context import Context
+from taskc.lang.calls import HANDLERS, bind, handles
+from taskc.lang.context import Context, refuse
 from taskc.lang.conversions import constant_integer, index
 from taskc.lang.intrinsics import INTRINSICS
 from taskc.lang.memory import allocate
@@ -24,11 +24,11 @@ from taskc.lang.values import NOTHING, Value, describe
 _GRID_SYNC = "tc.cuda.grid_sync"
 
 
-def _barrier(what: str, scope: str) -> Handler:
+def _barrier(name: str, scope: str) -> None:
+    what = f"tc.{name}"
+
+    @handles(name, in_cuda=True, as_statement=True)
     def handler(context: Context, node: ast.Call) -> Value:
-        bind(context, node, what)
-        context.require_cuda_kernel(what, node)
-        context.require_statement(what, node)
         if scope == "block" and context.in_role:
             raise context.error(
                 "tc.sync() waits for the whole block, and roles never meet inside",
@@ -42,25 +42,23 @@ def _barrier(what: str, scope: str) -> Handler:
         context.emit(ir.Barrier(scope, loc=context.locate(node)))
         return NOTHING
 
-    return handler
+
+_barrier("sync", "block")
+_barrier("cuda.syncwarp", "warp")
+_barrier("cuda.syncrole", "role")
 
 
-def _barriers(context: Context, node: ast.Call) -> ir.Tensor:
-    what = "tc.cuda.barriers"
-    bound = bind(context, node, what)
-    context.require_cuda_kernel(what, node)
-    context.require_phase(what, node)
-    count = constant_integer(
-        context, context.evaluate(bound["count"]), bound["count"], "the number"
-    )
-    if count < 1:
-        raise context.error(f"{what} needs at least 1", bound["count"])
+@handles("cuda.barriers", in_cuda=True, as_phase=True)
+def _barriers(context: Context, node: ast.Call, count: ast.expr) -> ir.Tensor:
+    number = constant_integer(context, context.evaluate(count), count, "the number")
+    if number < 1:
+        raise context.error("tc.cuda.barriers needs at least 1", count)
     name, loc = context.name_for(node, "barriers"), context.locate(node)
-    return allocate(context, ir.Tensor(name, u64, (count,), ir.BARRIER, loc=loc))
+    return allocate(context, ir.Tensor(name, u64, (number,), ir.BARRIER, loc=loc))
 
 
+@handles("cuda.grid_sync")
 def _grid_sync(context: Context, node: ast.Call) -> Value:
-    bind(context, node, _GRID_SYNC)
     context.require_cuda_kernel(
         _GRID_SYNC,
         node,
@@ -110,51 +108,40 @@ def check_grid_barriers(context: Context, body: ir.Statement) -> None:
                 )
 
 
+@handles("cuda.cluster_rank", in_cuda=True, in_cluster=True)
 def _rank(context: Context, node: ast.Call) -> ir.Expression:
-    what = "tc.cuda.cluster_rank"
-    bind(context, node, what)
-    context.require_cuda_kernel(what, node)
-    context.require_cluster(what, node)
     return modulo(context.block_number, context.cluster)
 
 
+@handles("cuda.cluster_sync", in_cuda=True, in_cluster=True, as_phase=True)
 def _sync(context: Context, node: ast.Call) -> Value:
-    what = "tc.cuda.cluster_sync"
-    bind(context, node, what)
-    context.require_cuda_kernel(what, node)
-    context.require_cluster(what, node)
-    context.require_phase(what, node)
     for operation in ("cluster.arrive", "cluster.wait"):
         context.emit(ir.Do(operation, (), loc=context.locate(node)))
     return NOTHING
 
 
-def _peer(context: Context, node: ast.Call) -> ir.Tensor:
+@handles("cuda.peer", in_cuda=True, in_cluster=True, as_statement=True)
+def _peer(context: Context, node: ast.Call, buffer: ast.expr, rank: ast.expr) -> ir.Tensor:
     """`tc.cuda.peer(s, rank)[i]`"""
-    what = "tc.cuda.peer"
-    bound = bind(context, node, what)
-    context.require_cuda_kernel(what, node)
-    context.require_cluster(what, node)
-    context.require_statement(what, node)
-    of = context.evaluate(bound["buffer"])
+    of = context.evaluate(buffer)
     if not isinstance(of, ir.Tensor) or of.scope not in (ir.SHARED, ir.BARRIER):
         raise context.error(
             f"a peer has tc.shared and tc.cuda.barriers of its own, and this is {describe(of)}",
-            bound["buffer"],
+            buffer,
         )
     if of in context.peers:
-        raise context.error(f"'{of.name}' is a peer's already", bound["buffer"])
-    rank = index(context, context.evaluate(bound["rank"]), bound["rank"])
-    if isinstance(rank, ir.Constant) and not 0 <= rank.value < context.cluster:
+        raise context.error(f"'{of.name}' is a peer's already", buffer)
+    number = index(context, context.evaluate(rank), rank)
+    if isinstance(number, ir.Constant) and not 0 <= number.value < context.cluster:
         raise context.error(
-            f"the ranks of this cluster are 0 to {context.cluster - 1}, and this is {rank.value}",
-            bound["rank"],
+            f"the ranks of this cluster are 0 to {context.cluster - 1}, and this is {number.value}",
+            rank,
         )
     loc = context.locate(node)
     name = context.name_for(node, f"peer_{of.name}")
     tensor = ir.Tensor(name, of.dtype, of.shape, of.scope, of.layout, of.swizzle, loc=loc)
     context.peers.add(tensor)
-    context.emit(ir.Peer(tensor, of, rank, loc=loc))
+    context.emit(ir.Peer(tensor, of, number, loc=loc))
     return tensor
 
 
@@ -203,22 +190,5 @@ def _required_call(context: Context, node: ast.With, name: str) -> dict[str, ast
     raise context.error(f"'with' is only for {expected} here", node)
 
 
-def _only_with(name: str) -> Handler:
-    def handler(context: Context, node: ast.Call) -> Value:
-        raise context.error(f"tc.{name} is used in a 'with' statement", node)
-
-    return handler
-
-
-HANDLERS: dict[str, Handler] = {
-    "sync": _barrier("tc.sync", "block"),
-    "cuda.syncwarp": _barrier("tc.cuda.syncwarp", "warp"),
-    "cuda.syncrole": _barrier("tc.cuda.syncrole", "role"),
-    "cuda.grid_sync": _grid_sync,
-    "cuda.barriers": _barriers,
-    "cuda.cluster_rank": _rank,
-    "cuda.cluster_sync": _sync,
-    "cuda.peer": _peer,
-    "cuda.roles": _only_with("cuda.roles"),
-    "cuda.role": _only_with("cuda.role"),
-}
+for _name in ("cuda.roles", "cuda.role"):
+    HANDLERS[_name] = refuse(f"tc.{_name} is used in a 'with' statement")

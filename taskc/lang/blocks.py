@@ -1,7 +1,4 @@
-"""Whole-block moves: tc.load, tc.store, tc.copy.
-
-Whole-block arithmetic: tc.mma, tc.reduce, tc.scan.
-"""
+"""Whole-block operations: tc.load, tc.store and tc.copy move, tc.mma, tc.reduce and tc.scan compute."""
 
 from __future__ import annotations
 
@@ -15,23 +12,38 @@ from taskc.ir.build import conjunction
 from taskc.ir.mapping import Mapping, replicate
 from taskc.ir.rewrite import walk
 from taskc.ir.types import DType, boolean, i8, u8
-from taskc.lang.calls import Handler, bind
+from taskc.lang.calls import handles
 from taskc.lang.combines import callback, combine_function
 from taskc.lang.context import Context, Located
 from taskc.lang.conversions import constant_integer, flag, scalar, typed
 from taskc.lang.expressions import readable
 from taskc.lang.functions import FunctionDefinition
 from taskc.lang.memory import allocate, constant_fill, require_writable
-from taskc.lang.values import NOTHING, Nothing, Slice, Transposed, Value, View, counted, describe
+from taskc.lang.values import (
+    NOTHING,
+    Nothing,
+    Slice,
+    TensorView,
+    Transposed,
+    Value,
+    counted,
+    describe,
+)
 from taskc.lang.views import block_variables, elements, read_guard, view_guard, view_of
 
 
-def _load(context: Context, node: ast.Call) -> ir.Tensor | Transposed:
+@handles("load")
+def _load(
+    context: Context,
+    node: ast.Call,
+    what: ast.expr,
+    value: ast.expr | None = None,
+    fill: ast.expr | None = None,
+) -> ir.Tensor | Transposed:
     """`tc.load(a[r : r + 8, :], fill=0)` and `tc.load((32, 8), lambda i, j: ..., fill=0)`
 
     Of `a.T[...]` the slice of `a` is loaded, as it lies, and transposed is how it is seen.
     """
-    bound = bind(context, node, "tc.load")
     if context.is_cuda_kernel:
         raise context.error(
             "a tc.cuda kernel has no block values: tc.load is for kernels without barriers",
@@ -41,27 +53,25 @@ def _load(context: Context, node: ast.Call) -> ir.Tensor | Transposed:
     context.require_phase("tc.load", node)
     name, loc = context.name_for(node, "block"), context.locate(node)
     is_transposed = False
-    if "value" in bound:
-        shape = _block_shape(context, bound["what"])
+    if value is not None:
+        shape = _block_shape(context, what)
         variables = block_variables(context, shape)
-        value, variables = _element(context, bound["value"], variables)
-        element: ir.Expression = scalar(context, value, bound["value"])
-        inside = read_guard(context, _global_reads(element)) if "fill" in bound else None
+        computed, variables = _element(context, value, variables)
+        element: ir.Expression = scalar(context, computed, value)
+        inside = read_guard(context, _global_reads(element)) if fill is not None else None
     else:
-        source = _sliced(context, bound["what"], "tc.load")
+        source = _sliced(context, what, "tc.load")
         if source.tensor.scope == ir.TILE:
             raise context.error(
-                "tc.load takes memory, and this is a tile",
-                bound["what"],
-                "use tc.copy or tc.shared",
+                "tc.load takes memory, and this is a tile", what, "use tc.copy or tc.shared"
             )
         is_transposed = source.is_transposed
         source = source.T if is_transposed else source
         shape = source.shape
         variables = block_variables(context, shape)
-        element, inside = _read(context, source, variables, bound["what"])
-    fill = _load_fill(context, bound.get("fill"), element.dtype)
-    element = element if inside is None else ir.Select(inside, element, fill, loc=loc)
+        element, inside = _read(context, source, variables, what)
+    filled = _load_fill(context, fill, element.dtype)
+    element = element if inside is None else ir.Select(inside, element, filled, loc=loc)
     block = ir.Tensor(name, element.dtype, shape, ir.SHARED, constant=True, loc=loc)
     allocate(context, block)
     if 0 not in shape:
@@ -86,7 +96,7 @@ def _block_shape(context: Context, node: ast.expr) -> tuple[int, ...]:
     return shape
 
 
-def _sliced(context: Context, node: ast.expr, what: str) -> View:
+def _sliced(context: Context, node: ast.expr, what: str) -> TensorView:
     value = context.evaluate(node)
     view = view_of(context, value, node, f"what {what} takes")
     if not view.shape:
@@ -95,7 +105,7 @@ def _sliced(context: Context, node: ast.expr, what: str) -> View:
 
 
 def _read(
-    context: Context, source: View, variables: tuple[ir.Variable, ...], node: Located
+    context: Context, source: TensorView, variables: tuple[ir.Variable, ...], node: Located
 ) -> tuple[ir.Expression, ir.Expression | None]:
     """The element of a slice, and where it is in bounds."""
     if source.tensor.scope == ir.BARRIER:
@@ -130,43 +140,45 @@ def _global_reads(value: ir.Expression) -> Iterator[ir.Read]:
     return (read for read in reversed(reads) if read.tensor.scope == ir.GLOBAL)
 
 
-def _store(context: Context, node: ast.Call) -> Nothing:
+@handles("store", as_phase=True)
+def _store(context: Context, node: ast.Call, target: ast.expr, value: ast.expr) -> Nothing:
     """`tc.store(c[r : r + 32, :], tile)` and `tc.store(c[...], lambda i, j: ...)`"""
-    bound = bind(context, node, "tc.store")
-    context.require_phase("tc.store", node)
-    target = _target(context, bound["target"], "tc.store")
-    shape = target.shape
-    variables = block_variables(context, shape)
-    value_node = bound["value"]
-    is_lambda = isinstance(value_node, ast.Lambda)
-    stored = None if is_lambda else context.evaluate(value_node)
-    value: ir.Expression
+    to = _target(context, target, "tc.store")
+    variables = block_variables(context, to.shape)
+    is_lambda = isinstance(value, ast.Lambda)
+    stored = None if is_lambda else context.evaluate(value)
+    element: ir.Expression
     guard = None
     if is_lambda or isinstance(stored, FunctionDefinition):
-        value, variables = _element(context, value_node, variables)
+        element, variables = _element(context, value, variables)
     else:
-        source = view_of(context, stored, value_node, "what tc.store stores")
-        _same_shape(context, shape, source.shape, value_node)
-        value, guard = _read(context, source, variables, value_node)
-    _move(context, target, variables, value, guard, None, node, value_node)
+        source = view_of(context, stored, value, "what tc.store stores")
+        _same_shape(context, to.shape, source.shape, value)
+        element, guard = _read(context, source, variables, value)
+    _move(context, to, variables, element, guard, None, node, value)
     return NOTHING
 
 
-def _copy(context: Context, node: ast.Call) -> Nothing:
+@handles("copy", as_phase=True)
+def _copy(
+    context: Context,
+    node: ast.Call,
+    target: ast.expr,
+    source: ast.expr,
+    by: ast.expr | None = None,
+) -> Nothing:
     """`tc.copy(target, source, by=mapping)`"""
-    bound = bind(context, node, "tc.copy")
-    context.require_phase("tc.copy", node)
-    target = _target(context, bound["target"], "tc.copy")
-    source = _sliced(context, bound["source"], "tc.copy")
-    _same_shape(context, target.shape, source.shape, bound["source"])
-    by = _copiers(context, bound.get("by"), target)
-    variables = block_variables(context, target.shape)
-    value, guard = _read(context, source, variables, bound["source"])
-    _move(context, target, variables, value, guard, by, node, bound["source"])
+    to = _target(context, target, "tc.copy")
+    view = _sliced(context, source, "tc.copy")
+    _same_shape(context, to.shape, view.shape, source)
+    copiers = _copiers(context, by, to)
+    variables = block_variables(context, to.shape)
+    value, guard = _read(context, view, variables, source)
+    _move(context, to, variables, value, guard, copiers, node, source)
     return NOTHING
 
 
-def _target(context: Context, node: ast.expr, what: str) -> View:
+def _target(context: Context, node: ast.expr, what: str) -> TensorView:
     target = _sliced(context, node, what)
     require_writable(context, target.tensor, node)
     if target.tensor.scope == ir.LOCAL:
@@ -181,27 +193,25 @@ def _same_shape(
         raise context.error(f"the target is {list(target)}, and the source is {list(source)}", node)
 
 
-def _copiers(context: Context, node: ast.expr | None, target: View) -> Mapping | None:
+def _copiers(context: Context, node: ast.expr | None, target: TensorView) -> Mapping | None:
     """The mapping that assigns elements of the target's slice to workers, in the order of its tensor's dimensions."""
     shape = target.shape
     value = None if node is None else context.evaluate(node)
-    if value is None:
+    if node is None or value is None:
         return None
-    assert node is not None
-    if not isinstance(value, Mapping):
-        raise context.error(f"'by' is a mapping, and this is {describe(value)}", node)
-    if value.workers != context.group:
+    mapping = context.expect(Mapping, value, node, "'by' is a mapping")
+    if mapping.workers != context.group:
         raise context.error(
-            f"this mapping has {value.workers} workers, and the kernel has {context.group}", node
+            f"this mapping has {mapping.workers} workers, and the kernel has {context.group}", node
         )
-    if value.rank != len(shape) or not value.covers(shape):
-        raise context.error(f"the mapping {value} doesn't cover {list(shape)}", node)
-    return value.project(target.ordered(range(value.rank))) if target.is_transposed else value
+    if mapping.rank != len(shape) or not mapping.covers(shape):
+        raise context.error(f"the mapping {mapping} doesn't cover {list(shape)}", node)
+    return mapping.project(target.ordered(range(mapping.rank))) if target.is_transposed else mapping
 
 
 def _move(
     context: Context,
-    target: View,
+    target: TensorView,
     variables: tuple[ir.Variable, ...],
     value: Value,
     guard: ir.Expression | None,
@@ -248,14 +258,21 @@ _MIXED = (u8, i8)  # what processors multiply fastest
 _ACCUMULATOR = "acc = tc.tile(f32, mapping, 0), over a mapping of rows and columns"
 
 
-def _mma(context: Context, node: ast.Call) -> Nothing:
+@handles("mma")
+def _mma(
+    context: Context,
+    node: ast.Call,
+    acc: ast.expr,
+    a: ast.expr,
+    b: ast.expr,
+    by: ast.expr | None = None,
+) -> Nothing:
     """`tc.mma(acc, a, b, by=tf32)`"""
-    bound = bind(context, node, "tc.mma")
-    made = product(context, bound, "tc.mma", node)
-    if "by" in bound:
-        made = replace(made, by=_rounded_to(context, made, bound["by"]))
-    if 0 not in (*made.accumulator.shape, *made.left.shape):
-        context.emit(made)
+    mma = product(context, acc, (a, b), "tc.mma", node)
+    if by is not None:
+        mma = replace(mma, by=_rounded_to(context, mma, by))
+    if 0 not in (*mma.accumulator.shape, *mma.left.shape):
+        context.emit(mma)
     return NOTHING
 
 
@@ -270,32 +287,37 @@ def _rounded_to(context: Context, mma: ir.Mma, node: ast.expr) -> DType | None:
     return by
 
 
-def product(context: Context, bound: dict[str, ast.expr], what: str, node: ast.Call) -> ir.Mma:
-    """The product of the arguments `acc`, `a` and `b`."""
+def product(
+    context: Context,
+    acc: ast.expr,
+    operands: tuple[ast.expr, ast.expr],
+    what: str,
+    node: ast.Call,
+) -> ir.Mma:
+    """The product of the operands, added to `acc`."""
     context.require_phase(what, node)
-    accumulator = context.evaluate(bound["acc"])
+    accumulator = context.evaluate(acc)
     if not isinstance(accumulator, ir.Tensor) or accumulator.scope != ir.TILE:
         raise context.error(
             f"the accumulator of {what} is a tile, and this is {describe(accumulator)}",
-            bound["acc"],
+            acc,
             _ACCUMULATOR,
         )
     if len(accumulator.shape) != 2:
         raise context.error(
             f"the accumulator of {what} is a matrix, and this is {describe(accumulator)}",
-            bound["acc"],
+            acc,
             _ACCUMULATOR,
         )
-    left, right = (_operand(context, bound[side], accumulator.dtype, what) for side in "ab")
+    left, right = (_operand(context, side, accumulator.dtype, what) for side in operands)
     mixed = left.tensor.dtype, right.tensor.dtype
     if mixed[0] is not mixed[1] and mixed != _MIXED:
         types = f"{left.tensor.dtype} and {right.tensor.dtype}"
         raise context.error(f"the operands of {what} have different types: {types}", node)
     (m, k), (k2, n) = left.shape, right.shape
     if k != k2 or accumulator.shape != (m, n):
-        acc = list(accumulator.shape)
         raise context.error(
-            f"the shapes don't fit: {acc} += {list(left.shape)} @ {list(right.shape)}",
+            f"the shapes don't fit: {list(accumulator.shape)} += {list(left.shape)} @ {list(right.shape)}",
             node,
             "[m, n] += [m, k] @ [k, n]; x.T transposes",
         )
@@ -344,7 +366,7 @@ _REDUCTIONS = ("+", "*", "min", "max", "&", "|", "^")
 
 
 def _fold_arguments(
-    context: Context, bound: dict[str, ast.expr], what: str, node: ast.Call
+    context: Context, tile: ast.expr, axis: ast.expr, op: ast.expr, what: str, node: ast.Call
 ) -> tuple[tuple[ir.Tensor, ...], int, str | ir.Combine, bool]:
     """The tiles, the axis, the operator, and whether the tiles are a tuple."""
     if context.is_cuda_kernel:
@@ -354,40 +376,39 @@ def _fold_arguments(
             "fold each worker's part, then exchange with tc.cuda.shuffle_xor or shared memory",
         )
     context.require_phase(what, node)
-    value = context.evaluate(bound["tile"])
+    value = context.evaluate(tile)
     value = tuple(value) if isinstance(value, list) else value
-    sources = _tiles(context, value, bound["tile"], what)
+    sources = _tiles(context, value, tile, what)
     source = sources[0]
-    axis = constant_integer(context, context.evaluate(bound["axis"]), bound["axis"], "an axis")
+    number = constant_integer(context, context.evaluate(axis), axis, "an axis")
     rank = len(source.shape)
-    if not -rank <= axis < rank:
-        raise context.error(f"there is no axis {axis} in {describe(source)}", bound["axis"])
-    is_lambda = isinstance(bound["op"], ast.Lambda)
-    operator = None if is_lambda else context.evaluate(bound["op"])
+    if not -rank <= number < rank:
+        raise context.error(f"there is no axis {number} in {describe(source)}", axis)
+    operator = None if isinstance(op, ast.Lambda) else context.evaluate(op)
     is_tuple = isinstance(value, tuple)
     if isinstance(operator, FunctionDefinition):
-        dtypes = tuple([tile.dtype for tile in sources])
+        dtypes = tuple([source.dtype for source in sources])
         operands = dtypes if is_tuple else dtypes[0]
-        combine = combine_function(context, operator, operands, bound["op"])
-        return sources, axis % rank, combine, is_tuple
+        combine = combine_function(context, operator, operands, op)
+        return sources, number % rank, combine, is_tuple
     if not isinstance(operator, str) or operator not in _REDUCTIONS:
         allowed = ", ".join(f'"{symbol}"' for symbol in _REDUCTIONS)
         raise context.error(
             f"the operators of {what} are {allowed}",
-            bound["op"],
+            op,
             "anything else is a @tc.function of two elements",
         )
     if is_tuple:
         raise context.error(
             f"'{operator}' folds one tile, and these are {len(sources)}",
-            bound["op"],
+            op,
             "a tuple of tiles takes a @tc.function of two tuples",
         )
     kinds = BINARY_OPERATORS[operator].kinds
     dtype = source.dtype
     if dtype.kind not in kinds or (dtype.is_float and dtype.bits < 16):
         raise context.error(f"'{operator}' is not defined on {dtype}", node)
-    return sources, axis % rank, operator, False
+    return sources, number % rank, operator, False
 
 
 def _tiles(context: Context, value: Value, node: ast.expr, what: str) -> tuple[ir.Tensor, ...]:
@@ -414,7 +435,10 @@ def _tiles(context: Context, value: Value, node: ast.expr, what: str) -> tuple[i
     return tuple(parts)
 
 
-def _reduce(context: Context, node: ast.Call) -> Value:
+@handles("reduce")
+def _reduce(
+    context: Context, node: ast.Call, tile: ast.expr, axis: ast.expr, op: ast.expr
+) -> Value:
     """`tc.reduce(tile, axis, op)`: a tile without the axis; of several tiles, as many."""
     if context.in_move:
         raise context.error(
@@ -422,30 +446,39 @@ def _reduce(context: Context, node: ast.Call) -> Value:
             node,
             "fold before, in a program by taskc.kernels.reductions.reduction(...), and read what that gives",
         )
-    bound = bind(context, node, "tc.reduce")
-    sources, axis, operator, is_tuple = _fold_arguments(context, bound, "tc.reduce", node)
+    sources, number, operator, is_tuple = _fold_arguments(
+        context, tile, axis, op, "tc.reduce", node
+    )
     owners = sources[0].owners
     assert owners is not None
-    kept_axes = [d for d in range(len(sources[0].shape)) if d != axis]
+    kept_axes = [d for d in range(len(sources[0].shape)) if d != number]
     owners = owners.project(kept_axes) if kept_axes else replicate(owners.workers)
     targets = _like(context, sources, owners, node)
-    context.emit(ir.Reduce(targets, sources, axis, operator, loc=context.locate(node)))
+    context.emit(ir.Reduce(targets, sources, number, operator, loc=context.locate(node)))
     return targets if is_tuple else targets[0]
 
 
-def _scan(context: Context, node: ast.Call) -> Value:
+@handles("scan")
+def _scan(
+    context: Context,
+    node: ast.Call,
+    tile: ast.expr,
+    axis: ast.expr,
+    op: ast.expr,
+    exclusive: ast.expr | None = None,
+) -> Value:
     """`tc.scan(tile, axis, op, exclusive=False)`: a tile of prefixes; of several tiles, as many."""
-    bound = bind(context, node, "tc.scan")
-    sources, axis, operator, is_tuple = _fold_arguments(context, bound, "tc.scan", node)
+    sources, number, operator, is_tuple = _fold_arguments(context, tile, axis, op, "tc.scan", node)
     assert sources[0].owners is not None
-    exclusive = flag(context, bound.get("exclusive"), "exclusive")
-    if exclusive and isinstance(operator, ir.Combine):
+    is_exclusive = flag(context, exclusive, "exclusive")
+    if exclusive is not None and is_exclusive and isinstance(operator, ir.Combine):
         raise context.error(
             "a scan by a function is inclusive: there is nothing that it could begin with",
-            bound["exclusive"],
+            exclusive,
         )
     targets = _like(context, sources, sources[0].owners, node)
-    context.emit(ir.Scan(targets, sources, axis, operator, exclusive, loc=context.locate(node)))
+    loc = context.locate(node)
+    context.emit(ir.Scan(targets, sources, number, operator, is_exclusive, loc=loc))
     return targets if is_tuple else targets[0]
 
 
@@ -461,13 +494,3 @@ def _like(
             for name, source in zip(names, sources, strict=True)
         ]
     )
-
-
-HANDLERS: dict[str, Handler] = {
-    "load": _load,
-    "store": _store,
-    "copy": _copy,
-    "mma": _mma,
-    "reduce": _reduce,
-    "scan": _scan,
-}

@@ -1,6 +1,6 @@
-"""The functions of the language: the table from names to handlers, and the scalar functions.
+"""The functions of numbers, Python's own functions, and a few others: the handlers of their calls (calls.py).
 
-A handler takes the context and the call as written, and returns what the call evaluates to.
+A unary function of lang/elementwise.py that is an operator of the IR needs nothing here.
 """
 
 from __future__ import annotations
@@ -9,29 +9,23 @@ import ast
 import builtins
 from collections.abc import Callable, Iterable
 from functools import reduce as fold
+from math import inf
 from typing import Any
 
 from taskc.ir import nodes as ir
 from taskc.ir.arithmetic import UNARY_OPERATORS
-from taskc.ir.types import f64
-from taskc.lang import (
-    barriers,
-    blocks,
-    loops,
-    memory,
-    numbers,
-    operations,
-)
-from taskc.lang.calls import Handler, bind
-from taskc.lang.context import REFUSED_CALLS, Context
-from taskc.lang.conversions import condition, scalar, unify
+from taskc.ir.types import DType, f64
+from taskc.lang.calls import HANDLERS, Handler, bind, handles, named
+from taskc.lang.context import Context, refuse
+from taskc.lang.conversions import condition as as_condition, literal, scalar, unify
 from taskc.lang.expressions import Evaluated
 from taskc.lang.intrinsics import INTRINSICS, UNARY_FUNCTIONS
+from taskc.lang.loops import plain_range
 from taskc.lang.operators import (
+    binary,
     boolean_operation,
     check_operator,
     compute,
-    in_f64,
     is_untyped,
     on_choices,
     select,
@@ -47,6 +41,111 @@ from taskc.lang.values import (
     is_constant,
     is_number,
 )
+
+
+def _of_numbers(name: str) -> Callable[[Callable[..., ir.Expression]], None]:
+    """Declare the handler of a function of one number, or of two, which get one type.
+
+    Python computes it of constants; the declared function takes the context, the call, and the operands.
+    """
+    parameters = INTRINSICS[name].parameters.split()
+
+    def declare(function: Callable[..., ir.Expression]) -> None:
+        @handles(name)
+        def handler(context: Context, node: ast.Call, **arguments: ast.expr) -> Value:
+            written = [arguments[parameter] for parameter in parameters]
+            values = [context.evaluate(part) for part in written]
+            if all(map(is_constant, values)):
+                return compute(context, node, INTRINSICS[name], *values)
+            if len(values) == 1:
+                return function(context, node, scalar(context, values[0], written[0]))
+            sides, nodes = (values[0], values[1]), (written[0], written[1])
+            left, right = unify(context, f"tc.{name}", sides, nodes, node)
+            return function(context, node, left, right)
+
+    return declare
+
+
+def _require_integer(
+    context: Context, name: str, dtype: DType, node: ast.Call, hint: str | None = None
+) -> None:
+    if not dtype.is_integer:
+        raise context.error(f"'tc.{name}' is not defined on {dtype}", node, hint)
+
+
+@_of_numbers("cdiv")
+def _cdiv(context: Context, node: ast.Call, a: ir.Expression, b: ir.Expression) -> ir.Expression:
+    """ceil(a / b), as -(-a // b)."""
+    _require_integer(context, "cdiv", a.dtype, node)
+    loc = context.locate(node)
+    above = binary(context, ast.Sub, (b, 1), (node, node), node)
+    return ir.Binary("//", ir.Binary("+", a, above, loc=loc), b, loc=loc)
+
+
+@_of_numbers("truncdiv")
+def _truncdiv(
+    context: Context, node: ast.Call, a: ir.Expression, b: ir.Expression
+) -> ir.Expression:
+    """a // b, and 1 more where that was rounded down below 0."""
+    _require_integer(context, "truncdiv", a.dtype, node, "use tc.trunc(a / b)")
+    dtype, loc = a.dtype, context.locate(node)
+    if not dtype.is_signed:
+        return ir.Binary("//", a, b, loc=loc)
+    a, b = (named(context, name, it, node) for name, it in (("a", a), ("b", b)))
+    more = ir.Cast(_is_rounded_down(context, a, b, node), dtype, loc=loc)
+    return ir.Binary("+", ir.Binary("//", a, b, loc=loc), more, loc=loc)
+
+
+@_of_numbers("fmod")
+def _fmod(context: Context, node: ast.Call, a: ir.Expression, b: ir.Expression) -> ir.Expression:
+    """a % b, and b less where that hasn't a's sign."""
+    dtype, loc = a.dtype, context.locate(node)
+    operator = "fmod" if dtype.is_float else "%"
+    check_operator(context, operator, dtype, node)
+    if dtype.is_float or not dtype.is_signed:
+        return ir.Binary(operator, a, b, loc=loc)
+    a, b = (named(context, name, it, node) for name, it in (("a", a), ("b", b)))
+    rest = ir.Binary("%", a, b, loc=loc)
+    less = ir.Binary("-", rest, b, loc=loc)
+    return ir.Select(_is_rounded_down(context, a, b, node), less, rest, loc=loc)
+
+
+def _is_rounded_down(
+    context: Context, left: ir.Expression, right: ir.Expression, node: ast.Call
+) -> ir.Expression:
+    """Whether a quotient of integers is negative, and no integer."""
+    loc, zero = context.locate(node), literal(context, 0, left.dtype, node)
+    is_negative = ir.Binary("<", ir.Binary("^", left, right, loc=loc), zero, loc=loc)
+    has_rest = ir.Binary("!=", ir.Binary("%", left, right, loc=loc), zero, loc=loc)
+    return ir.Binary("and", has_rest, is_negative, loc=loc)
+
+
+@_of_numbers("sign")
+def _sign(context: Context, node: ast.Call, x: ir.Expression) -> ir.Expression:
+    """1, -1, or of floats also a zero and NaN as they are."""
+    loc = context.locate(node)
+    check_operator(context, "-", x.dtype, node, unary=True)
+    one = literal(context, 1, x.dtype, node)
+    if not x.dtype.is_signed:
+        return ir.Binary("min", x, one, loc=loc)
+    x = named(context, "x", x, node)
+    zero, minus_one = (literal(context, number, x.dtype, node) for number in (0, -1))
+    below = ir.Select(ir.Binary("<", x, zero, loc=loc), minus_one, x, loc=loc)
+    return ir.Select(ir.Binary(">", x, zero, loc=loc), one, below, loc=loc)
+
+
+@_of_numbers("isinf")
+def _isinf(context: Context, node: ast.Call, x: ir.Expression) -> ir.Expression:
+    loc = context.locate(node)
+    check_operator(context, "isnan", x.dtype, node, unary=True)
+    size = ir.Unary("abs", x, loc=loc)
+    return ir.Binary("==", size, literal(context, inf, x.dtype, node), loc=loc)
+
+
+@_of_numbers("atan2")
+def _atan2(context: Context, node: ast.Call, y: ir.Expression, x: ir.Expression) -> ir.Expression:
+    check_operator(context, "atan2", y.dtype, node)
+    return ir.Binary("atan2", y, x, loc=context.locate(node))
 
 
 def _unary_function(name: str, symbol: str, on_constant: Callable[..., Any]) -> Handler:
@@ -94,20 +193,8 @@ def _extremum(name: str, on_constants: Callable[..., Any]) -> Handler:
         def pair(
             left: tuple[Value, ast.expr], right: tuple[Value, ast.expr]
         ) -> tuple[Value, ast.expr]:
-            sides, nodes = zip(left, right, strict=True)
-            if all(map(is_number, sides)):
-                return on_constants(*sides), left[1]
-            chosen = on_choices(
-                context, sides, lambda *parts: pair(*zip(parts, nodes, strict=True))[0]
-            )
-            if chosen is not None:
-                return chosen, left[1]
-            of_floats = in_f64(context, name, sides)
-            if of_floats is not None:
-                return FloatOfSizes(of_floats, {}), left[1]
-            a, b = unify(context, name, sides, nodes, node)
-            check_operator(context, name, a.dtype, node)
-            return ir.Binary(name, a, b, loc=context.locate(node)), left[1]
+            sides, nodes = (left[0], right[0]), (left[1], right[1])
+            return binary(context, name, sides, nodes, node), left[1]
 
         return fold(pair, zip(values, written, strict=True))[0]
 
@@ -122,10 +209,7 @@ def _quantifier(name: str, operator: ast.boolop, on_constants: Callable[..., boo
         parts = context.evaluate(argument)
         if is_constant(parts):
             return compute(context, node, on_constants, parts)
-        if not isinstance(parts, (tuple, list)):
-            raise context.error(
-                f"{name}(...) takes a tuple or a list, and this is {describe(parts)}", argument
-            )
+        context.expect((tuple, list), parts, argument, f"{name}(...) takes a tuple or a list")
         written: list[ast.expr] = [Evaluated(part, argument) for part in parts]
         return boolean_operation(
             context, ast.copy_location(ast.BoolOp(operator, written), argument)
@@ -165,19 +249,21 @@ def _length(context: Context, node: ast.Call) -> Value:
     raise context.error(f"there is no length of {describe(value)}", argument)
 
 
-def _where(context: Context, node: ast.Call) -> Value:
-    bound = bind(context, node, "tc.where")
-    decided = condition(context, context.evaluate(bound["condition"]), bound["condition"])
-    parts = bound["then"], bound["otherwise"]
+@handles("where")
+def _where(
+    context: Context, node: ast.Call, condition: ast.expr, then: ast.expr, otherwise: ast.expr
+) -> Value:
+    decided = as_condition(context, context.evaluate(condition), condition)
+    parts = then, otherwise
     if isinstance(decided, bool):
         return context.evaluate(parts[not decided])
     values = [context.evaluate_lazily(part, "a branch of tc.where") for part in parts]
     return select(context, decided, (values[0], values[1]), parts, node)
 
 
-def _fma(context: Context, node: ast.Call) -> Value:
-    bound = bind(context, node, "tc.fma")
-    written = bound["a"], bound["b"], bound["c"]
+@handles("fma")
+def _fma(context: Context, node: ast.Call, a: ast.expr, b: ast.expr, c: ast.expr) -> Value:
+    written = a, b, c
     values = [context.evaluate(part) for part in written]
     if all(map(is_constant, values)):
         return compute(context, node, INTRINSICS["fma"], *values)
@@ -201,16 +287,16 @@ _PYTHON_ONLY = (
 )
 
 
-def _static(context: Context, node: ast.Call) -> Value:
+@handles("static")
+def _static(context: Context, node: ast.Call, value: ast.expr) -> Value:
     """A constant; here any expression of Python will do, as long as its names are constants."""
-    argument = bind(context, node, "tc.static")["value"]
-    parts = list(ast.walk(argument))
+    parts = list(ast.walk(value))
     if any(isinstance(part, _PYTHON_ONLY) for part in parts):
-        return _evaluate_python(context, argument, parts)
-    value = context.evaluate(argument)
-    if not is_constant(value):
-        raise context.error(f"tc.static needs a constant, and this is {describe(value)}", argument)
-    return value
+        return _evaluate_python(context, value, parts)
+    known = context.evaluate(value)
+    if not is_constant(known):
+        raise context.error(f"tc.static needs a constant, and this is {describe(known)}", value)
+    return known
 
 
 def _evaluate_python(context: Context, argument: ast.expr, parts: list[ast.AST]) -> Value:
@@ -227,8 +313,8 @@ def _evaluate_python(context: Context, argument: ast.expr, parts: list[ast.AST])
     return compute(context, argument, lambda: eval(code, scope))
 
 
+@handles("worker")
 def _worker(context: Context, node: ast.Call) -> ir.Variable:
-    bind(context, node, "tc.worker")
     if not context.may_name_worker:
         raise context.error(
             "in a kernel of phases tc.worker() is only for naming the worker of a loop",
@@ -244,9 +330,7 @@ def _print(context: Context, node: ast.Call) -> Nothing:
     if not node.args or node.keywords:
         raise context.error('tc.print takes a text and values: tc.print("x is {}", x)', node)
     context.require_statement("tc.print", node)
-    text = context.evaluate(node.args[0])
-    if not isinstance(text, str):
-        raise context.error(f"the text is a string, and this is {describe(text)}", node.args[0])
+    text = context.expect(str, context.evaluate(node.args[0]), node.args[0], "the text is a string")
     values = tuple([_printed(context, part) for part in node.args[1:]])
     if text.count("{}") != len(values):
         raise context.error(
@@ -262,10 +346,6 @@ def _printed(context: Context, node: ast.expr) -> ir.Expression:
     if isinstance(value, float):
         return ir.Constant(value, f64, loc=context.locate(node))
     return scalar(context, value, node)
-
-
-def _python_print(context: Context, node: ast.Call) -> Nothing:
-    raise context.error("print is Python's", node, 'use tc.print("x is {}", x)')
 
 
 def _breakpoint(context: Context, node: ast.Call) -> Nothing:
@@ -305,7 +385,7 @@ def _named(context: Context, what: str, node: ast.expr | None) -> int | tuple[in
 def _tile(
     context: Context, numbers: tuple[int, ...], node: ast.expr
 ) -> list[tuple[ir.Variable, int, int]]:
-    """Of each dimension of the loop over tiles: its variable, its step, and which tile is meant."""
+    """For each dimension of the loop over tiles its variable, its step, and the index of the tile."""
     if context.tiles is None:
         raise context.error(
             "no loop over tiles is around here", node, "a block has a number: block=3"
@@ -331,24 +411,17 @@ BUILTINS: dict[int, Handler] = {
     id(builtins.abs): _unary_function("abs", "abs", abs),
     id(builtins.round): _unary_function("round", "round", round),
     id(builtins.len): _length,
-    id(builtins.range): loops.plain_range,
-    id(builtins.print): _python_print,
+    id(builtins.range): plain_range,
+    id(builtins.print): refuse("print is Python's", 'use tc.print("x is {}", x)'),
     id(builtins.breakpoint): _breakpoint,
 }
 
-HANDLERS: dict[str, Handler] = {
-    **{name: _unary_function(f"tc.{name}", name, INTRINSICS[name]) for name in UNARY_FUNCTIONS},
-    "where": _where,
-    "fma": _fma,
-    "static": _static,
-    "range": loops.unrolled_range,
-    "print": _print,
-    "worker": _worker,
-    **numbers.HANDLERS,
-    **loops.HANDLERS,
-    **memory.HANDLERS,
-    **blocks.HANDLERS,
-    **barriers.HANDLERS,
-    **operations.HANDLERS,
-    **REFUSED_CALLS,
-}
+
+HANDLERS.update(
+    {name: _unary_function(f"tc.{name}", name, INTRINSICS[name]) for name in UNARY_FUNCTIONS}
+)
+HANDLERS["print"] = _print
+HANDLERS["empty"] = refuse(
+    "tc.empty is for programs: a kernel allocates no global memory",
+    "use tc.shared, tc.tile or tc.local; or pass it as a parameter",
+)

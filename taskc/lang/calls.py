@@ -11,7 +11,7 @@ from taskc.ir import nodes as ir
 from taskc.ir.mapping import Mapping
 from taskc.ir.rewrite import walk
 from taskc.ir.types import DType
-from taskc.lang.context import Context, Frame, Scope
+from taskc.lang.context import Context, FunctionFrame, Scope
 from taskc.lang.conversions import is_boolean, scalar, settled_choice
 from taskc.lang.expressions import convert_to, refuse_sub_byte, unstarred
 from taskc.lang.functions import FunctionDefinition, Outside
@@ -21,9 +21,9 @@ from taskc.lang.operators import compute
 from taskc.lang.source import Source
 from taskc.lang.values import (
     Choice,
-    Described,
     Method,
     Pending,
+    SelfDescribed,
     Value,
     counted,
     describe,
@@ -34,6 +34,42 @@ from taskc.lang.values import (
 
 Handler = Callable[[Context, ast.Call], Value]
 
+HANDLERS: dict[str, Handler] = {}
+"""By an intrinsic's name: a handler takes the context and the call as written, and returns what the call is worth."""
+
+
+def handles(
+    name: str,
+    *,
+    in_cuda: bool = False,
+    in_cluster: bool = False,
+    as_statement: bool = False,
+    as_phase: bool = False,
+) -> Callable[[Callable[..., Value]], None]:
+    """Declare a function as the handler of `tc.NAME`: it receives the arguments, unevaluated, as keywords.
+
+    in_cuda, in_cluster      the call may stand only in a kernel of tc.cuda, or in a cluster
+    as_statement, as_phase   the call needs a place for statements, or for an operation of the whole block
+    """
+    what = f"tc.{name}"
+
+    def declare(function: Callable[..., Value]) -> None:
+        def handler(context: Context, node: ast.Call) -> Value:
+            arguments = bind(context, node, what)
+            if in_cuda:
+                context.require_cuda_kernel(what, node)
+            if in_cluster:
+                context.require_cluster(what, node)
+            if as_statement:
+                context.require_statement(what, node)
+            if as_phase:
+                context.require_phase(what, node)
+            return function(context, node, **arguments)
+
+        HANDLERS[name] = handler
+
+    return declare
+
 
 _OF_PROGRAMS = ("taskc.programs.body", "taskc.programs.definition")
 # Definitions that a kernel can't call, by their kind.
@@ -43,8 +79,8 @@ _HINTS = {
 }
 
 
-def call_with(handlers: dict[str, Handler], on_builtins: dict[int, Handler]) -> Handler:
-    """The evaluator of calls: `handlers` by an intrinsic's name, `on_builtins` by id."""
+def call_with(on_builtins: dict[int, Handler]) -> Handler:
+    """The evaluator of calls; `on_builtins` are the handlers of Python's own functions, by id."""
 
     def call(context: Context, node: ast.Call) -> Value:
         if isinstance(node.func, ast.Name):
@@ -58,7 +94,7 @@ def call_with(handlers: dict[str, Handler], on_builtins: dict[int, Handler]) -> 
         if isinstance(called, Method):
             return called.call(node)
         if isinstance(called, Intrinsic):
-            return handlers[called.__name__](context, node)
+            return HANDLERS[called.__name__](context, node)
         handler = on_builtins.get(id(called))
         if handler is not None:
             return handler(context, node)
@@ -66,7 +102,7 @@ def call_with(handlers: dict[str, Handler], on_builtins: dict[int, Handler]) -> 
             return _typed_constant(context, called, node)
         if isinstance(called, FunctionDefinition):
             return _inline(context, called, node)
-        kind = getattr(called, "kind", None) if isinstance(called, Described) else None
+        kind = getattr(called, "kind", None) if isinstance(called, SelfDescribed) else None
         if kind in _HINTS:
             raise context.error(f"a kernel can't call a {kind}", node, _HINTS[kind])
         return _python_call(context, called, node)
@@ -217,7 +253,7 @@ def inline(
         for parameter, value in values.items()
     }
     inner_target = target if node is root else None
-    frame = Frame(source, Outside(definition.function), [], target=inner_target)
+    frame = FunctionFrame(source, Outside(definition.function), [], target=inner_target)
     context.frames.append(frame)
     try:
         context.run(body, Scope(names))
@@ -240,7 +276,7 @@ def inline(
     return frame.result
 
 
-def _is_of(frame: Frame, definition: FunctionDefinition) -> bool:
+def _is_of(frame: FunctionFrame, definition: FunctionDefinition) -> bool:
     """Whether it is this helper that is parsed; another of the same text, which closes over other things, is not."""
     outside = frame.outside
     return isinstance(outside, Outside) and outside.function is definition.function

@@ -1,6 +1,6 @@
-"""A `@tc.function` that combines two elements, as the operator of tc.reduce and tc.scan.
+"""Functions as arguments: of tc.reduce and tc.scan, which combine two elements, and of tc.load and its like.
 
-A lambda or a `@tc.function` as an argument, as in `tc.load((8, 8), lambda i, j: x[j, i])`.
+A function that combines is a `@tc.function`; elsewhere a lambda will do, as in `tc.load((8, 8), lambda i, j: x[j, i])`.
 """
 
 from __future__ import annotations
@@ -29,24 +29,21 @@ def combine_function(
     node: ast.expr,
 ) -> ir.Combine:
     """The function on elements of a type, or on tuples of elements of several."""
-    return _Made(context, function, dtypes, node).made()
+    return _Combination(context, function, dtypes, node).combine()
 
 
-class _Made:
-    def __init__(
-        self,
-        context: Context,
-        function: FunctionDefinition,
-        dtypes: tuple[DType, ...] | DType,
-        node: ast.expr,
-    ) -> None:
-        self.context = context
-        self.function = function
-        self.dtypes = dtypes
-        self.node = node
-        self.name = function.__name__
+@dataclass(frozen=True, slots=True)
+class _Combination:
+    context: Context
+    function: FunctionDefinition
+    dtypes: tuple[DType, ...] | DType
+    node: ast.expr
 
-    def made(self) -> ir.Combine:
+    @property
+    def name(self) -> str:
+        return self.function.__name__
+
+    def combine(self) -> ir.Combine:
         names, rest = self.function.parameters
         if len(names) != 2 or rest is not None:
             raise self.context.error(
@@ -229,9 +226,6 @@ def callback(context: Context, node: ast.expr, what: str) -> Callback:
             )
         rest = arguments.vararg.arg if arguments.vararg is not None else None
         return Callback(node, [argument.arg for argument in arguments.args], rest, None)
-    function = context.evaluate(node)
-    if not isinstance(function, FunctionDefinition):
-        raise context.error(
-            f"{what} is a lambda or a @tc.function, and this is {describe(function)}", node
-        )
+    is_one = f"{what} is a lambda or a @tc.function"
+    function = context.expect(FunctionDefinition, context.evaluate(node), node, is_one)
     return Callback(node, *function.parameters, function)

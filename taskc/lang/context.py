@@ -1,6 +1,6 @@
 """The state of a parse: the position, the meanings of names, and the statements so far.
 
-Syntax of Python that the language doesn't have, each with its own message.
+The end of the file lists the syntax of Python that the language doesn't have, each with its own message.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import ast
 import builtins
 from collections.abc import Callable, Iterable, Mapping as Dictionary
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from taskc.errors import CompileError, Location
 from taskc.ir import nodes as ir
@@ -29,12 +29,14 @@ from taskc.lang.values import (
     TilesLoop,
     Untyped,
     Value,
+    describe,
     did_you_mean,
     has_float,
     plain,
 )
 
 Located: TypeAlias = "Node | Location"
+Kind = TypeVar("Kind")
 
 UNBOUND = object()
 _BELOW_PHASES = "a kernel of phases needs none; to go below them, use @tc.cuda.kernel(workers=...)"
@@ -56,7 +58,7 @@ class Scope:
 
 
 @dataclass(slots=True)
-class Frame:
+class FunctionFrame:
     """One function that is being parsed: the kernel, or a helper inlined in it."""
 
     source: Source
@@ -100,16 +102,15 @@ class Context:
         self.is_cuda_kernel = is_cuda_kernel
         self.worker = ir.Variable("worker")
         self.block_number = ir.Variable("block")
-        self.place: Location | None = (
-            None  # of all that is parsed, if no line of Python has made it
-        )
+        # Of all that is parsed, if no line of Python has made it.
+        self.place: Location | None = None
         self.target_name = target
         self.tiles: TilesLoop | None = None  # the loop over tiles around here, and
         self.cluster = 1  # how many blocks a cluster has there,
         self.origin: tuple[ir.Variable, ...] = ()  # and where a tile begins
         self.peers: set[ir.Tensor] = set()
         self.dimensions: dict[Dimension, ir.Variable] = {}
-        self.frames: list[Frame] = []
+        self.frames: list[FunctionFrame] = []
         self.top: list[ir.Statement] = []
         self.block = self.top
         self.each: list[Mapping] = []
@@ -135,7 +136,7 @@ class Context:
     # Where.
 
     @property
-    def frame(self) -> Frame:
+    def frame(self) -> FunctionFrame:
         return self.frames[-1]
 
     @property
@@ -159,6 +160,19 @@ class Context:
     ) -> CompileError:
         """The error to raise."""
         return CompileError(message, self.locate(node), hint, (note,) if note else ())
+
+    def expect(
+        self,
+        kinds: type[Kind] | tuple[type[Kind], ...],
+        value: Value,
+        node: Located,
+        what: str,
+        hint: str | None = None,
+    ) -> Kind:
+        """A value of these kinds as it is; for any other an error that begins with what it has to be."""
+        if not isinstance(value, kinds):
+            raise self.error(f"{what}, and this is {describe(value)}", node, hint)
+        return value
 
     # What.
 
@@ -221,14 +235,14 @@ class Context:
         self.block.append(statement)
 
     def require_statement(self, what: str, node: Located) -> None:
-        """Raises an error where nothing can be executed before the current expression."""
+        """Raise an error where nothing can be executed before the current expression."""
         if self.lazy is not None:
             raise self.error(
                 f"{what} can't be used in {self.lazy}", node, "assign its result to a name before"
             )
 
     def require_phase(self, what: str, node: Located) -> None:
-        """Raises an error inside a mapping loop, or where nothing can be executed."""
+        """Raise an error inside a mapping loop, or where nothing can be executed."""
         if self.each:
             raise self.error(
                 f"{what} is for the whole block, and can't be used in a mapping loop",
@@ -238,12 +252,12 @@ class Context:
         self.require_statement(what, node)
 
     def require_cuda_kernel(self, what: str, node: Located, hint: str = _BELOW_PHASES) -> None:
-        """Raises an error in a kernel of phases."""
+        """Raise an error in a kernel of phases."""
         if not self.is_cuda_kernel:
             raise self.error(f"{what} is only for tc.cuda kernels", node, hint)
 
     def require_cluster(self, what: str, node: Located) -> None:
-        """Raises an error where a block is in no cluster."""
+        """Raise an error where a block is in no cluster."""
         if self.cluster == 1:
             raise self.error(
                 f"{what} is for blocks of a cluster, and there is none",
@@ -439,8 +453,8 @@ class Context:
         block = self._checked(self.top)
 
         def visit(statement: ir.Statement) -> ir.Statement:
-            found = self._late.get(id(statement))
-            return found[1] if found is not None else map_statements(statement, visit)
+            late = self._late.get(id(statement))
+            return late[1] if late is not None else map_statements(statement, visit)
 
         if self._late:
             block = [visit(statement) for statement in block]
@@ -486,76 +500,52 @@ def _fits(size: ir.Expression, dtype: DType) -> ir.Assert:
     return ir.Assert(condition, f"{expression_text(size)} fits {dtype}", loc=size.loc)
 
 
-def _refuse(message: str, hint: str | None = None) -> Callable[[Context, Any], Any]:
-    def refuse(context: Context, node: Any) -> None:
+def refuse(message: str, hint: str | None = None) -> Callable[[Context, Any], Any]:
+    def handler(context: Context, node: Any) -> None:
         raise context.error(message, node, hint)
 
-    return refuse
+    return handler
 
 
-def _refusals(
-    table: dict[str, tuple[str, str | None]],
-) -> dict[type, Callable[[Context, Any], Any]]:
-    # Not every version of Python has every kind of node.
-    return {
-        getattr(ast, name): _refuse(*rest) for name, rest in table.items() if hasattr(ast, name)
-    }
+def _refusals(rows: str) -> dict[type, Callable[[Context, Any], Any]]:
+    """The handlers of the kinds of nodes in a table."""
+    handlers: dict[type, Callable[[Context, Any], Any]] = {}
+    for row in rows.strip().splitlines():
+        names, *texts = row.split(" | ")
+        # Not every version of Python has every kind of node.
+        kinds = [getattr(ast, name) for name in names.split() if hasattr(ast, name)]
+        handlers.update(dict.fromkeys(kinds, refuse(*texts)))
+    return handlers
 
 
-_TRY = ("exceptions are not a part of the language", "test before: if ...")
-_IMPORT = ("a kernel imports nothing", "import at the top of the file")
-_DEFINE = ("a function can't be defined in a kernel", "define it outside, with @tc.function")
-_COMPREHENSION = (
-    "such a comprehension is only for tc.static",
-    "write a list, [... for ...]: over constants it may stand anywhere",
-)
-_SUSPEND = ("a kernel can't be suspended", None)
+# Kinds of nodes, a message, and perhaps a hint.
+_STATEMENTS = """
+Try TryStar | exceptions are not a part of the language | test before: if ...
+Raise | exceptions are not a part of the language | use assert condition, "text"
+FunctionDef AsyncFunctionDef | a function can't be defined in a kernel | define it outside, with @tc.function
+ClassDef | a class can't be defined in a kernel
+Global | 'global' is not a part of the language | what is outside is constant
+Nonlocal | 'nonlocal' is not a part of the language | what is outside is constant
+Delete | 'del' is not a part of the language | a name ends with its body
+Import ImportFrom | a kernel imports nothing | import at the top of the file
+Match | 'match' is not a part of the language | use if and elif
+AnnAssign | a name takes no annotation | give the value its type: x = f32(0)
+AsyncFor AsyncWith | a kernel can't be suspended
+TypeAlias | a type can't be named in a kernel | name it outside
+"""
 
-REFUSED_STATEMENTS = _refusals(
-    {
-        "Try": _TRY,
-        "TryStar": _TRY,
-        "Raise": ("exceptions are not a part of the language", 'use assert condition, "text"'),
-        "FunctionDef": _DEFINE,
-        "AsyncFunctionDef": _DEFINE,
-        "ClassDef": ("a class can't be defined in a kernel", None),
-        "Global": ("'global' is not a part of the language", "what is outside is constant"),
-        "Nonlocal": ("'nonlocal' is not a part of the language", "what is outside is constant"),
-        "Delete": ("'del' is not a part of the language", "a name ends with its body"),
-        "Import": _IMPORT,
-        "ImportFrom": _IMPORT,
-        "Match": ("'match' is not a part of the language", "use if and elif"),
-        "AnnAssign": ("a name takes no annotation", "give the value its type: x = f32(0)"),
-        "AsyncFor": _SUSPEND,
-        "AsyncWith": _SUSPEND,
-        "TypeAlias": ("a type can't be named in a kernel", "name it outside"),
-    }
-)
+_EXPRESSIONS = """
+Lambda | a lambda is only for tc.load, tc.store and meanings | use @tc.function for a helper
+SetComp DictComp | such a comprehension is only for tc.static | \
+write a list, [... for ...]: over constants it may stand anywhere
+JoinedStr | an f-string is not a part of the language | use tc.print("{}", x)
+TemplateStr | a t-string is not a part of the language | use tc.print("{}", x)
+Dict | a dict can't be made in a kernel | make it outside: it is constant
+Set | a set can't be made in a kernel | make it outside: it is constant
+NamedExpr | ':=' is not a part of the language | assign in a statement before
+Await Yield YieldFrom | a kernel can't be suspended
+Starred | '*' is not a part of the language here
+Slice | a slice stands only in the brackets of a tensor
+"""
 
-REFUSED_EXPRESSIONS = _refusals(
-    {
-        "Lambda": (
-            "a lambda is only for tc.load, tc.store and meanings",
-            "use @tc.function for a helper",
-        ),
-        "SetComp": _COMPREHENSION,
-        "DictComp": _COMPREHENSION,
-        "JoinedStr": ("an f-string is not a part of the language", 'use tc.print("{}", x)'),
-        "TemplateStr": ("a t-string is not a part of the language", 'use tc.print("{}", x)'),
-        "Dict": ("a dict can't be made in a kernel", "make it outside: it is constant"),
-        "Set": ("a set can't be made in a kernel", "make it outside: it is constant"),
-        "NamedExpr": ("':=' is not a part of the language", "assign in a statement before"),
-        "Await": _SUSPEND,
-        "Yield": _SUSPEND,
-        "YieldFrom": _SUSPEND,
-        "Starred": ("'*' is not a part of the language here", None),
-        "Slice": ("a slice stands only in the brackets of a tensor", None),
-    }
-)
-
-REFUSED_CALLS = {
-    "empty": _refuse(
-        "tc.empty is for programs: a kernel allocates no global memory",
-        "use tc.shared, tc.tile or tc.local; or pass it as a parameter",
-    ),
-}
+REFUSED_STATEMENTS, REFUSED_EXPRESSIONS = map(_refusals, (_STATEMENTS, _EXPRESSIONS))

@@ -22,9 +22,9 @@ from taskc.lang.values import (
     Choice,
     Number,
     Pending,
+    TensorView,
     Untyped,
     Value,
-    View,
     describe,
     has_float,
     is_constant,
@@ -176,7 +176,7 @@ def require_expression(context: Context, value: Value, node: Located) -> ir.Expr
     hint = None
     if isinstance(value, ir.Tensor):
         hint = f"index it: {value.name}[{', '.join('ijklmn'[: len(value.shape)])}]"
-    elif isinstance(value, View):
+    elif isinstance(value, TensorView):
         hint = "a slice is taken whole, by tc.load, tc.store or tc.copy; an index is one number"
     raise context.error(f"a number is needed here, and this is {describe(value)}", node, hint)
 
@@ -340,7 +340,4 @@ def flag(context: Context, node: ast.expr | None, name: str) -> bool:
     """A constant True or False; False where it isn't given."""
     if node is None:
         return False
-    value = context.evaluate(node)
-    if not isinstance(value, bool):
-        raise context.error(f"'{name}' is True or False, and this is {describe(value)}", node)
-    return value
+    return context.expect(bool, context.evaluate(node), node, f"'{name}' is True or False")

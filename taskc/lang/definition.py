@@ -23,7 +23,7 @@ from taskc.ir.nodes import Kernel, Tensor, Variable
 from taskc.ir.signature import Parameter, Signed, inputs_of, named_type, outputs_of
 from taskc.ir.types import DType, TensorType, boolean, f64
 from taskc.lang.sizes import Dimension, dim, tracing
-from taskc.lang.values import Described, describe
+from taskc.lang.values import SelfDescribed, describe
 
 Example: TypeAlias = Callable[[np.random.Generator], Any]
 # What a parameter is packed from, by its name: a shape that its own is rounded up from, or what a kernel makes it of.
@@ -46,7 +46,7 @@ def set_tracer(tracer: Runner) -> None:
     _tracer[:] = [tracer]
 
 
-class Definition(Described, ABC):
+class Definition(SelfDescribed, ABC):
     """The result of decorating a function: a kernel or a program that can be called with arrays.
 
     kind        "kernel" or "program"

@@ -1,8 +1,7 @@
 """The functions of numbers: in a kernel of one element, in plain Python of a number.
 
-Activations that are made of other functions, for kernels, `tc.compute`, and templates with an epilogue.
-
-`tc.gelu` and `tc.sigmoid` are operators of the IR (elementwise.py); these are expressions of such.
+Most are operators of the IR. Activations that are made of other functions are helpers, for kernels, `tc.compute`, and
+templates with an epilogue.
 """
 
 from __future__ import annotations

@@ -23,12 +23,12 @@ from taskc.lang.values import (
     Choice,
     MappingLoop,
     Method,
-    Part,
     Pending,
     Slice,
+    TensorPart,
+    TensorView,
     Transposed,
     Value,
-    View,
     counted,
     describe,
     did_you_mean,
@@ -77,11 +77,7 @@ def unstarred(context: Context, written: Iterable[ast.expr]) -> Iterator[ast.exp
             yield node
             continue
         parts = context.evaluate(node.value)
-        if not isinstance(parts, (tuple, list)):
-            raise context.error(
-                f"'*' takes the parts of a tuple, and this is {describe(parts)}", node
-            )
-        for part in parts:
+        for part in context.expect((tuple, list), parts, node, "'*' takes the parts of a tuple"):
             yield Evaluated(part, node)
 
 
@@ -95,10 +91,10 @@ def items(context: Context, node: ast.Tuple | ast.List) -> Value:
 
 def subscript(context: Context, node: ast.Subscript) -> Value:
     owner = context.evaluate(node.value)
-    if not isinstance(owner, (ir.Tensor, Transposed, Part)):
+    if not isinstance(owner, (ir.Tensor, Transposed, TensorPart)):
         return _constant_subscript(context, owner, node)
     tensor, element = place(context, owner, node)
-    if isinstance(element, View):
+    if isinstance(element, TensorView):
         return element
     return read(context, tensor, element, node)
 
@@ -142,8 +138,8 @@ def _is_everywhere(owners: Mapping) -> bool:
 
 
 def place(
-    context: Context, owner: ir.Tensor | Transposed | Part, node: ast.Subscript
-) -> tuple[ir.Tensor, tuple[ir.Expression, ...] | View]:
+    context: Context, owner: ir.Tensor | Transposed | TensorPart, node: ast.Subscript
+) -> tuple[ir.Tensor, tuple[ir.Expression, ...] | TensorView]:
     """The tensor and the indices of `x[i, j]`; of `x[i, r : r + 8]` a view."""
     tensor = owner if isinstance(owner, ir.Tensor) else owner.tensor
     order = -1 if isinstance(owner, Transposed) else 1
@@ -160,11 +156,11 @@ def place(
         for extent, part in zip(owner.shape, written, strict=True)
     ]
     if any(isinstance(part, Slice) for part in parts):
-        if isinstance(owner, Part):
+        if isinstance(owner, TensorPart):
             raise context.error("a computation reads one element of a part", node)
-        return tensor, View(tensor, tuple(parts[::order]), is_transposed=order < 0)
+        return tensor, TensorView(tensor, tuple(parts[::order]), is_transposed=order < 0)
     indices = tuple([part for part in parts[::order] if not isinstance(part, Slice)])
-    return tensor, owner.indices(indices) if isinstance(owner, Part) else indices
+    return tensor, owner.indices(indices) if isinstance(owner, TensorPart) else indices
 
 
 def _check_rank(context: Context, name: str, rank: int, given: int, node: ast.Subscript) -> None:
@@ -176,7 +172,7 @@ def _check_rank(context: Context, name: str, rank: int, given: int, node: ast.Su
 
 
 def _constant_subscript(context: Context, owner: Value, node: ast.Subscript) -> Value:
-    if isinstance(owner, (View, Pending)) or is_expression(owner):
+    if isinstance(owner, (TensorView, Pending)) or is_expression(owner):
         hint = None
         if isinstance(owner, ir.Variable):
             hint = f"a parameter that is a tensor has extents: {owner.dtype}[64]"
@@ -218,9 +214,9 @@ def attribute(context: Context, node: ast.Attribute) -> Value:
     if attributes is None and is_scalar(owner):
         attributes = _SCALAR
     if attributes is not None:
-        found = attributes.get(node.attr)
-        if found is not None:
-            return found(context, owner, node)
+        getter = attributes.get(node.attr)
+        if getter is not None:
+            return getter(context, owner, node)
         if not is_constant(owner) or is_number(owner):
             raise _no_attribute(context, node, owner, attributes)
     try:
@@ -257,7 +253,7 @@ def _layout_mapping(context: Context, tensor: ir.Tensor, node: ast.Attribute) ->
 
 
 def _dtype(context: Context, owner: Value, node: ast.Attribute) -> DType:
-    is_memory = isinstance(owner, (View, Transposed, Part))
+    is_memory = isinstance(owner, (TensorView, Transposed, TensorPart))
     return owner.tensor.dtype if is_memory else scalar(context, owner, node).dtype
 
 
@@ -275,9 +271,7 @@ _TYPES = "a type is one of taskc's own, such as f32 and i64: from taskc import f
 
 def element_type(context: Context, node: ast.expr, what: str, hint: str = _TYPES) -> DType:
     """The type that an argument names; `what` says that there has to be one."""
-    named = boolean_type(context.evaluate(node))
-    if not isinstance(named, DType):
-        raise context.error(f"{what}, and this is {describe(named)}", node, hint)
+    named = context.expect(DType, boolean_type(context.evaluate(node)), node, what, hint)
     refuse_sub_byte(context, named, node)
     return named
 
@@ -308,8 +302,8 @@ def convert_to(
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         if dtype.is_integer and isinstance(value, float) and value == value // 1:
             value = int(value)
-        made = literal(context, value, dtype, node)
-        return ir.Constant(made.value, dtype, loc=loc)
+        constant = literal(context, value, dtype, node)
+        return ir.Constant(constant.value, dtype, loc=loc)
     if isinstance(value, Choice) and has_float(value):
         return ir.Select(
             value.condition,
@@ -373,9 +367,9 @@ _ATTRIBUTES: dict[type, dict[str, Getter]] = {
         "T": _transpose,
         "mapping": _layout_mapping,
     },
-    View: _PART,
+    TensorView: _PART,
     Transposed: _PART,
-    Part: {name: _PART[name] for name in ("shape", "dtype")},
+    TensorPart: {name: _PART[name] for name in ("shape", "dtype")},
     Mapping: {"on": lambda context, owner, node: Method(partial(on_method, context, owner))},
 }
 

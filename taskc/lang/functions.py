@@ -12,7 +12,7 @@ from typing import Any
 
 from taskc.errors import CompileError
 from taskc.lang.source import Source, lambda_source, source_of
-from taskc.lang.values import Described, describe
+from taskc.lang.values import SelfDescribed, describe
 
 
 class Outside(Mapping[str, Any]):
@@ -45,7 +45,7 @@ class Outside(Mapping[str, Any]):
         return len([*self])
 
 
-class FunctionDefinition(Described):
+class FunctionDefinition(SelfDescribed):
     """A helper, `@tc.function`: inlined where a kernel calls it, and an ordinary function in Python."""
 
     def __init__(self, function: FunctionType) -> None:

@@ -1,7 +1,6 @@
 """The functions of the language outside of kernels: names with a signature and a docstring, for people and editors.
 
-Each is declared as a function of Python, whose parameters are those that its handler binds. What it means in a kernel
-is in `taskc.lang.builtins`.
+Each is declared as a function of Python, whose parameters are those that its handler takes (`taskc.lang.calls`).
 """
 
 from __future__ import annotations

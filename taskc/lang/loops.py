@@ -1,28 +1,31 @@
-"""Loops: over mappings, tiles of the grid, pipelines, ranges, and constants while parsing.
+"""Loops: over mappings, tiles of the grid, pipelines, ranges, and constants while parsing; and how they end.
 
-`range` and `tc.range`: loops with a counted number of iterations.
+`break` and `continue` clear cells, by which the rest of a loop is skipped: see jumps.py.
 """
 
 from __future__ import annotations
 
 import ast
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from math import prod
+from typing import Any
 
 from taskc.ir import nodes as ir
 from taskc.ir.code_size import trip_count
 from taskc.ir.mapping import Mapping
 from taskc.ir.rewrite import walk
 from taskc.ir.target import TARGETS
+from taskc.ir.types import boolean
 from taskc.lang.assignments import settled
 from taskc.lang.barriers import check_grid_barriers
-from taskc.lang.calls import Handler, bind
+from taskc.lang.calls import HANDLERS, handles
 from taskc.lang.context import UNBOUND, Context, Scope
 from taskc.lang.conversions import constant_integer, extent, flag, index
 from taskc.lang.intrinsics import INTRINSICS
-from taskc.lang.leaving import leaving, while_it_goes_on
+from taskc.lang.jumps import Leaving, Loop, Skippable, may_end
 from taskc.lang.memory import wrong_workers
 from taskc.lang.operators import compute
 from taskc.lang.values import (
@@ -36,6 +39,84 @@ from taskc.lang.values import (
     is_constant,
 )
 from taskc.lang.views import is_nonnegative
+
+
+@contextmanager
+def leaving(context: Context, node: Loop, what: str | None = None) -> Iterator[Leaving]:
+    """The context of the parse of a loop's body."""
+    loop = Leaving(what, context.in_role)
+    if what is None and may_end(node):
+        loop.goes_on = _cell(context, "goes_on", node)
+    context.frame.loops.append(loop)
+    yield loop
+    context.frame.loops.pop()
+
+
+def while_it_goes_on(context: Context, loop: Leaving, body: ir.Statement) -> ir.Statement:
+    """The body, unless an iteration before has ended the loop."""
+    if loop.goes_on is None:
+        return body
+    return ir.If(_is_set(context, loop.goes_on), body, loc=loop.goes_on.loc)
+
+
+def conditioned(context: Context, loop: Leaving, condition: ir.Expression) -> ir.Expression:
+    """The condition, which isn't evaluated once an iteration has ended the loop."""
+    if loop.goes_on is None:
+        return condition
+    return ir.Binary("and", _is_set(context, loop.goes_on), condition, loc=condition.loc)
+
+
+def _cell(context: Context, name: str, node: ast.stmt) -> ir.Tensor:
+    loc = context.locate(node)
+    tensor = context.new_cell(name, ir.Constant(True, boolean, loc=loc), loc).tensor
+    assert tensor is not None
+    return tensor
+
+
+def _is_set(context: Context, cell: ir.Tensor) -> ir.Read:
+    context.note_read(cell, cell.loc)
+    return ir.Read(cell, (), loc=cell.loc)
+
+
+def _clear(context: Context, cell: ir.Tensor, node: ast.stmt) -> None:
+    loc = context.locate(node)
+    context.note_write(cell, loc)
+    context.emit(ir.Store(cell, (), ir.Constant(False, boolean, loc=loc), loc=loc))
+
+
+def skippable(context: Context, node: Skippable) -> None:
+    runs = _cell(context, "runs", node)
+    loop = context.frame.loops[-1]
+    loop.runs.append(runs)
+    context.execute(node.statement)
+    loop.runs.pop()
+    condition = _is_set(context, runs)
+    context.emit(ir.If(condition, context.body(node.rest), loc=context.locate(node)))
+
+
+def jump(context: Context, node: ast.Break | ast.Continue) -> None:
+    loop = context.frame.loops[-1]
+    if context.in_role is not loop.in_role:
+        word = "break" if isinstance(node, ast.Break) else "continue"
+        raise context.error(f"'{word}' can't leave a role, since others don't", node)
+    if isinstance(node, ast.Break):
+        if loop.goes_on is None:
+            raise context.error(
+                f"'break' ends a loop over a range or a while, and this is {loop.what}",
+                node,
+                "put the rest into an if, or leave it out by continue",
+            )
+        _clear(context, loop.goes_on, node)
+    for runs in loop.runs:
+        _clear(context, runs, node)
+
+
+JUMPS: dict[type, Callable[[Context, Any], None]] = {
+    ast.Break: jump,
+    ast.Continue: jump,
+    Skippable: skippable,
+}
+
 
 # The ways that `tc.pipeline(transport=...)` may name: how block values travel.
 _TRANSPORTS = ("registers", "cp.async", "tma")
@@ -286,30 +367,34 @@ def _parts(value: Value) -> tuple[Value, ...]:
     return tuple(value) if isinstance(value, (tuple, list)) else (value,)
 
 
-def _tiles(context: Context, node: ast.Call) -> TilesLoop:
+@handles("tiles", as_phase=True)
+def _tiles(
+    context: Context,
+    node: ast.Call,
+    shape: ast.expr,
+    by: ast.expr,
+    order: ast.expr | None = None,
+    persistent: ast.expr | None = None,
+    cluster: ast.expr | None = None,
+) -> TilesLoop:
     """`tc.tiles((m, n), by=(64, 64), order=("grouped", 8), persistent=False, cluster=(2, 1))`"""
-    bound = bind(context, node, "tc.tiles")
-    context.require_phase("tc.tiles", node)
     if context.in_role:
         raise context.error("tc.tiles can't be used in a role", node)
-    shape_node, by_node = bound["shape"], bound["by"]
-    values = _parts(context.evaluate(shape_node))
-    places = [shape_node] * len(values)
-    if isinstance(shape_node, (ast.Tuple, ast.List)) and len(shape_node.elts) == len(values):
-        places = shape_node.elts
-    shape = tuple([extent(context, value, at) for value, at in zip(values, places, strict=True)])
-    by = _sizes(context, by_node, "the size of a tile")
-    if len(by) != len(shape):
-        dimensions = counted(len(shape), "dimension")
-        raise context.error(f"the grid has {dimensions}, and 'by' {len(by)}", by_node)
-    order = _order(context, bound.get("order"), len(shape))
-    cluster = (
-        _sizes(context, bound["cluster"], "the size of a cluster") if "cluster" in bound else ()
-    )
-    if cluster:
-        _check_cluster(context, shape, by, cluster, bound["cluster"])
-    persistent = flag(context, bound.get("persistent"), "persistent")
-    return TilesLoop(shape, by, order, persistent, cluster)
+    values = _parts(context.evaluate(shape))
+    places = [shape] * len(values)
+    if isinstance(shape, (ast.Tuple, ast.List)) and len(shape.elts) == len(values):
+        places = shape.elts
+    extents = tuple([extent(context, value, at) for value, at in zip(values, places, strict=True)])
+    steps = _sizes(context, by, "the size of a tile")
+    if len(steps) != len(extents):
+        dimensions = counted(len(extents), "dimension")
+        raise context.error(f"the grid has {dimensions}, and 'by' {len(steps)}", by)
+    numbered = _order(context, order, len(extents))
+    blocks = () if cluster is None else _sizes(context, cluster, "the size of a cluster")
+    if cluster is not None and blocks:
+        _check_cluster(context, extents, steps, blocks, cluster)
+    is_persistent = flag(context, persistent, "persistent")
+    return TilesLoop(extents, steps, numbered, is_persistent, blocks)
 
 
 def _check_cluster(
@@ -372,27 +457,36 @@ def _order(context: Context, node: ast.expr | None, rank: int) -> tuple[str | in
     return parts
 
 
-def _pipeline_call(context: Context, node: ast.Call) -> PipelineLoop:
+@handles("pipeline")
+def _pipeline_call(
+    context: Context,
+    node: ast.Call,
+    extent: ast.expr,
+    by: ast.expr | None = None,
+    stages: ast.expr | None = None,
+    transport: ast.expr | None = None,
+    specialize: ast.expr | None = None,
+    turns: ast.expr | None = None,
+) -> PipelineLoop:
     """`tc.pipeline(k, by=8, stages=3, transport="cp.async", specialize=False, turns=None)`"""
-    bound = bind(context, node, "tc.pipeline")
     if context.is_cuda_kernel:
         raise context.error(
             "a tc.cuda kernel pipelines by hand: tc.pipeline is for kernels without barriers", node
         )
     context.require_phase("tc.pipeline", node)
-    end = index(context, context.evaluate(bound["extent"]), bound["extent"])
-    by = _at_least_one(context, bound.get("by"), "the step of a pipeline")
-    stages = _at_least_one(context, bound.get("stages"), "the number of stages")
-    transport = _word(context, bound.get("transport"), "the transports are", _TRANSPORTS)
-    specialize = flag(context, bound.get("specialize"), "specialize")
-    turns = _word(context, bound.get("turns"), "there are turns of", ir.TURNS)
-    if turns is not None and not specialize:
+    end = index(context, context.evaluate(extent), extent)
+    step = _at_least_one(context, by, "the step of a pipeline")
+    count = _at_least_one(context, stages, "the number of stages")
+    way = _word(context, transport, "the transports are", _TRANSPORTS)
+    is_specialized = flag(context, specialize, "specialize")
+    taken = _word(context, turns, "there are turns of", ir.TURNS)
+    if turns is not None and taken is not None and not is_specialized:
         raise context.error(
             "only beside a producer is there anything to take in turn",
-            bound["turns"],
+            turns,
             "say specialize=True, too",
         )
-    return PipelineLoop(end, by, stages, transport, specialize, turns)
+    return PipelineLoop(end, step, count, way, is_specialized, taken)
 
 
 def _word(context: Context, node: ast.expr | None, what: str, known: tuple[str, ...]) -> str | None:
@@ -411,9 +505,6 @@ def _at_least_one(context: Context, node: ast.expr | None, what: str) -> int:
     if value < 1:
         raise context.error(f"{what} is at least 1: {value}", node)
     return value
-
-
-HANDLERS: dict[str, Handler] = {"tiles": _tiles, "pipeline": _pipeline_call}
 
 
 MOST_UNROLLED = 1024
@@ -454,6 +545,9 @@ def unrolled_range(context: Context, node: ast.Call) -> Value:
     elif abs(turns.step) * unroll >= _FAR:
         return turns
     return replace(turns, unroll=unroll)
+
+
+HANDLERS["range"] = unrolled_range
 
 
 def _check_unrolled(context: Context, turns: RangeLoop, node: ast.Call) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
 from math import prod
 
 from taskc.errors import Location
@@ -12,15 +11,15 @@ from taskc.ir.arithmetic import BINARY_OPERATORS
 from taskc.ir.fragments import swizzle_of
 from taskc.ir.mapping import Mapping
 from taskc.ir.types import DType, TensorType, boolean
-from taskc.lang.calls import Handler, bind
+from taskc.lang.calls import handles
 from taskc.lang.context import Context, Located
 from taskc.lang.conversions import constant_integer, literal, typed
 from taskc.lang.expressions import element_type, place, refuse_sub_byte
 from taskc.lang.values import (
     NOTHING,
+    TensorView,
     Transposed,
     Value,
-    View,
     counted,
     describe,
     is_number,
@@ -51,24 +50,25 @@ def constant_fill(context: Context, node: ast.expr | None, dtype: DType) -> ir.C
     raise context.error(f"a fill is a constant, and this is {describe(value)}", node)
 
 
-def _tile(context: Context, node: ast.Call) -> ir.Tensor:
-    bound = bind(context, node, "tc.tile")
-    context.require_phase("tc.tile", node)
+@handles("tile", as_phase=True)
+def _tile(
+    context: Context,
+    node: ast.Call,
+    dtype: ast.expr,
+    mapping: ast.expr,
+    fill: ast.expr | None = None,
+) -> ir.Tensor:
     form = "first the type, then the mapping of owners: tc.tile(f32, mapping, 0)"
-    dtype = element_type(context, bound["dtype"], "the type of a tile is an element type", form)
-    owners = context.evaluate(bound["mapping"])
-    if not isinstance(owners, Mapping):
-        raise context.error(
-            f"a tile is laid out by a mapping, and this is {describe(owners)}",
-            bound["mapping"],
-            f"worker i holds element i of tc.tile({dtype}, spatial({context.group}))",
-        )
+    kind = element_type(context, dtype, "the type of a tile is an element type", form)
+    hint = f"worker i holds element i of tc.tile({kind}, spatial({context.group}))"
+    what = "a tile is laid out by a mapping"
+    owners = context.expect(Mapping, context.evaluate(mapping), mapping, what, hint)
     if owners.workers != context.group:
-        raise wrong_workers(context, owners, bound["mapping"])
-    fill = constant_fill(context, bound.get("fill"), dtype)
+        raise wrong_workers(context, owners, mapping)
+    filled = constant_fill(context, fill, kind)
     name, loc = context.name_for(node, "tile"), context.locate(node)
-    tile = ir.Tensor(name, dtype, owners.iterated, ir.TILE, owners=owners, loc=loc)
-    return allocate(context, tile, fill)
+    tile = ir.Tensor(name, kind, owners.iterated, ir.TILE, owners=owners, loc=loc)
+    return allocate(context, tile, filled)
 
 
 def wrong_workers(context: Context, mapping: Mapping, node: Located) -> Exception:
@@ -83,33 +83,25 @@ def wrong_workers(context: Context, mapping: Mapping, node: Located) -> Exceptio
 
 
 def _typed_shape(context: Context, node: ast.expr, what: str) -> TensorType:
-    value = context.evaluate(node)
-    if not isinstance(value, TensorType):
-        raise context.error(
-            f"{what} has a tensor type, and this is {describe(value)}",
-            node,
-            "for example f32[32, 8]",
-        )
+    has_one, example = f"{what} has a tensor type", "for example f32[32, 8]"
+    value = context.expect(TensorType, context.evaluate(node), node, has_one, example)
     refuse_sub_byte(context, value.dtype, node)
     for extent in value.shape:
-        if not isinstance(extent, int):
-            raise context.error(
-                f"the extents of {what} are known at compile time, and this is {describe(extent)}",
-                node,
-            )
+        context.expect(int, extent, node, f"the extents of {what} are known at compile time")
     return value
 
 
-def _shared(context: Context, node: ast.Call) -> ir.Tensor:
-    bound = bind(context, node, "tc.shared")
-    context.require_phase("tc.shared", node)
-    kind = _typed_shape(context, bound["type"], "tc.shared")
-    check_layout(context, kind, bound["type"])
+@handles("shared", as_phase=True)
+def _shared(
+    context: Context, node: ast.Call, type: ast.expr, swizzle: ast.expr | None = None
+) -> ir.Tensor:
+    kind = _typed_shape(context, type, "tc.shared")
+    check_layout(context, kind, type)
     name, loc = context.name_for(node, "shared"), context.locate(node)
-    swizzle = _swizzle(context, kind, bound["swizzle"]) if "swizzle" in bound else None
+    permuted = None if swizzle is None else _swizzle(context, kind, swizzle)
     return allocate(
         context,
-        ir.Tensor(name, kind.dtype, kind.shape, ir.SHARED, layout_of(kind), swizzle, loc=loc),
+        ir.Tensor(name, kind.dtype, kind.shape, ir.SHARED, layout_of(kind), permuted, loc=loc),
     )
 
 
@@ -141,13 +133,14 @@ def check_layout(context: Context, kind: TensorType, node: Located) -> None:
         raise context.error(problem, node)
 
 
-def _local(context: Context, node: ast.Call) -> ir.Tensor:
-    bound = bind(context, node, "tc.local")
-    context.require_statement("tc.local", node)
-    kind = _typed_shape(context, bound["type"], "tc.local")
-    fill = constant_fill(context, bound.get("fill"), kind.dtype)
+@handles("local", as_statement=True)
+def _local(
+    context: Context, node: ast.Call, type: ast.expr, fill: ast.expr | None = None
+) -> ir.Tensor:
+    kind = _typed_shape(context, type, "tc.local")
+    filled = constant_fill(context, fill, kind.dtype)
     name, loc = context.name_for(node, "local"), context.locate(node)
-    return allocate(context, ir.Tensor(name, kind.dtype, kind.shape, ir.LOCAL, loc=loc), fill)
+    return allocate(context, ir.Tensor(name, kind.dtype, kind.shape, ir.LOCAL, loc=loc), filled)
 
 
 # --- stores ----------------------------------------------------------------------------------
@@ -207,20 +200,14 @@ _ATOMICS = {
 }
 
 
-def _atomic(name: str, symbol: str) -> Handler:
-    def handler(context: Context, node: ast.Call) -> Value:
-        what = f"tc.{name}"
-        bound = bind(context, node, what)
-        context.require_statement(what, node)
-        tensor, indices = element_place(context, bound["element"], what)
-        _check_atomic(context, symbol, what, tensor, node, bound["element"])
-        value = typed(
-            context,
-            context.evaluate(bound["value"]),
-            tensor.dtype,
-            bound["value"],
-            f"'{tensor.name}' is {tensor.dtype}",
-        )
+def _atomic(name: str, symbol: str) -> None:
+    what = f"tc.{name}"
+
+    @handles(name, as_statement=True)
+    def handler(context: Context, node: ast.Call, element: ast.expr, value: ast.expr) -> Value:
+        tensor, indices = element_place(context, element, what)
+        _check_atomic(context, symbol, what, tensor, node, element)
+        operand = _value_for(context, tensor, value)
         loc = context.locate(node)
         if node is not context.root:
             raise context.error(
@@ -231,15 +218,23 @@ def _atomic(name: str, symbol: str) -> Handler:
         result = ir.Variable(context.target, tensor.dtype, loc=loc) if context.target else None
         if result is not None:
             context.results.add(result)
-        context.emit(ir.Atomic(symbol, tensor, indices, value, result, loc=loc))
+        context.emit(ir.Atomic(symbol, tensor, indices, operand, result, loc=loc))
         return NOTHING if result is None else result
 
-    return handler
+
+for _row in _ATOMICS.items():
+    _atomic(*_row)
 
 
-def _load_acquire(context: Context, node: ast.Call) -> Value:
+def _value_for(context: Context, tensor: ir.Tensor, value: ast.expr) -> ir.Expression:
+    """A value in the type of the tensor whose element it meets."""
+    what = f"'{tensor.name}' is {tensor.dtype}"
+    return typed(context, context.evaluate(value), tensor.dtype, value, what)
+
+
+@handles("cuda.load_acquire", in_cuda=True, as_statement=True)
+def _load_acquire(context: Context, node: ast.Call, element: ast.expr) -> Value:
     what = "tc.cuda.load_acquire"
-    element = bind(context, node, what)["element"]
     tensor, indices = _ordered_place(context, what, element, node)
     if node is not context.root or not context.target:
         raise context.error(
@@ -255,26 +250,17 @@ def _load_acquire(context: Context, node: ast.Call) -> Value:
     return result
 
 
-def _store_release(context: Context, node: ast.Call) -> Value:
-    what = "tc.cuda.store_release"
-    bound = bind(context, node, what)
-    tensor, indices = _ordered_place(context, what, bound["element"], node)
-    value = typed(
-        context,
-        context.evaluate(bound["value"]),
-        tensor.dtype,
-        bound["value"],
-        f"'{tensor.name}' is {tensor.dtype}",
-    )
-    context.emit(ir.Atomic("release", tensor, indices, value, loc=context.locate(node)))
+@handles("cuda.store_release", in_cuda=True, as_statement=True)
+def _store_release(context: Context, node: ast.Call, element: ast.expr, value: ast.expr) -> Value:
+    tensor, indices = _ordered_place(context, "tc.cuda.store_release", element, node)
+    stored = _value_for(context, tensor, value)
+    context.emit(ir.Atomic("release", tensor, indices, stored, loc=context.locate(node)))
     return NOTHING
 
 
 def _ordered_place(
     context: Context, what: str, element: ast.expr, node: ast.Call
 ) -> tuple[ir.Tensor, tuple[ir.Expression, ...]]:
-    context.require_cuda_kernel(what, node)
-    context.require_statement(what, node)
     tensor, indices = element_place(context, element, what)
     _check_atomic(context, "exchange", what, tensor, node, element)
     if tensor.dtype.nbytes not in (4, 8):
@@ -325,16 +311,6 @@ def element_place(
         owner = context.evaluate(node.value)
         if isinstance(owner, (ir.Tensor, Transposed)):
             tensor, indices = place(context, owner, node)
-            if not isinstance(indices, View):
+            if not isinstance(indices, TensorView):
                 return tensor, indices
     raise context.error(f"{what} needs an element of a tensor here, as in x[i]", node)
-
-
-HANDLERS: dict[str, Callable[[Context, ast.Call], Value]] = {
-    "tile": _tile,
-    "shared": _shared,
-    "local": _local,
-    **{name: _atomic(name, symbol) for name, symbol in _ATOMICS.items()},
-    "cuda.load_acquire": _load_acquire,
-    "cuda.store_release": _store_release,
-}

@@ -1,8 +1,7 @@
 """The names that the language adds to Python: what a user imports, and a kernel mentions.
 
-A function is only declared here, for people and editors; what it means is in `taskc.lang.builtins`.
-
-Names that people know from Triton, CUDA, TileLang or NumPy, and what to write here.
+A function is only declared here, for people and editors; its meaning is its handler (calls.py). The end of the file
+has the names that people know from Triton, CUDA, TileLang or NumPy, and what to write here.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""The operations of the target, `taskc.ir.operations`, as a `tc.cuda` kernel writes them: `tc.cuda.cp_async`.
+"""The operations of the target (`taskc.ir.operations`) as a `tc.cuda` kernel writes them: `tc.cuda.cp_async`.
 
-`tc.cuda.ptx`: a value computed by PTX text, with its meaning.
-
-`tc.cuda.wgmma`: asynchronous matrix products, and the requirements on their operands.
+Two have a meaning beyond a row of that table: `tc.cuda.ptx`, a value computed by PTX text, with its meaning, and
+`tc.cuda.wgmma`, asynchronous matrix products, with the requirements on their operands.
 """
 
 from __future__ import annotations
@@ -26,13 +25,13 @@ from taskc.ir.target import (
 )
 from taskc.ir.types import DType, boolean
 from taskc.lang.blocks import product
-from taskc.lang.calls import Handler, bind
+from taskc.lang.calls import HANDLERS, Handler, handles
 from taskc.lang.combines import callback
 from taskc.lang.context import Context, Located
 from taskc.lang.conversions import condition, constant_integer, scalar, typed
 from taskc.lang.expressions import element_type
 from taskc.lang.memory import element_place
-from taskc.lang.values import NOTHING, Nothing, Value, counted, describe
+from taskc.lang.values import NOTHING, Nothing, Value, counted
 
 
 def _operation(name: str, row: Operation) -> Handler:
@@ -195,9 +194,7 @@ def _ptx(context: Context, node: ast.Call) -> Value:
     dtype_node, text_node, *written = node.args
     dtype = element_type(context, dtype_node, "the type of the result is an element type")
     _require_register(context, dtype, dtype_node)
-    text = context.evaluate(text_node)
-    if not isinstance(text, str):
-        raise context.error(f"the text is a string, and this is {describe(text)}", text_node)
+    text = context.expect(str, context.evaluate(text_node), text_node, "the text is a string")
     operands = tuple([scalar(context, context.evaluate(part), part) for part in written])
     for operand, part in zip(operands, written, strict=True):
         _require_register(context, operand.dtype, part)
@@ -248,16 +245,21 @@ def _require_closed(context: Context, snippet: ir.Snippet, node: ast.expr) -> No
             )
 
 
-_WGMMA = "tc.cuda.wgmma"
 _FRAGMENT = "spatial(4, 1).repeat(1, n // 8).repeat(2, 1).spatial(8, 4).repeat(1, 2)"
 
 
-def _wgmma(context: Context, node: ast.Call) -> Nothing:
+@handles("cuda.wgmma", in_cuda=True)
+def _wgmma(
+    context: Context,
+    node: ast.Call,
+    acc: ast.expr,
+    a: ast.expr,
+    b: ast.expr,
+    accumulate: ast.expr | None = None,
+) -> Nothing:
     """`tc.cuda.wgmma(acc, a, b, accumulate=True)`"""
-    bound = bind(context, node, _WGMMA)
-    context.require_cuda_kernel(_WGMMA, node)
-    mma = product(context, bound, _WGMMA, node)
-    row, quotient = _instruction(context, mma, bound, node)
+    mma = product(context, acc, (a, b), "tc.cuda.wgmma", node)
+    row, quotient = _instruction(context, mma, acc, node)
     if context.first % row.group:
         raise context.error(
             f"a warpgroup is {row.group} workers from a multiple of {row.group} on, and this role"
@@ -265,24 +267,24 @@ def _wgmma(context: Context, node: ast.Call) -> Nothing:
             node,
             "let the roles before it have a multiple of 4 warps",
         )
-    for side, operand in (("a", mma.left), ("b", mma.right)):
+    for is_left, operand, written in ((True, mma.left, a), (False, mma.right, b)):
         if operand.tensor.scope == ir.TILE:
-            _check_registers(context, mma, row, quotient, side, bound[side])
+            _check_registers(context, mma, row, quotient, is_left, written)
         else:
-            _check_memory(context, operand, row, side, bound[side])
-    accumulate: bool | ir.Expression = True
-    if "accumulate" in bound:
-        accumulate = condition(context, context.evaluate(bound["accumulate"]), bound["accumulate"])
-    if accumulate is False:
+            _check_memory(context, operand, row, is_left, written)
+    decided: bool | ir.Expression = True
+    if accumulate is not None:
+        decided = condition(context, context.evaluate(accumulate), accumulate)
+    if decided is False:
         mma = replace(mma, accumulate=ir.Constant(False, boolean, loc=mma.loc))
-    elif accumulate is not True:
-        mma = replace(mma, accumulate=accumulate)
+    elif decided is not True:
+        mma = replace(mma, accumulate=decided)
     context.emit(replace(mma, how=row.name))
     return NOTHING
 
 
 def _instruction(
-    context: Context, mma: ir.Mma, bound: dict[str, ast.expr], node: ast.Call
+    context: Context, mma: ir.Mma, acc: ast.expr, node: ast.Call
 ) -> tuple[WarpgroupInstruction, Mapping]:
     """The widest instruction whose fragment divides the accumulator's mapping, and the quotient."""
     dtype, into = mma.left.tensor.dtype, mma.accumulator.dtype
@@ -308,7 +310,7 @@ def _instruction(
             return row, quotient
     raise context.error(
         f"no fragment of wgmma divides the accumulator's mapping {owners}",
-        bound["acc"],
+        acc,
         f"end it with {_FRAGMENT}, n up to 256: 64 rows and n columns of a warpgroup",
     )
 
@@ -318,10 +320,10 @@ def _check_registers(
     mma: ir.Mma,
     row: WarpgroupInstruction,
     quotient: Mapping,
-    side: str,
+    is_left: bool,
     node: ast.expr,
 ) -> None:
-    if side == "b":
+    if not is_left:
         raise context.error("the right operand of wgmma is in shared memory", node)
     if mma.left.transposed:
         raise context.error("an operand in registers can't be transposed", node)
@@ -336,9 +338,9 @@ def _check_registers(
 
 
 def _check_memory(
-    context: Context, operand: ir.Operand, row: WarpgroupInstruction, side: str, node: ast.expr
+    context: Context, operand: ir.Operand, row: WarpgroupInstruction, is_left: bool, node: ast.expr
 ) -> None:
-    tensor, is_left = operand.tensor, side == "a"
+    tensor = operand.tensor
     along = runs_along(operand, is_left=is_left)
     size = tensor.dtype.nbytes
     if all(form.along != along for form in row.memory):
@@ -357,11 +359,7 @@ def _check_memory(
         )
 
 
-HANDLERS: dict[str, Handler] = {
-    **{
-        f"cuda.{row.name.replace('.', '_')}": _operation(row.name.replace(".", "_"), row)
-        for row in OFFERED
-    },
-    "cuda.ptx": _ptx,
-    "cuda.wgmma": _wgmma,
-}
+for _row in OFFERED:
+    _name = _row.name.replace(".", "_")
+    HANDLERS[f"cuda.{_name}"] = _operation(_name, _row)
+HANDLERS["cuda.ptx"] = _ptx

@@ -33,7 +33,10 @@ _ARITHMETIC_FLOATS = (f16, bf16, f32, f64)
 _MOST_ALTERNATIVES = 64  # of what is computed of choices
 _MOST_CHAINED = 8  # terms of `and` or `or` that are joined from left to right
 
-_BINARY: dict[type, tuple[str, Callable[[Any, Any], Any]]] = {
+# By the kind of the node, or the name of Python's function.
+_BINARY: dict[type | str, tuple[str, Callable[[Any, Any], Any]]] = {
+    "min": ("min", min),
+    "max": ("max", max),
     ast.Add: ("+", operator.add),
     ast.Sub: ("-", operator.sub),
     ast.Mult: ("*", operator.mul),
@@ -98,12 +101,14 @@ def binary_operation(context: Context, node: ast.BinOp) -> Value:
 
 def binary(
     context: Context,
-    kind: type,
+    kind: type | str,
     sides: tuple[Value, Value],
     nodes: tuple[ast.expr, ast.expr],
     at: Located,
 ) -> Value:
-    """`left op right`; `nodes` are the operands as written, which decide what is fused."""
+    """`left op right`, or the smaller or larger of both; `nodes` are the operands as written, which decide what is
+    fused.
+    """
     symbol, function = _BINARY[kind]
     left, right = sides
     if is_constant(left) and is_constant(right):
@@ -184,7 +189,7 @@ def in_f64(context: Context, symbol: str, sides: tuple[Value, Value]) -> ir.Expr
 def check_operator(
     context: Context, symbol: str, dtype: DType, at: Located, *, unary: bool = False
 ) -> None:
-    """Raises an error where an operator isn't defined on a type."""
+    """Raise an error where an operator isn't defined on a type."""
     rule = (UNARY_OPERATORS if unary else BINARY_OPERATORS)[symbol]
     if dtype.kind in rule.kinds and (not dtype.is_float or dtype in _ARITHMETIC_FLOATS):
         return

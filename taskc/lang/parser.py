@@ -23,16 +23,22 @@ from taskc.ir.code_size import deep
 from taskc.ir.extents import are_as_many
 from taskc.ir.signature import Parameter
 from taskc.ir.types import DType, TensorType, boolean, i64
+from taskc.lang import operations as operations
 from taskc.lang.assignments import ASSIGNMENTS
 from taskc.lang.barriers import roles_statement
-from taskc.lang.builtins import BUILTINS, HANDLERS
+from taskc.lang.builtins import BUILTINS
 from taskc.lang.calls import call_with
-from taskc.lang.context import REFUSED_EXPRESSIONS, REFUSED_STATEMENTS, Context, Frame, Scope
+from taskc.lang.context import (
+    REFUSED_EXPRESSIONS,
+    REFUSED_STATEMENTS,
+    Context,
+    FunctionFrame,
+    Scope,
+)
 from taskc.lang.conversions import condition
 from taskc.lang.expressions import EXPRESSIONS, boolean_type, refuse_sub_byte
 from taskc.lang.functions import Outside, plain_parameters
-from taskc.lang.leaving import JUMPS, conditioned, leaving
-from taskc.lang.loops import comprehension, for_loop
+from taskc.lang.loops import JUMPS, comprehension, conditioned, for_loop, leaving
 from taskc.lang.memory import check_layout
 from taskc.lang.names import ParameterType, Role, Typed
 from taskc.lang.operators import OPERATORS
@@ -75,10 +81,7 @@ def assertion(context: Context, node: ast.Assert) -> None:
     text: Value = context.evaluate(node.msg) if node.msg is not None else None
     if text is None:
         text = context.frame.source.text(node.test)
-    if not isinstance(text, str):
-        raise context.error(
-            f"the text of an assert is a string, and this is {describe(text)}", node
-        )
+    context.expect(str, text, node, "the text of an assert is a string")
     decided = condition(context, context.evaluate(node.test), node.test)
     if decided is False:
         raise context.error(f"assertion failed: {text}", node.test)
@@ -129,7 +132,7 @@ STATEMENTS: dict[type, Callable[[Context, Any], None]] = {
 EVALUATORS = {
     **EXPRESSIONS,
     **OPERATORS,
-    ast.Call: call_with(HANDLERS, BUILTINS),
+    ast.Call: call_with(BUILTINS),
     ast.ListComp: comprehension,
     ast.GeneratorExp: comprehension,
     **REFUSED_EXPRESSIONS,
@@ -154,7 +157,7 @@ def parse_kernel(
     loc = source.head()
     outside = Outside(function, around)
     context = Context(name, workers, is_cuda_kernel, target or "generic", EVALUATORS, EXECUTORS)
-    context.frames.append(Frame(source, outside, []))
+    context.frames.append(FunctionFrame(source, outside, []))
     parameters = declared(context, function, outside, source, f"kernel '{name}'")
     dimensions = tuple(context.dimensions.values())
     with deep(loc):

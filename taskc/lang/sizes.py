@@ -33,6 +33,21 @@ _CONSTANT = "it is asked while a kernel is made: give a number here, or let the 
 _HINT = "what a program does is decided while it is traced; a choice by size belongs in a kernel"
 
 
+Method: TypeAlias = "Callable[[OfSizes, object], Any]"
+
+
+def _operators(symbol: str) -> tuple[Method, Method]:
+    """The methods of the left and of the right operand."""
+    return (
+        lambda self, other: _compute(symbol, self, other),
+        lambda self, other: _compute(symbol, other, self),
+    )
+
+
+def _comparison(symbol: str) -> Method:
+    return lambda self, other: _compare(symbol, self, other)
+
+
 class OfSizes:
     """A number that was computed of dimensions, and is known only at a call.
 
@@ -56,62 +71,17 @@ class OfSizes:
 
         return expression_text(self.expression)
 
-    def __add__(self, other: object) -> Any:
-        return _compute("+", self, other)
-
-    def __radd__(self, other: object) -> Any:
-        return _compute("+", other, self)
-
-    def __sub__(self, other: object) -> Any:
-        return _compute("-", self, other)
-
-    def __rsub__(self, other: object) -> Any:
-        return _compute("-", other, self)
-
-    def __mul__(self, other: object) -> Any:
-        return _compute("*", self, other)
-
-    def __rmul__(self, other: object) -> Any:
-        return _compute("*", other, self)
-
-    def __floordiv__(self, other: object) -> Any:
-        return _compute("//", self, other)
-
-    def __rfloordiv__(self, other: object) -> Any:
-        return _compute("//", other, self)
-
-    def __mod__(self, other: object) -> Any:
-        return _compute("%", self, other)
-
-    def __rmod__(self, other: object) -> Any:
-        return _compute("%", other, self)
+    __add__, __radd__ = _operators("+")
+    __sub__, __rsub__ = _operators("-")
+    __mul__, __rmul__ = _operators("*")
+    __floordiv__, __rfloordiv__ = _operators("//")
+    __mod__, __rmod__ = _operators("%")
+    __truediv__, __rtruediv__ = _operators("/")
+    __pow__, __rpow__ = _operators("**")
+    __lt__, __le__, __gt__, __ge__ = map(_comparison, ("<", "<=", ">", ">="))
 
     def __neg__(self) -> Any:
         return _compute("-", 0, self)
-
-    def __truediv__(self, other: object) -> Any:
-        return _compute("/", self, other)
-
-    def __rtruediv__(self, other: object) -> Any:
-        return _compute("/", other, self)
-
-    def __pow__(self, other: object) -> Any:
-        return _compute("**", self, other)
-
-    def __rpow__(self, other: object) -> Any:
-        return _compute("**", other, self)
-
-    def __lt__(self, other: object) -> Any:
-        return _compare("<", self, other)
-
-    def __le__(self, other: object) -> Any:
-        return _compare("<=", self, other)
-
-    def __gt__(self, other: object) -> Any:
-        return _compare(">", self, other)
-
-    def __ge__(self, other: object) -> Any:
-        return _compare(">=", self, other)
 
     def __float__(self) -> float:
         raise _nonumber_of(self)

@@ -9,7 +9,7 @@ import linecache
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -152,12 +152,16 @@ _LIMIT = 1000
 
 def source_of(function: FunctionType, what: str) -> Source:
     """The source of a function; `what` names it in an error, as in "kernel 'matmul'"."""
-    code = function.__code__
+    return _once(function.__code__, lambda: _read(function, function.__code__, what))
+
+
+def _once(code: CodeType, read: Callable[[], Source]) -> Source:
+    """The source of a function's code, which is read where it isn't known."""
     known = _parsed.get(id(code))
     if known is not None and known[0] is code:
         return known[1]
     with deep(Location(code.co_filename, code.co_firstlineno, 0, code.co_firstlineno, 0)):
-        source = _read(function, code, what)
+        source = read()
     if len(_parsed) >= _LIMIT:
         _parsed.clear()
     _parsed[id(code)] = code, source
@@ -208,10 +212,14 @@ def _definition(block: list[str], name: str) -> ast.FunctionDef | None:
     if indented and isinstance(body[0], ast.If):
         body = body[0].body
         ast.increment_lineno(body[0], -1)
-    found = body[0] if body else None
-    if not isinstance(found, ast.FunctionDef) or found.name != name:
+    definition = body[0] if body else None
+    if not isinstance(definition, ast.FunctionDef) or definition.name != name:
         return None
-    return found if 1 in (found.lineno, *(part.lineno for part in found.decorator_list)) else None
+    return (
+        definition
+        if 1 in (definition.lineno, *(part.lineno for part in definition.decorator_list))
+        else None
+    )
 
 
 # --- lambdas ---------------------------------------------------------------------------------
@@ -243,10 +251,10 @@ def lambda_source(function: FunctionType) -> Source:
 
     A lambda is found by its line, its parameters and, from Python 3.11 on, its column.
     """
-    code = function.__code__
-    known = _parsed.get(id(code))
-    if known is not None and known[0] is code:
-        return known[1]
+    return _once(function.__code__, lambda: _read_lambda(function, function.__code__))
+
+
+def _read_lambda(function: FunctionType, code: CodeType) -> Source:
     file, line = code.co_filename, code.co_firstlineno
     place = os.path.abspath(file) if os.path.exists(file) else file
     linecache.checkcache(file)
@@ -274,11 +282,7 @@ def lambda_source(function: FunctionType) -> Source:
     (node,) = found
     body = ast.copy_location(ast.Return(node.body), node.body)
     tree = ast.FunctionDef(name="lambda", args=node.args, body=[body], decorator_list=[])
-    source = Source(place, lines, 1, ast.copy_location(tree, node))
-    if len(_parsed) >= _LIMIT:
-        _parsed.clear()
-    _parsed[id(code)] = code, source
-    return source
+    return Source(place, lines, 1, ast.copy_location(tree, node))
 
 
 def _module(file: str, lines: list[str]) -> _Module:

@@ -7,8 +7,8 @@ A value is one of
     Pending                         a mutable scalar whose element type is not decided yet
     Choice                          one of two numbers without a type, by a condition
     FloatOfSizes                    a float without a type, computed of sizes
-    View                            a part of a tensor, for the whole-block operations
-    Part                            a part of a program's tensor, to index in a computation
+    TensorView                      a part of a tensor, for the whole-block operations
+    TensorPart                      a part of a program's tensor, to index in a computation
     Transposed                      a tensor to index from its last dimension to its first
     a *Loop                         what a `for` can run over
     a tuple                         of any of these
@@ -37,9 +37,8 @@ Item = TypeVar("Item")
 
 Value: TypeAlias = Any
 Number: TypeAlias = bool | int | float
-Untyped: TypeAlias = (
-    "Number | Choice | FloatOfSizes | ir.Expression"  # a number, an expression of sizes
-)
+# A number, or an expression of sizes.
+Untyped: TypeAlias = "Number | Choice | FloatOfSizes | ir.Expression"
 
 EXPRESSIONS: tuple[type, ...] = get_args(ir.Expression)
 
@@ -96,7 +95,7 @@ class Slice:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class TensorView:
     """A part of a tensor: for each of its dimensions an index, which drops it, or a range.
 
     is_transposed  the ranges count as dimensions from the last to the first
@@ -111,7 +110,7 @@ class View:
         return self.ordered([part.size for part in self.dimensions if isinstance(part, Slice)])
 
     @property
-    def T(self) -> View:  # noqa: N802  (as it is written)
+    def T(self) -> TensorView:  # noqa: N802  (as it is written)
         return replace(self, is_transposed=not self.is_transposed)
 
     def ordered(self, items: Sequence[Item]) -> tuple[Item, ...]:
@@ -131,7 +130,7 @@ class Transposed:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class TensorPart:
     """Every `steps[d]`-th element from `starts[d]` on of each dimension d of a tensor; a step of 0 drops it."""
 
     tensor: ir.Tensor
@@ -215,8 +214,8 @@ def is_scalar(value: Value) -> bool:
 
 
 RUN_TIME: tuple[type, ...] = (
-    *EXPRESSIONS, ir.Tensor, Cell, Pending, Choice, FloatOfSizes, View, Part, Transposed, MappingLoop, TilesLoop,
-    PipelineLoop, RangeLoop, Method, Nothing,
+    *EXPRESSIONS, ir.Tensor, Cell, Pending, Choice, FloatOfSizes, TensorView, TensorPart, Transposed, MappingLoop,
+    TilesLoop, PipelineLoop, RangeLoop, Method, Nothing,
 )  # fmt: skip
 
 
@@ -279,7 +278,7 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}{'s' if number != 1 else ''}"
 
 
-class Described:
+class SelfDescribed:
     """The base of classes whose instances describe themselves for a message."""
 
     __slots__ = ()
@@ -295,9 +294,9 @@ def describe(value: Value) -> str:
         case ir.Tensor():
             kind = {ir.TILE: "a tile", ir.LOCAL: "a private array"}.get(value.scope, "a tensor")
             return f"{kind} {value.dtype}{shape_text(value.shape)}"
-        case View():
+        case TensorView():
             return f"a slice {value.tensor.dtype}{shape_text(value.shape)}"
-        case Part():
+        case TensorPart():
             return f"a part {value.tensor.dtype}{shape_text(value.shape)} of '{value.tensor.name}'"
         case Transposed():
             return f"the transpose of {describe(value.tensor)}"
@@ -313,7 +312,7 @@ def describe(value: Value) -> str:
             return "a loop"
         case Nothing():
             return "nothing"
-        case Described():
+        case SelfDescribed():
             return value.described
         case Size():
             return f"the size {value}"

@@ -10,7 +10,7 @@ from taskc.ir.build import conjunction, less
 from taskc.ir.types import i64
 from taskc.lang.context import Context, Located
 from taskc.lang.conversions import extent, index
-from taskc.lang.values import Slice, Transposed, Value, View, describe
+from taskc.lang.values import Slice, TensorView, Transposed, Value
 
 # Names for the indices of a block value, as in `for i, j in own`.
 INDEX_NAMES = "ijklmnop"
@@ -55,16 +55,13 @@ def element_index(context: Context, value: Value, node: Located) -> ir.Expressio
     return index(context, value, node)
 
 
-def view_of(context: Context, value: Value, node: ast.expr, what: str) -> View:
+def view_of(context: Context, value: Value, node: ast.expr, what: str) -> TensorView:
     """A tensor or a slice of one, as a slice."""
-    if isinstance(value, View):
+    if isinstance(value, TensorView):
         return value
     if isinstance(value, Transposed):
         return view_of(context, value.tensor, node, what).T
-    if not isinstance(value, ir.Tensor):
-        raise context.error(
-            f"{what} is a tensor or a slice of one, and this is {describe(value)}", node
-        )
+    context.expect(ir.Tensor, value, node, f"{what} is a tensor or a slice of one")
     loc = context.locate(node)
     zero = ir.Constant(0, i64, loc=loc)
     ranges = []
@@ -74,7 +71,7 @@ def view_of(context: Context, value: Value, node: ast.expr, what: str) -> View:
                 f"the size of {value.name} isn't known at compile time", node, "take a slice of it"
             )
         ranges.append(Slice(zero, full, loc))
-    return View(value, tuple(ranges))
+    return TensorView(value, tuple(ranges))
 
 
 def constant_extent(
@@ -139,7 +136,7 @@ def is_nonnegative(context: Context, value: ir.Expression) -> bool:
 
 
 def elements(
-    view: View, variables: Sequence[ir.Variable]
+    view: TensorView, variables: Sequence[ir.Variable]
 ) -> tuple[tuple[ir.Expression, ...], list[tuple[ir.Expression, Slice | None]]]:
     """The indices of the view's element at `variables`, and with each the range it comes from."""
     names = iter(view.ordered(variables))
@@ -156,7 +153,7 @@ def elements(
 
 
 def view_guard(
-    context: Context, view: View, pairs: Sequence[tuple[ir.Expression, Slice | None]]
+    context: Context, view: TensorView, pairs: Sequence[tuple[ir.Expression, Slice | None]]
 ) -> ir.Expression | None:
     """The condition that the element is in bounds in the sliced dimensions; None if it always is."""
     conditions: list[ir.Expression] = []

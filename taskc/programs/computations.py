@@ -17,7 +17,7 @@ from taskc.ir.code_size import deep
 from taskc.ir.mapping import Mapping
 from taskc.ir.rewrite import substitute, walk
 from taskc.ir.types import DType
-from taskc.lang.context import Context, Frame, Scope
+from taskc.lang.context import Context, FunctionFrame, Scope
 from taskc.lang.conversions import scalar
 from taskc.lang.expressions import convert_to
 from taskc.lang.functions import FunctionDefinition, Outside
@@ -161,7 +161,10 @@ def _evaluated(
     if rest is not None:
         values[rest] = variables[len(names) :]
     # The innermost function returns; the program's would be around it.
-    context.frames += [Frame(source, {}, []), Frame(source, Outside(definition.function), [])]
+    context.frames += [
+        FunctionFrame(source, {}, []),
+        FunctionFrame(source, Outside(definition.function), []),
+    ]
     context.in_move = True
     body = source.tree.body[-1]
     has_docstring = ast.get_docstring(source.tree, clean=False) is not None

@@ -40,7 +40,7 @@ from taskc.ir.signature import Binding, Parameter, Size, named_type, outputs_of
 from taskc.ir.types import TensorType, i64
 from taskc.lang.sizes import FloatOfSizes, OfSizes
 from taskc.lang.source import assigned_names, call_site
-from taskc.lang.values import Part, describe
+from taskc.lang.values import TensorPart, describe
 from taskc.programs.inlining import Inlining
 from taskc.programs.ir import Call, Callee as Called, Computation, Program, Step, variables_in
 from taskc.programs.tracing import (
@@ -53,12 +53,12 @@ from taskc.programs.tracing import (
 )
 
 
-def part_of(part: PartHandle, tensor: ir.Tensor) -> Part:
+def part_of(part: PartHandle, tensor: ir.Tensor) -> TensorPart:
     """The part as computations index it, relative to their parameter for the whole."""
     trace = part.trace
     starts = tuple([index(trace.expression(axis.start)) for axis in part.axes])
     shape = tuple([trace.extent(trace.expression(n)) for n in part.shape])
-    return Part(tensor, starts, tuple([axis.step for axis in part.axes]), shape)
+    return TensorPart(tensor, starts, tuple([axis.step for axis in part.axes]), shape)
 
 
 def into_part(

@@ -33,7 +33,7 @@ from taskc.ir import nodes as ir
 from taskc.ir.build import ZERO, conjunction, index
 from taskc.ir.nodes import Expression, Statement, Tensor, Variable
 from taskc.ir.rewrite import expressions, map_children, operands_first, rewritten, substitute, walk
-from taskc.lang.context import Context, Frame, Scope
+from taskc.lang.context import Context, FunctionFrame, Scope
 from taskc.lang.functions import Outside
 from taskc.lang.parser import EVALUATORS, EXECUTORS
 from taskc.lang.source import source_of
@@ -58,7 +58,7 @@ def kernel_of_template(
     context = Context(computation.name, workers, False, "generic", EVALUATORS, EXECUTORS)
     context.place = NOWHERE
     context.nonnegative.update(computation.dimensions)
-    context.frames.append(Frame(source, Outside(template), []))
+    context.frames.append(FunctionFrame(source, Outside(template), []))
 
     def method(function: Callable[..., Any]) -> Method:
         def call(node: ast.Call) -> Value:

@@ -17,7 +17,7 @@ from taskc.ir.printer_expressions import extent_text
 from taskc.ir.signature import is_output, named_type
 from taskc.ir.text_rules import identifier
 from taskc.ir.types import TensorType, i64
-from taskc.lang.context import Context, Frame
+from taskc.lang.context import Context, FunctionFrame
 from taskc.lang.definition import KernelDefinition
 from taskc.lang.functions import Outside
 from taskc.lang.parser import Parameters, declared
@@ -56,7 +56,7 @@ def traced(
     source = source_of(function, what)
     outside = Outside(function, around)
     context = Context(name, 1, False, "generic", {}, {})
-    context.frames.append(Frame(source, outside, []))
+    context.frames.append(FunctionFrame(source, outside, []))
     parameters = declared(context, function, outside, source, what)
     trace = Trace(name, parameters.each, dict(context.dimensions))
     trace.apart = not fuse

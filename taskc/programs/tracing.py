@@ -24,7 +24,7 @@ from taskc.ir.types import DType, TensorType
 from taskc.lang.names import ParameterType
 from taskc.lang.sizes import Dimension, Number, OfSizes, Size, is_size, tracing
 from taskc.lang.source import assigned_names, call_site
-from taskc.lang.values import Described, counted, describe, is_number, layout_of, layout_problem
+from taskc.lang.values import SelfDescribed, counted, describe, is_number, layout_of, layout_problem
 from taskc.programs.ir import Loop, Step, View
 from taskc.programs.sizes import Sizes
 from taskc.programs.written import Span, Written
@@ -45,7 +45,7 @@ def tensor_type(kind: object, site: Location) -> TensorType:
     return kind
 
 
-class Handle(Described):
+class Handle(SelfDescribed):
     """The stand-in for a tensor or a scalar in a trace: it can be passed on, and anything else is an error."""
 
     __slots__ = ("described", "name", "trace")

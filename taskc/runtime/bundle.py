@@ -349,7 +349,7 @@ class Bundle:
 
     def program(self, number: int) -> BundledProgram:
         """A program, with its machine code loaded into this process."""
-        from taskc.backend.cpu.compile import Compiled, Loaded
+        from taskc.backend.cpu.compile import CompiledObject, LoadedKernel
 
         with self.file.reading():
             content = self._programs[number]
@@ -359,9 +359,9 @@ class Bundle:
                 np.frombuffer(self._constant(*record), np.uint8) for record in content["constants"]
             ]
             program = replace(program, constants=tuple(zip(tensors, memories, strict=True)))
-            compiled = [Compiled.from_bytes(self._bytes(n)) for n in content["kernels"]]
+            compiled = [CompiledObject.from_bytes(self._bytes(n)) for n in content["kernels"]]
             pairs = zip(kernels_of(program).values(), compiled, strict=True)
-            kernels = [Loaded(kernel, code) for kernel, code in pairs]
+            kernels = [LoadedKernel(kernel, code) for kernel, code in pairs]
             tuples = {name: tuple(parts) for name, parts in content["tuples"].items()}
         return BundledProgram(program, kernels, blocks, tuples)
 

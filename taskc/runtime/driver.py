@@ -45,7 +45,7 @@ from taskc.runtime.targets import (
 from taskc.runtime.user_passes import UserPass, on_change, over_program, registered
 
 if TYPE_CHECKING:
-    from taskc.backend.cuda.compiled import Compiled
+    from taskc.backend.cuda.compiled import CompiledCubin
 
 logger = logging.getLogger(__name__)
 
@@ -266,7 +266,7 @@ def signature(definition: Definition) -> Signature:
     return _entry(definition).signature
 
 
-def compile_ahead(definition: Definition, target: str) -> tuple[Compiled, ...]:
+def compile_ahead(definition: Definition, target: str) -> tuple[CompiledCubin, ...]:
     """Compile all kernels of a definition for a GPU ("sm_90a") that need not be present.
 
     The assembler's report of each is in its `resources`. The code goes into the cache folder, where calls find it, also

@@ -28,10 +28,10 @@ from taskc.runtime.settings import VERSION, cache_folder, thread_limit
 from taskc.runtime.user_passes import over_plan, registered
 
 if TYPE_CHECKING:
-    from taskc.backend.cpu.compile import Loaded
+    from taskc.backend.cpu.compile import LoadedKernel
     from taskc.backend.cpu.program import LoadedProgram
-    from taskc.backend.cuda.launch import Loaded as OnDevice
-    from taskc.backend.cuda.program import LoadedProgram as ProgramOnDevice
+    from taskc.backend.cuda.launch import DeviceKernel
+    from taskc.backend.cuda.program import DeviceProgram
 
 Call: TypeAlias = Callable[..., Any]
 # Plans a program for given sizes and threads: its arena's offsets, and which calls wait for which.
@@ -206,7 +206,7 @@ def _processor() -> Backend:
 register_target("cpu", _processor)
 
 
-def loaded_program(program: Program, kernels: list[Loaded], blocks: list[Block]) -> Runner:
+def loaded_program(program: Program, kernels: list[LoadedKernel], blocks: list[Block]) -> Runner:
     """The runner of a program on the processor.
 
     kernels  in the order of their first calls
@@ -221,7 +221,7 @@ def loaded_program(program: Program, kernels: list[Loaded], blocks: list[Block])
 
 
 def _on_processor(
-    loaded: Loaded | LoadedProgram, assertion: Callable[[int], tuple[str, Location]]
+    loaded: LoadedKernel | LoadedProgram, assertion: Callable[[int], tuple[str, Location]]
 ) -> Runner:
     """The runner of compiled code; `assertion` maps the number that a run returns to the failed assertion."""
     from taskc.backend.cpu.target import admit
@@ -261,9 +261,9 @@ def _cuda() -> Backend:
     def program(program: Program, runners: list[Runner]) -> Runner:
         kernels = [runner.code for runner in runners]
         planned = _planner(program, blocks_of(program))
-        return on_device(cuda.LoadedProgram(program, kernels, planned, partial(waits, program)))
+        return on_device(cuda.DeviceProgram(program, kernels, planned, partial(waits, program)))
 
-    def on_device(loaded: OnDevice | ProgramOnDevice) -> Runner:
+    def on_device(loaded: DeviceKernel | DeviceProgram) -> Runner:
         def run(bound: Bound) -> None:
             cuda.run(loaded, bound.values, bound.dimensions)
 

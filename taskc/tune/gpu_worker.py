@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from taskc import device
-from taskc.backend.cuda.compiled import Compiled
+from taskc.backend.cuda.compiled import CompiledCubin
 from taskc.errors import CheckError
 from taskc.format import bytes_text
 from taskc.ir.nodes import Tensor
@@ -109,14 +109,14 @@ class DeviceWorker(SimulatedWorker):
 # --- resources -------------------------------------------------------------------------------
 
 
-def _spills(made: Compiled) -> Iterator[str]:
+def _spills(made: CompiledCubin) -> Iterator[str]:
     """A note of spilled registers: such a kernel isn't worth measuring."""
     spilled = made.resources.spill_stores + made.resources.spill_loads
     if spilled:
         yield f"{made.name} spills {spilled} bytes of registers"
 
 
-def _needs(made: Compiled) -> str:
+def _needs(made: CompiledCubin) -> str:
     needs = made.resources
     shared = bytes_text(needs.shared + made.shared, "KiB", ".0f")
     said = f"{made.threads} threads, {needs.registers} registers, {shared} of shared memory"

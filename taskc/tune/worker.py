@@ -36,7 +36,7 @@ from statistics import median
 from typing import Any, TypeAlias
 
 from taskc.backend.cache import Cache
-from taskc.backend.cpu.compile import Compiled, compile_kernel, refuse
+from taskc.backend.cpu.compile import CompiledObject, compile_kernel, refuse
 from taskc.backend.cpu.processor import host
 from taskc.backend.cpu.target import cache_key
 from taskc.errors import CheckError, CompileError, InternalError
@@ -179,7 +179,7 @@ def _code(kernel: ir.Kernel, cache: Cache, clock: _Clock) -> bytes:
                 cached = compile_kernel(lean, host()).to_bytes()
             cache.put(key_of_lean, cached)
         cache.put(key, cached)
-    return Compiled.from_bytes(cached).code
+    return CompiledObject.from_bytes(cached).code
 
 
 def _lowered(kernel: ir.Kernel, clock: _Clock) -> ir.Kernel:

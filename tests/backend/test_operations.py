@@ -7,7 +7,7 @@ import pytest
 from taskc.backend.cpu.emit import Emitter
 from taskc.backend.cpu.math import math_function
 from taskc.backend.cuda.prelude import library
-from taskc.backend.cuda.statements import Statements
+from taskc.backend.cuda.statements import StatementWriter
 from taskc.backend.sim.report import FindingList
 from taskc.backend.sim.run import Simulation
 from taskc.ir import nodes as ir
@@ -40,7 +40,7 @@ def test_the_simulator_has_all() -> None:
 
 
 def test_cuda_has_those_of_gpus() -> None:
-    has = set(Statements(kernel("sm_90a")).operations.makers)
+    has = set(StatementWriter(kernel("sm_90a")).operations.makers)
     called = {row.name for row in ROWS if row.name.replace(".", "_") in library()}
     wanted = named(("gpu", "any")) - set(TURNS)  # barriers, once rings are lowered
     lacking(has | called, wanted, "taskc/backend/cuda/operations.py, with its prelude,")

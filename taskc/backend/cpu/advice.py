@@ -131,9 +131,8 @@ def _that_fits(tensor: ir.Tensor, registers: int, lanes: int) -> str:
         return f"let a worker have fewer of its elements: at most {registers * 3 // 4}"
     had = max(1, tensor.owners.project((1,)).slots)
     sides = [((registers - 1) // count - 1, count) for count in _VECTORS if count <= had]
-    rows, columns = max(
-        sides, key=lambda side: side[0] * side[1] / sum(side)
-    )  # products per loaded value
+    # The most products per loaded value.
+    rows, columns = max(sides, key=lambda side: side[0] * side[1] / sum(side))
     return f"a tile that fits is {repeat(rows, columns) * spatial(1, lanes)}"
 
 

@@ -34,7 +34,7 @@ _MOST = 1 << 28  # bytes of one array of a block or of a worker: a vector of 16 
 
 
 @dataclass(frozen=True, slots=True)
-class Compiled:
+class CompiledObject:
     """code     an object file for one kind of processor
     scratch  bytes of memory that a block needs: shared tensors, and private ones that don't fit on the stack
     spilled  bytes that a worker keeps in memory across barriers
@@ -55,21 +55,21 @@ class Compiled:
         return json.dumps(description).encode() + b"\n" + self.code
 
     @staticmethod
-    def from_bytes(content: bytes) -> Compiled:
+    def from_bytes(content: bytes) -> CompiledObject:
         text, _, code = content.partition(b"\n")
         description = json.loads(text)
         asserts = tuple([(said, Location(**loc)) for said, loc in description.pop("asserts")])
         prints = tuple([(said, tuple(types)) for said, types in description.pop("prints")])
-        return Compiled(code=code, asserts=asserts, prints=prints, **description)
+        return CompiledObject(code=code, asserts=asserts, prints=prints, **description)
 
 
-def compile_kernel(lean: ir.Kernel, processor: Processor) -> Compiled:
+def compile_kernel(lean: ir.Kernel, processor: Processor) -> CompiledObject:
     text, emitter = llvm_text(lean, processor)
     code = processor.machine.emit_object(optimized(text, processor, unrolls=emitter.unrolls))
     asserts = tuple([(node.text, node.loc) for node in emitter.asserts])
     prints = tuple([(p.text, tuple([v.dtype.name for v in p.values])) for p in emitter.prints])
     scratch, spilled = emitter.privates.scratch, emitter.spilled
-    return Compiled(code, scratch, spilled, has_entry(lean), asserts, prints)
+    return CompiledObject(code, scratch, spilled, has_entry(lean), asserts, prints)
 
 
 @deeply
@@ -122,10 +122,10 @@ def assembly_of(lean: ir.Kernel, processor: Processor) -> str:
     return assembly
 
 
-class Loaded:
+class LoadedKernel:
     """A compiled kernel in this process."""
 
-    def __init__(self, kernel: ir.Kernel, compiled: Compiled) -> None:
+    def __init__(self, kernel: ir.Kernel, compiled: CompiledObject) -> None:
         self.kernel = kernel
         self.compiled = compiled
         names = {DUE: "due", LOOK: "look", GO_ON: "go_on"}

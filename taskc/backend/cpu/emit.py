@@ -17,20 +17,19 @@ from itertools import islice
 
 from taskc.analysis.early_exit import exit_condition
 from taskc.backend.cpu.flow import Flow, turns_between_looks
-from taskc.backend.cpu.groups import is_pure
 from taskc.backend.cpu.instructions import (
     SCALAR,
+    LaneValue,
     TooLongError,
-    Value,
     constant,
     constants,
     stored_type,
     type_of,
 )
 from taskc.backend.cpu.memory import Atomics, LaneAddress, Private
-from taskc.backend.cpu.operations import Operations
+from taskc.backend.cpu.operations import OperationEmitter
 from taskc.backend.cpu.processor import Processor
-from taskc.backend.cpu.values import Math, Values
+from taskc.backend.cpu.values import LaneValues, Math, is_pure
 from taskc.errors import InternalError, assert_never
 from taskc.ir import nodes as ir
 from taskc.ir.extents import size_in_elements
@@ -88,14 +87,14 @@ class Emitter:
     ) -> None:
         self.kernel = kernel
         self.longest = longest  # instructions of a loop that are written out
-        self.values = Values(kernel, most_lanes, register, math)
+        self.values = LaneValues(kernel, most_lanes, register, math)
         self.builder = self.values.builder
         self.elementwise = self.values.elementwise
         self.memory = self.values.memory
         self.privates = self.values.privates
         self.forms = self.values.forms
         self.flow = Flow(self.values)
-        self.operations = Operations(self.values)
+        self.operations = OperationEmitter(self.values)
         # Vectors are unrolled by their authors, as registers allow; scalar sums by LLVM.
         self.unrolls = not self.values.lanes
         self.turns_between_looks = turns_between_looks(kernel, self.values.vectors)
@@ -109,7 +108,7 @@ class Emitter:
         kernel = self.kernel
         listed = ["i64 %block"]
         self.values.bind(
-            kernel.block, self.elementwise.convert(Value("%block", i64), kernel.block.dtype)
+            kernel.block, self.elementwise.convert(LaneValue("%block", i64), kernel.block.dtype)
         )
         for number, parameter in enumerate(kernel.parameters):
             name = f"%p{number}"
@@ -118,10 +117,10 @@ class Emitter:
                 listed.append(f"ptr noalias {name}")
             else:
                 listed.append(f"{type_of(parameter.dtype)} {name}")
-                self.values.bind(parameter, Value(name, parameter.dtype))
+                self.values.bind(parameter, LaneValue(name, parameter.dtype))
         for number, dimension in enumerate(kernel.dimensions):
             listed.append(f"i64 %d{number}")
-            self.values.bind(dimension, Value(f"%d{number}", dimension.dtype))
+            self.values.bind(dimension, LaneValue(f"%d{number}", dimension.dtype))
         listed += ["ptr noalias align 64 %scratch", "ptr %status"]
         self._at_barriers(kernel.body)
         self.builder.jump("exit")
@@ -191,7 +190,7 @@ class Emitter:
         for statement in statements:
             self._note_definitions(statement)
 
-        def run(number: Value) -> None:
+        def run(number: LaneValue) -> None:
             self._set_vector(number)
             for statement in statements:
                 self._statement(statement)
@@ -202,14 +201,14 @@ class Emitter:
         else:
             run(constant(0, i64))
 
-    def _set_vector(self, number: Value) -> None:
+    def _set_vector(self, number: LaneValue) -> None:
         self.values.vector = number
         self.values.exists = None
         if self.kernel.workers % (self.values.lanes or 1):
             left = self.elementwise.binary(
                 "-",
                 constant(self.kernel.workers, i64),
-                self.elementwise.binary("*", number, constant(self.values.lanes, i64)),
+                self.elementwise.binary("*", number, self.values.lanes),
             )
             lane = constants(range(self.values.lanes))
             self.values.exists = self.elementwise.binary(
@@ -293,7 +292,7 @@ class Emitter:
         self.prints.append(node)
         self.builder.declare("void", PRINT, "ptr", "i64", "ptr")
 
-        def hand_over(lane: Value) -> None:
+        def hand_over(lane: LaneValue) -> None:
             for place, value in enumerate(values):
                 one = self.elementwise.lane(value, lane)
                 kind, text = stored_type(one.dtype), one.text
@@ -303,7 +302,7 @@ class Emitter:
                 self.builder.emit(f"store {kind} {text}, ptr {to}")
             self.builder.emit(f"call void @{PRINT}(ptr @{PRINTER}, i64 {number}, ptr {words})")
 
-        def each(lane: Value) -> None:
+        def each(lane: LaneValue) -> None:
             if active is None:
                 hand_over(lane)
             else:
@@ -321,7 +320,7 @@ class Emitter:
             self._keep(variable, result)
         self.values.bind(variable, result)
 
-    def _keep(self, variable: Variable, value: Value) -> None:
+    def _keep(self, variable: Variable, value: LaneValue) -> None:
         if variable not in self.values.kept:
             tensor = Tensor(variable.name, variable.dtype, (), ir.LOCAL)
             self.values.kept[variable] = self.privates.allocate(
@@ -346,10 +345,10 @@ class Emitter:
         if fill is not None:
             self._fill(self.values.stored[tensor], self.values.copy_of(tensor), fill)
 
-    def _fill(self, private: Private, copy: Value, fill: ir.Constant) -> None:
+    def _fill(self, private: Private, copy: LaneValue, fill: ir.Constant) -> None:
         value = constant(fill.value, private.tensor.dtype, private.lanes)
 
-        def store(place: Value) -> None:
+        def store(place: LaneValue) -> None:
             self.privates.store(private, copy, place, value, None)
 
         if not _is_small(private.tensor):
@@ -417,7 +416,7 @@ class Emitter:
         if otherwise is not None:
             self._masked(self.elementwise.unary("not", holds), otherwise)
 
-    def _holds_everywhere(self, condition: Expression) -> Value | None:
+    def _holds_everywhere(self, condition: Expression) -> LaneValue | None:
         """Whether `place < end` holds on all lanes, computed from lane 0; where it holds, the lanes' offsets don't
         wrap.
         """
@@ -438,7 +437,7 @@ class Emitter:
             "<", first, self.elementwise.saturating_difference(last, reach)
         )
 
-    def _masked(self, holds: Value, body: Statement) -> None:
+    def _masked(self, holds: LaneValue, body: Statement) -> None:
         mask = self.values.both(self.values.mask, holds)
 
         def run() -> None:
@@ -463,8 +462,6 @@ class Emitter:
         """Unroll a loop; where that gets too long, the iterations after the second become a loop.
 
         The first iteration also computes what all have in common, so the length of the second is measured.
-
-        The first one computes what others have in common, so the second says how long each is.
         """
         start, stop = self.values.scalar(loop.start), self.values.scalar(loop.stop)
         assert start.number is not None
@@ -473,7 +470,7 @@ class Emitter:
         longest = LONGEST[0] if _picks_registers(loop.body) else self.longest
         before = 0
 
-        def run(number: Value) -> None:
+        def run(number: LaneValue) -> None:
             with self.values.scoped():
                 self.values.bind(loop.variable, number)
                 self._statement(loop.body)
@@ -493,7 +490,7 @@ class Emitter:
         with self.values.nested():
             start, stop = self.values.scalar(loop.start), self.values.scalar(loop.stop)
 
-        def run(value: Value) -> None:
+        def run(value: LaneValue) -> None:
             self.values.bind(loop.variable, value)
             body(loop.body)
 
@@ -505,10 +502,10 @@ class Emitter:
     def _count(
         self,
         loop: ir.For,
-        start: Value,
-        stop: Value,
-        run: Callable[[Value], None],
-        goes_on: Callable[[], Value] | None = None,
+        start: LaneValue,
+        stop: LaneValue,
+        run: Callable[[LaneValue], None],
+        goes_on: Callable[[], LaneValue] | None = None,
     ) -> None:
         turns = self.turns_between_looks.get(loop.variable)
         is_whole = self.unrolls and not _is_fold(loop.body)
@@ -517,7 +514,7 @@ class Emitter:
         else:
             self.flow.count_in_parts(start, stop, loop.step, run, goes_on, turns, is_whole=is_whole)
 
-    def _anywhere(self, condition: Expression, is_same: bool) -> Value:
+    def _anywhere(self, condition: Expression, is_same: bool) -> LaneValue:
         """Whether a condition holds on any active lane."""
         if is_same or self.forms.is_uniform(condition):
             return self.values.scalar(condition)
@@ -534,7 +531,7 @@ class Emitter:
         stop, goes_on = self.values.spread(loop.stop), exit_condition(loop)
         step = constant(loop.step, variable.dtype, self.values.lanes)
 
-        def condition() -> Value:
+        def condition() -> LaneValue:
             now = self.privates.load(private, zero, zero)
             more = self.elementwise.binary("<" if loop.step > 0 else ">", now, stop)
             if goes_on is None:

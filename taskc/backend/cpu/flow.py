@@ -1,15 +1,15 @@
 """Branches and loops: one jump where all lanes agree, a mask over them (predication) where they don't.
 
-if worker < n: ...         %a = icmp slt <16 x i32> %workers, %n
-                           %b = icmp ne i16 (bitcast %a), 0        does any lane enter?
-                           br i1 %b, label %then, label %end       the body runs under the mask %a
+    if worker < n: ...         %a = icmp slt <16 x i32> %workers, %n
+                               %b = icmp ne i16 (bitcast %a), 0        does any lane enter?
+                               br i1 %b, label %then, label %end       the body runs under the mask %a
 
-Which loops check for signals, and how often: those that may run long, so that Ctrl-C ends a block inside them.
+A loop that may run long checks for signals now and then, so that Ctrl-C ends a block inside it:
 
-for q in range(n):         for first in range(0, n, 2**15):
-    s += x[q]                  for q in range(first, min(first + 2**15, n)):
-                                   s += x[q]
-                               if more is left: check for signals
+    for q in range(n):         for first in range(0, n, 2**15):
+        s += x[q]                  for q in range(first, min(first + 2**15, n)):
+                                       s += x[q]
+                                   if more is left: check for signals
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from functools import partial
 
 from taskc.analysis.facts import Facts
 from taskc.backend.cpu.function import own_cost
-from taskc.backend.cpu.instructions import Value, constant
+from taskc.backend.cpu.instructions import LaneValue, constant
 from taskc.backend.cpu.module import look_text
-from taskc.backend.cpu.values import Values
+from taskc.backend.cpu.values import LaneValues
 from taskc.ir import nodes as ir
 from taskc.ir.code_size import trip_count
 from taskc.ir.nodes import Expression, Statement, Tensor, Variable
@@ -103,7 +103,7 @@ def _ends(stop: Expression, nearest: str) -> tuple[Expression, ...]:
 class Flow:
     """Writes branches and loops at the builder's position, around code that callbacks write."""
 
-    def __init__(self, values: Values) -> None:
+    def __init__(self, values: LaneValues) -> None:
         self.values = values
         self.builder = values.builder
         self.elementwise = values.elementwise
@@ -113,7 +113,7 @@ class Flow:
         self.looks = not any(isinstance(n, ir.Do) and n.operation in TILED for n in nodes)
 
     def branch(
-        self, holds: Value, then: Callable[[], None], otherwise: Callable[[], None] | None
+        self, holds: LaneValue, then: Callable[[], None], otherwise: Callable[[], None] | None
     ) -> None:
         """Write two arms, of which one runs."""
         if holds.number is not None:
@@ -173,11 +173,11 @@ class Flow:
 
     def count(
         self,
-        start: Value,
-        stop: Value,
+        start: LaneValue,
+        stop: LaneValue,
         step: int,
-        body: Callable[[Value], None],
-        goes_on: Callable[[], Value] | None = None,
+        body: Callable[[LaneValue], None],
+        goes_on: Callable[[], LaneValue] | None = None,
         *,
         is_whole: bool = False,
     ) -> None:
@@ -209,7 +209,7 @@ class Flow:
                 label = builder.label("on")
                 builder.branch(goes_on(), label, end)
                 builder.start(label)
-            body(Value(variable, start.dtype))
+            body(LaneValue(variable, start.dtype))
         builder.emit(f"{following} = add {kind} {variable}, {step}")
         how = builder.kept_whole() if is_whole else ""
         builder.lines[phi] = (
@@ -226,11 +226,11 @@ class Flow:
 
     def count_in_parts(
         self,
-        start: Value,
-        stop: Value,
+        start: LaneValue,
+        stop: LaneValue,
         step: int,
-        body: Callable[[Value], None],
-        goes_on: Callable[[], Value] | None,
+        body: Callable[[LaneValue], None],
+        goes_on: Callable[[], LaneValue] | None,
         turns: int,
         *,
         is_whole: bool = False,
@@ -257,7 +257,7 @@ class Flow:
         far = builder.impure(f"add {kind} {first}, {reach}")
         last = builder.impure(f"select i1 {more}, {kind} {far}, {stop.typed}")
         with self.values.nested():
-            ends = Value(first, start.dtype), Value(last, stop.dtype)
+            ends = LaneValue(first, start.dtype), LaneValue(last, stop.dtype)
             self.count(*ends, step, body, goes_on, is_whole=is_whole)
         look = builder.label("look")
         builder.emit(f"br i1 {more}, label %{look}.if, label %{end}")
@@ -305,7 +305,7 @@ class Flow:
             builder.jump(part)
         builder.start(end)
 
-    def masked_while(self, condition: Callable[[], Value], body: Callable[[], None]) -> None:
+    def masked_while(self, condition: Callable[[], LaneValue], body: Callable[[], None]) -> None:
         """Write a loop that runs while any lane is active; finished lanes are masked off."""
         flags = Tensor("going", boolean, (), ir.LOCAL)
         going = self.privates.allocate(flags, self.values.lanes, 1)
@@ -336,7 +336,7 @@ def _reads_arrays(condition: Expression) -> bool:
     )
 
 
-def _stays_within(stop: Value, step: int) -> bool:
+def _stays_within(stop: LaneValue, step: int) -> bool:
     """Whether the number one step past the last one before `stop` still fits the type."""
     if abs(step) == 1:
         return True

@@ -1,15 +1,13 @@
-"""Compiled code as a Python function.
+"""Compiled code as a Python function, and the number of blocks of a call.
 
-The part of compiled code that reads PyTorch tensors (c/torch_tensors.c), set up when a call first has one; and the
-class of JAX's arrays, which have buffers as NumPy's do.
-
-The number of blocks of a call, and whether they are worth waking another thread for.
+`python_function` makes the function of an entry (entry.py). Entries read PyTorch tensors (c/torch_tensors.c) and JAX's
+arrays once a call has had one, when `admit_tensors` and `admit_arrays` set up what that takes.
 
     i64 count(ptr arguments)
 
-returns the number of blocks, negated where one thread is enough: where all of them take less than, roughly,
-ten microseconds of operations. IN_ORDER is added where threads have to take blocks in order, since a block
-may wait for an earlier one.
+`count_text` writes this function, which returns the number of blocks of a call. It is negated where one thread is
+enough: where all blocks take less than, roughly, ten microseconds of operations. IN_ORDER is added where threads have
+to take blocks in order, since a block may wait for an earlier one.
 """
 
 from __future__ import annotations
@@ -33,8 +31,8 @@ from taskc.backend.cpu.entry import (
     packed_type,
     viewed_of,
 )
-from taskc.backend.cpu.instructions import Builder, Value, constant
-from taskc.backend.cpu.jit import Library
+from taskc.backend.cpu.instructions import Builder, LaneValue, constant
+from taskc.backend.cpu.jit import LinkedLibrary
 from taskc.backend.cpu.native import Elementwise
 from taskc.backend.cpu.pool import pool
 from taskc.errors import InternalError
@@ -49,9 +47,8 @@ from taskc.ir.types import i64
 # read_tensor, new_tensor, and the class of arrays with buffers: null until they are set up.
 _table = (ctypes.c_void_p * 3)()
 TABLE = ctypes.addressof(_table)
-_kept: list[
-    object
-] = []  # objects whose addresses compiled code has, kept alive for the life of the process
+# Objects whose addresses compiled code has, kept alive for the life of the process.
+_kept: list[object] = []
 
 
 class _Sample(ctypes.Structure):
@@ -81,7 +78,7 @@ def admit_arrays(kind: type) -> None:
         _table[2] = id(kind)
 
 
-def _fill(library: Library, found: Door) -> None:
+def _fill(library: LinkedLibrary, found: Door) -> None:
     """Fill in `torch` and `samples`."""
     words = (found.read, *map(id, found.objects))
     (ctypes.c_void_p * len(words)).from_address(library["torch"])[:] = [*words]
@@ -92,7 +89,7 @@ def _fill(library: Library, found: Door) -> None:
 
 def python_function(
     called: Called,
-    library: Library,
+    library: LinkedLibrary,
     addresses: Sequence[int],
     slow: Callable[..., Any],
     failed: Callable[[int], Any],
@@ -201,14 +198,14 @@ def count_text(kernel: ir.Kernel, vectors: int) -> str:
     """The text of `count`; a block runs its body once for each of its vectors."""
     builder = Builder()
     elementwise = Elementwise(builder)
-    known: dict[Variable, Value] = {}
+    known: dict[Variable, LaneValue] = {}
     for number, item in enumerate([*kernel.parameters, *kernel.dimensions]):
         if isinstance(item, Variable) and item.dtype.is_integer:
             place = builder.pure(f"getelementptr i64, ptr %arguments, i64 {number}")
             text = builder.pure(f"load i{item.dtype.bits}, ptr {place}")
-            known[item] = Value(text, item.dtype)
+            known[item] = LaneValue(text, item.dtype)
 
-    def value(expression: Expression) -> Value:
+    def value(expression: Expression) -> LaneValue:
         match expression:
             case ir.Constant():
                 return constant(expression.value, expression.dtype)
@@ -227,7 +224,7 @@ def count_text(kernel: ir.Kernel, vectors: int) -> str:
     few = elementwise.binary("<=", blocks, most)
     many = blocks
     if waits_for_blocks(kernel.body):
-        many = elementwise.binary("|", blocks, constant(IN_ORDER, i64))
+        many = elementwise.binary("|", blocks, IN_ORDER)
     signed = elementwise.select(few, elementwise.unary("-", blocks), many)
     lines = [*builder.declared.values(), "define i64 @count(ptr %arguments) {", *builder.lines]
     return "\n".join([*lines, f"  ret i64 {signed.text}", "}"])

@@ -1,9 +1,8 @@
-"""Single LLVM instructions on values: splitting and joining vectors, intrinsics by name, and AVX-512's own.
+"""LLVM IR as text: values, the builder of a function, and single instructions.
 
-LLVM IR as text, one instruction at a time.
-
-Every value is a `Value`: a scalar, or a vector of one scalar for each lane. A pure instruction that was already
-written in this block, or in one that dominates it, is reused: unrolled code repeats itself.
+Every value is a `LaneValue`: a scalar, or a vector of one scalar for each lane. A pure instruction that was already
+written in this block, or in one that dominates it, is reused, since unrolled code repeats itself. `Instructions` split
+and join vectors, call intrinsics by name, and have AVX-512's own.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from math import isfinite
+from typing import TypeAlias
 
 from taskc.ir.types import DType, boolean, f32, i16, i32, i64, u8, u16, u32, u64
 
@@ -20,7 +20,7 @@ SCALAR = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
+class LaneValue:
     """`text` is the operand, `lanes` is SCALAR unless it is a vector, and `number` is the value of a constant."""
 
     text: str
@@ -62,20 +62,29 @@ def vector_of(element: str, lanes: int) -> str:
     return f"<{lanes} x {element}>" if lanes else element
 
 
-def constant(number: bool | int | float, dtype: DType, lanes: int = SCALAR) -> Value:
+def constant(number: bool | int | float, dtype: DType, lanes: int = SCALAR) -> LaneValue:
     """A constant, the same on all lanes."""
     text = _constant_text(number, dtype)
     if lanes:
         text = f"splat ({type_of(dtype)} {text})"
-    return Value(text, dtype, lanes, number)
+    return LaneValue(text, dtype, lanes, number)
 
 
-def constants(numbers: Sequence[int | float], dtype: DType = i64) -> Value:
+# A value, or a number with the type and the lanes of the operand that it meets.
+Operand: TypeAlias = "LaneValue | bool | int | float"
+
+
+def like(value: LaneValue, other: Operand) -> LaneValue:
+    """An operand that meets a value."""
+    return other if isinstance(other, LaneValue) else constant(other, value.dtype, value.lanes)
+
+
+def constants(numbers: Sequence[int | float], dtype: DType = i64) -> LaneValue:
     """A constant vector."""
     if len(set(numbers)) == 1:
         return constant(numbers[0], dtype, len(numbers))
     items = ", ".join(f"{type_of(dtype)} {_constant_text(number, dtype)}" for number in numbers)
-    return Value(f"<{items}>", dtype, len(numbers))
+    return LaneValue(f"<{items}>", dtype, len(numbers))
 
 
 def _constant_text(number: bool | int | float, dtype: DType) -> str:
@@ -151,8 +160,6 @@ class Builder:
         """An empty inline assembly that returns the vector unchanged and that no optimization sees through.
 
         The vector has to fit into one register.
-
-        No instruction, but a wall that no optimization looks through.
         """
         typed = f"{kind} {text}"
         return f'call {kind} asm "", "={self.register},0"({typed}) nounwind willreturn memory(none)'
@@ -210,7 +217,7 @@ class Builder:
         self.loops.append(f"!{number} = distinct !{{!{number}, !0}}")
         return f", !llvm.loop !{number}"
 
-    def branch(self, condition: Value, then: str, otherwise: str) -> None:
+    def branch(self, condition: LaneValue, then: str, otherwise: str) -> None:
         self.emit(f"br i1 {condition.text}, label %{then}, label %{otherwise}")
 
     @contextmanager
@@ -237,7 +244,7 @@ class Instructions:
 
     # Vectors.
 
-    def splat(self, value: Value, lanes: int) -> Value:
+    def splat(self, value: LaneValue, lanes: int) -> LaneValue:
         if value.lanes or not lanes:
             return value
         if value.number is not None:
@@ -247,47 +254,47 @@ class Instructions:
         text = self.builder.pure(
             f"shufflevector {into} {first}, {into} poison, <{lanes} x i32> zeroinitializer"
         )
-        return Value(text, value.dtype, lanes)
+        return LaneValue(text, value.dtype, lanes)
 
-    def any(self, mask: Value) -> Value:
+    def any(self, mask: LaneValue) -> LaneValue:
         """Whether a mask holds on any lane."""
         if not mask.lanes:
             return mask
         bits = self.builder.pure(f"bitcast {mask.typed} to i{mask.lanes}")
-        return Value(self.builder.pure(f"icmp ne i{mask.lanes} {bits}, 0"), boolean)
+        return LaneValue(self.builder.pure(f"icmp ne i{mask.lanes} {bits}, 0"), boolean)
 
-    def lane(self, value: Value, number: Value) -> Value:
+    def lane(self, value: LaneValue, number: LaneValue) -> LaneValue:
         """The value of one lane."""
         if not value.lanes:
             return value
         text = self.builder.pure(f"extractelement {value.typed}, {number.typed}")
-        return Value(text, value.dtype)
+        return LaneValue(text, value.dtype)
 
-    def first(self, value: Value, mask: Value | None = None) -> Value:
+    def first(self, value: LaneValue, mask: LaneValue | None = None) -> LaneValue:
         """The value of the first lane on which a mask holds; an arbitrary lane's where it holds nowhere."""
         if not value.lanes:
             return value
         if mask is None:
-            return Value(self.builder.pure(f"extractelement {value.typed}, i64 0"), value.dtype)
+            return LaneValue(self.builder.pure(f"extractelement {value.typed}, i64 0"), value.dtype)
         bits = self.builder.pure(f"bitcast {mask.typed} to i{mask.lanes}")
         kind = f"i{mask.lanes}"
         self.builder.declare(kind, f"llvm.cttz.{kind}", kind, "i1")
         lane = self.builder.pure(f"call {kind} @llvm.cttz.{kind}({kind} {bits}, i1 true)")
         text = self.builder.pure(f"extractelement {value.typed}, {kind} {lane}")
-        return Value(text, value.dtype)
+        return LaneValue(text, value.dtype)
 
     def shuffled(
-        self, value: Value, picks: Sequence[int | None], behind: Value | None = None
-    ) -> Value:
+        self, value: LaneValue, picks: Sequence[int | None], behind: LaneValue | None = None
+    ) -> LaneValue:
         """Lanes picked by number from a vector, or from it followed by `behind`; None is an undefined lane."""
         other = f"{value.type} poison" if behind is None else behind.typed
         numbers = ", ".join(f"i32 {'poison' if lane is None else lane}" for lane in picks)
         text = self.builder.pure(
             f"shufflevector {value.typed}, {other}, <{len(picks)} x i32> <{numbers}>"
         )
-        return Value(text, value.dtype, len(picks))
+        return LaneValue(text, value.dtype, len(picks))
 
-    def _joined(self, parts: list[Value]) -> Value:
+    def _joined(self, parts: list[LaneValue]) -> LaneValue:
         """Concatenate vectors; their number is a power of two."""
         while len(parts) > 1:
             parts = [
@@ -298,7 +305,7 @@ class Instructions:
 
     # Opaque values.
 
-    def unknown(self, value: Value) -> Value:
+    def unknown(self, value: LaneValue) -> LaneValue:
         """Hide a value from LLVM's optimizations, at no cost in instructions."""
         if not value.lanes:
             return self.first(self.unknown(self.splat(value, _NARROWEST // value.dtype.bits)))
@@ -322,7 +329,11 @@ class Instructions:
             whole = self.shuffled(whole, range(lanes))
         return self.bitcast(whole, value.dtype)
 
-    def select(self, condition: Value, then: Value, otherwise: Value) -> Value:
+    def select(self, condition: LaneValue, then: Operand, otherwise: Operand) -> LaneValue:
+        if not isinstance(then, LaneValue):
+            assert isinstance(otherwise, LaneValue)
+            then = like(otherwise, then)
+        otherwise = like(then, otherwise)
         if condition.number is not None:
             return then if condition.number else otherwise
         if then.text == otherwise.text:
@@ -336,28 +347,28 @@ class Instructions:
         text = self.builder.pure(f"select {condition.typed}, {then.typed}, {otherwise.typed}")
         return replace(then, text=text, number=None)
 
-    def bitcast(self, value: Value, dtype: DType) -> Value:
+    def bitcast(self, value: LaneValue, dtype: DType) -> LaneValue:
         """Reinterpret the bits as another type of the same size."""
         if type_of(value.dtype) == type_of(dtype):
             return replace(value, dtype=dtype, number=None)
         into = type_of(dtype, value.lanes)
-        return Value(self.builder.pure(f"bitcast {value.typed} to {into}"), dtype, value.lanes)
+        return LaneValue(self.builder.pure(f"bitcast {value.typed} to {into}"), dtype, value.lanes)
 
-    def _cast(self, instruction: str, value: Value, dtype: DType) -> Value:
+    def _cast(self, instruction: str, value: LaneValue, dtype: DType) -> LaneValue:
         into = type_of(dtype, value.lanes)
         if type_of(value.dtype, value.lanes) == into:
             return replace(value, dtype=dtype)
         text = self.builder.pure(f"{instruction} {value.typed} to {into}")
         if instruction in ("fpext", "fptrunc"):
             self.cast_floats.add(text)
-        return Value(text, dtype, value.lanes)
+        return LaneValue(text, dtype, value.lanes)
 
     # By name.
 
-    def _plain(self, instruction: str, a: Value, b: Value) -> Value:
+    def _plain(self, instruction: str, a: LaneValue, b: LaneValue) -> LaneValue:
         return replace(a, text=self.builder.pure(f"{instruction} {a.typed}, {b.text}"), number=None)
 
-    def _intrinsic(self, name: str, result: Value, *operands: Value) -> Value:
+    def _intrinsic(self, name: str, result: LaneValue, *operands: LaneValue) -> LaneValue:
         """An intrinsic that is overloaded on the type of its result."""
         suffix = suffix_of(result.dtype, result.lanes)
         types = [operand.type for operand in operands]
@@ -365,32 +376,32 @@ class Instructions:
         self.builder.declare(result.type, function, *types)
         listed = ", ".join(operand.typed for operand in operands)
         text = self.builder.pure(f"call {result.type} @{function}({listed})")
-        return Value(text, result.dtype, result.lanes)
+        return LaneValue(text, result.dtype, result.lanes)
 
-    def saturating_sum(self, a: Value, b: Value) -> Value:
+    def saturating_sum(self, a: LaneValue, b: LaneValue) -> LaneValue:
         """a + b, clamped to the range of the type."""
         return self._intrinsic("sadd.sat", a, a, b)
 
-    def saturating_difference(self, a: Value, b: Value) -> Value:
+    def saturating_difference(self, a: LaneValue, b: LaneValue) -> LaneValue:
         """a - b, clamped to the range of the type."""
         return self._intrinsic("ssub.sat", a, a, b)
 
     # Only on AVX-512.
 
-    def scale(self, value: Value, power: Value) -> Value | None:
+    def scale(self, value: LaneValue, power: LaneValue) -> LaneValue | None:
         """value * 2**power, rounded once, for integer powers; None where no instruction computes it."""
         if not is_avx512(value):
             return None
         return self._avx512("mask.scalef.ps.512", f32, value, power, *_ALL_LANES)
 
-    def pick(self, numbers: Sequence[float], index: Value) -> Value | None:
+    def pick(self, numbers: Sequence[float], index: LaneValue) -> LaneValue | None:
         """numbers[index % 32] of 32 f32; None where no instruction computes it."""
         if not is_avx512(replace(index, dtype=f32)):
             return None
         low, high = constants(numbers[:16], f32), constants(numbers[16:], f32)
         return self._avx512("vpermi2var.ps.512", f32, low, index, high)
 
-    def _avx512(self, name: str, dtype: DType, *operands: Value) -> Value:
+    def _avx512(self, name: str, dtype: DType, *operands: LaneValue) -> LaneValue:
         """An instruction whose result has 16 numbers, once for every 16 of the operands' lanes."""
         lanes = max(operand.lanes for operand in operands)
         function, kind = f"llvm.x86.avx512.{name}", type_of(dtype, 16)
@@ -400,10 +411,12 @@ class Instructions:
         for first in range(0, lanes, 16):
             listed = [self._sixteen(o, first) if o.lanes == lanes else o for o in operands]
             text = ", ".join(operand.typed for operand in listed)
-            parts.append(Value(self.builder.pure(f"call {kind} @{function}({text})"), dtype, 16))
+            parts.append(
+                LaneValue(self.builder.pure(f"call {kind} @{function}({text})"), dtype, 16)
+            )
         return self._joined(parts)
 
-    def _sixteen(self, value: Value, first: int) -> Value:
+    def _sixteen(self, value: LaneValue, first: int) -> LaneValue:
         """Sixteen of a vector's lanes, from `first` on."""
         if value.lanes == 16:
             return value
@@ -412,7 +425,7 @@ class Instructions:
         return self.shuffled(value, range(first, first + 16))
 
 
-def is_avx512(value: Value) -> bool:
+def is_avx512(value: LaneValue) -> bool:
     """Whether a value fits whole registers of AVX-512, the only target with 16 numbers of 32 bits in a vector."""
     return value.dtype is f32 and value.lanes >= 16
 

@@ -4,7 +4,7 @@ JITLink lays out an object's code, constants and data in one block, so that its 
 older linker, llvmlite's default, maps each kind wherever there is room, and aborts the process where the distance
 exceeds 2 GiB.
 
-Compiled LLVM text that belongs to no kernel: the thread pool, and the entries of programs. The cache stores it.
+`object_of` compiles and caches LLVM text that belongs to no kernel: the thread pool, and the entries of calls.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _numbers = itertools.count()
 _newest: tuple[Any, int] = (None, 0)  # an LLJIT, and how many more libraries it may take
 
 
-class Library:
+class LinkedLibrary:
     """Maps exported names to addresses, and keeps the code alive."""
 
     __slots__ = ("_linker", "_tracker")
@@ -53,7 +53,7 @@ class Library:
 
 def load_object(
     code: bytes, name: str, exported: Sequence[str], imported: Mapping[str, int] | None = None
-) -> Library:
+) -> LinkedLibrary:
     """Link an object; `imported` maps names it takes from other libraries to addresses."""
     global _newest
     builder = llvm.JITLibraryBuilder().add_object_img(code).add_current_process()
@@ -65,7 +65,7 @@ def load_object(
     if not left:
         linker, left = llvm.create_lljit_compiler(host().machine, use_jit_link=True), _LIBRARIES
     _newest = linker, left - 1  # a race of two calls only makes the count inexact
-    return Library(builder.link(linker, f"{name}.{next(_numbers)}"), linker)
+    return LinkedLibrary(builder.link(linker, f"{name}.{next(_numbers)}"), linker)
 
 
 # A fork waits until LLVM is idle, so that no thread of the child waits for a lock whose owner doesn't exist there.

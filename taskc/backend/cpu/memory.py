@@ -1,33 +1,19 @@
 """Loads and stores: one scalar, one vector, a window and a shuffle, or a gather.
 
-The form of the index decides (taskc/backend/lanes.py). Private memory is an array of vectors on the
-stack; where its indices are constants LLVM keeps it in registers.
-
-Atomics run lane by lane. Shared memory belongs to one core, so its atomics are plain reads and writes.
-
-Indices by quotients and remainders of consecutive numbers: a vector lies in few segments, each of one quotient.
-
-    b[(first + lane) // 62]      lanes below 62 - first % 62:    b[first // 62]
-                                 the others:                     b[first // 62 + 1]
-
-    c[(first + lane) % 62]       lanes below 62 - first % 62:    c[first % 62 + lane]
-                                 the others:                     c[first % 62 - 62 + lane]
-
-Within a segment an index is lane 0's value plus a constant for each lane. So a read along a reshaped axis takes a
-load or two for a vector, where a gather takes one for each lane.
+The form of the index decides (taskc/backend/lanes.py). Private memory is an array of vectors on the stack; where its
+indices are constants LLVM keeps it in registers. Atomics run lane by lane. Shared memory belongs to one core, so its
+atomics are plain reads and writes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Protocol
 
-from taskc.backend.cpu.groups import is_pure
 from taskc.backend.cpu.instructions import (
     SCALAR,
     Builder,
-    Value,
+    LaneValue,
     constant,
     constants,
     stored_type,
@@ -36,13 +22,10 @@ from taskc.backend.cpu.instructions import (
     vector_of,
 )
 from taskc.backend.cpu.native import Elementwise
-from taskc.backend.lanes import LaneForm, LaneForms
 from taskc.ir import nodes as ir
-from taskc.ir.affine import constant_difference
-from taskc.ir.build import add, floor_divide, modulo, multiply
 from taskc.ir.extents import size_in_bytes, size_in_elements
-from taskc.ir.nodes import GLOBAL, SHARED, Allocate, Expression, Kernel, Tensor, Variable
-from taskc.ir.rewrite import map_children, walk
+from taskc.ir.nodes import GLOBAL, SHARED, Allocate, Kernel, Tensor
+from taskc.ir.rewrite import walk
 from taskc.ir.types import DType, boolean, f32, i64, tf32, u8
 
 WINDOW = 4  # vectors that may be loaded to pick one vector's elements from
@@ -59,19 +42,19 @@ class LaneAddress:
 
     tensor: Tensor
     base: str
-    index: Value
+    index: LaneValue
     offsets: tuple[int, ...] | None
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class _Loaded:
     """A vector, and the element of it that each lane takes, if any."""
 
-    value: Value
+    value: LaneValue
     picks: list[int | None]
 
 
-class Memory:
+class LaneMemory:
     def __init__(self, builder: Builder, elementwise: Elementwise, lanes: int) -> None:
         self.builder = builder
         self.elementwise = elementwise
@@ -79,24 +62,28 @@ class Memory:
 
     # Elements of one scalar type.
 
-    def load(self, place: LaneAddress, guard: Value | None, mask: Value | None) -> Value:
+    def load(
+        self, place: LaneAddress, guard: LaneValue | None, mask: LaneValue | None
+    ) -> LaneValue:
         """Load an element for each lane, or a scalar if the address is uniform. Masked lanes read nothing."""
         if place.offsets is not None and not any(place.offsets):
             return self._load_scalar(place, guard if mask is None else self._reached(guard, mask))
         return self.from_storage(self._load_vector(place, guard, mask), place.tensor, self.lanes)
 
-    def _reached(self, guard: Value | None, mask: Value) -> Value:
+    def _reached(self, guard: LaneValue | None, mask: LaneValue) -> LaneValue:
         some = self.elementwise.any(mask)
         return some if guard is None else self.elementwise.binary("and", guard, some)
 
-    def _load_scalar(self, place: LaneAddress, guard: Value | None) -> Value:
+    def _load_scalar(self, place: LaneAddress, guard: LaneValue | None) -> LaneValue:
         address = self.guarded(self.address(place), guard)
         kind = stored_type(place.tensor.dtype)
         size = place.tensor.dtype.nbytes
         text = self.builder.impure(f"load {kind}, ptr {address}, align {size}")
         return self.from_storage(text, place.tensor, SCALAR)
 
-    def _load_vector(self, place: LaneAddress, guard: Value | None, mask: Value | None) -> str:
+    def _load_vector(
+        self, place: LaneAddress, guard: LaneValue | None, mask: LaneValue | None
+    ) -> str:
         dtype, lanes = place.tensor.dtype, self.lanes
         kind, size = stored_type(dtype, lanes), dtype.nbytes
         offsets = place.offsets
@@ -124,7 +111,7 @@ class Memory:
         # An unmasked gather has no branches on targets that scalarize it.
         return self.gather(dtype, size, self.guarded(pointers, guard, lanes), self._all(None, None))
 
-    def gather(self, dtype: DType, align: int, pointers: str, mask: Value) -> str:
+    def gather(self, dtype: DType, align: int, pointers: str, mask: LaneValue) -> str:
         """Read an element for each lane of a mask."""
         kind, vector = stored_type(dtype, self.lanes), f"<{self.lanes} x ptr>"
         function = f"llvm.masked.gather.v{self.lanes}{_memory_suffix(dtype)}.v{self.lanes}p0"
@@ -133,7 +120,7 @@ class Memory:
             f"{kind} zeroinitializer", types=(vector, mask.type, kind),
         )  # fmt: skip
 
-    def scatter(self, stored: Value, align: int, pointers: str, mask: Value) -> None:
+    def scatter(self, stored: LaneValue, align: int, pointers: str, mask: LaneValue) -> None:
         """Write an element for each lane of a mask."""
         vector = f"<{self.lanes} x ptr>"
         function = (
@@ -144,7 +131,7 @@ class Memory:
             types=(stored.type, vector, mask.type),
         )  # fmt: skip
 
-    def _from_window(self, place: LaneAddress, guard: Value | None) -> str:
+    def _from_window(self, place: LaneAddress, guard: LaneValue | None) -> str:
         """Load everything between the lowest and the highest offset; it exists, as some lane reads either end.
 
         Whole vectors are loaded and joined two by two: LLVM would scalarize a wider load.
@@ -155,7 +142,7 @@ class Memory:
         low, length = self._aligned(place, low, high - low + 1)
         width = min(self.lanes, length)
         window = vector_of(stored_type(dtype), width)
-        parts: list[_Part] = []
+        parts: list[_Loaded] = []
         for start in range(0, length, width):
             first = low + min(start, length - width)
             inside = range(low + start, low + start + width)
@@ -163,7 +150,7 @@ class Memory:
             if any(pick is not None for pick in picks):
                 address = self.guarded(self.address(place, first), guard)
                 text = self.builder.impure(f"load {window}, ptr {address}, align {dtype.nbytes}")
-                parts.append(_Part(Value(text, _held(dtype), width), picks))
+                parts.append(_Loaded(LaneValue(text, _held(dtype), width), picks))
         joined = [self._joined(parts[k : k + 2]) for k in range(0, len(parts), 2)]
         while len(joined) > 1:
             joined = [self._joined(joined[k : k + 2]) for k in range(0, len(joined), 2)]
@@ -179,7 +166,7 @@ class Memory:
         size = size_in_elements(tensor)
         return (start - int(number), stop - start) if stop <= size else (low, length)
 
-    def _joined(self, parts: list[_Part]) -> _Part:
+    def _joined(self, parts: list[_Loaded]) -> _Loaded:
         """Move the elements that lanes pick from one or two vectors to their lanes."""
         first, second = parts[0], parts[-1]
         width = first.value.lanes
@@ -189,9 +176,9 @@ class Memory:
         ]
         following = second.value if len(parts) > 1 else None
         own_lanes = [None if pick is None else lane for lane, pick in enumerate(picks)]
-        return _Part(self.elementwise.shuffled(first.value, picks, following), own_lanes)
+        return _Loaded(self.elementwise.shuffled(first.value, picks, following), own_lanes)
 
-    def store(self, place: LaneAddress, value: Value, mask: Value | None) -> None:
+    def store(self, place: LaneAddress, value: LaneValue, mask: LaneValue | None) -> None:
         """Masked lanes write nothing. If all lanes write one address, they write one value."""
         dtype, lanes = place.tensor.dtype, self.lanes
         size = dtype.nbytes
@@ -220,7 +207,7 @@ class Memory:
             return
         self.scatter(stored, size, self.pointers(place), self._all(None, mask))
 
-    def _narrow(self, stored: Value) -> Value:
+    def _narrow(self, stored: LaneValue) -> LaneValue:
         """Hide from LLVM that the vector was narrowed from wider elements.
 
         LLVM would join the narrowing and the masked store to one truncating store. For a mask of one lane it would make
@@ -232,7 +219,7 @@ class Memory:
 
     # Addresses.
 
-    def guarded(self, address: str, guard: Value | None, lanes: int = SCALAR) -> str:
+    def guarded(self, address: str, guard: LaneValue | None, lanes: int = SCALAR) -> str:
         """The address, or each lane's; where the guard doesn't hold, an address that is always readable."""
         if guard is None:
             return address
@@ -243,7 +230,7 @@ class Memory:
         """The address of lane 0, or of the element `more` further."""
         index = self.elementwise.convert(place.index, i64)
         if more:
-            index = self.elementwise.binary("+", index, constant(more, i64))
+            index = self.elementwise.binary("+", index, more)
         if index.number == 0:
             return place.base
         kind = stored_type(place.tensor.dtype)
@@ -256,7 +243,7 @@ class Memory:
         kind = stored_type(place.tensor.dtype)
         return self.builder.pure(f"getelementptr {kind}, ptr {place.base}, {index.typed}")
 
-    def _all(self, guard: Value | None, mask: Value | None) -> Value:
+    def _all(self, guard: LaneValue | None, mask: LaneValue | None) -> LaneValue:
         """The mask of lanes where both hold."""
         every = constant(True, boolean, self.lanes)
         if guard is None:
@@ -266,18 +253,18 @@ class Memory:
 
     # A bool takes a byte.
 
-    def from_storage(self, text: str, tensor: Tensor, lanes: int) -> Value:
+    def from_storage(self, text: str, tensor: Tensor, lanes: int) -> LaneValue:
         if tensor.dtype is boolean:
             text = self.builder.pure(
                 f"trunc {vector_of('i8', lanes)} {text} to {type_of(boolean, lanes)}"
             )
-        return Value(text, tensor.dtype, lanes)
+        return LaneValue(text, tensor.dtype, lanes)
 
-    def to_storage(self, value: Value) -> Value:
+    def to_storage(self, value: LaneValue) -> LaneValue:
         if value.dtype is not boolean:
             return value
         kind = vector_of("i8", value.lanes)
-        return Value(self.builder.pure(f"zext {value.typed} to {kind}"), u8, value.lanes)
+        return LaneValue(self.builder.pure(f"zext {value.typed} to {kind}"), u8, value.lanes)
 
 
 def shared_bytes(kernel: Kernel) -> int:
@@ -306,7 +293,7 @@ class PrivateMemory:
     scratch  bytes of it that are taken, by shared memory before all
     """
 
-    def __init__(self, memory: Memory, scratch: int) -> None:
+    def __init__(self, memory: LaneMemory, scratch: int) -> None:
         self.memory = memory
         self.builder = memory.builder
         self.elementwise = memory.elementwise
@@ -325,7 +312,7 @@ class PrivateMemory:
             self.scratch += taken
         return Private(tensor, base, size, lanes)
 
-    def load(self, private: Private, vector: Value, index: Value) -> Value:
+    def load(self, private: Private, vector: LaneValue, index: LaneValue) -> LaneValue:
         if index.lanes:
             return self.memory.load(self._scattered(private, vector, index), None, None)
         kind = stored_type(private.tensor.dtype, private.lanes)
@@ -333,7 +320,12 @@ class PrivateMemory:
         return self.memory.from_storage(text, private.tensor, private.lanes)
 
     def store(
-        self, private: Private, vector: Value, index: Value, value: Value, mask: Value | None
+        self,
+        private: Private,
+        vector: LaneValue,
+        index: LaneValue,
+        value: LaneValue,
+        mask: LaneValue | None,
     ) -> None:
         if index.lanes:
             self.memory.store(self._scattered(private, vector, index), value, mask)
@@ -343,24 +335,24 @@ class PrivateMemory:
         stored = self.memory.to_storage(value)
         self.builder.emit(f"store {stored.typed}, ptr {self.address(private, vector, index)}")
 
-    def address(self, private: Private, vector: Value, index: Value) -> str:
+    def address(self, private: Private, vector: LaneValue, index: LaneValue) -> str:
         elementwise = self.elementwise
-        first = elementwise.binary("*", vector, constant(private.size, i64))
+        first = elementwise.binary("*", vector, private.size)
         place = elementwise.binary("+", first, elementwise.convert(index, i64))
         if place.number == 0:
             return private.base
         kind = stored_type(private.tensor.dtype, private.lanes)
         return self.builder.pure(f"getelementptr {kind}, ptr {private.base}, i64 {place.text}")
 
-    def _scattered(self, private: Private, vector: Value, index: Value) -> LaneAddress:
+    def _scattered(self, private: Private, vector: LaneValue, index: LaneValue) -> LaneAddress:
         """The address of each lane's element, in an array of vectors or of scalars that all lanes share."""
         elementwise, lanes = self.elementwise, self.memory.lanes
-        first = elementwise.binary("*", vector, constant(private.size, i64))
+        first = elementwise.binary("*", vector, private.size)
         place = elementwise.binary(
             "+", elementwise.splat(first, lanes), elementwise.convert(index, i64)
         )
         if private.lanes:
-            place = elementwise.binary("*", place, constant(lanes, i64, lanes))
+            place = elementwise.binary("*", place, lanes)
             place = elementwise.binary("+", place, constants(range(lanes)))
         return LaneAddress(private.tensor, private.base, place, None)
 
@@ -379,19 +371,21 @@ def _memory_suffix(dtype: DType) -> str:
     return suffix_of(_held(dtype), SCALAR)
 
 
-Count = Callable[[Value, Value, int, Callable[[Value], None]], None]
+Count = Callable[[LaneValue, LaneValue, int, Callable[[LaneValue], None]], None]
 
 _INTEGER = {"+": "add", "&": "and", "|": "or", "^": "xor", "exchange": "xchg"}
 
 
 class Atomics:
-    def __init__(self, memory: Memory, count: Count) -> None:
+    def __init__(self, memory: LaneMemory, count: Count) -> None:
         self.memory = memory
         self.builder = memory.builder
         self.elementwise = memory.elementwise
         self.count = count
 
-    def run(self, node: ir.Atomic, place: LaneAddress, value: Value, mask: Value | None) -> Value:
+    def run(
+        self, node: ir.Atomic, place: LaneAddress, value: LaneValue, mask: LaneValue | None
+    ) -> LaneValue:
         """Run the atomic on each active lane; returns the old values."""
         lanes, dtype = self.memory.lanes, node.tensor.dtype
         if not lanes:
@@ -407,7 +401,7 @@ class Atomics:
         self.builder.emit(f"store {self.memory.to_storage(active).typed}, ptr {flags}")
         element = stored_type(dtype)
 
-        def body(lane: Value) -> None:
+        def body(lane: LaneValue) -> None:
             def item(kind: str, array: str) -> str:
                 return self.builder.impure(f"getelementptr {kind}, ptr {array}, i64 {lane.text}")
 
@@ -431,7 +425,7 @@ class Atomics:
             self.builder.impure(f"load {kind}, ptr {olds}"), node.tensor, lanes
         )
 
-    def _one(self, node: ir.Atomic, pointer: str, value: Value) -> Value:
+    def _one(self, node: ir.Atomic, pointer: str, value: LaneValue) -> LaneValue:
         dtype = node.tensor.dtype
         kind = stored_type(dtype)
         if node.tensor.scope != GLOBAL:
@@ -449,7 +443,7 @@ class Atomics:
             return replace(value, text=text, number=None)
         return self._exchanged(node, pointer, value)
 
-    def _exchanged(self, node: ir.Atomic, pointer: str, value: Value) -> Value:
+    def _exchanged(self, node: ir.Atomic, pointer: str, value: LaneValue) -> LaneValue:
         """A compare-and-exchange loop, until no other thread came in between."""
         builder, dtype = self.builder, node.tensor.dtype
         bits = f"i{dtype.bits}"
@@ -473,7 +467,7 @@ class Atomics:
         builder.start(end)
         return self.memory.from_storage(raw, node.tensor, SCALAR)
 
-    def _combined(self, operator: str, old: Value, value: Value) -> Value:
+    def _combined(self, operator: str, old: LaneValue, value: LaneValue) -> LaneValue:
         if operator == "exchange":
             return value
         if operator in "&|^" and old.dtype is boolean:
@@ -484,122 +478,3 @@ class Atomics:
                 else self.elementwise.binary("!=", old, value)
             )
         return self.elementwise.binary(operator, old, value)
-
-
-_MOST_SEGMENTS = 4  # of a vector: with more, a gather is as good
-
-
-class Values(Protocol):
-    """The values of a kernel's expressions, and the names that they have."""
-
-    lanes: int
-    forms: LaneForms
-    elementwise: Elementwise
-    definitions: dict[Variable, Expression]
-
-    def bind(self, variable: Variable, value: Value) -> None: ...
-
-    def scalar(self, expression: Expression) -> Value: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Segment:
-    """The mask of lanes with one quotient, and their index, of a known form."""
-
-    lanes: Value
-    index: Expression
-
-
-def segments_of(index: Expression, values: Values) -> list[Segment] | None:
-    """The segments of an index; None if there are too many, or its form is unknown even within a segment."""
-    if not values.lanes or index.dtype is not i64 or not is_pure(index):
-        return None
-    index = _without_names(index, values)
-    digits = list(_digits(index, values))
-    if not digits:
-        return None
-    number, length = digits[0].left, min(map(_divisor, digits))
-    count = (values.lanes + length - 2) // length + 1
-    if count > _MOST_SEGMENTS or any(_divisor(digit) % length for digit in digits):
-        return None
-    if any(constant_difference(digit.left, number) != 0 for digit in digits[1:]):
-        return None
-    quotient, remainder = Variable("quotient", i64), Variable("remainder", i64)
-    known = {id(digit): _digit(digit, length, quotient, remainder) for digit in digits}
-    values.forms.learn(quotient, values.forms.uniform())
-    values.forms.learn(remainder, LaneForm(tuple(range(values.lanes))))
-    if not values.forms.form(_replaced(index, known)).is_known:
-        return None
-    return [_segment(values, index, digits, length, place) for place in range(count)]
-
-
-def _segment(
-    values: Values, index: Expression, digits: list[ir.Binary], length: int, place: int
-) -> Segment:
-    """Segment number `place` of a vector, with new variables for its quotient and for lane 0's remainder."""
-    elementwise, lanes = values.elementwise, values.lanes
-    first = values.scalar(digits[0].left)
-    quotient_of_first, modulo_length = (
-        elementwise.binary(sign, first, constant(length, i64)) for sign in ("//", "%")
-    )
-    quotient, remainder = Variable("quotient", i64), Variable("remainder", i64)
-    values.forms.learn(quotient, values.forms.uniform())
-    values.forms.learn(remainder, LaneForm(tuple(range(lanes))))
-    values.bind(quotient, elementwise.binary("+", quotient_of_first, constant(place, i64)))
-    begin = elementwise.binary("-", modulo_length, constant(place * length, i64))
-    values.bind(remainder, begin)
-    lane = constants(range(lanes), i64)
-    low = elementwise.splat(elementwise.unary("-", begin), lanes)
-    high = elementwise.binary("+", low, constant(length, i64, lanes))
-    inside = elementwise.binary("<", lane, high)
-    if place:
-        inside = elementwise.binary("and", elementwise.binary(">=", lane, low), inside)
-    known = {id(digit): _digit(digit, length, quotient, remainder) for digit in digits}
-    return Segment(inside, _replaced(index, known))
-
-
-def _digit(digit: ir.Binary, length: int, quotient: Variable, remainder: Variable) -> Expression:
-    """A quotient or remainder of quotient * length + remainder by a multiple of the length."""
-    times = _divisor(digit) // length
-    if digit.operator == "//":
-        return floor_divide(quotient, times)
-    return add(multiply(modulo(quotient, times), length), remainder) if times > 1 else remainder
-
-
-def _divisor(digit: ir.Binary) -> int:
-    assert isinstance(digit.right, ir.Constant)
-    return int(digit.right.value)
-
-
-def _digits(index: Expression, values: Values) -> Iterator[ir.Binary]:
-    """The outermost quotients and remainders of numbers that are consecutive across lanes."""
-    for node in walk(index):
-        if (
-            isinstance(node, ir.Binary)
-            and node.operator in ("//", "%")
-            and isinstance(node.right, ir.Constant)
-            and int(node.right.value) > 0
-            and values.forms.form(node.left).is_contiguous
-            and not values.forms.form(node).is_known
-        ):
-            yield node
-
-
-def _replaced(index: Expression, known: dict[int, Expression]) -> Expression:
-    def visit(node: Expression) -> Expression:
-        return known[id(node)] if id(node) in known else map_children(node, visit)
-
-    return visit(index)
-
-
-def _without_names(index: Expression, values: Values) -> Expression:
-    """The index with variables of unknown form replaced by their definitions."""
-
-    def visit(node: Expression) -> Expression:
-        if isinstance(node, Variable):
-            value = values.definitions.get(node)
-            unknown = value is not None and not values.forms.form(node).is_known
-            return visit(value) if value is not None and unknown and is_pure(value) else node
-        return map_children(node, visit)
-
-    return visit(index)

@@ -1,11 +1,8 @@
-"""Arithmetic on a processor's native types: integers, booleans, f32 and f64.
+"""Scalar operations on values, the same for a scalar and for all lanes.
 
-It follows taskc/ir/arithmetic.py, from which LLVM's instructions differ at the edges: division by 0, shifts by
-the width or more, signed zeros.
-
-Scalar operations on values, the same for a scalar and for all lanes; see taskc/ir/arithmetic.py.
-
-Types the processor lacks are emulated: f16 and bf16 are computed in f32 and rounded.
+They follow taskc/ir/arithmetic.py, from which LLVM's instructions differ at the edges: division by 0, shifts by the
+width or more, signed zeros. `Native` has the types of the processor: integers, booleans, f32 and f64. `Elementwise`
+adds those that it lacks: f16 and bf16 are computed in f32 and rounded.
 """
 
 from __future__ import annotations
@@ -15,10 +12,12 @@ from math import copysign, isnan
 
 from taskc.backend.cpu.instructions import (
     Instructions,
-    Value,
+    LaneValue,
+    Operand,
     constant,
     constants,
     is_avx512,
+    like,
     suffix_of,
     vector_of,
 )
@@ -46,7 +45,8 @@ _FOLDED = {"+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a
 
 
 class Native(Instructions):
-    def binary(self, operator: str, a: Value, b: Value) -> Value:
+    def binary(self, operator: str, a: LaneValue, b: Operand) -> LaneValue:
+        b = like(a, b)
         if a.lanes != b.lanes:
             raise InternalError(f"{a.typed} {operator} {b.typed}: not of as many lanes")
         if not a.lanes and a.number is not None and b.number is not None:
@@ -57,7 +57,7 @@ class Native(Instructions):
                 text = f"fcmp {_FLOAT[operator]}"
             else:
                 text = f"icmp {(_SIGNED if dtype.kind == 'int' else _UNSIGNED)[operator]}"
-            return Value(self.builder.pure(f"{text} {a.typed}, {b.text}"), boolean, lanes)
+            return LaneValue(self.builder.pure(f"{text} {a.typed}, {b.text}"), boolean, lanes)
         if operator in ("and", "or"):
             return self._plain(operator, a, b)
         if operator in ("min", "max"):
@@ -77,7 +77,7 @@ class Native(Instructions):
         simple = self._identity(operator, a, b)
         return simple if simple is not None else self._plain(_PLAIN[operator], a, b)
 
-    def _folded(self, operator: str, a: Value, b: Value) -> Value:
+    def _folded(self, operator: str, a: LaneValue, b: LaneValue) -> LaneValue:
         if a.dtype is i64 and operator in _FOLDED:
             return constant(_FOLDED[operator](a.number, b.number), i64)
         assert a.number is not None
@@ -85,7 +85,7 @@ class Native(Instructions):
         result = arithmetic.binary(operator, a.number, b.number, a.dtype).item()
         return constant(result, boolean if operator in COMPARISONS else a.dtype)
 
-    def _identity(self, operator: str, a: Value, b: Value) -> Value | None:
+    def _identity(self, operator: str, a: LaneValue, b: LaneValue) -> LaneValue | None:
         """x + 0, x * 1 and the like, for integers."""
         if operator in "+-" and b.number == 0:
             return a
@@ -97,7 +97,7 @@ class Native(Instructions):
             return b
         return None
 
-    def _extreme(self, operator: str, a: Value, b: Value) -> Value:
+    def _extreme(self, operator: str, a: LaneValue, b: LaneValue) -> LaneValue:
         if a.dtype is boolean:
             return self._plain("and" if operator == "min" else "or", a, b)
         if a.dtype.is_float and a.number is not None:
@@ -108,7 +108,7 @@ class Native(Instructions):
             return self._extreme_of_numbers(operator, a, b)
         return self._intrinsic(("s" if a.dtype.kind == "int" else "u") + operator, a, a, b)
 
-    def _extreme_with_constant(self, operator: str, limit: Value, x: Value) -> Value:
+    def _extreme_with_constant(self, operator: str, limit: LaneValue, x: LaneValue) -> LaneValue:
         """One instruction, which returns x for equal or NaN operands; adding 0 turns -0 into 0."""
         number = float(limit.number)  # type: ignore[arg-type]
         is_negative = copysign(1, number) < 0
@@ -117,10 +117,10 @@ class Native(Instructions):
         compare = "<" if operator == "min" else ">"
         chosen = self.select(self.binary(compare, limit, x), limit, x)
         if number == 0 and operator == "max" and not is_negative:
-            return self.binary("+", chosen, constant(0.0, x.dtype, x.lanes))
+            return self.binary("+", chosen, 0.0)
         return chosen
 
-    def _extreme_of_numbers(self, operator: str, a: Value, b: Value) -> Value:
+    def _extreme_of_numbers(self, operator: str, a: LaneValue, b: LaneValue) -> LaneValue:
         """The processor's instruction returns its second operand if both are equal or one is NaN.
 
         So the two orders differ only in a zero's sign, or are a number and NaN. An `or` of both gives every bit, NaN
@@ -143,7 +143,7 @@ class Native(Instructions):
             chosen = self.binary("^", either, differ)
         return self.bitcast(chosen, a.dtype)
 
-    def _division(self, operator: str, a: Value, b: Value) -> Value:
+    def _division(self, operator: str, a: LaneValue, b: LaneValue) -> LaneValue:
         """Python's division, rounded down; a divisor of 0 gives 0."""
         dtype, lanes = a.dtype, a.lanes
         zero = constant(0, dtype, lanes)
@@ -151,10 +151,10 @@ class Native(Instructions):
         if b.number is None:
             # The processor traps on division by 0, and of the minimum by -1.
             by_zero = self.binary("==", b, zero)
-            safe = self.select(by_zero, constant(1, dtype, lanes), b)
+            safe = self.select(by_zero, 1, b)
             if is_signed:
-                minus = self.binary("==", b, constant(-1, dtype, lanes))
-                safe = self.select(minus, constant(1, dtype, lanes), safe)
+                minus = self.binary("==", b, -1)
+                safe = self.select(minus, 1, safe)
             if lanes:
                 # For vectors with masks LLVM rewrites a / (c ? 1 : b) to c ? a : a / b, which still divides by b:
                 # tests/backend/cpu/llvm. The program itself may contain that pattern.
@@ -171,7 +171,7 @@ class Native(Instructions):
             mixed = self.binary("<", self.binary("^", remainder, safe), zero)
             wrong = self._plain("and", mixed, self.binary("!=", remainder, zero))
             if operator == "//":
-                lower = self.binary("-", quotient, constant(1, dtype, lanes))
+                lower = self.binary("-", quotient, 1)
                 quotient = self.select(wrong, lower, quotient)
             else:
                 remainder = self.select(wrong, self.binary("+", remainder, safe), remainder)
@@ -184,20 +184,20 @@ class Native(Instructions):
             result = self.select(by_zero, zero, result)
         return result
 
-    def _shift(self, operator: str, a: Value, b: Value) -> Value:
+    def _shift(self, operator: str, a: LaneValue, b: LaneValue) -> LaneValue:
         """Shift by an unsigned count; a count of the width or more shifts everything out."""
         dtype, lanes = a.dtype, a.lanes
         instruction = "shl" if operator == "<<" else "ashr" if dtype.kind == "int" else "lshr"
         if b.number is not None and 0 <= b.number < dtype.bits:
             return self._plain(instruction, a, b)
         largest = constant(dtype.bits - 1, dtype, lanes)
-        fits = Value(self.builder.pure(f"icmp ule {b.typed}, {largest.text}"), boolean, lanes)
+        fits = LaneValue(self.builder.pure(f"icmp ule {b.typed}, {largest.text}"), boolean, lanes)
         shifted = self._plain(instruction, a, self.select(fits, b, largest))
         if instruction == "ashr":
             return shifted
-        return self.select(fits, shifted, constant(0, dtype, lanes))
+        return self.select(fits, shifted, 0)
 
-    def _float_division(self, operator: str, a: Value, b: Value) -> Value:
+    def _float_division(self, operator: str, a: LaneValue, b: LaneValue) -> LaneValue:
         """Python's division, with NumPy's results for zeros and infinities."""
         dtype, lanes = a.dtype, a.lanes
         zero = constant(0.0, dtype, lanes)
@@ -213,14 +213,14 @@ class Native(Instructions):
         one = constant(1.0, dtype, lanes)
         quotient = self.select(wrong, self.binary("-", quotient, one), quotient)
         lower = self.unary("floor", quotient)
-        too_low = self.binary(">", self.binary("-", quotient, lower), constant(0.5, dtype, lanes))
+        too_low = self.binary(">", self.binary("-", quotient, lower), 0.5)
         whole = self.select(too_low, self.binary("+", lower, one), lower)
         ratio = self.binary("/", a, b)
         signed_zero = self._intrinsic("copysign", a, zero, ratio)
         whole = self.select(self.binary("==", quotient, zero), signed_zero, whole)
         return self.select(self.binary("==", b, zero), ratio, whole)
 
-    def unary(self, operator: str, a: Value) -> Value:
+    def unary(self, operator: str, a: LaneValue) -> LaneValue:
         dtype, lanes = a.dtype, a.lanes
         if a.number is not None and not lanes:
             result = arithmetic.unary(operator, a.number, dtype).item()
@@ -239,9 +239,9 @@ class Native(Instructions):
                 return negative
             if dtype.kind == "uint":
                 return a
-            return self.select(self.binary("<", a, constant(0, dtype, lanes)), negative, a)
+            return self.select(self.binary("<", a, 0), negative, a)
         if operator == "isnan":
-            return Value(self.builder.pure(f"fcmp uno {a.typed}, {a.text}"), boolean, lanes)
+            return LaneValue(self.builder.pure(f"fcmp uno {a.typed}, {a.text}"), boolean, lanes)
         if operator == "-":
             return replace(a, text=self.builder.pure(f"fneg {a.typed}"), number=None)
         if operator == "abs":
@@ -250,7 +250,7 @@ class Native(Instructions):
             return self._intrinsic(_ROUNDINGS[operator], a, a)
         raise InternalError(f"no code for {operator!r} on {dtype}")
 
-    def fused(self, a: Value, b: Value, c: Value) -> Value:
+    def fused(self, a: LaneValue, b: LaneValue, c: LaneValue) -> LaneValue:
         """a * b + c, rounded once."""
         if a.dtype.is_integer:
             return self.binary("+", self.binary("*", a, b), c)
@@ -261,29 +261,30 @@ _NARROW = (f16, bf16)
 
 
 class Elementwise(Native):
-    def offset(self, base: Value, offsets: tuple[int, ...]) -> Value:
+    def offset(self, base: LaneValue, offsets: tuple[int, ...]) -> LaneValue:
         """base + offsets[lane]."""
         vector = self.splat(base, len(offsets))
         return self.binary("+", vector, constants(offsets, base.dtype)) if any(offsets) else vector
 
-    def binary(self, operator: str, a: Value, b: Value) -> Value:
+    def binary(self, operator: str, a: LaneValue, b: Operand) -> LaneValue:
         if a.dtype not in _NARROW:
             return super().binary(operator, a, b)
+        b = like(a, b)
         result = super().binary(operator, self.convert(a, f32), self.convert(b, f32))
         if operator in ("min", "max") and a.dtype is bf16:
             return self._upper_half(result)  # one of the two operands, which needs no rounding
         return result if result.dtype is boolean else self.convert(result, a.dtype)
 
-    def unary(self, operator: str, a: Value) -> Value:
+    def unary(self, operator: str, a: LaneValue) -> LaneValue:
         if a.dtype not in _NARROW:
             return super().unary(operator, a)
         result = super().unary(operator, self.convert(a, f32))
         return result if result.dtype is boolean else self.convert(result, a.dtype)
 
-    def fused(self, a: Value, b: Value, c: Value) -> Value:
+    def fused(self, a: LaneValue, b: LaneValue, c: LaneValue) -> LaneValue:
         return self.fused_in_f64(a, b, c) if a.dtype in _NARROW else super().fused(a, b, c)
 
-    def fused_in_f64(self, a: Value, b: Value, c: Value) -> Value:
+    def fused_in_f64(self, a: LaneValue, b: LaneValue, c: LaneValue) -> LaneValue:
         """a * b + c of at most 32 bits: the product is exact in f64, and the sum is rounded to odd there, so that only
         the final rounding counts.
         """
@@ -298,21 +299,20 @@ class Elementwise(Native):
         )
         return self.convert(self.to_odd(total, error), a.dtype)
 
-    def to_odd(self, nearest: Value, error: Value) -> Value:
+    def to_odd(self, nearest: LaneValue, error: LaneValue) -> LaneValue:
         """nearest + error rounded to odd, where `nearest` is that sum rounded to nearest."""
         integer = i64 if nearest.dtype is f64 else i32
-        lanes = nearest.lanes
         size = self._intrinsic("fabs", error, error)
-        inexact = self.binary(">", size, constant(0.0, nearest.dtype, lanes))
+        inexact = self.binary(">", size, 0.0)
         bits = self.bitcast(nearest, integer)
         signs = self.binary("^", bits, self.bitcast(error, integer))
-        nearer = self.binary(">>", signs, constant(integer.bits - 1, integer, lanes))  # -1: to zero
-        odd = self.binary("|", self.binary("+", bits, nearer), constant(1, integer, lanes))
+        nearer = self.binary(">>", signs, integer.bits - 1)  # -1: to zero
+        odd = self.binary("|", self.binary("+", bits, nearer), 1)
         return self.bitcast(self.select(inexact, odd, bits), nearest.dtype)
 
     # Conversions.
 
-    def convert(self, value: Value, dtype: DType) -> Value:
+    def convert(self, value: LaneValue, dtype: DType) -> LaneValue:
         source, lanes = value.dtype, value.lanes
         if source is dtype:
             return value
@@ -320,7 +320,7 @@ class Elementwise(Native):
             array = arithmetic.convert(arithmetic.as_storage(value.number, source), source, dtype)
             return constant(array.item(), dtype, lanes)
         if source is tf32:  # the low bits don't count
-            upper = self.binary("&", self.bitcast(value, i32), constant(-0x2000, i32, lanes))
+            upper = self.binary("&", self.bitcast(value, i32), -0x2000)
             return self.convert(self.bitcast(upper, f32), dtype)
         if dtype is boolean:
             wide = value if not source.is_float or source.bits >= 32 else self.convert(value, f32)
@@ -335,14 +335,14 @@ class Elementwise(Native):
         if dtype.bits < 32:
             return self._to_short(value, dtype)
         kind = "fptosi" if dtype.kind == "int" else "fptoui"
-        result = Value("", dtype, lanes)
+        result = LaneValue("", dtype, lanes)
         function = f"llvm.{kind}.sat.{suffix_of(dtype, lanes)}.{suffix_of(source, lanes)}"
         self.builder.declare(result.type, function, value.type)
         return replace(
             result, text=self.builder.pure(f"call {result.type} @{function}({value.typed})")
         )
 
-    def _to_short(self, value: Value, dtype: DType) -> Value:
+    def _to_short(self, value: LaneValue, dtype: DType) -> LaneValue:
         """Convert to an 8- or 16-bit integer through i32: LLVM scalarizes the direct conversion of vectors."""
         source, lanes = value.dtype, value.lanes
         ends = (constant(float(end), source, lanes) for end in (dtype.minimum, dtype.maximum))
@@ -356,8 +356,8 @@ class Elementwise(Native):
             whole = self.select(self.unary("isnan", value), zero, whole)
         return self._cast("trunc", whole, dtype)
 
-    def _from_integer(self, value: Value, dtype: DType) -> Value:
-        source, lanes = value.dtype, value.lanes
+    def _from_integer(self, value: LaneValue, dtype: DType) -> LaneValue:
+        source = value.dtype
         is_signed = source.kind == "int"
         if dtype.is_integer:
             if dtype.bits > source.bits or source is boolean:
@@ -368,44 +368,40 @@ class Elementwise(Native):
             return self._cast(instruction, value, dtype)
         if source.bits == 64:
             # f64 would round. At 2**53 and above, fold the low 11 bits to odd: 53 bits stay.
-            low = self.binary("&", value, constant(0x7FF, source, lanes))
+            low = self.binary("&", value, 0x7FF)
             high = self.binary("-", value, low)
-            sticky = self.binary("|", high, constant(0x800, source, lanes))
-            inexact = self.binary("!=", low, constant(0, source, lanes))
+            sticky = self.binary("|", high, 0x800)
+            inexact = self.binary("!=", low, 0)
             folded = self.select(inexact, sticky, high)
-            large = self.binary(">=", value, constant(2**53, source, lanes))
+            large = self.binary(">=", value, 2**53)
             if is_signed:
-                small = self.binary("<=", value, constant(-(2**53), source, lanes))
+                small = self.binary("<=", value, -(2**53))
                 large = self._plain("or", large, small)
             value = self.select(large, folded, value)
         return self._narrowed(self._cast(instruction, value, f64), dtype)
 
-    def _widened(self, value: Value) -> Value:
+    def _widened(self, value: LaneValue) -> LaneValue:
         """Convert f16, bf16 or f8 to f32, which is exact."""
-        source, lanes = value.dtype, value.lanes
+        source = value.dtype
         if source is f16:
             return self._cast("fpext", value, f32)
         if source is bf16:
             wide = self._cast("zext", value, i32)
-            return self.bitcast(self.binary("<<", wide, constant(16, i32, lanes)), f32)
+            return self.bitcast(self.binary("<<", wide, 16), f32)
         # f8e5m2 is the upper half of an f16; f8e4m3 has an exponent range of its own.
         bits = self._cast("zext", value, i16)
         if source.exponent_bits == 5:
-            return self._widened(
-                self.bitcast(self.binary("<<", bits, constant(8, i16, lanes)), f16)
-            )
+            return self._widened(self.bitcast(self.binary("<<", bits, 8), f16))
         # With its fields where f16 has them, the exponent's bias is 8 too small: scale by 2**8.
-        sign = self.binary(
-            "<<", self.binary("&", bits, constant(0x80, i16, lanes)), constant(8, i16, lanes)
-        )
-        magnitude = self.binary("&", bits, constant(0x7F, i16, lanes))
-        shifted = self.binary("<<", magnitude, constant(7, i16, lanes))
+        sign = self.binary("<<", self.binary("&", bits, 0x80), 8)
+        magnitude = self.binary("&", bits, 0x7F)
+        shifted = self.binary("<<", magnitude, 7)
         half = self._widened(self.bitcast(self.binary("|", sign, shifted), f16))
-        scaled = self.binary("*", half, constant(256.0, f32, lanes))
-        is_nan = self.binary("==", magnitude, constant(0x7F, i16, lanes))
-        return self.select(is_nan, constant(float("nan"), f32, lanes), scaled)
+        scaled = self.binary("*", half, 256.0)
+        is_nan = self.binary("==", magnitude, 0x7F)
+        return self.select(is_nan, float("nan"), scaled)
 
-    def _narrowed(self, value: Value, dtype: DType) -> Value:
+    def _narrowed(self, value: LaneValue, dtype: DType) -> LaneValue:
         """Round an f32 or f64 once to a narrower float type."""
         source, lanes = value.dtype, value.lanes
         if dtype is f64:
@@ -424,24 +420,24 @@ class Elementwise(Native):
         bits = self.bitcast(value, i32)
         is_nan = self.unary("isnan", replace(value, dtype=f32))
         if dtype is tf32:
-            moved = self.binary("+", bits, constant(0x1000, i32, lanes))
-            quiet = self.binary("|", bits, constant(0x400000, i32, lanes))
+            moved = self.binary("+", bits, 0x1000)
+            quiet = self.binary("|", bits, 0x400000)
             kept = self.select(is_nan, quiet, moved)
-            return self.bitcast(self.binary("&", kept, constant(-0x2000, i32, lanes)), dtype)
+            return self.bitcast(self.binary("&", kept, -0x2000), dtype)
         if dtype is bf16:
             up = self._shift(">>", self.bitcast(bits, u32), constant(16, u32, lanes))
-            odd = self.bitcast(self.binary("&", up, constant(1, u32, lanes)), i32)
-            moved = self.binary("+", self.binary("+", bits, constant(0x7FFF, i32, lanes)), odd)
-            quiet = self.binary("|", bits, constant(0x400000, i32, lanes))
+            odd = self.bitcast(self.binary("&", up, 1), i32)
+            moved = self.binary("+", self.binary("+", bits, 0x7FFF), odd)
+            quiet = self.binary("|", bits, 0x400000)
             return self._upper_half(self.select(is_nan, quiet, moved))
         return self._to_f8(value, dtype)
 
-    def _upper_half(self, value: Value) -> Value:
+    def _upper_half(self, value: LaneValue) -> LaneValue:
         """The upper half of 32 bits as bf16."""
         top = self._shift(">>", self.bitcast(value, u32), constant(16, u32, value.lanes))
         return replace(self._cast("trunc", top, i16), dtype=bf16)
 
-    def _to_f8(self, value: Value, dtype: DType) -> Value:
+    def _to_f8(self, value: LaneValue, dtype: DType) -> LaneValue:
         """Rounds by adding a magic number whose last bit has the weight of the result's last bit."""
         lanes = value.lanes
         largest = constant(dtype.maximum, f32, lanes)
@@ -450,20 +446,18 @@ class Elementwise(Native):
         mantissa = dtype.mantissa_bits
         bias = 2 ** (dtype.exponent_bits - 1) - 1
         # The exponent of the last bit: that of the value, or of the smallest normal number.
-        exponent = self.binary(">>", bits, constant(23, i32, lanes))
+        exponent = self.binary(">>", bits, 23)
         exponent = self._intrinsic("smax", exponent, exponent, constant(128 - bias, i32, lanes))
-        unit = self.binary("+", exponent, constant(23 - mantissa, i32, lanes))
-        magic = self.bitcast(self.binary("<<", unit, constant(23, i32, lanes)), f32)
+        unit = self.binary("+", exponent, 23 - mantissa)
+        magic = self.bitcast(self.binary("<<", unit, 23), f32)
         whole = self.binary("-", self.binary("+", size, magic), magic)
         # Rounded, the value is a small multiple of that unit, so that the f32's bits give the fields.
-        scaled = self.bitcast(
-            self.binary("*", whole, constant(2.0 ** (bias - 127), f32, lanes)), i32
-        )
-        fields = self.binary(">>", scaled, constant(23 - mantissa, i32, lanes))
-        sign = self.binary("&", self.bitcast(value, i32), constant(-(2**31), i32, lanes))
+        scaled = self.bitcast(self.binary("*", whole, 2.0 ** (bias - 127)), i32)
+        fields = self.binary(">>", scaled, 23 - mantissa)
+        sign = self.binary("&", self.bitcast(value, i32), -(2**31))
         top = self._shift(">>", self.bitcast(sign, u32), constant(24, u32, lanes))
         is_nan = self.unary("isnan", replace(value, dtype=f32))
-        fields = self.select(is_nan, constant(0x7F if mantissa == 3 else 0x7E, i32, lanes), fields)
+        fields = self.select(is_nan, 0x7F if mantissa == 3 else 0x7E, fields)
         joined = self.binary("|", fields, self.bitcast(top, i32))
         narrow = self.builder.pure(f"trunc {joined.typed} to {vector_of('i8', lanes)}")
-        return Value(narrow, dtype, lanes)
+        return LaneValue(narrow, dtype, lanes)

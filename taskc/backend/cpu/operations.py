@@ -1,15 +1,9 @@
-"""Processor-specific operations: exchanges between lanes, dot products of packs, tile registers.
+"""Operations of the target: exchanges between lanes, dot products of packs, tile registers; and `tc.print`.
 
-Dot products of packs: one instruction multiplies and adds a vector of workers' packs.
+A pack is 4 bytes in memory, whose parts one instruction multiplies and adds. One that all workers share is broadcast,
+contiguous packs of neighbouring workers are one load, and all others are gathered.
 
-A pack is 4 bytes in memory. One that all workers share is broadcast, contiguous packs of neighbouring workers
-are one load, and all others are gathered.
-
-Tile registers. LLVM's intrinsics take their numbers, so it neither allocates nor spills them.
-
-`tc.print` on the CPU: compiled code passes the values, and Python writes the line.
-
-The text is the simulator's. Lines of different blocks appear in the order in which threads reach them.
+LLVM's intrinsics take the numbers of tile registers, so it neither allocates nor spills them.
 """
 
 from __future__ import annotations
@@ -21,16 +15,16 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from taskc.backend.cpu.instructions import SCALAR, Builder, Value, constant, type_of, vector_of
-from taskc.backend.cpu.memory import LaneAddress, Memory
+from taskc.backend.cpu.instructions import SCALAR, Builder, LaneValue, constant, type_of, vector_of
+from taskc.backend.cpu.memory import LaneAddress, LaneMemory
 from taskc.backend.cpu.native import Elementwise
-from taskc.backend.cpu.values import Values
+from taskc.backend.cpu.values import LaneValues
 from taskc.backend.operands import operands_of
 from taskc.backend.printed import printed
 from taskc.ir import nodes as ir, operations
 from taskc.ir.operations import DOTS, PACK, TILED, TURN
 from taskc.ir.target import DotInstruction, TileInstruction
-from taskc.ir.types import DTYPES, boolean, i64, u32
+from taskc.ir.types import DTYPES, boolean, u32
 
 _EACH_BYTE = 0x01010101
 _NARROWEST = 4  # lanes of the smallest vector that an instruction takes
@@ -52,13 +46,15 @@ _FUNCTIONS = {
 
 
 class Dots:
-    def __init__(self, builder: Builder, elementwise: Elementwise, memory: Memory) -> None:
+    def __init__(self, builder: Builder, elementwise: Elementwise, memory: LaneMemory) -> None:
         self.builder = builder
         self.elementwise = elementwise
         self.memory = memory
-        self._constants: dict[tuple[int, int], Value] = {}
+        self._constants: dict[tuple[int, int], LaneValue] = {}
 
-    def product(self, row: DotInstruction, total: Value, left: Value | None, right: Value) -> Value:
+    def product(
+        self, row: DotInstruction, total: LaneValue, left: LaneValue | None, right: LaneValue
+    ) -> LaneValue:
         """total + left * right. Without a left operand, the contribution of the offset alone."""
         lanes, is_offset = total.lanes, left is None
         wide = max(lanes, _NARROWEST)
@@ -81,13 +77,10 @@ class Dots:
         )  # fmt: skip
         return self._resized(replace(parts[0], text=text), lanes)
 
-    def _unknown(self, number: int, lanes: int) -> Value:
+    def _unknown(self, number: int, lanes: int) -> LaneValue:
         """A constant on all lanes that LLVM doesn't recognize as one.
 
         A known constant would be broadcast from a general register; a load that broadcasts costs nothing.
-
-        Otherwise it would go through a general register with the number that is broadcast, where a load
-        that broadcasts costs nothing.
         """
         value = self._constants.get((number, lanes))
         if value is None:
@@ -97,10 +90,10 @@ class Dots:
             name = self.builder.name("bits")
             wall = self.builder.unknown(known.type, known.text)
             self.builder.allocations.append(f"  {name} = {wall}")
-            value = self._constants[number, lanes] = Value(name, u32, lanes)
+            value = self._constants[number, lanes] = LaneValue(name, u32, lanes)
         return value
 
-    def _resized(self, value: Value, lanes: int) -> Value:
+    def _resized(self, value: LaneValue, lanes: int) -> LaneValue:
         """A vector cut or extended, by repeating itself, to so many lanes."""
         if value.lanes == lanes:
             return value
@@ -110,7 +103,7 @@ class Dots:
             return self.elementwise.first(value)
         return self.elementwise.shuffled(value, [k % value.lanes for k in range(lanes)])
 
-    def load(self, place: LaneAddress, mask: Value | None) -> Value:
+    def load(self, place: LaneAddress, mask: LaneValue | None) -> LaneValue:
         """The pack of each lane as a u32, or one scalar if all lanes share it. Masked lanes read nothing."""
         builder, lanes = self.builder, self.memory.lanes
         step = 4 // place.tensor.dtype.nbytes
@@ -120,21 +113,23 @@ class Dots:
             address = self.memory.guarded(self.memory.address(place), reached)
             lanes = SCALAR if is_one else lanes
             text = builder.impure(f"load {type_of(u32, lanes)}, ptr {address}, align 1")
-            return Value(text, u32, lanes)
+            return LaneValue(text, u32, lanes)
         every = constant(True, boolean, lanes)
         text = self.memory.gather(u32, 1, self.memory.pointers(place), mask or every)
-        return Value(text, u32, lanes)
+        return LaneValue(text, u32, lanes)
 
-    def store(self, place: LaneAddress, values: Sequence[Value], mask: Value | None) -> None:
+    def store(
+        self, place: LaneAddress, values: Sequence[LaneValue], mask: LaneValue | None
+    ) -> None:
         """Store a pack for each lane."""
         builder, lanes = self.builder, self.memory.lanes
         size = place.tensor.dtype.nbytes
         kind = type_of(u32, lanes)
-        whole: Value | None = None
+        whole: LaneValue | None = None
         for number, value in enumerate(values):
             bits = vector_of(f"i{8 * size}", lanes)
             part = builder.pure(f"bitcast {value.typed} to {bits}")
-            wide = Value(builder.pure(f"zext {bits} {part} to {kind}"), u32, lanes)
+            wide = LaneValue(builder.pure(f"zext {bits} {part} to {kind}"), u32, lanes)
             shift = constant(8 * size * number, u32, lanes)
             moved = self.elementwise.binary("<<", wide, shift) if number else wide
             whole = moved if whole is None else self.elementwise.binary("|", whole, moved)
@@ -151,7 +146,7 @@ _LINES, _LINE = 16, 64  # lines of a tile, and their bytes
 _PALETTE, _FIRST_WIDTH, _FIRST_HEIGHT = 0, 16, 48  # offsets of the fields in the configuration
 
 
-class TileRegisters:
+class AmxTiles:
     """All tiles are configured to their full size where a block begins, and released where it ends."""
 
     def __init__(self, builder: Builder) -> None:
@@ -194,13 +189,13 @@ class TileRegisters:
         )  # fmt: skip
 
 
-class Operations:
+class OperationEmitter:
     """Writes the operations listed in `makers`."""
 
-    def __init__(self, values: Values) -> None:
+    def __init__(self, values: LaneValues) -> None:
         self.values = values
         self.dots = Dots(values.builder, values.elementwise, values.memory)
-        self.tiles = TileRegisters(values.builder)
+        self.tiles = AmxTiles(values.builder)
         self.makers: dict[str, Callable[[ir.Do], None]] = {
             "shuffle.xor": self._shuffle,
             "shuffle.bits": self._shuffle,
@@ -238,7 +233,7 @@ class Operations:
         values, privates = self.values, self.values.privates
         private, copy = values.stored[place.tensor], values.copy_of(place.tensor)
         first = values.private_index(place.indices)
-        slots = [values.elementwise.binary("+", first, constant(k, i64)) for k in range(lanes)]
+        slots = [values.elementwise.binary("+", first, k) for k in range(lanes)]
         lines = [privates.load(private, copy, slot) for slot in slots]
         bit = lanes // 2
         while bit:

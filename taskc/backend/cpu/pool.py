@@ -124,9 +124,8 @@ class Pool:
         self._raise = ctypes.PYFUNCTYPE(None)(self.library["raise"])
         arguments = ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p
         self._checksum = ctypes.CFUNCTYPE(None, *arguments)(self.library["checksum"])
-        ctypes.pythonapi.Py_IncRef(
-            ctypes.py_object(self.library)
-        )  # threads run it until the process ends
+        # Threads run it until the process ends.
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.library))
         self._set("main_thread", ctypes.c_int64, threading.main_thread().ident or 0)
         self._set("sig_block", ctypes.c_int32, int(signal.SIG_BLOCK))
         self._set("monotonic_clock", ctypes.c_int32, _MONOTONIC.get(sys.platform, 1))

@@ -3,9 +3,8 @@
 A plan, a frame or an arena is allocated where a call finds none free: for new sizes, and for each simultaneous
 call. All are freed with the program.
 
-A program's calls timed one by one in a normal run: the frame's @step is replaced by one that reads the clock.
-
-The cost of reading the clock, some 30 ns, is subtracted.
+`timed` times the calls of a program one by one in a normal run: a frame's step function is replaced by one that reads
+the clock, and the cost of reading it, some 30 ns, is subtracted.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from taskc.backend.cpu import jit
-from taskc.backend.cpu.compile import Loaded, words_of
+from taskc.backend.cpu.compile import LoadedKernel, words_of
 from taskc.backend.cpu.entry import GIVEN_UP, entry_text, has_entry
 from taskc.backend.cpu.function import python_function
 from taskc.backend.cpu.jit import Object, object_of
@@ -55,7 +54,7 @@ _ALL = 1 << 31  # number of threads: all there are
 _turn = Turn()  # taken while a program's plans, frames or arenas change
 
 
-class _Memory(ctypes.Structure):
+class _Structure(ctypes.Structure):
     """A structure that c/program.c reads by address. It never moves, and its owner keeps alive what it points to."""
 
     @property
@@ -63,13 +62,13 @@ class _Memory(ctypes.Structure):
         return ctypes.addressof(self)
 
 
-class ProgramMemory(_Memory):
+class ProgramMemory(_Structure):
     """`program`."""
 
     _fields_ = (("plans", ctypes.c_void_p), ("arenas", ctypes.c_void_p))
 
 
-class _PlanMemory(_Memory):
+class _PlanMemory(_Structure):
     """`plan`."""
 
     _fields_ = (
@@ -84,13 +83,13 @@ class _PlanMemory(_Memory):
 _KEPT = (("next", ctypes.c_void_p), ("busy", ctypes.c_int64), ("bytes", ctypes.c_int64))
 
 
-class _ArenaMemory(_Memory):
+class _ArenaMemory(_Structure):
     """`arena`."""
 
     _fields_ = (*_KEPT, ("memory", ctypes.c_void_p))
 
 
-class _FrameMemory(_Memory):
+class _FrameMemory(_Structure):
     """`frame`."""
 
     _fields_ = (
@@ -103,7 +102,7 @@ class _FrameMemory(_Memory):
     )  # fmt: skip
 
 
-class Arena:
+class ProgramArena:
     """Page-aligned memory for the temporaries of one call at a time."""
 
     def __init__(self, size: int) -> None:
@@ -112,7 +111,7 @@ class Arena:
         self.node.memory = -(-self.memory.ctypes.data // _PAGE) * _PAGE
 
 
-class _Frame:
+class _PlanFrame:
     """The words of all calls of a plan, for one call of the program at a time."""
 
     def __init__(self, plan: LoadedPlan, step: int, helpers: int) -> None:
@@ -140,7 +139,7 @@ class LoadedPlan:
     """
 
     def __init__(
-        self, plan: Plan, kernels: Sequence[Loaded], constants: Sequence[int], key: np.ndarray
+        self, plan: Plan, kernels: Sequence[LoadedKernel], constants: Sequence[int], key: np.ndarray
     ) -> None:
         used = [kernels[call.kernel] for call in plan.calls]
         self.scratch = max((loaded.compiled.scratch for loaded in used), default=0)
@@ -162,7 +161,7 @@ class LoadedPlan:
                         self.words[number] = constants[word.number] + word.offset
                     case int():
                         self.words[number] = word % 2**64
-        self.frames: list[_Frame] = []
+        self.frames: list[_PlanFrame] = []
         self.key, self.given, self.moved = key, _table(patches, 3), _table(moves, 2)
         self.node = _PlanMemory(
             keys=len(self.key), key=self.key.ctypes.data, bytes=plan.arena,
@@ -171,7 +170,7 @@ class LoadedPlan:
         )  # fmt: skip
 
     def add_frame(self, step: int, threads: int = _ALL) -> None:
-        frame = _Frame(self, step, threads - 1)
+        frame = _PlanFrame(self, step, threads - 1)
         frame.node.next = self.node.frames
         self.frames.append(frame)
         self.node.frames = frame.node.address
@@ -191,7 +190,7 @@ def _words_of(step: PlannedStep) -> tuple[Word, ...]:
             return assert_never(step)
 
 
-def _code_of(step: PlannedStep, kernels: Sequence[Loaded]) -> tuple[int, int, int, int, int]:
+def _code_of(step: PlannedStep, kernels: Sequence[LoadedKernel]) -> tuple[int, int, int, int, int]:
     """A step's columns in `call`: job, begin, count, kernel, beside."""
     match step:
         case PlannedCall():
@@ -217,12 +216,12 @@ class LoadedProgram:
     def __init__(
         self,
         program: Program,
-        kernels: Sequence[Loaded],
+        kernels: Sequence[LoadedKernel],
         planned: Callable[[Mapping[ir.Variable, Any], int, Busy], Plan],
     ) -> None:
         self.program = program
         self.kernels = kernels
-        self.arenas: list[Arena] = []
+        self.arenas: list[ProgramArena] = []
         self._planned = planned
         self._constants = [np.ascontiguousarray(memory) for _, memory in program.constants]
         items = [*program.parameters, *program.dimensions]
@@ -318,7 +317,7 @@ class LoadedProgram:
         return self._planned(sizes, threads, self._busy)
 
     def _busy(self, kernel: int, words: Sequence[int]) -> int:
-        """How many threads a call keeps busy; 0 where it is too quick for more than one."""
+        """The number of threads that a call keeps busy; 0 where it is too quick for more than one."""
         return max(0, self.kernels[kernel].count(np.array(words, np.uint64)))
 
     def in_memory(self, plan: Plan, words: np.ndarray) -> LoadedPlan:
@@ -338,7 +337,7 @@ class LoadedProgram:
         dropped = [arena.node.bytes for arena in self.arenas if not arena.node.busy]
         self.arenas = [arena for arena in self.arenas if arena.node.busy]
         ample = 2 * max(dropped, default=0) if self._limits.memory is None else 0
-        self.arenas.append(Arena(max(size, ample)))
+        self.arenas.append(ProgramArena(max(size, ample)))
         for arena, following in zip(self.arenas, [*self.arenas[1:], None], strict=True):
             arena.node.next = following and following.node.address
         self._node.arenas = self.arenas[0].node.address
@@ -392,7 +391,7 @@ def timed(
     with packed(program.program.parameters, values) as passed, _measuring.taken():
         words = words_of(program.program, passed, dimensions)
         whole_plan, one_by_one = program.planned_for(words), program.planned_for(words, threads=1)
-        arena = Arena(max(whole_plan.arena, one_by_one.arena))
+        arena = ProgramArena(max(whole_plan.arena, one_by_one.arena))
         stamps = _Stamps(len(one_by_one.calls))
         plain = _TimedFrame(program.in_memory(whole_plan, words), arena, pool().step)
         stamping = _TimedFrame(program.in_memory(one_by_one, words), arena, stamps.step)
@@ -443,7 +442,7 @@ class _Stamps:
 class _TimedFrame:
     """A plan that runs with the given step function."""
 
-    def __init__(self, plan: LoadedPlan, arena: Arena, step: int) -> None:
+    def __init__(self, plan: LoadedPlan, arena: ProgramArena, step: int) -> None:
         plan.add_frame(step)
         self._kept = plan, arena  # kept alive, since they are read by address
         self._node = ProgramMemory(plans=plan.node.address, arenas=arena.node.address)

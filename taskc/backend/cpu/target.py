@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from taskc.backend.cache import Cache, code_text, key_of
-from taskc.backend.cpu.compile import Compiled, Loaded, compile_kernel, refuse
+from taskc.backend.cpu.compile import CompiledObject, LoadedKernel, compile_kernel, refuse
 from taskc.backend.cpu.function import admit_arrays, admit_tensors
 from taskc.backend.cpu.jit import keep_code
 from taskc.backend.cpu.pool import limit_threads
@@ -27,7 +27,7 @@ def admit(foreign: Mapping[str, type]) -> None:
         admit_arrays(foreign["jax"])
 
 
-def load(kernel: ir.Kernel, lower: Lower, cache: Cache, version: str) -> Loaded:
+def load(kernel: ir.Kernel, lower: Lower, cache: Cache, version: str) -> LoadedKernel:
     """A kernel as its author wrote it, compiled for this processor or loaded from the cache.
 
     lower    lowers it to stage lean
@@ -38,10 +38,10 @@ def load(kernel: ir.Kernel, lower: Lower, cache: Cache, version: str) -> Loaded:
     key = cache_key(kernel, version)
     cached = cache.get(key)
     if cached is not None:
-        return Loaded(kernel, Compiled.from_bytes(cached))
+        return LoadedKernel(kernel, CompiledObject.from_bytes(cached))
     compiled = compile_kernel(lower(replace(kernel, target=processor.target)), processor)
     cache.put(key, compiled.to_bytes())
-    return Loaded(kernel, compiled)
+    return LoadedKernel(kernel, compiled)
 
 
 def cache_key(kernel: ir.Kernel, version: str) -> str:

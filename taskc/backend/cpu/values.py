@@ -5,39 +5,96 @@
 
 A uniform value stays a scalar as long as possible. A conditional operand is evaluated on all lanes, but reads
 memory only where its condition holds: under a mask of lanes, or under a scalar guard.
+
+Along a reshaped axis, indices are quotients and remainders of consecutive numbers. A vector then lies in few segments,
+each of one quotient, and within a segment an index is lane 0's value plus a constant for each lane:
+
+    b[(first + lane) // 62]      lanes below 62 - first % 62:    b[first // 62]
+                                 the others:                     b[first // 62 + 1]
+
+    c[(first + lane) % 62]       lanes below 62 - first % 62:    c[first % 62 + lane]
+                                 the others:                     c[first % 62 - 62 + lane]
+
+So such a read takes a load or two for a vector, where a gather takes one for each lane.
+
+A block of more workers than lanes runs as several vectors, one after the other. The code between two barriers is a
+group: all vectors run through one group before any begins the next. A value that is bound in one group and used in
+another is kept in memory, one copy for each vector, unless it can be computed again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
-from taskc.backend.cpu.groups import Groups, is_pure
-from taskc.backend.cpu.instructions import (
-    SCALAR,
-    Builder,
-    Value,
-    constant,
-)
-from taskc.backend.cpu.memory import (
-    LaneAddress,
-    Memory,
-    Private,
-    PrivateMemory,
-    Segment,
-    segments_of,
-    shared_bytes,
-)
+from taskc.backend.cpu.instructions import SCALAR, Builder, LaneValue, constant, constants
+from taskc.backend.cpu.memory import LaneAddress, LaneMemory, Private, PrivateMemory, shared_bytes
 from taskc.backend.cpu.native import Elementwise
-from taskc.backend.lanes import LaneForms
+from taskc.backend.lanes import LaneForm, LaneForms
 from taskc.errors import InternalError, assert_never
 from taskc.ir import nodes as ir
+from taskc.ir.affine import constant_difference
 from taskc.ir.arithmetic import MATH_FUNCTIONS
-from taskc.ir.nodes import GLOBAL, SHARED, Expression, Table, Tensor, Variable
-from taskc.ir.rewrite import walk
+from taskc.ir.build import add, floor_divide, modulo, multiply
+from taskc.ir.nodes import GLOBAL, SHARED, Expression, Statement, Table, Tensor, Variable
+from taskc.ir.rewrite import bound_by, expressions, map_children, statements, tensors_of, walk
 from taskc.ir.types import i64
 
-Math = Callable[[Elementwise, str, tuple[Value, ...]], Value]
+
+class BarrierGroups:
+    def __init__(self, body: Statement) -> None:
+        self._barriers: dict[int, bool] = {}
+        self._groups: dict[Variable | Tensor, set[int]] = {}
+        self._number = 0
+        self._visit(body)
+
+    def has_barrier(self, statement: Statement) -> bool:
+        contains_barrier = self._barriers.get(id(statement))
+        if contains_barrier is None:
+            contains_barrier = isinstance(statement, ir.Barrier) or any(
+                map(self.has_barrier, statements(statement))
+            )
+            self._barriers[id(statement)] = contains_barrier
+        return contains_barrier
+
+    def is_kept(self, item: Variable | Tensor) -> bool:
+        """Whether a variable or tensor is used in more than one group."""
+        return len(self._groups.get(item, ())) > 1
+
+    def _visit(self, statement: Statement) -> None:
+        if not self.has_barrier(statement):
+            self._note(statement)
+            return
+        # A loop comes back: the code before its first barrier and the code after its last one are two groups.
+        for expression in expressions(statement):
+            self._note(expression)
+        self._number += 1
+        for below in statements(statement):
+            self._visit(below)
+            if self.has_barrier(below):
+                self._number += 1
+        self._number += 1
+
+    def _note(self, node: Statement | Expression) -> None:
+        for inner in walk(node):
+            for item in _mentioned(inner):
+                self._groups.setdefault(item, set()).add(self._number)
+
+
+def _mentioned(node: Statement | Expression) -> Iterator[Variable | Tensor]:
+    if isinstance(node, Variable):
+        yield node
+    yield from tensors_of(node)
+    yield from bound_by(node)
+
+
+def is_pure(expression: Expression) -> bool:
+    """Whether the expression has the same value whenever it is computed."""
+    return not any(isinstance(node, ir.Read) for node in walk(expression))
+
+
+Math = Callable[[Elementwise, str, tuple[LaneValue, ...]], LaneValue]
 
 
 def lanes_of(workers: int, most: int) -> int:
@@ -50,7 +107,7 @@ def lanes_of(workers: int, most: int) -> int:
     return lanes
 
 
-class Values:
+class LaneValues:
     """Computes a kernel's expressions at the builder's position in the code."""
 
     def __init__(self, kernel: ir.Kernel, most_lanes: int, register: str, math: Math) -> None:
@@ -59,28 +116,28 @@ class Values:
         self.math = math
         self.builder = Builder(register, 32 * most_lanes)
         self.elementwise = Elementwise(self.builder)
-        self.memory = Memory(self.builder, self.elementwise, self.lanes)
+        self.memory = LaneMemory(self.builder, self.elementwise, self.lanes)
         self.privates = PrivateMemory(self.memory, shared_bytes(kernel))
         self.forms = LaneForms(kernel, self.lanes or 1)
-        self.groups = Groups(kernel.body)
+        self.groups = BarrierGroups(kernel.body)
         self.vectors = -(-kernel.workers // (self.lanes or 1))
         self.vector = constant(0, i64)  # number of the vector that runs
-        self.exists: Value | None = None  # mask of its lanes that are workers; None if all are
-        self.mask: Value | None = None  # mask of the active ones; None if all are
-        self.guard: Value | None = None  # a uniform condition under which memory may be read
+        self.exists: LaneValue | None = None  # mask of its lanes that are workers; None if all are
+        self.mask: LaneValue | None = None  # mask of the active ones; None if all are
+        self.guard: LaneValue | None = None  # a uniform condition under which memory may be read
         self.bases: dict[Tensor, str] = {}
         self.stored: dict[Tensor, Private] = {}
         self.kept: dict[Variable, Private] = {}
         self.definitions: dict[Variable, Expression] = {}
-        self.scopes: list[dict[Variable, Value]] = [{}]
+        self.scopes: list[dict[Variable, LaneValue]] = [{}]
         self.tables: dict[Table, str] = {}
 
     # Names.
 
-    def bind(self, variable: Variable, value: Value) -> None:
+    def bind(self, variable: Variable, value: LaneValue) -> None:
         self.scopes[-1][variable] = value
 
-    def _find(self, variable: Variable) -> Value:
+    def _find(self, variable: Variable) -> LaneValue:
         for scope in reversed(self.scopes):
             if variable in scope:
                 return scope[variable]
@@ -109,13 +166,13 @@ class Values:
             yield
 
     @contextmanager
-    def under(self, guard: Value | None, mask: Value | None) -> Iterator[None]:
+    def under(self, guard: LaneValue | None, mask: LaneValue | None) -> Iterator[None]:
         before = self.guard, self.mask
         self.guard, self.mask = guard, mask
         yield
         self.guard, self.mask = before
 
-    def both(self, a: Value | None, b: Value) -> Value:
+    def both(self, a: LaneValue | None, b: LaneValue) -> LaneValue:
         return b if a is None else self.elementwise.binary("and", a, b)
 
     # Expressions.
@@ -124,11 +181,11 @@ class Values:
         form = self.forms.form(expression)
         return form.is_uniform or (form.is_known and expression.dtype.is_integer)
 
-    def let_value(self, expression: Expression) -> Value:
+    def let_value(self, expression: Expression) -> LaneValue:
         """The value to bind to a variable: lane 0's, if the others follow from it."""
         return self.scalar(expression) if self._is_scalar(expression) else self.spread(expression)
 
-    def spread(self, expression: Expression) -> Value:
+    def spread(self, expression: Expression) -> LaneValue:
         """The value on every lane."""
         if not self.lanes:
             return self.scalar(expression)
@@ -141,13 +198,13 @@ class Values:
             return self.elementwise.splat(self._find(expression), self.lanes)
         return self.elementwise.splat(self._value(expression, self.spread), self.lanes)
 
-    def scalar(self, expression: Expression) -> Value:
+    def scalar(self, expression: Expression) -> LaneValue:
         """The value on lane 0."""
         if isinstance(expression, Variable):
             return self._find(expression)
         return self._value(expression, self.scalar)
 
-    def _value(self, expression: Expression, part: Callable[[Expression], Value]) -> Value:
+    def _value(self, expression: Expression, part: Callable[[Expression], LaneValue]) -> LaneValue:
         elementwise = self.elementwise
         match expression:
             case ir.Constant(value=value, dtype=dtype):
@@ -180,7 +237,7 @@ class Values:
             case _:
                 return assert_never(expression)
 
-    def _lazy(self, node: ir.Binary, part: Callable[[Expression], Value]) -> Value:
+    def _lazy(self, node: ir.Binary, part: Callable[[Expression], LaneValue]) -> LaneValue:
         left = part(node.left)
         holds = left if node.operator == "and" else self.elementwise.unary("not", left)
         with self._if(holds, node.right):
@@ -192,8 +249,8 @@ class Values:
         condition: Expression,
         then: Expression,
         otherwise: Expression,
-        part: Callable[[Expression], Value],
-    ) -> Value:
+        part: Callable[[Expression], LaneValue],
+    ) -> LaneValue:
         elementwise = self.elementwise
         is_uniform = self.forms.is_uniform(condition)
         holds = self.scalar(condition) if is_uniform else part(condition)
@@ -208,7 +265,7 @@ class Values:
         return elementwise.select(holds, first, second)
 
     @contextmanager
-    def _if(self, holds: Value, arm: Expression) -> Iterator[None]:
+    def _if(self, holds: LaneValue, arm: Expression) -> Iterator[None]:
         """The scope of a select's arm: it is evaluated everywhere, but loads only where its condition holds."""
         if is_pure(arm) and not any(isinstance(node, ir.Lookup) for node in walk(arm)):
             yield
@@ -223,7 +280,7 @@ class Values:
 
     # Memory.
 
-    def _read(self, tensor: Tensor, indices: tuple[Expression, ...]) -> Value:
+    def _read(self, tensor: Tensor, indices: tuple[Expression, ...]) -> LaneValue:
         if tensor in self.stored:
             copy = self.copy_of(tensor)
             return self.privates.load(self.stored[tensor], copy, self.private_index(indices))
@@ -234,7 +291,7 @@ class Values:
                 return self._read_segments(tensor, segments)
         return self.memory.load(place, self.guard, self.active())
 
-    def _read_segments(self, tensor: Tensor, segments: list[Segment]) -> Value:
+    def _read_segments(self, tensor: Tensor, segments: list[Segment]) -> LaneValue:
         elementwise, active, result = self.elementwise, self.active(), None
         for segment in segments:
             mask = self.both(active, segment.lanes)
@@ -244,13 +301,13 @@ class Values:
         assert result is not None
         return result
 
-    def active(self) -> Value | None:
+    def active(self) -> LaneValue | None:
         """Mask of the active lanes; None for all."""
         if self.exists is None:
             return self.mask
         return self.both(self.mask, self.exists)
 
-    def private_index(self, indices: tuple[Expression, ...]) -> Value:
+    def private_index(self, indices: tuple[Expression, ...]) -> LaneValue:
         if not indices:
             return constant(0, i64)
         (index,) = indices
@@ -281,7 +338,7 @@ class Values:
         self.tables.setdefault(table, f"@table{len(self.tables)}")
         return Tensor(table.name, i64, (int(table.values.size),), GLOBAL)
 
-    def copy_of(self, tensor: Tensor) -> Value:
+    def copy_of(self, tensor: Tensor) -> LaneValue:
         return self.vector if self.is_kept(tensor) else constant(0, i64)
 
     def is_kept(self, item: Variable | Tensor) -> bool:
@@ -299,3 +356,111 @@ def _swizzled(tensor: Tensor, offset: Expression) -> Expression:
     moved = ir.Binary(">>", offset, number(swizzle.shift))
     bits = ir.Binary("&", moved, number(2**swizzle.bits - 1))
     return ir.Binary("^", offset, ir.Binary("<<", bits, number(swizzle.base)))
+
+
+# --- Segments -------------------------------------------------------------------------------
+
+_MOST_SEGMENTS = 4  # of a vector: with more, a gather is as good
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """The mask of lanes with one quotient, and their index, of a known form."""
+
+    lanes: LaneValue
+    index: Expression
+
+
+def segments_of(index: Expression, values: LaneValues) -> list[Segment] | None:
+    """The segments of an index; None if there are too many, or its form is unknown even within a segment."""
+    if not values.lanes or index.dtype is not i64 or not is_pure(index):
+        return None
+    index = _without_names(index, values)
+    digits = list(_digits(index, values))
+    if not digits:
+        return None
+    number, length = digits[0].left, min(map(_divisor, digits))
+    count = (values.lanes + length - 2) // length + 1
+    if count > _MOST_SEGMENTS or any(_divisor(digit) % length for digit in digits):
+        return None
+    if any(constant_difference(digit.left, number) != 0 for digit in digits[1:]):
+        return None
+    quotient, remainder = Variable("quotient", i64), Variable("remainder", i64)
+    known = {id(digit): _digit(digit, length, quotient, remainder) for digit in digits}
+    values.forms.learn(quotient, values.forms.uniform())
+    values.forms.learn(remainder, LaneForm(tuple(range(values.lanes))))
+    if not values.forms.form(_replaced(index, known)).is_known:
+        return None
+    return [_segment(values, index, digits, length, place) for place in range(count)]
+
+
+def _segment(
+    values: LaneValues, index: Expression, digits: list[ir.Binary], length: int, place: int
+) -> Segment:
+    """Segment number `place` of a vector, with new variables for its quotient and for lane 0's remainder."""
+    elementwise, lanes = values.elementwise, values.lanes
+    first = values.scalar(digits[0].left)
+    quotient_of_first, modulo_length = (
+        elementwise.binary(sign, first, length) for sign in ("//", "%")
+    )
+    quotient, remainder = Variable("quotient", i64), Variable("remainder", i64)
+    values.forms.learn(quotient, values.forms.uniform())
+    values.forms.learn(remainder, LaneForm(tuple(range(lanes))))
+    values.bind(quotient, elementwise.binary("+", quotient_of_first, place))
+    begin = elementwise.binary("-", modulo_length, place * length)
+    values.bind(remainder, begin)
+    lane = constants(range(lanes), i64)
+    low = elementwise.splat(elementwise.unary("-", begin), lanes)
+    high = elementwise.binary("+", low, length)
+    inside = elementwise.binary("<", lane, high)
+    if place:
+        inside = elementwise.binary("and", elementwise.binary(">=", lane, low), inside)
+    known = {id(digit): _digit(digit, length, quotient, remainder) for digit in digits}
+    return Segment(inside, _replaced(index, known))
+
+
+def _digit(digit: ir.Binary, length: int, quotient: Variable, remainder: Variable) -> Expression:
+    """A quotient or remainder of quotient * length + remainder by a multiple of the length."""
+    times = _divisor(digit) // length
+    if digit.operator == "//":
+        return floor_divide(quotient, times)
+    return add(multiply(modulo(quotient, times), length), remainder) if times > 1 else remainder
+
+
+def _divisor(digit: ir.Binary) -> int:
+    assert isinstance(digit.right, ir.Constant)
+    return int(digit.right.value)
+
+
+def _digits(index: Expression, values: LaneValues) -> Iterator[ir.Binary]:
+    """The outermost quotients and remainders of numbers that are consecutive across lanes."""
+    for node in walk(index):
+        if (
+            isinstance(node, ir.Binary)
+            and node.operator in ("//", "%")
+            and isinstance(node.right, ir.Constant)
+            and int(node.right.value) > 0
+            and values.forms.form(node.left).is_contiguous
+            and not values.forms.form(node).is_known
+        ):
+            yield node
+
+
+def _replaced(index: Expression, known: dict[int, Expression]) -> Expression:
+    def visit(node: Expression) -> Expression:
+        return known[id(node)] if id(node) in known else map_children(node, visit)
+
+    return visit(index)
+
+
+def _without_names(index: Expression, values: LaneValues) -> Expression:
+    """The index with variables of unknown form replaced by their definitions."""
+
+    def visit(node: Expression) -> Expression:
+        if isinstance(node, Variable):
+            value = values.definitions.get(node)
+            unknown = value is not None and not values.forms.form(node).is_known
+            return visit(value) if value is not None and unknown and is_pure(value) else node
+        return map_children(node, visit)
+
+    return visit(index)

@@ -1,15 +1,9 @@
 """Arrays in a device's memory: minimal, and shared with other libraries.
 
 An `Array` is a shape, a type and strides over memory that it owns or shares with another library. It has no
-arithmetic; kernels do that. Libraries exchange memory without a copy, both ways: through DLPack, which has all
-types, and through `__cuda_array_interface__`, which has neither bf16 nor 8-bit floats.
-
-A device array as a DLPack capsule.
-
-The capsule's structures stay alive until the consumer calls their deleter. A capsule that nobody consumed calls it
-itself when it is destroyed.
-
-Copies between the CPU and a device, and on a device.
+arithmetic; kernels do that. Libraries exchange memory without a copy, both ways: through DLPack, which has all types,
+and through `__cuda_array_interface__`, which has neither bf16 nor 8-bit floats. The structures of a DLPack capsule
+stay alive until the consumer calls their deleter; a capsule that nobody consumed calls it when it is destroyed.
 """
 
 from __future__ import annotations
@@ -28,7 +22,7 @@ from taskc.arrays.packed import Laid, Packed as HostPacked, packed_class
 from taskc.backend.cuda.api import DeviceError
 from taskc.backend.cuda.context import context, device_of
 from taskc.backend.cuda.libraries import library_of
-from taskc.backend.cuda.memory import Borrowed, Memory
+from taskc.backend.cuda.memory import Borrowed, DeviceMemory
 from taskc.backend.cuda.streams import LEGACY, Stream, current_stream, stream_of
 from taskc.ir.types import DType, TensorType
 
@@ -37,20 +31,16 @@ def from_host(pointer: int, source: np.ndarray, stream: Stream) -> None:
     """Copy to the device and wait, so that `source` may be reused."""
     dense = np.ascontiguousarray(source)
     if dense.nbytes:
-        with stream.context.current():
-            stream.context.api.cuMemcpyHtoDAsync(
-                pointer, dense.ctypes.data, dense.nbytes, stream.number
-            )
+        stream.context.do.cuMemcpyHtoDAsync(pointer, dense.ctypes.data, dense.nbytes, stream.number)
         stream.synchronize()
 
 
 def to_host(target: np.ndarray, pointer: int, stream: Stream) -> None:
     """Copy to the CPU and wait for all work of the stream, so that its errors are raised."""
     if target.nbytes:
-        with stream.context.current():
-            stream.context.api.cuMemcpyDtoHAsync(
-                target.ctypes.data, pointer, target.nbytes, stream.number
-            )
+        stream.context.do.cuMemcpyDtoHAsync(
+            target.ctypes.data, pointer, target.nbytes, stream.number
+        )
     stream.synchronize()
 
 
@@ -202,7 +192,7 @@ class Array:
         pointer: int,
         shape: tuple[int, ...],
         dtype: np.dtype[Any],
-        memory: Memory | Borrowed,
+        memory: DeviceMemory | Borrowed,
         strides: tuple[int, ...] | None = None,
         *,
         is_read_only: bool = False,
@@ -309,7 +299,7 @@ class Array:
         if stream != -1:
             consumer = stream_of(self.memory.context, LEGACY if stream is None else int(stream))
             source.memory.ready(consumer)
-        if isinstance(source.memory, Memory):
+        if isinstance(source.memory, DeviceMemory):
             source.memory.is_exported = True
         is_versioned = max_version is not None and max_version[0] >= 1
         if source.is_read_only and not is_versioned:
@@ -327,7 +317,7 @@ class Array:
             raise AttributeError(
                 f"__cuda_array_interface__ has no type for {self.dtype}; use DLPack"
             )
-        if isinstance(self.memory, Memory):
+        if isinstance(self.memory, DeviceMemory):
             self.memory.is_exported = True
             for other in self.memory.others:
                 self.memory.stream.wait(other)
@@ -392,7 +382,7 @@ def empty(shape: Shape, dtype: Any, *, device: int = 0, stream: Stream | None = 
     extents = (int(shape),) if isinstance(shape, (int, np.integer)) else tuple(map(int, shape))
     kind = dtype.numpy if isinstance(dtype, DType) else np.dtype(dtype)
     owner = context(device)
-    memory = Memory(owner, prod(extents) * kind.itemsize, stream or current_stream(owner))
+    memory = DeviceMemory(owner, prod(extents) * kind.itemsize, stream or current_stream(owner))
     return Array(memory.pointer, extents, kind, memory)
 
 

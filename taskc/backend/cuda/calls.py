@@ -1,9 +1,7 @@
 """Calls on a device, with arrays that are on it, or with CPU arrays that are copied there and back.
 
-A fast path for repeated calls.
-
-The driver checks the first call of a form (shapes, types, strides, devices). Later calls of the same form are known
-to fit, and launch directly: with our arrays, torch's, CuPy's, or several of these.
+The driver of the runtime checks the first call of a form (shapes, types, strides, devices). Later calls of the same
+form are known to fit, and `direct` launches them at once: with our arrays, torch's, CuPy's, or several of these.
 """
 
 from __future__ import annotations
@@ -20,10 +18,10 @@ from taskc.arrays.torch import empty_on, is_recorded, is_tensor, note_written
 from taskc.backend.cuda.api import DeviceError
 from taskc.backend.cuda.array import Array, Packed, asarray, empty, from_host, ordinal_of, to_host
 from taskc.backend.cuda.context import context
-from taskc.backend.cuda.launch import Loaded, PreparedLaunch
+from taskc.backend.cuda.launch import DeviceKernel, PreparedLaunch
 from taskc.backend.cuda.libraries import library_of, note_use
-from taskc.backend.cuda.memory import Memory, is_own, keep_borrowed
-from taskc.backend.cuda.program import LoadedProgram, ProgramForm
+from taskc.backend.cuda.memory import DeviceMemory, is_own, keep_borrowed
+from taskc.backend.cuda.program import DeviceProgram, ProgramForm
 from taskc.backend.cuda.streams import Stream, current_stream, is_entered, order_after
 from taskc.backend.packing import packed
 from taskc.ir import nodes as ir
@@ -81,7 +79,7 @@ class DeviceStream:
 
 
 def run(
-    loaded: Loaded | LoadedProgram, values: Sequence[Any], dimensions: dict[ir.Variable, int]
+    loaded: DeviceKernel | DeviceProgram, values: Sequence[Any], dimensions: dict[ir.Variable, int]
 ) -> None:
     """Run a call whose arguments are checked: its arrays are all on the device, or all on the CPU."""
     if any(isinstance(value, np.ndarray) for value in values):
@@ -91,7 +89,7 @@ def run(
 
 
 def _launch(
-    loaded: Loaded | LoadedProgram,
+    loaded: DeviceKernel | DeviceProgram,
     values: Sequence[Any],
     dimensions: dict[ir.Variable, int],
     stream: Stream,
@@ -105,7 +103,7 @@ def _launch(
 
 
 def _run_copied(
-    loaded: Loaded | LoadedProgram, values: Sequence[Any], dimensions: dict[ir.Variable, int]
+    loaded: DeviceKernel | DeviceProgram, values: Sequence[Any], dimensions: dict[ir.Variable, int]
 ) -> None:
     """Copy NumPy's arrays to the device, run, and copy back the arrays that were written. Waits for completion."""
     parameters, ordinal = loaded.parameters, loaded.context.ordinal
@@ -134,7 +132,7 @@ _ALIGNMENT = 16
 _REMEMBERED = 256  # forms
 
 
-def direct(loaded: Loaded | LoadedProgram, otherwise: Call) -> Call | None:
+def direct(loaded: DeviceKernel | DeviceProgram, otherwise: Call) -> Call | None:
     """A function that takes a call's arguments; calls of an unknown form go to `otherwise`.
 
     None for kernels with scalars, or outputs with a layout: the driver handles all their calls.
@@ -223,7 +221,7 @@ class _Known:
                 outputs.append(empty_on(dtype, shape, owner.ordinal, stream.number))
                 output_pointers.append(outputs[-1].data_ptr())
             else:
-                memory = Memory(owner, size, stream)
+                memory = DeviceMemory(owner, size, stream)
                 outputs.append(Array(memory.pointer, shape, dtype, memory))
                 output_pointers.append(memory.pointer)
         unused = iter(output_pointers)
@@ -251,7 +249,9 @@ class _Known:
             keep_borrowed(borrowed, (stream,))
 
 
-def _known(loaded: Loaded | LoadedProgram, arguments: Sequence[Any], given: int) -> _Known | None:
+def _known(
+    loaded: DeviceKernel | DeviceProgram, arguments: Sequence[Any], given: int
+) -> _Known | None:
     """The fast path for the form of a call that was checked; None if such calls copy arguments."""
     parameters = loaded.parameters
     views = [asarray(argument) for argument in arguments]

@@ -13,26 +13,21 @@ import sysconfig
 import tempfile
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import fields
 from functools import cache
 from os import cpu_count
 from pathlib import Path
 from typing import Any
 
 from taskc.backend.cache import Cache, code_text, key_of
-from taskc.backend.cuda.compiled import Compiled, Resources
+from taskc.backend.cuda.compiled import CompiledCubin, LaunchDescription, Resources
 from taskc.backend.cuda.emit import emit
-from taskc.backend.cuda.expressions import Source
+from taskc.backend.cuda.expressions import KernelSource
 from taskc.backend.cuda.watchdog import limit
 from taskc.errors import NOWHERE, CompileError, InternalError, Location
 from taskc.ir import nodes as ir
 
 # --- Machine code as text, by NVIDIA's disassembler if it is installed; no GPU is needed --------
-
-
-_LABEL = re.compile(r"^(\.L\w+):", re.MULTILINE)
-_INSTRUCTION = re.compile(r"/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][\w.]*)([^;]*);")
-_TARGET = re.compile(r"`\((\.L\w+)\)")
-_PRODUCTS = ("HGMMA", "IGMMA", "QGMMA", "HMMA", "IMMA", "QMMA")
 
 
 def disassembler() -> Path | None:
@@ -64,38 +59,6 @@ def sass_of(cubin: bytes) -> str:
     return done.stdout
 
 
-def main_loop(sass: str) -> list[str]:
-    """Instructions of the shortest loop with the most matrix instructions; without any, of the longest loop.
-
-    They are opcodes with modifiers, in code order from the loop's first line to its back edge: HGMMA.64x128x16.F32.
-    Code that a branch inside the loop may skip is left out.
-    """
-    begins = {instructions[1]: instructions.start() for instructions in _LABEL.finditer(sass)}
-    instructions = [
-        (one.start(), one[1], _TARGET.search(one[2])) for one in _INSTRUCTION.finditer(sass)
-    ]
-    jumps = [
-        (at, begins[target[1]])
-        for at, name, target in instructions
-        if name.startswith("BRA") and target is not None and target[1] in begins
-    ]
-
-    def within(first: int, last: int) -> list[tuple[int, str]]:
-        return [(at, name) for at, name, _ in instructions if first <= at <= last]
-
-    def worth(loop: tuple[int, int]) -> tuple[int, int]:
-        names = [name for _, name in within(*loop)]
-        products = sum(name.startswith(_PRODUCTS) for name in names)
-        return products, -len(names) if products else len(names)
-
-    loops = [(first, last) for last, first in jumps if first < last]
-    if not loops:
-        return []
-    first, last = max(loops, key=worth)
-    skipped = [(a, b) for a, b in jumps if first <= a < b <= last]
-    return [name for at, name in within(first, last) if not any(a < at < b for a, b in skipped)]
-
-
 _OPTIONS = (
     "--std=c++17",
     "--fmad=false",
@@ -105,37 +68,24 @@ _OPTIONS = (
 )
 
 
-def compile_kernel(lean: ir.Kernel) -> Compiled:
+def compile_kernel(lean: ir.Kernel) -> CompiledCubin:
     """Compile a kernel at stage lean for its target."""
     return compile_source(emit(lean))
 
 
-def compile_source(source: Source) -> Compiled:
+def compile_source(source: KernelSource) -> CompiledCubin:
     text = source.text()
     cubin, log = _run(text, source, "CUBIN")
-    return Compiled(
-        name=source.name,
-        arch=source.arch,
-        cubin=cubin,
-        arguments=source.arguments,
-        threads=source.threads,
-        shared=source.shared,
-        blocks=source.blocks,
-        cluster=source.cluster,
-        maps=source.maps,
-        asserts=source.asserts,
-        prints=source.prints,
-        waits=source.waits,
-        resources=resources_of(log),
-    )
+    described = {it.name: getattr(source, it.name) for it in fields(LaunchDescription)}
+    return CompiledCubin(cubin=cubin, resources=resources_of(log), **described)
 
 
-def ptx_of(source: Source) -> str:
+def ptx_of(source: KernelSource) -> str:
     code, _ = _run(source.text(), source, "PTX")
     return code.rstrip(b"\0").decode()
 
 
-def compile_many(kernels: Iterable[ir.Kernel]) -> list[Compiled]:
+def compile_many(kernels: Iterable[ir.Kernel]) -> list[CompiledCubin]:
     """Compile kernels at stage lean in parallel: NVRTC doesn't need Python's global lock."""
     sources = [emit(kernel) for kernel in kernels]
     return list(_pool().map(compile_source, sources))
@@ -143,7 +93,7 @@ def compile_many(kernels: Iterable[ir.Kernel]) -> list[Compiled]:
 
 def compiled(
     kernel: ir.Kernel, lower: Callable[[ir.Kernel], ir.Kernel], cache: Cache, version: str
-) -> Compiled:
+) -> CompiledCubin:
     """A kernel as its author wrote it, compiled for its target or loaded from the cache.
 
     lower    lowers it to stage lean
@@ -153,7 +103,7 @@ def compiled(
     key = key_of(code_text(kernel), kernel.target, nvrtc_version(), version + watched)
     cached = cache.get(key)
     if cached is not None:
-        return Compiled.from_bytes(cached)
+        return CompiledCubin.from_bytes(cached)
     fresh = compile_kernel(lower(kernel))
     cache.put(key, fresh.to_bytes())
     return fresh
@@ -193,7 +143,7 @@ def _pool() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(cpu_count() or 1, thread_name_prefix="taskc-nvrtc")
 
 
-def _run(text: str, source: Source, kind: str) -> tuple[bytes, str]:
+def _run(text: str, source: KernelSource, kind: str) -> tuple[bytes, str]:
     """NVRTC's output for a text, as PTX or a CUBIN, and its log."""
     nvrtc = _nvrtc()
     success = nvrtc.nvrtcResult.NVRTC_SUCCESS
@@ -237,7 +187,7 @@ _OF_THE_ASSEMBLER = re.compile(r"^ptxas .*, line (?P<line>\d+); error\s*: (?P<te
 _PLACE = re.compile(r"\s*\.loc\s+(\d+) (\d+) \d+(?:, function_name \S+, inlined_at (\d+) (\d+))?")
 
 
-def _error(log: str, source: Source) -> InternalError | CompileError:
+def _error(log: str, source: KernelSource) -> InternalError | CompileError:
     """The error for refused code: our own code or the author's snippet."""
     match = _OF_THE_COMPILER.search(log)
     if match is not None:

@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, TypeAlias
 
-from taskc.backend.cuda.watchdog import Wait
+from taskc.backend.cuda.watchdog import WatchedWait
 from taskc.errors import InternalError, Location
 from taskc.ir import nodes as ir
 
@@ -100,9 +100,9 @@ class Resources:
         return any("serialized" in remark for remark in self.remarks)
 
 
-@dataclass(frozen=True, slots=True)
-class Compiled:
-    """A kernel's machine code; the head of this file describes how a launch uses the other fields.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchDescription:
+    """The description of a kernel's launches, which the head of this file explains.
 
     name     name of the function in the cubin
     arch     "sm_80", "sm_90a", …
@@ -113,7 +113,6 @@ class Compiled:
 
     name: str
     arch: str
-    cubin: bytes
     arguments: tuple[Argument, ...]
     threads: int
     shared: int
@@ -122,8 +121,15 @@ class Compiled:
     maps: tuple[TensorMap, ...] = ()
     asserts: tuple[tuple[str, Location], ...] = ()
     prints: bool = False
+    waits: tuple[WatchedWait, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompiledCubin(LaunchDescription):
+    """A kernel's machine code."""
+
+    cubin: bytes
     resources: Resources = Resources()
-    waits: tuple[Wait, ...] = ()
 
     @property
     def is_cooperative(self) -> bool:
@@ -135,7 +141,7 @@ class Compiled:
         return json.dumps(description).encode() + b"\n" + self.cubin
 
     @staticmethod
-    def from_bytes(content: bytes) -> Compiled:
+    def from_bytes(content: bytes) -> CompiledCubin:
         text, _, cubin = content.partition(b"\n")
         read = json.loads(text)
         read["arguments"] = tuple([Argument(**one) for one in read["arguments"]])
@@ -144,10 +150,10 @@ class Compiled:
             [TensorMap(**{name: _tuples(value) for name, value in m.items()}) for m in read["maps"]]
         )
         read["asserts"] = tuple([(said, Location(**loc)) for said, loc in read["asserts"]])
-        read["waits"] = tuple([Wait(**one) for one in read["waits"]])
+        read["waits"] = tuple([WatchedWait(**one) for one in read["waits"]])
         resources = read["resources"]
         read["resources"] = Resources(**{**resources, "remarks": tuple(resources["remarks"])})
-        return Compiled(cubin=cubin, **read)
+        return CompiledCubin(cubin=cubin, **read)
 
 
 def _tuples(value: Any) -> Any:

@@ -1,21 +1,187 @@
-"""A device: its primary context, which is shared with other libraries of the process, and its properties."""
+"""A device: its primary context, its properties, and releases that wait for its work.
+
+The context is shared with other libraries of the process. Memory that another library has seen, and another library's
+array that our kernel still reads, are released after an event, so that nobody waits. During a capture no event may be
+recorded and no memory freed (either would break the capture, or become part of it), so then they stay parked.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import ctypes
+import sys
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cache
 from typing import Any
 from weakref import WeakValueDictionary
 
 from taskc.backend.cuda.api import Api, DeviceError, api
-from taskc.backend.cuda.parking import Parking
+from taskc.backend.cuda.libraries import current_numbers
 from taskc.ir.nodes import MOST_PROCESSORS
 from taskc.ir.reentry import Turn
 from taskc.ir.target import GPUS
 
+
+class Parking:
+    def __init__(self, context: Any) -> None:
+        self._captures: set[object] = set()  # our captures that are under way
+        self._context = context
+        # A deque, popped and pushed one by one: finalizers and other threads add at any time.
+        self._parked: deque[_Parked | _WithGraph] = deque()
+
+    def add(self, release: Callable[[], None], streams: Iterable[Any] | None) -> None:
+        """Call `release` after all work now in these streams, or in the whole device for None."""
+        chosen = None if streams is None else tuple(streams)
+        self._parked.append(_Parked(self, self._context, release, chosen))
+        self.sweep()
+
+    def keep_with(self, graph: Any, things: tuple[object, ...]) -> None:
+        """Keep objects alive as long as another library's graph, and everything instantiated from it."""
+        self._parked.append(_WithGraph(self._context, graph, things))
+
+    @contextmanager
+    def capture(self) -> Iterator[None]:
+        """Mark that one of our graphs is being captured."""
+        token = object()
+        self._captures.add(token)
+        try:
+            yield
+        finally:
+            self._captures.discard(token)
+
+    def sweep(self) -> None:
+        """Release everything the device has finished with."""
+        if not self._parked or self.is_capturing():
+            return
+        for _ in range(len(self._parked)):
+            try:
+                one = self._parked.popleft()
+            except IndexError:  # another thread sweeps, too
+                return
+            with suppress(DeviceError):  # the device has failed: there is nothing to free
+                if not one.is_over():
+                    self._parked.append(one)
+
+    def is_capturing(self, streams: Iterable[Any] = ()) -> bool:
+        """Whether anything is being captured: by a graph of ours, in these streams, or in another library's current
+        one.
+        """
+        if self._captures or any(stream.is_capturing for stream in streams):
+            return True
+        foreign = current_numbers(self._context.ordinal) - {0}
+        return any(self._context.is_captured(number) for number in foreign)
+
+
+@dataclass(slots=True, eq=False)
+class _Parked:
+    """A release after all work that was in some streams, None for the whole device, when the events were recorded."""
+
+    _parking: Parking
+    _context: Any
+    _release: Callable[[], None]
+    _streams: tuple[Any, ...] | None
+    _events: list[Any] | None = None  # not recorded yet
+
+    def is_over(self) -> bool:
+        if self._events is None:
+            try:
+                if self._parking.is_capturing(self._streams or ()):
+                    return False
+                self._events = self._recorded()
+            except DeviceError:
+                if self._streams is None:
+                    raise
+                self._streams = None  # one of the streams is gone, and its work may not be over
+                return False
+        api = self._context.api
+        with self._context.current():
+            while self._events:
+                if not api.has_passed(self._events[-1]):
+                    return False
+                api.cuEventDestroy(self._events.pop())
+        self._release()
+        return True
+
+    def _recorded(self) -> list[Any]:
+        api = self._context.api
+        flags = api.driver.CUevent_flags.CU_EVENT_DISABLE_TIMING
+        with self._context.current():
+            if self._streams is None:
+                event = api.cuEventCreate(flags)
+                api.cuCtxRecordEvent(self._context.handle, event)
+                return [event]
+            events = []
+            for number in [stream.number for stream in self._streams]:
+                events.append(api.cuEventCreate(flags))
+                api.cuEventRecord(events[-1], number)
+        return events
+
+
+class _WithGraph:
+    """Objects that live as long as a graph. The graph's end is signalled by a user object, whose destructor runs in a
+    driver thread and may call neither CUDA nor Python. So it posts a semaphore, which later calls poll.
+    """
+
+    def __init__(self, context: Any, graph: Any, things: tuple[object, ...]) -> None:
+        self._things = things
+        self._word = ctypes.create_string_buffer(64)  # a sem_t
+        semaphores = _semaphores()
+        if semaphores is None:  # no such semaphore here: the objects live as long as the process
+            return
+        initialize, post, _ = semaphores
+        initialize(self._word, 0, 0)
+        # The driver may post after everything else is gone.
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._word))
+        driver = context.api.driver
+        user_object = context.api.cuUserObjectCreate(
+            ctypes.addressof(self._word),
+            driver.CUhostFn(ctypes.cast(post, ctypes.c_void_p).value),
+            1,
+            int(driver.CUuserObject_flags.CU_USER_OBJECT_NO_DESTRUCTOR_SYNC),
+        )
+        move_flag = int(driver.CUuserObjectRetain_flags.CU_GRAPH_USER_OBJECT_MOVE)
+        context.api.cuGraphRetainUserObject(graph, user_object, 1, move_flag)
+
+    def is_over(self) -> bool:
+        semaphores = _semaphores()
+        if semaphores is None or semaphores[2](self._word) != 0:
+            return False
+        ctypes.pythonapi.Py_DecRef(ctypes.py_object(self._word))
+        return True
+
+
+@cache
+def _semaphores() -> tuple[Any, Any, Any] | None:
+    try:
+        library = ctypes.CDLL(None)
+        return library.sem_init, library.sem_post, library.sem_trywait
+    except (OSError, TypeError, AttributeError):
+        return None
+
+
 # The target for each compute capability.
 _TARGETS = {capability: gpu.name for gpu in GPUS for capability in gpu.capabilities}
 _turn = Turn()
+
+
+class _Calls:
+    """The functions of the driver, which are called while a device is current."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        context, function = self._context, getattr(self._context.api, name)
+
+        def call(*arguments: Any) -> Any:
+            if context.is_current():
+                return function(*arguments)
+            with context.current():
+                return function(*arguments)
+
+        return call
 
 
 class Context:
@@ -48,10 +214,10 @@ class Context:
         # By number. Streams of other libraries may be met again, so they are kept alive.
         self.streams: WeakValueDictionary[int, Any] = WeakValueDictionary()
         self.foreign_streams: list[Any] = []
-        self.encoders: dict[
-            str, Any
-        ] = {}  # functions that encode tensor maps, once they have been looked up
+        # Functions that encode tensor maps, once they have been looked up.
+        self.encoders: dict[str, Any] = {}
         self.parking = Parking(self)
+        self.do = _Calls(self)
         self._pool = self._own_pool() if has_pools else None
 
     def _attribute(self, name: str) -> int:
@@ -104,6 +270,18 @@ class Context:
     def is_current(self) -> bool:
         return int(self.api.cuCtxGetCurrent()) == self.number
 
+    def is_captured(self, stream: int) -> bool:
+        """Whether work put into a stream is captured, instead of run."""
+        status = self.do.cuStreamIsCapturing(stream)
+        none = self.api.driver.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_NONE
+        return bool(status != none)
+
+    def destroy(self, function: str, handle: Any) -> None:
+        """Destroy an object of the driver in a finalizer, which has nobody to report an error to."""
+        if not sys.is_finalizing():
+            with suppress(Exception):
+                getattr(self.do, function)(handle)
+
     def allocate(self, size: int, stream: int, *, ordered: bool) -> int:
         """Allocate so many bytes. If `ordered`, they are available to later work of the stream."""
         self.parking.sweep()
@@ -131,8 +309,7 @@ class Context:
 
     def synchronize(self) -> None:
         """Wait for all work of the device."""
-        with self.current():
-            self.api.cuCtxSynchronize()
+        self.do.cuCtxSynchronize()
         self.api.forget(None)
         self.parking.sweep()
         for stream in list(self.streams.values()):
@@ -158,7 +335,5 @@ def context(ordinal: int = 0) -> Context:
 def device_of(pointer: int) -> int:
     """The number of the device that a pointer belongs to."""
     any_device = context(0)
-    started = any_device.api
-    attribute = started.driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
-    with any_device.current():
-        return int(started.cuPointerGetAttribute(attribute, pointer))
+    attribute = any_device.api.driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
+    return int(any_device.do.cuPointerGetAttribute(attribute, pointer))

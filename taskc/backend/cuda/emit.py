@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from taskc.backend.cuda import watchdog
 from taskc.backend.cuda.compiled import Argument, form_of
-from taskc.backend.cuda.expressions import Line, Source
-from taskc.backend.cuda.names import function_name
-from taskc.backend.cuda.statements import Statements
+from taskc.backend.cuda.expressions import KernelSource, Line
+from taskc.backend.cuda.prelude import function_name
+from taskc.backend.cuda.statements import StatementWriter
 from taskc.ir import nodes as ir
 from taskc.ir.code_size import deeply
 from taskc.ir.nodes import Tensor
@@ -31,15 +31,14 @@ _QUALIFIED = {
 
 
 @deeply
-def emit(kernel: ir.Kernel) -> Source:
+def emit(kernel: ir.Kernel) -> KernelSource:
     """The code of a kernel for its target."""
-    code = Statements(kernel)
+    code = StatementWriter(kernel)
     name = code.names.fresh(function_name(kernel.name))
     code.names.of[kernel.worker] = code.names.fresh("worker")
     code.names.of[kernel.block] = code.names.fresh("block")
-    code.names.of[kernel.processors] = (
-        "i32(gridDim.x)"  # fewer than blocks where each block has one tile
-    )
+    # There are fewer than blocks where each block has one tile.
+    code.names.of[kernel.processors] = "i32(gridDim.x)"
     listed, arguments = _parameters(code)
     body = _body(code)
     maps = code.operations.maps
@@ -67,25 +66,25 @@ def emit(kernel: ir.Kernel) -> Source:
     uses_lanes = any(entry.startswith(("shuffle", "vote")) for entry in code.prelude.used)
     macros = [f"#define WARP {_warp_mask(threads)}"] if uses_lanes else []
     macros += watchdog.macros()
-    return Source(
-        name,
-        kernel.target,
-        tuple(code.prelude.used.values()),
-        tuple(macros),
-        tuple(code.lines),
-        tuple(arguments),
-        threads,
-        code.shared,
-        blocks,
-        kernel.cluster,
-        tuple(maps),
-        tuple([(node.text, node.loc) for node in code.asserts]),
-        any(isinstance(node, ir.Print) for node in walk(kernel.body)),
-        waits,
+    return KernelSource(
+        name=name,
+        arch=kernel.target,
+        entries=tuple(code.prelude.used.values()),
+        macros=tuple(macros),
+        lines=tuple(code.lines),
+        arguments=tuple(arguments),
+        threads=threads,
+        shared=code.shared,
+        blocks=blocks,
+        cluster=kernel.cluster,
+        maps=tuple(maps),
+        asserts=tuple([(node.text, node.loc) for node in code.asserts]),
+        prints=any(isinstance(node, ir.Print) for node in walk(kernel.body)),
+        waits=waits,
     )
 
 
-def _parameters(code: Statements) -> tuple[list[str], list[Argument]]:
+def _parameters(code: StatementWriter) -> tuple[list[str], list[Argument]]:
     """Declarations and arguments for the kernel's own parameters."""
     kernel = code.kernel
     listed, arguments = [], []
@@ -104,7 +103,7 @@ def _parameters(code: Statements) -> tuple[list[str], list[Argument]]:
     return listed, arguments
 
 
-def _body(code: Statements) -> list[Line]:
+def _body(code: StatementWriter) -> list[Line]:
     kernel = code.kernel
     code.loc = kernel.loc
     code.indent = 1
@@ -115,7 +114,7 @@ def _body(code: Statements) -> list[Line]:
     return [*code.lines[:begin], *_prefetched(code), *code.lines[begin:]]
 
 
-def _prefetched(code: Statements) -> list[Line]:
+def _prefetched(code: StatementWriter) -> list[Line]:
     """Code in which one thread prefetches the tensor maps while the others set up."""
     maps = code.operations.maps.values()
     if not maps:
@@ -126,7 +125,7 @@ def _prefetched(code: Statements) -> list[Line]:
     return [Line(indent, text, code.kernel.loc) for indent, text in lines]
 
 
-def _write_head(code: Statements, name: str, threads: int, listed: list[str]) -> None:
+def _write_head(code: StatementWriter, name: str, threads: int, listed: list[str]) -> None:
     """Write the code before the body: tables, shared memory, the function's name and parameters."""
     kernel = code.kernel
     for table, table_name in code.expressions.tables.items():

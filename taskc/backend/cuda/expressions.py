@@ -1,4 +1,4 @@
-"""Expressions in CUDA C++.
+"""Expressions in CUDA C++, and the text of a whole kernel.
 
     x[i * 4 + worker] + floor(y) % 3        x[i * 4 + worker] + tc::floor_modulo(floorf(y), 3.0f)
 
@@ -6,7 +6,7 @@ Plain operators are used where they mean the same: signed arithmetic that can't 
 that aren't negative. All others are functions of the prelude. Every text has exactly the C++ type of its node,
 so that functions may be overloaded.
 
-The code of a kernel: lines with their source locations in Python, and the prelude entries they need.
+`KernelSource` is the code of a kernel: lines with their source locations in Python, and the prelude entries they need.
 """
 
 from __future__ import annotations
@@ -16,14 +16,23 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from taskc.backend.cuda.compiled import Argument, LaunchExtent, TensorMap
-from taskc.backend.cuda.names import COMPUTED_IN_F32, STRUCTURES, Names, literal, type_name
-from taskc.backend.cuda.prelude import Entry, Prelude, prelude_text
-from taskc.backend.cuda.watchdog import Wait
+from taskc.backend.cuda.compiled import LaunchDescription
+from taskc.backend.cuda.prelude import (
+    C_FUNCTIONS,
+    COMPUTED_IN_F32,
+    PRELUDE_FUNCTIONS,
+    STRUCTURES,
+    Prelude,
+    PreludeEntry,
+    UniqueNames,
+    literal,
+    prelude_text,
+    type_name,
+)
 from taskc.errors import NOWHERE, InternalError, Location, assert_never
 from taskc.ir import nodes as ir
 from taskc.ir.affine import SymbolTable
-from taskc.ir.arithmetic import COMPARISONS, MATH_FUNCTIONS
+from taskc.ir.arithmetic import COMPARISONS
 from taskc.ir.linear import Interval
 from taskc.ir.nodes import Expression, Tensor
 from taskc.ir.target import TARGETS
@@ -45,24 +54,15 @@ _WRAPPING = {"+": "add", "-": "subtract", "*": "multiply"}
 _DIVISIONS = {"//": "floor_divide", "%": "floor_modulo"}
 _EXTREMA = {"min": "minimum", "max": "maximum"}
 
-# Names for f64; f32 has an f appended.
-_FUNCTIONS = {
-    "floor": "floor", "ceil": "ceil", "round": "rint", "trunc": "trunc", "abs": "fabs", "sqrt": "sqrt",
-    "pow": "pow", "rsqrt": "rsqrt", "exp": "exp", "exp2": "exp2", "expm1": "expm1", "log": "log", "log2": "log2",
-    "log1p": "log1p", "sin": "sin", "cos": "cos", "tan": "tan", "asin": "asin", "acos": "acos",
-    "atan": "atan", "atan2": "atan2", "sinh": "sinh", "cosh": "cosh", "tanh": "tanh", "asinh": "asinh",
-    "acosh": "acosh", "atanh": "atanh", "erf": "erf",
-}  # fmt: skip
 _OF_BITS = ("popcount", "leading_zeros", "trailing_zeros", "reverse_bits")
-_OF_THE_PRELUDE = ("sigmoid", "gelu", "fast_exp2")
 
 _REGISTERS = {16: "h", 32: "r", 64: "l"}
 
 
-class Expressions:
+class ExpressionWriter:
     """`scope` knows the ranges of variables; `replaced` gives the text to use instead of some reads."""
 
-    def __init__(self, names: Names, prelude: Prelude, scope: SymbolTable, arch: str) -> None:
+    def __init__(self, names: UniqueNames, prelude: Prelude, scope: SymbolTable, arch: str) -> None:
         self.names = names
         self.prelude = prelude
         self.scope = scope
@@ -309,10 +309,10 @@ class Expressions:
         if operator == "isnan":
             value = self(operand, EQUALITY + 1)
             return f"{value} != {value}", EQUALITY
-        if operator in _OF_THE_PRELUDE:
+        if operator in PRELUDE_FUNCTIONS:
             return self.call(f"{operator}.f64" if dtype is f64 else operator, operand)
-        if operator in _FUNCTIONS:
-            return self._function(_FUNCTIONS[operator], dtype, operand)
+        if operator in C_FUNCTIONS:
+            return self._function(C_FUNCTIONS[operator], dtype, operand)
         raise InternalError(f"no CUDA code for {operator} of {dtype}")
 
     def _near(self, node: Expression, dtype: DType) -> Text:
@@ -381,7 +381,7 @@ class Expressions:
         operands = ", ".join([self(operand) for operand in node.operands])
         return f"tc::{self.snippets[snippet]}({operands})"
 
-    def _snippet(self, name: str, snippet: ir.Snippet) -> Entry:
+    def _snippet(self, name: str, snippet: ir.Snippet) -> PreludeEntry:
         dtype = snippet.meaning.dtype
         types = [parameter.dtype for parameter in snippet.parameters]
         parameters = ", ".join([f"{one} x{i}" for i, one in enumerate(types, start=1)])
@@ -397,7 +397,7 @@ class Expressions:
             "}",
         ]
         needs = tuple([t.name for t in (dtype, *types) if t in STRUCTURES])
-        return Entry(f"snippet {name}", needs, "\n".join(lines))
+        return PreludeEntry(f"snippet {name}", needs, "\n".join(lines))
 
 
 def _at(operand: Text, level: int) -> str:
@@ -415,9 +415,6 @@ def _bits(dtype: DType) -> Callable[[str], str]:
     return (lambda text: f"{text}.bits") if dtype in (f16, bf16) else (lambda text: text)
 
 
-assert set(_FUNCTIONS) | set(_OF_THE_PRELUDE) >= MATH_FUNCTIONS
-
-
 @dataclass(frozen=True, slots=True)
 class Line:
     indent: int
@@ -425,27 +422,13 @@ class Line:
     loc: Location = NOWHERE
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
-    """A kernel's code, and the description of its launches; see `Compiled` for the meaning of the fields.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelSource(LaunchDescription):
+    """A kernel's code: entries of the prelude, preceded by `macros`, and `lines`, the tables and the kernel."""
 
-    entries  of the prelude, preceded by `macros`; `lines` are the tables and the kernel
-    """
-
-    name: str
-    arch: str
-    entries: tuple[Entry, ...]
+    entries: tuple[PreludeEntry, ...]
     macros: tuple[str, ...]
     lines: tuple[Line, ...]
-    arguments: tuple[Argument, ...]
-    threads: int
-    shared: int
-    blocks: LaunchExtent
-    cluster: int
-    maps: tuple[TensorMap, ...]
-    asserts: tuple[tuple[str, Location], ...]
-    prints: bool
-    waits: tuple[Wait, ...] = ()
 
     def text(self, *, with_places: bool = True) -> str:
         """The whole translation unit; with places, `#line` directives map its lines to those of Python."""

@@ -3,10 +3,8 @@
 The arguments of a launch are in a block of memory that is allocated once for each form of the arguments (their
 shapes, the dimensions): a launch writes the pointers into it and calls the driver.
 
-Tensor maps: a tensor's description for bulk copies, encoded by the driver.
-
-The driver wants 64-byte aligned memory for a map, which cuda-python's own objects don't have. So the function is
-called by its address, with memory of ours.
+A tensor map is a tensor's description for bulk copies, which the driver encodes. It wants 64-byte aligned memory for
+one, which cuda-python's own objects don't have; so the function is called by its address, with memory of ours.
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ import numpy as np
 
 from taskc.backend.cuda import watchdog
 from taskc.backend.cuda.api import DeviceError
-from taskc.backend.cuda.compiled import Compiled, TensorMap, count, is_decided_by_scalars
+from taskc.backend.cuda.compiled import CompiledCubin, TensorMap, count, is_decided_by_scalars
 from taskc.backend.cuda.context import Context
 from taskc.backend.cuda.streams import Stream
 from taskc.ir import nodes as ir
@@ -156,8 +154,7 @@ class Word:
         self.context = context
         # Not in stream order: the stream may be destroyed before the word is freed.
         self.pointer = context.allocate(_BYTES, stream.number, ordered=False)
-        with context.current():
-            context.api.cuMemsetD32Async(self.pointer, 0, 1, stream.number)
+        context.do.cuMemsetD32Async(self.pointer, 0, 1, stream.number)
 
     def __del__(self) -> None:
         if hasattr(self, "pointer") and not sys.is_finalizing():
@@ -183,7 +180,7 @@ _FREE_SHARED = 48 << 10  # bytes of shared memory that every kernel may use
 _REMEMBERED = 256  # forms of arguments, and maps of a form
 
 
-class Loaded:
+class DeviceKernel:
     """A kernel loaded on one device.
 
     failed  raises the error of a failed assertion, given its number
@@ -192,7 +189,7 @@ class Loaded:
     def __init__(
         self,
         kernel: ir.Kernel,
-        compiled: Compiled,
+        compiled: CompiledCubin,
         context: Context,
         failed: Callable[[int], None],
     ) -> None:
@@ -262,11 +259,10 @@ class Loaded:
 
     @cached_property
     def resident(self) -> int:
-        """How many of its blocks fit on a processor at one time."""
+        """The number of its blocks that fit on a processor at one time."""
         threads, shared = self.compiled.threads, self.compiled.shared
-        asked = self.context.api.cuOccupancyMaxActiveBlocksPerMultiprocessor
-        with self.context.current():
-            return int(asked(self.function, threads, shared))
+        asked = self.context.do.cuOccupancyMaxActiveBlocksPerMultiprocessor
+        return int(asked(self.function, threads, shared))
 
     def form(self, shapes: tuple[Any, ...], dimensions: dict[ir.Variable, int]) -> PreparedLaunch:
         """The launch for arguments of these shapes, one for each parameter."""
@@ -288,7 +284,9 @@ class Loaded:
 class PreparedLaunch:
     """Launches with arguments of one form."""
 
-    def __init__(self, loaded: Loaded, shapes: tuple[Any, ...], dimensions: list[int]) -> None:
+    def __init__(
+        self, loaded: DeviceKernel, shapes: tuple[Any, ...], dimensions: list[int]
+    ) -> None:
         self.loaded = loaded
         self.shapes = shapes
         self.dimensions = dimensions

@@ -14,9 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import takewhile
 
-from taskc.backend.cuda.expressions import Expressions
-from taskc.backend.cuda.names import STRUCTURES
-from taskc.backend.cuda.prelude import Entry
+from taskc.backend.cuda.expressions import ExpressionWriter
+from taskc.backend.cuda.prelude import STRUCTURES, PreludeEntry
 from taskc.errors import InternalError
 from taskc.ir import nodes as ir
 from taskc.ir.affine import SymbolTable
@@ -51,7 +50,7 @@ def function_name(row: MatrixInstruction) -> str:
     return row.name.replace(".", "_")
 
 
-def synchronous(row: WarpInstruction) -> Entry:
+def synchronous(row: WarpInstruction) -> PreludeEntry:
     """accumulator += left @ right on a warp's fragments."""
     m, n, k = row.shape
     slots = row.accumulator_fragment.slots
@@ -78,7 +77,9 @@ def synchronous(row: WarpInstruction) -> Entry:
     )
 
 
-def asynchronous(row: WarpgroupInstruction, *, in_registers: bool, along: tuple[str, str]) -> Entry:
+def asynchronous(
+    row: WarpgroupInstruction, *, in_registers: bool, along: tuple[str, str]
+) -> PreludeEntry:
     """Start accumulator = left @ right, + accumulator if requested; `along` specifies the operands' major axes."""
     m, n, k = row.shape
     slots = row.accumulator_fragment.slots
@@ -144,10 +145,10 @@ def _accumulators(row: MatrixInstruction) -> str:
     return ", ".join(parts)
 
 
-def _function(row: MatrixInstruction, name: str, parameters: str, body: list[str]) -> Entry:
+def _function(row: MatrixInstruction, name: str, parameters: str, body: list[str]) -> PreludeEntry:
     lines = [f"__device__ __forceinline__ void {name}({parameters}) {{"]
     lines += [f"    {line}" for line in body]
-    return Entry(name, tuple(_needs(row)), "\n".join([*lines, "}"]))
+    return PreludeEntry(name, tuple(_needs(row)), "\n".join([*lines, "}"]))
 
 
 def _needs(row: MatrixInstruction) -> Iterator[str]:
@@ -163,7 +164,7 @@ def _needs(row: MatrixInstruction) -> Iterator[str]:
 # The instruction moves registers of 4 bytes, in halves, whatever the element type.
 
 
-def matrix_move(row: MatrixMove, dtype: DType) -> Entry:
+def matrix_move(row: MatrixMove, dtype: DType) -> PreludeEntry:
     """The function of a move; its target comes first, as in the operation."""
     transposed = ".trans" if row.transposed else ""
     kind = row.name.partition(".")[0]
@@ -194,7 +195,7 @@ def matrix_move(row: MatrixMove, dtype: DType) -> Entry:
     needs += [dtype.name] if dtype in STRUCTURES else []
     lines = [f"__device__ __forceinline__ void {name}({parameters}) {{"]
     lines += [f"    {line}" for line in body]
-    return Entry(name, tuple(needs), "\n".join([*lines, "}"]))
+    return PreludeEntry(name, tuple(needs), "\n".join([*lines, "}"]))
 
 
 # --- Operands of asynchronous products in registers, in words of 4 bytes -------------------------
@@ -209,7 +210,7 @@ def matrix_move(row: MatrixMove, dtype: DType) -> Entry:
 class PackedRegisters:
     """`names` maps tensors to the packed words that are in scope."""
 
-    def __init__(self, expressions: Expressions) -> None:
+    def __init__(self, expressions: ExpressionWriter) -> None:
         self.expressions = expressions
         self.names: dict[Tensor, str] = {}
 

@@ -23,7 +23,7 @@ from taskc.backend.cuda.libraries import current_number, library_of, note_use
 from taskc.backend.cuda.streams import Stream
 
 
-class Memory:
+class DeviceMemory:
     """Memory of ours, which lives until nobody refers to it and the work that uses it has ended.
 
     It belongs to the stream in which it was allocated, and is freed in the order of that stream. Other streams

@@ -13,10 +13,10 @@ import numpy as np
 
 from taskc.backend.cuda import matrices
 from taskc.backend.cuda.compiled import TensorMap
-from taskc.backend.cuda.expressions import SUM, Expressions
+from taskc.backend.cuda.expressions import SUM, ExpressionWriter
 from taskc.backend.cuda.matrices import PackedRegisters, matrix_move
-from taskc.backend.cuda.prelude import Entry, library
-from taskc.backend.cuda.watchdog import Wait, limit, numbered
+from taskc.backend.cuda.prelude import PreludeEntry, library
+from taskc.backend.cuda.watchdog import WatchedWait, limit, numbered
 from taskc.backend.operands import operands_of
 from taskc.errors import CompileError, InternalError, Location
 from taskc.ir import nodes as ir
@@ -43,7 +43,7 @@ _FUNCTIONS = {
 }  # fmt: skip
 
 
-def atomic_text(node: ir.Atomic, expressions: Expressions) -> str:
+def atomic_text(node: ir.Atomic, expressions: ExpressionWriter) -> str:
     dtype, operator = node.tensor.dtype, node.operator
     place = f"&{expressions.element(node.tensor, node.indices)}"
     if node.operator == "release":
@@ -64,7 +64,7 @@ def atomic_text(node: ir.Atomic, expressions: Expressions) -> str:
     return f"{text};"
 
 
-def _combination(operator: str, dtype: DType, value: str, expressions: Expressions) -> str:
+def _combination(operator: str, dtype: DType, value: str, expressions: ExpressionWriter) -> str:
     """A lambda from the old element to the new one."""
     if operator == "exchange":
         return f"[value = {value}]({dtype}) -> {dtype} {{ return value; }}"
@@ -88,20 +88,20 @@ _DIMENSIONS = 5  # most dimensions of a tensor map
 _BOX = 256  # most elements of a box in a dimension
 
 
-class Operations:
+class OperationWriter:
     """`peers` maps other blocks' mbarriers to their tensor and the block's rank.
 
     `ordering` are mbarriers at which workers of other blocks arrive whose accesses the waiting worker must see.
     """
 
-    def __init__(self, kernel: ir.Kernel, expressions: Expressions) -> None:
+    def __init__(self, kernel: ir.Kernel, expressions: ExpressionWriter) -> None:
         self.kernel = kernel
         self.expressions = expressions
         self.maps: dict[TensorMap, str] = {}
         self.peers: dict[Tensor, tuple[Tensor, str]] = {}
         self.ordering = _ordering_mbarriers(kernel)
         self.packed = PackedRegisters(expressions)
-        self.waits: list[Wait] = []
+        self.waits: list[WatchedWait] = []
         # For mbarriers that are set up more than once: a word of each thread, see `mbarrier_forget`.
         self.known = {
             tensor: expressions.names.fresh(f"{tensor.name}_known")
@@ -180,7 +180,7 @@ class Operations:
             return self.expressions.address(node)
         return self.expressions(node)
 
-    def _made(self, entry: Entry) -> str:
+    def _made(self, entry: PreludeEntry) -> str:
         self.expressions.prelude.add(entry)
         return f"tc::{entry.name}"
 
@@ -218,7 +218,7 @@ class Operations:
         """The watchdog's arguments of a wait; nothing without a watchdog."""
         if not limit():
             return []
-        self.waits.append(Wait(name, f"{loc.file}:{loc.line}"))
+        self.waits.append(WatchedWait(name, f"{loc.file}:{loc.line}"))
         return [numbered(len(self.waits) - 1, place)]
 
     def _unsigned(self, node: Expression) -> str:
@@ -382,14 +382,14 @@ def _set_up_again(kernel: ir.Kernel) -> Iterator[Tensor]:
     yield from [one for one in dict.fromkeys(tensors) if size_in_bytes(one) <= 8 * 32]
 
 
-def _copy(rank: int, *, is_store: bool, is_multicast: bool) -> Entry:
+def _copy(rank: int, *, is_store: bool, is_multicast: bool) -> PreludeEntry:
     """The function that starts a copy of a box of so many dimensions."""
     numbers = range(rank)
     coordinates = ", ".join([f"i32 x{i}" for i in numbers])
     inputs = ", ".join([f'"r"(x{i})' for i in numbers])
     if is_store:
         places = ", ".join([f"%{2 + i}" for i in numbers])
-        return Entry(
+        return PreludeEntry(
             f"tma_store_{rank}d",
             ("shared_address", "tensor_map"),
             f"__device__ __forceinline__ void tma_store_{rank}d(const void* from, const TensorMap* map,"
@@ -405,7 +405,7 @@ def _copy(rank: int, *, is_store: bool, is_multicast: bool) -> Entry:
     if is_multicast:
         parameter, kind = ", u16 ranks", ".multicast::cluster"
         operand, ranks = f", %{3 + rank}", ', "h"(ranks)'
-    return Entry(
+    return PreludeEntry(
         name,
         ("shared_address", "tensor_map"),
         f"__device__ __forceinline__ void {name}(void* to, const TensorMap* map, {coordinates},"

@@ -1,14 +1,12 @@
 """A program on a device: a plan for each set of sizes, replayed as a graph or launched call by call.
 
-CUDA graphs: calls that are captured once and replayed with one launch.
-
-A replay uses the memory of the captured calls: arrays that they were passed, or that they allocated, live as long
-as the graph. `Array.set` puts new inputs into them.
+`KernelGraph` is a plan's calls as a CUDA graph; `Graph`, for users, has the calls that a function makes while it is
+captured. A replay of either is one launch, and uses the memory of the captured calls: arrays that they were passed,
+or that they allocated, live as long as the graph. `Array.set` puts new inputs into them.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,8 +17,8 @@ import numpy as np
 from taskc.backend.cuda.array import Array, array, to_host
 from taskc.backend.cuda.compiled import count
 from taskc.backend.cuda.context import Context, context
-from taskc.backend.cuda.launch import Loaded, PreparedLaunch
-from taskc.backend.cuda.memory import Memory
+from taskc.backend.cuda.launch import DeviceKernel, PreparedLaunch
+from taskc.backend.cuda.memory import DeviceMemory
 from taskc.backend.cuda.streams import Stream, current_stream
 from taskc.errors import assert_never
 from taskc.ir.extents import extent_value
@@ -170,14 +168,10 @@ class KernelGraph:
         self._bits = bits
 
     def __del__(self) -> None:
-        if sys.is_finalizing():
-            return
-        with suppress(Exception), self.context.current():  # there is nobody to report it to
-            api = self.context.api
-            if hasattr(self, "_executable"):  # a replay that is under way still completes
-                api.cuGraphExecDestroy(self._executable)
-            if hasattr(self, "_graph"):  # its nodes name those of the executable
-                api.cuGraphDestroy(self._graph)
+        if hasattr(self, "_executable"):  # a replay that is under way still completes
+            self.context.destroy("cuGraphExecDestroy", self._executable)
+        if hasattr(self, "_graph"):  # its nodes name those of the executable
+            self.context.destroy("cuGraphDestroy", self._graph)
 
 
 def _bits(given: Sequence[Any]) -> list[Any]:
@@ -213,9 +207,8 @@ class Graph:
             try:
                 self.result = function()
             except BaseException:
-                with suppress(
-                    Exception
-                ):  # ending a capture that was cut short raises an error of its own
+                # Ending a capture that was cut short raises an error of its own.
+                with suppress(Exception):
                     api.cuGraphDestroy(api.cuStreamEndCapture(stream.number))
                 raise
             else:
@@ -233,8 +226,7 @@ class Graph:
         stream = stream or current_stream(self.context)
         for memory in self._memories:
             memory.used(stream)
-        with self.context.current():
-            self.context.api.cuGraphLaunch(self._executable, stream.number)
+        self.context.do.cuGraphLaunch(self._executable, stream.number)
         for name in self._names:
             self.context.api.launched.append((stream.number, name))
         stream.assertions.update(self._looks)
@@ -252,9 +244,8 @@ class Graph:
             self._looks[look] = None
 
     def __del__(self) -> None:
-        if getattr(self, "_executable", None) is not None and not sys.is_finalizing():
-            with suppress(Exception), self.context.current():
-                self.context.api.cuGraphExecDestroy(self._executable)
+        if getattr(self, "_executable", None) is not None:
+            self.context.destroy("cuGraphExecDestroy", self._executable)
 
 
 Busy: TypeAlias = Callable[[int, Sequence[int]], int]
@@ -264,7 +255,7 @@ _MOST_PLANS = 8  # sets of sizes; with one more, the least recently used one is 
 _MOST_GRAPHS = 4  # graphs of a plan, which may run at the same time
 
 
-class LoadedProgram:
+class DeviceProgram:
     """A program whose kernels are loaded.
 
     kernels  in a plan's order
@@ -275,7 +266,7 @@ class LoadedProgram:
     def __init__(
         self,
         program: Program,
-        kernels: Sequence[Loaded],
+        kernels: Sequence[DeviceKernel],
         planned: Callable[[Mapping[Variable, Any], int, Busy], Plan],
         waits: Waits,
     ) -> None:
@@ -324,7 +315,7 @@ class LoadedProgram:
         return prepared
 
     def _busy(self, kernel: int, words: Sequence[int]) -> int:
-        """How many processors a call's blocks fill."""
+        """The number of processors that a call's blocks fill."""
         loaded = self._kernels[kernel]
         sizes = (*words[len(loaded.parameters) :], self.context.processors)
         blocks = count(loaded.compiled.blocks, sizes, words)
@@ -335,7 +326,7 @@ class LoadedProgram:
 class ProgramForm:
     """Launches at known sizes."""
 
-    loaded: LoadedProgram
+    loaded: DeviceProgram
     dimensions: dict[Variable, int]
 
     def launch(self, values: Sequence[Any], stream: Stream, kept: Sequence[object] = ()) -> None:
@@ -352,7 +343,7 @@ class PreparedPlan:
     """
 
     def __init__(
-        self, kernels: Sequence[Loaded], plan: Plan, constants: Sequence[Array], waits: Waits
+        self, kernels: Sequence[DeviceKernel], plan: Plan, constants: Sequence[Array], waits: Waits
     ) -> None:
         self._context = kernels[0].context
         self._arena_bytes = plan.arena
@@ -400,12 +391,12 @@ class PreparedPlan:
                     assert_never(step)
 
     def _places(self, stream: Stream) -> Places:
-        memory = Memory(self._context, self._arena_bytes, stream)
+        memory = DeviceMemory(self._context, self._arena_bytes, stream)
         arena = Array(memory.pointer, (self._arena_bytes,), np.dtype(np.uint8), memory)
         return Places(arena, self._constants)
 
 
-def _prepared(loaded: Loaded, call: PlannedCall) -> PreparedCall:
+def _prepared(loaded: DeviceKernel, call: PlannedCall) -> PreparedCall:
     total = len(loaded.parameters)
     dimensions: dict[Variable, Any] = dict(zip(loaded.dimensions, call.words[total:], strict=True))
     shapes: list[tuple[int, ...]] = []

@@ -7,7 +7,7 @@
 A worker whose assertion fails ends, unless others may wait for it: at mbarriers, at named barriers, at those of a
 cluster or of the grid, or in operations of a warp. Then it goes on.
 
-Vector loops: memory is accessed as vectors, and the computation is a loop over the lanes.
+In a vector loop memory is accessed as vectors, and the computation is a loop over the lanes:
 
     for s: i32 in vector(4):                    f32 x_lanes[4];
         y[base + s] = x[base + s] * 2.0   ->    tc::load_vector(x_lanes, &x[base]);
@@ -18,12 +18,11 @@ Vector loops: memory is accessed as vectors, and the computation is a loop over 
                                                 tc::store_vector(y, base, y_lanes);
 
 All lanes agree on conditions, so a conditional read is loaded under the first lane's condition.
-
-Offsets of a block's tensors in its shared memory.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -31,12 +30,10 @@ from dataclasses import dataclass, field
 from taskc.analysis.early_exit import exit_condition
 from taskc.analysis.facts import Facts
 from taskc.analysis.touches import reads
-from taskc.backend.cuda.expressions import UNARY, Expressions, Line
+from taskc.backend.cuda.expressions import UNARY, ExpressionWriter, Line
 from taskc.backend.cuda.matrices import word_of_halves
-from taskc.backend.cuda.names import STRUCTURES, Names
-from taskc.backend.cuda.operations import Operations, atomic_text
-from taskc.backend.cuda.prelude import Prelude
-from taskc.backend.cuda.printing import print_text
+from taskc.backend.cuda.operations import OperationWriter, atomic_text
+from taskc.backend.cuda.prelude import STRUCTURES, Prelude, UniqueNames
 from taskc.errors import NOWHERE, InternalError, Location, assert_never
 from taskc.ir import nodes as ir
 from taskc.ir.affine import SymbolTable
@@ -57,11 +54,33 @@ from taskc.ir.nodes import (
 from taskc.ir.operations import NAMED_BARRIERS, OPERATIONS
 from taskc.ir.rewrite import map_children, substitute, walk
 from taskc.ir.target import WARPGROUP
-from taskc.ir.types import DType
+from taskc.ir.types import DType, boolean, f64
+
+
+def print_text(node: ir.Print, expressions: ExpressionWriter) -> str:
+    first, *pieces = node.text.replace("%", "%%").split("{}")
+    shown = [_shown(value, expressions) for value in node.values]
+    text = first + "".join(
+        [form + piece for (form, _), piece in zip(shown, pieces, strict=True)] + ["\n"]
+    )
+    return f"printf({', '.join([json.dumps(text, ensure_ascii=False), *(v for _, v in shown)])});"
+
+
+def _shown(value: Expression, expressions: ExpressionWriter) -> tuple[str, str]:
+    """A value's printf format, and the argument to pass."""
+    dtype = value.dtype
+    if dtype is boolean:
+        return "%s", f'({expressions(value)}) ? "True" : "False"'
+    if dtype.is_integer:
+        sign = "d" if dtype.is_signed else "u"
+        return ("%ll" if dtype.bits == 64 else "%") + sign, expressions(value)
+    if dtype is f64:
+        return "%.17g", expressions(value)
+    return "%.9g", expressions(ir.Cast(value, f64))
 
 
 @dataclass(slots=True, eq=False)
-class Window:
+class LaneWindow:
     """Consecutive elements that the lanes access.
 
     place       index of the first lane's element
@@ -91,7 +110,7 @@ class Window:
         return whole
 
 
-class Windows:
+class LaneWindows:
     """The windows of a loop's body, in order."""
 
     def __init__(self, loop: ir.For, scope: SymbolTable) -> None:
@@ -103,8 +122,8 @@ class Windows:
         self.last: dict[Variable, Expression] = {
             loop.variable: Constant(int(loop.stop.value) - loop.step, loop.variable.dtype)
         }
-        self.found: list[Window] = []
-        self.of: dict[int, Window] = {}  # by the identity of a Read or a Store
+        self.found: list[LaneWindow] = []
+        self.of: dict[int, LaneWindow] = {}  # by the identity of a Read or a Store
         body = loop.body
         for statement in body.statements if isinstance(body, ir.Sequence) else (body,):
             match statement:
@@ -137,7 +156,7 @@ class Windows:
         first = substitute(condition, self.first)
         return *conditions, first if holds else ir.Unary("not", first)
 
-    def _window(self, tensor: Tensor, indices: tuple[Expression, ...]) -> Window | None:
+    def _window(self, tensor: Tensor, indices: tuple[Expression, ...]) -> LaneWindow | None:
         """The window of an access; None where all lanes access one element, or registers."""
         if tensor.scope not in (GLOBAL, SHARED) or not indices:
             return None
@@ -151,7 +170,7 @@ class Windows:
         for window in self.found:
             if window.tensor is tensor and window.offset == offset:
                 return window
-        window = Window(tensor, offset, place, share)
+        window = LaneWindow(tensor, offset, place, share)
         self.found.append(window)
         return window
 
@@ -190,14 +209,16 @@ _LONG = 32  # statements
 _OF_WARPGROUPS = (-1, WARPGROUP)
 
 
-class Statements:
+class StatementWriter:
     def __init__(self, kernel: ir.Kernel) -> None:
         self.kernel = kernel
         self.facts = _facts_of(kernel)
-        self.names = Names()
+        self.names = UniqueNames()
         self.prelude = Prelude()
-        self.expressions = Expressions(self.names, self.prelude, self.facts.scope, kernel.target)
-        self.operations = Operations(kernel, self.expressions)
+        self.expressions = ExpressionWriter(
+            self.names, self.prelude, self.facts.scope, kernel.target
+        )
+        self.operations = OperationWriter(kernel, self.expressions)
         self.lines: list[Line] = []
         self.indent = 0
         self.loc = NOWHERE
@@ -417,7 +438,7 @@ class Statements:
         for statement in body:
             if isinstance(statement, ir.Let):
                 self.facts.enter(statement)
-        windows = Windows(loop, self.facts.scope)
+        windows = LaneWindows(loop, self.facts.scope)
         lanes = _trips(loop)
         arrays: dict[int, str] = {}
         with self.braces("") if windows.found else nullcontext():

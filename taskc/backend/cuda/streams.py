@@ -7,9 +7,7 @@ start with, too.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from contextvars import ContextVar
 from threading import local
 from typing import Any, Protocol
@@ -40,10 +38,8 @@ class Stream:
 
     def __init__(self, device: int = 0) -> None:
         owner = context(device)
-        with owner.current():
-            flags = owner.api.driver.CUstream_flags.CU_STREAM_NON_BLOCKING
-            handle = owner.api.cuStreamCreate(flags)
-        self._bind(owner, int(handle), is_ours=True)
+        flags = owner.api.driver.CUstream_flags.CU_STREAM_NON_BLOCKING
+        self._bind(owner, int(owner.do.cuStreamCreate(flags)), is_ours=True)
         owner.streams[self.number] = self
 
     @classmethod
@@ -69,14 +65,10 @@ class Stream:
     @property
     def is_capturing(self) -> bool:
         """Whether work put into it is captured, by a `Graph` or another library, instead of run."""
-        if (
-            self.captured_by is not None or not self.number
-        ):  # the legacy default stream can't be captured
-            return self.captured_by is not None
-        api = self.context.api
-        with self.context.current():
-            status = api.cuStreamIsCapturing(self.number)
-        return bool(status != api.driver.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_NONE)
+        if self.captured_by is not None:
+            return True
+        # The legacy default stream can't be captured.
+        return self.number != 0 and self.context.is_captured(self.number)
 
     @property
     def recorder(self) -> Recorder | None:
@@ -87,8 +79,7 @@ class Stream:
 
     def synchronize(self) -> None:
         """Wait for all work in the stream; raises its errors."""
-        with self.context.current():
-            self.context.api.cuStreamSynchronize(self.number)
+        self.context.do.cuStreamSynchronize(self.number)
         self.context.api.forget(self.number)
         self.context.parking.sweep()
         self.check_assertions()
@@ -111,8 +102,7 @@ class Stream:
             if other.number == self.number:
                 return
             other = other.record(timing=False)
-        with self.context.current():
-            self.context.api.cuStreamWaitEvent(self.number, other.handle, 0)
+        self.context.do.cuStreamWaitEvent(self.number, other.handle, 0)
 
     def __enter__(self) -> Stream:
         _entered.set((*_entered.get(), self))
@@ -129,9 +119,8 @@ class Stream:
         return f"<stream {name} of CUDA device {self.context.ordinal}>"
 
     def __del__(self) -> None:
-        if getattr(self, "_is_ours", False) and not sys.is_finalizing():
-            with suppress(Exception), self.context.current():  # there is nobody to report it to
-                self.context.api.cuStreamDestroy(self.number)
+        if getattr(self, "_is_ours", False):
+            self.context.destroy("cuStreamDestroy", self.number)
 
 
 class ForeignCapture:
@@ -142,8 +131,8 @@ class ForeignCapture:
 
     def keep(self, *things: object) -> None:
         owner = self._stream.context
+        _, _, graph, *_ = owner.do.cuStreamGetCaptureInfo(self._stream.number)
         with owner.current():
-            _, _, graph, *_ = owner.api.cuStreamGetCaptureInfo(self._stream.number)
             owner.parking.keep_with(graph, things)
 
     def launched(self, name: str, look: Callable[[], None] | None, kept: Sequence[object]) -> None:
@@ -159,29 +148,24 @@ class Event:
         self.context = context(device)
         flags = self.context.api.driver.CUevent_flags
         chosen = flags.CU_EVENT_DEFAULT if timing else flags.CU_EVENT_DISABLE_TIMING
-        with self.context.current():
-            self.handle = self.context.api.cuEventCreate(chosen)
+        self.handle = self.context.do.cuEventCreate(chosen)
 
     def record(self, stream: Stream | None = None) -> None:
         """Record it after the work that is now in a stream, by default the current one."""
         stream = stream or current_stream(self.context)
-        with self.context.current():
-            self.context.api.cuEventRecord(self.handle, stream.number)
+        self.context.do.cuEventRecord(self.handle, stream.number)
 
     def synchronize(self) -> None:
         """Wait until it has completed."""
-        with self.context.current():
-            self.context.api.cuEventSynchronize(self.handle)
+        self.context.do.cuEventSynchronize(self.handle)
 
     def since(self, earlier: Event) -> float:
         """The milliseconds between two events that have completed."""
-        with self.context.current():
-            return float(self.context.api.cuEventElapsedTime(earlier.handle, self.handle))
+        return float(self.context.do.cuEventElapsedTime(earlier.handle, self.handle))
 
     def __del__(self) -> None:
-        if hasattr(self, "handle") and not sys.is_finalizing():
-            with suppress(Exception), self.context.current():
-                self.context.api.cuEventDestroy(self.handle)
+        if hasattr(self, "handle"):
+            self.context.destroy("cuEventDestroy", self.handle)
 
 
 # The enclosing `with stream:` blocks, outermost first, for each thread and each task.

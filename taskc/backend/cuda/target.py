@@ -12,12 +12,12 @@ from taskc.backend.cuda.array import Array
 from taskc.backend.cuda.calls import DeviceStream, direct, run
 from taskc.backend.cuda.compile import compiled
 from taskc.backend.cuda.context import context
-from taskc.backend.cuda.launch import Loaded
-from taskc.backend.cuda.program import LoadedProgram
+from taskc.backend.cuda.launch import DeviceKernel
+from taskc.backend.cuda.program import DeviceProgram
 from taskc.ir import nodes as ir
 from taskc.ir.target import TARGETS
 
-__all__ = ["DeviceStream", "LoadedProgram", "device_of", "direct", "load", "machine_of", "run"]
+__all__ = ["DeviceProgram", "DeviceStream", "device_of", "direct", "load", "machine_of", "run"]
 
 
 def load(
@@ -27,7 +27,7 @@ def load(
     version: str,
     device: int,
     failed: Callable[[int], None],
-) -> Loaded:
+) -> DeviceKernel:
     """A kernel as its author wrote it, loaded on a device: compiled for it, or from the cache.
 
     lower    lowers it to stage lean
@@ -41,7 +41,7 @@ def load(
             f" runs code for {owner.target}"
         )
     lowered_for = replace(kernel, target=owner.target)
-    return Loaded(kernel, compiled(lowered_for, lower, cache, version), owner, failed)
+    return DeviceKernel(kernel, compiled(lowered_for, lower, cache, version), owner, failed)
 
 
 def _runs(device: str, written_for: str) -> bool:

@@ -40,7 +40,7 @@ def macros() -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
+class WatchedWait:
     """name   the barrier's name, or a description of the wait
     line   its location, as FILE:LINE
     """
@@ -54,7 +54,7 @@ def numbered(wait: int, place: str) -> str:
     return f"{wait * _SLOTS}u + ({place}) % {_SLOTS}u"
 
 
-def said_at(address: int, kernel: str, waits: tuple[Wait, ...]) -> str:
+def said_at(address: int, kernel: str, waits: tuple[WatchedWait, ...]) -> str:
     """The watchdog's records as a message, or ""."""
     messages = []
     for is_there, block, warp, number, parity in (_RECORD * _RECORDS).from_address(address):

@@ -12,7 +12,7 @@ import llvmlite.binding as llvm
 import numpy as np
 import numpy.typing as npt
 
-from taskc.backend.cpu.instructions import Builder, Value, type_of
+from taskc.backend.cpu.instructions import Builder, LaneValue, type_of
 from taskc.backend.cpu.math import math_function
 from taskc.backend.cpu.native import Elementwise
 from taskc.backend.cpu.processor import host
@@ -37,7 +37,7 @@ def text_of(name: str, dtype: DType, lanes: int) -> str:
     for k in operands:
         builder.emit(f"%at{k} = getelementptr {kind}, ptr %p{k}, i64 %i")
         builder.emit(f"%x{k} = load {kind}, ptr %at{k}, align {dtype.bits // 8}")
-    values = tuple(Value(f"%x{k}", dtype, lanes) for k in operands)
+    values = tuple(LaneValue(f"%x{k}", dtype, lanes) for k in operands)
     result = math_function(Elementwise(builder), name, values)
     return "\n".join(
         [

@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from taskc.backend.cpu.compile import Loaded, compile_kernel
+from taskc.backend.cpu.compile import LoadedKernel, compile_kernel
 from taskc.backend.cpu.processor import Processor, host, typical
 from taskc.ir import nodes as ir
 from taskc.passes.pipeline import lower
@@ -25,10 +25,10 @@ def processor(name: str) -> Processor:
     return host() if name == "host" else typical(name)
 
 
-def loaded_for(kernel: ir.Kernel, name: str = "host") -> Loaded:
+def loaded_for(kernel: ir.Kernel, name: str = "host") -> LoadedKernel:
     chosen = processor(name)
     lean = lower(replace(kernel, target=chosen.target))
-    return Loaded(kernel, compile_kernel(lean, chosen))
+    return LoadedKernel(kernel, compile_kernel(lean, chosen))
 
 
 def sizes_of(kernel: ir.Kernel, arguments: dict[str, Any]) -> dict[ir.Variable, int]:

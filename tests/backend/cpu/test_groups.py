@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from taskc.backend.cpu.groups import Groups, is_pure
+from taskc.backend.cpu.values import BarrierGroups, is_pure
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import Expression, Statement, Variable, constant
 from taskc.ir.types import i64
@@ -45,26 +45,28 @@ def turns(*body: Statement) -> Statement:
     ],
 )
 def test_what_is_kept(body: tuple[Statement, ...], is_kept: bool) -> None:
-    groups = Groups(ir.Sequence(body))
+    groups = BarrierGroups(ir.Sequence(body))
     assert groups.is_kept(X) == is_kept
 
 
 def test_a_loops_variable_is_kept_where_a_barrier_is_in_the_loop() -> None:
-    assert Groups(turns(use(T), BARRIER, use(T))).is_kept(T)
-    assert not Groups(ir.Sequence((turns(use(T)), BARRIER))).is_kept(T)
+    assert BarrierGroups(turns(use(T), BARRIER, use(T))).is_kept(T)
+    assert not BarrierGroups(ir.Sequence((turns(use(T)), BARRIER))).is_kept(T)
 
 
 def test_memory_counts_as_what_is_used() -> None:
     private = ir.Tensor("p", i64, (4,), ir.LOCAL)
     store = ir.Store(private, (constant(0),), constant(1))
     read = use(ir.Read(private, (constant(0),)))
-    assert Groups(ir.Sequence((ir.Allocate(private), store, BARRIER, read))).is_kept(private)
-    assert not Groups(ir.Sequence((ir.Allocate(private), store, read, BARRIER))).is_kept(private)
+    assert BarrierGroups(ir.Sequence((ir.Allocate(private), store, BARRIER, read))).is_kept(private)
+    assert not BarrierGroups(ir.Sequence((ir.Allocate(private), store, read, BARRIER))).is_kept(
+        private
+    )
 
 
 def test_barriers_are_found_at_any_depth() -> None:
     inner = turns(ir.If(b("<", T, 2), BARRIER))
-    groups = Groups(ir.Sequence((BIND, inner)))
+    groups = BarrierGroups(ir.Sequence((BIND, inner)))
     assert groups.has_barrier(inner)
     assert not groups.has_barrier(BIND)
 

@@ -11,7 +11,7 @@ import pytest
 import taskc as tc
 from taskc import f32, i64, spatial
 from taskc.backend.cpu import emit
-from taskc.backend.cpu.compile import Loaded, assembly_of, compile_kernel, llvm_text
+from taskc.backend.cpu.compile import LoadedKernel, assembly_of, compile_kernel, llvm_text
 from taskc.backend.cpu.flow import APART, FEW, MOST, SHORT, TURNS, turns_between_looks
 from taskc.backend.cpu.module import LOOK
 from taskc.backend.cpu.processor import host
@@ -113,7 +113,7 @@ def test_a_tight_while_looks_once_in_some_turns() -> None:
             assert y[0] == place
 
 
-def in_parts(monkeypatch: pytest.MonkeyPatch, kernel: tc.Kernel, turns: int) -> Loaded:
+def in_parts(monkeypatch: pytest.MonkeyPatch, kernel: tc.Kernel, turns: int) -> LoadedKernel:
     """A kernel all of whose loops look after so many turns."""
     lean = lowered(kernel)
     monkeypatch.setattr(
@@ -125,7 +125,7 @@ def in_parts(monkeypatch: pytest.MonkeyPatch, kernel: tc.Kernel, turns: int) -> 
     )
     text = llvm_text(lean, host())[0]
     assert f"call i1 @{LOOK}" in text
-    return Loaded(lean, compile_kernel(lean, host()))
+    return LoadedKernel(lean, compile_kernel(lean, host()))
 
 
 @pytest.mark.each_value(2)

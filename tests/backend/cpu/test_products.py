@@ -12,7 +12,7 @@ import pytest
 import taskc as tc
 from taskc import bf16, f32, i8, i32, repeat, spatial, u8
 from taskc.backend import sim
-from taskc.backend.cpu.compile import Loaded, assembly_of, compile_kernel, llvm_text
+from taskc.backend.cpu.compile import LoadedKernel, assembly_of, compile_kernel, llvm_text
 from taskc.backend.cpu.processor import Processor, host, typical
 from taskc.passes.pipeline import lower
 
@@ -79,7 +79,7 @@ def run(kernel: Any, *given: Any, on: Processor | None = None) -> tuple[Any, Any
     lean = lower(replace(kernel.ir, target=processor.target))
     output = kernel.ir.parameters[-1]
     results = [np.full(output.shape, 77, output.dtype.numpy) for _ in range(2)]
-    Loaded(kernel.ir, compile_kernel(lean, processor)).run([*given, results[0]], {})
+    LoadedKernel(kernel.ir, compile_kernel(lean, processor)).run([*given, results[0]], {})
     arguments = [*given, results[1]]
     report = sim.run(lean, arguments)
     assert report.ok, report
@@ -128,7 +128,7 @@ def run_compiled(kernel: Any, *given: Any) -> Any:
     output = kernel.ir.parameters[-1]
     result = np.empty(output.shape, output.dtype.numpy)
     lean = lower(replace(kernel.ir, target=host().target))
-    Loaded(kernel.ir, compile_kernel(lean, host())).run([*given, result], {})
+    LoadedKernel(kernel.ir, compile_kernel(lean, host())).run([*given, result], {})
     return result
 
 

@@ -19,7 +19,7 @@ import taskc as tc
 from taskc import bf16, f32, i8, i32, repeat, spatial, u8
 from taskc.backend import sim
 from taskc.backend.cpu import operations, processor as processors
-from taskc.backend.cpu.compile import Compiled, Loaded, assembly_of, llvm_text
+from taskc.backend.cpu.compile import CompiledObject, LoadedKernel, assembly_of, llvm_text
 from taskc.backend.cpu.module import optimized
 from taskc.backend.cpu.pool import pool, thread_count
 from taskc.backend.cpu.processor import host, may_use_tiles, processor, typical
@@ -41,7 +41,9 @@ def run_emulated(kernel: Any, *given: Any) -> tuple[Any, Any]:
     code = host().machine.emit_object(optimized(emulated(text), host()))
     output = kernel.ir.parameters[-1]
     results = [np.full(output.shape, 77, output.dtype.numpy) for _ in range(2)]
-    loaded = Loaded(kernel.ir, Compiled(code, emitter.privates.scratch, emitter.spilled, False))
+    loaded = LoadedKernel(
+        kernel.ir, CompiledObject(code, emitter.privates.scratch, emitter.spilled, False)
+    )
     try:
         pool().limit(1)  # there is one set of registers
         loaded.run([*given, results[0]], {})

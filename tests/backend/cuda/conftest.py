@@ -14,7 +14,7 @@ import pytest
 from taskc.arrays.packed import places_of, slots_of
 from taskc.backend import sim
 from taskc.backend.cuda import api, target
-from taskc.backend.cuda.compiled import Argument, Compiled, form_of
+from taskc.backend.cuda.compiled import Argument, CompiledCubin, form_of
 from taskc.ir import nodes as ir
 from taskc.ir.extents import extent_value
 from taskc.runtime import driver as taskc_driver, targets
@@ -51,11 +51,11 @@ def fake(start: Start) -> FakeDriver:
 @pytest.fixture
 def compiled(
     fake: FakeDriver, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
-) -> dict[str, Compiled]:
+) -> dict[str, CompiledCubin]:
     """Kernels are "compiled" to calls of the simulator; what has been compiled, by name."""
-    made: dict[str, Compiled] = {}
+    made: dict[str, CompiledCubin] = {}
 
-    def compile(kernel: ir.Kernel, lower: Any, cache: Any, version: str) -> Compiled:
+    def compile(kernel: ir.Kernel, lower: Any, cache: Any, version: str) -> CompiledCubin:
         lean = lower(kernel)
         arguments = tuple(
             [
@@ -70,7 +70,10 @@ def compiled(
             fake.kernels[name] = lambda words: run(lean, words)
             fake.arguments_of = {**fake.arguments_of, name: len(arguments)}
             fake.roles[name] = [getattr(item, "role", "") for item in lean.parameters]
-        made[name] = Compiled(name, kernel.target, b"cubin", arguments, lean.workers, 0, blocks)
+        made[name] = CompiledCubin(
+            name=name, arch=kernel.target, cubin=b"cubin", arguments=arguments,
+            threads=lean.workers, shared=0, blocks=blocks,
+        )  # fmt: skip
         return made[name]
 
     monkeypatch.setattr(target, "compiled", compile)

@@ -26,7 +26,7 @@ import numpy as np
 from taskc.backend.cuda import watchdog
 from taskc.backend.cuda.compiled import TensorMap, count
 from taskc.backend.cuda.emit import emit
-from taskc.backend.cuda.expressions import Source
+from taskc.backend.cuda.expressions import KernelSource
 from taskc.backend.cuda.prelude import prelude_text
 from taskc.backend.packing import packed
 from taskc.ir import nodes as ir
@@ -56,7 +56,7 @@ _FAILURES = {1: "all threads wait", 2: "undefined behaviour"}
 @dataclass(frozen=True)
 class Runnable:
     kernel: ir.Kernel
-    source: Source
+    source: KernelSource
     function: Any
     wrong: Any
     # Zeroed once: each launch finds it as the one before has left it.
@@ -193,7 +193,7 @@ def _compile(file: Path, made: Path, *options: str) -> None:
     assert not done.returncode, done.stderr[:4000]
 
 
-def _argument_type(kernel: ir.Kernel, source: Source, argument: Any) -> str:
+def _argument_type(kernel: ir.Kernel, source: KernelSource, argument: Any) -> str:
     match argument.kind:
         case "tensor":
             parameter = kernel.parameters[argument.number]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Container
+from dataclasses import fields
 from threading import Lock
 from typing import Any
 
-from taskc.backend.cuda.compiled import Argument, Compiled
-from taskc.backend.cuda.expressions import Source
+from taskc.backend.cuda.compiled import Argument, CompiledCubin, LaunchDescription
+from taskc.backend.cuda.expressions import KernelSource
 from taskc.ir import nodes as ir
 from tests.backend.cuda.fake_driver import LAUNCH_FAILED, FakeDriver, Refused
 from tests.backend.cuda.host import build
@@ -21,7 +22,7 @@ naming = Lock()  # a program's kernels are compiled at the same time
 def compiler_of(fake: FakeDriver) -> Any:
     """What takes the place of `taskc.backend.cuda.target.compiled`."""
 
-    def compile(kernel: ir.Kernel, lower: Any, cache: Any, version: str) -> Compiled:
+    def compile(kernel: ir.Kernel, lower: Any, cache: Any, version: str) -> CompiledCubin:
         (runnable,) = build([lower(kernel)])
         source = runnable.source
 
@@ -40,15 +41,13 @@ def compiler_of(fake: FakeDriver) -> Any:
             fake.clusters[name] = source.cluster
             fake.arguments_of = {**fake.arguments_of, name: len(sizes)}
             fake.roles[name] = [role_of(source, one, kernel) for one in source.arguments]
-        return Compiled(
-            name, source.arch, b"cubin", source.arguments, source.threads, source.shared,
-            source.blocks, source.cluster, source.maps, source.asserts, waits=source.waits,
-        )  # fmt: skip
+        described = {it.name: getattr(source, it.name) for it in fields(LaunchDescription)}
+        return CompiledCubin(**{**described, "name": name, "cubin": b"cubin", "prints": False})
 
     return compile
 
 
-def role_of(source: Source, argument: Argument, kernel: ir.Kernel) -> str:
+def role_of(source: KernelSource, argument: Argument, kernel: ir.Kernel) -> str:
     """What a kernel does with the memory that an argument leads to; "" where it leads to none."""
     match argument.kind:
         case "tensor":

@@ -25,7 +25,7 @@ from taskc.backend.cuda.compile import (
     resources_of,
     sass_of,
 )
-from taskc.backend.cuda.compiled import Compiled, TensorMap, count
+from taskc.backend.cuda.compiled import CompiledCubin, TensorMap, count
 from taskc.backend.cuda.emit import emit
 from taskc.ir.target import TARGETS
 from taskc.ir.types import DTYPES
@@ -58,7 +58,7 @@ def test_examples_compile_without_spills(target: str) -> None:
         assert (taken.spill_stores, taken.spill_loads, taken.stack) == (0, 0, 0), made.name
         assert made.shared <= TARGETS[target].shared_bytes
         assert not taken.remarks, (kernel.name, taken.remarks)
-        assert Compiled.from_bytes(made.to_bytes()) == made
+        assert CompiledCubin.from_bytes(made.to_bytes()) == made
 
 
 def test_asynchronous_products_compile() -> None:
@@ -253,7 +253,7 @@ def test_a_cubin_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     cache = Cache(tmp_path / "cuda")
     first = compiling.compiled(kernel, lower, cache, "1")
 
-    def never(lean: Any) -> Compiled:
+    def never(lean: Any) -> CompiledCubin:
         raise AssertionError("it is compiled again")
 
     monkeypatch.setattr(compiling, "compile_kernel", never)

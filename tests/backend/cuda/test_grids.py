@@ -13,7 +13,7 @@ from cuda.bindings.driver import CUdevice_attribute
 import taskc as tc
 from taskc import device, i64
 from taskc.backend.cuda.compile import compile_source, disassembler, sass_of
-from taskc.backend.cuda.compiled import Compiled
+from taskc.backend.cuda.compiled import CompiledCubin
 from taskc.backend.cuda.emit import emit
 from taskc.passes.pipeline import lower
 from tests.backend.cuda import host
@@ -48,7 +48,7 @@ def test_machine_code(target: str) -> None:
         pytest.skip("there is no nvdisasm")
     made = compile_source(emit(lower(make_total(5, 48, target=target).ir)))
     assert made.is_cooperative
-    assert Compiled.from_bytes(made.to_bytes()) == made
+    assert CompiledCubin.from_bytes(made.to_bytes()) == made
     words = re.findall(r"BAR\.SYNC|MEMBAR|ATOM|LD\S*STRONG\.GPU|CCTL\.IVALL", sass_of(made.cubin))
     around = "BAR.SYNC MEMBAR ATOM CCTL.IVALL LD.E.STRONG.GPU CCTL.IVALL BAR.SYNC"
     assert around in " ".join(words)  # what others have stored is fetched anew

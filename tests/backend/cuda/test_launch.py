@@ -12,7 +12,7 @@ import pytest
 import taskc as tc
 from taskc import device, f32, spatial
 from taskc.backend.cuda import launch, target
-from taskc.backend.cuda.compiled import Argument, Compiled, Resources, TensorMap
+from taskc.backend.cuda.compiled import Argument, CompiledCubin, Resources, TensorMap
 from taskc.errors import NOWHERE, Location
 from tests.backend.cuda.conftest import Start, array_at
 from tests.backend.cuda.fake_driver import INVALID_VALUE, FakeDriver
@@ -32,7 +32,7 @@ def made(fake: FakeDriver, compiled: Any, monkeypatch: pytest.MonkeyPatch) -> di
     changed: dict[str, Any] = {}
     before = target.compiled
 
-    def compile(*arguments: Any) -> Compiled:
+    def compile(*arguments: Any) -> CompiledCubin:
         found = replace(before(*arguments), **changed)
         fake.arguments_of[found.name] = len(found.arguments)
         fake.kernels[found.name] = lambda words: None

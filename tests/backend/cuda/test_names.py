@@ -7,13 +7,13 @@ import re
 
 import pytest
 
-from taskc.backend.cuda.names import Names, function_name
+from taskc.backend.cuda.prelude import UniqueNames, function_name
 from taskc.ir import nodes as ir
 from taskc.ir.types import f32
 
 
 def test_any_text_becomes_a_name_that_no_other_has() -> None:
-    pick, names = random.Random(5), Names()
+    pick, names = random.Random(5), UniqueNames()
     alphabet = "ab_1é-. "
     taken = set(names.taken)
     made = []
@@ -42,11 +42,11 @@ def test_any_text_becomes_a_name_that_no_other_has() -> None:
     ],
 )
 def test_names_stay_what_they_were_where_they_can(wanted: str, made: str) -> None:
-    assert Names().fresh(wanted) == made
+    assert UniqueNames().fresh(wanted) == made
 
 
 def test_each_thing_keeps_its_name() -> None:
-    names = Names()
+    names = UniqueNames()
     one, other = (ir.Variable("i") for _ in range(2))
     tensor = ir.Tensor("i", f32, (4,), ir.GLOBAL)
     assert [names[thing] for thing in (one, other, tensor, one)] == ["i", "i_1", "i_2", "i"]

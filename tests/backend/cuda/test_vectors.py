@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from taskc.backend.cuda.statements import Window, Windows
+from taskc.backend.cuda.statements import LaneWindow, LaneWindows
 from taskc.errors import InternalError
 from taskc.ir import nodes as ir
 from taskc.ir.affine import SymbolTable
@@ -31,12 +31,12 @@ def store(value: Expression, index: Expression = AT) -> ir.Store:
     return ir.Store(Y, (index,), value)
 
 
-def windows(*body: Statement) -> Windows:
+def windows(*body: Statement) -> LaneWindows:
     whole = body[0] if len(body) == 1 else ir.Sequence(body)
-    return Windows(replace(loop(S, 0, 4), body=whole, kind="vector"), SymbolTable())
+    return LaneWindows(replace(loop(S, 0, 4), body=whole, kind="vector"), SymbolTable())
 
 
-def shown(window: Window) -> tuple[str, str, bool, bool, str]:
+def shown(window: LaneWindow) -> tuple[str, str, bool, bool, str]:
     condition = "" if window.condition is None else expression_text(window.condition)
     place = expression_text(window.place)
     return window.tensor.name, place, window.is_loaded, window.is_stored, condition

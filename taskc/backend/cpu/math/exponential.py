@@ -1,9 +1,4 @@
-"""exp, exp2, expm1, and the functions computed from them: sigmoid, sinh, cosh, tanh.
-
-log, log2, log1p and pow.
-
-Powers of integers.
-"""
+"""Exponentials and logarithms, the functions computed from them (sigmoid, sinh, cosh, tanh), and powers."""
 
 from __future__ import annotations
 
@@ -77,6 +72,10 @@ def exp2(x: Term, low: Term | None = None) -> Term:
     if low is not None:
         r = r + low
     return times_power(r.polynomial(EXP2[x.dtype]).fused(r, 1), shifted)
+
+
+def fast_exp2(x: Term) -> Term:
+    return exp2(x)
 
 
 def sigmoid(x: Term) -> Term:
@@ -187,6 +186,10 @@ def pow(x: Term, y: Term) -> Term:
     result = (result.bits() ^ sign).as_float()
     has_none = (x < 0) & (x > -inf) & is_integer.unary("not")
     return has_none.select(nan, result)
+
+
+def rsqrt(x: Term) -> Term:
+    return 1 / x.unary("sqrt")
 
 
 def _split(x: Term) -> tuple[Term, Term]:

@@ -1,12 +1,11 @@
-"""Values with Python's operators, so that formulas read as on paper.
+"""Values with Python's operators, so that formulas read as on paper; and the means that formulas have.
 
-Code for rare operands: a function that is called if any lane needs it. And lookup tables.
+`where_rare` is code for rare operands: a function that is called if any lane needs it. `lookup` reads tables.
 
-Fused multiply-adds, rounded once, for x86 processors without an instruction for them.
-
-LLVM calls the C library there, at 100 to 200 ns for each number. f32 is computed in f64. For f64, the product is
-split into two numbers (Dekker), and the sum of three is rounded once (Boldo and Melquiond,
-"Emulation of a FMA and correctly rounded sums: proved algorithms using rounding to odd").
+`in_parts` is for x86 processors without an instruction for fused multiply-adds, rounded once. LLVM calls the C library
+there, at 100 to 200 ns for each number. f32 is computed in f64. For f64, the product is split into two numbers
+(Dekker), and the sum of three is rounded once (Boldo and Melquiond, "Emulation of a FMA and correctly rounded sums:
+proved algorithms using rounding to odd").
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from dataclasses import dataclass, replace
 from taskc.backend.cpu.instructions import (
     SCALAR,
     Builder,
-    Value,
+    LaneValue,
     constant,
     suffix_of,
     type_of,
@@ -30,12 +29,21 @@ from taskc.ir.types import DType, f32, f64, u32, u64
 Number = int | float
 
 
+def _operator(symbol: str) -> Callable[[Term, Term | Number], Term]:
+    return lambda self, other: self._binary(symbol, other)
+
+
+def _reflected(symbol: str) -> Callable[[Term, Number], Term]:
+    """A method of the right operand, where the left one is a number."""
+    return lambda self, other: self.of(other)._binary(symbol, self)
+
+
 @dataclass(frozen=True, slots=True)
 class Term:
     """An f32, f64, integer or bool: a scalar, or one for each lane. A number combined with it takes its type."""
 
     elementwise: Elementwise
-    value: Value
+    value: LaneValue
 
     @property
     def dtype(self) -> DType:
@@ -48,7 +56,7 @@ class Term:
         rounded = self.dtype.numpy.type(other).item()
         return self._with(constant(rounded, self.dtype, self.value.lanes))
 
-    def _with(self, value: Value) -> Term:
+    def _with(self, value: LaneValue) -> Term:
         return Term(self.elementwise, value)
 
     def _binary(self, operator: str, other: Term | Number) -> Term:
@@ -57,68 +65,20 @@ class Term:
     def unary(self, operator: str) -> Term:
         return self._with(self.elementwise.unary(operator, self.value))
 
-    def __add__(self, other: Term | Number) -> Term:
-        return self._binary("+", other)
-
-    def __sub__(self, other: Term | Number) -> Term:
-        return self._binary("-", other)
-
-    def __mul__(self, other: Term | Number) -> Term:
-        return self._binary("*", other)
-
-    def __truediv__(self, other: Term | Number) -> Term:
-        return self._binary("/", other)
-
-    def __radd__(self, other: Number) -> Term:
-        return self.of(other) + self
-
-    def __rsub__(self, other: Number) -> Term:
-        return self.of(other) - self
-
-    def __rmul__(self, other: Number) -> Term:
-        return self.of(other) * self
-
-    def __rtruediv__(self, other: Number) -> Term:
-        return self.of(other) / self
+    __add__, __radd__ = _operator("+"), _reflected("+")
+    __sub__, __rsub__ = _operator("-"), _reflected("-")
+    __mul__, __rmul__ = _operator("*"), _reflected("*")
+    __truediv__, __rtruediv__ = _operator("/"), _reflected("/")
+    __and__, __or__, __xor__ = _operator("&"), _operator("|"), _operator("^")
+    __lshift__, __rshift__ = _operator("<<"), _operator(">>")
+    __lt__, __le__, __gt__, __ge__ = map(_operator, ("<", "<=", ">", ">="))
+    equals, differs = _operator("=="), _operator("!=")
 
     def __neg__(self) -> Term:
         return self.unary("-")
 
     def __abs__(self) -> Term:
         return self.unary("abs")
-
-    def __and__(self, other: Term | Number) -> Term:
-        return self._binary("&", other)
-
-    def __or__(self, other: Term | Number) -> Term:
-        return self._binary("|", other)
-
-    def __xor__(self, other: Term | Number) -> Term:
-        return self._binary("^", other)
-
-    def __lshift__(self, count: Term | int) -> Term:
-        return self._binary("<<", count)
-
-    def __rshift__(self, count: Term | int) -> Term:
-        return self._binary(">>", count)
-
-    def __lt__(self, other: Term | Number) -> Term:
-        return self._binary("<", other)
-
-    def __le__(self, other: Term | Number) -> Term:
-        return self._binary("<=", other)
-
-    def __gt__(self, other: Term | Number) -> Term:
-        return self._binary(">", other)
-
-    def __ge__(self, other: Term | Number) -> Term:
-        return self._binary(">=", other)
-
-    def equals(self, other: Term | Number) -> Term:
-        return self._binary("==", other)
-
-    def differs(self, other: Term | Number) -> Term:
-        return self._binary("!=", other)
 
     def fused(self, factor: Term | Number, addend: Term | Number) -> Term:
         """self * factor + addend, rounded once."""
@@ -263,13 +223,13 @@ def lookup(name: str, numbers: Sequence[Number], dtype: DType, index: Term) -> T
     address = builder.pure(f"getelementptr {element}, ptr @{name}, {index.value.typed}")
     if not lanes:
         text = builder.pure(f"load {element}, ptr {address}")
-        return Term(index.elementwise, Value(text, dtype))
+        return Term(index.elementwise, LaneValue(text, dtype))
     kind, pointers, mask = (vector_of(each, lanes) for each in (element, "ptr", "i1"))
     function = f"llvm.masked.gather.v{lanes}{suffix_of(dtype, SCALAR)}.v{lanes}p0"
     builder.declare(kind, function, pointers, mask, kind)
     operands = f"{pointers} align {dtype.nbytes} {address}, {mask} splat (i1 true), {kind} poison"
     text = builder.pure(f"call {kind} @{function}({operands})")
-    return Term(index.elementwise, Value(text, dtype, lanes))
+    return Term(index.elementwise, LaneValue(text, dtype, lanes))
 
 
 def lookup_of_32(name: str, numbers: Sequence[float], index: Term) -> Term:
@@ -308,7 +268,7 @@ def in_parts(text: str) -> str:
 def _function(dtype: DType, lanes: int, declared: dict[str, str]) -> str:
     builder = Builder(declared=declared)
     elementwise, kind = Elementwise(builder), type_of(dtype, lanes)
-    a, b, c = (Value(f"%{name}", dtype, lanes) for name in "abc")
+    a, b, c = (LaneValue(f"%{name}", dtype, lanes) for name in "abc")
     if dtype is f32:
         result = elementwise.fused_in_f64(a, b, c)
     else:

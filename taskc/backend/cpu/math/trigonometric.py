@@ -1,10 +1,8 @@
-"""sin, cos and tan.
+"""sin, cos and tan, and their inverses and those of sinh, cosh and tanh.
 
 |x| = n pi / 2 + r, |r| <= pi / 4. Small n: n times pi / 2 is subtracted in parts, each step exact or
 with an error relative to the remainder. Large n: x is an integer times a power of two; of 2 / pi only
 those digits count whose product with it isn't a multiple of 4.
-
-The inverses of sin, cos and tan, and of sinh, cosh and tanh.
 """
 
 from __future__ import annotations
