@@ -17,18 +17,7 @@ from taskc.kernels.signatures import wide
 from taskc.lang.tracing import Computed, Element, TensorHandle
 from taskc.operators.call import Call, Made, at_least, operator
 from taskc.operators.norms import softmax_along
-from taskc.operators.operands import (
-    are_equal,
-    broadcast,
-    converted,
-    element,
-    element_type,
-    kernel_of,
-    ones,
-    repeated,
-    tensors,
-    wants,
-)
+from taskc.operators.operands import are_equal, converted, element, kernel_of, ones, repeated
 from taskc.operators.products import multiplied
 from taskc.operators.tensors import Extent, Function, Shape, Tensor, computed, reshaped
 
@@ -40,7 +29,7 @@ _FLAT_OR_HEADS = range(3, 5)
 
 @operator("Attention", since=23, ranks=(_FLAT_OR_HEADS,) * 3 + (at_least(1), 4, 4, 1))
 def attend(call: Call) -> Made:
-    q, k, v, mask, past_k, past_v, lengths = tensors(call, 7)
+    q, k, v, mask, past_k, past_v, lengths = call.tensors(7)
     is_flat = len(q.shape) == 3
     if len({len(x.shape) for x in (q, k, v)}) > 1 or (past_k is None) != (past_v is None):
         raise call.node.error("its queries, keys and values aren't of one form")
@@ -59,7 +48,7 @@ def attend(call: Call) -> Made:
     is_short = mask is not None and not are_equal(mask.shape[-1], k.shape[2])
     has_windows = max(call.attribute(f"{side}_window_size", -1) for side in ("left", "right")) >= 0
     is_usual = lengths is None and not (is_short or has_windows or call.attribute("softcap", 0.0))
-    if is_usual and not wants(call, 3):
+    if is_usual and not call.wants(3):
         is_causal = bool(call.attribute("is_causal", 0))
         y, scores = _by_kernel(q, k, v, mask, scale, before if is_causal else None), None
     else:
@@ -70,7 +59,7 @@ def attend(call: Call) -> Made:
 @operator("Attention", domain="taskc")
 def attend_by_rows(call: Call) -> Tensor:
     """softmax(q @ k.T * scale + mask) @ v, found by a pass, for all shapes that these products take."""
-    q, k, v, mask = tensors(call, 4)
+    q, k, v, mask = call.tensors(4)
     scale, axis = call.attribute("scale"), call.attribute("axis") % max(len(q.shape), len(k.shape))
     if not _fits(q, k, v, mask) or axis != 3:
         return _as_written(call, q, k, v, mask, scale, axis)
@@ -125,7 +114,7 @@ def _as_written(
         return k[place]
 
     raw = multiplied(q, computed((*stack, features, keys), turned))
-    shape = raw.shape if mask is None else broadcast(call, raw.shape, mask.shape)
+    shape = raw.shape if mask is None else call.broadcast(raw.shape, mask.shape)
     product, dtype = repeated(raw), raw.dtype
     if mask is None:
         scores = computed(shape, lambda *at: product(at) * scale)
@@ -175,7 +164,7 @@ def _in_steps(
     )
     raw = reshaped(product(reshaped(q, *stacks, joined, features), k), *shape)
     if call.attribute("softmax_precision", 0):
-        precise = element_type(call, call.attribute("softmax_precision"))
+        precise = call.element_type(call.attribute("softmax_precision"))
         dtype = f64 if precise is f64 else dtype
     scaled = computed(shape, lambda *at: raw[at].to(dtype) * scale)
     capped = computed(shape, lambda *at: tc.tanh(scaled[at] / cap) * cap) if cap else scaled
@@ -207,7 +196,7 @@ def _in_steps(
     if mode not in range(len(outputs)):
         raise call.node.error(f"it has no scores of mode {mode}")
     asked = outputs[mode]
-    return made, converted(asked, own) if wants(call, 3) else None
+    return made, converted(asked, own) if call.wants(3) else None
 
 
 def _masked(call: Call, mask: TensorHandle | None, shape: Shape) -> Function:
@@ -278,7 +267,7 @@ def _after_past(past: TensorHandle, x: TensorHandle) -> TensorHandle:
 
 @operator("RotaryEmbedding", since=23)
 def rotated(call: Call) -> Tensor:
-    x, cosine, sine, places = tensors(call, 4)
+    x, cosine, sine, places = call.tensors(4)
     features = x.shape[-1]
     if len(x.shape) == 3:
         heads = call.attribute("num_heads", 0)

@@ -120,21 +120,6 @@ def _times(x: TensorHandle, w: Tensor, bias: TensorHandle | None = None) -> Tens
 _RANKS = (3, 3, 3, 2, 1, 3, 3, 2)
 
 
-@operator("LSTM", since=7, ranks=_RANKS)
-def lstm(call: Call) -> Made:
-    return _outputs(call, ["Sigmoid", "Tanh", "Tanh"], 4, _lstm_step)
-
-
-@operator("GRU", since=7, ranks=_RANKS)
-def gru(call: Call) -> Made:
-    return _outputs(call, ["Sigmoid", "Tanh"], 3, _gru_step)
-
-
-@operator("RNN", since=7, ranks=_RANKS)
-def rnn(call: Call) -> Made:
-    return _outputs(call, ["Tanh"], 1, _rnn_step)
-
-
 def _lstm_step(own: Direction) -> Step:
     """A step of an LSTM. The gates are input, output and forget, and the cell's candidate."""
     hidden, peephole = own.hidden, own.peephole
@@ -219,8 +204,20 @@ def _rnn_step(own: Direction) -> Step:
     return step
 
 
-def _outputs(call: Call, usual: list[str], gates: int, make: Callable[[Direction], Step]) -> Made:
+# The usual activations of a cell, its gates, and its steps.
+_CELLS: dict[str, tuple[list[str], int, Callable[[Direction], Step]]] = {
+    "LSTM": (["Sigmoid", "Tanh", "Tanh"], 4, _lstm_step),
+    "GRU": (["Sigmoid", "Tanh"], 3, _gru_step),
+    "RNN": (["Tanh"], 1, _rnn_step),
+}
+
+
+@operator("LSTM", since=7, ranks=_RANKS)
+@operator("GRU", since=7, ranks=_RANKS)
+@operator("RNN", since=7, ranks=_RANKS)
+def recurrent(call: Call) -> Made:
     """Run all directions over all steps: y of all steps and the last states, in the model's layout."""
+    usual, gates, make = _CELLS[call.node.operator]
     call.require_kernel()
     is_batch_first = bool(call.attribute("layout", 0))
     x = call.tensor(0)
