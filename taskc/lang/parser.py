@@ -20,12 +20,12 @@ from taskc.lang.builtins import BUILTINS, HANDLERS
 from taskc.lang.calls import call_with
 from taskc.lang.context import REFUSED_EXPRESSIONS, REFUSED_STATEMENTS, Context, Frame, Scope
 from taskc.lang.conversions import condition
-from taskc.lang.definition import declared
 from taskc.lang.expressions import EXPRESSIONS
 from taskc.lang.functions import Outside
 from taskc.lang.leaving import JUMPS, conditioned, leaving
 from taskc.lang.loops import comprehension, for_loop
 from taskc.lang.operators import OPERATORS
+from taskc.lang.parameters import declared
 from taskc.lang.sizes import Dimension
 from taskc.lang.source import source_of
 from taskc.lang.values import NOTHING, Value, describe

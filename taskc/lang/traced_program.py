@@ -16,8 +16,9 @@ from taskc.ir.types import TensorType, i64
 from taskc.lang.assumptions import Assumptions
 from taskc.lang.computations import traced_computation
 from taskc.lang.context import Context, Frame
-from taskc.lang.definition import KernelDefinition, Parameters, declared
+from taskc.lang.definition import KernelDefinition
 from taskc.lang.functions import Outside
+from taskc.lang.parameters import Parameters, declared
 from taskc.lang.sizes import Dimension, Size, tracing
 from taskc.lang.source import Source, running, source_of
 from taskc.lang.tracing import TensorHandle, Trace

@@ -25,8 +25,7 @@ from taskc.ir.reentry import Turn
 from taskc.ir.signature import named_type
 from taskc.ir.types import DTYPES, from_numpy
 from taskc.onnx.model import Model
-from taskc.operators.build import CountedOutput, Output
-from taskc.operators.graph import Array, Graph, Value
+from taskc.operators.graph import Array, CountedOutput, Graph, Output, Value
 from taskc.runtime.bundle import Bundle, BundledProgram, Writer, write
 
 if TYPE_CHECKING:

@@ -18,9 +18,9 @@ from taskc.ir.text_rules import identifier
 from taskc.lang.assumptions import Assumptions
 from taskc.lang.source import called_from
 from taskc.lang.tracing import TensorHandle
-from taskc.operators.build import Output, built, returned
+from taskc.operators.build import built, returned
 from taskc.operators.call import Call, CountError, UnrolledError, builder_of
-from taskc.operators.graph import Array, Graph, Node
+from taskc.operators.graph import Array, Graph, Node, Output
 from taskc.operators.tensors import Counted, Held, Loose, Tensor, rows_of
 
 

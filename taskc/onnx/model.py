@@ -16,8 +16,7 @@ from taskc.backend.limits import NO_LIMITS, Limits, limited
 from taskc.errors import CompileError
 from taskc.ir.types import from_numpy
 from taskc.lang.values import did_you_mean
-from taskc.operators.build import Output, arrays_of, on_host
-from taskc.operators.graph import Array, Graph, Value
+from taskc.operators.graph import Array, Graph, Output, Value, arrays_of, on_host
 from taskc.runtime import driver
 from taskc.runtime.served import Entry, Served
 

@@ -42,10 +42,9 @@ from taskc.lang.sizes import Dimension
 from taskc.onnx.importer import Imported, import_graph, inputs_behind
 from taskc.onnx.model import MOST_DECISIVE, PROCESSOR, Place, outputs_for
 from taskc.onnx.passes.pipeline import rewritten
-from taskc.operators.build import on_host
 from taskc.operators.call import CountError, DataError, SizeError
 from taskc.operators.control import NO_STEPS, UNLIKE_STEPS
-from taskc.operators.graph import Array, Graph, Node, Value
+from taskc.operators.graph import Array, Graph, Node, Value, on_host
 from taskc.runtime.driver import whole_program
 from taskc.runtime.machine import built_for
 

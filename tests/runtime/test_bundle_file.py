@@ -37,7 +37,7 @@ def read(path: Path) -> tuple[Any, list[bytes]]:
 def with_manifest(path: Path, text: bytes, rest: bytes = bytes(4096)) -> None:
     """A file whose manifest says whatever this text says, under its own hash."""
     head = bundle._HEAD.pack(
-        bundle._MAGIC, bundle.VERSION, 0, len(text), hashlib.sha256(text).digest()
+        bundle._MAGIC, bundle.FORMAT, 0, len(text), hashlib.sha256(text).digest()
     )
     path.write_bytes(head + text + rest)
 

@@ -82,7 +82,7 @@ MUTATIONS = (
     Mutation("hoist", "a sum's constant is never taken away",
              hoist.Levels, "by_level", edited('"+" if constant > 0 else "-"', '"+"')),
     Mutation("hoist", "terms of one factor have one sign",
-             levels, "_scaled_sum", edited('"+" if (factor > 0) is positive else "-"', '"+"')),
+             hoist, "_scaled_sum", edited('"+" if (factor > 0) is positive else "-"', '"+"')),
     Mutation("hoist", "casts of one value are one value",
              value_numbers.Numbers, "of", edited("what, node.dtype, parts", "what, parts")),
 )  # fmt: skip

@@ -10,6 +10,7 @@ from taskc.passes import (
     lower_grid,
     lower_mappings,
     persist,
+    register_slots,
 )
 from tests.random_programs.mutations.mutation import Mutation, always, edited, rounded_down
 
@@ -47,7 +48,7 @@ MUTATIONS = (
              lower_grid, "ceiling_divide", rounded_down),
     Mutation("lower_mappings", "every owner stores", lower_mappings, "first_owner", always(None)),
     Mutation("lower_mappings", "the digits of a worker are reversed",
-             tasks, "digits_of", _reversed_digits),
+             register_slots, "digits_of", _reversed_digits),
     Mutation("lower_mappings", "tasks outside the limit are done",
              lower_mappings, "within_limit", always(None)),
     Mutation("flatten", "strides are those of the next dimension",
