@@ -16,6 +16,7 @@ from taskc.kernels.rows import softmax
 from taskc.kernels.signatures import wide
 from taskc.lang.tracing import Computed, Element, TensorHandle
 from taskc.operators.call import Call, Made, at_least, operator
+from taskc.operators.movement import transposed
 from taskc.operators.norms import softmax_along
 from taskc.operators.operands import are_equal, converted, element, kernel_of, ones, repeated
 from taskc.operators.products import multiplied
@@ -106,14 +107,8 @@ def _as_written(
     scale: float, axis: int,
 ) -> TensorHandle:  # fmt: skip
     """The two products and the softmax, for shapes that the attention kernel doesn't take."""
-    *stack, keys, features = k.shape
-
-    @tc.function
-    def turned(*at: Element) -> Computed:
-        place = (*at[:-2], at[-1], at[-2])
-        return k[place]
-
-    raw = multiplied(q, computed((*stack, features, keys), turned))
+    last = len(k.shape) - 1
+    raw = multiplied(q, transposed(k, (*range(last - 1), last, last - 1)))
     shape = raw.shape if mask is None else call.broadcast(raw.shape, mask.shape)
     product, dtype = repeated(raw), raw.dtype
     if mask is None:

@@ -8,26 +8,37 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import cast
 
+import numpy as np
+
 import taskc as tc
 from taskc import boolean
 from taskc.kernels.indices import inside, place_of
 from taskc.lang.sizes import Size
 from taskc.lang.tracing import Computed, Element, TensorHandle
 from taskc.operators.call import Call, Made, at_least, operator
+from taskc.operators.graph import Array
 from taskc.operators.operands import are_equal, element, ones, spliced
 from taskc.operators.tensors import Extent, Function, Tensor, computed
 
 
+def transposed(x: TensorHandle, order: Sequence[int], name: str | None = None) -> TensorHandle:
+    """The tensor with its axes in another order."""
+    place = tuple([order.index(axis) for axis in range(len(order))])
+    shape = [x.shape[axis] for axis in order]
+    return computed(shape, lambda *at: x[tuple(at[axis] for axis in place)], name)
+
+
 @operator("Transpose")
 def transpose(call: Call) -> Made:
-    x = call.tensor(0)
-    rank = len(x.shape)
+    rank = len(call.shape(0))
     order = call.axes_of(call.attribute("perm") or range(rank)[::-1], rank)
     if len(order) != rank:
         raise call.node.error(f"its attribute 'perm' has {len(order)} axes, and the input {rank}")
-    place = [order.index(axis) for axis in range(rank)]
-    shape = [x.shape[axis] for axis in order]
-    return call.compute(shape, lambda *at: x[tuple(at[axis] for axis in place)])
+    source = call.given(0)
+    if call.by_python and isinstance(source, np.ndarray):
+        turned: Array = source.transpose(order)
+        return turned
+    return transposed(call.tensor(0), order, call.name)
 
 
 @operator("Expand")

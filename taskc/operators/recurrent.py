@@ -18,6 +18,7 @@ from taskc import i64
 from taskc.lang.tracing import Computed, Element, TensorHandle
 from taskc.operators.call import Call, Made, operator
 from taskc.operators.elementwise import PLAIN, WITH_ATTRIBUTES
+from taskc.operators.movement import transposed
 from taskc.operators.products import rows_times
 from taskc.operators.tensors import Extent, Function, Shape, Tensor, computed, memory, reshaped
 
@@ -360,11 +361,4 @@ def _stacked(parts: list[TensorHandle]) -> TensorHandle:
 
 def _swapped(x: TensorHandle) -> TensorHandle:
     """x with its first two axes exchanged."""
-    first, second, *rest = x.shape
-
-    @tc.function
-    def other(i: Element, j: Element, *at: Element) -> Computed:
-        place = (j, i, *at)
-        return x[place]
-
-    return computed((second, first, *rest), other)
+    return transposed(x, (1, 0, *range(2, len(x.shape))))
