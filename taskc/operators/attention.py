@@ -11,15 +11,14 @@ from taskc import boolean, f64, i64
 from taskc.kernels.attention import attention
 from taskc.kernels.indices import place_of
 from taskc.kernels.matmul import batch_matmul
-from taskc.kernels.reductions import reduction
-from taskc.kernels.rows import softmax
 from taskc.kernels.signatures import wide
 from taskc.lang.tracing import Computed, Element, TensorHandle
 from taskc.operators.call import Call, Made, at_least, operator
-from taskc.operators.movement import transposed
+from taskc.operators.movement import joined, transposed
 from taskc.operators.norms import softmax_along
 from taskc.operators.operands import are_equal, converted, element, kernel_of, ones, repeated
 from taskc.operators.products import multiplied
+from taskc.operators.reductions import folded
 from taskc.operators.tensors import Extent, Function, Shape, Tensor, computed, reshaped
 
 LOST = -1e30  # added to a score, it makes the key's share 0, if the query sees other keys
@@ -41,7 +40,7 @@ def attend(call: Call) -> Made:
         k, v = (_by_heads(call, x, "kv_num_heads") for x in (k, v))
     before = 0 if past_k is None else past_k.shape[2]
     if past_k is not None:
-        k, v = _after_past(past_k, k), _after_past(past_v, v)
+        k, v = joined([past_k, k], 2, computed), joined([past_v, v], 2, computed)
     scale = call.attribute("scale")
     if are_equal(q.shape[3], 0) or are_equal(k.shape[1], 0) or are_equal(v.shape[1], 0):
         raise call.node.error("it has no heads or no features")
@@ -133,8 +132,7 @@ def _by_kernel(
         causal=offset is not None, offset=offset,
         mask=None if mask is None else mask.dtype[mask.shape], scale=scale, dtype=q.dtype,
     )  # fmt: skip
-    mixed: TensorHandle = kernel(q, k, v) if mask is None else kernel(q, k, v, mask)
-    return mixed
+    return kernel(q, k, v) if mask is None else kernel(q, k, v, mask)
 
 
 def _in_steps(
@@ -144,20 +142,14 @@ def _in_steps(
     """Attention with features that the kernel lacks: scores as an output, a cap, windows, a length for each batch."""
     batches, heads, queries, features = q.shape
     _, kv_heads, keys, value_features = v.shape
-    shape, joined = (batches, heads, queries, keys), heads // kv_heads * queries
+    shape, rows = (batches, heads, queries, keys), heads // kv_heads * queries
     dtype, cap = wide(q.dtype), call.attribute("softcap", 0.0)
     stacks = (batches, kv_heads)
     product = kernel_of(
-        batch_matmul,
-        (stacks, stacks),
-        joined,
-        keys,
-        features,
-        dtype=q.dtype,
-        total=dtype,
+        batch_matmul, (stacks, stacks), rows, keys, features, dtype=q.dtype, total=dtype,
         transpose_b=True,
-    )
-    raw = reshaped(product(reshaped(q, *stacks, joined, features), k), *shape)
+    )  # fmt: skip
+    raw = product(q.reshape(*stacks, rows, features), k).reshape(*shape)
     if call.attribute("softmax_precision", 0):
         precise = call.element_type(call.attribute("softmax_precision"))
         dtype = f64 if precise is f64 else dtype
@@ -171,11 +163,7 @@ def _in_steps(
         return value if is_seen(b, i, j) else -tc.inf
 
     scores = computed(shape, biased)
-    peaks = kernel_of(reduction, "max", shape, (3,), dtype=dtype)(scores)
-    rows = batches * heads * queries
-    powers = reshaped(
-        kernel_of(softmax, rows, keys, dtype=dtype)(reshaped(scores, rows, keys)), *shape
-    )
+    peaks, powers = folded("max", scores, (3,), keepdims=False), softmax_along(scores, 3)
     own = q.dtype
 
     @tc.function
@@ -183,15 +171,14 @@ def _in_steps(
         return own(tc.where(peaks[b, h, i] == -tc.inf, 0, powers[b, h, i, j]))
 
     shares = computed(shape, share)
-    mixed = kernel_of(batch_matmul, (stacks, stacks), joined, value_features, keys, dtype=own)
-    y = mixed(reshaped(shares, *stacks, joined, keys), v)
-    made = reshaped(y, batches, heads, queries, value_features)
+    mixed = multiplied(reshaped(shares, *stacks, rows, keys), v)
+    y = mixed.reshape(batches, heads, queries, value_features)
     outputs = scaled, capped, scores, shares
     mode = call.attribute("qk_matmul_output_mode", 0)
     if mode not in range(len(outputs)):
         raise call.node.error(f"it has no scores of mode {mode}")
     asked = outputs[mode]
-    return made, converted(asked, own) if call.wants(3) else None
+    return y, converted(asked, own) if call.wants(3) else None
 
 
 def _masked(call: Call, mask: TensorHandle | None, shape: Shape) -> Function:
@@ -248,15 +235,6 @@ def _flat(x: TensorHandle) -> TensorHandle:
     batches, heads, length, features = x.shape
     return computed(
         (batches, length, heads * features), lambda b, i, c: x[b, c // features, i, c % features]
-    )
-
-
-def _after_past(past: TensorHandle, x: TensorHandle) -> TensorHandle:
-    """New keys or values after the past ones, along the sequence."""
-    batches, heads, length, features = past.shape
-    return computed(
-        (batches, heads, length + x.shape[2], features),
-        lambda b, h, i, f: past[b, h, i, f] if i < length else x[b, h, i - length, f],
     )
 
 

@@ -338,9 +338,7 @@ def _stacked(call: Call, parts: Sequence[Tensor], axis: int) -> Tensor:
             raise call.node.error(UNLIKE_STEPS)
     shape = (*extents[:place], 1, *extents[place:])
     single = [reshaped(handle_of(part), *shape) for part in parts]
-    result = joined(single, place, partial(tc.compute, name="steps"))
-    assert isinstance(result, TensorHandle)
-    return result
+    return joined(single, place, partial(computed, name="steps"))
 
 
 _ELEMENTWISE = "taskc.operators.elementwise"  # each of its operators broadcasts all inputs

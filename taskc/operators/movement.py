@@ -6,7 +6,7 @@ Pad, with all of its modes.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import cast
+from typing import TypeVar, cast
 
 import numpy as np
 
@@ -61,6 +61,7 @@ def tile(call: Call) -> Made:
 
 # Parts and wholes.
 
+_Joined = TypeVar("_Joined")
 _MOST_JOINED = 16  # tensors that one computation reads
 
 
@@ -83,7 +84,7 @@ def _without(shape: Sequence[Extent], axis: int) -> list[Extent]:
     return [*shape[:axis], *shape[axis + 1 :]]
 
 
-def joined(parts: Sequence[TensorHandle], axis: int, compute: Callable[..., Tensor]) -> Tensor:
+def joined(parts: Sequence[TensorHandle], axis: int, compute: Callable[..., _Joined]) -> _Joined:
     """Tensors concatenated along an axis; many of them are concatenated in groups first."""
     while len(parts) > _MOST_JOINED:
         groups = [parts[n : n + _MOST_JOINED] for n in range(0, len(parts), _MOST_JOINED)]
