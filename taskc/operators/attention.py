@@ -19,7 +19,7 @@ from taskc.operators.norms import softmax_along
 from taskc.operators.operands import are_equal, converted, element, kernel_of, ones, repeated
 from taskc.operators.products import multiplied
 from taskc.operators.reductions import folded
-from taskc.operators.tensors import Extent, Function, Shape, Tensor, computed, reshaped
+from taskc.operators.tensors import Extent, Function, Shape, Tensor, computed
 
 LOST = -1e30  # added to a score, it makes the key's share 0, if the query sees other keys
 
@@ -171,8 +171,8 @@ def _in_steps(
         return own(tc.where(peaks[b, h, i] == -tc.inf, 0, powers[b, h, i, j]))
 
     shares = computed(shape, share)
-    mixed = multiplied(reshaped(shares, *stacks, rows, keys), v)
-    y = mixed.reshape(batches, heads, queries, value_features)
+    mixed = kernel_of(batch_matmul, (stacks, stacks), rows, value_features, keys, dtype=own)
+    y = mixed(shares.reshape(*stacks, rows, keys), v).reshape(*shape[:3], value_features)
     outputs = scaled, capped, scores, shares
     mode = call.attribute("qk_matmul_output_mode", 0)
     if mode not in range(len(outputs)):
