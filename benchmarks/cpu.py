@@ -99,7 +99,7 @@ def tune(threads: int, quick: bool, flags: list[str]) -> None:
 
     from taskc.tune.bench import tuned
     from taskc.tune.choose import recorded
-    from taskc.tune.texts import said
+    from taskc.tune.rows import said
 
     with recorded() as spaces:
         for _ in sections(threads, quick, flags):

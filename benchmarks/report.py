@@ -74,22 +74,28 @@ def parse_options(description: str, **flags: str) -> argparse.Namespace:
 
 def finish(rows: list[Row], file: Path | None) -> None:
     """Print the table with its minimum, geometric mean and losses; write the file."""
+    from taskc.format import (
+        bytes_text,
+        ratio_text,
+        time_text,
+    )  # a peer's process doesn't load taskc
+
     first = max((len(row.benchmark) for row in rows), default=0)
     width = max((len(row.case) for row in rows), default=0)
     peers = max((len(row.peer or "") for row in rows), default=0)
     for row in rows:
         line = (
             f"{row.benchmark:{first}} {row.case:{width}} {row.threads:2} thread(s)"
-            f" {row.ours_ms:9.4g} ms"
+            f" {time_text(row.ours_ms / 1e3, 'ms', '9.4g')}"
         )
         if row.ratio is not None:
-            line += f"   {row.peer:{peers}} {row.peer_ms:9.4g} ms   {row.ratio:5.2f}x"
+            line += f"   {row.peer:{peers}} {time_text(row.peer_ms / 1e3, 'ms', '9.4g')}   {ratio_text(row.ratio):>6}"
         for fraction, name in ((row.fraction_of_peak, "peak"), (row.fraction_of_copy, "copy")):
             if fraction is not None:
                 line += f"   {fraction:4.0%} of {name}"
         if row.peak_bytes is not None and row.planned_bytes is not None:
-            peak, planned = row.peak_bytes / (1 << 20), row.planned_bytes / (1 << 20)
-            line += f"   {peak:.1f} MiB at most, planned were {planned:.1f}"
+            peak, planned = bytes_text(row.peak_bytes, "MiB"), bytes_text(row.planned_bytes, "MiB")
+            line += f"   {peak} at most, planned were {planned}"
         print(line)
     ratios = [row.ratio for row in rows if row.ratio is not None]
     if ratios:
@@ -152,7 +158,9 @@ def write(file: Path, machine: str, rows: list[dict[str, Any]]) -> None:
 def described(context: Any) -> str:
     """What a CUDA device offers."""
     major, minor = context.capability
-    memory = f"{context.memory_bytes / (1 << 30):.1f} GiB"
+    from taskc.format import bytes_text
+
+    memory = bytes_text(context.memory_bytes, "GiB")
     driver = context.api.cuDriverGetVersion()
     return (
         f"compute capability {major}.{minor}, {context.processors} multiprocessors, {memory},"

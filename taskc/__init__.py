@@ -10,7 +10,6 @@ import importlib
 import sys
 from typing import TYPE_CHECKING, Any
 
-from taskc import pictures as _pictures  # noqa: F401  it registers notebooks' pictures
 from taskc.annotations import (
     bf16,
     boolean,
@@ -38,7 +37,7 @@ from taskc.annotations import (
     u64,
 )
 from taskc.arrays.packed import Packed, pack
-from taskc.errors import CheckError, CompileError, Finding, InternalError, Location
+from taskc.errors import CheckError, CompileError, Finding, InternalError, Location, set_renderer
 from taskc.ir.mapping import Mapping, auto_map, mapping, repeat, replicate, spatial
 from taskc.ir.types import DType, TensorType
 from taskc.lang import cuda
@@ -343,4 +342,10 @@ def _picture(definition: Definition) -> str:
     return str(importlib.import_module("taskc.notebooks").html(definition))
 
 
+def _render(subject: object, form: str, *options: object) -> str:
+    drawn: str = importlib.import_module("taskc.pictures").render(subject, form, *options)
+    return drawn
+
+
 set_runner(_run, _picture)
+set_renderer(_render)

@@ -135,13 +135,17 @@ def assert_never(value: NoReturn) -> NoReturn:
     raise InternalError(f"there is no case for {type(value).__name__} here")
 
 
-renderers: dict[
-    tuple[type, str], Callable[..., str]
-] = {}  # functions that draw a class as "svg" or "html"
-
-
 def rendered(subject: object, form: str, *options: object) -> str:
-    return renderers[type(subject), form](subject, *options)
+    """A mapping or findings as "svg" or "html"."""
+    return _renderer[0](subject, form, *options)
+
+
+_renderer: list[Callable[..., str]] = []
+
+
+def set_renderer(render: Callable[..., str]) -> None:
+    """Set the function that draws objects in notebooks: it belongs to a layer above this one."""
+    _renderer[:] = [render]
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,6 +48,11 @@ def section(title: str, *inside: str) -> Markup:
     return tag("section", tag("h2", title), *inside)
 
 
+def facts_list(facts: Iterable[tuple[str, str]]) -> Markup:
+    """Names with their values, as cards."""
+    return tag("dl", *(tag("div", tag("dt", name), tag("dd", text)) for name, text in facts))
+
+
 def cell(*inside: str) -> Markup:
     return tag("td", *inside)
 

@@ -14,6 +14,7 @@ from itertools import islice
 from textwrap import dedent
 
 from taskc.errors import CompileError, Location
+from taskc.format import many
 from taskc.ir import nodes as ir
 from taskc.ir.mapping import Mapping
 from taskc.ir.printer import calls_text, to_text
@@ -38,7 +39,7 @@ def html(definition: Definition) -> str:
 
 
 def _kernel(definition: Definition, kernel: ir.Kernel) -> Iterator[Markup]:
-    about = f", {_many(kernel.workers, 'worker')}"
+    about = f", {many(kernel.workers, 'worker')}"
     if kernel.target != "generic":
         about += f", for {kernel.target}"
     yield tag("div", "kernel ", tag("strong", definition.name), about)
@@ -62,7 +63,7 @@ def _pictures(kernels: Iterable[tuple[str, ir.Kernel]]) -> Iterator[Markup]:
 
 def _rest(count: int, what: str) -> Iterator[Markup]:
     if count > 0:
-        yield tag("div", f"and {_many(count, f'more {what}')}")
+        yield tag("div", f"and {many(count, f'more {what}')}")
 
 
 def mappings_of(kernel: ir.Kernel) -> dict[Mapping, list[str]]:
@@ -93,7 +94,7 @@ def _places(kernel: ir.Kernel) -> Iterator[tuple[Mapping, str]]:
 
 def _program(definition: ProgramDefinition) -> Iterator[Markup]:
     made = definition.ir
-    calls = _many(len([*calls_of(made.calls)]), "call")
+    calls = many(len([*calls_of(made.calls)]), "call")
     yield tag("div", "program ", tag("strong", definition.name), f", {calls}")
     yield _parameters(made)
     try:
@@ -114,7 +115,7 @@ def _calls(running: Program) -> Iterator[Markup]:
     calls, rows = [*calls_of(running.calls)], []
     for call in calls[:_MOST_CALLS]:
         assert isinstance(call.callee, ir.Kernel)  # after scheduling there are no computations
-        name, workers = names[id(call.callee)], _many(call.callee.workers, "worker")
+        name, workers = names[id(call.callee)], many(call.callee.workers, "worker")
         lines = [tag("div", tag("code", _line(origin))) for origin in call.origins]
         rows.append((_short(tag("code", name)), _short(workers), cell(*lines)))
     yield table(("call", "", "made of"), rows)
@@ -154,7 +155,3 @@ def _source(definition: Definition) -> Iterator[Markup]:
 
 def _folded(title: str, text: str) -> Markup:
     return tag("details", tag("summary", title), tag("pre", text.strip("\n")))
-
-
-def _many(count: int, what: str) -> str:
-    return f"{count} {what}" if count == 1 else f"{count} {what}s"

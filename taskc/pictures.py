@@ -1,14 +1,14 @@
 """Pictures of mappings and findings in notebooks, and mappings as SVG.
 
-The classes don't know HTML: this module registers itself with them (`taskc.errors.renderers`).
+The classes don't know HTML: they call `taskc.errors.rendered`, which loads this module.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from math import ceil
 
-from taskc.errors import Finding, Findings, renderers
+from taskc.errors import Finding, Findings
 from taskc.ir.mapping import Mapping
 from taskc.ir.mapping_text import FEW, Cell, grid, heading
 from taskc.markup import Markup, inset, tag
@@ -83,11 +83,13 @@ def _findings(findings: Iterable[Finding]) -> Markup:
     return inset(*(shown or [tag("div", "no findings")]))
 
 
-renderers.update(
-    {
-        (Mapping, "svg"): svg,
-        (Mapping, "html"): _mapping,
-        (Finding, "html"): lambda finding: _findings((finding,)),
-        (Findings, "html"): _findings,
-    }
-)
+_RENDERERS: dict[tuple[type, str], Callable[..., Markup]] = {
+    (Mapping, "svg"): svg,
+    (Mapping, "html"): _mapping,
+    (Finding, "html"): lambda finding: _findings((finding,)),
+    (Findings, "html"): _findings,
+}
+
+
+def render(subject: object, form: str, *options: object) -> Markup:
+    return _RENDERERS[type(subject), form](subject, *options)

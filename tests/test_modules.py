@@ -37,7 +37,7 @@ ELSEWHERE = {
     "tune/test_choose.py": "tune/space",
     "tune/test_report.py": "markup",
     "tune/test_session.py": "tune/bench",
-    "commands/test_tune.py": "commands/best tune/calibrate",
+    "commands/test_tune.py": "commands/best",
     # A model is read, and seen in the graph that comes out.
     "backend/cpu/test_limits.py": "backend/limits",
     "onnx/test_extraction.py": "onnx/cut",
@@ -111,7 +111,7 @@ ELSEWHERE = {
     "lang/test_warpgroups.py": "backend/operands backend/sim/products",
     "test_corpus.py": "backend/sim/registers backend/sim/worker_copies",
     "ir/test_fragments.py": "backend/sim/matrix",
-    "commands/test_demo.py": "commands/demo_kernels commands/demo_model commands/demo_race",
+    "commands/test_demo.py": "commands/demo_programs",
     "tune/test_workers.py": "tune/worker",
     "analysis/test_banks.py": "analysis/coalescing",
     "passes/test_select_fragments.py": "passes/select_moves",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from dataclasses import asdict
 
 from taskc.commands.loading import add_model, add_precision, feeds_of, is_model, model_of
@@ -11,11 +10,11 @@ from taskc.commands.terminal import (
     Progress,
     UsageError,
     add_json,
-    many,
     seconds_of,
     write,
-    write_text,
+    write_json,
 )
+from taskc.format import many, ratio_text, time_text
 from taskc.onnx.partitions import RuntimeSession
 from taskc.runtime.machine import machine
 from taskc.tune.timing import Probe, pairs
@@ -81,16 +80,18 @@ def run(options: argparse.Namespace) -> int:
         rows_of = [{"peer": name, **asdict(timed_pairs)} for name, timed_pairs in rows]
         answer = {"model": options.model, "precision": options.precision, "threads": threads}
         answer["peers"] = rows_of
-        write_text(json.dumps(answer, indent=2))
+        write_json(answer)
         return 0
     for name, timed_pairs in rows:
         low, high = timed_pairs.quartiles
         write(
-            (f"{timed_pairs.ours:.3g} ms", "bold"),
-            f", {name} {timed_pairs.theirs:.3g} ms: ",
+            (time_text(timed_pairs.ours / 1e3, "ms", ".3g"), "bold"),
+            f", {name} {time_text(timed_pairs.theirs / 1e3, 'ms', '.3g')}: ",
             end="",
         )
-        write((f"{timed_pairs.ratio:.2f}x", "bold"), f" (quartiles {low:.2f} to {high:.2f}", end="")
+        write(
+            (ratio_text(timed_pairs.ratio), "bold"), f" (quartiles {low:.2f} to {high:.2f}", end=""
+        )
         write(f", {many(timed_pairs.kept, 'pair')}, {many(threads, 'thread')})")
     return 0
 

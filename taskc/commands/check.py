@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections import Counter
 from collections.abc import Sequence
 from math import prod
@@ -18,12 +17,12 @@ from taskc.commands.terminal import (
     add_kernel,
     add_seeds,
     add_target,
-    many,
     write,
     write_finding,
-    write_text,
+    write_json,
 )
 from taskc.errors import Finding
+from taskc.format import many
 from taskc.ir import nodes as ir
 from taskc.ir.rewrite import walk
 from taskc.lang.definition import Definition, KernelDefinition
@@ -59,7 +58,7 @@ def run(options: argparse.Namespace) -> int:
             answer["calls"] = [{"kernel": name, "summary": s} for name, _, s in calls]
         else:
             ((_, _, answer["summary"]),) = calls
-        write_text(json.dumps(answer, indent=2))
+        write_json(answer)
         return 0 if examined.ok else 1
     for finding in examined.findings:
         write_finding(str(finding))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -20,7 +19,8 @@ from taskc.commands.loading import (
     shape_of,
     shaped_feeds,
 )
-from taskc.commands.terminal import Progress, UsageError, add_json, many, write, write_text
+from taskc.commands.terminal import Progress, UsageError, add_json, write, write_json
+from taskc.format import bytes_text, many, time_text
 from taskc.ir.program import calls_of, kernels_of
 from taskc.ir.signature import bind_dimensions, inputs_of
 from taskc.lang.program import ProgramDefinition
@@ -111,13 +111,13 @@ def run(options: argparse.Namespace) -> int:
     seconds = time.perf_counter() - start
     if options.json:
         answer = {"model": options.model, "saved": to, "seconds": seconds}
-        write_text(json.dumps(answer | asdict(sizes[0]) | {"programs": len(sizes)}, indent=2))
+        write_json(answer | asdict(sizes[0]) | {"programs": len(sizes)})
         return 0
     write((str(model.name or options.model), "bold"), end="")
     write(f": {', '.join(map(str, model.inputs))} -> {', '.join(map(str, model.outputs))}")
     for size in sizes:
         write(_described(size), end="; " if size is sizes[-1] else "\n")
-    write(f"{seconds:.2f} s")
+    write(time_text(seconds, "s", ".2f"))
     if to is not None:
         write(f"saved as {to}")
     return 0
@@ -141,16 +141,17 @@ def _bundle_program(options: argparse.Namespace) -> int:
     seconds = time.perf_counter() - start
     if options.json:
         answer = {"program": options.model, "saved": options.to, "seconds": seconds}
-        write_text(json.dumps(answer, indent=2))
+        write_json(answer)
         return 0
     write((str(program.signature), "bold"))
-    write(f"saved as {options.to}; {seconds:.2f} s")
+    write(f"saved as {options.to}; {time_text(seconds, 's', '.2f')}")
     return 0
 
 
 def _described(size: Size) -> str:
     calls = f"{many(size.calls, 'call')} of {many(size.kernels, 'kernel')}"
-    return f"{calls}, weights {_mib(size.weights)}, arena {_mib(size.arena)}"
+    weights, arena = (bytes_text(count, "MiB", ".3g") for count in (size.weights, size.arena))
+    return f"{calls}, weights {weights}, arena {arena}"
 
 
 def size_of(program: ProgramDefinition, shapes: Sequence[tuple[int, ...]]) -> Size:
@@ -167,10 +168,6 @@ def size_of(program: ProgramDefinition, shapes: Sequence[tuple[int, ...]]) -> Si
         sum(memory.nbytes for _, memory in lowered.constants),
         planned.arena,
     )
-
-
-def _mib(count: int) -> str:
-    return f"{count / (1 << 20):.3g} MiB"
 
 
 def _names(text: str) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -13,15 +12,15 @@ from taskc.commands.terminal import (
     UsageError,
     add_json,
     columns,
-    duration,
-    many,
     printable,
     put,
     words,
     write,
     write_error,
+    write_json,
     write_text,
 )
+from taskc.format import many, time_text
 from taskc.output_file import replacing
 from taskc.runtime.settings import VERSION
 from taskc.tune.database import Database, database
@@ -114,7 +113,7 @@ def _list(options: argparse.Namespace, kept: Database) -> int:
         operator, problem, machine = key
         table.append(
             (
-                *(printable(operator), _words(problem), str(len(rows)), duration(seconds[key])),
+                *(printable(operator), _words(problem), str(len(rows)), time_text(seconds[key])),
                 *(last[key][:10], printable(machine)),
             )
         )
@@ -136,7 +135,7 @@ def _show(options: argparse.Namespace, kept: Database) -> int:
             outcome = row.outcome + (f": {_short(row.note)}" if row.note else "")
             table.append(
                 (
-                    *(duration(row.seconds), spread, duration(row.predicted), printable(outcome)),
+                    *(time_text(row.seconds), spread, time_text(row.predicted), printable(outcome)),
                     *(printable(row.version), _words(row.plan)),
                 )
             )
@@ -153,7 +152,7 @@ def _best(options: argparse.Namespace, kept: Database) -> int:
         return _write_json([asdict(row) for row in best])
     table = [("operator", "problem", "time", "machine", "plan")]
     for row in best:
-        named = printable(row.operator), _words(row.problem), duration(row.seconds)
+        named = printable(row.operator), _words(row.problem), time_text(row.seconds)
         table.append((*named, printable(row.machine), _words(row.plan)))
     _write_table(table, right=(2,))
     return 0
@@ -275,5 +274,5 @@ def _write_count(options: argparse.Namespace, name: str, count: int) -> int:
 
 
 def _write_json(answer: object) -> int:
-    write_text(json.dumps(answer, indent=2))
+    write_json(answer)
     return 0

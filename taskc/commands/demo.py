@@ -14,13 +14,13 @@ import numpy as np
 
 import taskc as tc
 from taskc.backend.cuda.compile import compile_kernel
-from taskc.commands import demo_race
+from taskc.commands import demo_programs
 from taskc.commands.check import summarize, write_summary
-from taskc.commands.demo_kernels import OWN, linear
-from taskc.commands.demo_model import classifier
+from taskc.commands.demo_programs import OWN, classifier, linear
 from taskc.commands.explain import steps_of
-from taskc.commands.terminal import Progress, columns, many, write, write_finding, write_text
+from taskc.commands.terminal import Progress, columns, write, write_finding, write_text
 from taskc.errors import CheckError, CompileError
+from taskc.format import many, time_text
 from taskc.ir.nodes import STAGES
 from taskc.lang.definition import KernelDefinition
 from taskc.passes.pipeline import lower
@@ -70,7 +70,7 @@ def run(options: argparse.Namespace) -> int:
     fits = _run_model()
 
     _heading(7, "A mistake: a neighbour's element is read in the phase that writes it")
-    write_text(_indented(inspect.getsource(demo_race.differences)))
+    write_text(_indented(inspect.getsource(demo_programs.differences)))
     caught = _write_race()
 
     write()
@@ -138,10 +138,10 @@ def _write_machine_code(kernel: KernelDefinition) -> None:
     except CompileError as error:  # NVRTC isn't published for every machine
         write_finding(_indented(str(error)))
         return
-    took = (time.perf_counter() - start) * 1e3
+    took = time_text(time.perf_counter() - start, "ms", ".0f")
     taken = compiled.resources
     spilled = taken.spill_stores + taken.spill_loads
-    write(f"    sm_90a, by NVRTC: {many(len(compiled.cubin), 'byte')} in {took:.0f} ms")
+    write(f"    sm_90a, by NVRTC: {many(len(compiled.cubin), 'byte')} in {took}")
     write(
         f"    a thread takes {many(taken.registers, 'register')}, and spills {many(spilled, 'byte')};",
         end="",
@@ -175,7 +175,7 @@ def _scores(x: Any, w1: Any, b1: Any, w2: Any, b2: Any) -> Any:
 
 def _write_race() -> bool:
     """Show the checker's report of the kernel with the mistake; returns whether there is one."""
-    examination = examine(demo_race.differences)
+    examination = examine(demo_programs.differences)
     write()
     write_finding(_indented(_without_folder(str(CheckError(examination.findings)))))
     write()

@@ -12,8 +12,9 @@ from pathlib import Path
 
 from taskc import __version__
 from taskc.backend.cache import problem_of
-from taskc.commands.terminal import columns, many, write, write_text
+from taskc.commands.terminal import columns, write, write_text
 from taskc.errors import CompileError
+from taskc.format import bytes_text, many
 from taskc.runtime.machine import machine
 from taskc.runtime.settings import VARIABLES, cache_folder
 
@@ -91,7 +92,7 @@ def _target() -> str:
 
     used = machine()
     threads = many(used.threads, "thread")
-    core_cache = f"{used.fast_memory >> 10} KiB of cache each"
+    core_cache = f"{bytes_text(used.fast_memory, 'KiB', '.0f')} of cache each"
     return f"{host().target}: {many(used.lanes, 'lane')} of f32, {threads}, {core_cache}"
 
 
@@ -99,7 +100,7 @@ def _contents(folder: Path) -> str:
     if not folder.is_dir():
         return " (not there yet)"
     sizes = [path.stat().st_size for path in folder.rglob("*") if path.is_file()]
-    return f" ({many(len(sizes), 'file')}, {sum(sizes) / (1 << 20):.1f} MiB)" if sizes else ""
+    return f" ({many(len(sizes), 'file')}, {bytes_text(sum(sizes), 'MiB')})" if sizes else ""
 
 
 def _cpu() -> tuple[str, str]:
@@ -147,5 +148,5 @@ def _device(ordinal: int) -> str:
     except DeviceError:
         target = "taskc doesn't compile for it"
     major, minor = device.capability
-    memory = f"{device.memory_bytes / (1 << 30):.1f} GiB"
+    memory = bytes_text(device.memory_bytes, "GiB")
     return f"{device.name}, compute capability {major}.{minor}, {memory}: {target}"

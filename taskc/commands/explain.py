@@ -1,9 +1,11 @@
-"""taskc explain: a model's kernels, the nodes fused into each, and the bytes moved."""
+"""taskc explain: a model's kernels, the nodes fused into each, and the bytes moved.
+
+The page of `--html` draws both graphs: boxes in layers, each below the boxes that it reads, with lines between them.
+"""
 
 from __future__ import annotations
 
 import argparse
-import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -12,68 +14,160 @@ from pathlib import Path
 
 import taskc as tc
 from taskc.arrays.packed import slots_of
-from taskc.commands.graph_drawing import Box, drawn
 from taskc.commands.loading import add_model, feeds_of
-from taskc.commands.terminal import Progress, UsageError, add_json, columns, many, write, write_text
+from taskc.commands.terminal import (
+    Progress,
+    UsageError,
+    add_json,
+    columns,
+    write,
+    write_json,
+    write_text,
+)
+from taskc.format import bytes_text, many
 from taskc.ir.nodes import Tensor
 from taskc.ir.program import Call, Program, calls_of
 from taskc.lang.program import ProgramDefinition
-from taskc.markup import Markup, cell, page, section, table, tag
-from taskc.onnx.passes.pipeline import steps
+from taskc.markup import Markup, cell, facts_list, joined, number, page, section, table, tag
+from taskc.onnx.passes.pipeline import steps as rewriting_steps
 from taskc.operators.graph import Graph
 from taskc.output_file import write_whole
 from taskc.runtime.driver import scheduled
 
-# --- The page of `taskc explain --html`: rewrites, each kernel, and drawings of both graphs
+# --- Drawings of graphs ------------------------------------------------------------------------
+
+_WIDTH, _HEIGHT = 210, 40  # of a box
+_BESIDE, _BELOW = 26, 30  # between boxes
+_LONGEST = 28  # letters of a line in a box
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """A call on the page: its kernel, its nodes, and the bytes that it moves, as a number and as text."""
+class Box:
+    """A vertex of a graph.
 
-    kernel: str
-    nodes: str
-    moved: int
-    size: str
+    title, line  its text
+    note         its tooltip
+    behind       the numbers of the boxes that it reads, each less than its own
+    """
+
+    title: str
+    line: str
+    note: str
+    behind: tuple[int, ...]
+
+
+def drawn(boxes: Sequence[Box]) -> Markup:
+    places = _places(boxes)
+    width = max((x for x, _ in places), default=0) + _WIDTH + _BESIDE
+    height = max((y for _, y in places), default=0) + _HEIGHT + _BELOW
+    lines = [
+        _line(places[one], place)
+        for place, box in zip(places, boxes, strict=True)
+        for one in dict.fromkeys(box.behind)
+    ]
+    shown = [_box(box, *place) for box, place in zip(boxes, places, strict=True)]
+    # Full size: the page scrolls.
+    return tag(
+        "svg", joined(lines), joined(shown), xmlns="http://www.w3.org/2000/svg", width=width,
+        height=height, viewBox=f"0 0 {width} {height}", role="img",
+    )  # fmt: skip
+
+
+def _places(boxes: Sequence[Box]) -> list[tuple[int, int]]:
+    """The upper left corners; the boxes of a layer are ordered by the mean position of the boxes that they read."""
+    layers: list[list[int]] = []
+    layer_of: list[int] = []
+    for place, box in enumerate(boxes):
+        layer = 1 + max((layer_of[one] for one in box.behind), default=-1)
+        layer_of.append(layer)
+        layers += [[] for _ in range(layer + 1 - len(layers))]
+        layers[layer].append(place)
+    across = [0.0] * len(boxes)
+    for layer_boxes in layers:
+        layer_boxes.sort(key=lambda one: _mean(across[other] for other in boxes[one].behind))
+        for place, box_number in enumerate(layer_boxes):
+            across[box_number] = place - (len(layer_boxes) - 1) / 2
+    first = min(across, default=0.0)
+    return [
+        (
+            int((x - first) * (_WIDTH + _BESIDE)) + _BESIDE // 2,
+            layer * (_HEIGHT + _BELOW) + _BELOW // 2,
+        )
+        for x, layer in zip(across, layer_of, strict=True)
+    ]
+
+
+def _mean(numbers: Iterable[float]) -> float:
+    listed = [*numbers]
+    return sum(listed) / len(listed) if listed else 0.0
+
+
+def _line(start: tuple[int, int], end: tuple[int, int]) -> Markup:
+    x, y = start[0] + _WIDTH // 2, start[1] + _HEIGHT
+    u, v = end[0] + _WIDTH // 2, end[1]
+    # A line across several layers bends around their boxes.
+    aside = 0 if v - y <= _BELOW else _WIDTH
+    path = f"M{x} {y}C{x + aside} {y + _BELOW} {u + aside} {v - _BELOW} {u} {v}"
+    return tag("path", d=path, style="fill:none;stroke:var(--soft);stroke-opacity:.6")
+
+
+def _box(box: Box, x: int, y: int) -> Markup:
+    frame = tag(
+        "rect", x=x, y=y, width=_WIDTH, height=_HEIGHT, rx=5,
+        style="fill:var(--card);stroke:var(--line)",
+    )  # fmt: skip
+    style = "font:12px system-ui,sans-serif;fill:var(--ink)"
+    title = tag("text", _cut(box.title), x=x + 8, y=y + 16, style=f"{style};font-weight:600")
+    line = tag("text", _cut(box.line), x=x + 8, y=y + 32, style=style)
+    return tag("g", tag("title", box.note), frame, title, line)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+
+
+# --- The page of `taskc explain --html`: rewrites, each kernel, and drawings of both graphs
 
 
 def page_of(
     graph: Graph,
-    made: Program,
-    calls: Sequence[Row],
-    rewrites: Iterable[tuple[str, str]],
-    facts: Mapping[str, str],
+    running: Program,
+    calls: Sequence[Step],
+    rewrites: Sequence[Rewrite],
+    total: Traffic,
 ) -> str:
     """A self-contained page."""
-    rewrite_cells = [(cell(name), cell(text)) for name, text in rewrites]
-    rows = [
-        (
-            cell(row.kernel),
-            cell(row.nodes),
-            tag("td", row.size, class_="number", data_key=row.moved),
-        )
-        for row in calls
-    ]
-    headings = ("pass", "what it made")
+    facts = {
+        "nodes": str(len(graph.nodes)),
+        "calls of kernels": str(len(calls)),
+        "moved": bytes_text(total.after),
+        "moved before fusing": bytes_text(total.before),
+        "inputs, weights, outputs": bytes_text(total.least),
+    }
+    rewritten = [(cell(rewrite.name), cell(str(rewrite))) for rewrite in rewrites]
+    rows = [(cell(call.kernel), cell(call.title), number(call.moved, bytes_text)) for call in calls]
     return page(
         graph.name or "model",
-        tag("dl", *(tag("div", tag("dt", name), tag("dd", text)) for name, text in facts.items())),
-        section("Rewrites", table(headings, rewrite_cells)) if rewrite_cells else Markup(""),
+        facts_list(facts.items()),
+        section("Rewrites", table(("pass", "what it made"), rewritten))
+        if rewritten
+        else Markup(""),
         section("Calls, as they run", table(("kernel", "nodes", "moved"), rows, sorts=True)),
-        section("The graph of calls", tag("div", drawn(_of_calls(made, calls)), class_="wide")),
+        section("The graph of calls", tag("div", drawn(_of_calls(running, calls)), class_="wide")),
         section("The graph of the model", tag("div", drawn(_of_nodes(graph)), class_="wide")),
     )
 
 
-def _of_calls(made: Program, rows: Sequence[Row]) -> list[Box]:
+def _of_calls(running: Program, steps: Sequence[Step]) -> list[Box]:
     """A box for each call, with the calls whose results it reads, also through views."""
-    whole = {view.tensor: view.of for view in made.views}
+    whole = {view.tensor: view.of for view in running.views}
     writers: dict[Tensor, int] = {}
     boxes: list[Box] = []
-    for place, (call, row) in enumerate(zip(calls_of(made.calls), rows, strict=True)):
+    for place, (call, step) in enumerate(zip(calls_of(running.calls), steps, strict=True)):
         tensors = [_whole(whole, item) for item in call.arguments if isinstance(item, Tensor)]
         behind = tuple([writers[tensor] for tensor in tensors if tensor in writers])
-        boxes.append(Box(row.kernel, row.size, f"{row.kernel}\n{row.nodes}", behind))
+        size = bytes_text(step.moved)
+        boxes.append(Box(step.kernel, size, f"{step.kernel}\n{step.title}", behind))
         for given, parameter in zip(call.arguments, call.callee.parameters, strict=True):
             is_written = isinstance(parameter, Tensor) and parameter.role in ("out", "inout")
             if isinstance(given, Tensor) and is_written:
@@ -121,6 +215,10 @@ class Step:
     nodes: tuple[str, ...]
     moved: int
 
+    @property
+    def title(self) -> str:
+        return "; ".join(self.nodes) or "(of no node: what the program needs between)"
+
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
@@ -151,7 +249,7 @@ class Rewrite:
 
 def rewrites_of(graph: Graph) -> list[Rewrite]:
     rewrites, before = [], _operators(graph)
-    for name, rewritten in steps(graph):
+    for name, rewritten in rewriting_steps(graph):
         operators = _operators(rewritten)
         if operators != before:
             rewrites.append(Rewrite(name, {**(before - operators)}, {**(operators - before)}))
@@ -177,18 +275,7 @@ def run(options: argparse.Namespace) -> int:
         calls, traffic = steps_of(program), traffic_of(program)
         rewrites = rewrites_of(model.graph)
     if options.html is not None:
-        facts = {
-            "nodes": str(len(model.graph.nodes)),
-            "calls of kernels": str(len(calls)),
-            "moved": _size(traffic.after),
-            "moved before fusing": _size(traffic.before),
-            "inputs, weights, outputs": _size(traffic.least),
-        }
-        rows = [
-            Row(step.kernel, _shown(step.nodes), step.moved, _size(step.moved)) for step in calls
-        ]
-        named = [(rewrite.name, str(rewrite)) for rewrite in rewrites]
-        text = page_of(model.graph, scheduled(program)[0], rows, named, facts)
+        text = page_of(model.graph, scheduled(program)[0], calls, rewrites, traffic)
         try:
             write_whole(options.html, text)
         except OSError as error:
@@ -198,7 +285,7 @@ def run(options: argparse.Namespace) -> int:
         answer = {"model": options.model, "operators": dict(operators)}
         answer |= {"rewrites": [asdict(rewrite) for rewrite in rewrites]}
         answer |= {"calls": [asdict(step) for step in calls], "bytes": asdict(traffic)}
-        write_text(json.dumps(answer, indent=2))
+        write_json(answer)
         return 0
     write(("before: ", "bold"), many(len(model.graph.nodes), "node"), end="")
     write(f": {', '.join(f'{count} {name}' for name, count in operators)}")
@@ -207,14 +294,14 @@ def run(options: argparse.Namespace) -> int:
     before = sum(1 for _ in calls_of(program.ir.calls))
     write(("after: ", "bold"), f"{many(len(calls), 'call')}, of {before} before they became one")
     if calls:
-        lines = [(step.kernel, _size(step.moved), _shown(step.nodes)) for step in calls]
+        lines = [(step.kernel, bytes_text(step.moved), step.title) for step in calls]
         write_text(columns(lines, margin="  ", right=(1,)))
     write(
         ("moved: ", "bold"),
-        f"{_size(traffic.after)}, of {_size(traffic.before)} before",
+        f"{bytes_text(traffic.after)}, of {bytes_text(traffic.before)} before",
         end="",
     )
-    write(f"; inputs, weights and outputs alone are {_size(traffic.least)}")
+    write(f"; inputs, weights and outputs alone are {bytes_text(traffic.least)}")
     return 0
 
 
@@ -253,11 +340,3 @@ def _bytes(tensor: Tensor) -> int:
     shape = [extent for extent in tensor.argument_shape if isinstance(extent, int)]
     count = prod(shape) if tensor.layout is None else slots_of(tuple(shape), tensor.layout)
     return tensor.dtype.bytes_of(count)
-
-
-def _shown(nodes: tuple[str, ...]) -> str:
-    return "; ".join(nodes) or "(of no node: what the program needs between)"
-
-
-def _size(count: int) -> str:
-    return f"{count / 1024:.1f} KiB" if count < 1 << 20 else f"{count / (1 << 20):.1f} MiB"

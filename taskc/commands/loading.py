@@ -24,8 +24,9 @@ import numpy as np
 
 import taskc as tc
 from taskc.arrays.arguments import Array
-from taskc.commands.terminal import UsageError, many
+from taskc.commands.terminal import UsageError
 from taskc.errors import NOWHERE, CompileError, InternalError, Location
+from taskc.format import many
 from taskc.ir.extents import extent_value
 from taskc.ir.nodes import Tensor
 from taskc.ir.signature import inputs_of

@@ -7,6 +7,7 @@ import re
 
 from taskc.commands.terminal import UsageError, columns, write, write_text
 from taskc.errors import CompileError, Location
+from taskc.format import many
 from taskc.ir.mapping import Mapping
 from taskc.ir.mapping_forms import MappingError
 from taskc.output_file import write_whole
@@ -71,7 +72,7 @@ def _facts(mapping: Mapping) -> list[tuple[str, str]]:
         ("mapping", str(mapping)),
         ("workers", str(mapping.workers)),
         ("shape", iterated),
-        ("slots", f"{mapping.slots} task{'' if mapping.slots == 1 else 's'} a worker"),
+        ("slots", f"{many(mapping.slots, 'task')} a worker"),
         ("covers", covered),
         ("replicated", "yes" if mapping.is_replicated else "no"),
     ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections import Counter
 from typing import Any
 
@@ -15,11 +14,12 @@ from taskc.commands.terminal import (
     add_seeds,
     add_target,
     columns,
-    many,
     write,
+    write_json,
     write_text,
 )
 from taskc.errors import Finding
+from taskc.format import many
 from taskc.ir.nodes import Kernel
 from taskc.ir.program import Program, map_kernels
 from taskc.lang.definition import KernelDefinition
@@ -74,7 +74,7 @@ def run(options: argparse.Namespace) -> int:
             "equivalent": equivalent,
             "mutants": [_to_json(mutant) for mutant in mutants],
         }
-        write_text(json.dumps(answer, indent=2))
+        write_json(answer)
     else:
         _write(options.kernel, mutants, reported, share)
     return 0 if share >= ENOUGH else 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
@@ -16,17 +15,17 @@ from taskc.commands.terminal import (
     add_json,
     add_kernel,
     columns,
-    many,
     page_at,
     positive,
     write,
+    write_json,
     write_text,
 )
-from taskc.format import bytes_text, factor_text, share_text, time_text
+from taskc.format import bytes_text, many, share_text, time_text
 from taskc.kernels.machine_facts import PROCESSOR, ProcessorFacts
 from taskc.output_file import write_whole
 from taskc.profiling.page import page_of
-from taskc.profiling.profile import Memory, Profile, ProfiledCall, Work, profile
+from taskc.profiling.profile import COLUMNS, Memory, Profile, ProfiledCall, Work, profile
 
 _MOST_CALLS = 30  # rows of a table; with more calls, equal kernels share a row
 
@@ -70,7 +69,7 @@ def run(options: argparse.Namespace) -> int:
     if page is not None:
         write_whole(page, page_of(profiled, options.kernel, notes))
     if options.json:
-        write_text(json.dumps(_answer(options.kernel, profiled), indent=2))
+        write_json(_answer(options.kernel, profiled))
         return 0
     _write_table(profiled, options.calls)
     _write_sums(profiled)
@@ -120,7 +119,7 @@ def _numbers(work: Work) -> dict[str, Any]:
     return asdict(work) | {"roofline": work.share}
 
 
-_HEADINGS = ("time", "share", "predicted", "roofline", "bytes", "moved", "kernel", "calls", "from")
+_HEADINGS = (*COLUMNS, "kernel", "calls", "from")
 
 
 def _write_table(found: Profile, has_all: bool) -> None:
@@ -140,17 +139,9 @@ def _write_table(found: Profile, has_all: bool) -> None:
 def _row(kernel: str, calls: Sequence[ProfiledCall], total: float) -> tuple[str, ...]:
     work = Work.sum(call.work for call in calls)
     times = sum(call.times for call in calls)
-    return (
-        time_text(work.seconds),
-        share_text(work.seconds / total if total else 0.0),
-        time_text(work.predicted),
-        share_text(work.share),
-        bytes_text(work.bytes),
-        factor_text(work.moved, work.bytes),
-        kernel,
-        str(times),
-        _from(calls),
-    )
+    numbers = [(value(work, total), text) for value, text in COLUMNS.values()]
+    cells = ["" if number is None else text(number) for number, text in numbers]
+    return (*cells, kernel, str(times), _from(calls))
 
 
 def _from(calls: Sequence[ProfiledCall], most: int = 3) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import json
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -29,11 +28,11 @@ from taskc.commands.terminal import (
     UsageError,
     add_json,
     add_kernel,
-    many,
     positive,
     write,
-    write_text,
+    write_json,
 )
+from taskc.format import many, time_text
 from taskc.ir import nodes as ir
 from taskc.ir.signature import inputs_of, named_type, outputs_of
 from taskc.ir.types import DType, from_numpy
@@ -103,7 +102,7 @@ def run(options: argparse.Namespace) -> int:
         different = _first_deviation(outputs, expected, comparison)
         answer |= {"comparison": comparison, "difference": different}
     if options.json:
-        write_text(json.dumps(answer, indent=2))
+        write_json(answer)
         return 1 if different else 0
     types = {item.name: item.dtype for item in definition.ir.parameters}
     _write_outcome(outputs, types, answer)
@@ -131,7 +130,7 @@ def _run_model(options: argparse.Namespace) -> int:
     answer = {"model": options.kernel, **_described(outputs_by_name, times, target)}
     answer["compile_s"] = first - statistics.median(times)
     if options.json:
-        write_text(json.dumps(answer, indent=2))
+        write_json(answer)
         return 0
     _write_outcome(
         outputs_by_name,
@@ -139,7 +138,7 @@ def _run_model(options: argparse.Namespace) -> int:
         answer,
     )
     did = "loaded" if is_bundle(options.kernel) else "read and compiled"
-    write(f"{did} in {answer['compile_s']:.3g} s")
+    write(f"{did} in {time_text(answer['compile_s'], 's', '.3g')}")
     return 0
 
 
@@ -178,7 +177,9 @@ def _write_outcome(
     for name, array in made.items():
         write((name, "bold"), f": {named_type(types[name], array.shape)}, digest {_digest(array)}")
     on = f"{answer['target']}, {many(answer['threads'], 'thread')}"
-    write(f"{answer['median_ms']:.3g} ms, the median of {many(answer['calls'], 'call')} ({on})")
+    write(
+        f"{time_text(answer['median_ms'] / 1e3, 'ms', '.3g')}, the median of {many(answer['calls'], 'call')} ({on})"
+    )
 
 
 _AGREES = {

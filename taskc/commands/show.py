@@ -16,13 +16,13 @@ from taskc.commands.terminal import (
     UsageError,
     add_kernel,
     add_target,
-    many,
     write,
     write_diff,
     write_finding,
     write_text,
 )
 from taskc.errors import Finding
+from taskc.format import many, time_text
 from taskc.ir import nodes as ir
 from taskc.ir.printer import calls_text, to_text
 from taskc.ir.program import kernels_of
@@ -197,7 +197,7 @@ def _every_pass(kernel: ir.Kernel, stage: str | None, *, is_diff: bool) -> ir.Ke
     write_text(before)
     for step in _steps(kernel, stage):
         text = to_text(step.kernel)
-        about = f"{step.seconds * 1e3:.2f} ms ({step.kernel.stage})"
+        about = f"{time_text(step.seconds, 'ms', '.2f')} ({step.kernel.stage})"
         _heading(step.name, f"{about} (unchanged)" if text == before else about)
         if text != before and is_diff:
             old, new = before.splitlines(), text.splitlines()

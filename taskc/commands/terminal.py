@@ -90,16 +90,6 @@ def printable(text: str) -> str:
     return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
 
 
-def duration(seconds: float | None) -> str:
-    """A time such as `1.25 ms`; `-` for None."""
-    if seconds is None:
-        return "-"
-    for factor, unit in ((1e9, "ns"), (1e6, "µs"), (1e3, "ms")):
-        if seconds * factor < 999.5:
-            return f"{seconds * factor:.3g} {unit}"
-    return f"{seconds:.3g} s" if seconds < 999.5 else f"{seconds:.0f} s"
-
-
 Part: TypeAlias = "str | tuple[str, str]"  # a text, or a text and its style
 
 _PATIENCE, _REFRESH = 1.0, 0.1  # seconds: until a bar is shown, and between its updates
@@ -128,6 +118,10 @@ def write(*parts: Part, end: str = "\n") -> None:
 def write_text(text: str) -> None:
     """Write text that may be long, unchanged."""
     put(text if text.endswith("\n") else f"{text}\n")
+
+
+def write_json(answer: object) -> None:
+    write_text(json.dumps(answer, indent=2))
 
 
 def put(text: str) -> None:
@@ -171,11 +165,6 @@ def columns(rows: Sequence[Sequence[str]], *, margin: str = "", right: Iterable[
 
     lines = ["  ".join(cell(i, text) for i, text in enumerate(row)).rstrip() for row in rows]
     return "\n".join(margin + line for line in lines)
-
-
-def many(count: int, noun: str) -> str:
-    """`1 block`, `2 blocks`"""
-    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 class LogLines(logging.Handler):

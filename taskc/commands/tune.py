@@ -24,13 +24,14 @@ from taskc.commands.terminal import (
     UsageError,
     add_json,
     columns,
-    many,
     page_at,
     positive,
     seconds_of,
     write,
+    write_json,
     write_text,
 )
+from taskc.format import many, rate_text, share_text, spread_text, time_text
 from taskc.ir.target import GPUS, SM_90A
 from taskc.ir.types import DTYPES
 from taskc.kernels.convolution import CONVOLUTION
@@ -40,16 +41,16 @@ from taskc.kernels.matmul.problem import problem_of as matmul_problem
 from taskc.lang.definition import Definition
 from taskc.output_file import write_whole
 from taskc.tune.bench import dry_run, tuned
-from taskc.tune.calibrate import measured_facts
 from taskc.tune.choose import processor, recorded
 from taskc.tune.database import database
 from taskc.tune.model import Judged, Quality
-from taskc.tune.ray_workers import ray_workers
 from taskc.tune.report import report
+from taskc.tune.rows import said
 from taskc.tune.space import STRATEGIES, Space
 from taskc.tune.template import Template
-from taskc.tune.texts import said
+from taskc.tune.timing import measured_facts
 from taskc.tune.tuner import Final, Trial, Tuned
+from taskc.tune.workers import ray_workers
 
 _DRY = "with --dry-run candidates are compiled and simulated without a GPU"
 
@@ -107,7 +108,7 @@ def report_dry(title: str, found: Tuned) -> None:
 
 
 def _trial_row(found: Tuned, trial: Trial) -> tuple[str, ...]:
-    predicted = f"predicted {trial.predicted * 1e6:.3g} us"
+    predicted = f"predicted {time_text(trial.predicted)}"
     return predicted, trial.result.note, said(found.space.text(trial.plan))
 
 
@@ -205,7 +206,7 @@ def run(options: argparse.Namespace) -> int:
         if was_interrupted:
             break
     if options.json:
-        write_text(json.dumps(data[0] if len(wanted) == 1 else data, indent=2))
+        write_json(data[0] if len(wanted) == 1 else data)
     return 130 if was_interrupted else 0
 
 
@@ -218,7 +219,7 @@ def _calibrate(options: argparse.Namespace) -> int:
     for name, value in facts.items():
         database().set_fact(here, name, value)
     if options.json:
-        write_text(json.dumps({"machine": here, "facts": facts}, indent=2))
+        write_json({"machine": here, "facts": facts})
         return 0
     write(("calibrated: ", "bold"), here)
     write_text(columns([(name, f"{value:.4g}") for name, value in facts.items()], right=(1,)))
@@ -469,11 +470,11 @@ class _Shown:
 
 def speed(space: Space[Any, Any], seconds: float) -> str:
     """`1.21 ms, 210 GFLOP/s, 91% of the roofline`"""
-    said = f"{seconds * 1e3:.3g} ms"
+    said = time_text(seconds)
     work = space.work
     if work is not None:
-        said += f", {work.operations / seconds / 1e9:.4g} GFLOP/s"
-        said += f", {100 * work.seconds / seconds:.0f}% of the roofline"
+        said += f", {rate_text(work.operations / seconds)}"
+        said += f", {share_text(work.seconds / seconds)} of the roofline"
     return said
 
 
@@ -513,8 +514,8 @@ def _row(found: Tuned, final: Final) -> tuple[str, ...]:
     mark = "best" if final is found.finals[0] else f"{final.ratio:.3f} x"
     if final.plan == found.space.default:
         mark += ", default"
-    spread = f"± {50 * final.spread:.1f}%"
-    return mark, speed(found.space, final.seconds), spread, said(found.space.text(final.plan))
+    numbers = speed(found.space, final.seconds), spread_text(final.spread)
+    return mark, *numbers, said(found.space.text(final.plan))
 
 
 def _judgement(model: Judged) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 
@@ -12,7 +11,7 @@ import numpy as np
 import taskc as tc
 from taskc.arrays.arguments import Array
 from taskc.commands.loading import add_model, add_precision, feeds_of
-from taskc.commands.terminal import Progress, add_json, columns, write, write_text
+from taskc.commands.terminal import Progress, add_json, columns, write, write_json, write_text
 from taskc.onnx.partitions import RuntimeSession
 from taskc.runtime.machine import machine
 
@@ -82,7 +81,7 @@ def run(options: argparse.Namespace) -> int:
         first = None if departure is None else asdict(departure)
         answer = {"model": options.model, "tolerance": tolerance, "errors": shown}
         answer["against"] = "onnxruntime" if is_precise else "f32"
-        write_text(json.dumps(answer | {"agrees": agrees, "first_departure": first}, indent=2))
+        write_json(answer | {"agrees": agrees, "first_departure": first})
         return 0 if agrees else 1
     write_text(columns([(name, f"off by {error:.2e}") for name, error in errors.items()]))
     if agrees:

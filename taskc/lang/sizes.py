@@ -23,7 +23,6 @@ from taskc.ir import build
 from taskc.ir.affine import SymbolTable
 from taskc.ir.linear import ZERO, Affine, Atom, Interval, factors_of
 from taskc.ir.nodes import Binary, Cast, Constant, Expression, Variable
-from taskc.ir.printer import expression_text
 from taskc.ir.rewrite import substitute, walk
 from taskc.ir.types import f64, i64
 from taskc.lang.source import call_site
@@ -54,6 +53,8 @@ class OfSizes:
         return substitute(self.expression, values)
 
     def __repr__(self) -> str:
+        from taskc.ir.printer import expression_text  # with all that prints kernels
+
         return expression_text(self.expression)
 
     def __add__(self, other: object) -> Any:
@@ -146,7 +147,7 @@ class FloatOfSizes(OfSizes):
     __slots__ = ()
 
     def __repr__(self) -> str:
-        return expression_text(self.expression).replace(".to(f64)", "")
+        return super().__repr__().replace(".to(f64)", "")
 
 
 class Dimension(Size):

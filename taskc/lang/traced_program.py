@@ -18,7 +18,7 @@ from taskc.lang.computations import traced_computation
 from taskc.lang.context import Context, Frame
 from taskc.lang.definition import KernelDefinition
 from taskc.lang.functions import Outside
-from taskc.lang.parameters import Parameters, declared
+from taskc.lang.parser import Parameters, declared
 from taskc.lang.sizes import Dimension, Size, tracing
 from taskc.lang.source import Source, running, source_of
 from taskc.lang.tracing import TensorHandle, Trace

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from taskc.format import bytes_text, factor_text, share_text, time_text
-from taskc.markup import Markup, cell, number, page, section, table, tag
-from taskc.profiling.profile import Memory, Profile, ProfiledCall, Work
+from taskc.format import bytes_text, share_text, time_text
+from taskc.markup import Markup, cell, facts_list, number, page, section, table, tag
+from taskc.profiling.profile import COLUMNS, Memory, Profile, ProfiledCall, Work
 from taskc.runtime.settings import VERSION
 
 _WIDTH = 1000.0
@@ -130,9 +130,6 @@ def _picture(kind: str, title: str, drawn: Iterable[Markup]) -> Markup:
     )  # fmt: skip
 
 
-_COLUMNS = ("time", "share", "predicted", "roofline", "bytes", "moved")
-
-
 def page_of(found: Profile, named: str, notes: Sequence[str] = ()) -> str:
     """The page of a profile.
 
@@ -142,7 +139,7 @@ def page_of(found: Profile, named: str, notes: Sequence[str] = ()) -> str:
     return page(
         found.name,
         tag("p", tag("code", named)),
-        tag("dl", *(tag("div", tag("dt", name), tag("dd", text)) for name, text in _facts(found))),
+        facts_list(_facts(found)),
         *(tag("p", f"Note: {note}.", class_="warning") for note in notes),
         _pictures(found),
         _memory(found),
@@ -213,7 +210,7 @@ def _kernels(found: Profile) -> Markup:
             "much of the time that is. Bytes are those of the arguments, each part once; moved says how many times as "
             "much is loaded and stored, of memory or of a cache.",
         ),
-        table((*_COLUMNS, "calls", "kernel"), rows, sorts=True),
+        table((*COLUMNS, "calls", "kernel"), rows, sorts=True),
     )
 
 
@@ -223,7 +220,7 @@ def _calls(found: Profile) -> Markup:
         (number(place, str), *_numbers(call.work, total), number(call.times, str), _named(call))
         for place, call in enumerate(found.calls, start=1)
     )
-    return section("Calls", table(("", *_COLUMNS, "times", "kernel, from"), rows, sorts=True))
+    return section("Calls", table(("", *COLUMNS, "times", "kernel, from"), rows, sorts=True))
 
 
 def _named(call: ProfiledCall) -> Markup:
@@ -232,13 +229,4 @@ def _named(call: ProfiledCall) -> Markup:
 
 
 def _numbers(work: Work, total: float) -> tuple[Markup, ...]:
-    return (
-        number(work.seconds, time_text),
-        number(work.seconds / total if total else 0.0, share_text),
-        number(work.predicted, time_text),
-        number(work.share, share_text),
-        number(work.bytes, bytes_text),
-        number(
-            work.moved / work.bytes if work.bytes else None, lambda ratio: factor_text(ratio, 1.0)
-        ),
-    )
+    return tuple([number(value(work, total), text) for value, text in COLUMNS.values()])

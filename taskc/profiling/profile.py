@@ -6,7 +6,7 @@ rounds; the rest is counted from the kernels' IR, at the sizes of the call.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from math import ceil
@@ -18,6 +18,7 @@ import numpy as np
 from taskc.arrays.arguments import Bound
 from taskc.backend.cpu.program import LoadedProgram, timed
 from taskc.errors import CompileError, Location
+from taskc.format import bytes_text, factor_text, share_text, time_text
 from taskc.ir.nodes import Kernel, Tensor, Variable
 from taskc.ir.plan import deciding
 from taskc.ir.program import Branch, Call, Program, While, calls_of, kernels_of, steps_of
@@ -140,6 +141,20 @@ class Profile:
         for call in self.calls:
             groups.setdefault(call.kernel, []).append(call)
         return sorted(groups.items(), key=lambda item: -sum(call.work.seconds for call in item[1]))
+
+
+# The columns of a table of work, each with the function of some work and all calls' seconds that gives its cell.
+COLUMNS: dict[str, tuple[Callable[[Work, float], float | None], Callable[[float], str]]] = {
+    "time": (lambda work, total: work.seconds, time_text),
+    "share": (lambda work, total: work.seconds / total if total else 0.0, share_text),
+    "predicted": (lambda work, total: work.predicted, time_text),
+    "roofline": (lambda work, total: work.share, share_text),
+    "bytes": (lambda work, total: work.bytes, bytes_text),
+    "moved": (
+        lambda work, total: work.moved / work.bytes if work.bytes else None,
+        lambda ratio: factor_text(ratio, 1.0),
+    ),
+}
 
 
 def profile(definition: Definition, arguments: Sequence[Any], rounds: int = 20) -> Profile:

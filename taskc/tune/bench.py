@@ -15,7 +15,7 @@ from math import inf
 from pathlib import Path
 from random import Random
 from statistics import median
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -40,14 +40,51 @@ from taskc.tune.workers import Failed, Workers
 
 Array = np.ndarray[Any, Any]
 Reference = Callable[..., Any]
+B = TypeVar("B", bound="_Bench")
 
 
-class WorkerBench:
+class _Bench:
     """A context with worker processes and a folder of operands.
+
+    stages  the number of times each stage of compilation ran
+    notes   of compiled candidates, such as their resources
+    """
+
+    def __init__(self, workers: Workers, limit: float) -> None:
+        self._workers, self._limit = workers, limit
+        self.stages: Counter[str] = Counter()
+        self.notes: dict[Parcel, str] = {}
+        self.folder = Path(tempfile.mkdtemp(prefix="taskc-tune-"))
+
+    def __enter__(self: B) -> B:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._workers.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def compile(self, parcels: Sequence[Parcel]) -> list[Outcome]:
+        answers = self._workers.compile_all(parcels, limit=self._limit)
+        for parcel, answer in answers.items():
+            if not isinstance(answer, Failed):
+                self.stages.update(answer.seconds.keys())
+                self.notes[parcel] = answer.note
+        return [
+            outcome_of(answer)
+            if isinstance(answer, Failed)
+            else Outcome("compiled", digest=answer.code)
+            for answer in (answers[parcel] for parcel in parcels)
+        ]
+
+
+class WorkerBench(_Bench):
+    """A bench that checks and times candidates.
 
     reference  a function from inputs to the right outputs; by default the operator computes them
     limit      seconds for one stage of one candidate
-    stages     the number of times each stage of compilation ran
     """
 
     def __init__(
@@ -58,25 +95,13 @@ class WorkerBench:
         workers: Workers | None = None,
         limit: float = 20.0,
     ) -> None:
-        self._workers, self._limit = workers or Workers(), limit
-        self.stages: Counter[str] = Counter()
-        self._folder = Path(tempfile.mkdtemp(prefix="taskc-tune-"))
+        super().__init__(workers or Workers(), limit)
         self._seen: list[Disturbances] = []
         try:
-            prepare(self._folder, space, seed, reference)
+            prepare(self.folder, space, seed, reference)
         except BaseException:
             self.close()
             raise
-
-    def __enter__(self) -> WorkerBench:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        self._workers.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -87,20 +112,8 @@ class WorkerBench:
             median([seen.discarded for seen in self._seen] or [0.0]),
         ).warnings
 
-    def compile(self, parcels: Sequence[Parcel]) -> list[Outcome]:
-        answers = self._workers.compile_all(parcels, limit=self._limit)
-        for answer in answers.values():
-            if not isinstance(answer, Failed):
-                self.stages.update(answer.seconds.keys())
-        return [
-            outcome_of(answer)
-            if isinstance(answer, Failed)
-            else Outcome("compiled", digest=answer.code)
-            for answer in (answers[parcel] for parcel in parcels)
-        ]
-
     def check(self, parcel: Parcel) -> Outcome:
-        found = self._workers.check(parcel, self._folder, limit=self._limit)
+        found = self._workers.check(parcel, self.folder, limit=self._limit)
         return outcome_of(found) if isinstance(found, Failed) else Outcome("right")
 
     def time(self, parcel: Parcel, samples: int) -> list[float] | Outcome:
@@ -109,7 +122,7 @@ class WorkerBench:
 
     def race(self, parcels: Sequence[Parcel], samples: int) -> list[list[float]] | Outcome:
         found = self._workers.race(
-            parcels, self._folder, samples=samples, limit=self._limit * len(parcels)
+            parcels, self.folder, samples=samples, limit=self._limit * len(parcels)
         )
         if isinstance(found, Failed):
             return outcome_of(found)
@@ -187,33 +200,23 @@ def _computed(definition: Definition, inputs: Sequence[Any], folder: Path) -> li
 # the smallest problem that takes the same code paths; the operator names it. It can't measure time.
 
 
-_LIMIT = 300.0  # seconds for a check
+_LIMIT_OF_COMPILING, _LIMIT = 60.0, 300.0  # seconds for a candidate, and for a check
 
 
-class DryBench:
-    """A context with worker processes. Its tuner must use its `space`, which records the plan of each parcel."""
+class DryBench(_Bench):
+    """A bench that compiles and simulates. Its tuner must use its `space`, which records the plan of each parcel."""
 
     def __init__(
         self, space: Space[Any, Any], seed: int = 0, workers: Workers | None = None
     ) -> None:
+        self.target, self.seed = space.machine.name, seed
+        super().__init__(workers or workers_for(self.target, "simulator"), _LIMIT_OF_COMPILING)
         operator = replace(space.operator, build=self._build)
         self.given, self.space = space, replace(space, operator=operator)
-        self.target, self.seed = space.machine.name, seed
-        self.folder = Path(tempfile.mkdtemp(prefix="taskc-tune-"))
-        self._workers = workers or workers_for(self.target, "simulator")
         self._plans: dict[Parcel, Any] = {}
-        self._notes: dict[Parcel, str] = {}
         self._checked: dict[Parcel, Outcome] = {}
         self._folders: dict[str, Path] = {}
         self._codes: set[str] = set()
-        self.stages: Counter[str] = Counter()
-
-    def __enter__(self) -> DryBench:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._workers.close()
-        shutil.rmtree(self.folder, ignore_errors=True)
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -224,20 +227,12 @@ class DryBench:
 
     def compile(self, parcels: Sequence[Parcel]) -> list[Outcome]:
         """Compile all; candidates that fit are checked at once, on all processors."""
-        outcomes: list[Outcome] = []
+        outcomes = super().compile(parcels)
         fitting: list[Parcel] = []
-        answers = self._workers.compile_all(parcels)
-        for parcel in parcels:
-            answer = answers[parcel]
-            if isinstance(answer, Failed):
-                outcomes.append(outcome_of(answer))
-            else:
-                self.stages.update(answer.seconds.keys())
-                self._notes[parcel] = answer.note
-                outcomes.append(Outcome("compiled", digest=answer.code))
-                if answer.code not in self._codes:
-                    self._codes.add(answer.code)
-                    fitting.append(parcel)
+        for parcel, outcome in zip(parcels, outcomes, strict=True):
+            if outcome.digest and outcome.digest not in self._codes:
+                self._codes.add(outcome.digest)
+                fitting.append(parcel)
         self._check(fitting)
         return outcomes
 
@@ -245,7 +240,7 @@ class DryBench:
         return self._checked[parcel]
 
     def time(self, parcel: Parcel, samples: int) -> Outcome:
-        return Outcome("not measured", note=self._notes[parcel])
+        return Outcome("not measured", note=self.notes[parcel])
 
     def race(self, parcels: Sequence[Parcel], samples: int) -> Outcome:
         return Outcome("not measured")
@@ -301,7 +296,7 @@ class DryBench:
         return folder
 
     def _note(self, parcel: Parcel, said: str) -> None:
-        self._notes[parcel] = "; ".join(part for part in (self._notes[parcel], said) if part)
+        self.notes[parcel] = "; ".join(part for part in (self.notes[parcel], said) if part)
 
     def _difference(self, problem: Any) -> str:
         """The changed fields of a problem: `m = 128, n = 64`."""
@@ -329,7 +324,7 @@ def dry_run(
 ) -> Tuned:
     """Compile and check plans for a GPU that need not be present. The database isn't used.
 
-    strategy  a name, or a function as in strategies.py; by default plans of least cost come first
+    strategy  a name, or a function as in space.py; by default plans of least cost come first
     """
     if space.machine.name not in [gpu.name for gpu in GPUS]:
         raise CompileError(f"a dry run is for a GPU, and not for {space.machine.name}")
@@ -364,7 +359,7 @@ def tuned(
     """Tune one problem on the machine at hand: the processor, or the GPU that the space's machine names.
 
     reference  a function from inputs to the right outputs, if the operator can't compute them
-    strategy   a name, or a function as in strategies.py; by default "model" if costs are in seconds
+    strategy   a name, or a function as in space.py; by default "model" if costs are in seconds
     budget     seconds
     most       the most plans to try
     workers    worker processes; by default on this machine

@@ -22,8 +22,8 @@ from taskc.runtime.machine import Machine
 from taskc.runtime.settings import VERSION
 from taskc.runtime.targets import compiler_version
 from taskc.tune.database import database
+from taskc.tune.rows import FUNCTION, TextError, parts
 from taskc.tune.space import AnyPlan, Operator, Problem, Space
-from taskc.tune.texts import FUNCTION, TextError, parts
 
 # --- The key of a measurement: the machine, and the version of the compiler
 

@@ -21,6 +21,7 @@ import numpy as np
 from taskc import device
 from taskc.backend.cuda.compiled import Compiled
 from taskc.errors import CheckError
+from taskc.format import bytes_text
 from taskc.ir.nodes import Tensor
 from taskc.ir.signature import is_output
 from taskc.lang.definition import Definition, KernelDefinition
@@ -117,8 +118,8 @@ def _spills(made: Compiled) -> Iterator[str]:
 
 def _needs(made: Compiled) -> str:
     needs = made.resources
-    shared = (needs.shared + made.shared) / 1024
-    said = f"{made.threads} threads, {needs.registers} registers, {shared:.0f} KiB of shared memory"
+    shared = bytes_text(needs.shared + made.shared, "KiB", ".0f")
+    said = f"{made.threads} threads, {needs.registers} registers, {shared} of shared memory"
     return "; ".join((said, *needs.remarks))
 
 

@@ -15,9 +15,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from taskc.tune.rows import MEASURED, Row
+from taskc.tune.rows import MEASURED, Row, parts
 from taskc.tune.space import Space
-from taskc.tune.texts import parts
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 Cost: TypeAlias = "Callable[[Any], float]"

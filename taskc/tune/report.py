@@ -8,13 +8,12 @@ from math import ceil, floor, log10
 from statistics import median
 from typing import Any, TypeAlias
 
-from taskc.format import time_text
+from taskc.format import number_text, rate_text, share_text, spread_text, time_text
 from taskc.ir.mapping import Mapping
-from taskc.markup import Markup, cell, joined, number, page, section, table, tag
+from taskc.markup import Markup, cell, facts_list, joined, number, page, section, table, tag
 from taskc.pictures import figure
 from taskc.runtime.settings import VERSION
-from taskc.tune.space import Work
-from taskc.tune.texts import parts, said, short, text_of
+from taskc.tune.rows import parts, said, short, text_of
 from taskc.tune.tuner import Plan, Trial, Tuned
 
 # --- Pictures: dots and lines on two logarithmic axes, as SVG, and bars
@@ -176,7 +175,7 @@ def report(found: Tuned, title: str) -> str:
 def _head(found: Tuned) -> Iterator[Markup]:
     space, tried = found.space, found.trials
     yield tag("p", tag("code", f"{space.operator.name}: {said(space.problem_text)}"))
-    yield tag("dl", *(tag("div", tag("dt", name), tag("dd", text)) for name, text in _facts(found)))
+    yield facts_list(_facts(found))
     yield tag("p", "The best plan: ", tag("code", said(space.text(found.winner))))
     if found.winner != space.default:
         yield tag("p", "The default: ", tag("code", said(space.text(space.default))))
@@ -194,8 +193,8 @@ def _facts(found: Tuned) -> Iterator[tuple[str, str]]:
     if seconds is not None:
         yield "best time", time_text(seconds)
         if space.work is not None:
-            yield "speed", f"{_count(_gflops(space.work, seconds))} GFLOP/s"
-            yield "of the roofline", f"{100 * space.work.seconds / seconds:.0f}%"
+            yield "speed", rate_text(space.work.operations / seconds)
+            yield "of the roofline", share_text(space.work.seconds / seconds)
     if found.winner == space.default:
         yield "against the default", "it is the default"
     elif (gain := _gain(found)) is not None:
@@ -226,7 +225,7 @@ def _finals(found: Tuned) -> Markup:
     rows = (
         (
             number(final.seconds, time_text),
-            number(final.spread, _half),
+            number(final.spread, spread_text),
             number(final.ratio, "{:.3f}".format),
             cell("{:.3f} to {:.3f}".format(*final.quartiles)),
             cell(_plan(found, final.plan)),
@@ -281,20 +280,20 @@ def _roofline(found: Tuned) -> Markup:
         return section(title, tag("p", "The work of this problem isn't counted."))
     intensity, peak = work.operations / work.nbytes, work.operations_per_second / 1e9
     ridge = work.operations_per_second / work.bytes_per_second
-    speeds = {kind: _gflops(work, seconds) for kind, seconds in times.items()}
+    speeds = {kind: work.operations / seconds / 1e9 for kind, seconds in times.items()}
     across = Axis.around(
-        "operations per byte", (intensity / 4, intensity * 4, ridge / 4, ridge * 4), _count
+        "operations per byte", (intensity / 4, intensity * 4, ridge / 4, ridge * 4), number_text
     )
     slope = peak * across.low / ridge
-    up = Axis.around("GFLOP/s", (slope, peak, *speeds.values()), _count)
-    dots = [Dot(intensity, y, kind, f"{_count(y)} GFLOP/s") for kind, y in speeds.items()]
+    up = Axis.around("GFLOP/s", (slope, peak, *speeds.values()), number_text)
+    dots = [Dot(intensity, y, kind, rate_text(1e9 * y)) for kind, y in speeds.items()]
     roof = [(across.low, slope), (ridge, peak), (across.high, peak)]
     return section(
         title,
         tag(
             "p",
-            f"The problem has {_count(intensity)} operations for each byte of its operands. The machine does at most "
-            f"{_count(peak)} GFLOP/s, and moves at most {_count(work.bytes_per_second / 1e9)} GB/s.",
+            f"The problem has {number_text(intensity)} operations for each byte of its operands. The machine does at"
+            f" most {rate_text(1e9 * peak)}, and moves at most {number_text(work.bytes_per_second / 1e9)} GB/s.",
         ),
         tag("figure", plot(title, across, up, dots, roof), legend(*_LEGEND[:2])),
     )
@@ -428,7 +427,7 @@ def _row(found: Tuned, place: int, trial: Trial, predicted: float | None) -> tup
     return (
         number(place, str),
         number(seconds, time_text),
-        number(spread, _half),
+        number(spread, spread_text),
         number(result.samples, str),
         number(predicted, time_text),
         number(ratio, "{:.2f}".format),
@@ -465,15 +464,3 @@ def _seconds(found: Tuned, plan: Plan) -> float | None:
     finals = (final.seconds for final in found.finals if final.plan == plan)
     tried = (trial.result.seconds for trial in _measured(found) if trial.plan == plan)
     return next(iter((*finals, *tried)), None)
-
-
-def _gflops(work: Work, seconds: float) -> float:
-    return work.operations / seconds / 1e9
-
-
-def _half(spread: float) -> str:
-    return f"± {50 * spread:.1f}%"
-
-
-def _count(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

@@ -28,7 +28,7 @@ import numpy as np
 from taskc.ir.types import DType, f32, f64
 from taskc.lang.definition import Definition
 from taskc.runtime.machine import Machine
-from taskc.tune.texts import parts, plan_of, text_of
+from taskc.tune.rows import parts, plan_of, text_of
 
 
 class Plan(Protocol):

@@ -1,4 +1,16 @@
-"""Interleaved samples of several calls, with a probe of the clock between them, so that comparisons are fair."""
+"""Interleaved samples of several calls, with a probe of the clock between them, so that comparisons are fair.
+
+`measured_facts` measures a processor for the cost model, and `taskc tune --calibrate` stores the result:
+
+    cycles_per_second       from a chain of dependent multiply-adds
+    fused_per_cycle         independent multiply-adds of vectors
+    bytes_per_second        read from memory by all threads
+    near_bytes_per_cycle    read by a core from its nearest cache (own_...: its own; shared_...: the shared one)
+
+The names are those of `ProcessorFacts` in taskc.kernels.machine_facts, which prefers measured values.
+"""
+
+# mypy: disable-error-code="attr-defined, index, no-untyped-def, operator, valid-type"
 
 from __future__ import annotations
 
@@ -13,6 +25,7 @@ from typing import Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 
+from taskc.arrays.packed import aligned
 from taskc.ir.mapping import repeat, spatial
 from taskc.ir.types import f32
 from taskc.lang.definition import Definition, kernel
@@ -154,9 +167,6 @@ def _throttled(folder: Path = Path("/sys/fs/cgroup")) -> int | None:
     return None
 
 
-# mypy: disable-error-code="attr-defined, index, no-untyped-def, operator, valid-type"
-
-
 Call: TypeAlias = Callable[[], object]
 DRIFT = 0.05  # relative change of the clock beyond which a sample doesn't count
 _MAX_ROUNDS = 200
@@ -173,16 +183,18 @@ def seconds(call: Call, times: int = 1, of_processor: bool = False) -> float:
 class Probe:
     """A loop of fused multiply-adds, whose speed depends on nothing but the processor's clock.
 
+    vectors  independent sums of a thread
+    trips    of the loop
+
     Each lane has a number of its own: with a single one, the compiler could use scalars.
     """
 
-    def __init__(self, threads: int) -> None:
+    def __init__(self, threads: int, vectors: int = 12, trips: int = 20_000) -> None:
         lanes = machine().lanes
-        own = repeat(12) * spatial(lanes)
-        trips = 20_000
+        own = repeat(vectors) * spatial(lanes)
 
         @kernel(workers=lanes)
-        def fma_loop(x: f32[lanes], y: out[f32[threads, 12 * lanes]]):
+        def fma_loop(x: f32[lanes], y: out[f32[threads, vectors * lanes]]):
             for (row,) in tiles((threads,), by=(1,)):
                 acc = tile(f32, own, 0)
                 for _ in range(trips):
@@ -192,9 +204,9 @@ class Probe:
                     y[row, i] = acc[i]
 
         self.x = np.full(lanes, 0.5, np.float32)
-        self.y = np.empty((threads, 12 * lanes), np.float32)
+        self.y = np.empty((threads, vectors * lanes), np.float32)
         self.kernel = fma_loop
-        self.operations = 2 * 12 * lanes * trips * threads
+        self.operations = 2 * vectors * lanes * trips * threads
         self()
 
     def __call__(self) -> object:
@@ -337,3 +349,65 @@ def _as_profiled(found: Rounds, side: int, own: list[float]) -> Rounds:
         seconds[side] = mean
         rounds.append(Round(round.clock, tuple(seconds)))
     return Rounds(tuple(rounds), found.times)
+
+
+# --- facts of the processor --------------------------------------------------------------------
+
+_LATENCY = 4  # cycles of a multiply-add, on all recent processors
+_SUMS = 8  # vectors that are added to in turn, so that no load waits for a sum
+_NEAR_BYTES = 1 << 14  # fits any nearest cache
+_LEAST_BYTES = 1 << 27  # read by a sample, so that it takes milliseconds
+
+
+def measured_facts(tell: Callable[[str], object] = lambda text: None) -> dict[str, float]:
+    """All facts by name; measuring takes a few seconds."""
+    here = machine()
+    tell("the clock")
+    cycles = _LATENCY * _fused(1)
+    tell("multiply-adds")
+    fused = _fused(12) / cycles
+    facts = {"cycles_per_second": cycles, "fused_per_cycle": fused}
+    shared = max(min(last_cache_bytes() // 2, 4 * here.fast_memory), here.fast_memory)
+    levels = {"near": _NEAR_BYTES, "own": here.fast_memory // 2, "shared": shared}
+    for name, nbytes in levels.items():
+        tell(f"the {name} cache")
+        facts[f"{name}_bytes_per_cycle"] = _read(nbytes, 1) / cycles
+    tell("memory")
+    facts["bytes_per_second"] = _read(2 * max(last_cache_bytes(), 1 << 27), here.threads)
+    return facts
+
+
+def _fused(vectors: int) -> float:
+    """Multiply-adds of vectors in a second on one thread, with so many independent sums."""
+    trips = 100_000
+    return vectors * trips / _least_seconds(Probe(1, vectors, trips))
+
+
+def _read(nbytes: int, threads: int) -> float:
+    """Bytes read in a second by all threads together, from the same `nbytes` bytes again and again."""
+    lanes = machine().lanes
+    own = repeat(_SUMS) * spatial(lanes)
+    step = _SUMS * lanes
+    steps = max(1, nbytes // threads // (4 * step))
+    count, trips = steps * step, -(-_LEAST_BYTES // nbytes)
+
+    @kernel(workers=lanes)
+    def read(x: f32[threads, count], y: out[f32[threads, step]]):
+        for (row,) in tiles((threads,), by=(1,)):
+            sums = tile(f32, own, 0)
+            for _ in range(trips):
+                for p in range(steps):
+                    for i in own:
+                        sums[i] += x[row, p * step + i]
+            for i in own:
+                y[row, i] = sums[i]
+
+    x = aligned(np.zeros, threads * count, np.dtype(np.float32)).reshape(threads, count)
+    x.fill(1)
+    y = np.empty((threads, step), np.float32)
+    return x.nbytes * trips / _least_seconds(lambda: read(x, out=y))
+
+
+def _least_seconds(call: Callable[[], object]) -> float:
+    call()
+    return min(seconds(call) for _ in range(9))

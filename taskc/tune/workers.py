@@ -7,6 +7,10 @@
 
 Compilations and `check_all` use all processors. Times are measured in one process while nothing is compiled: a call
 returns when everything that it started is done.
+
+Workers can also be on the machines of a Ray cluster (`ray_workers`): each has a process like those on this machine.
+Requests go there, with the contents of the folder that they name; measurements come back, and are stored only in the
+database here. The cluster's machines have to be like this one.
 """
 
 from __future__ import annotations
@@ -21,14 +25,16 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from queue import SimpleQueue
 from statistics import median
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 
+from taskc.errors import CompileError
 from taskc.runtime.machine import machine
 from taskc.runtime.settings import cache_folder
+from taskc.tune.choose import fingerprint
 from taskc.tune.timing import Disturbances
 from taskc.tune.worker import Parcel
 
@@ -171,6 +177,7 @@ class Process:
 
 
 Answer: TypeAlias = "dict[str, Any] | Failed"
+T = TypeVar("T")
 
 COMMAND = (sys.executable, "-m", "taskc.tune.worker")
 
@@ -268,41 +275,29 @@ class Workers:
     def compile_all(
         self,
         parcels: Iterable[Parcel],
-        on_each: Callable[[Parcel, Compiled | Failed], object] = lambda parcel, found: None,
+        on_each: Callable[[Parcel, Compiled | Failed], object] = lambda parcel, outcome: None,
         *,
         limit: float = 60.0,
     ) -> dict[Parcel, Compiled | Failed]:
         """Compile each once. `on_each` is called in this thread as soon as one is done."""
         requests = {parcel: {"do": "compile", "parcel": parcel.text} for parcel in parcels}
-        answers: dict[Parcel, Compiled | Failed] = {}
-
-        def hear(parcel: Parcel, answer: Answer) -> None:
-            answers[parcel] = answer if isinstance(answer, Failed) else Compiled(**answer)
-            on_each(parcel, answers[parcel])
-
-        self._ask_all(requests, hear, limit)
-        return answers
+        return self._ask_all(requests, Compiled, on_each, limit)
 
     def check_all(
         self, folders: Mapping[Parcel, Path], *, limit: float = 60.0
     ) -> dict[Parcel, Checked | Failed]:
         """Check parcels as `check` does, each on its folder, in parallel."""
         requests = {parcel: _check(parcel, folder, None) for parcel, folder in folders.items()}
-        answers: dict[Parcel, Checked | Failed] = {}
-
-        def hear(parcel: Parcel, answer: Answer) -> None:
-            answers[parcel] = answer if isinstance(answer, Failed) else Checked(**answer)
-
-        self._ask_all(requests, hear, limit)
-        return answers
+        return self._ask_all(requests, Checked, lambda parcel, outcome: None, limit)
 
     def _ask_all(
         self,
         requests: Mapping[Parcel, dict[str, Any]],
-        hear: Callable[[Parcel, Answer], None],
+        kind: Callable[..., T],
+        on_each: Callable[[Parcel, T | Failed], object],
         limit: float,
-    ) -> None:
-        """Distribute requests over all processes. `hear` gets each answer in this thread as soon as it arrives."""
+    ) -> dict[Parcel, T | Failed]:
+        """Distribute requests over all processes; answers are of this kind."""
         idle: SimpleQueue[AnyProcess] = SimpleQueue()
         for process in self._processes:
             idle.put(process)
@@ -317,15 +312,19 @@ class Workers:
         futures = {
             self._executor.submit(ask, request): parcel for parcel, request in requests.items()
         }
+        outcomes: dict[Parcel, T | Failed] = {}
         try:
             for future in as_completed(futures):
-                hear(futures[future], future.result())
+                parcel = futures[future]
+                outcomes[parcel] = _read(future.result(), kind)
+                on_each(parcel, outcomes[parcel])
         except BaseException:  # a late answer would be taken for another request's
             for future in futures:
                 future.cancel()
             for process in self._processes:
                 process.end()
             raise
+        return outcomes
 
     def check(
         self, parcel: Parcel, folder: Path, *, tolerance: float | None = None, limit: float = 60.0
@@ -335,7 +334,7 @@ class Workers:
         tolerance  the allowed error; by default it depends on the results' types
         """
         answer = self._processes[0].ask(_check(parcel, folder, tolerance), limit)
-        return answer if isinstance(answer, Failed) else Checked(**answer)
+        return _read(answer, Checked)
 
     def time(
         self,
@@ -384,6 +383,10 @@ class Workers:
         ]
 
 
+def _read(answer: Answer, kind: Callable[..., T]) -> T | Failed:
+    return answer if isinstance(answer, Failed) else kind(**answer)
+
+
 def _check(parcel: Parcel, folder: Path, tolerance: float | None) -> dict[str, Any]:
     where = str(folder.absolute())
     return {"do": "check", "parcel": parcel.text, "folder": where, "tolerance": tolerance}
@@ -394,3 +397,106 @@ def _processors() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+# --- the machines of a Ray cluster -------------------------------------------------------------
+
+_SCHEME = "ray://"
+_OURS = ("TASKC_THREADS",)  # environment variables passed to remote workers
+
+
+def ray_workers(address: str) -> Workers:
+    """A worker for each processor of the cluster at `ray://HOST:PORT`; `ray://` is this machine's cluster."""
+    try:
+        import ray
+    except ImportError:
+        raise CompileError(
+            f"{address} needs Ray, which isn't installed", hint="pip install ray"
+        ) from None
+    ray.init(
+        address="auto" if address == _SCHEME else address,
+        ignore_reinit_error=True,
+        log_to_driver=False,
+    )
+
+    def start(command: Sequence[str], environment: Mapping[str, str]) -> RemoteProcess:
+        return RemoteProcess(ray, environment)
+
+    return Workers(processes=max(1, int(ray.cluster_resources().get("CPU", 1))), start=start)
+
+
+class RemoteProcess:
+    """A process on a machine of the cluster, with the interface of `Process`."""
+
+    def __init__(self, ray: Any, environment: Mapping[str, str]) -> None:
+        self._ray = ray
+        self._folders: dict[str, Any] = {}
+        settings = {name: environment[name] for name in _OURS if name in environment}
+        self._host = ray.remote(_Host).options(num_cpus=1).remote(settings)
+        there, here = ray.get(self._host.machine.remote()), fingerprint(machine())
+        if there != here:
+            raise CompileError(
+                f"a machine of the cluster is another one than this: {there}, not {here}"
+            )
+
+    def ask(self, request: dict[str, Any], limit: float) -> dict[str, Any] | Failed:
+        files = self._files(request["folder"]) if "folder" in request else None
+        answer: dict[str, Any] = self._ray.get(self._host.ask.remote(request, limit, files))
+        return Failed(**answer) if "state" in answer else answer
+
+    def _files(self, folder: str) -> Any:
+        """The contents of a folder, sent to the cluster once."""
+        if folder not in self._folders:
+            contents = {path.name: path.read_bytes() for path in Path(folder).glob("*.npy")}
+            self._folders[folder] = self._ray.put(contents)
+        return self._folders[folder]
+
+    def wait_until_ready(self) -> None:
+        self._ray.get(self._host.wait_until_ready.remote())
+
+    def end(self) -> None:
+        self._ray.get(self._host.end.remote())
+
+    def close(self) -> None:
+        self._ray.get(self._host.close.remote())
+        self._ray.kill(self._host)
+
+
+class _Host:
+    """The actor on a machine of the cluster that owns a process there."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        os.environ.update(environment)
+        self._cache = tempfile.TemporaryDirectory(prefix="taskc-tune-")
+        self._folders: dict[str, str] = {}
+        worker_environment = {**os.environ, "TASKC_CACHE": self._cache.name}
+        self._process = Process((sys.executable, *COMMAND[1:]), worker_environment)
+
+    def machine(self) -> str:
+        return fingerprint(machine())
+
+    def ask(
+        self, request: dict[str, Any], limit: float, files: Mapping[str, bytes] | None
+    ) -> dict[str, Any]:
+        if files is not None:
+            request = {**request, "folder": self._folder(request["folder"], files)}
+        answer = self._process.ask(request, limit)
+        return asdict(answer) if isinstance(answer, Failed) else answer
+
+    def _folder(self, name: str, files: Mapping[str, bytes]) -> str:
+        """This machine's copy of a folder."""
+        if name not in self._folders:
+            self._folders[name] = tempfile.mkdtemp(dir=self._cache.name)
+            for file, content in files.items():
+                (Path(self._folders[name]) / file).write_bytes(content)
+        return self._folders[name]
+
+    def wait_until_ready(self) -> None:
+        self._process.wait_until_ready()
+
+    def end(self) -> None:
+        self._process.end()
+
+    def close(self) -> None:
+        self._process.close()
+        self._cache.cleanup()

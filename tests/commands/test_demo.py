@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from taskc.commands import demo
-from taskc.commands.demo_model import classifier
+from taskc.commands.demo_programs import classifier
 
 
 def test_the_demo_works_anywhere(run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -31,7 +31,7 @@ def test_the_demo_works_anywhere(run: Any, tmp_path: Path, monkeypatch: pytest.M
     assert "6 nodes became 3 calls of kernels:" in ended.out
     assert re.search(r"^    matmul_add_relu +MatMul, Add, Relu$", ended.out, re.MULTILINE)
     assert re.search(r"5 × 10 scores: off by at most \d\.\de-0[78] from NumPy", ended.out)
-    assert re.search(r"^    demo_race.py:\d+:\d+: error: race: ", ended.out, re.MULTILINE)
+    assert re.search(r"^    demo_programs.py:\d+:\d+: error: race: ", ended.out, re.MULTILINE)
     assert re.search(r"^ +\^+$", ended.out, re.MULTILINE)
     assert list(tmp_path.iterdir()) == []
 

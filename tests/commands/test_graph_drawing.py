@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from taskc.commands.graph_drawing import Box, drawn
+from taskc.commands.explain import Box, drawn
 
 
 def corners(text: str) -> list[tuple[int, int]]:

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from taskc.commands.terminal import duration, printable, words
+from taskc.commands.terminal import printable, words
+from taskc.format import time_text
 
 F32, F16 = ({"is": "type", "name": name} for name in ("f32", "f16"))
 
@@ -74,4 +75,4 @@ def test_printable() -> None:
     ],
 )
 def test_durations(seconds: float | None, expected: str) -> None:
-    assert duration(seconds) == expected
+    assert time_text(seconds) == expected

@@ -197,7 +197,7 @@ def test_what_is_no_time(text: str) -> None:
 def test_a_processor_is_calibrated(
     capsys: pytest.CaptureFixture[str], database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("taskc.tune.calibrate._LEAST_BYTES", 1 << 22)
+    monkeypatch.setattr("taskc.tune.timing._LEAST_BYTES", 1 << 22)
     assert main(["tune", "--calibrate", "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     facts = database.facts(said["machine"])

@@ -13,9 +13,8 @@ from taskc import f16, f32
 from taskc.kernels.matmul import MATMUL, matmul
 from taskc.tune.choose import choose, distance, fingerprint, recorded, version
 from taskc.tune.database import Database
-from taskc.tune.rows import Row, now
+from taskc.tune.rows import Row, now, text_of
 from taskc.tune.space import Space
-from taskc.tune.texts import text_of
 from tests.kernels.problems import gemm
 from tests.tune.synthetic import HERE, OPERATOR, Problem, Step, space
 

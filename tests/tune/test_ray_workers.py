@@ -13,8 +13,8 @@ from taskc import CompileError, f32
 from taskc.kernels.matmul import MATMUL
 from taskc.tune.bench import tuned
 from taskc.tune.database import Database
-from taskc.tune.ray_workers import ray_workers
 from taskc.tune.space import Space
+from taskc.tune.workers import ray_workers
 from tests.kernels.problems import gemm
 
 

@@ -15,8 +15,8 @@ from taskc.kernels.matmul import MATMUL
 from taskc.kernels.matmul.plan import Panels
 from taskc.kernels.matmul.problem import problem_of
 from taskc.tune.report import mappings_of, report
+from taskc.tune.rows import parts, said
 from taskc.tune.space import Space
-from taskc.tune.texts import parts, said
 from taskc.tune.tuner import Final, Outcome, Trial, Tuned
 from tests.pages import NAMESPACE, Page
 

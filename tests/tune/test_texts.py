@@ -15,8 +15,8 @@ from taskc.kernels.convolution import CONVOLUTION
 from taskc.kernels.convolution.problem import problem_of as convolution_problem
 from taskc.kernels.matmul import BATCH_MATMUL, MATMUL, PRODUCT
 from taskc.kernels.transpose import TRANSPOSE, problem_of as transpose_problem
+from taskc.tune.rows import TextError, parts, plan_of, text_of
 from taskc.tune.space import Operator, Space
-from taskc.tune.texts import TextError, parts, plan_of, text_of
 from tests.kernels.problems import gemm
 
 HERE = tc.machine()

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,7 +43,10 @@ class Library:
         address: int = self._tracker[name]
         return address
 
-    def __del__(self) -> None:
+    def __del__(self, is_ending: Callable[[], bool] = sys.is_finalizing) -> None:
+        if is_ending():  # globals may be gone, and no other thread runs
+            del self._tracker
+            return
         with door():  # LLVM has a lock of its own
             del self._tracker  # frees the code, which has to happen before the linker goes
 

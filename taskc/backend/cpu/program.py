@@ -28,6 +28,7 @@ from taskc.backend.cpu.processor import host
 from taskc.backend.limits import LimitError, current_limits
 from taskc.backend.packing import packed
 from taskc.errors import InternalError, assert_never
+from taskc.format import bytes_text
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import Tensor, Variable
 from taskc.ir.plan import (
@@ -347,10 +348,10 @@ class LoadedProgram:
         constants = sum(memory.nbytes for memory in self._constants)
         busy = sum(arena.node.bytes for arena in self.arenas if arena.node.busy)
         if most is not None and constants + busy + size > most:
-            beside = f", beside {_mebibytes(busy)} of calls that run" if busy else ""
+            beside = f", beside {bytes_text(busy, 'MiB')} of calls that run" if busy else ""
             raise LimitError(
-                f"'{self.program.name}' takes {_mebibytes(constants)} for constants and {_mebibytes(size)} for"
-                f" temporaries{beside}, and is limited to {_mebibytes(most)}"
+                f"'{self.program.name}' takes {bytes_text(constants, 'MiB')} for constants and"
+                f" {bytes_text(size, 'MiB')} for temporaries{beside}, and is limited to {bytes_text(most, 'MiB')}"
             )
 
     def entry(
@@ -364,10 +365,6 @@ class LoadedProgram:
         return python_function(
             self.program, library, [self._node.address], slow, failed, needs=self
         )
-
-
-def _mebibytes(size: int) -> str:
-    return f"{size / (1 << 20):.1f} MiB"
 
 
 def entry_object(program: Program) -> Object:

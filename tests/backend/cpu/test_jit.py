@@ -86,6 +86,16 @@ def test_code_goes_with_its_library() -> None:
     assert ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(last["add"])(7) == 20
 
 
+def test_code_that_outlives_all_modules_goes_in_silence() -> None:
+    program = """
+from taskc.backend.cpu import jit
+from tests.backend.cpu.test_jit import code
+jit.last = jit.load_object(code(), "primes", ["add"])
+jit.itself = jit  # a cycle, so that its globals go one by one, in their order
+"""
+    assert run(program) == ""
+
+
 def test_compiling_leaves_no_memory_behind() -> None:
     def resident() -> int:
         return int(Path("/proc/self/statm").read_text().split()[1]) * PAGE
