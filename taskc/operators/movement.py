@@ -36,7 +36,7 @@ def transpose(call: Call) -> Made:
         raise call.node.error(f"its attribute 'perm' has {len(order)} axes, and the input {rank}")
     source = call.given(0)
     if call.by_python and isinstance(source, np.ndarray):
-        turned: Array = source.transpose(order)
+        turned: Array = source.transpose(order).copy()
         return turned
     return transposed(call.tensor(0), order, call.name)
 
