@@ -33,7 +33,7 @@ def numbered(kernel: Any) -> list[Any]:
     """Inputs whose elements tell them apart, as far as their types do; each input has another step."""
     import numpy as np
 
-    from taskc.ir.rounding import convert
+    from taskc.ir.arithmetic import convert
     from taskc.ir.signature import inputs_of
     from taskc.ir.types import i64
 

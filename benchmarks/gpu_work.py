@@ -20,7 +20,7 @@ from gpu_variants import VARIANTS
 import taskc as tc
 from taskc import DType, device
 from taskc.backend.cuda import watchdog
-from taskc.ir.rounding import convert
+from taskc.ir.arithmetic import convert
 from taskc.ir.signature import inputs_of, outputs_of
 from taskc.ir.types import f32, tf32
 from taskc.runtime import driver

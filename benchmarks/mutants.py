@@ -21,9 +21,9 @@ from mutants_convolutions import convolutions, two_processors
 from report import parse_options
 
 from taskc.ir.nodes import Kernel
-from taskc.ir.program import Program, map_kernels
 from taskc.lang.definition import Definition
 from taskc.mutation import inputs_of, mutate
+from taskc.programs.ir import Program, map_kernels
 
 EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("*.py"))
 

@@ -16,8 +16,8 @@ from gpu_cases import FAMILIES
 
 import taskc as tc
 from taskc.backend.cuda.compile import compile_kernel, main_loop, sass_of
-from taskc.ir.program import Program, kernels_of
 from taskc.passes.pipeline import lower
+from taskc.programs.ir import Program, kernels_of
 from taskc.runtime.checking import for_target
 
 

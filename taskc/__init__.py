@@ -41,7 +41,6 @@ from taskc.errors import CheckError, CompileError, Finding, InternalError, Locat
 from taskc.ir.mapping import Mapping, auto_map, mapping, repeat, replicate, spatial
 from taskc.ir.types import DType, TensorType
 from taskc.lang import cuda
-from taskc.lang.branches import branch, otherwise, steps_while
 from taskc.lang.definition import Definition, KernelDefinition, kernel, set_runner
 from taskc.lang.elementwise import (
     acos,
@@ -117,8 +116,9 @@ from taskc.lang.names import (
     tiles,
     worker,
 )
-from taskc.lang.program import ProgramDefinition, compute, constant, empty, program, steps, trace
 from taskc.lang.sizes import Size, dim
+from taskc.programs.body import branch, compute, constant, empty, otherwise, steps, steps_while
+from taskc.programs.definition import ProgramDefinition, program, trace
 from taskc.runtime.machine import Machine, machine
 from taskc.runtime.settings import VERSION
 

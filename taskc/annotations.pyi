@@ -16,11 +16,14 @@ from taskc.lang.element import Element
 
 MYPY: bool
 
+_Kind = TypeVar("_Kind")
+
+Value = Element  # what a kernel computes on
+
 if MYPY:
     def __getattr__(name: str) -> Any: ...
 
 else:
-    _Kind = TypeVar("_Kind")
     _Type = TypeVar("_Type")
 
     class ElementType(DType, TensorType, type):
@@ -32,7 +35,7 @@ else:
         def laid(cls: _Type, layout: Mapping) -> _Type:
             """This type with its elements where `layout` puts them."""
 
-    class _Element(Element, metaclass=ElementType):
+    class _Element(Value, metaclass=ElementType):
         def __init__(self, value: Any) -> None: ...
         def __class_getitem__(cls, shape: Any) -> type[Self]: ...
 
@@ -99,7 +102,7 @@ else:
     class tf32(_Element):
         """An f32 of which 10 bits of the mantissa count, for matrix products."""
 
-    class _Parameter(Element):
+    class _Parameter(Value):
         def __class_getitem__(cls, type: Any) -> type[Self]: ...
         def __getitem__(self, index: Any) -> Any: ...
         def __iter__(self) -> Iterator[Any]: ...

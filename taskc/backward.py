@@ -6,7 +6,8 @@ the gradient of an input a.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from taskc.errors import CompileError
@@ -17,13 +18,56 @@ from taskc.lang.definition import Definition
 GRADIENT = "grad_"
 
 
-def definition_of(made: object, what: str) -> Definition:
+def imported(library: str) -> Any:
+    """A library that the caller has imported."""
+    module = sys.modules.get(library)
+    if module is None:
+        hint = f"import {library} before tc.{library}.operator()"
+        raise CompileError(f"{library} isn't imported", hint=hint)
+    return module
+
+
+def definition_of(given: object, what: str) -> Definition:
     """The kernel or program that somebody passed; an error calls it `what`."""
-    if isinstance(made, Definition):
-        return made
-    hint = "it returns one, perhaps: call it first" if callable(made) else None
-    kind = type(made).__name__
+    if isinstance(given, Definition):
+        return given
+    hint = "it returns one, perhaps: call it first" if callable(given) else None
+    kind = type(given).__name__
     raise CompileError(f"{what} is made from a kernel or a program, and not a {kind}", hint=hint)
+
+
+class Backward:
+    """A kernel's gradients, computed by another kernel or program.
+
+    takes  the names of the backward's inputs: inputs and outputs of the kernel, and gradients of outputs
+    """
+
+    def __init__(self, kernel: Definition, backward: Definition) -> None:
+        parameters = kernel.ir.parameters
+        self.inputs, self.outputs = (
+            names_of(inputs_of(parameters)),
+            names_of(outputs_of(parameters)),
+        )
+        self.takes = names_of(inputs_of(backward.ir.parameters))
+        self._returns = names_of(outputs_of(backward.ir.parameters))
+
+    def kept(self, arguments: Sequence[Any], returned: Any) -> dict[str, Any]:
+        """The inputs and outputs of a call that the backward takes."""
+        pairs = zip((*self.inputs, *self.outputs), (*arguments, *several(returned)), strict=True)
+        return {name: value for name, value in pairs if name in self.takes}
+
+    def gradients(
+        self, run: Callable[..., Any], kept: dict[str, Any], given: Sequence[Any]
+    ) -> tuple[Any, ...]:
+        """The gradient of each input, or None, from those of the outputs.
+
+        run  calls the backward
+        """
+        pairs = zip(self.outputs, given, strict=True)
+        values = kept | {f"{GRADIENT}{name}": gradient for name, gradient in pairs}
+        returned = several(run(*[values[name] for name in self.takes]))
+        by_name = dict(zip(self._returns, returned, strict=True))
+        return tuple([by_name.get(f"{GRADIENT}{name}") for name in self.inputs])
 
 
 def check_backward(kernel: Definition, backward: Definition, name: str, library: str) -> None:
@@ -41,14 +85,14 @@ def check_backward(kernel: Definition, backward: Definition, name: str, library:
             )
     taken = {item.name: item for item in (*inputs, *outputs)}
     taken |= gradients_of(outputs)
-    made = gradients_of(inputs)
+    gradients = gradients_of(inputs)
     for item in inputs_of(backward.ir.parameters):
         _check_match(item, taken, f"the backward of '{name}' takes", backward)
     returned = outputs_of(backward.ir.parameters)
     for item in returned:
-        _check_match(item, made, f"the backward of '{name}' returns", backward)
+        _check_match(item, gradients, f"the backward of '{name}' returns", backward)
     if not returned:
-        listed = ", ".join(made) or "nothing"
+        listed = ", ".join(gradients) or "nothing"
         raise CompileError(
             f"the backward of '{name}' returns no gradient; there is {listed}", backward.ir.loc
         )
@@ -98,6 +142,10 @@ def _may_equal(one: Parameter, other: Parameter) -> bool:
     return all(a == b for a, b in pairs if isinstance(a, int) and isinstance(b, int))
 
 
-def several(made: Any) -> tuple[Any, ...]:
+def names_of(items: Sequence[Parameter]) -> list[str]:
+    return [item.name for item in items]
+
+
+def several(returned: Any) -> tuple[Any, ...]:
     """The results of an operator as a tuple."""
-    return made if isinstance(made, tuple) else (made,)
+    return returned if isinstance(returned, tuple) else (returned,)

@@ -17,14 +17,15 @@ from taskc.errors import CompileError, Location
 from taskc.format import many
 from taskc.ir import nodes as ir
 from taskc.ir.mapping import Mapping
-from taskc.ir.printer import calls_text, to_text
-from taskc.ir.program import Program, calls_of, kernels_of
+from taskc.ir.printer import to_text
 from taskc.ir.rewrite import walk
 from taskc.ir.signature import named_type
 from taskc.lang.definition import Definition
-from taskc.lang.program import ProgramDefinition
 from taskc.markup import Markup, cell, inset, joined, table, tag
 from taskc.pictures import figure
+from taskc.programs.definition import ProgramDefinition
+from taskc.programs.ir import Program, calls_of, kernels_of
+from taskc.programs.printer import calls_text
 from taskc.runtime.driver import scheduled
 
 _MOST_PICTURES, _MOST_CALLS = 6, 100

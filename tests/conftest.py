@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from taskc.ir.program import Program
-from taskc.ir.verify_programs import verify_program
 from taskc.programs import pipeline
+from taskc.programs.ir import Program
 from taskc.programs.pipeline import passes
+from taskc.programs.verify import verify_program
 from taskc.tune import database
 
 

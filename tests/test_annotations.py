@@ -52,7 +52,8 @@ def classes() -> dict[str, ast.ClassDef]:
     """Of annotations.pyi, as type checkers other than mypy read it."""
     tree = ast.parse((ROOT / "taskc" / "annotations.pyi").read_text(encoding="utf-8"))
     (choice,) = [node for node in tree.body if isinstance(node, ast.If)]
-    return {node.name: node for node in choice.orelse if isinstance(node, ast.ClassDef)}
+    nodes = *tree.body, *choice.orelse
+    return {node.name: node for node in nodes if isinstance(node, ast.ClassDef)}
 
 
 def test_every_annotation_is_a_class_for_type_checkers() -> None:

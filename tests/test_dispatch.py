@@ -17,16 +17,15 @@ import pytest
 
 import taskc as tc
 from taskc.backend.cpu.operations import _FUNCTIONS
-from taskc.backend.sim.report import Findings
+from taskc.backend.sim.report import FindingList
 from taskc.backend.sim.run import Simulation
 from taskc.errors import CompileError
 from taskc.ir import nodes as ir, printer, printer_expressions
-from taskc.ir.fields import EXPRESSION_TYPES, STATEMENT_TYPES
-from taskc.ir.operations import DOTS
+from taskc.ir.operations import DOTS, OPERATIONS
 from taskc.ir.parser import parse
 from taskc.ir.parser_expressions import syntax_tree
 from taskc.ir.printer import to_text
-from taskc.ir.rewrite import walk
+from taskc.ir.rewrite import EXPRESSION_TYPES, STATEMENT_TYPES, walk
 from taskc.ir.target import MatrixInstruction
 from taskc.ir.types import u64
 from taskc.ir.verify import _Verifier
@@ -114,7 +113,7 @@ def simulation() -> Simulation:
     """Its warps run by themselves, so that it has what executes each statement."""
     arrivals = ir.Tensor("arrivals", u64, (1,), ir.BARRIER)
     kernel = ir.Kernel("k", (), (), 32, ir.Allocate(arrivals), stage="lean", target="sm_90a")
-    return Simulation(kernel, (), Findings(1), lambda line: None, 0)
+    return Simulation(kernel, (), FindingList(1), lambda line: None, 0)
 
 
 TABLES = {
@@ -130,7 +129,12 @@ TABLES = {
     ),
     "taskc/ir/verify.py": ({*_Verifier.checks, ir.Sequence}, STATEMENT_TYPES),
     "taskc/backend/sim/statements.py": (
-        {*simulation().statements.makers, ir.Breakpoint},  # that is made where somebody may stop
+        # A breakpoint is made where somebody may stop; target operations have rows by their names.
+        {
+            ir.Breakpoint,
+            ir.Do,
+            *(kind for kind in simulation().statements.makers if kind not in OPERATIONS),
+        },
         STATEMENT_TYPES,
     ),
     "taskc/backend/sim/expressions.py": (
@@ -138,7 +142,8 @@ TABLES = {
         EXPRESSION_TYPES,
     ),
 }
-PARTS = {"taskc/backend/sim/loops.py"}  # of the table in statements.py
+# Parts of the table in statements.py.
+PARTS = {f"taskc/backend/sim/{name}.py" for name in ("loops", "collective", "synchronization")}
 # Tables of names, and of operators in patterns.
 OTHERS = {"taskc/ir/parser_expressions.py", "taskc/passes/simplify_rules.py"}
 DEFAULTS = {"taskc/ir/affine.py"}  # what is in none of its rows is an atom of its parts

@@ -20,9 +20,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 import taskc as tc
 from taskc import f32
-from taskc.ir.parser_programs import parse_program
 from taskc.ir.printer import to_text
-from taskc.ir.program import kernels_of
+from taskc.programs.ir import kernels_of
+from taskc.programs.parser import parse_program
 from taskc.programs.pipeline import fused_program, lower_program
 from taskc.runtime.machine import machine
 

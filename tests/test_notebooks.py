@@ -10,8 +10,8 @@ import pytest
 import taskc as tc
 from taskc import f32, repeat, spatial
 from taskc.ir import nodes as ir
-from taskc.ir.program import Program
 from taskc.notebooks import mappings_of
+from taskc.programs.ir import Program
 from tests.pages import Page
 
 OWN = spatial(2, 4) * repeat(2, 3)

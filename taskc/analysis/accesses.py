@@ -5,10 +5,8 @@ are arrays over all (worker, task) pairs. Two accesses conflict if different wor
 a known difference of the uniform parts shifts the enumeration, slots k and k + d of a ring
 of more than d stages are distinct, and indices that can't be enumerated are assumed to meet.
 
-Collisions of different agents at one element, from each agent's indices at each of its places.
-
-`prove` uses it for a phase's workers and for blocks, and needs an example; `synchronize` uses it for workers
-between two barriers, and needs the distance of those that meet.
+Agents collide if their indices meet at one element. `prove` looks for an example, among a phase's workers or among
+blocks; `synchronize` asks for the distance of workers that meet between two barriers.
 """
 
 from __future__ import annotations

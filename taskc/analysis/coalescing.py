@@ -1,10 +1,10 @@
-"""Bank conflicts: the cycles that shared memory takes for an access of a warp.
+"""The cost of an access: bank conflicts, and its greatest width.
 
-`layout` chooses layouts by them, and the simulator reports them and gives advice.
+Bank conflicts are cycles that shared memory takes for an access of a warp. `layout` chooses layouts by them, and the
+simulator reports them and gives advice.
 
-The widest vectorized or coalesced access at a place: its alignment, from known divisors of an index.
-
-Parameters start at an address that is a multiple of 16 bytes.
+The width of a vectorized or coalesced access follows from the alignment of its place, and that from known divisors of
+an index. Parameters start at an address that is a multiple of 16 bytes.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ proof of the last form proves the first; finding none says nothing. With k > 0:
     a known fact f <= 0       g     ->  u*g - v*f               u, v > 0, so that an atom cancels
                               g     ->  u*g - v*y*f             y >= 0, so that products cancel
 
-Sums that could wrap in their type, but surely don't, given facts about their terms.
+A sum that could wrap in its type is an atom. Facts about its terms may exclude that:
 
     n: i64                    i + n  is an atom: a form reduced modulo 2**64
     assert 0 < n <= 4         i + n  is the form itself
@@ -24,14 +24,9 @@ Sums that could wrap in their type, but surely don't, given facts about their te
 A form is exact if its value surely fits its type. Atoms without a finite range don't
 count, as everywhere (taskc.ir.linear): so n <= size - 32 suffices for i + n, too.
 
-The terms of an integer sum.
-
-`synchronize` and `layout` split an index into its uniform part and the rest, `hoist` puts outer loops first,
-`overlap` finds the pixels of an image, proofs separate rows and columns, and the simulator checks whether turns differ.
-
-Known numbers at a point of a program: the range of a linear form, and its remainders.
-
-Wrapping is handled in taskc.analysis.prover, and further search in taskc.analysis.prover.
+`addends` are the terms of an integer sum. `synchronize` and `layout` split an index into its uniform part and the rest,
+`hoist` puts outer loops first, `overlap` finds the pixels of an image, proofs separate rows and columns, and the
+simulator checks whether turns differ.
 """
 
 from __future__ import annotations
@@ -43,8 +38,7 @@ from types import MappingProxyType
 from typing import TypeAlias
 
 from taskc.ir.affine import SymbolTable
-from taskc.ir.divisions import exact_quotient
-from taskc.ir.linear import WRAPPED, Affine, Atom, Interval, Opaque, factors_of
+from taskc.ir.linear import WRAPPED, Affine, Atom, Interval, Opaque, exact_quotient, factors_of
 from taskc.ir.nodes import Binary, Constant, Expression, Variable
 from taskc.ir.rewrite import operands_first
 from taskc.ir.types import DType, i64
@@ -96,7 +90,11 @@ class Known:
         interval = self.intervals.get(atom)
         if interval is None:
             interval = self.scope.interval_of_atom(atom)
-            if type(atom) is Opaque and atom.kind == "*" and self.intervals:
+            if (
+                type(atom) is Opaque
+                and atom.kind == "*"
+                and any(factor in self.intervals for factor, _ in atom.parts[0])
+            ):
                 product = Interval(1, 1)
                 for factor, power in factors_of(atom).items():
                     for _ in range(power):
@@ -233,10 +231,18 @@ def nonpositive(facts: Known, form: Affine) -> bool:
     if low is not None and low > 0:
         return False
     # Bounds alone are a short search, which would be crowded out by facts.
-    if any(_Search(facts).proves(form, left) for left in (0, _MOST_FACTS)):
+    search = _Search(facts)
+    if search.proves(form, 0):
         return True
-    if _products(form) and _Search(facts, multiplies=True).proves(form, _MOST_FACTS):
-        return True
+    # A wider search is made only if it takes another way at a form that the last one looked at.
+    if search.met_a_fact():
+        search = _Search(facts)
+        if search.proves(form, _MOST_FACTS):
+            return True
+    if _products(form) and search.met_a_product():
+        search = _Search(facts, multiplies=True)
+        if search.proves(form, _MOST_FACTS):
+            return True
     exact = without_wrapping(facts, form)
     return exact is not None and nonpositive(facts, exact)
 
@@ -257,16 +263,18 @@ class _Search:
             return form.constant <= 0
         if modulus > 1:
             form = form - ((remainder or modulus) - 1)
+        if self.seen.get(form, -1) >= left:
+            return False
         low, high = self.facts.interval_of(form)
         if high is not None and high <= 0:
             return True
-        if low is not None and low > 0:
-            return False
-        if self.seen.get(form, -1) >= left or self.steps <= 0:
+        if (low is not None and low > 0) or self.steps <= 0:
             return False
         self.seen[form] = left
         self.steps -= 1
-        if any(self.proves(simpler, left) for simpler in self._with_fewer_products(form)):
+        if self.multiplies and any(
+            self.proves(simpler, left) for simpler in self._with_fewer_products(form)
+        ):
             return True
         if left:
             for fact in self.facts.inequalities:
@@ -275,6 +283,15 @@ class _Search:
                     return True
         atoms = sorted(form.terms, key=self._depth, reverse=True)
         return any(self._replacing(form, atom, left) for atom in atoms)
+
+    def met_a_fact(self) -> bool:
+        """Whether a fact cancels an atom of a form that was looked at."""
+        facts = self.facts.inequalities
+        return any(cancelling(form, fact) is not None for form in self.seen for fact in facts)
+
+    def met_a_product(self) -> bool:
+        """Whether a multiple of a fact cancels a product of a form that was looked at."""
+        return any(self._with_fewer_products(form) for form in self.seen)
 
     def _depth(self, atom: Atom) -> int:
         """The order of replacing atoms: non-linear ones first, then the variables of inner loops."""
@@ -285,7 +302,7 @@ class _Search:
 
     def _with_fewer_products(self, form: Affine) -> list[Affine]:
         """The form minus multiples of facts that eliminate products; fewest first."""
-        products = _products(form) if self.multiplies else 0
+        products = _products(form)
         facts = self.facts.inequalities if products else ()
         reduced = [other for fact in facts for other in self._cancelling_products(form, fact)]
         return sorted((other for other in reduced if _products(other) < products), key=_products)
@@ -326,7 +343,9 @@ class _Search:
                 return self.proves(form.replacing(atom, divisor - 1), left)
             case "min" | "max", (frozenset() as options,):
                 any_will_do = (factor > 0) == (atom.kind == "min")
-                cases = [form.replacing(atom, option) for option in options]
+                # A set has no order; the short forms decide most cases.
+                shortest_first = sorted(options, key=lambda option: len(option.terms))
+                cases = [form.replacing(atom, option) for option in shortest_first]
                 if any_will_do:
                     return any(self.proves(case, left) for case in cases)
                 return all(self.proves(case, left) for case in cases)

@@ -6,11 +6,11 @@
 The caller defines the facts, and how they change on the way: `prove` keeps the path to a place, or the facts
 that hold there, and `synchronize` and `layout` the workers that reach it.
 
-The memory reads of an expression, each with the facts that hold there.
+`reads` does that for an expression:
 
     select(i < n, x[i], 0.0)      x[i], under i < n
 
-taskc.analysis.touches traverses statements; CUDA's emitter uses this for the loads of a vector loop.
+CUDA's emitter uses it for the loads of a vector loop.
 """
 
 from __future__ import annotations
@@ -21,9 +21,8 @@ from typing import Generic, Protocol, TypeAlias, TypeVar
 
 from taskc.errors import NOWHERE, Location
 from taskc.ir import nodes as ir
-from taskc.ir.fields import STATEMENT_FIELDS
 from taskc.ir.nodes import Expression, Statement, Variable
-from taskc.ir.rewrite import expressions, walk
+from taskc.ir.rewrite import STATEMENT_FIELDS, expressions, walk
 
 Fact = TypeVar("Fact")
 Assume = Callable[[Fact, Expression, bool], Fact]

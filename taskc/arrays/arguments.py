@@ -1,13 +1,10 @@
-"""What a kernel is called with: which argument is which parameter's, and whether it fits.
-
-Everything is checked before anything runs. What fits comes back as a `Bound`.
-"""
+"""Arguments of a call: each is matched with its parameter, and all are checked before anything runs."""
 
 from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -24,19 +21,18 @@ from taskc.arrays.device import (
     overlap,
     start_of,
 )
-from taskc.arrays.host import Library, host_view, library_of
+from taskc.arrays.dlpack import ArrayLibrary, host_view, library_of
 from taskc.arrays.packed import Laid, Packed, packed_argument
 from taskc.errors import user_calls
 from taskc.ir import nodes as ir
 from taskc.ir.bits import has_whole_rows, shape_in_bytes, shape_of_elements
-from taskc.ir.program import Program
-from taskc.ir.signature import Binding, Parameter, inputs_of, named_type, outputs_of
+from taskc.ir.signature import Binding, Parameter, Signed, inputs_of, named_type, outputs_of
 from taskc.ir.types import DType, TensorType, from_numpy, u8
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 
 _PACKAGE = str(Path(__file__).parents[1])
-# Bytes: what kernels take for granted of where a parameter starts, on most targets.
+# Bytes: most targets' kernels assume that a parameter starts at a multiple of this.
 ALIGNMENT = 16
 
 
@@ -44,12 +40,12 @@ class ArgumentError(TypeError):
     """An argument of a call doesn't fit the kernel's parameter."""
 
     def _render_traceback_(self) -> list[str]:
-        """What IPython shows in place of a traceback, most of which is ours."""
+        """The lines that IPython shows in place of a traceback, most of which would be taskc's."""
         return [f"ArgumentError: {self}", *user_calls(self)]
 
 
 class CopyWarning(UserWarning):
-    """An input is copied at each call, since its elements aren't where the kernel expects them."""
+    """An input is copied at each call, since the kernel needs other strides or another alignment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +54,8 @@ class Bound:
 
     values      one for each parameter, outputs too: contiguous arrays, all of NumPy or all on one
                 device, and scalars of the parameter's storage type
-    dimensions  what the symbolic dimensions are
-    returned    what the call returns: nothing, an output, or a tuple of them
+    dimensions  the values of the symbolic dimensions
+    returned    the call's return value: None, an output, or a tuple of them
     foreign     the classes of other libraries' arrays among the arguments, by the libraries' names
     """
 
@@ -70,11 +66,9 @@ class Bound:
 
 
 class Signature:
-    """How a kernel or a program is called: see `taskc.ir.signature`."""
+    """The calling convention of a kernel or a program: see `taskc.ir.signature`."""
 
-    def __init__(
-        self, called: ir.Kernel | Program, tuples: Mapping[str, tuple[str, ...]] | None = None
-    ) -> None:
+    def __init__(self, called: Signed, tuples: Mapping[str, tuple[str, ...]] | None = None) -> None:
         self.name = f"{called.name}()"
         self.parameters = tuple(
             [it.argument if isinstance(it, ir.Tensor) else it for it in called.parameters]
@@ -101,42 +95,50 @@ class Signature:
         call.pack_bits(self.parameters)
         for library, array in call.written:
             library.note_written(array)
-        returned = tuple([given[output.name] for output in self.outputs])
         return Bound(
             tuple([call.values[item.name] for item in self.parameters]),
             call.sizes,
-            None if not returned else returned[0] if len(returned) == 1 else returned,
+            one_or_all([given[output.name] for output in self.outputs]),
             {library.NAME: kind for library, kind in call.foreign.items()},
         )
 
-    def shapes_of_outputs(self, given: Mapping[str, Described]) -> list[tuple[int, ...]]:
-        """The shapes of what a call makes of such arrays, by the names of parameters.
+    def shapes_of_outputs(
+        self, arguments: Sequence[Any], dtype_of: Callable[[Any], np.dtype[Any]]
+    ) -> list[tuple[int, ...]]:
+        """The shapes of a call's outputs for such inputs, which need only have a type and a shape.
 
         Sizes may be numbers that become known later (torch.compile's).
+
+        dtype_of  NumPy's type for the type of an argument
         """
         call = _Call(self.name, alignment=1)
-        for item in self.inputs:
+        for item, argument in zip(self.inputs, arguments, strict=True):
             if isinstance(item, ir.Tensor):
-                call.check(item, given[item.name])
+                call.check(item, ArrayType(dtype_of(argument.dtype), tuple(argument.shape)))
         call.check_computed()
         return [call.shape_of(output) for output in self.outputs]
 
 
+def one_or_all(results: Sequence[Any]) -> Any:
+    """The return value of a call with these results: None, the only one, or a tuple."""
+    return None if not results else results[0] if len(results) == 1 else tuple(results)
+
+
 @dataclass(frozen=True, slots=True)
-class Described:
-    """What is known of an array that isn't there yet."""
+class ArrayType:
+    """The type and shape of an array that doesn't exist yet."""
 
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
 
 
-_Known: TypeAlias = "AnyArray | TensorType | Described"
+_Known: TypeAlias = "AnyArray | TensorType | ArrayType"
 
 
 class _Call(Binding):
     """The arguments of one call on arrays.
 
-    scattered, shifted  inputs that lie elsewhere than kernels take for granted, and are copied
+    scattered, shifted  inputs that aren't contiguous or aligned, and are copied
     foreign             the libraries whose arrays are among the arguments, with the class of one
     written             arrays of theirs that are written in place
     """
@@ -147,8 +149,8 @@ class _Call(Binding):
         self.place = place
         self.scattered: list[str] = []
         self.shifted: list[str] = []
-        self.foreign: dict[Library, type] = {}
-        self.written: list[tuple[Library, Any]] = []
+        self.foreign: dict[ArrayLibrary, type] = {}
+        self.written: list[tuple[ArrayLibrary, Any]] = []
 
     def error(self, text: str, hint: str | None = None, *notes: Any) -> ArgumentError:
         return ArgumentError(text)
@@ -182,7 +184,7 @@ class _Call(Binding):
         return array
 
     def pack_bits(self, parameters: Iterable[Parameter]) -> None:
-        """Elements of sub-byte types become what is passed on: memory that holds them as a stream of bits."""
+        """Replace arrays of sub-byte types by memory that holds the elements as a stream of bits."""
         for item in parameters:
             value = self.values[item.name]
             if not isinstance(item, ir.Tensor) or not item.dtype.is_sub_byte:
@@ -199,15 +201,15 @@ class _Call(Binding):
             else:
                 raise self.fail(item, "lies on a device, where only bytes as they lie are taken")
 
-    def check(self, parameter: ir.Tensor, array: AnyArray | Described) -> None:
-        """Checks an array's type and extents."""
+    def check(self, parameter: ir.Tensor, array: AnyArray | ArrayType) -> None:
+        """Check an array's type and extents."""
         shape = _shape_given(parameter, array)
         if shape is None or len(shape) != len(parameter.argument_shape):
             raise self.mismatch(parameter, array)
         self.fit(parameter, shape, array)
 
     def _packed(self, parameter: ir.Tensor, value: Laid) -> Laid:
-        """Takes an array that has been put into the parameter's layout before."""
+        """Check an array that is packed in the parameter's layout already."""
         given = value.type
         fits = given.dtype is parameter.dtype and given.layout == parameter.layout
         if not fits or len(given.shape) != len(parameter.argument_shape):
@@ -249,8 +251,8 @@ class _Call(Binding):
         """Loads and stores of several elements at once would not be aligned."""
         return array.size > 0 and start_of(array) % self.alignment != 0
 
-    def _exporting(self, parameter: ir.Tensor, value: Any, library: Library) -> Any:
-        """An object that exports the memory of a library's array."""
+    def _exporting(self, parameter: ir.Tensor, value: Any, library: ArrayLibrary) -> Any:
+        """The object that exports the memory of a library's array."""
         self.foreign[library] = type(value)
         is_written = parameter.role != "in"
         if is_written:
@@ -320,7 +322,7 @@ class _Call(Binding):
         return {output.name: self._allocate(output) for output in outputs}
 
     def _allocate(self, output: ir.Tensor) -> Any:
-        """A new array for an output: another library's where an argument is, and that library makes them."""
+        """A new array for an output, of the library of an argument if that library makes outputs."""
         if output.layout is not None and self.place is not None:
             raise self.fail(
                 output,
@@ -383,8 +385,8 @@ def _levels_to_the_caller() -> int:
     return level
 
 
-def _shape_given(parameter: ir.Tensor, array: AnyArray | Described) -> tuple[int, ...] | None:
-    """The shape of the elements that an array has for a parameter; None where they are of another type."""
+def _shape_given(parameter: ir.Tensor, array: AnyArray | ArrayType) -> tuple[int, ...] | None:
+    """The shape of an array's elements as the parameter counts them; None for another type."""
     dtype = parameter.dtype
     if array.dtype == dtype.numpy:
         return array.shape
@@ -415,7 +417,7 @@ def _shown(dtype: DType | np.dtype[Any], shape: Sequence[Any]) -> str:
 
 
 def _kind(value: Any) -> str:
-    """What an argument of a wrong kind is."""
+    """A description of an argument of a wrong kind."""
     if value is None:
         return "None"
     if isinstance(value, (bool, int, float, np.generic)):

@@ -1,6 +1,6 @@
-"""Where the arrays of a call lie: in the CPU's memory, as NumPy's arrays, or on a device.
+"""Arrays of a call in the CPU's memory, as NumPy's arrays, or on a device: where they start, and whether they overlap.
 
-What is asked of an array before a call is asked here of either kind. No element is looked at.
+No function here reads elements.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _OVERLAP_WORK = 10_000  # steps that the exact test of overlap may take, of stri
 
 
 class DeviceArray(Protocol):
-    """What is looked at of an array on a device. Its elements aren't."""
+    """The attributes of an array on a device that calls use."""
 
     pointer: int
     shape: tuple[int, ...]
@@ -75,7 +75,7 @@ def overlap(a: AnyArray, b: AnyArray) -> bool:
 
 
 def _reach(array: AnyArray) -> tuple[int, int]:
-    """The first address of an array, and the one behind its last: of all between, too, with gaps."""
+    """The first address of an array and the end of its last element; gaps between are included."""
     start = start_of(array)
     steps = [(n - 1) * step for n, step in zip(array.shape, array.strides, strict=True)]
     low, high = sum(min(0, step) for step in steps), sum(max(0, step) for step in steps)

@@ -1,4 +1,4 @@
-"""Memory of other libraries, through the DLPack protocol; the CPU's as NumPy arrays.
+"""Arrays of other libraries as arguments: their adapters, and their memory through the DLPack protocol.
 
 NumPy's own `from_dlpack` knows neither bf16 nor the 8-bit floats, and marks what it reads through
 the older form of the protocol as read-only, so that nothing could be written in place.
@@ -10,12 +10,16 @@ import ctypes
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, Protocol
 
 import ml_dtypes
 import numpy as np
 
+from taskc.arrays import jax, torch
+from taskc.arrays.device import Device
 from taskc.arrays.torch import is_tensor, readable
+from taskc.errors import CompileError, Location
+from taskc.ir.types import TensorType
 
 CUDA = 2
 CUDA_DEVICES = frozenset({CUDA, 13})  # and kDLCUDAManaged
@@ -84,7 +88,7 @@ class NotOnHostError(BufferError):
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """Memory that a library has given away. It stays there for as long as `capsule` does.
+    """Memory that a library exports. It exists for as long as `capsule` does.
 
     strides  in elements
     device   its kind, and its number
@@ -100,12 +104,12 @@ class Exported:
 
 
 def code_of(dtype: np.dtype[Any]) -> tuple[int, int]:
-    """A type as the protocol writes it: a code, and bits."""
+    """A type in the protocol: a code, and bits."""
     return _CODES[dtype]
 
 
 def type_code(dtype: np.dtype[Any]) -> int:
-    """The same as one word: a code, bits, and one lane."""
+    """A type in one word: a code, bits, and one lane."""
     code, bits = code_of(dtype)
     return code | bits << 8 | 1 << 16
 
@@ -128,7 +132,7 @@ def is_on_cuda(value: Any) -> bool:
 
 
 def exported(value: Any, **keywords: Any) -> Exported:
-    """What an object with `__dlpack__` exports, not copied. A BufferError says why it can't be.
+    """The memory of an object with `__dlpack__`, not copied. A BufferError says why it can't be read.
 
     keywords  for its `__dlpack__`: the stream of a device
     """
@@ -158,7 +162,7 @@ def _exported(value: Any, keywords: dict[str, Any]) -> Exported:
         strides = tuple(tensor.strides[: tensor.ndim])
     else:
         strides = tuple(prod(shape[axis + 1 :]) for axis in range(tensor.ndim))
-    if not tensor.data and prod(shape):  # PyTorch's zeros that nobody has written down
+    if not tensor.data and prod(shape):  # PyTorch's lazy zeros
         raise BufferError("its elements are nowhere in memory")
     pointer = (tensor.data or 0) + tensor.byte_offset
     device = tensor.device_type, tensor.device_id
@@ -167,7 +171,7 @@ def _exported(value: Any, keywords: dict[str, Any]) -> Exported:
 
 def as_array(value: Any) -> np.ndarray:
     """The memory of an object with `__dlpack__`, not copied. A BufferError says why it can't be read."""
-    if is_tensor(value):  # says better why there is no memory than where there is none
+    if is_tensor(value):  # its reason is more exact than where the memory lies
         value = readable(value)
     if device_of(value)[0] not in CPU_DEVICES:
         raise NotOnHostError
@@ -196,3 +200,68 @@ def _view(given: Exported) -> np.ndarray:
         strides=tuple(stride * dtype.itemsize for stride in strides),
     )
     return array
+
+
+class ArrayLibrary(Protocol):
+    """A library whose arrays a call treats differently from others that export DLPack: a module is one."""
+
+    NAME: str
+
+    def takes(self, value: Any) -> bool:
+        """Whether a value is one of the library's arrays."""
+
+    def argument(self, value: Any, is_written: bool) -> Any:
+        """The object that exports an array's memory. A BufferError says of the argument why none does."""
+
+    def new_output(self, described: TensorType, place: Device | None) -> Any:
+        """A new output of a call with one of the library's arrays; None for an ordinary array."""
+
+    def note_written(self, value: Any) -> None:
+        """Tell the library that an array is written in place. Called only when the call can no longer fail."""
+
+
+LIBRARIES: tuple[ArrayLibrary, ...] = (torch, jax)
+
+
+def library_of(value: Any) -> ArrayLibrary | None:
+    if type(value) is not np.ndarray:
+        for library in LIBRARIES:
+            if library.takes(value):
+                return library
+    return None
+
+
+def is_array(value: object) -> bool:
+    return isinstance(value, np.ndarray) or hasattr(value, "__dlpack__")
+
+
+def host_view(value: Any) -> np.ndarray[Any, Any] | None:
+    """An array's memory, not copied; None where the value is no array.
+
+    A BufferError says why it can't be read: a NotOnHostError, because it lies elsewhere.
+    """
+    if type(value) is np.ndarray:  # asking for more loads NumPy's masked arrays
+        return value
+    if isinstance(value, np.ma.MaskedArray):
+        return None
+    if isinstance(value, np.ndarray):
+        return np.asarray(value)
+    if not hasattr(value, "__dlpack__"):
+        if hasattr(value, "__cuda_array_interface__"):
+            raise NotOnHostError
+        return None
+    try:
+        return as_array(value)
+    except (RuntimeError, ValueError) as error:
+        raise BufferError(str(error)) from error
+
+
+def host_array(value: Any, site: Location) -> np.ndarray[Any, Any]:
+    """A constant of a traced program: an array, or what NumPy makes one of."""
+    try:
+        array = host_view(value)
+    except BufferError as error:
+        raise CompileError(
+            f"a {type(value).__name__} can't be read as a constant: {error}", site
+        ) from None
+    return np.asarray(value) if array is None else array

@@ -1,4 +1,4 @@
-"""JAX's arrays as arguments: an adapter as `taskc.arrays.host.Library` describes.
+"""JAX's arrays as arguments: an adapter as `taskc.arrays.dlpack.ArrayLibrary` describes.
 
 JAX is never imported here: the caller who passes its arrays has done so.
 """

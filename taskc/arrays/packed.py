@@ -32,7 +32,7 @@ class Laid:
 
 
 def shape_of(value: Any) -> tuple[int, ...]:
-    """The shape of an argument as a parameter has it, wherever its elements lie."""
+    """The shape of an argument as a parameter has it, whatever its layout."""
     shape: tuple[int, ...] = value.type.shape if isinstance(value, Laid) else value.shape
     return shape
 
@@ -42,7 +42,7 @@ class Packed(np.ndarray[Any, Any], Laid):
 
     @property
     def is_whole(self) -> bool:
-        """It is the memory that was made, and no slice of it nor what NumPy has computed from it."""
+        """Whether this is the whole memory, and no slice of it or result of NumPy's."""
         dense = self.flags.c_contiguous and self.flags.aligned
         size, dtype = memory_of(self.type)
         return dense and self.shape == (size,) and self.dtype == dtype
@@ -89,7 +89,7 @@ def pack_rows(array: Array, type: TensorType) -> Array:
 
 
 def put_into(array: Array, made: Packed) -> None:
-    """Copies an array's elements into memory for them."""
+    """Copy an array's elements into packed memory."""
     described, memory = made.type, np.asarray(made)
     if not described.dtype.is_sub_byte:
         put(array, memory, _layout(described))
@@ -102,7 +102,7 @@ def put_into(array: Array, made: Packed) -> None:
 
 
 def packed_argument(array: Array, type: TensorType) -> Packed:
-    """A call's argument of a sub-byte type: the memory of the bytes that were given, where they lie as they have to."""
+    """A call's argument of a sub-byte type; row-major packed bytes aren't copied."""
     if array.dtype == np.uint8 and type.layout is None:
         made = array.reshape(-1).view(Packed)
         made.type = type
@@ -122,7 +122,7 @@ def part_of(memory: Packed, shape: tuple[int, ...], start: int) -> Packed:
 
 
 def elements_of(array: Array, dtype: DType) -> Array:
-    """Those of a sub-byte type, each in a byte of its own, where they are given as bytes in which they lie."""
+    """The elements of a sub-byte type, each in a byte of its own; packed bytes are unpacked."""
     if array.dtype != np.uint8:
         return array
     shape = shape_of_elements(array.shape, dtype)
@@ -144,7 +144,7 @@ def empty(type: TensorType) -> Array:
 def laid_memory(make: Callable[..., Array], type: TensorType) -> Packed:
     """Memory for one call, by np.zeros or np.empty.
 
-    It has its type itself: a class of its own would be kept, one for each size that occurs.
+    The array holds its type itself: a class for each size that occurs would never be freed.
     """
     memory = aligned(make, *memory_of(type)).view(Packed)
     memory.type = type
@@ -152,7 +152,7 @@ def laid_memory(make: Callable[..., Array], type: TensorType) -> Packed:
 
 
 def aligned(make: Callable[..., Array], count: int, dtype: np.dtype[Any]) -> Array:
-    """What begins where a cache line does: a vector that lies in two lines takes two accesses."""
+    """An array that starts at a cache line: a vector in two lines would take two accesses."""
     size = count * dtype.itemsize
     memory = make(size + _LINE, np.uint8)
     start = -memory.ctypes.data % _LINE
@@ -160,14 +160,13 @@ def aligned(make: Callable[..., Array], count: int, dtype: np.dtype[Any]) -> Arr
 
 
 def packed_class(described: TensorType) -> type[Packed]:
-    """The class of what is packed as a type."""
+    """The class of arrays that are packed as a type."""
     key = described.dtype, described.shape, described.layout
-    found = _classes.get(key)
-    if found is None:
-        made = type("Packed", (Packed,), {"type": described, "__module__": __name__})
-        # Whoever comes second takes what the first has put there.
-        found = _classes.setdefault(key, made)
-    return found
+    known = _classes.get(key)
+    if known is None:
+        new = type("Packed", (Packed,), {"type": described, "__module__": __name__})
+        known = _classes.setdefault(key, new)  # all threads use the first one
+    return known
 
 
 _Key = tuple[DType, tuple[Any, ...], Layout | None]
@@ -180,21 +179,21 @@ def _layout(type: TensorType) -> Mapping:
 
 
 def _slots(described: TensorType) -> int:
-    """How many elements the memory for a type has."""
+    """The number of elements in the memory for a type."""
     if described.layout is None:
         return prod(described.shape)
     return slots_of(described.shape, _layout(described))
 
 
 def memory_of(described: TensorType) -> tuple[int, np.dtype[Any]]:
-    """The size of the memory for a type, and what it is of."""
+    """The number of items in the memory for a type, and their dtype."""
     if described.dtype.is_sub_byte:
         return described.dtype.bytes_of(_slots(described)), np.dtype(np.uint8)
     return _slots(described), described.dtype.numpy
 
 
 def slots_of(shape: tuple[Any, ...], layout: Mapping) -> int:
-    """How many elements the memory has: whole layouts follow one another along the first extent."""
+    """The number of elements in the memory: whole layouts follow one another along the first extent."""
     count = layout.slots
     for size, extent in zip(shape, layout.shape, strict=True):
         count *= -(-size // extent)
@@ -202,7 +201,7 @@ def slots_of(shape: tuple[Any, ...], layout: Mapping) -> int:
 
 
 def put(array: Array, memory: Array, layout: Mapping) -> None:
-    """Copies an array's elements to where a layout has them; places of whole layouts behind its end get zeros."""
+    """Copy an array's elements to their places in a layout; places of whole layouts beyond its end get zeros."""
     found = _digits(memory, array.shape, layout)
     if found is None:
         memory[places_of(array.shape, layout)] = array.reshape(-1)
@@ -216,7 +215,7 @@ def put(array: Array, memory: Array, layout: Mapping) -> None:
 
 
 def take(array: Array, memory: Array, layout: Mapping) -> None:
-    """Copies into a contiguous array what a layout has for it somewhere in memory."""
+    """Copy elements from their places in a layout into a contiguous array."""
     found = _digits(memory, array.shape, layout)
     if found is None:
         array[...] = memory[places_of(array.shape, layout)].reshape(array.shape)
@@ -259,7 +258,7 @@ def _digits(
 
 
 def places_of(shape: tuple[int, ...], layout: Mapping) -> Array:
-    """Where each element lies, row-major."""
+    """The place of each element in memory, in row-major order of elements."""
     tasks = np.indices(shape).reshape(len(shape), -1).T
     extents = np.asarray(layout.shape)
     outer = tasks // extents

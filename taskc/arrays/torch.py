@@ -1,4 +1,4 @@
-"""PyTorch's tensors as arguments: an adapter as `taskc.arrays.host.Library` describes.
+"""PyTorch's tensors as arguments: an adapter as `taskc.arrays.dlpack.ArrayLibrary` describes.
 
 PyTorch is never imported here: the caller who passes a tensor has done so.
 """
@@ -40,7 +40,7 @@ def argument(value: Any, is_written: bool) -> Any:
 
 
 def readable(tensor: Any) -> Any:
-    """A tensor that exports its memory, and autograd left out of it. A BufferError says why there is none.
+    """The tensor without autograd, which exports its memory. A BufferError says why it can't.
 
     Autograd doesn't see what a kernel does. So a tensor that requires a gradient is taken only where none is recorded.
     """
@@ -51,7 +51,7 @@ def readable(tensor: Any) -> Any:
 
 
 def is_recorded(tensor: Any) -> bool:
-    """Whether autograd wants to know what is done with a tensor."""
+    """Whether autograd records what is done with a tensor."""
     return bool(tensor.requires_grad) and sys.modules["torch"].is_grad_enabled()
 
 
@@ -109,7 +109,7 @@ def dtype_of(dtype: np.dtype[Any]) -> Any:
 
 
 def note_written(tensor: Any) -> None:
-    """Has autograd refuse what it has kept of a tensor, as after an operator that works in place."""
+    """Make autograd refuse what it has saved of a tensor, as after an operator that works in place."""
     library = torch()
     assert library is not None
     library.autograd.graph.increment_version(tensor)
@@ -140,7 +140,7 @@ _pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)
 
 @dataclass(frozen=True, slots=True)
 class Door:
-    """What compiled code asks of tensors by.
+    """The functions by which compiled code asks about tensors.
 
     read     the address of a C function: int (PyObject *tensor, DLTensor *out)
     objects  classes and functions of PyTorch's
@@ -153,7 +153,7 @@ class Door:
 
 
 def door(dtypes: Sequence[np.dtype[Any]]) -> Door | None:
-    """What compiled code can use; None where this PyTorch has no such functions (before 2.10), or not now."""
+    """The functions for compiled code; None if this PyTorch has none (before 2.10), or none at present."""
     library = torch()
     capsule = getattr(getattr(library, "Tensor", None), "__dlpack_c_exchange_api__", None)
     if library is None or capsule is None:

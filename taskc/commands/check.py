@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from taskc.backend.sim import Report, Traffic
+from taskc.backend.sim import AccessTraffic, Report
 from taskc.commands.loading import example_of, load_kernel
 from taskc.commands.terminal import (
     Part,
@@ -26,7 +26,7 @@ from taskc.format import many
 from taskc.ir import nodes as ir
 from taskc.ir.rewrite import walk
 from taskc.lang.definition import Definition, KernelDefinition
-from taskc.lang.program import ProgramDefinition
+from taskc.programs.definition import ProgramDefinition
 from taskc.runtime.checking import Doing, Examination, ProgramExamination, examine, examine_program
 
 SUMMARY = "check a kernel on its own example inputs"
@@ -152,11 +152,11 @@ def write_summary(
     write(f"{margin}  {', '.join(parts)}")
 
 
-def _waste(access: Traffic) -> float:
+def _waste(access: AccessTraffic) -> float:
     return access.sectors / max(access.ideal, 1)
 
 
-def _place(access: Traffic) -> dict[str, Any]:
+def _place(access: AccessTraffic) -> dict[str, Any]:
     return {"tensor": access.tensor, "location": access.location.to_json()}
 
 

@@ -21,11 +21,11 @@ from taskc.commands.loading import (
 )
 from taskc.commands.terminal import Progress, UsageError, add_json, write, write_json
 from taskc.format import bytes_text, many, time_text
-from taskc.ir.program import calls_of, kernels_of
 from taskc.ir.signature import bind_dimensions, inputs_of
-from taskc.lang.program import ProgramDefinition
 from taskc.output_file import write_whole
 from taskc.programs.arena import blocks_of
+from taskc.programs.definition import ProgramDefinition
+from taskc.programs.ir import calls_of, kernels_of
 from taskc.programs.planning import plan
 from taskc.runtime.driver import scheduled, whole_program
 

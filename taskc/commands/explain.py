@@ -26,12 +26,12 @@ from taskc.commands.terminal import (
 )
 from taskc.format import bytes_text, many
 from taskc.ir.nodes import Tensor
-from taskc.ir.program import Call, Program, calls_of
-from taskc.lang.program import ProgramDefinition
 from taskc.markup import Markup, cell, facts_list, joined, number, page, section, table, tag
 from taskc.onnx.passes.pipeline import steps as rewriting_steps
 from taskc.operators.graph import Graph
 from taskc.output_file import write_whole
+from taskc.programs.definition import ProgramDefinition
+from taskc.programs.ir import Call, Program, calls_of
 from taskc.runtime.driver import scheduled
 
 # --- Drawings of graphs ------------------------------------------------------------------------

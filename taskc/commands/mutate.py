@@ -21,10 +21,10 @@ from taskc.commands.terminal import (
 from taskc.errors import Finding
 from taskc.format import many
 from taskc.ir.nodes import Kernel
-from taskc.ir.program import Program, map_kernels
 from taskc.lang.definition import KernelDefinition
-from taskc.lang.program import ProgramDefinition
 from taskc.mutation import EXAMPLES, Mutant, mutate
+from taskc.programs.definition import ProgramDefinition
+from taskc.programs.ir import Program, map_kernels
 from taskc.runtime.checking import for_target
 from taskc.runtime.driver import scheduled, signature
 

@@ -24,12 +24,13 @@ from taskc.commands.terminal import (
 from taskc.errors import Finding
 from taskc.format import many, time_text
 from taskc.ir import nodes as ir
-from taskc.ir.printer import calls_text, to_text
-from taskc.ir.program import kernels_of
+from taskc.ir.printer import to_text
 from taskc.ir.target import GPUS, TARGETS
-from taskc.lang.program import ProgramDefinition
 from taskc.passes.pipeline import Step, lower, lower_steps
+from taskc.programs.definition import ProgramDefinition
+from taskc.programs.ir import kernels_of
 from taskc.programs.pipeline import fused_program
+from taskc.programs.printer import calls_text
 from taskc.runtime.checking import for_target
 from taskc.runtime.driver import scheduled
 from taskc.runtime.machine import machine

@@ -147,8 +147,8 @@ def first_departure(
 
 def _makers(path: str) -> Iterator[tuple[str, str]]:
     """Each tensor that a node makes, with the node's title."""
-    from taskc.onnx.protobuf import text
     from taskc.onnx.reader import load
+    from taskc.onnx.serialized import text
 
     for node in load(path)[0].graph.node:
         outputs = [text(name) for name in node.output if name]

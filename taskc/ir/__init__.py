@@ -6,20 +6,13 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    import numpy as np
-
     from taskc.ir.compare import program_difference, same_program
     from taskc.ir.nodes import Kernel
-    from taskc.ir.printer import calls_text, expression_text, statement_text, to_text
-    from taskc.ir.program import Program
+    from taskc.ir.printer import expression_text, statement_text, to_text
 
 __all__ = [
-    "calls_text",
     "expression_text",
     "parse",
-    "parse_program",
     "program_difference",
     "same_program",
     "statement_text",
@@ -28,19 +21,23 @@ __all__ = [
 
 # They load at their first use: kernels can be written without them.
 _LOADED_LATER = {
-    "calls_text": "printer",
-    "program_difference": "compare",
-    "expression_text": "printer",
-    "same_program": "compare",
-    "statement_text": "printer",
-    "to_text": "printer",
+    "program_difference": "taskc.ir.compare",
+    "expression_text": "taskc.ir.printer",
+    "same_program": "taskc.ir.compare",
+    "statement_text": "taskc.ir.printer",
+    "to_text": "taskc.ir.printer",
 }
+
+
+def add_names(module: str, *names: str) -> None:
+    """Offer names of a module above this layer here, too: the texts of programs are read as those of kernels are."""
+    _LOADED_LATER.update(dict.fromkeys(names, module))
 
 
 def __getattr__(name: str) -> Any:
     if name not in _LOADED_LATER:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = getattr(importlib.import_module(f"{__name__}.{_LOADED_LATER[name]}"), name)
+    found = getattr(importlib.import_module(_LOADED_LATER[name]), name)
     globals()[name] = found
     return found
 
@@ -50,15 +47,3 @@ def parse(text: str, file: str = "<ir>") -> Kernel:
     from taskc.ir.parser import parse as parse_text
 
     return parse_text(text, file)
-
-
-def parse_program(
-    text: str, file: str = "<ir>", constants: Mapping[str, np.ndarray] | None = None
-) -> Program:
-    """Parse the text of a program and of its callees; raises a CompileError with the location of an error.
-
-    constants  the memory of each by what stands for it in the text
-    """
-    from taskc.ir.parser_programs import parse_program as parse_text
-
-    return parse_text(text, file, constants)

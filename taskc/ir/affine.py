@@ -20,9 +20,8 @@ from dataclasses import dataclass, fields
 from math import gcd, prod
 from typing import Any
 
-from taskc.ir import divisions
+from taskc.ir import linear
 from taskc.ir.arithmetic import BIT_COUNTS
-from taskc.ir.fields import EFFECT_FIELDS, EXPRESSION_TYPES
 from taskc.ir.linear import (
     EVERYTHING,
     NATURAL,
@@ -51,7 +50,7 @@ from taskc.ir.nodes import (
     Unary,
     Variable,
 )
-from taskc.ir.rewrite import walk
+from taskc.ir.rewrite import EFFECT_FIELDS, EXPRESSION_TYPES, walk
 from taskc.ir.types import DType, boolean, i64
 
 __all__ = [
@@ -413,17 +412,17 @@ def _binary(scope: SymbolTable, node: Binary) -> Term:
             assert type(product) is Affine
             return scope.exact(product, node)
         case "//" | "%" if not right.terms and right.constant > 0:
-            by = divisions.floor_divided if operator == "//" else divisions.modulo
+            by = linear.floor_divided if operator == "//" else linear.modulo
             return by(scope, left, right.constant, node.dtype, node)
-        case "//" if (quotient := divisions.by_symbol(scope, left, right)) is not None:
+        case "//" if (quotient := linear.by_symbol(scope, left, right)) is not None:
             return quotient
         case ">>" if not right.terms and 0 <= right.constant < node.dtype.bits:
-            return divisions.floor_divided(scope, left, 1 << right.constant, node.dtype)
+            return linear.floor_divided(scope, left, 1 << right.constant, node.dtype)
         case "<<" if not right.terms and 0 <= right.constant < node.dtype.bits:
             return scope.exact(left.scaled(1 << right.constant), node)
         case "&" if not right.terms and right.constant >= 0:
             if not right.constant & (right.constant + 1):
-                return divisions.modulo(scope, left, right.constant + 1, node.dtype)
+                return linear.modulo(scope, left, right.constant + 1, node.dtype)
             interval = Interval(0, right.constant)
             return Opaque("&", (left, right), node, interval, volatile=left.volatile)
         case "min" | "max":

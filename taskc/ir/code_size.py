@@ -1,10 +1,10 @@
-"""Limits of nesting in programs.
+"""How deep a program is nested, and how long its code gets.
 
-Whatever goes over a program calls itself for each level of it, several functions a level: a sum of 400 terms
-is a tree of 400 levels, and each `elif` is nested in the one before. Python stops at 1000 calls; the doors of
-the compiler make room for more, and tell what is nested deeper yet.
+A traversal calls itself for each level of a program, several functions a level: a sum of 400 terms is a tree of 400
+levels, and each `elif` is nested in the one before. Python stops at 1000 calls; the doors of the compiler make room
+for more, and reject programs that are nested deeper still.
 
-The size of a statement's code, once its loops are unrolled.
+The size of code counts statements, once their loops are unrolled.
 """
 
 from __future__ import annotations

@@ -16,8 +16,8 @@ import numpy as np
 
 from taskc.ir import nodes as ir
 from taskc.ir.code_size import deeply
-from taskc.ir.fields import EXPRESSION_TYPES, PART_TYPES, STATEMENT_TYPES
 from taskc.ir.printer import expression_text, statement_text
+from taskc.ir.rewrite import EXPRESSION_TYPES, PART_TYPES, STATEMENT_TYPES
 from taskc.ir.text_rules import single_statement
 from taskc.ir.types import i64
 

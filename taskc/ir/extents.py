@@ -58,7 +58,7 @@ def are_as_many(one: Sequence[int | Expression], other: Sequence[int | Expressio
 
 
 def size_in_elements(tensor: Tensor) -> int:
-    """What a tensor of constant extents takes in memory, with the padding of its layout."""
+    """The bytes of a tensor of constant extents in memory, with the padding of its layout."""
     if tensor.layout is not None:
         return tensor.layout.slots
     return prod([int(extent) for extent in tensor.shape])  # type: ignore[misc, arg-type]
@@ -79,7 +79,7 @@ class OneUnknown(NamedTuple):
 def one_unknown(
     extent: Expression, sizes: Mapping[Variable, int | Expression]
 ) -> OneUnknown | None:
-    """What an extent tells beside the sizes that are known: n of `12 * n + 2`, and of `m * n` where m is 3."""
+    """The size that an extent determines if the others are known: n of `12 * n + 2`, and of `m * n` where m is 3."""
     unknown = {it for it in walk(extent) if isinstance(it, Variable)} - sizes.keys()
     if len(unknown) != 1:
         return None

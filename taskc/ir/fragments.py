@@ -1,8 +1,7 @@
-"""The placement of matrix operands in workers' registers and in shared memory.
+"""The placement of matrix operands in workers' registers and in shared memory, and the moves between the two.
 
-The moves between shared memory and a tile that matrix-move instructions can do, and the lanes that name lines.
-
-The lanes that name the lines of a matrix are not the lanes that hold its elements: both are mappings of the
+Some instructions move whole matrices between shared memory and a tile. The
+lanes that name the lines of a matrix are not the lanes that hold its elements: both are mappings of the
 same tasks. The tile's owners hold the elements. The naming lanes follow from them: the n-th 4 bytes of all
 lanes, in the order of their registers, form one matrix.
 """

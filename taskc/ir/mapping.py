@@ -29,7 +29,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from taskc.errors import rendered
-from taskc.ir.cached import cached_property
 from taskc.ir.mapping_forms import (
     Booleans,
     Composed,
@@ -54,6 +53,7 @@ from taskc.ir.mapping_forms import (
     table_form,
 )
 from taskc.ir.mapping_text import Owners, mapping_text, read_mapping, table
+from taskc.ir.reentry import cached_property
 
 __all__ = [
     "Mapping",

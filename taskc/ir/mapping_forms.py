@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from taskc.ir.cached import cached_property
+from taskc.ir.reentry import cached_property
 
 Shape = tuple[int, ...]
 Integers = NDArray[np.int64]

@@ -1,8 +1,7 @@
 """Mappings as text: printed like the DSL, and parsed with its constructors.
 
-Tables of a mapping, which show the owner of each task; `taskc/pictures.py` draws them.
-
-A cell shows the worker, and `:slot` where workers have several slots; `+` marks tasks with more owners,
+A table of a mapping shows the owner of each task; `taskc/pictures.py` draws it. A cell shows
+the worker, and `:slot` where workers have several slots; `+` marks tasks with more owners,
 `·` tasks without any. Of a long dimension only both ends are computed and shown.
 """
 

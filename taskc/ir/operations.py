@@ -3,7 +3,7 @@
 An operand is a *value* (an expression) or a *place* (an Address). Constants are values that must be
 known at compile time. `tc.cuda` offers most names to kernel authors; passes introduce them too.
 
-The rules for the text of a Snippet: PTX that computes one value from its operands.
+A Snippet has a text instead of a row: PTX that computes one value from its operands, by these rules.
 
     fma.rn.f32 %0, %1, %2, %3;
     { .reg .pred p; setp.lt.f32 p, %1, 0f00000000; selp.f32 %0, 0f00000000, %1, p; }
@@ -12,16 +12,22 @@ The rules for the text of a Snippet: PTX that computes one value from its operan
 touches no memory, has no control flow and asks nothing about who executes it, so that it is a
 function of its operands: only that can have a meaning, and be moved as any expression. The meaning
 divides no integers by what may be 0, since where it is moved to it may not be asked for.
+
+`read` and `written` are the effects of a node on tensors: by its operation's row for a `Do`, else by the marks of its
+fields. An Address reads nothing. The reads of an expression are no effects of the statement around it; `walk` visits
+both.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from taskc.errors import assert_never
 from taskc.ir import nodes as ir
-from taskc.ir.rewrite import walk
+from taskc.ir.nodes import Effect, Tensor
+from taskc.ir.rewrite import EFFECT_FIELDS, Node, held_by, walk
 from taskc.ir.target import (
     MATRIX_INSTRUCTIONS,
     MATRIX_MOVES,
@@ -488,3 +494,23 @@ def _may_divide_by_zero(node: ir.Binary) -> bool:
     if node.operator not in ("//", "%") or not node.dtype.is_integer:
         return False
     return not isinstance(node.right, ir.Constant) or node.right.value == 0
+
+
+def written(node: Node) -> Iterator[Tensor]:
+    """The tensors whose elements `node` itself writes."""
+    return _touched(node, Effect.WRITES)
+
+
+def read(node: Node) -> Iterator[Tensor]:
+    """The tensors whose elements `node` itself reads."""
+    return _touched(node, Effect.READS)
+
+
+def _touched(node: Node, effect: Effect) -> Iterator[Tensor]:
+    yield from held_by(node, EFFECT_FIELDS[effect])
+    if isinstance(node, ir.Do):
+        row = OPERATIONS[node.operation]
+        for number in row.writes if effect is Effect.WRITES else row.reads:
+            place = node.operands[number]
+            if isinstance(place, ir.Address):
+                yield place.tensor

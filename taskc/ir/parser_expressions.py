@@ -1,8 +1,5 @@
-"""The parser of expressions.
-
-The names in scope, and the words and locations of a text: used by every part of the parser.
-
-Syntax trees by lark, and lark's errors in our words.
+"""The parser of expressions, and its base: names in scope, locations, syntax trees by lark, and lark's errors in our
+words.
 """
 
 from __future__ import annotations
@@ -21,9 +18,9 @@ from lark.indenter import DedentError, Indenter
 
 from taskc.errors import CompileError, Location
 from taskc.ir import nodes as ir
-from taskc.ir.fields import EXPRESSION_FIELDS
 from taskc.ir.mapping_text import LONG_NUMBER, MOST_DIGITS
 from taskc.ir.nodes import Expression
+from taskc.ir.rewrite import EXPRESSION_FIELDS
 from taskc.ir.text_rules import (
     BINARY_FUNCTIONS,
     CALLS,

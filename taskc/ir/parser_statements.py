@@ -15,12 +15,12 @@ from taskc.errors import Location
 from taskc.ir import nodes as ir
 from taskc.ir.bits import bytes_of, words_of
 from taskc.ir.code_size import too_deep
-from taskc.ir.fields import STATEMENT_TYPES
 from taskc.ir.mapping import Mapping
 from taskc.ir.mapping_forms import MappingError
 from taskc.ir.nodes import Expression, Statement
 from taskc.ir.operations import OPERATIONS
 from taskc.ir.parser_expressions import Expressions, Names, Node
+from taskc.ir.rewrite import STATEMENT_TYPES
 from taskc.ir.text_rules import FUNCTIONS, result_type
 from taskc.ir.types import boolean, i64
 

@@ -1,4 +1,4 @@
-"""Printing of kernels and programs as text that resembles the language; `taskc.ir.parser` parses it.
+"""Printing of kernels as text that resembles the language; `taskc.ir.parser` parses it.
 
     kernel matmul(a: f32[64, 32], b: f32[32, 64], c: out f32[64, 64]) workers=256 stage=parsed:
         grid (row, col) in (64, 64) by (32, 32):
@@ -15,35 +15,20 @@ snippets at the top of the body, though none of them is a statement. Notes and l
 
 from __future__ import annotations
 
+import importlib
 import json
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping as Dictionary
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from functools import singledispatch
 from typing import Any
 
-from taskc.errors import assert_never
 from taskc.ir import nodes as ir
 from taskc.ir.code_size import deeply
 from taskc.ir.mapping import Mapping
 from taskc.ir.nodes import Expression, Statement
 from taskc.ir.printer_expressions import Expressions, Named, joined
-from taskc.ir.program import (
-    Branch,
-    Call,
-    Computation,
-    Loop,
-    Program,
-    Step,
-    View,
-    While,
-    callees_of,
-    digest_of,
-    views_by_loop,
-)
-from taskc.ir.rewrite import expressions, walk
-from taskc.ir.signature import is_output
+from taskc.ir.rewrite import walk
+from taskc.ir.signature import Signed
 from taskc.ir.text_rules import (
-    RESERVED,
     is_word,
     operand_type,
     result_type,
@@ -52,38 +37,26 @@ from taskc.ir.text_rules import (
 from taskc.ir.types import boolean, i64
 
 _WIDTH = 100
-_SHORT = 8  # largest number of nodes of an expression that is repeated at each use
 _SCOPE_WORDS = {ir.BARRIER: "mbarrier"}
 
 
-@deeply
-def to_text(printed: ir.Kernel | Computation | Program) -> str:
-    """A kernel, or a program followed by its callees, as text with a final newline."""
-    if isinstance(printed, ir.Kernel):
-        return _Printer(printed).kernel(printed)
-    if isinstance(printed, Computation):
-        return _Printer(None).computation(printed)
-    printer = _Printer(None)
-    parts = [printer.program(printed)]
-    for name, callee in callees_of(printed).items():
-        if isinstance(callee, ir.Kernel):
-            parts.append(to_text(replace(callee, name=name)))
-        else:
-            sizes = {size: printer.text.name(size) for size in callee.dimensions}
-            parts.append(_Printer(None, sizes).computation(replace(callee, name=name)))
-    return "\n".join(parts)
+@singledispatch
+def to_text(printed: Any) -> str:
+    """A kernel as text with a final newline. A class above this layer names the module that registers its text."""
+    importlib.import_module(printed.printer)
+    return to_text.dispatch(type(printed))(printed)
 
 
+@to_text.register(ir.Kernel)
 @deeply
-def calls_text(program: Program) -> str:
-    """A program without its callees, as text with a final newline."""
-    return _Printer(None).program(program)
+def _(kernel: ir.Kernel) -> str:
+    return Printer(kernel).kernel(kernel)
 
 
 @deeply
 def statement_text(statement: Statement) -> str:
     """A statement as it would look in a kernel, without a final newline; for messages."""
-    return "\n".join(_Printer(None).statement(statement, ""))
+    return "\n".join(Printer(None).statement(statement, ""))
 
 
 @deeply
@@ -92,7 +65,9 @@ def expression_text(expression: Expression) -> str:
     return Expressions(None)(expression, None, 0)
 
 
-class _Printer:
+class Printer:
+    """Prints a kernel; a derived class prints programs."""
+
     def __init__(
         self, kernel: ir.Kernel | None, names: dict[ir.Variable, str] | None = None
     ) -> None:
@@ -144,9 +119,7 @@ class _Printer:
         values = self.text.arguments(combine.values)
         return f"combine {name}({', '.join(parameters)}) = {''.join(lets)}{values}"
 
-    def header(
-        self, word: str, printed: ir.Kernel | Computation | Program, options: str = ""
-    ) -> str:
+    def header(self, word: str, printed: Signed, options: str = "") -> str:
         name = printed.name if printed.name.isidentifier() else _quoted(printed.name)
         dimensions = ", ".join([self.text.binder(d) for d in printed.dimensions])
         name += f"[{dimensions}]" if dimensions else ""
@@ -179,85 +152,6 @@ class _Printer:
             return f"{self.text.name(parameter)}: {parameter.dtype}{multiple}"
         role = "" if parameter.role == "in" else f"{parameter.role} "
         return f"{self.text.name(parameter)}: {role}{self.text.type(parameter)}"
-
-    # --- programs ---
-
-    def program(self, program: Program) -> str:
-        self.text.taken |= RESERVED
-        lines = [self.header("program", program)]
-        for tensor, memory in program.constants:
-            kind = self.text.type(tensor)
-            lines.append(f'    constant {self.text.name(tensor)}: {kind} = "{digest_of(memory)}"')
-        for tensor in program.temporaries:
-            lines.append(f"    temporary {self.text.name(tensor)}: {self.text.type(tensor)}")
-        views = views_by_loop(program)
-        names = {id(callee): name for name, callee in callees_of(program).items()}
-        lines += self.views(views.get(None, ()), "    ")
-        lines += self.steps(program.calls, names, views, "    ")
-        return "\n".join([*lines, *([] if lines[1:] else ["    pass"]), ""])
-
-    def views(self, views: Iterable[View], indent: str) -> Iterator[str]:
-        for view in views:
-            name, of = self.text.name(view.tensor), self.text.name(view.of)
-            place = "" if view.offset == 0 else f" at {self.text.extent(view.offset)}"
-            yield f"{indent}view {name}: {self.text.type(view.tensor)} of {of}{place}"
-
-    def steps(
-        self,
-        steps: Iterable[Step],
-        names: Dictionary[int, str],
-        views: Dictionary[ir.Variable | None, list[View]],
-        indent: str,
-    ) -> Iterator[str]:
-        inner = indent + "    "
-        for step in steps:
-            match step:
-                case Call():
-                    yield f"{indent}{names[id(step.callee)]}{self.call(step)}"
-                case Loop():
-                    variable = self.text.name(step.variable)
-                    yield f"{indent}for {variable} in steps({self.text.extent(step.count)}):"
-                    body = [*self.views(views.get(step.variable, ()), inner)]
-                    body += self.steps(step.body, names, views, inner)
-                    yield from body or [f"{inner}pass"]
-                case While():
-                    yield f"{indent}while {self.text.name(step.condition)}:"
-                    yield from [*self.steps(step.body, names, views, inner)] or [f"{inner}pass"]
-                case Branch():
-                    yield f"{indent}if {self.text.name(step.condition)}:"
-                    yield from [*self.steps(step.then, names, views, inner)] or [f"{inner}pass"]
-                    if step.otherwise:
-                        yield f"{indent}else:"
-                        yield from self.steps(step.otherwise, names, views, inner)
-                case _:
-                    assert_never(step)
-
-    def computation(self, computation: Computation) -> str:
-        self.text.taken |= RESERVED
-        first = self.header("computation", computation)
-        output = self.text.name(computation.output)
-        variables = ", ".join(map(self.text.name, computation.variables))
-        lines = [first]
-        for part in _long_and_shared(computation.value):
-            variable = ir.Variable("t", part.dtype)
-            lines.append(f"    {self.let(ir.Let(variable, part))}")
-            self.text.shared[id(part)] = self.text.name(variable)
-        value = self.text(computation.value, computation.output.dtype, 0)
-        return "\n".join([*lines, f"    {output}[{variables}] = {value}", ""])
-
-    def call(self, call: Call) -> str:
-        """A call: inputs in order, the outputs, and whether it stays apart."""
-        inputs: list[str] = []
-        outputs: list[str] = []
-        for parameter, argument in zip(call.callee.parameters, call.arguments, strict=True):
-            if isinstance(argument, ir.Tensor):
-                text = self.text.name(argument)
-            else:
-                text = self.text(argument, parameter.dtype, 0)
-            (outputs if is_output(parameter) else inputs).append(text)
-        if outputs:
-            inputs.append(f"out={joined(outputs)}")
-        return f"({', '.join(inputs)}){' apart' if call.apart else ''}"
 
     # --- statements ---
 
@@ -468,31 +362,6 @@ def _how(how: str | None) -> str:
     return "" if how is None else f" how={_word(how)}"
 
 
-def _long_and_shared(value: Expression) -> list[Expression]:
-    """The longer parts that occur more than once in an expression, each after its own parts.
-
-    With a name for each of them the text is as long as the expression is in memory.
-    """
-    uses = Counter(id(part) for node in walk(value) for part in expressions(node))
-    shared: list[Expression] = []
-    lengths: dict[int, int] = {}
-    waiting = [value]
-    while waiting:
-        node = waiting[-1]
-        parts = [*expressions(node)]
-        new = [part for part in parts if id(part) not in lengths]
-        waiting += new
-        if new:
-            continue
-        waiting.pop()
-        if id(node) not in lengths:
-            lengths[id(node)] = 1 + sum(lengths[id(part)] for part in parts)
-            if lengths[id(node)] > _SHORT and uses[id(node)] > 1:
-                shared.append(node)
-                lengths[id(node)] = 1
-    return shared
-
-
 def _quoted(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
@@ -501,31 +370,31 @@ def _word(text: str) -> str:
     return text if is_word(text) else _quoted(text)
 
 
-_SIMPLE: dict[type, Callable[[_Printer, Any], str]] = {
-    ir.Let: _Printer.let,
-    ir.Allocate: _Printer.allocate,
-    ir.Peer: _Printer.peer,
-    ir.Store: _Printer.store,
-    ir.Atomic: _Printer.atomic,
-    ir.Move: _Printer.move,
-    ir.Mma: _Printer.mma,
-    ir.Reduce: _Printer.reduce,
-    ir.Scan: _Printer.scan,
-    ir.Print: _Printer.print,
-    ir.Assert: _Printer.assert_,
-    ir.Breakpoint: _Printer.breakpoint,
-    ir.Barrier: _Printer.barrier,
-    ir.Do: _Printer.do,
+_SIMPLE: dict[type, Callable[[Printer, Any], str]] = {
+    ir.Let: Printer.let,
+    ir.Allocate: Printer.allocate,
+    ir.Peer: Printer.peer,
+    ir.Store: Printer.store,
+    ir.Atomic: Printer.atomic,
+    ir.Move: Printer.move,
+    ir.Mma: Printer.mma,
+    ir.Reduce: Printer.reduce,
+    ir.Scan: Printer.scan,
+    ir.Print: Printer.print,
+    ir.Assert: Printer.assert_,
+    ir.Breakpoint: Printer.breakpoint,
+    ir.Barrier: Printer.barrier,
+    ir.Do: Printer.do,
 }
 
-_COMPOUND: dict[type, Callable[[_Printer, Any, str], Iterator[str]]] = {
-    ir.Sequence: _Printer.sequence,
-    ir.If: _Printer.if_,
-    ir.While: _Printer.while_,
-    ir.For: _Printer.for_,
-    ir.Grid: _Printer.grid,
-    ir.Pipeline: _Printer.pipeline,
-    ir.Each: _Printer.each,
-    ir.RingStep: _Printer.ring_step,
-    ir.Roles: _Printer.roles,
+_COMPOUND: dict[type, Callable[[Printer, Any, str], Iterator[str]]] = {
+    ir.Sequence: Printer.sequence,
+    ir.If: Printer.if_,
+    ir.While: Printer.while_,
+    ir.For: Printer.for_,
+    ir.Grid: Printer.grid,
+    ir.Pipeline: Printer.pipeline,
+    ir.Each: Printer.each,
+    ir.RingStep: Printer.ring_step,
+    ir.Roles: Printer.roles,
 }

@@ -11,6 +11,9 @@ One discipline prevents deadlocks:
   own thread holds it, `taken` yields False, and the call uses private state.
 
 The only locks are those in this file, and those listed in tests/ir/test_reentry.py.
+
+`cached_property` has no lock. functools' has one before Python 3.12, which a child of a fork may find held by a thread
+that it doesn't have.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
-from typing import ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 from weakref import WeakSet
 
 P = ParamSpec("P")
@@ -118,3 +121,30 @@ def _forget() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget)
+
+
+if TYPE_CHECKING:  # pyright requires a protocol's property to be one
+    cached_property = property
+else:
+
+    def cached_property(compute: Callable[[Any], T]) -> Cached[T]:
+        return Cached(compute)
+
+
+class Cached(Generic[T]):
+    def __init__(self, compute: Callable[[Any], T]) -> None:
+        self.compute = compute
+        self.__doc__ = compute.__doc__
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> Cached[T]: ...
+    @overload
+    def __get__(self, instance: object, owner: type) -> T: ...
+    def __get__(self, instance: object | None, owner: type) -> Cached[T] | T:
+        if instance is None:
+            return self
+        made = instance.__dict__[self.name] = self.compute(instance)
+        return made

@@ -3,9 +3,13 @@
 `map_children` rebuilds one node from its children, and returns the very same node when no child
 changed: a pass that finds nothing to do returns its input, and `is` tells.
 
-An expression may be a part of others in many places (`t + t * 0.5`, with what `t` stands for put in), so
-that as a tree it is exponentially larger than in memory. Whatever goes over expressions takes time for
-the distinct ones: `walk` comes to each once, and rewriting shares what it has made.
+An expression may be a part of others in many places (`t + t * 0.5`, with the value of `t` substituted), so
+that as a tree it is exponentially larger than in memory. Traversals take time for the distinct
+expressions: `walk` visits each once, and rewriting shares its results.
+
+Everything here is derived from tables of the fields of nodes, by type. A table of expressions lists the fields that
+hold one or several expressions, or none, or an Operand or a Role with expressions in it; those parts have rows of
+their own. Extents that are ints are passed over.
 """
 
 from __future__ import annotations
@@ -13,22 +17,73 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping as Dictionary
 from dataclasses import replace
 from operator import attrgetter
-from typing import Any, TypeVar, overload
+from typing import (
+    Annotated,
+    Any,
+    TypeAlias,
+    TypeVar,
+    get_args,
+    get_origin,
+    get_type_hints,
+    overload,
+)
 
 from taskc.ir import nodes as ir
-from taskc.ir.fields import (
-    EFFECT_FIELDS,
-    EXPRESSION_FIELDS,
-    EXPRESSION_TYPES,
-    PART_TYPES,
-    STATEMENT_FIELDS,
-    STATEMENT_TYPES,
-    TENSOR_FIELDS,
-    Fields,
-    is_one_node,
-    is_tuple_of_nodes,
-)
 from taskc.ir.nodes import Effect, Expression, Statement, Tensor, Variable
+
+Fields: TypeAlias = "dict[type, tuple[str, ...]]"
+
+EXPRESSION_TYPES: frozenset[type] = frozenset(get_args(ir.Expression))
+STATEMENT_TYPES: frozenset[type] = frozenset(get_args(ir.Statement))
+PART_TYPES: frozenset[type] = frozenset({ir.Operand, ir.Role})
+
+# In the order of the unions, so that nothing depends on hashes.
+_KINDS = (*get_args(ir.Expression), *get_args(ir.Statement), ir.Operand, ir.Role)
+_HINTS = {kind: get_type_hints(kind, include_extras=True) for kind in _KINDS}
+
+
+def _within(hint: Any) -> set[Any]:
+    """The types that a type consists of, and the effects that mark it."""
+    if get_origin(hint) is Annotated:
+        kind, *effects = get_args(hint)
+        return {*effects, *_within(kind)}
+    if parts := get_args(hint):
+        return set().union(*map(_within, parts))
+    if hint in PART_TYPES:
+        return {hint}.union(*map(_within, _HINTS[hint].values()))
+    return {hint}
+
+
+_WITHIN = {
+    kind: {name: _within(hint) for name, hint in hints.items()} for kind, hints in _HINTS.items()
+}
+
+
+def _holding(wanted: Iterable[Any]) -> Fields:
+    """The fields that contain all of these types, for nodes and parts that have any."""
+    needed = frozenset(wanted)
+    matching = {
+        kind: tuple([name for name, within in fields.items() if needed <= within])
+        for kind, fields in _WITHIN.items()
+    }
+    return {kind: names for kind, names in matching.items() if names}
+
+
+EXPRESSION_FIELDS = _holding(EXPRESSION_TYPES)
+STATEMENT_FIELDS = _holding(STATEMENT_TYPES)
+TENSOR_FIELDS = _holding({ir.Tensor})
+EFFECT_FIELDS: dict[Effect, Fields] = {effect: _holding({effect}) for effect in Effect}
+
+
+def is_one_node(kind: type, name: str) -> bool:
+    """Whether the field always contains one expression or statement."""
+    return _HINTS[kind][name] in (ir.Expression, ir.Statement)
+
+
+def is_tuple_of_nodes(kind: type, name: str) -> bool:
+    """Whether the field is a tuple of expressions or of statements."""
+    return _HINTS[kind][name] in (tuple[ir.Expression, ...], tuple[ir.Statement, ...])
+
 
 Node = Expression | Statement
 T = TypeVar("T")

@@ -1,27 +1,40 @@
 """How kernels and programs are called: which argument belongs to which parameter, and which sizes follow from it.
 
 Inputs come in order or by name, outputs by name or as `out=`. A call on arrays (`taskc.arrays.arguments`) and
-a call in a program that is being traced (`taskc.lang.traced_call`) are bound by the same class, `Binding`.
+a call in a program that is being traced (`taskc.programs.record_call`) are bound by the same class, `Binding`.
 """
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
 from taskc.errors import InternalError, Location
+from taskc.ir.arithmetic import as_storage
 from taskc.ir.extents import OneUnknown, extent_value, one_unknown, untold
 from taskc.ir.nodes import Expression, Tensor, Variable
 from taskc.ir.printer_expressions import extent_text
 from taskc.ir.rewrite import walk
-from taskc.ir.rounding import as_storage
 from taskc.ir.types import DType
 
 Parameter: TypeAlias = "Tensor | Variable"
 Size: TypeAlias = Any  # an int, or an expression of the caller's dimensions
+
+
+class Signed(Protocol):
+    """A kernel, or a program of the layers above: it has a name and parameters."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def parameters(self) -> tuple[Parameter, ...]: ...
+    @property
+    def dimensions(self) -> tuple[Variable, ...]: ...
+    @property
+    def loc(self) -> Location: ...
 
 
 class MatchError(Exception):
@@ -34,7 +47,7 @@ def is_output(parameter: Parameter) -> bool:
 
 
 def inputs_of(parameters: Sequence[Parameter]) -> list[Parameter]:
-    """What a call has to give, in order."""
+    """The arguments that a call has to pass, in order."""
     return [item for item in parameters if not is_output(item)]
 
 

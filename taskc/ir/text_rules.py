@@ -15,11 +15,10 @@ from functools import lru_cache
 
 import numpy as np
 
-from taskc.ir.arithmetic import COMPARISONS, UNARY_OPERATORS
-from taskc.ir.fields import STATEMENT_TYPES
+from taskc.ir.arithmetic import COMPARISONS, UNARY_OPERATORS, convert
 from taskc.ir.nodes import Constant, Expression, Fused, Select, Sequence, Statement
 from taskc.ir.operations import OPERATIONS
-from taskc.ir.rounding import convert
+from taskc.ir.rewrite import STATEMENT_TYPES
 from taskc.ir.types import DTYPES, DType, boolean, f64, i64
 
 # Python's precedence, from the loosest to the tightest. Comparisons don't chain.

@@ -5,13 +5,11 @@
                 indices are i64 until lean, there i32 or i64; a constant is a value of its type
     elements    as many indices as the tensor has dimensions; at lean one linear offset
     places      an Address is an operand of `Do` and nothing else
-    snippets    an Inline has operands of its parameters' types; a meaning is closed; see ir/ptx.py
+    snippets    an Inline has operands of its parameters' types; a meaning is closed; see ir/operations.py
     combine     a combine function is closed, too, and has the types of the values it folds
 
 It runs after every pass, so expressions are checked by a loop over a stack. Messages are built only
 when a rule is broken.
-
-The rules of a stage for the verifier, and the error that names a broken rule.
 """
 
 from __future__ import annotations

@@ -9,14 +9,13 @@ JAX is not imported here: a caller who makes an operator has imported it.
 from __future__ import annotations
 
 import itertools
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from taskc.arrays.arguments import ArgumentError, Described
-from taskc.backward import GRADIENT, check_backward, definition_of, several
+from taskc.arrays.arguments import ArgumentError, one_or_all
+from taskc.backward import Backward, check_backward, definition_of, imported, names_of, several
 from taskc.errors import CompileError
 from taskc.ir.nodes import Tensor
 from taskc.ir.signature import MatchError, Parameter, inputs_of, match, misfit, outputs_of
@@ -40,7 +39,7 @@ def operator(kernel: Definition, *, backward: Definition | None = None) -> Calla
     order of the parameters. The new value of a `tc.inout` is an output, too. A number may be an array without axes.
     `jax.jit` sees one call; `jax.vmap` loops over it.
     """
-    library = _library()
+    library = imported("jax")
     forward = _registered(library, definition_of(kernel, "an operator"))
     call = forward
     if backward is not None:
@@ -62,13 +61,6 @@ def operator(kernel: Definition, *, backward: Definition | None = None) -> Calla
 
     operator.__name__ = operator.__qualname__ = kernel.name
     return operator
-
-
-def _library() -> Any:
-    library = sys.modules.get("jax")
-    if library is None:
-        raise CompileError("jax isn't imported", hint="import jax before tc.jax.operator()")
-    return library
 
 
 def _traced(library: Any, kernel: Definition, item: Parameter, given: dict[str, Any]) -> Any:
@@ -98,17 +90,17 @@ def _registered(library: Any, definition: Definition) -> Callable[..., Any]:
     for item in parameters:
         if isinstance(item, Tensor):
             _check_type(library, definition, item)
-    outputs = [item.name for item in outputs_of(parameters)]
+    outputs = names_of(outputs_of(parameters))
     aliases = {inputs.index(item): written.index(item) for item in written if item in inputs}
-    names = ["out"] if len(outputs) == 1 and "out" not in _names(inputs) else outputs
+    names = ["out"] if len(outputs) == 1 and "out" not in names_of(inputs) else outputs
 
     def run(arguments: list[Any], results: list[Any]) -> None:
-        made = dict(zip([item.name for item in written], results, strict=True))
+        memory = dict(zip(names_of(written), results, strict=True))
         values = [
-            made.get(item.name, value) if isinstance(item, Tensor) else value.item()
+            memory.get(item.name, value) if isinstance(item, Tensor) else value.item()
             for item, value in zip(inputs, arguments, strict=True)
         ]
-        definition(*values, **dict(zip(names, [made[name] for name in outputs], strict=True)))
+        definition(*values, **dict(zip(names, [memory[name] for name in outputs], strict=True)))
 
     def refuse(arguments: list[Any], results: list[Any]) -> None:
         raise CompileError(
@@ -123,28 +115,21 @@ def _registered(library: Any, definition: Definition) -> Callable[..., Any]:
         library.ffi.register_ffi_target(target, capsule_of(handler, types), platform=platform)
 
     def call(*arrays: Any) -> Any:
-        pairs = zip(inputs, arrays, strict=True)
-        known = {
-            item.name: Described(np.dtype(array.dtype), tuple(array.shape))
-            for item, array in pairs
-            if isinstance(item, Tensor)
+        shapes = dict(zip(outputs, bound.shapes_of_outputs(arrays, np.dtype), strict=True))
+        shapes |= {
+            item.name: array.shape
+            for item, array in zip(inputs, arrays, strict=True)
+            if item in written
         }
-        shapes = dict(zip(outputs, bound.shapes_of_outputs(known), strict=True))
-        shapes |= {item.name: known[item.name].shape for item in written if item.name in known}
-        made = [library.ShapeDtypeStruct(shapes[item.name], item.dtype.numpy) for item in written]
+        types = [library.ShapeDtypeStruct(shapes[item.name], item.dtype.numpy) for item in written]
         run = library.ffi.ffi_call(
-            target, made, vmap_method="sequential", input_output_aliases=aliases
+            target, types, vmap_method="sequential", input_output_aliases=aliases
         )
-        found = tuple(run(*arrays))
-        return None if not found else found[0] if len(found) == 1 else found
+        return one_or_all(run(*arrays))
 
     # A call by itself is as fast as a jitted function's, and a call in a transformed function is inlined.
     jitted: Callable[..., Any] = library.jit(call, inline=True)
     return jitted
-
-
-def _names(items: Sequence[Parameter]) -> list[str]:
-    return [item.name for item in items]
 
 
 def _check_type(library: Any, definition: Definition, item: Tensor) -> None:
@@ -169,26 +154,18 @@ def _check_type(library: Any, definition: Definition, item: Tensor) -> None:
 
 
 def _differentiated(
-    library: Any, forward: Callable[..., Any], kernel: Definition, backward: Definition
+    library: Any, forward: Callable[..., Any], kernel: Definition, definition: Definition
 ) -> Any:
-    """`forward` with a gradient, computed by `backward`."""
-    inputs, outputs = inputs_of(kernel.ir.parameters), outputs_of(kernel.ir.parameters)
-    wanted = _names(inputs_of(backward.ir.parameters))
-    returned = _names(outputs_of(backward.ir.parameters))
-    inner = _registered(library, backward)
-    names = _names([*inputs, *outputs])
+    """`forward` with a gradient, computed by a backward."""
+    backward, run = Backward(kernel, definition), _registered(library, definition)
 
     def keep(*arrays: Any) -> tuple[Any, dict[str, Any]]:
-        made = forward(*arrays)
-        given = dict(zip(names, (*arrays, *several(made)), strict=True))
-        return made, {name: given[name] for name in wanted if name in given}
+        returned = forward(*arrays)
+        return returned, backward.kept(arrays, returned)
 
     def gradients(kept: dict[str, Any], given: Any) -> tuple[Any, ...]:
-        pairs = zip(outputs, several(given), strict=True)
-        values = kept | {f"{GRADIENT}{output.name}": gradient for output, gradient in pairs}
-        found = dict(zip(returned, several(inner(*[values[name] for name in wanted])), strict=True))
-        return tuple([found.get(f"{GRADIENT}{item.name}") for item in inputs])
+        return backward.gradients(run, kept, several(given))
 
-    made = library.custom_vjp(forward)
-    made.defvjp(keep, gradients)
-    return made
+    differentiated = library.custom_vjp(forward)
+    differentiated.defvjp(keep, gradients)
+    return differentiated

@@ -64,11 +64,11 @@ class _Extension(ctypes.Structure):
     )
 
 
-class _ErrorMade(ctypes.Structure):
+class _ErrorArguments(ctypes.Structure):
     _fields_ = (*_HEAD, ("message", ctypes.c_char_p), ("code", ctypes.c_int32))
 
 
-_MAKE_ERROR = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.POINTER(_ErrorMade))
+_MAKE_ERROR = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.POINTER(_ErrorArguments))
 
 
 class _API(ctypes.Structure):
@@ -80,7 +80,7 @@ class _API(ctypes.Structure):
     )
 
 
-class _Frame(ctypes.Structure):
+class _CallFrame(ctypes.Structure):
     _fields_ = (
         ("size", ctypes.c_size_t),
         ("extension", ctypes.POINTER(_Extension)),
@@ -106,7 +106,7 @@ def capsule_of(run: Run, dtypes: Sequence[np.dtype[Any]]) -> object:
     """
 
     def handle(address: int) -> int | None:
-        frame = _Frame.from_address(address)
+        frame = _CallFrame.from_address(address)
         extension = frame.extension
         if extension and extension.contents.kind == _METADATA:
             version = extension.contents.metadata.contents.version
@@ -142,7 +142,7 @@ def _error_of(api: _API, error: BaseException) -> int | None:
     text = str(error)
     if not isinstance(error, CompileError | InternalError | ArgumentError):
         text = f"{type(error).__name__}: {text}"
-    made = _ErrorMade(message=text.encode(), code=_INTERNAL)
-    made.size = _ErrorMade.code.offset + _ErrorMade.code.size
-    address: int | None = api.make_error(made)
+    arguments = _ErrorArguments(message=text.encode(), code=_INTERNAL)
+    arguments.size = _ErrorArguments.code.offset + _ErrorArguments.code.size
+    address: int | None = api.make_error(arguments)
     return address

@@ -16,14 +16,13 @@ indices        elements written at places that are data; the places of the large
 windows        over images, and over neighbouring channels
 determinants   of matrices
 
-Each is a problem, plans for it, and algorithms: a file, or a folder of problem.py, plan.py and the rest. taskc.tune
-chooses among the plans of all of them, and machine_facts.py has what their costs ask of a machine. Shared by several:
+Each is a problem, plans for it, and algorithms: a file, or a folder of problem.py, plan.py and the rest. operator.py
+joins them: it makes the problem from a call's options, chooses a plan, and builds by the algorithm of the plan's class.
+taskc.tune chooses among the plans, and machine_facts.py has what their costs ask of a machine. Shared by several:
 
 owners         who has what of a block
 epilogue       what is made of a sum
-precision      the types of sums and results
 images         where their numbers lie, and tiles of lines
 padding        matrices whose rows are made longer
-extents        those that are known only at a call
-signatures     of templates that take the same options
+signatures     of templates that take the same options, the types of sums and results, extents known only at a call
 """

@@ -7,7 +7,7 @@ from typing import Any
 
 import taskc as tc
 from taskc import DType, TensorType, f32
-from taskc.kernels.signatures import Extent, Function
+from taskc.kernels.signatures import Extent, Function, Value, Values
 
 Types = tuple[TensorType, ...]
 
@@ -48,11 +48,11 @@ class Epilogue:
         """An element of the result, from its sum, the operands that there are, its feature, and its indices."""
 
         @tc.function
-        def scaled(value: Any, operands: Any, j: Any) -> Any:
+        def scaled(value: Value, operands: Values, j: Value) -> Value:
             return value.to(self.wide) * operands[int(self.bias)][j] if self.scale else value
 
         @tc.function
-        def moved(value: Any, operands: Any, j: Any) -> Any:
+        def moved(value: Value, operands: Values, j: Value) -> Any:
             return (
                 scaled(value, operands, j) + operands[0][j]
                 if self.bias
@@ -60,7 +60,7 @@ class Epilogue:
             )
 
         @tc.function
-        def joined(value: Any, operands: Any, j: Any, at: Any) -> Any:
+        def joined(value: Value, operands: Values, j: Value, at: Values) -> Any:
             return (
                 moved(value, operands, j) + operands[-1][at].to(self.wide)
                 if self.residual
@@ -68,7 +68,7 @@ class Epilogue:
             )
 
         @tc.function
-        def epilogue(value: Any, operands: Any, j: Any, at: Any) -> Any:
+        def epilogue(value: Value, operands: Values, j: Value, at: Values) -> Any:
             if self.activation is None:
                 return joined(value, operands, j, at).to(self.made.dtype)
             else:

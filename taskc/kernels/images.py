@@ -8,7 +8,7 @@ from typing import Any
 
 import taskc as tc
 from taskc import CompileError, DType, Machine, TensorType, f32, repeat
-from taskc.kernels.signatures import Extent, Function, known
+from taskc.kernels.signatures import Extent, Function, Value, known
 
 Pair = int | tuple[int, int]
 Sides = int | tuple[int, int] | tuple[int, int, int, int]
@@ -41,10 +41,9 @@ def images_type(
     lanes: int,
 ) -> TensorType:
     """The type of images in an order; `lanes` are the channels of a block of NCHWc."""
-    if order == "NHWC":
-        return TensorType(dtype, (images, *extents, channels))
-    if order == "NCHW":
-        return TensorType(dtype, (images, channels, *extents))
+    if order != "NCHWc":
+        shape = (images, *extents, channels)
+        return TensorType(dtype, tuple([shape[axis] for axis in places(order)]))
     blocks = ceil(channels / lanes)
     count = known(images, 1)
     layout = repeat(max(1, count), max(1, blocks), *extents) * repeat(1, lanes, 1, 1)
@@ -53,14 +52,19 @@ def images_type(
 
 def channels_of(kind: TensorType, order: str) -> int:
     """The channels of a type of images, with those that fill up its last block."""
-    return int(kind.shape[3 if order == "NHWC" else 1])
+    return int(kind.shape[order.index("C")])
+
+
+def places(order: str, axes: str = "NHWC") -> tuple[int, ...]:
+    """Which of these axes comes first in an order, which second, and so on. NCHWc is NCHW, laid out in blocks."""
+    return tuple([axes.index(letter) for letter in order.rstrip("c")])
 
 
 def number_at(order: str) -> Function:
     """The indices of a number of images in an order."""
 
     @tc.function
-    def number_at(image: Any, i: Any, j: Any, channel: Any) -> Any:
+    def number_at(image: Value, i: Value, j: Value, channel: Value) -> Any:
         return (image, i, j, channel) if order == "NHWC" else (image, channel, i, j)
 
     return number_at

@@ -13,7 +13,7 @@ from math import prod
 import taskc as tc
 from taskc import DType, KernelDefinition, Machine, boolean, f32, i64, spatial
 from taskc.kernels.signatures import Extent, Function
-from taskc.lang.tracing import Computed, Element, TensorHandle
+from taskc.programs.tracing import Computed, Element, TensorHandle
 
 _WIDTH = 16  # elements of a slice that are written at once
 

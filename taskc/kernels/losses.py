@@ -15,7 +15,7 @@ import taskc as tc
 from taskc import CompileError, DType, Machine, ProgramDefinition, f32, i64
 from taskc.kernels.reductions import reduction as folded
 from taskc.kernels.reductions.problem import folded_axes
-from taskc.kernels.signatures import Extent, Function, parameters_of, require_numbers, wide
+from taskc.kernels.signatures import Extent, Function, Value, parameters_of, require_numbers, wide
 
 __all__ = [
     "bce_with_logits", "cross_entropy", "huber_loss", "kl_div", "l1_loss", "logsumexp", "mse_loss", "nll_loss",
@@ -32,9 +32,7 @@ def mse_loss(
 ) -> ProgramDefinition:
     """(x - target)**2 of arrays of this shape."""
 
-    @tc.function
-    def squared(x: Any, target: Any) -> Any:
-        return (x - target) ** 2
+    squared = tc.function(lambda x, target: (x - target) ** 2)
 
     return _of_pairs(squared, shape, reduction, dtype, machine)
 
@@ -43,9 +41,7 @@ def mse_loss(
 def l1_loss(**options: Any) -> ProgramDefinition:
     """abs(x - target)."""
 
-    @tc.function
-    def far(x: Any, target: Any) -> Any:
-        return abs(x - target)
+    far = tc.function(lambda x, target: abs(x - target))
 
     return _of_pairs(far, **options)
 
@@ -63,7 +59,7 @@ def smooth_l1_loss(
         return l1_loss(shape, reduction=reduction, dtype=dtype, machine=machine)
 
     @tc.function
-    def smooth(x: Any, target: Any) -> Any:
+    def smooth(x: Value, target: Value) -> Value:
         far = abs(x - target)
         return far * far * (0.5 / beta) if far < beta else far - 0.5 * beta
 
@@ -81,7 +77,7 @@ def huber_loss(
     """With d = abs(x - target): d**2 / 2 where d < delta, and else delta * (d - delta / 2)."""
 
     @tc.function
-    def huber(x: Any, target: Any) -> Any:
+    def huber(x: Value, target: Value) -> Value:
         far = abs(x - target)
         return far * far * 0.5 if far < delta else delta * (far - 0.5 * delta)
 
@@ -98,13 +94,9 @@ def kl_div(
 ) -> ProgramDefinition:
     """target * (log(target) - x), 0 where target is, of logarithms x; with log_target, targets are logarithms, too."""
 
-    @tc.function
-    def divergence(x: Any, target: Any) -> Any:
-        return target * (tc.log(target) - x) if target > 0 else 0
+    divergence = tc.function(lambda x, target: target * (tc.log(target) - x) if target > 0 else 0)
 
-    @tc.function
-    def of_logarithms(x: Any, target: Any) -> Any:
-        return tc.exp(target) * (target - x)
+    of_logarithms = tc.function(lambda x, target: tc.exp(target) * (target - x))
 
     expression = of_logarithms if log_target else divergence
     return _of_pairs(expression, shape, reduction, dtype, machine)
@@ -114,9 +106,7 @@ def kl_div(
 def bce_with_logits(**options: Any) -> ProgramDefinition:
     """The cross-entropy of probabilities sigmoid(x) with targets between 0 and 1, for any x."""
 
-    @tc.function
-    def entropy(x: Any, target: Any) -> Any:
-        return max(x, 0) - x * target + tc.log1p(tc.exp(-abs(x)))
+    entropy = tc.function(lambda x, target: max(x, 0) - x * target + tc.log1p(tc.exp(-abs(x))))
 
     return _of_pairs(entropy, **options)
 
@@ -138,27 +128,25 @@ def logsumexp(
     peaks = folded("max", shape, gone, dtype=dtype, keepdims=True, machine=machine)
     sums = folded("sum", shape, gone, dtype=total, keepdims=True, machine=machine)
 
-    @tc.function
-    def first(*at: Any) -> Any:
-        return tuple(0 if axis in gone else at[axis] for axis in range(len(shape)))
+    first = tc.function(
+        lambda *at: tuple(0 if axis in gone else at[axis] for axis in range(len(shape)))
+    )
 
-    @tc.function
-    def finite(peak: Any) -> Any:
-        return peak if -tc.inf < peak and peak < tc.inf else 0
+    finite = tc.function(lambda peak: peak if -tc.inf < peak and peak < tc.inf else 0)
 
     @tc.program
     def logsumexp(x: tc.typed[dtype[shape]], y: tc.typed[tc.out[dtype[made]]]) -> None:
         peak = peaks(x)
 
-        @tc.function
-        def power(*at: Any) -> Any:
-            return tc.exp(x[at].to(total) - finite(peak[first(*at)].to(total)))
+        power = tc.function(
+            lambda *at: tc.exp(x[at].to(total) - finite(peak[first(*at)].to(total)))
+        )
 
         power_sums = sums(tc.compute(shape, power, name="power"))
 
-        @tc.function
-        def logarithm(*at: Any) -> Any:
-            return (tc.log(power_sums[at]) + finite(peak[at].to(total))).to(dtype)
+        logarithm = tc.function(
+            lambda *at: (tc.log(power_sums[at]) + finite(peak[at].to(total))).to(dtype)
+        )
 
         whole = y if keepdims else y.reshape(*kept)
         tc.compute(kept, logarithm, name="logarithm", out=whole)

@@ -104,9 +104,8 @@ class ProcessorFacts:
     cached_sum_bytes: int = 1 << 17
     attention_step_keys: int = 128  # whose powers stay in the nearest caches
 
-    unrolled_steps: int = (
-        16  # that the compiler writes out: a row of constant length in more is a loop
-    )
+    # that the compiler writes out: a row of constant length in more is a loop
+    unrolled_steps: int = 16
     # Of powers of neighbouring columns, that the nearest caches keep; of longer ones they are computed again.
     cached_power_bytes: int = 1 << 16
     transposed_squares: int = 16  # along each side of a block, which share their cache lines
@@ -184,16 +183,14 @@ class GpuFacts:
     # By two consumers in turn: columns of a fragment, and fragments of a warpgroup, one below the other.
     tiles_in_turn: tuple[Extents, ...] = ((128, 2),)
     least_steps_in_turn: int = 4  # of k: what has fewer is bound by memory, not by who multiplies
-    epilogue_cycles: int = (
-        800  # before a tile's results leave, and until the next one's products have begun
-    )
+    # before a tile's results leave, and until the next one's products have begun
+    epilogue_cycles: int = 800
     share_without_producer: float = 0.9  # of that where workers load for themselves
     transposed_share: float = 1.0  # where the instruction's columns are the rows of a
 
     step_bytes: int = 64  # of k in each row of what workers load
-    padded_row_bytes: int = (
-        32  # behind each row of what isn't loaded whole by instructions, for the banks
-    )
+    # behind each row of what isn't loaded whole by instructions, for the banks
+    padded_row_bytes: int = 32
     most_parts: int = 16  # of k
     least_part_steps: int = 256  # of k
     shortest_copied_extent: int = 512  # of matrices whose copies are little beside their product
@@ -202,9 +199,8 @@ class GpuFacts:
     # For sums, scores and powers, where a producer gives up its own; the same beside a mask.
     attention_registers: int = 176
     attention_registers_beside_mask: int = 128
-    alternating_share: float = (
-        0.93  # of the time of attention whose warpgroups take no turns, as others found
-    )
+    # of the time of attention whose warpgroups take no turns, as others found
+    alternating_share: float = 0.93
     first_keys_cycles: int = 2500  # from a block's launch until its first keys are there
     attention_registers_for_third: int = 56  # of these, where three warpgroups multiply and not two
 

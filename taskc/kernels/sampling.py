@@ -17,7 +17,7 @@ from taskc import DType, KernelDefinition, Machine, i32, i64, repeat, spatial
 from taskc.kernels.indices import inside
 from taskc.kernels.signatures import Extent, Function, wide
 from taskc.kernels.windows import Windows
-from taskc.lang.tracing import Computed, Element
+from taskc.programs.tracing import Computed, Element
 
 _CHANNELS = 32  # of a block; all are read at the same places
 _CUBIC = -0.75  # Keys' parameter, as ONNX fixes it

@@ -32,10 +32,9 @@ from taskc import (
     u64,
 )
 from taskc.kernels.machine_facts import GPU, PROCESSOR, seconds_of_bytes
+from taskc.kernels.operator import KernelOperator, operator
 from taskc.kernels.owners import boxes_of, owners_of_boxes, power, width
-from taskc.kernels.signatures import Function, known, parameters_of, wide
-from taskc.tune.choose import choose, remembered
-from taskc.tune.space import Operator
+from taskc.kernels.signatures import Function, Value, Values, known, parameters_of, wide
 
 __all__ = ["Lines", "LookBack", "Problem", "Ranges", "Serial", "build", "cumprod", "cumsum"]
 
@@ -57,36 +56,13 @@ def cumsum(
     Numbers of 16 bits are added up in f32, and each sum is rounded; integers wrap. In which order sums of floats are
     added up is the plan's: one after another along other axes than the innermost, and there as `tc.scan` does.
     """
-    return _scan("sum", **locals())
+    return SCAN(operator="sum", **locals())
 
 
 @parameters_of(cumsum)
 def cumprod(**options: Any) -> KernelDefinition | ProgramDefinition:
     """The product of each element and those before it, as `cumsum` has the sum; the first exclusive one is 1."""
-    return _scan("prod", **options)
-
-
-def _scan(
-    operator: str, *, machine: Machine | None, **options: Any
-) -> KernelDefinition | ProgramDefinition:
-    return build(problem_of(operator, **options), None, machine or tc.machine())
-
-
-@remembered
-def build(
-    problem: Problem, plan: Plan | None, machine: Machine
-) -> KernelDefinition | ProgramDefinition:
-    """Build it by this plan, or by the one that is chosen."""
-    plan = plan or choose(SCAN, problem, machine)
-    match plan:
-        case Serial():
-            return serial(problem, plan)
-        case Lines():
-            return lines(problem, plan.own)
-        case Ranges():
-            return ranges(problem, plan)
-        case LookBack():
-            return look_back(problem, plan)
+    return SCAN(operator="prod", **options)
 
 
 # --- What a scan computes, and how kernels see it: as `[outer, along, inner]`, with neighbouring axes joined
@@ -118,22 +94,14 @@ class Problem:
         """Where along the axis the sum of a place is, counted as the scan goes."""
         along = self.given.shape[1]
 
-        @tc.function
-        def place(p: Any) -> Any:
-            return along - 1 - p if self.reverse else p
-
-        return place
+        return tc.function(lambda p: along - 1 - p if self.reverse else p)
 
     @property
     def element(self) -> Function:
         """Where along the axis the last element is of the sum of a place."""
         place = self.place
 
-        @tc.function
-        def element(p: Any) -> Any:
-            return place(p - self.behind)
-
-        return element
+        return tc.function(lambda p: place(p - self.behind))
 
     @property
     def start(self) -> int | float:
@@ -350,10 +318,13 @@ def _fewest(machine: Machine) -> int:
 
 
 def lines(
-    problem: Problem, own: Mapping, size: int | None = None, between: TensorType | None = None
+    problem: Problem,
+    plan: Lines | Ranges,
+    size: int | None = None,
+    between: TensorType | None = None,
 ) -> KernelDefinition:
     """`size` elements of a line are a block's, which is given sums of as many chunks of each range before; or all."""
-    given, wide, behind = problem.given, problem.wide, problem.behind
+    given, wide, behind, own = problem.given, problem.wide, problem.behind, plan.own
     outer, along, _ = given.shape
     rows, step = own.shape
     symbol, folded = problem.symbol, problem.folded
@@ -450,7 +421,7 @@ def ranges(problem: Problem, plan: Ranges) -> ProgramDefinition:
     size = plan.chunks * chunk
     between = problem.wide[outer, (tc.cdiv(along, size) - 1) * plan.chunks]
     add_up = chunk_sums(problem, plan.own, chunk, between)
-    scan = lines(problem, plan.own, size, between)
+    scan = lines(problem, plan, size, between)
 
     @tc.program
     def cumsum(x: tc.typed[given], y: tc.out[given]) -> None:
@@ -560,7 +531,7 @@ def _scan_of_parts(problem: Problem, plan: LookBack, words: TensorType) -> Kerne
 
 
 @tc.function
-def word(value: Any) -> Any:
+def word(value: Value) -> Any:
     return value.bitcast(u32).to(u64) << 1 | 1
 
 
@@ -568,7 +539,7 @@ def _waited(problem: Problem) -> Function:
     """A word's sum, once it is there."""
 
     @tc.function
-    def wait(state: Any, line: Any, group: Any, at: Any) -> Any:
+    def wait(state: Value, line: Value, group: Value, at: Values) -> Any:
         found = u64(0)
         while found == 0:
             found = tc.cuda.load_acquire(state[line, group, at])
@@ -581,7 +552,7 @@ def _folded_by_lanes(problem: Problem) -> Function:
     folded = problem.folded
 
     @tc.function
-    def all_lanes(value: Any) -> Any:
+    def all_lanes(value: Value) -> Value:
         for distance in tc.static([1, 2, 4, 8, 16]):
             value = folded(value, tc.cuda.shuffle_xor(value, distance))
         return value
@@ -594,7 +565,7 @@ def _scanned_rows(problem: Problem, plan: LookBack) -> Function:
     folded, rows = problem.folded, plan.rows
 
     @tc.function
-    def scanned(t: Any, lane: Any) -> Any:
+    def scanned(t: Value, lane: Value) -> Any:
         carried = problem.wide(problem.start)
         for r in tc.static(range(rows)):
             for s in tc.static(range(1, 4)):
@@ -613,4 +584,8 @@ def _scanned_rows(problem: Problem, plan: LookBack) -> Function:
     return scanned
 
 
-SCAN = Operator("scan", candidates, build, (Serial, Lines, Ranges, LookBack))
+SCAN: KernelOperator[Problem, Plan, KernelDefinition | ProgramDefinition] = operator(
+    "scan", problem_of, candidates,
+    {Serial: serial, Lines: lines, Ranges: ranges, LookBack: look_back},
+)  # fmt: skip
+build = SCAN.build

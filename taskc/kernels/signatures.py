@@ -20,11 +20,19 @@ import inspect
 from collections.abc import Callable
 from functools import wraps
 from numbers import Integral
-from typing import Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar
 
-from taskc import CompileError, DType, f32, i32, tf32
+from taskc import CompileError, DType, KernelDefinition, ProgramDefinition, f32, i32, tf32
 
+if TYPE_CHECKING:
+    from taskc.annotations import Value as AnyValue
+
+Value: TypeAlias = "AnyValue"  # a number, a tensor or a tile, as a kernel's functions are given it
+Values: TypeAlias = "tuple[Value, ...]"
 Function = Callable[..., Any]  # a tc.function, or a Python function that could be one
+
+Made = TypeVar("Made", KernelDefinition, ProgramDefinition)
+Decorator = Callable[[Function], Made]  # tc.kernel(…) or tc.program(…)
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -30,11 +30,10 @@ from taskc import (
     spatial,
 )
 from taskc.kernels.machine_facts import GPU, PROCESSOR, seconds_of_bytes
+from taskc.kernels.operator import KernelOperator, operator
 from taskc.kernels.owners import boxes_of, owners_of_boxes, power, width
-from taskc.kernels.signatures import Function, known
-from taskc.programs.squares import columns, lines, quarters
-from taskc.tune.choose import choose, remembered
-from taskc.tune.space import Operator
+from taskc.kernels.signatures import Function, Value, Values, known
+from taskc.programs.schedule import columns, lines, quarters
 
 __all__ = ["Problem", "Rows", "Runs", "Squares", "Tiles", "build", "transpose"]
 
@@ -47,22 +46,7 @@ def transpose(
     machine: Machine | None = None,
 ) -> KernelDefinition:
     """y's axis number k is x's axis order[k]; by default the axes are reversed."""
-    return build(problem_of(shape, order, dtype), None, machine or tc.machine())
-
-
-@remembered
-def build(
-    problem: Problem, plan: Rows | Squares | Tiles | Runs | None, machine: Machine
-) -> KernelDefinition:
-    """Build it by this plan, or by the one that is chosen."""
-    plan = plan or choose(TRANSPOSE, problem, machine)
-    if isinstance(plan, Rows):
-        return rows(problem, plan)
-    if isinstance(plan, Squares):
-        return squares(problem, plan)
-    if isinstance(plan, Runs):
-        return runs(problem, plan)
-    return tiles(problem, plan, machine)
+    return TRANSPOSE(**locals())
 
 
 # --- What a transpose computes, and which four axes its blocks go through, whichever algorithm does it
@@ -111,7 +95,7 @@ class Problem:
         """The indices of x, from those of the four axes."""
 
         @tc.function
-        def source(place: Any) -> Any:
+        def source(place: Values) -> Any:
             return (
                 (*[_digit(place[at], size, n) for at, size, n in self.digits],)
                 if self.digits
@@ -126,7 +110,7 @@ class Problem:
         source = self.source
 
         @tc.function
-        def target(place: Any) -> Any:
+        def target(place: Values) -> Values:
             there = source(place)
             return (*[there[axis] for axis in self.order],)
 
@@ -137,7 +121,7 @@ class Problem:
         """Indices of the four axes, with another one in the axis `across`."""
 
         @tc.function
-        def replaced(a: Any, b: Any, c: Any, row: Any, col: Any) -> Any:
+        def replaced(a: Value, b: Value, c: Value, row: Value, col: Value) -> Values:
             return (
                 row if self.across == 0 else a,
                 row if self.across == 1 else b,
@@ -149,7 +133,7 @@ class Problem:
 
 
 @tc.function
-def _digit(number: Any, size: Any, extent: Any) -> Any:
+def _digit(number: Value, size: Value, extent: Value) -> Value:
     """A digit of a number: the first has no others before it, the last none behind it."""
     upper = number // size if size > 1 else number
     return upper % extent if extent else upper
@@ -523,4 +507,7 @@ def _written_as_runs(problem: Problem, count: int) -> KernelDefinition:
     return transpose
 
 
-TRANSPOSE = Operator("transpose", candidates, build, (Rows, Runs, Squares, Tiles))
+TRANSPOSE: KernelOperator[Problem, Rows | Runs | Squares | Tiles, KernelDefinition] = operator(
+    "transpose", problem_of, candidates, {Rows: rows, Runs: runs, Squares: squares, Tiles: tiles}
+)
+build = TRANSPOSE.build

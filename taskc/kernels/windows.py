@@ -14,7 +14,7 @@ from math import prod
 import taskc as tc
 from taskc import DType, KernelDefinition, Machine, i64, repeat, spatial
 from taskc.kernels.signatures import Extent, wide
-from taskc.lang.tracing import Computed, Element
+from taskc.programs.tracing import Computed, Element
 
 _VECTORS = 4  # of pixels in a block
 

@@ -1,8 +1,7 @@
-"""Barriers, which only `tc.cuda` kernels have: of a warp, a role, a block, all blocks; and mbarriers.
+"""Synchronization in `tc.cuda` kernels: barriers, mbarriers, clusters and roles.
 
-Clusters in `tc.cuda`: ranks, a barrier of all their blocks, and access to the memory of peers.
-
-Roles of warps in a `tc.cuda` kernel: warp specialization, as its author writes it.
+A barrier is of a warp, a role, a block or all blocks. A cluster has ranks, a barrier of all its blocks, and access to
+the memory of peers. Roles of warps are warp specialization as a kernel's author writes it.
 """
 
 from __future__ import annotations
@@ -92,7 +91,7 @@ def _grid_sync(context: Context, node: ast.Call) -> Value:
 
 
 def check_grid_barriers(context: Context, body: ir.Statement) -> None:
-    """Raise an error for bulk copies of an output in a kernel with grid barriers, which don't order them."""
+    """Reject bulk copies of an output in a kernel with grid barriers, since those don't order them."""
     nodes = list(walk(body))
     barriers = [node for node in nodes if isinstance(node, ir.Barrier) and node.scope == "grid"]
     if not barriers:

@@ -9,7 +9,6 @@ from types import FunctionType
 from taskc.errors import CompileError
 from taskc.ir import nodes as ir
 from taskc.ir.mapping import Mapping
-from taskc.ir.program import Program
 from taskc.ir.rewrite import walk
 from taskc.ir.types import DType
 from taskc.lang.context import Context, Frame, Scope
@@ -22,6 +21,7 @@ from taskc.lang.operators import compute
 from taskc.lang.source import Source
 from taskc.lang.values import (
     Choice,
+    Described,
     Method,
     Pending,
     Value,
@@ -33,6 +33,14 @@ from taskc.lang.values import (
 )
 
 Handler = Callable[[Context, ast.Call], Value]
+
+
+_OF_PROGRAMS = ("taskc.programs.body", "taskc.programs.definition")
+# Definitions that a kernel can't call, by their kind.
+_HINTS = {
+    "kernel": "make what they share a @tc.function, or call both in a @tc.program",
+    "program": "a @tc.program calls both, one after another",
+}
 
 
 def call_with(handlers: dict[str, Handler], on_builtins: dict[int, Handler]) -> Handler:
@@ -58,13 +66,9 @@ def call_with(handlers: dict[str, Handler], on_builtins: dict[int, Handler]) -> 
             return _typed_constant(context, called, node)
         if isinstance(called, FunctionDefinition):
             return _inline(context, called, node)
-        if isinstance(getattr(called, "ir", None), ir.Kernel):
-            hint = "make what they share a @tc.function, or call both in a @tc.program"
-            raise context.error("a kernel can't call a kernel", node, hint)
-        if isinstance(getattr(called, "ir", None), Program):
-            raise context.error(
-                "a kernel can't call a program", node, "a @tc.program calls both, one after another"
-            )
+        kind = getattr(called, "kind", None) if isinstance(called, Described) else None
+        if kind in _HINTS:
+            raise context.error(f"a kernel can't call a {kind}", node, _HINTS[kind])
         return _python_call(context, called, node)
 
     return call
@@ -132,9 +136,6 @@ def _typed_constant(context: Context, dtype: DType, node: ast.Call) -> Value:
 
 
 # --- Python's functions ----------------------------------------------------------------------
-
-
-_OF_PROGRAMS = ("taskc.lang.program", "taskc.lang.branches")
 
 
 def _python_call(context: Context, called: Value, node: ast.Call) -> Value:

@@ -14,8 +14,7 @@ from functools import lru_cache
 import numpy as np
 
 from taskc.ir import nodes as ir
-from taskc.ir.arithmetic import COMPARISONS
-from taskc.ir.rounding import convert
+from taskc.ir.arithmetic import COMPARISONS, convert
 from taskc.ir.types import DType, boolean, common_type, f64, i64, u64
 from taskc.lang.context import Context, Located, in_f32
 from taskc.lang.sizes import FloatOfSizes

@@ -17,15 +17,12 @@ import numpy as np
 
 from taskc.arrays.packed import Packed, elements_of, empty, pack, pack_rows
 from taskc.errors import CompileError
+from taskc.ir.arithmetic import convert
 from taskc.ir.extents import extent_value
 from taskc.ir.nodes import Kernel, Tensor, Variable
-from taskc.ir.program import Program
-from taskc.ir.rounding import convert
-from taskc.ir.signature import Parameter, inputs_of, named_type, outputs_of
+from taskc.ir.signature import Parameter, Signed, inputs_of, named_type, outputs_of
 from taskc.ir.types import DType, TensorType, boolean, f64
-from taskc.lang.interruptions import is_interruption, outside
 from taskc.lang.sizes import Dimension, dim, tracing
-from taskc.lang.tracing import current_trace, has_handles, refuse_handles
 from taskc.lang.values import Described, describe
 
 Example: TypeAlias = Callable[[np.random.Generator], Any]
@@ -34,6 +31,7 @@ Packs: TypeAlias = "Mapping[str, tuple[int, ...] | KernelDefinition]"
 Runner: TypeAlias = "Callable[[Definition, tuple[Any, ...], dict[str, Any]], Any]"
 
 _runner: list[Runner] = []
+_tracer: list[Runner] = []
 _picture: list[Callable[[Definition], str]] = []
 
 
@@ -41,6 +39,11 @@ def set_runner(runner: Runner, picture: Callable[[Definition], str]) -> None:
     """Set the functions that run a call and draw a definition in a notebook: both belong to layers above this one."""
     _runner[:] = [runner]
     _picture[:] = [picture]
+
+
+def set_tracer(tracer: Runner) -> None:
+    """Set the function that calls go to while a program is traced."""
+    _tracer[:] = [tracer]
 
 
 class Definition(Described, ABC):
@@ -55,11 +58,11 @@ class Definition(Described, ABC):
     """
 
     kind: str
-    ir: Kernel | Program
+    ir: Signed
 
     def __init__(
         self,
-        made: Kernel | Program,
+        made: Signed,
         dimensions: dict[Dimension, Variable],
         *,
         function: FunctionType | None = None,
@@ -99,17 +102,8 @@ class Definition(Described, ABC):
 
     def call(self, /, *args: Any, **keywords: Any) -> Any:
         """A call whose arguments are checked here, and not by compiled code."""
-        trace = current_trace()
-        if trace is not None and not has_handles((args, keywords.values())) and is_interruption():
-            return outside(lambda: _runner[0](self, args, keywords))
-        if trace is not None:
-            from taskc.lang.traced_call import traced_call  # only programs need it
-
-            returned = traced_call(trace, self.ir, self.tuples, args, keywords, pack=self.pack)
-            trace.kernels |= {id(kernel.ir): kernel for kernel in self.kernels}
-            return returned
-        refuse_handles((*args, *keywords.values()))
-        return _runner[0](self, args, keywords)
+        call = _runner[0] if tracing.get() is None else _tracer[0]
+        return call(self, args, keywords)
 
     def _repr_html_(self) -> str:
         return _picture[0](self)

@@ -187,7 +187,7 @@ def _check_grid(context: Context) -> None:
 
 
 def _check_uniform(context: Context) -> None:
-    """Raise an error for a read of a value that differs between workers outside mapping loops, which are uniform."""
+    """Reject reads outside of mapping loops if a mapping loop gives each worker a value of its own."""
     if context.is_cuda_kernel:
         return
     for tensor, loc in context.uniform_reads:

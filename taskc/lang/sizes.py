@@ -4,7 +4,7 @@
     tc.empty(f32[tc.cdiv(m, 32)])           in a program: extents of temporaries, and scalars
 
 Python can't branch on what only a call tells: while a program is traced, a comparison is an error unless
-it comes out alike for all sizes, or the trace has assumptions (assumptions.py). Elsewhere sizes are objects
+it comes out alike for all sizes, or the trace has assumptions. Elsewhere sizes are objects
 like others.
 """
 
@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
 from functools import reduce
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, TypeGuard
 
 import numpy as np
 
@@ -26,7 +26,6 @@ from taskc.ir.nodes import Binary, Cast, Constant, Expression, Variable
 from taskc.ir.rewrite import substitute, walk
 from taskc.ir.types import f64, i64
 from taskc.lang.source import call_site
-from taskc.lang.steps import Steps
 
 Number: TypeAlias = "int | Size"
 
@@ -115,7 +114,7 @@ class OfSizes:
         return _compare(">=", self, other)
 
     def __float__(self) -> float:
-        raise _no_number(self)
+        raise _nonumber_of(self)
 
 
 class Size(OfSizes):
@@ -135,10 +134,10 @@ class Size(OfSizes):
         return tracing.get() is None or bool(_compare("!=", self, 0))
 
     def __int__(self) -> int:
-        raise _no_number(self)
+        raise _nonumber_of(self)
 
     def __index__(self) -> int:
-        raise _no_number(self)
+        raise _nonumber_of(self)
 
 
 class FloatOfSizes(OfSizes):
@@ -185,106 +184,25 @@ def dim(name: str, *, multiple: int = 1, example: int | None = None) -> Dimensio
     return Dimension(Variable(name, i64, multiple), example)
 
 
-class StepNumber(Dimension):
-    """The number of a loop's step, from 0 on; a size in the loop's body."""
-
-    __slots__ = ()
-
-
 class Answers(Protocol):
     """The answers to questions that sizes answer differently: `Assumptions`."""
 
     def answer(self, operator: str, difference: Size) -> bool | None: ...
 
 
-class Sizes:
-    """The known facts about the sizes of a program that is being traced."""
+class Scope(Protocol):
+    """The facts about sizes that hold where a program is traced."""
 
-    def __init__(self, name: str, dimensions: dict[Dimension, Variable]) -> None:
-        self.name = name
-        self.variables = dimensions  # and those of the loops whose bodies are running
-        self.loops: list[Steps] = []
-        self.assumptions: Answers | None = None
-        self._scope = _scope(dimensions.values())
+    assumptions: Answers | None
 
-    def expression(self, value: int | OfSizes) -> Expression:
-        """A size as an expression of the program's dimensions."""
-        return value.over(self._variable) if isinstance(value, OfSizes) else build.index(int(value))
-
-    def _variable(self, dimension: Dimension) -> Variable:
-        if dimension not in self.variables:
-            if isinstance(dimension, StepNumber):
-                raise CompileError(
-                    f"'{dimension}' is the number of a loop's step, and its loop is over",
-                    call_site(),
-                )
-            raise CompileError(
-                f"the dimension '{dimension}' is not an extent of any parameter of '{self.name}'",
-                call_site(),
-                "its size is learned from the arguments of a call",
-            )
-        return self.variables[dimension]
-
-    def enter(self, variable: Variable, count: int | Expression) -> Size:
-        """Enter the body of a loop; returns the size that stands for the step's number."""
-        dimension = StepNumber(Variable(variable.name, i64), 0)
-        steps = Steps(self._scope, variable, count)
-        self._scope.bind(variable, ZERO, steps.count - 1)
-        self.variables[dimension] = variable
-        self.loops.append(steps)
-        return dimension
-
-    def leave(self) -> None:
-        """Leave the body of the innermost loop, whose step number is undefined from here on."""
-        variable = self.loops.pop().variable
-        number = next(size for size, own in self.variables.items() if own is variable)
-        del self.variables[number]
-
-    def number(self, expression: Expression) -> Number:
-        """An expression as the program's Python sees it."""
-        own = {variable: dimension.variable for dimension, variable in self.variables.items()}
-        dimensions = {dimension.variable: dimension for dimension in self.variables}
-        return _number(substitute(expression, own), dimensions)
-
-    def extent(self, expression: Expression) -> int | Expression:
-        """An expression as the extent of a tensor."""
-        form = self._scope.form(expression)
-        return form.constant if form.is_constant else expression
-
-    def are_equal(self, left: int | Expression, right: int | Expression) -> bool:
-        """Whether two extents are equal for all sizes."""
-        return self.linear_difference(left, right) == ZERO
-
-    def linear_difference(self, left: int | Expression, right: int | Expression) -> Affine:
-        return self._scope.form(build.index(left)) - self._scope.form(build.index(right))
-
-    def form(self, size: int | Expression) -> Affine:
-        return self._scope.form(build.index(size))
-
-    def interval(self, form: Affine) -> Interval:
-        """The interval of a form for all sizes, from the first and last step where it is monotonic in their number."""
-        bounds = self._scope.interval_of(form)
-        if None not in bounds:
-            return bounds
-        for steps in reversed(self.loops):
-            slope = steps.slope(form)
-            if slope:
-                ends = steps.first(form), steps.last(form)
-                low, high = ends if slope > 0 else ends[::-1]
-                return bounds.meet(Interval(self.interval(low).low, self.interval(high).high))
-        return bounds
-
-    def is_natural(self, form: Affine) -> bool:
-        """Whether a form is 0 or more for all sizes."""
-        return (not form.terms and form.constant >= 0) or _above(self.interval(form), 0)
-
-    def divides(self, divisor: int, extent: int | Expression) -> bool:
-        """Whether an extent is a multiple of `divisor` for all sizes."""
-        return self._scope.divides(divisor, self._scope.form(build.index(extent)))
+    def expression(self, value: int | OfSizes, /) -> Expression: ...
+    def linear_difference(self, left: Expression, right: Expression, /) -> Affine: ...
+    def interval(self, form: Affine, /) -> Interval: ...
+    def are_equal(self, left: Expression, right: Expression, /) -> bool: ...
 
 
 # The program whose body is running, in this thread.
-tracing: ContextVar[Sizes | None] = ContextVar("tracing", default=None)
+tracing: ContextVar[Scope | None] = ContextVar("tracing", default=None)
 
 _BUILD: dict[str, Callable[[Expression, Expression], Expression]] = {
     "+": build.add,
@@ -313,11 +231,11 @@ def _below(interval: Interval, most: int) -> bool:
     return interval.high is not None and interval.high <= most
 
 
-def is_size(value: object) -> bool:
+def is_size(value: object) -> TypeGuard[Number]:
     return isinstance(value, (int, np.integer, Size)) and not isinstance(value, bool)
 
 
-def _scope(variables: Iterable[Variable]) -> SymbolTable:
+def symbol_table(variables: Iterable[Variable]) -> SymbolTable:
     """A symbol table with the one fact that holds for all sizes: they are 0 or more."""
     scope = SymbolTable()
     for variable in variables:
@@ -325,10 +243,10 @@ def _scope(variables: Iterable[Variable]) -> SymbolTable:
     return scope
 
 
-def _number(expression: Expression, known: Mapping[Variable, Dimension]) -> Number:
+def number_of(expression: Expression, known: Mapping[Variable, Dimension]) -> Number:
     """A size: an int or a dimension where it is one."""
     used = dict.fromkeys([node for node in walk(expression) if isinstance(node, Variable)])
-    scope = _scope(used)
+    scope = symbol_table(used)
     form = scope.form(expression)
     if form.is_constant:
         return form.constant
@@ -389,7 +307,7 @@ def _compute(operator: str, left: Any, right: Any) -> Any:
         if isinstance(side, Size):
             dimensions_of.update(side.dimensions)
         sides.append(_expression(side))
-    return _number(_BUILD[operator](*sides), dimensions_of)
+    return number_of(_BUILD[operator](*sides), dimensions_of)
 
 
 def _compare(operator: str, left: Any, right: Any) -> Any:
@@ -434,7 +352,7 @@ def quotient(whole: Number, divisor: Number) -> Number | None:
     known = {
         variable: dimension for size in sizes for variable, dimension in size.dimensions.items()
     }
-    scope = _scope(known)
+    scope = symbol_table(known)
     form = scope.form(_expression(whole))
     if not isinstance(divisor, Size):
         fits = divisor != 0 and scope.divides(divisor, form)
@@ -451,7 +369,7 @@ def quotient(whole: Number, divisor: Number) -> Number | None:
     result = reduce(build.add, parts, build.index(0))
     if scope.form(build.multiply(result, divisor.expression)) != form:
         return None
-    return _number(result, known)
+    return number_of(result, known)
 
 
 def _monomials(form: Affine) -> list[tuple[int, Counter[Atom]]]:
@@ -464,7 +382,7 @@ def _expression(size: Number) -> Expression:
     return size.expression if isinstance(size, Size) else build.index(int(size))
 
 
-def _no_number(size: OfSizes) -> Exception:
+def _nonumber_of(size: OfSizes) -> Exception:
     if tracing.get() is None:
         return TypeError(f"the value of '{size}' is known only at a call")
     return _unknown(f"the value of '{size}'")

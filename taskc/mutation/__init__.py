@@ -20,7 +20,6 @@ import numpy as np
 from taskc.backend.sim import Report, run
 from taskc.errors import CompileError, Finding, InternalError, Location
 from taskc.ir.nodes import Kernel
-from taskc.ir.program import Program, kernels_of
 from taskc.lang.definition import Definition
 from taskc.mutation.changes import (
     Change,
@@ -35,7 +34,8 @@ from taskc.passes.lower_rings import lower_rings
 from taskc.passes.pipeline import PASSES, lower, lower_steps
 from taskc.passes.prove import findings
 from taskc.passes.synchronize import is_synchronized
-from taskc.programs.launches import as_elements, launches
+from taskc.programs.ir import Program, kernels_of
+from taskc.programs.specialize import as_elements, launches
 from taskc.runtime.driver import signature
 
 _MOST_CALLS = 10_000  # of kernels in one run of a program

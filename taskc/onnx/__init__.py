@@ -3,8 +3,7 @@
 `tc.onnx` is for users' programs: `operator` registers an operator, `register_pass` a rewrite of graphs, and `extract`
 cuts a part out of a model. `partition` runs a model of which taskc supports only a part.
 
-`reader.py` makes a graph of a model, `extraction.py` cuts a part out, `passes/` rewrites it.
-
+`reader.py` makes a graph of a model, `passes/` rewrites it, `partitions.py` cuts parts out.
 """
 
 from __future__ import annotations
@@ -46,8 +45,7 @@ if TYPE_CHECKING:
 
 # Names whose modules import the package onnx, or all of taskc.
 _LATER = dict.fromkeys(("Call", "operator"), "taskc.operators.call")
-_LATER |= dict.fromkeys(("extract", "extract_model"), "taskc.onnx.cut")
-_LATER["partition"] = "taskc.onnx.partitions"
+_LATER |= dict.fromkeys(("extract", "extract_model", "partition"), "taskc.onnx.partitions")
 
 
 def __getattr__(name: str) -> Any:

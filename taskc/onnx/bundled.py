@@ -13,26 +13,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from taskc import CompileError, InternalError, ProgramDefinition
+from taskc import CompileError, ProgramDefinition
 from taskc.arrays.arguments import ArgumentError
 from taskc.backend.limits import NO_LIMITS, Limits, limited
-from taskc.ir.plan import Json
-from taskc.ir.reentry import Turn
 from taskc.ir.signature import named_type
 from taskc.ir.types import DTYPES, from_numpy
-from taskc.onnx.model import Model
-from taskc.operators.graph import Array, CountedOutput, Graph, Output, Value
+from taskc.onnx.model import Model, ProgramSource
+from taskc.operators.graph import Array, Graph, Value
+from taskc.programs.plan import Json
 from taskc.runtime.bundle import Bundle, BundledProgram, Writer, write
+from taskc.runtime.driver import Once
+from taskc.runtime.served import CountedOutput, Output, Runnable, Types, types_of
 
 if TYPE_CHECKING:
     from taskc.onnx.importer import Imported
-
-# The element type and shape of each of a model's inputs, in order.
-Types: TypeAlias = tuple[tuple[str, tuple[int, ...]], ...]
 
 _MAX_SHOWN = 8  # sets of shapes in a message
 
@@ -115,22 +113,22 @@ def _traced(model: Model, feeds: Mapping[str, Any]) -> Imported:
         ) from error
 
 
-def entries_json(writer: Writer, pairs: Sequence[tuple[Mapping[str, Array], Imported]]) -> Json:
+def entries_json(writer: Writer, pairs: Sequence[tuple[Mapping[str, Array], Runnable]]) -> Json:
     """The bundle's records of programs, which are added to it, with the inputs of each."""
     numbers: dict[int, int | None] = {}
     entries = []
-    for arrays, traced in pairs:
-        if id(traced) not in numbers:
-            is_computed = any(not isinstance(output, np.ndarray) for output in traced.outputs)
-            numbers[id(traced)] = writer.add(traced.program) if is_computed else None
-        decisive = [name for name in arrays if name not in traced.inputs]
+    for arrays, runnable in pairs:
+        if id(runnable) not in numbers:
+            is_computed = any(not isinstance(output, np.ndarray) for output in runnable.outputs)
+            numbers[id(runnable)] = writer.add(runnable.program) if is_computed else None
+        decisive = [name for name in arrays if name not in runnable.inputs]
         entries.append(
             {
-                "types": types_of(arrays),
+                "types": [_type_json(array) for array in arrays.values()],
                 "values": {name: _array_json(writer, arrays[name]) for name in decisive},
-                "program": numbers[id(traced)],
-                "inputs": [*traced.inputs],
-                "outputs": [_output_json(writer, output) for output in traced.outputs],
+                "program": numbers[id(runnable)],
+                "inputs": [*runnable.inputs],
+                "outputs": [_output_json(writer, output) for output in runnable.outputs],
             }
         )
     return entries
@@ -157,11 +155,7 @@ def ends_of(head: Json) -> tuple[str, list[Value], list[Value]]:
     return str(head["name"]), [*map(value, head["inputs"])], [*map(value, head["outputs"])]
 
 
-def types_of(arrays: Mapping[str, Array]) -> Types:
-    return tuple([_type_of(array) for array in arrays.values()])
-
-
-def _type_of(array: Array) -> tuple[str, tuple[int, ...]]:
+def _type_json(array: Array) -> Json:
     return from_numpy(array.dtype).name, array.shape
 
 
@@ -176,37 +170,34 @@ def _output_json(writer: Writer, output: Output) -> Json:
 
 
 def _array_json(writer: Writer, array: Array) -> Json:
-    return [writer.sections.add(np.ascontiguousarray(array).tobytes()), *_type_of(array)]
+    return [writer.sections.add(np.ascontiguousarray(array).tobytes()), *_type_json(array)]
 
 
 # --- reading --------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """A program of a bundle, for these values of the inputs that it doesn't take.
-
-    `program` is None if all outputs are constants.
-
-    """
+@dataclass(frozen=True, slots=True, eq=False)
+class BundledEntry(Runnable):
+    """A program of a bundle, for these values of the inputs that it doesn't take."""
 
     values: Mapping[str, Array]
-    program: BundledProgram | None
-    inputs: tuple[str, ...]
-    outputs: tuple[Output, ...]
 
 
-class Bundled:
+class Bundled(ProgramSource):
     """The programs of a model in a bundle; each is loaded at its first call."""
 
     def __init__(self, bundle: Bundle) -> None:
         self._bundle = bundle
-        self._turn = Turn()
-        self._loaded: dict[int, BundledProgram] = {}
+        self._programs: dict[int, Once[BundledProgram]] = {}
+        self._loaded: dict[int, BundledEntry] = {}
         with bundle.file.reading():
             self.name, self.inputs, self.outputs = ends_of(bundle.model)
-            self._entries: list[Json | Entry] = [*bundle.model["entries"]]
-            self._types = [_types(entry) for entry in bundle.model["entries"]]
+            self._entries: list[Json] = bundle.model["entries"]
+            self._types = [_types(entry) for entry in self._entries]
+        names = [value.name for value in self.inputs]
+        self.shapes = [
+            dict(zip(names, [shape for _, shape in types], strict=True)) for types in self._types
+        ]
 
     @property
     def graph(self) -> Graph:
@@ -215,56 +206,41 @@ class Bundled:
     def traced(self, arrays: Mapping[str, Array]) -> Imported:
         raise self._bundle.file.error("what a bundle's programs were traced as isn't in it", None)
 
-    def run(self, arrays: Mapping[str, Array]) -> list[Array]:
-        raise InternalError("a bundle's program runs whole")
-
-    def prepare(self, arrays: Mapping[str, Array]) -> None:
-        self.whole(arrays)
-
-    def kept(self) -> tuple[Entry, ...]:
-        return tuple([entry for entry in self._entries if isinstance(entry, Entry)])
-
-    def whole(self, arrays: Mapping[str, Array]) -> Entry:
-        entry = self.entry(arrays)
-        if entry is None:
+    def find(self, arrays: Mapping[str, Array], *, is_traced: bool) -> BundledEntry:
+        loaded = self.loaded(arrays)
+        if loaded is None:
             raise ArgumentError(self._unknown(arrays))
-        return entry
+        return loaded
 
-    def entry(self, arrays: Mapping[str, Array]) -> Entry | None:
-        """The entry for arrays like these, or None."""
-        types = types_of(arrays)
+    def loaded(self, arrays: Mapping[str, Array]) -> BundledEntry | None:
+        """The program for arrays like these, or None."""
+        types = types_of(arrays.values())
         for number, known_types in enumerate(self._types):
-            if known_types != types:
-                continue
-            entry = self._entry(number)
-            if all(_is_same(arrays[name], value) for name, value in entry.values.items()):
-                return entry
+            if known_types == types:
+                loaded = self._load(number)
+                if all(_is_same(arrays[name], value) for name, value in loaded.values.items()):
+                    return loaded
         return None
 
-    @property
-    def shapes(self) -> list[dict[str, tuple[int, ...]]]:
-        """The sets of shapes that have programs: no call may have others."""
-        names = [value.name for value in self.inputs]
-        return [
-            dict(zip(names, [shape for _, shape in types], strict=True)) for types in self._types
-        ]
-
-    def _entry(self, number: int) -> Entry:
-        content = self._entries[number]
-        if isinstance(content, Entry):
-            return content
-        with self._turn.taken(), self._bundle.file.reading():
-            program = content["program"]
-            if program is not None and program not in self._loaded:
-                self._loaded[program] = self._bundle.program(program)
-            entry = Entry(
-                {name: self._array(value) for name, value in content["values"].items()},
-                None if program is None else self._loaded[program],
+    def _load(self, number: int) -> BundledEntry:
+        if number in self._loaded:
+            return self._loaded[number]
+        with self._bundle.file.reading():
+            content = self._entries[number]
+            entry = BundledEntry(
+                self._program(content["program"]),
                 tuple(content["inputs"]),
                 tuple([self._output(output) for output in content["outputs"]]),
+                {name: self._array(value) for name, value in content["values"].items()},
             )
-        self._entries[number] = entry
-        return entry
+        return self._loaded.setdefault(number, entry)
+
+    def _program(self, number: int | None) -> BundledProgram | None:
+        """A program, which several entries may share."""
+        if number is None:
+            return None
+        once: Once[BundledProgram] = self._programs.setdefault(number, Once())
+        return once.get(lambda: self._bundle.program(number))
 
     def _output(self, content: Json) -> Output:
         match content:
@@ -282,11 +258,11 @@ class Bundled:
         return np.frombuffer(memory, kind, prod(shape)).reshape(tuple(shape))
 
     def _unknown(self, arrays: Mapping[str, Array]) -> str:
-        names, asked = [*arrays], types_of(arrays)
+        names, asked = [*arrays], types_of(arrays.values())
         there = [_shown(names, types) for types in dict.fromkeys(self._types)]
         if asked in self._types:
             number = self._types.index(asked)
-            decisive = " and ".join(f"'{name}'" for name in self._entry(number).values)
+            decisive = " and ".join(f"'{name}'" for name in self._load(number).values)
             return f"the bundle has no program for these elements of {decisive}, which decide what is compiled"
         more = f", and {len(there) - _MAX_SHOWN} more" if len(there) > _MAX_SHOWN else ""
         has = "; ".join(there[:_MAX_SHOWN])
@@ -294,12 +270,12 @@ class Bundled:
 
 
 def bundled_model(bundle: Bundle, limits: Limits = NO_LIMITS) -> Model:
-    programs = Bundled(bundle)
-    return Model(programs.name, programs.inputs, programs.outputs, programs, limits=limits)
+    source = Bundled(bundle)
+    return Model(source.name, source.inputs, source.outputs, source, limits=limits)
 
 
 def _types(entry: Json) -> Types:
-    return tuple([(str(dtype), tuple(map(int, shape))) for dtype, shape in entry["types"]])
+    return tuple([(DTYPES[dtype].numpy, tuple(map(int, shape))) for dtype, shape in entry["types"]])
 
 
 def _is_same(array: Array, known: Array) -> bool:
@@ -307,5 +283,7 @@ def _is_same(array: Array, known: Array) -> bool:
 
 
 def _shown(names: Sequence[str], types: Types) -> str:
-    pairs = zip(names, types, strict=True)
-    return ", ".join(f"{name}: {named_type(dtype, shape)}" for name, (dtype, shape) in pairs)
+    return ", ".join(
+        f"{name}: {named_type(from_numpy(dtype), shape)}"
+        for name, (dtype, shape) in zip(names, types, strict=True)
+    )

@@ -7,34 +7,34 @@ by a program of their own.
 from __future__ import annotations
 
 import keyword
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import ChainMap
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import taskc as tc
 from taskc import ProgramDefinition, TensorType
 from taskc.errors import NOWHERE
 from taskc.ir.text_rules import identifier
-from taskc.lang.assumptions import Assumptions
 from taskc.lang.source import called_from
-from taskc.lang.tracing import TensorHandle
 from taskc.operators.build import built, returned
 from taskc.operators.call import Call, CountError, UnrolledError, builder_of
-from taskc.operators.graph import Array, Graph, Node, Output
+from taskc.operators.graph import Array, Graph, Node
 from taskc.operators.tensors import Counted, Held, Loose, Tensor, rows_of
+from taskc.programs.sizes import Assumptions
+from taskc.programs.tracing import TensorHandle
+from taskc.runtime.served import Output, Runnable
+
+_Node = TypeVar("_Node")
 
 
-@dataclass(frozen=True, slots=True)
-class Imported:
-    """The program of a graph.
+class Imported(Runnable):
+    """The traced program of a graph."""
 
-    inputs   the names of the graph's inputs that the program takes
-    outputs  for each of the graph's: the name of the program's output, or a constant array
-    """
+    __slots__ = ()
 
     program: ProgramDefinition
-    inputs: tuple[str, ...]
-    outputs: tuple[Output, ...]
 
 
 def is_known(operator: str, domain: str, version: int) -> bool:
@@ -62,13 +62,13 @@ def import_graph(
 
     def body(*handles: TensorHandle) -> dict[str, TensorHandle]:
         values: dict[str, Held] = {**dict(zip(inputs, handles, strict=True)), **(known or {})}
-        scope = _Scope(values, None, late, 1, unrolled)
+        scope = _Scope(ChainMap(values), late, 1, unrolled)
         made: dict[str, TensorHandle] = {}
         outputs.clear()
         _build(graph, scope)
         own = names[len(inputs) :]
         for output, name, count in zip(graph.outputs, own, own[len(counts) :], strict=False):
-            outputs.append(returned(scope.find(output), name, count, made))
+            outputs.append(returned(scope.values[output], name, count, made))
         return made
 
     kinds = dict(zip(names, inputs.values(), strict=False))
@@ -80,16 +80,32 @@ def import_graph(
                 return Imported(program, tuple(inputs), tuple(outputs))
 
 
+def behind(
+    names: Iterable[str], makers: Mapping[str, _Node], reads: Callable[[_Node], Iterable[str]]
+) -> set[str]:
+    """All tensors that some depend on, with these themselves.
+
+    makers  the nodes that compute tensors, by the tensors' names; others depend on nothing
+    """
+    seen: set[str] = set()
+    waiting = [*names]
+    while waiting:
+        name = waiting.pop()
+        if name not in seen and name in makers:
+            waiting += reads(makers[name])
+        seen.add(name)
+    return seen
+
+
 def inputs_behind(graph: Graph, name: str) -> set[str]:
     """The graph's inputs on whose elements (not only shapes) a tensor's elements depend."""
-    makers = {output: node for node in _all_nodes(graph) for output in node.outputs}
-    names, waiting = {name}, [name]
-    while waiting:
-        node = makers.get(waiting.pop())
-        if node is not None and node.operator not in ("Shape", "Size"):
-            waiting += [read for read in node.reads if read not in names]
-            names.update(node.reads)
-    return {value.name for value in graph.inputs if value.name in names}
+    makers = {
+        output: node
+        for node in _all_nodes(graph)
+        for output in node.outputs
+        if node.operator not in ("Shape", "Size")
+    }
+    return behind([name], makers, lambda node: node.reads) & {value.name for value in graph.inputs}
 
 
 def _all_nodes(graph: Graph) -> Iterator[Node]:
@@ -101,34 +117,31 @@ def _all_nodes(graph: Graph) -> Iterator[Node]:
 
 def _identifiers(names: Sequence[str]) -> list[str]:
     """A distinct identifier for each name, similar to it."""
-    identifiers: dict[str, None] = {}
+    taken = {*keyword.kwlist}
+    identifiers = []
     for name in names:
-        candidate = base = identifier(name)
-        count = 1
-        while candidate in identifiers or keyword.iskeyword(candidate):
-            count += 1
-            candidate = f"{base}_{count}"
-        identifiers[candidate] = None
-    return [*identifiers]
+        identifiers.append(unused(identifier(name), taken))
+        taken.add(identifiers[-1])
+    return identifiers
+
+
+def unused(name: str, taken: Collection[str]) -> str:
+    """The name, with a number if it is taken."""
+    candidate, count = name, 1
+    while candidate in taken:
+        count += 1
+        candidate = f"{name}_{count}"
+    return candidate
 
 
 @dataclass(frozen=True, slots=True)
 class _Scope:
     """The values of names in a graph, and in the graphs around it; the other fields are as in `Call`."""
 
-    values: dict[str, Held]
-    outer: _Scope | None
+    values: ChainMap[str, Held]
     late: frozenset[str]
     turns: int
     unrolled: set[int]
-
-    def find(self, name: str) -> Held:
-        scope: _Scope | None = self
-        while scope is not None:
-            if name in scope.values:
-                return scope.values[name]
-            scope = scope.outer
-        raise KeyError(name)
 
 
 def _build(graph: Graph, scope: _Scope) -> None:
@@ -148,10 +161,10 @@ def _built(node: Node, scope: _Scope) -> tuple[Held | None, ...]:
     def inline(graph: Graph, given: Sequence[Tensor], turns: int = 1) -> tuple[Tensor, ...]:
         names = [value.name for value in graph.inputs]
         values: dict[str, Held] = dict(zip(names, given, strict=True))
-        inner = _Scope(values, scope, scope.late, scope.turns * turns, scope.unrolled)
+        inner = replace(scope, values=scope.values.new_child(values), turns=scope.turns * turns)
         _build(graph, inner)
         _check_counts(node, graph.outputs, inner)
-        made = [inner.find(name) for name in graph.outputs]
+        made = [inner.values[name] for name in graph.outputs]
         goes_on = made[0]
         if node.operator == "Loop" and isinstance(
             goes_on, Loose
@@ -162,16 +175,16 @@ def _built(node: Node, scope: _Scope) -> tuple[Held | None, ...]:
     _check_counts(node, node.reads, scope)
     # Bodies' captured tensors are computed here: within a body they would be computed only if it runs.
     for name in {name for inner in node.graphs for name in inner.captured}:
-        if not isinstance(scope.find(name), Loose):
-            rows_of(scope.find(name))
-    inputs = tuple([scope.find(name) if name else None for name in node.inputs])
+        if not isinstance(scope.values[name], Loose):
+            rows_of(scope.values[name])
+    inputs = tuple([scope.values[name] if name else None for name in node.inputs])
     return built(Call(node, inputs, inline, False, scope.late, scope.turns, scope.unrolled))
 
 
 def _check_counts(node: Node, names: Iterable[str], scope: _Scope) -> None:
     """Raise an error where a node reads a tensor with an unknown number of elements."""
     for name in names:
-        if isinstance(scope.find(name), Counted):
+        if isinstance(scope.values[name], Counted):
             error = CountError(
                 f"{node.title}: how many elements '{name}' has is known only when the model runs",
                 node.where,

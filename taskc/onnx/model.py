@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextvars import copy_context
-from typing import TYPE_CHECKING, Any, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from taskc.arrays.arguments import ArgumentError
 from taskc.arrays.device import AnyArray
-from taskc.arrays.dlpack import is_on_cuda
-from taskc.arrays.host import host_view
+from taskc.arrays.dlpack import host_view, is_on_cuda
 from taskc.backend.limits import NO_LIMITS, Limits, limited
 from taskc.errors import CompileError
 from taskc.ir.types import from_numpy
 from taskc.lang.values import did_you_mean
-from taskc.operators.graph import Array, Graph, Output, Value, arrays_of, on_host
+from taskc.operators.graph import Array, Graph, Value
+from taskc.programs.definition import ProgramDefinition
 from taskc.runtime import driver
-from taskc.runtime.served import Entry, Served
+from taskc.runtime.served import (
+    Runnable,
+    Served,
+    ServedProgram,
+    fast_call,
+    on_host,
+    outputs_of,
+)
 
 if TYPE_CHECKING:
     from taskc.onnx.importer import Imported
@@ -27,29 +35,18 @@ if TYPE_CHECKING:
 # On a device, NumPy's arrays are copied there, and outputs back. If any input is on the device, all outputs stay there.
 
 
-class Place(Protocol):
-    """Where programs run: the processor, or a device.
+class Place:
+    """Where programs run: the processor.
 
     name      the target
     machine   the machine that programs are compiled for; None is the processor at hand
-    view      an argument as an array, without a copy; None if it is no array
-    call      a program's outputs
-    returned  a model's outputs as the caller of these inputs gets them
     """
 
-    @property
-    def name(self) -> str: ...
-    @property
-    def machine(self) -> str | None: ...
-    def view(self, given: Any) -> AnyArray | None: ...
-    def call(self, program: Any, arguments: Sequence[AnyArray]) -> Any: ...
-    def returned(self, made: list[Any], given: Iterable[AnyArray]) -> list[Any]: ...
-
-
-class Processor:
-    name, machine = "cpu", None
+    name = "cpu"
+    machine: str | None = None
 
     def view(self, given: Any) -> AnyArray | None:
+        """An argument as an array, without a copy; None if it is no array."""
         if is_on_cuda(given):
             raise ArgumentError("it lies on a device, and the model runs on the processor")
         try:
@@ -58,13 +55,15 @@ class Processor:
             raise ArgumentError(f"it can't be read through DLPack: {error}") from error
 
     def call(self, program: Any, arguments: Sequence[AnyArray]) -> Any:
+        """A program's outputs."""
         return program(*arguments)
 
-    def returned(self, made: list[Any], given: Iterable[AnyArray]) -> list[Any]:
-        return made
+    def returned(self, outputs: list[Any], inputs: Iterable[AnyArray]) -> list[Any]:
+        """A model's outputs as the caller of these inputs gets them."""
+        return outputs
 
 
-class CudaDevice:
+class CudaDevice(Place):
     """The first CUDA device."""
 
     name = "cuda"
@@ -73,26 +72,26 @@ class CudaDevice:
         from taskc import device
 
         self._device = device
-        self.machine: str | None = device.context(0).target
+        self.machine = device.context(0).target
 
     def view(self, given: Any) -> AnyArray | None:
-        return self._device.asarray(given) if is_on_cuda(given) else PROCESSOR.view(given)
+        return self._device.asarray(given) if is_on_cuda(given) else super().view(given)
 
     def call(self, program: Any, arguments: Sequence[AnyArray]) -> Any:
         if not arguments:
             return driver.call(program, (), {}, self.name)
         return program(*map(self._here, arguments))
 
-    def returned(self, made: list[Any], given: Iterable[AnyArray]) -> list[Any]:
-        if all(isinstance(array, np.ndarray) for array in given):
-            return [on_host(array) for array in made]
-        return [self._here(array) for array in made]
+    def returned(self, outputs: list[Any], inputs: Iterable[AnyArray]) -> list[Any]:
+        if all(isinstance(array, np.ndarray) for array in inputs):
+            return [*map(on_host, outputs)]
+        return [*map(self._here, outputs)]
 
     def _here(self, array: Any) -> Any:
         return self._device.array(array) if isinstance(array, np.ndarray) else array
 
 
-PROCESSOR: Place = Processor()
+PROCESSOR = Place()
 
 
 def place_of(target: str) -> Place:
@@ -103,75 +102,99 @@ def place_of(target: str) -> Place:
     raise CompileError(f"models don't run on {target!r}", hint="there is 'cpu', and 'cuda'")
 
 
-# --- A graph's outputs from those of its program ------------------------------------------------
+# --- A graph's programs -------------------------------------------------------------------------
 
 
-class Runnable(Protocol):
-    """A program with the graph's inputs that it takes, and the source of each of the graph's outputs."""
+class ProgramSource:
+    """The source of a graph's programs.
 
-    @property
-    def program(self) -> Any: ...
-    @property
-    def inputs(self) -> tuple[str, ...]: ...
-    @property
-    def outputs(self) -> tuple[Output, ...]: ...
-
-
-def entry_of(runnable: Runnable, names: Sequence[str]) -> Callable[[Sequence[Any]], list[Any]]:
-    """A function from arrays by position to the graph's outputs, on the processor."""
-    program, outputs = runnable.program, runnable.outputs
-    order = [names.index(name) for name in runnable.inputs]
-    if all(isinstance(output, np.ndarray) for output in outputs):
-        return lambda arrays: arrays_of(outputs, ())
-    if not all(isinstance(output, str) for output in outputs):
-        return lambda arrays: arrays_of(
-            outputs, _several(program(*[arrays[place] for place in order]))
-        )
-    is_one = len(outputs) == 1
-
-    def run(arrays: Sequence[Any]) -> list[Any]:
-        results = program(*[arrays[place] for place in order])
-        return [results] if is_one else [*results]
-
-    return run
-
-
-def _several(returned: Any) -> tuple[Any, ...]:
-    return returned if isinstance(returned, tuple) else (returned,)
-
-
-def outputs_for(found: Runnable, arrays: Mapping[str, Any], place: Place = PROCESSOR) -> list[Any]:
-    """The graph's outputs for arrays by the names of its inputs."""
-    is_known = all(isinstance(output, np.ndarray) for output in found.outputs)
-    arguments = [arrays[name] for name in found.inputs]
-    returned: Any = () if is_known else place.call(found.program, arguments)
-    return arrays_of(found.outputs, _several(returned))
-
-
-MOST_DECISIVE = 256  # elements of an input that decide what is compiled
-
-
-class Programs(Protocol):
-    """The source of a model's programs.
-
-    graph   the model's graph
-    whole   the one program that runs all of the graph for arrays like these; None where it runs in parts
-    run     all outputs for these inputs, by parts
-    prepare  compiles for arrays like these, without running
-    traced  the traced graph for arrays like these
-    shapes  the sets of input shapes that have programs; empty where any may be traced
-    kept    the programs compiled so far
+    is_staged  whether the graph runs in stages, whatever the shapes
+    shapes     the sets of input shapes that have programs; empty where any may be traced
     """
 
+    is_staged = False
+    shapes: Sequence[Mapping[str, tuple[int, ...]]] = ()
+
     @property
-    def graph(self) -> Graph: ...
-    @property
-    def shapes(self) -> Sequence[Mapping[str, tuple[int, ...]]]: ...
-    def whole(self, arrays: Mapping[str, Array]) -> Runnable | None: ...
-    def run(self, arrays: Mapping[str, Array]) -> list[Array]: ...
-    def prepare(self, arrays: Mapping[str, Array]) -> None: ...
-    def traced(self, arrays: Mapping[str, Array]) -> Imported: ...
-    def kept(self) -> tuple[Runnable, ...]: ...
+    def graph(self) -> Graph:
+        raise NotImplementedError
+
+    def find(self, arrays: Mapping[str, Array], *, is_traced: bool) -> Runnable | None:
+        """The one program that runs all of the graph for arrays like these; None where it runs in stages."""
+        return None
+
+    def traced(self, arrays: Mapping[str, Array]) -> Imported:
+        """The traced program of the whole graph; an error says why there is none."""
+        raise NotImplementedError
+
+    def store(self, arrays: Mapping[str, Array], runnable: Runnable) -> None:
+        """Called before a program that was found for arrays like these runs for the first time."""
+
+    def run(self, arrays: Mapping[str, Array]) -> list[Any]:
+        """All outputs for these inputs, in stages."""
+        raise NotImplementedError
+
+    def staged(self) -> tuple[Runnable, ...]:
+        """The programs of all stages that are still kept."""
+        return ()
+
+
+class Programs:
+    """A graph's programs: each call finds its own, or runs in stages."""
+
+    def __init__(
+        self, inputs: Iterable[str], outputs: Iterable[str], source: ProgramSource, place: Place
+    ) -> None:
+        self.inputs, self.outputs = tuple(inputs), tuple(outputs)
+        self.source = source
+        self.served = Served(source)
+        self._place = place
+
+    def run(self, arrays: Mapping[str, Any]) -> list[Any]:
+        """All outputs, for checked inputs in order."""
+        given = [*arrays.values()]
+        fast = self.served.fast(given)
+        if fast is not None:
+            return fast(given)
+        entry = self._entry(arrays)
+        if entry is None:
+            return self.source.run(arrays)
+        runnable = entry.runnable
+        outputs = outputs_of(runnable, arrays, partial(self._place.call, runnable.program))
+        if entry.fast is None and self._place is PROCESSOR:
+            entry.fast = fast_call(runnable, self.inputs)
+        return outputs
+
+    def prepare(self, arrays: Mapping[str, Any]) -> None:
+        """Compile for inputs like these, without running."""
+        entry = self._entry(arrays)
+        if entry is not None:
+            compiled(entry.runnable, self._place)
+
+    def traced(self, arrays: Mapping[str, Any]) -> Imported:
+        """The traced program for inputs like these; an error says why there is none."""
+        from taskc.onnx.importer import Imported  # slow: loads all operators
+
+        entry = None if self.source.is_staged else self.served.find(arrays, is_traced=True)
+        if entry is not None and isinstance(entry.runnable, Imported):
+            return entry.runnable
+        return self.source.traced(arrays)
+
+    def all(self) -> tuple[Runnable, ...]:
+        return (*self.served.runnables, *self.source.staged())
+
+    def _entry(self, arrays: Mapping[str, Any]) -> ServedProgram | None:
+        entry = None if self.source.is_staged else self.served.find(arrays)
+        if entry is not None and entry.fast is None:
+            self.source.store(arrays, entry.runnable)
+        return entry
+
+
+def compiled(runnable: Runnable, place: Place) -> None:
+    """Compile a traced program, which a first call would do."""
+    program = runnable.program
+    if isinstance(program, ProgramDefinition) and program.ir.parameters:
+        driver.whole_program(program, None if place.machine is None else place.name)
 
 
 class Model:
@@ -186,7 +209,7 @@ class Model:
         name: str,
         inputs: Sequence[Value],
         outputs: Sequence[Value],
-        programs: Programs,
+        source: ProgramSource,
         foreign: Collection[str] = (),
         limits: Limits = NO_LIMITS,
         place: Place = PROCESSOR,
@@ -195,11 +218,11 @@ class Model:
         self.inputs = tuple(inputs)
         self.outputs = tuple(outputs)
         self._names = {value.name: value for value in inputs}
-        self._programs = programs
+        self._programs = Programs(self._names, [value.name for value in outputs], source, place)
+        self._served = self._programs.served
         self._foreign = foreign
         self._limits = limits
         self._place = place
-        self._served = Served()
 
     def __repr__(self) -> str:
         return f"<model {self.name!r}: {', '.join(map(str, self.inputs))}>"
@@ -207,9 +230,9 @@ class Model:
     def __call__(self, *args: Any, **feeds: Any) -> Any:
         """The output, or a tuple of all; inputs by position, by name, or as a dictionary by name."""
         if not feeds and len(args) == len(self.inputs):
-            entry = self._served.entry(args)
-            if entry is not None:
-                outputs = entry.run(args)
+            fast = self._served.fast(args)
+            if fast is not None:
+                outputs = fast(args)
                 return outputs[0] if len(outputs) == 1 else tuple(outputs)
         if len(args) == 1 and isinstance(args[0], Mapping):
             feeds, args = {**args[0], **feeds}, ()
@@ -226,51 +249,31 @@ class Model:
         """The outputs of these names, or all, for arrays by the names of inputs."""
         if output_names is None and feeds.keys() == self._names.keys():
             arguments = [feeds[name] for name in self._names]
-            entry = self._served.entry(arguments)
-            if entry is not None:
-                return entry.run(arguments)
-        all_names = [value.name for value in self.outputs]
+            fast = self._served.fast(arguments)
+            if fast is not None:
+                return fast(arguments)
+        all_names = self._programs.outputs
         wanted = all_names if output_names is None else output_names
         for name in wanted:
             if name not in all_names:
                 raise ArgumentError(_unknown("output", name, all_names))
-        arrays = self.checked(feeds)
-        outputs = copy_context().run(
-            self._computed, arrays
-        )  # like a call of a kernel, see driver.call
+        # In a context of its own, like a call of a kernel: see driver.call.
+        outputs = copy_context().run(self._computed, self.checked(feeds))
         return [outputs[all_names.index(name)] for name in wanted]
 
     def _computed(self, arrays: Mapping[str, Any]) -> list[Any]:
-        with limited(
-            self._limits
-        ):  # its programs' calls go through `driver.call`, each with its own door
-            runnable = self._programs.whole(arrays)
-            if runnable is None:
-                outputs = self._programs.run(arrays)
-            else:
-                outputs = outputs_for(runnable, arrays, self._place)
-                if self._place is PROCESSOR:
-                    self._serve(arrays, runnable)
-            return self._place.returned(outputs, arrays.values())
-
-    def _serve(self, arrays: Mapping[str, Any], runnable: Runnable) -> None:
-        """Cache the program for calls with arrays like these."""
-        names = [*arrays]
-        decisive = [name for name in names if name not in runnable.inputs]
-        if any(arrays[name].size > MOST_DECISIVE for name in decisive):
-            return  # too large to compare at every call
-        values = tuple([(names.index(name), arrays[name].tobytes()) for name in decisive])
-        self._served.keep([*arrays.values()], Entry(entry_of(runnable, names), values))
+        with limited(self._limits):  # programs' calls go through `driver.call`, each with its door
+            return self._place.returned(self._programs.run(arrays), arrays.values())
 
     @property
     def graph(self) -> Graph:
         """The model as it was read."""
-        return self._programs.graph
+        return self._programs.source.graph
 
     @property
     def shapes(self) -> Sequence[Mapping[str, tuple[int, ...]]]:
         """The only sets of input shapes that a bundle's model accepts; empty if any are accepted."""
-        return self._programs.shapes
+        return self._programs.source.shapes
 
     def prepare(self, feeds: Mapping[str, Any]) -> None:
         """Compile for arrays like these, as a first call would, without running.
@@ -285,7 +288,7 @@ class Model:
     @property
     def programs(self) -> tuple[Runnable, ...]:
         """The programs compiled so far that are still kept."""
-        return self._programs.kept()
+        return self._programs.all()
 
     def program(self, feeds: Mapping[str, Any]) -> Imported:
         """The traced program for arrays like these, traced if need be, and not run."""

@@ -18,7 +18,7 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -28,21 +28,28 @@ import taskc
 from taskc import CompileError
 from taskc.backend.cache import Cache, key_of, sources_version
 from taskc.backend.limits import Limits
-from taskc.ir.plan import Json
-from taskc.ir.reentry import Turn
-from taskc.onnx.bundled import Bundled, Types, ends_of, entries_json, head_json, types_of
-from taskc.onnx.model import Model, Runnable
+from taskc.onnx.bundled import (
+    Bundled,
+    BundledEntry,
+    ends_of,
+    entries_json,
+    head_json,
+)
+from taskc.onnx.model import PROCESSOR, Model, ProgramSource, compiled
 from taskc.onnx.passes import pipeline
 from taskc.operators.graph import Array, Graph
+from taskc.programs.plan import Json
 from taskc.runtime import user_passes
 from taskc.runtime.bundle import Bundle, BundleError, BundleFile, Writer
+from taskc.runtime.driver import Once
 from taskc.runtime.machine import machine
+from taskc.runtime.served import Runnable, Types, types_of
 from taskc.runtime.settings import VERSION, cache_folder, target_name
 from taskc.tune.database import database
 
 if TYPE_CHECKING:
     from taskc.onnx.importer import Imported
-    from taskc.onnx.versions import Traced
+    from taskc.onnx.stages import Traced
 
 LIMIT = 2 << 30  # bytes of all bundles; the least recently used ones are dropped first
 _LARGEST = LIMIT // 2
@@ -153,7 +160,7 @@ def _aside(write: Callable[[], None]) -> None:
     threading.Thread(target=write, name="taskc keeps a model").start()
 
 
-class _CachedModel:
+class _CachedModel(ProgramSource):
     """The programs of a file's model, from the cache, or traced and added to it."""
 
     def __init__(
@@ -164,13 +171,12 @@ class _CachedModel:
         self._key = key
         self._kept = kept
         self._trace = trace
-        self._turn = Turn()
-        self._made: list[Traced] = []  # all readers use the first one
+        self._traced: Once[Traced] = Once()
         self._opened: dict[Types, Bundled | None] = {}
+        self._missing: set[Types] = set()  # not in the cache, and not added yet
         self._room = _MAX_STORED
         self._is_plain = True
         self.head: Json = {}
-        self.shapes: Sequence[Mapping[str, tuple[int, ...]]] = ()
 
     @property
     def graph(self) -> Graph:
@@ -179,48 +185,48 @@ class _CachedModel:
     def traced(self, arrays: Mapping[str, Array]) -> Imported:
         return self._source().traced(arrays)
 
-    def run(self, arrays: Mapping[str, Array]) -> list[Array]:
+    def run(self, arrays: Mapping[str, Array]) -> list[Any]:
         return self._source().run(arrays)
 
-    def prepare(self, arrays: Mapping[str, Array]) -> None:
-        if self.whole(arrays) is not None:
+    def staged(self) -> tuple[Runnable, ...]:
+        return tuple([one for traced in self._traced.values[:1] for one in traced.staged()])
+
+    def find(self, arrays: Mapping[str, Array], *, is_traced: bool) -> Runnable | None:
+        """The program for arrays like these; None where the graph runs in stages, which aren't cached."""
+        loaded = None if is_traced else self._loaded(arrays)
+        return loaded or self._source().find(arrays, is_traced=True)
+
+    def _loaded(self, arrays: Mapping[str, Array]) -> BundledEntry | None:
+        types = types_of(arrays.values())
+        if types not in self._opened:
+            if len(self._opened) >= _MAX_LOOKUPS:
+                return None
+            bundled = self._open(self._key_of(types), arrays)
+            if self._opened.setdefault(types, bundled) is None:
+                self._missing.add(types)
+        opened = self._opened[types]
+        return None if opened is None else opened.loaded(arrays)
+
+    def store(self, arrays: Mapping[str, Array], runnable: Runnable) -> None:
+        types = types_of(arrays.values())
+        if types not in self._missing:
             return
-        self._source().prepare(arrays)
-
-    def kept(self) -> tuple[Runnable, ...]:
-        opened = [*self._opened.values()]
-        from_cache = [one for bundled in opened if bundled is not None for one in bundled.kept()]
-        return (*from_cache, *[one for traced in self._made[:1] for one in traced.kept()])
-
-    def whole(self, arrays: Mapping[str, Array]) -> Runnable | None:
-        """The program for arrays like these; None where the graph runs in parts, which aren't cached."""
-        # User passes run on every program that is called, so cached ones can't be used.
-        if user_passes.registered():
-            return self._source().whole(arrays)
-        types = types_of(arrays)
-        is_new = types not in self._opened and len(self._opened) < _MAX_LOOKUPS
-        if is_new:
-            with self._turn.taken():
-                is_new = types not in self._opened
-                if is_new:
-                    self._opened.setdefault(types, self._open(self._key_of(types), arrays))
-        bundled = self._opened.get(types)
-        entry = None if bundled is None else bundled.entry(arrays)
-        if entry is not None:
-            return entry
-        traced = self._source().whole(arrays)
-        if is_new and bundled is None and traced is not None:
-            self._keep(self._key_of(types), arrays, traced)
-        return traced
+        self._missing.discard(types)
+        if self._room < 1 or not self._is_plain or not _is_plain():
+            return
+        self._room -= 1
+        compiled(runnable, PROCESSOR)  # in this thread, within the call's limits
+        # Inputs that the program doesn't take decide what is compiled: copy them, as their owner may change them.
+        inputs = {
+            name: array if name in runnable.inputs else array.copy()
+            for name, array in arrays.items()
+        }
+        _aside(lambda: self._write(self._key_of(types), inputs, runnable))
 
     def _source(self) -> Traced:
-        if not self._made:
-            with self._turn.taken():  # a turn that isn't available only means reading twice
-                if not self._made:
-                    self._trace_anew()
-        return self._made[0]
+        return self._traced.get(self._trace_anew)
 
-    def _trace_anew(self) -> None:
+    def _trace_anew(self) -> Traced:
         is_plain = _is_plain()  # before and after, as users may register passes meanwhile
         traced = self._trace()
         if _state(self._path) != self._state:
@@ -230,7 +236,7 @@ class _CachedModel:
                 hint="compile it anew",
             )
         self._is_plain = is_plain and _is_plain()
-        self._made.append(traced)
+        return traced
 
     def _key_of(self, types: Types) -> str:
         return key_of(self._key, repr(types))
@@ -246,27 +252,16 @@ class _CachedModel:
             with bundle.file.reading():
                 if bundle.model["key"] != key:
                     raise ValueError("it is another one's")
-            programs = Bundled(bundle)
-            programs.entry(arrays)
+            bundled = Bundled(bundle)
+            bundled.loaded(arrays)
         except BundleError as error:
             logger.warning("what the cache has of %s is made again: %s", self._path, error.message)
             return None
-        return programs
+        return bundled
 
-    def _keep(self, key: str, arrays: Mapping[str, Array], made: Imported) -> None:
-        if self._room < 1 or not self._is_plain or not _is_plain():
-            return
-        self._room -= 1
-        self._source().prepare(arrays)  # in this thread, within the call's limits
-        # Inputs that the program doesn't take decide what is compiled: copy them, as their owner may change them.
-        kept = {
-            name: array if name in made.inputs else array.copy() for name, array in arrays.items()
-        }
-        _aside(lambda: self._write(key, kept, made))
-
-    def _write(self, key: str, arrays: Mapping[str, Array], made: Imported) -> None:
+    def _write(self, key: str, arrays: Mapping[str, Array], runnable: Runnable) -> None:
         writer = Writer()
-        content = {"key": key, **self.head, "entries": entries_json(writer, [(arrays, made)])}
+        content = {"key": key, **self.head, "entries": entries_json(writer, [(arrays, runnable)])}
         if writer.sections.nbytes <= _LARGEST and _is_plain():
             pieces = writer.sections.pieces(writer.content(content))
             self._kept.write(key, pieces, durable=True)

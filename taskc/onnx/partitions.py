@@ -4,14 +4,20 @@
 
 Nodes of one side are in one part unless they depend on different parts of the other side: the number of parts is one
 more than the longest path through the model changes sides. Results of constants belong to every part that reads them.
+
+`extract` cuts one part out of a model, between named tensors. By default, outputs are the model's, and inputs are those
+of the model's inputs that the outputs need.
+
+    x -> Conv -> a -> Relu -> b -> MaxPool -> y    with inputs=["a"], outputs=["b"] becomes    a -> Relu -> b
 """
 
 from __future__ import annotations
 
+import difflib
 import importlib.util
 import logging
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 from importlib import import_module
@@ -20,22 +26,191 @@ from typing import Any
 from taskc.backend.limits import LimitError
 from taskc.errors import CompileError, Location
 from taskc.ir.types import from_numpy
-from taskc.onnx.cut import cut, graphs_of, model_of, reads_of, said_of, tensors_of
-from taskc.onnx.importer import Imported, is_known
-from taskc.onnx.model import Model, Runnable
-from taskc.onnx.protobuf import (
+from taskc.onnx.importer import Imported, behind, is_known
+from taskc.onnx.model import Model
+from taskc.onnx.reader import load, read_proto, value_of
+from taskc.onnx.serialized import (
+    COMPUTED,
+    Folder,
+    GraphProto,
     ModelProto,
     NodeProto,
     TensorProto,
     ValueInfoProto,
+    dtype_of,
     infer_types,
+    take_in,
     text,
 )
-from taskc.onnx.reader import load, read_proto, value_of
-from taskc.onnx.serialized import COMPUTED, Folder, dtype_of, take_in
 from taskc.onnx.session import compile
+from taskc.onnx.stages import Staged
 from taskc.operators.graph import Graph, Value
+from taskc.runtime.served import Runnable
 from taskc.runtime.settings import thread_limit
+
+
+def cut(
+    proto: ModelProto,
+    where: Location,
+    inputs: Sequence[str] | None,
+    outputs: Sequence[str] | None,
+    said: Mapping[str, ValueInfoProto] | None = None,
+) -> ModelProto:
+    """The part of a model between the named tensors; by default to its outputs, and from the inputs these need.
+
+    said  the types of its tensors, if more are known than the model declares
+    """
+    graph = proto.graph
+    weights = {text(tensor.name): tensor for tensor in graph.initializer}
+    if outputs is None:
+        outputs = [text(value.name) for value in graph.output]
+    model_inputs = [text(value.name) for value in graph.input]
+    computed = (text(name) for node in graph.node for name in node.output if name)
+    _check_names([*(inputs or ()), *outputs], {*model_inputs, *weights, *computed}, where)
+    nodes, needed = _needed(graph, {*(inputs or ())}, outputs)
+    ends = [name for name in model_inputs if name in needed and name not in weights]
+    if inputs is None:
+        inputs = ends
+    elif ends:
+        listed = ", ".join(f"'{name}'" for name in ends)
+        message = f"the outputs need what isn't among the inputs: {listed}"
+        raise CompileError(message, where, "add it, or tensors that are made from it")
+    return model_of(
+        proto,
+        said_of(proto) if said is None else said,
+        inputs,
+        outputs,
+        nodes,
+        [weights[name] for name in weights if name in needed],
+    )
+
+
+def _check_names(given: Iterable[str], names: set[str], where: Location) -> None:
+    for name in given:
+        if name not in names:
+            close = difflib.get_close_matches(name, names, 1)
+            hint = f"did you mean '{close[0]}'?" if close else None
+            raise CompileError(f"the model has no tensor '{name}'", where, hint)
+
+
+def _needed(
+    graph: GraphProto, inputs: set[str], outputs: Sequence[str]
+) -> tuple[list[NodeProto], set[str]]:
+    """The nodes that compute the outputs from the inputs, and the names of other tensors that these read."""
+    names = {text(name): at for at, node in enumerate(graph.node) for name in node.output if name}
+    makers = {name: at for name, at in names.items() if name not in inputs}
+    needed = behind(outputs, makers, lambda at: reads_of(graph.node[at]))
+    nodes = sorted({makers[name] for name in needed if name in makers})
+    return [graph.node[at] for at in nodes], needed - makers.keys() - inputs
+
+
+def reads_of(node: NodeProto) -> set[str]:
+    """A node's inputs, and the names that its graphs capture."""
+    names = {text(name) for name in node.input if name}
+    for graph in graphs_of(node):
+        defined = {text(item.name) for item in (*graph.input, *graph.initializer)}
+        defined.update(text(name) for inner in graph.node for name in inner.output)
+        used = {text(value.name) for value in graph.output}.union(*map(reads_of, graph.node))
+        names |= used - defined
+    return names
+
+
+def graphs_of(node: NodeProto) -> Iterator[GraphProto]:
+    for attribute in node.attribute:
+        yield from attribute.graphs
+        if attribute.HasField("g"):
+            yield attribute.g
+
+
+def said_of(proto: ModelProto) -> dict[str, ValueInfoProto]:
+    """The types that a model declares for its tensors."""
+    graph = proto.graph
+    declared = {text(item.name): item for item in (*graph.value_info, *graph.input, *graph.output)}
+    for tensor in graph.initializer:
+        value = ValueInfoProto(name=text(tensor.name))
+        value.type.tensor_type.elem_type = tensor.data_type
+        value.type.tensor_type.shape.dim.extend(
+            value.type.tensor_type.shape.Dimension(dim_value=n) for n in tensor.dims
+        )
+        declared.setdefault(value.name, value)
+    return declared
+
+
+def model_of(
+    whole: ModelProto,
+    said: Mapping[str, ValueInfoProto],
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+    nodes: Sequence[NodeProto],
+    weights: Sequence[TensorProto],
+) -> ModelProto:
+    """A model of parts of another one, with the types that are known of its tensors."""
+
+    def values(names: Iterable[str]) -> list[ValueInfoProto]:
+        return [said.get(name) or ValueInfoProto(name=name) for name in names]
+
+    nodes = [_without_inputs(node, {*inputs}) for node in nodes]
+    computed = [text(name) for node in nodes for name in node.output]
+    return ModelProto(
+        ir_version=whole.ir_version,
+        opset_import=whole.opset_import,
+        functions=whole.functions,
+        graph=GraphProto(
+            name=text(whole.graph.name),
+            node=nodes,
+            initializer=weights,
+            input=values(inputs),
+            output=values(outputs),
+            value_info=[said[name] for name in computed if name in said and name not in outputs],
+        ),
+    )
+
+
+def _without_inputs(node: NodeProto, inputs: set[str]) -> NodeProto:
+    """A node whose outputs don't redefine an input of the part: such an output gets another name, unused."""
+    names = [text(name) for name in node.output]
+    if inputs.isdisjoint(names):
+        return node
+    copy = NodeProto()
+    copy.CopyFrom(node)
+    copy.output[:] = [f"{name}/unused" if name in inputs else name for name in names]
+    return copy
+
+
+def tensors_of(graph: GraphProto) -> Iterator[TensorProto]:
+    """All tensors in a graph's nodes and initializers, at any depth."""
+    yield from graph.initializer
+    for node in graph.node:
+        for attribute in node.attribute:
+            yield from attribute.tensors
+            if attribute.HasField("t"):
+                yield attribute.t
+        for inner in graphs_of(node):
+            yield from tensors_of(inner)
+
+
+def extract(
+    model: str | os.PathLike[str] | bytes | ModelProto,
+    inputs: Sequence[str] | None = None,
+    outputs: Sequence[str] | None = None,
+) -> Graph:
+    """The graph between the named tensors."""
+    proto, where, folder = load(model)
+    return read_proto(cut(proto, where, inputs, outputs), where, folder, is_known)
+
+
+def extract_model(
+    model: str | os.PathLike[str] | bytes | ModelProto,
+    inputs: Sequence[str] | None = None,
+    outputs: Sequence[str] | None = None,
+) -> ModelProto:
+    """The same part as a model to be saved; external data of the whole one is included in it."""
+    proto, where, folder = load(model)
+    part = cut(proto, where, inputs, outputs)
+    for tensor in tensors_of(part.graph):
+        take_in(tensor, where, folder)
+    return part
+
 
 # --- ONNX Runtime, if it is installed: the reference for `taskc verify`, and the runtime for parts that are left to it
 
@@ -95,24 +270,15 @@ class Part:
         return f"{who}: {ends}: {', '.join(self.nodes) or 'constants'}"
 
 
-class Partition:
+class Partition(Model):
     """A model in parts, called like any other model."""
 
-    def __init__(self, model: Model, parts: Sequence[Part]) -> None:
-        self._model = model
-        self.name, self.inputs, self.outputs = model.name, model.inputs, model.outputs
+    def __init__(self, parts: Sequence[Part], *arguments: Any) -> None:
+        super().__init__(*arguments)
         self.parts = tuple(parts)
 
-    def __call__(self, *args: Any, **feeds: Any) -> Any:
-        """The output, or a tuple of all; inputs by position, by name, or as a dictionary by name."""
-        return self._model(*args, **feeds)
-
-    def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, Any]) -> list[Any]:
-        """The outputs of these names, or all, for arrays by the names of inputs."""
-        return self._model.run(output_names, feeds)
-
     def __repr__(self) -> str:
-        return "\n".join([repr(self._model), *(f"  {part}" for part in self.parts)])
+        return "\n".join([super().__repr__(), *(f"  {part}" for part in self.parts)])
 
 
 def partition(
@@ -143,15 +309,14 @@ def partition(
     options: dict[str, Any] = {"exact": exact, "precision": precision}
     options |= {"threads": threads, "memory": memory}
     steps = [
-        _Step(part, threads, None if part.is_left else compile(part.model, **options))
+        _RunPart(part, threads, None if part.is_left else compile(part.model, **options))
         for part in parts
     ]
     outputs = [text(value.name) for value in whole.proto.graph.output]
     foreign = {value.name for value in whole.inputs if not _is_ours(whole.said.get(value.name))}
     values = [value_of(whole.said[name]) for name in outputs]
     name = text(whole.proto.graph.name)
-    runner = Model(name, whole.inputs, values, _Steps(steps, outputs), foreign)
-    return Partition(runner, parts)
+    return Partition(parts, name, whole.inputs, values, _Parts(outputs, steps), foreign)
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,13 +461,24 @@ def _stages(whole: _Whole, left: Sequence[bool]) -> dict[int, int]:
 
 
 @dataclass(slots=True)
-class _Step:
+class _RunPart:
     """Runs one part. An ONNX Runtime session is made once the types of the inputs are known."""
 
     part: Part
     threads: int | None
     ours: Model | None
     sessions: dict[tuple[int, ...], RuntimeSession] = field(default_factory=dict)
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        return self.part.inputs
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        return self.part.outputs
+
+    def all(self) -> tuple[Runnable, ...]:
+        return self.ours.programs if self.ours else ()
 
     def run(self, feeds: Mapping[str, Any]) -> list[Any]:
         if self.ours is not None:
@@ -342,34 +518,12 @@ def _number(given: Any) -> int:
     return _NUMBERS[from_numpy(dtype).name]
 
 
-class _Steps:
-    """The parts as the programs of one model."""
-
-    shapes: Sequence[Mapping[str, tuple[int, ...]]] = ()
-
-    def __init__(self, steps: Sequence[_Step], outputs: Sequence[str]) -> None:
-        self._steps = steps
-        self._outputs = outputs
-
-    def whole(self, arrays: Mapping[str, Any]) -> None:
-        return None
-
-    def run(self, arrays: Mapping[str, Any]) -> list[Any]:
-        known = {**arrays}
-        for step in self._steps:
-            results = step.run({name: known[name] for name in step.part.inputs})
-            known.update(zip(step.part.outputs, results, strict=True))
-        return [known[name] for name in self._outputs]
+class _Parts(Staged):
+    """The parts as the stages of one model."""
 
     @property
     def graph(self) -> Graph:
         raise CompileError("a model in parts isn't one graph", hint="each part's model is one")
 
-    def prepare(self, arrays: Mapping[str, Any]) -> None:
-        """The inputs of later parts are known only once earlier ones have run."""
-
     def traced(self, arrays: Mapping[str, Any]) -> Imported:
         raise CompileError("a model in parts isn't one program", hint="each part's model is one")
-
-    def kept(self) -> tuple[Runnable, ...]:
-        return tuple([one for step in self._steps if step.ours for one in step.ours.programs])

@@ -12,24 +12,21 @@ from pathlib import Path
 from google.protobuf.message import DecodeError
 
 from taskc.errors import NOWHERE, CompileError, Location
-from taskc.onnx.protobuf import (
-    IR_VERSION,
-    FunctionProto,
-    GraphProto,
-    ModelProto,
-    NodeProto,
-    TensorShapeProto,
-    ValueInfoProto,
-    text,
-)
 from taskc.onnx.resolve import IsKnown, in_onnx, resolve
 from taskc.onnx.schemas import NEWEST, OLDEST, body_of
 from taskc.onnx.serialized import (
-    Attribute,
+    IR_VERSION,
     Folder,
     Function,
+    FunctionProto,
+    GraphProto,
     Key,
-    Part,
+    ModelProto,
+    NodeProto,
+    Subject,
+    TensorShapeProto,
+    ValueInfoProto,
+    WrittenAttribute,
     WrittenGraph,
     WrittenNode,
     array_of,
@@ -37,6 +34,7 @@ from taskc.onnx.serialized import (
     check_extents,
     dtype_of,
     element_type,
+    text,
 )
 from taskc.operators.graph import Array, Graph, Node, Value
 
@@ -65,9 +63,11 @@ def read_proto(
             raise CompileError(f"the model defines the function {key[1]} twice", where)
         functions[key] = parsed
     opsets = _opsets(proto, where)
-    reader = _Reader(opsets, where, folder)
+    reader = _GraphReader(opsets, where, folder)
 
-    def body(node: Node, attributes: dict[str, Attribute], types: list[Value]) -> Function | None:
+    def body(
+        node: Node, attributes: dict[str, WrittenAttribute], types: list[Value]
+    ) -> Function | None:
         body_proto = body_of(node, attributes, types)
         if body_proto is None:
             return None
@@ -128,7 +128,7 @@ def domain_of(domain: str) -> str:
 
 def function_of(proto: FunctionProto, where: Location, folder: Folder) -> tuple[Key, Function]:
     """A function's key (domain, name and overload), and its definition."""
-    reader = _Reader(_opsets(proto, where), where, folder)
+    reader = _GraphReader(_opsets(proto, where), where, folder)
     inputs = tuple(map(text, proto.input))
     if "" in inputs or len({*inputs}) < len(inputs):
         message = f"the function {text(proto.name)} needs a name of its own for each input"
@@ -136,8 +136,10 @@ def function_of(proto: FunctionProto, where: Location, folder: Folder) -> tuple[
     defaults = {}
     for entry in proto.attribute_proto:
         name = text(entry.name)
-        part = Part(f"the default of attribute '{name}' of the function {text(proto.name)}", where)
-        defaults[name] = attribute_of(entry, part, folder, reader.graph)
+        subject = Subject(
+            f"the default of attribute '{name}' of the function {text(proto.name)}", where
+        )
+        defaults[name] = attribute_of(entry, subject, folder, reader.graph)
     function = Function(
         text(proto.name),
         inputs,
@@ -148,7 +150,7 @@ def function_of(proto: FunctionProto, where: Location, folder: Folder) -> tuple[
     return (domain_of(proto.domain), text(proto.name), text(proto.overload)), function
 
 
-class _Reader:
+class _GraphReader:
     """Parses graphs whose nodes use the same operator sets."""
 
     def __init__(self, opsets: dict[str, int], where: Location, folder: Folder) -> None:
@@ -181,8 +183,8 @@ class _Reader:
             name = text(tensor.name)
             if name in constants:
                 raise CompileError(f"there are two initializers named '{name}'", self._where)
-            part = Part(f"the initializer '{name}'", self._where)
-            constants[name] = array_of(tensor, part, self._folder)
+            subject = Subject(f"the initializer '{name}'", self._where)
+            constants[name] = array_of(tensor, subject, self._folder)
         return WrittenGraph(
             text(proto.name),
             tuple(value for value in inputs if value.name not in constants),
@@ -209,30 +211,30 @@ class _Reader:
             raise node.error(
                 f"the model doesn't say which version of the operator set {named} it uses"
             )
-        attributes: dict[str, Attribute] = {}
+        attributes: dict[str, WrittenAttribute] = {}
         for entry in proto.attribute:
             name = text(entry.name)
             if name in attributes:
                 raise node.error(f"it has two attributes '{name}'")
-            part = Part(f"{node.title}: its attribute '{name}'", self._where)
-            attributes[name] = attribute_of(entry, part, self._folder, self.graph)
+            subject = Subject(f"{node.title}: its attribute '{name}'", self._where)
+            attributes[name] = attribute_of(entry, subject, self._folder, self.graph)
         return WrittenNode(node, attributes, text(proto.overload))
 
     def _input(self, proto: ValueInfoProto) -> Value:
         """An input: a tensor of a type that taskc computes with, or of undeclared type."""
         name = text(proto.name)
-        part = Part(f"the input '{name}'", self._where)
+        subject = Subject(f"the input '{name}'", self._where)
         kind = proto.type.WhichOneof("value")
         if kind is None:
             return Value(name)
         if kind != "tensor_type":
             what = kind.removesuffix("_type").replace("_", " ")
-            raise part.error(f"is of type {what}; taskc takes tensors")
+            raise subject.error(f"is of type {what}; taskc takes tensors")
         if proto.type.tensor_type.elem_type:
-            element_type(proto.type.tensor_type.elem_type, part)
+            element_type(proto.type.tensor_type.elem_type, subject)
         value = value_of(proto)
         if value.shape is not None:
-            check_extents(tuple(n for n in value.shape if isinstance(n, int)), part)
+            check_extents(tuple(n for n in value.shape if isinstance(n, int)), subject)
         return value
 
 

@@ -17,7 +17,14 @@ import numpy as np
 from taskc.errors import CompileError, Location
 from taskc.ir.types import DTYPES
 from taskc.onnx import schemas
-from taskc.onnx.serialized import Attribute, Function, Key, Reference, WrittenGraph, WrittenNode
+from taskc.onnx.serialized import (
+    Function,
+    Key,
+    Reference,
+    WrittenAttribute,
+    WrittenGraph,
+    WrittenNode,
+)
 from taskc.operators.graph import Array, Graph, Node, Value
 
 # --- Topological order --------------------------------------------------------------------------
@@ -73,7 +80,7 @@ _TYPES = {
 }
 
 
-def constant_of(node: Node, attributes: dict[str, Attribute]) -> Array:
+def constant_of(node: Node, attributes: dict[str, WrittenAttribute]) -> Array:
     """The array of a Constant node, which is in one of several attributes."""
     if not node.outputs[0]:
         raise node.error("its output has no name")
@@ -91,7 +98,7 @@ def constant_of(node: Node, attributes: dict[str, Attribute]) -> Array:
 
 
 IsKnown: TypeAlias = Callable[[str, str, int], bool]
-BodyOf: TypeAlias = "Callable[[Node, dict[str, Attribute], list[Value]], Function | None]"
+BodyOf: TypeAlias = "Callable[[Node, dict[str, WrittenAttribute], list[Value]], Function | None]"
 
 MOST_NODES = 200_000
 _DEEPEST = 40
@@ -166,7 +173,7 @@ class _Scope:
     made: _Builder
     outer: _Scope | None = None
     prefix: str = ""
-    given: dict[str, Attribute] | None = None
+    given: dict[str, WrittenAttribute] | None = None
     depth: int = 0
     names: dict[str, str] = field(default_factory=dict)
 
@@ -296,8 +303,8 @@ class _Resolver:
             self.unknown.setdefault(key, []).append(node)
 
     def attributes(
-        self, node: Node, written: dict[str, Attribute], scope: _Scope
-    ) -> dict[str, Attribute]:
+        self, node: Node, written: dict[str, WrittenAttribute], scope: _Scope
+    ) -> dict[str, WrittenAttribute]:
         """Attributes with references replaced by the call's attributes; ones that the call lacks are left out."""
         resolved = {}
         for name, attribute in written.items():
@@ -318,7 +325,7 @@ class _Resolver:
         return value
 
     def inline(
-        self, function: Function, node: Node, attributes: dict[str, Attribute], scope: _Scope
+        self, function: Function, node: Node, attributes: dict[str, WrittenAttribute], scope: _Scope
     ) -> None:
         """Add the nodes of a function's body in place of a node that calls it."""
         _check_call(function, node, scope)

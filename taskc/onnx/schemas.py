@@ -7,22 +7,20 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from taskc.errors import NOWHERE, InternalError
-from taskc.onnx.protobuf import (
-    AttributeProto,
-    FunctionProto,
-    GraphProto,
-    NodeProto,
-    TypeProto,
-    defs,
-)
 from taskc.onnx.serialized import (
     COMPUTED,
     FIELDS,
-    Attribute,
+    AttributeProto,
     Folder,
-    Part,
+    FunctionProto,
+    GraphProto,
+    NodeProto,
+    Subject,
+    TypeProto,
+    WrittenAttribute,
     WrittenGraph,
     attribute_of,
+    defs,
     type_name,
 )
 from taskc.operators.graph import Node, Value
@@ -42,7 +40,7 @@ PLAIN = {
 }  # fields of attributes: numbers, strings, lists of them
 
 
-def node_proto(node: Node, attributes: dict[str, Attribute]) -> NodeProto:
+def node_proto(node: Node, attributes: dict[str, WrittenAttribute]) -> NodeProto:
     """A node with plain attributes as protobuf."""
     return NodeProto(
         op_type=node.operator,
@@ -53,7 +51,7 @@ def node_proto(node: Node, attributes: dict[str, Attribute]) -> NodeProto:
     )
 
 
-def _attribute(name: str, attribute: Attribute) -> AttributeProto:
+def _attribute(name: str, attribute: WrittenAttribute) -> AttributeProto:
     value = attribute.value
     if isinstance(value, list):
         value = [_bytes(item) for item in value]
@@ -89,7 +87,7 @@ class Formal:
 
     type: int
     required: bool
-    default: Attribute | None
+    default: WrittenAttribute | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +141,7 @@ def _formal(attribute: defs.OpSchema.Attribute) -> Formal:
     return Formal(
         attribute.type.value,
         attribute.required,
-        attribute_of(default, Part("a default", NOWHERE), Folder(None), _no_graph)
+        attribute_of(default, Subject("a default", NOWHERE), Folder(None), _no_graph)
         if has_default
         else None,
     )
@@ -164,7 +162,9 @@ def at_least_oldest(node: Node) -> Node:
     return replace(node, version=OLDEST)
 
 
-def complete(node: Node, attributes: dict[str, Attribute], schema: Schema) -> dict[str, Attribute]:
+def complete(
+    node: Node, attributes: dict[str, WrittenAttribute], schema: Schema
+) -> dict[str, WrittenAttribute]:
     """The node's attributes with defaults added, after a check of the node against its schema."""
     _check_count(node, "input", len(node.inputs), schema.counts)
     _check_count(node, "output", len(node.outputs), schema.output_counts)
@@ -217,7 +217,7 @@ def _check_count(node: Node, what: str, count: int, limits: tuple[int, int]) -> 
 
 
 def body_of(
-    node: Node, attributes: dict[str, Attribute], types: list[Value]
+    node: Node, attributes: dict[str, WrittenAttribute], types: list[Value]
 ) -> FunctionProto | None:
     """ONNX's definition of this node by other operators, or None; `types` are its inputs'.
 

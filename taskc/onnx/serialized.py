@@ -1,6 +1,8 @@
 """A model as written: names and attributes unresolved, functions not inlined, nodes unsorted.
 
 `reader.py` parses these from a protobuf, and `resolve.py` makes a graph of operators of them.
+
+Only this module imports the package onnx: others take its protobuf classes and tables of operators from here.
 """
 
 from __future__ import annotations
@@ -18,14 +20,64 @@ import numpy as np
 
 from taskc.errors import CompileError, Location
 from taskc.ir.types import DTYPES, DType
-from taskc.onnx.protobuf import AttributeProto, GraphProto, TensorProto, text
 from taskc.operators.graph import Array, Node, Value
+
+try:
+    from onnx import (
+        IR_VERSION,
+        AttributeProto,
+        FunctionProto,
+        GraphProto,
+        ModelProto,
+        NodeProto,
+        TensorProto,
+        TensorShapeProto,
+        TypeProto,
+        ValueInfoProto,
+        defs,
+        shape_inference,
+    )
+except ImportError as error:
+    raise CompileError(
+        "reading an ONNX model needs the Python package onnx",
+        hint="pip install 'taskc-compiler[onnx]'",
+    ) from error
+
+__all__ = [
+    "IR_VERSION",
+    "AttributeProto",
+    "FunctionProto",
+    "GraphProto",
+    "ModelProto",
+    "NodeProto",
+    "TensorProto",
+    "TensorShapeProto",
+    "TypeProto",
+    "ValueInfoProto",
+    "defs",
+    "infer_types",
+    "text",
+]
+
+
+def text(value: str | bytes) -> str:
+    """A string of a protobuf, which the package returns as bytes where it isn't UTF-8."""
+    return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else value
+
+
+def infer_types(model: ModelProto) -> list[ValueInfoProto]:
+    """The types that ONNX's own inference finds; none where it fails."""
+    try:
+        return [*shape_inference.infer_shapes(model).graph.value_info]
+    except Exception:  # its exceptions have no class in common
+        return []
+
 
 Key: TypeAlias = "tuple[str, str, str]"  # a function's domain, name and overload
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class Subject:
     """A part of a model by its title in messages, such as "the initializer 'w'", and the model's file."""
 
     title: str
@@ -43,7 +95,7 @@ class Reference:
 
 
 @dataclass(frozen=True, slots=True)
-class Attribute:
+class WrittenAttribute:
     """An attribute as written; `type` is its number in AttributeProto."""
 
     type: int
@@ -55,7 +107,7 @@ class WrittenNode:
     """A node with its attributes, kept apart. `overload` chooses between functions of one name."""
 
     node: Node
-    attributes: dict[str, Attribute]
+    attributes: dict[str, WrittenAttribute]
     overload: str
 
     @property
@@ -103,7 +155,7 @@ class Function:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     nodes: tuple[WrittenNode, ...]
-    defaults: dict[str, Attribute]
+    defaults: dict[str, WrittenAttribute]
 
 
 # --- External data: read only from below the model's folder --------------------------------------
@@ -118,24 +170,24 @@ class Folder:
         # that a small file can't fill the memory.
         self._read: dict[Path, dict[tuple[int, int], bytes]] = {}
 
-    def read(self, entries: dict[str, str], nbytes: int, part: Part) -> bytes:
+    def read(self, entries: dict[str, str], nbytes: int, subject: Subject) -> bytes:
         """The bytes that a tensor's entries name, checked against its shape."""
-        file = self._file(entries.get("location", ""), part)
-        offset = _number(entries, "offset", 0, part)
-        length = _number(entries, "length", nbytes, part)
+        file = self._file(entries.get("location", ""), subject)
+        offset = _number(entries, "offset", 0, subject)
+        length = _number(entries, "length", nbytes, subject)
         if length != nbytes:
-            raise part.error(f"has {length} bytes, but its shape asks for {nbytes}")
+            raise subject.error(f"has {length} bytes, but its shape asks for {nbytes}")
         known = self._read.setdefault(file, {})
         if (offset, length) not in known:
             taken = length + sum(map(len, known.values()))
-            known[offset, length] = _bytes(file, offset, length, taken, part)
+            known[offset, length] = _bytes(file, offset, length, taken, subject)
         return known[offset, length]
 
-    def _file(self, location: str, part: Part) -> Path:
+    def _file(self, location: str, subject: Subject) -> Path:
         if self.path is None:
             message = f"is in the file '{location}', and a model given as bytes has no folder"
-            raise part.error(message, "give the model by its path")
-        outside = part.error(f"is in '{location}', which isn't below the model's folder")
+            raise subject.error(message, "give the model by its path")
+        outside = subject.error(f"is in '{location}', which isn't below the model's folder")
         if not location or "\0" in location or Path(location).is_absolute():
             raise outside
         file = Path(os.path.realpath(self.path / location))
@@ -144,30 +196,30 @@ class Folder:
         return file
 
 
-def _bytes(file: Path, offset: int, length: int, taken: int, part: Part) -> bytes:
+def _bytes(file: Path, offset: int, length: int, taken: int, subject: Subject) -> bytes:
     try:
         # Opening a pipe would wait for a writer.
         if not stat.S_ISREG(os.stat(file).st_mode):
-            raise part.error(f"is in '{file}', which is no regular file")
+            raise subject.error(f"is in '{file}', which is no regular file")
         with open(file, "rb") as opened:
             size = os.fstat(opened.fileno()).st_size
             if offset + length > size:
-                raise part.error(f"ends at byte {offset + length} of '{file}', which has {size}")
+                raise subject.error(f"ends at byte {offset + length} of '{file}', which has {size}")
             if taken > size:
-                raise part.error(f"lies over a part of another tensor in '{file}'")
+                raise subject.error(f"lies over a part of another tensor in '{file}'")
             opened.seek(offset)
             content = opened.read(length)
     except OSError as error:
-        raise part.error(f"is in '{file}': {error.strerror}") from None
+        raise subject.error(f"is in '{file}': {error.strerror}") from None
     if len(content) != length:
-        raise part.error(f"is in '{file}', which became shorter while it was read")
+        raise subject.error(f"is in '{file}', which became shorter while it was read")
     return content
 
 
-def _number(entries: dict[str, str], key: str, default: int, part: Part) -> int:
+def _number(entries: dict[str, str], key: str, default: int, subject: Subject) -> int:
     written = entries.get(key, str(default))
     if not (written.isascii() and written.isdigit() and len(written) < 20):
-        raise part.error(f"has the {key} '{written}' in its external data")
+        raise subject.error(f"has the {key} '{written}' in its external data")
     return int(written)
 
 
@@ -218,27 +270,27 @@ def dtype_of(number: int) -> DType | None:
     return DTYPES[COMPUTED[number]] if number in COMPUTED else None
 
 
-def element_type(number: int, part: Part) -> DType:
+def element_type(number: int, subject: Subject) -> DType:
     """The element type of a number in TensorProto; an error if taskc doesn't have it."""
     dtype = dtype_of(number)
     if dtype is None:
-        raise part.error(f"has elements of type {_type_name(number)}", _SUPPORTED)
+        raise subject.error(f"has elements of type {_type_name(number)}", _SUPPORTED)
     return dtype
 
 
-def check_extents(shape: tuple[int, ...], part: Part) -> None:
+def check_extents(shape: tuple[int, ...], subject: Subject) -> None:
     """Refuse a shape that no array can have."""
     if len(shape) > _MAXIMUM_RANK:
-        raise part.error(f"has {len(shape)} dimensions; the most is {_MAXIMUM_RANK}")
+        raise subject.error(f"has {len(shape)} dimensions; the most is {_MAXIMUM_RANK}")
     if any(extent < 0 for extent in shape):
-        raise part.error(f"has the negative extent {min(shape)}")
+        raise subject.error(f"has the negative extent {min(shape)}")
     if prod(max(extent, 1) for extent in shape) * 8 >= _ADDRESSABLE:
-        raise part.error(f"has the shape {list(shape)}, which no memory holds")
+        raise subject.error(f"has the shape {list(shape)}, which no memory holds")
 
 
-def array_of(tensor: TensorProto, part: Part, folder: Folder) -> Array:
+def array_of(tensor: TensorProto, subject: Subject, folder: Folder) -> Array:
     """A read-only array. A tensor of 4-bit or 2-bit integers gives one of ml_dtypes' types."""
-    data, count, stored = _data(tensor, part, folder)
+    data, count, stored = _data(tensor, subject, folder)
     if tensor.data_type in _PACKED:
         array = _unpacked(np.frombuffer(data, stored), count, *_PACKED[tensor.data_type])
     elif tensor.data_type == TensorProto.BOOL:
@@ -253,53 +305,55 @@ def array_of(tensor: TensorProto, part: Part, folder: Folder) -> Array:
 def take_in(tensor: TensorProto, where: Location, folder: Folder) -> None:
     """Bring a tensor's external data into the model."""
     if tensor.data_location == TensorProto.EXTERNAL:
-        part = Part(f"the tensor '{text(tensor.name)}'", where)
-        tensor.raw_data = _data(tensor, part, folder)[0]
+        subject = Subject(f"the tensor '{text(tensor.name)}'", where)
+        tensor.raw_data = _data(tensor, subject, folder)[0]
         tensor.ClearField("external_data")
         tensor.ClearField("data_location")
 
 
-def _data(tensor: TensorProto, part: Part, folder: Folder) -> tuple[bytes, int, np.dtype[Any]]:
+def _data(
+    tensor: TensorProto, subject: Subject, folder: Folder
+) -> tuple[bytes, int, np.dtype[Any]]:
     """A tensor's bytes (little-endian), its number of elements, and the type that they are stored in."""
     shape = tuple(tensor.dims)
-    check_extents(shape, part)
+    check_extents(shape, subject)
     if tensor.HasField("segment"):
-        raise part.error("is a segment of a tensor, which taskc doesn't read")
+        raise subject.error("is a segment of a tensor, which taskc doesn't read")
     count = stores = prod(shape)
     if tensor.data_type in _PACKED:
         bits, _ = _PACKED[tensor.data_type]
         stored = np.dtype(np.uint8)
         stores = (count * bits + 7) // 8
     else:
-        stored = element_type(tensor.data_type, part).numpy
+        stored = element_type(tensor.data_type, subject).numpy
     nbytes = stores * stored.itemsize
     if tensor.data_location == TensorProto.EXTERNAL:
         entries = {text(entry.key): text(entry.value) for entry in tensor.external_data}
-        return folder.read(entries, nbytes, part), count, stored
-    return _inside(tensor, stores, stored, part), count, stored
+        return folder.read(entries, nbytes, subject), count, stored
+    return _inside(tensor, stores, stored, subject), count, stored
 
 
-def _inside(tensor: TensorProto, count: int, stored: np.dtype[Any], part: Part) -> bytes:
+def _inside(tensor: TensorProto, count: int, stored: np.dtype[Any], subject: Subject) -> bytes:
     """The bytes of a tensor's `count` items, stored in one of its own fields."""
     raw: bytes = tensor.raw_data
     filled = [name for name in _FIELDS if len(getattr(tensor, name))] + ["raw_data"] * bool(raw)
     if len(filled) > 1:
-        raise part.error(f"has its elements twice: in {' and in '.join(filled)}")
+        raise subject.error(f"has its elements twice: in {' and in '.join(filled)}")
     if raw:
         nbytes = count * stored.itemsize
         if len(raw) != nbytes:
-            raise part.error(f"has {len(raw)} bytes, but its shape asks for {nbytes}")
+            raise subject.error(f"has {len(raw)} bytes, but its shape asks for {nbytes}")
         return raw
     field = _FIELD_OF.get(tensor.data_type, "int32_data")
     if filled not in ([], [field]):
-        raise part.error(f"has its elements in {filled[0]}; of its type they are in {field}")
+        raise subject.error(f"has its elements in {filled[0]}; of its type they are in {field}")
     items = getattr(tensor, field)
     if len(items) != count:
-        raise part.error(f"has {len(items)} elements, but its shape asks for {count}")
-    return _typed(items, stored, part)
+        raise subject.error(f"has {len(items)} elements, but its shape asks for {count}")
+    return _typed(items, stored, subject)
 
 
-def _typed(items: Any, stored: np.dtype[Any], part: Part) -> bytes:
+def _typed(items: Any, stored: np.dtype[Any], subject: Subject) -> bytes:
     """A typed field's items as bytes. 16-bit and 8-bit floats are written as integers with their bits."""
     if stored in (np.float32, np.float64):
         return np.array(items, stored.newbyteorder("<")).tobytes()
@@ -307,7 +361,7 @@ def _typed(items: Any, stored: np.dtype[Any], part: Part) -> bytes:
     limits = np.iinfo(bits)
     outside = next((item for item in items if not limits.min <= item <= limits.max), None)
     if outside is not None:
-        raise part.error(f"has the element {outside}, which is outside of its type")
+        raise subject.error(f"has the element {outside}, which is outside of its type")
     return np.array(items, bits.newbyteorder("<")).tobytes()
 
 
@@ -360,20 +414,20 @@ def type_name(number: int) -> str:
 
 def attribute_of(
     attribute: AttributeProto,
-    part: Part,
+    subject: Subject,
     folder: Folder,
     graph_of: Callable[[GraphProto], WrittenGraph],
-) -> Attribute:
+) -> WrittenAttribute:
     """An attribute's type and value; `part` names the attribute in messages."""
     number = attribute.type or _written(attribute)
     if attribute.ref_attr_name:
-        return Attribute(number, Reference(text(attribute.ref_attr_name)))
+        return WrittenAttribute(number, Reference(text(attribute.ref_attr_name)))
     field = FIELDS.get(number, "")
     others = [name for name in _filled(attribute) if name != field]
     if others:
-        raise part.error(f"is of type {type_name(number)}, but has {', '.join(others)}")
+        raise subject.error(f"is of type {type_name(number)}, but has {', '.join(others)}")
     if field in ("t", "g") and not attribute.HasField(field):
-        raise part.error(f"is of type {type_name(number)}, but has none")
+        raise subject.error(f"is of type {type_name(number)}, but has none")
     value: object
     match field:
         case "f" | "i":
@@ -381,7 +435,7 @@ def attribute_of(
         case "s":
             value = _string(attribute.s)
         case "t":
-            value = array_of(attribute.t, part, folder)
+            value = array_of(attribute.t, subject, folder)
         case "g":
             value = graph_of(attribute.g)
         case "floats" | "ints":
@@ -389,12 +443,12 @@ def attribute_of(
         case "strings":
             value = [*map(_string, attribute.strings)]
         case "tensors":
-            value = [array_of(item, part, folder) for item in attribute.tensors]
+            value = [array_of(item, subject, folder) for item in attribute.tensors]
         case "graphs":
             value = [*map(graph_of, attribute.graphs)]
         case _:
-            raise part.error(f"is of type {type_name(number)}, which taskc doesn't read")
-    return Attribute(number, value)
+            raise subject.error(f"is of type {type_name(number)}, which taskc doesn't read")
+    return WrittenAttribute(number, value)
 
 
 def _filled(attribute: AttributeProto) -> list[str]:

@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 from taskc import CompileError, DType, bf16
 from taskc.backend.limits import NO_LIMITS, Limits
-from taskc.onnx.model import PROCESSOR, Model, place_of
+from taskc.onnx.model import PROCESSOR, Model, Place, place_of
 from taskc.onnx.model_cache import cached_model
+from taskc.onnx.passes.pipeline import rewritten
 from taskc.operators.graph import Graph
+from taskc.runtime.machine import built_for
 
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-    from taskc.onnx.versions import Traced
+    from taskc.onnx.stages import Traced
 
 # The types to which operands of products with weights are rounded.
 PRECISIONS: dict[str, DType | None] = {"f32": None, "bf16": bf16}
@@ -58,22 +60,25 @@ def compile(
         raise CompileError("threads and memory are limits of the processor's programs")
     options = {"exact": exact, "operands": PRECISIONS[precision]}
     if isinstance(model, (str, os.PathLike)) and place is PROCESSOR:
-        known = cached_model(Path(model), options, lambda: _traced(model, options), limits)
+        known = cached_model(Path(model), options, lambda: _traced(model, options, place), limits)
         if known is not None:
             return known
-    traced = _traced(model, {**options, "place": place})
+    traced = _traced(model, options, place)
     graph = traced.graph
     return Model(graph.name, graph.inputs, graph.returned, traced, limits=limits, place=place)
 
 
 def _traced(
-    model: str | os.PathLike[str] | bytes | ModelProto | Graph, options: dict[str, Any]
+    model: str | os.PathLike[str] | bytes | ModelProto | Graph,
+    options: dict[str, Any],
+    place: Place,
 ) -> Traced:
     from taskc.onnx.importer import is_known  # slow: loads all operators
-    from taskc.onnx.versions import Traced
+    from taskc.onnx.stages import Traced
 
     if not isinstance(model, Graph):
         from taskc.onnx.reader import read  # slow: loads the package onnx
 
         model = read(model, is_known)
-    return Traced(model, **options)
+    with built_for(place.machine):
+        return Traced(rewritten(model, **options), place, model)

@@ -12,7 +12,6 @@ from taskc.kernels.attention import attention
 from taskc.kernels.indices import place_of
 from taskc.kernels.matmul import batch_matmul
 from taskc.kernels.signatures import wide
-from taskc.lang.tracing import Computed, Element, TensorHandle
 from taskc.operators.call import Call, Made, at_least, operator
 from taskc.operators.movement import joined, transposed
 from taskc.operators.norms import softmax_along
@@ -20,6 +19,7 @@ from taskc.operators.operands import are_equal, converted, element, kernel_of, o
 from taskc.operators.products import multiplied
 from taskc.operators.reductions import folded
 from taskc.operators.tensors import Extent, Function, Shape, Tensor, computed
+from taskc.programs.tracing import Computed, Element, TensorHandle
 
 LOST = -1e30  # added to a score, it makes the key's share 0, if the query sees other keys
 

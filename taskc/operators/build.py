@@ -17,7 +17,6 @@ import taskc as tc
 from taskc import CompileError
 from taskc.errors import blaming_taskc
 from taskc.lang.source import called_from
-from taskc.lang.tracing import TensorHandle
 from taskc.operators.call import (
     Builder,
     Call,
@@ -29,8 +28,9 @@ from taskc.operators.call import (
     is_few,
 )
 from taskc.operators.control import settled
-from taskc.operators.graph import CountedOutput, Output, arrays_of
 from taskc.operators.tensors import Counted, Held, dtype_of, handle_of, now, rows_of
+from taskc.programs.tracing import TensorHandle
+from taskc.runtime.served import CountedOutput, Output, arrays_of
 
 _MAX_GROWTH = 1 << 22  # elements by which folded constants may exceed their inputs
 

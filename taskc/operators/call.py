@@ -32,7 +32,6 @@ from taskc import CompileError, DType, i64
 from taskc.errors import RetryError
 from taskc.ir.text_rules import identifier
 from taskc.lang.sizes import Dimension, Size, are_surely_equal as are_equal
-from taskc.lang.tracing import TensorHandle
 from taskc.operators.graph import Array, Node
 from taskc.operators.tensors import (
     OBJECTS,
@@ -48,6 +47,7 @@ from taskc.operators.tensors import (
     handle_of,
     rows_of,
 )
+from taskc.programs.tracing import TensorHandle
 
 Made: TypeAlias = "Held | tuple[Held | None, ...]"
 Builder: TypeAlias = "Callable[[Call], Made]"

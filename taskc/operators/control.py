@@ -22,7 +22,6 @@ import numpy as np
 
 import taskc as tc
 from taskc import CompileError, TensorType, boolean
-from taskc.lang.tracing import Computed, Element, TensorHandle
 from taskc.operators.call import Builder, Call, DataError, Made, UnrolledError, operator
 from taskc.operators.graph import Array, Graph, Node
 from taskc.operators.movement import joined
@@ -38,6 +37,7 @@ from taskc.operators.tensors import (
     handle_of,
     reshaped,
 )
+from taskc.programs.tracing import Computed, Element, TensorHandle
 
 NO_STEPS = "it has no steps, and taskc doesn't know what they would have made"
 UNLIKE_STEPS = "its steps make tensors of different shapes"

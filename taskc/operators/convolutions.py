@@ -22,7 +22,6 @@ from taskc import f32, i8, i32
 from taskc.kernels.convolution import convolution, convolution_1d, convolution_3d
 from taskc.kernels.signatures import wide
 from taskc.kernels.windows import Windows
-from taskc.lang.tracing import Computed, Element, TensorHandle
 from taskc.operators.call import Call, Made, operator
 from taskc.operators.movement import padded
 from taskc.operators.operands import (
@@ -62,6 +61,7 @@ from taskc.operators.tensors import (
     rows_of,
 )
 from taskc.operators.windows import halves, numbers, spatial, windows_of
+from taskc.programs.tracing import Computed, Element, TensorHandle
 
 _TEMPLATES: dict[int, Template] = {1: convolution_1d, 2: convolution, 3: convolution_3d}
 

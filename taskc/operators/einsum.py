@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
-from taskc.lang.tracing import TensorHandle
 from taskc.operators.call import Call, Made, operator
 from taskc.operators.movement import transposed
 from taskc.operators.operands import are_equal, element, ones
 from taskc.operators.products import multiplied
 from taskc.operators.reductions import folded
 from taskc.operators.tensors import Extent, Shape, computed
+from taskc.programs.tracing import TensorHandle
 
 
 @dataclass(frozen=True, slots=True)

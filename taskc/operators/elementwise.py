@@ -13,7 +13,6 @@ import numpy as np
 
 import taskc as tc
 from taskc import DType, boolean, f8e4m3, f8e5m2, f32, f64, u8
-from taskc.lang.tracing import Computed, Element, TensorHandle
 from taskc.operators.call import Builder, Call, Made, operator
 from taskc.operators.operands import element, ones
 from taskc.operators.tensors import (
@@ -28,6 +27,7 @@ from taskc.operators.tensors import (
     reshaped,
     rows_of,
 )
+from taskc.programs.tracing import Computed, Element, TensorHandle
 
 
 def elementwise(

@@ -10,11 +10,11 @@ from math import pi, prod
 
 import taskc as tc
 from taskc import DType, f32, f64, i64
-from taskc.lang.tracing import Computed, Element, TensorHandle
 from taskc.operators.call import Call, Made, operator
 from taskc.operators.graph import Array
 from taskc.operators.products import multiplied
 from taskc.operators.tensors import Extent, Tensor, computed, computed_once, handle_of
+from taskc.programs.tracing import Computed, Element, TensorHandle
 
 
 def _transform(

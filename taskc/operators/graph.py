@@ -7,9 +7,9 @@ redefines one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
@@ -163,35 +163,3 @@ def _shown(value: object) -> str:
         case list():
             return f"[{', '.join(map(_shown, value))}]"
     return repr(value)
-
-
-@dataclass(frozen=True, slots=True)
-class CountedOutput:
-    """An output of a program, followed by one that holds the number of valid elements along an axis."""
-
-    name: str
-    axis: int
-
-
-# The name of a program's output, or an array that doesn't depend on inputs.
-Output: TypeAlias = str | CountedOutput | Array
-
-
-def arrays_of(outputs: Sequence[Output], returned: Sequence[Any]) -> list[Any]:
-    """A graph's outputs, from those of its program; a known one is copied, as its owner may change it."""
-    parts, arrays = iter(returned), []
-    for output in outputs:
-        match output:
-            case str():
-                arrays.append(next(parts))
-            case CountedOutput():
-                most, (count,) = on_host(next(parts)), on_host(next(parts))
-                arrays.append(most[(slice(None),) * output.axis + (slice(count),)].copy())
-            case _:
-                arrays.append(output.copy())
-    return arrays
-
-
-def on_host(array: Any) -> Array:
-    """The array in CPU memory."""
-    return array if isinstance(array, np.ndarray) else array.numpy()

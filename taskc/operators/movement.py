@@ -14,11 +14,11 @@ import taskc as tc
 from taskc import boolean
 from taskc.kernels.indices import inside, place_of
 from taskc.lang.sizes import Size
-from taskc.lang.tracing import Computed, Element, TensorHandle
 from taskc.operators.call import Call, Made, at_least, operator
 from taskc.operators.graph import Array
 from taskc.operators.operands import are_equal, element, ones, spliced
 from taskc.operators.tensors import Extent, Function, Tensor, computed
+from taskc.programs.tracing import Computed, Element, TensorHandle
 
 
 def transposed(x: TensorHandle, order: Sequence[int], name: str | None = None) -> TensorHandle:

@@ -9,10 +9,10 @@ from taskc import i64
 from taskc.kernels.reductions import argmax, reduction
 from taskc.kernels.rows import layer_norm, log_softmax, rms_norm, softmax
 from taskc.kernels.windows import local_response_norm
-from taskc.lang.tracing import Computed, Element, TensorHandle
 from taskc.operators.call import Call, Made, at_least, operator
 from taskc.operators.operands import Template, converted, is_one, kernel_of, repeated, size
 from taskc.operators.tensors import Extent, Tensor, computed, reshaped
+from taskc.programs.tracing import Computed, Element, TensorHandle
 
 
 @operator("BatchNormalization", since=7)

@@ -26,11 +26,11 @@ from taskc import DType
 from taskc.ir.types import from_numpy
 from taskc.lang.sizes import Size, tracing
 from taskc.lang.source import call_site
-from taskc.lang.tracing import TensorHandle
 from taskc.operators.build import built
 from taskc.operators.call import Call
 from taskc.operators.graph import Array, Node
 from taskc.operators.tensors import Counted, Held, Tensor, computed, handle_of, rows_of
+from taskc.programs.tracing import TensorHandle
 
 MOST = 1 << 20  # inputs or outputs of an operator that takes any number
 

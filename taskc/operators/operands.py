@@ -16,9 +16,8 @@ from taskc.ir.build import product
 from taskc.ir.types import from_numpy
 from taskc.kernels.signatures import wide
 from taskc.lang.definition import Definition
-from taskc.lang.sizes import Dimension, Size, Sizes, are_surely_equal as are_equal, tracing
+from taskc.lang.sizes import Dimension, Scope, Size, are_surely_equal as are_equal, tracing
 from taskc.lang.source import called_from
-from taskc.lang.tracing import Computed, Element, TensorHandle
 from taskc.operators.graph import Array
 from taskc.operators.tensors import (
     Extent,
@@ -30,6 +29,7 @@ from taskc.operators.tensors import (
     now,
     reshaped,
 )
+from taskc.programs.tracing import Computed, Element, TensorHandle
 
 Template: TypeAlias = "Callable[..., Definition]"
 
@@ -120,7 +120,7 @@ def converted_for_all(x: TensorHandle, dtype: DType) -> TensorHandle:
     return reshaped(conversion, *x.shape)
 
 
-_conversions: WeakKeyDictionary[Sizes, dict[object, TensorHandle]] = WeakKeyDictionary()
+_conversions: WeakKeyDictionary[Scope, dict[object, TensorHandle]] = WeakKeyDictionary()
 
 
 def constant_of(x: Array, function: Function, result: DType) -> Array:
@@ -150,7 +150,7 @@ def widened(x: Tensor, dtype: DType) -> TensorHandle:
     return converted(handle_of(x), wide(dtype))
 
 
-_kernels: WeakKeyDictionary[Sizes, dict[object, Kernel]] = WeakKeyDictionary()
+_kernels: WeakKeyDictionary[Scope, dict[object, Kernel]] = WeakKeyDictionary()
 
 
 def kernel_of(template: Template, *arguments: object, **options: object) -> Kernel:

@@ -13,12 +13,12 @@ from taskc.kernels.pooling import (
 )
 from taskc.kernels.signatures import wide
 from taskc.kernels.windows import Windows, max_places
-from taskc.lang.tracing import Computed, Element, TensorHandle
 from taskc.operators.call import Call, Made, at_least, operator
 from taskc.operators.operands import Template, kernel_of
 from taskc.operators.reductions import folded
 from taskc.operators.tensors import Blocked, Held, Images, Tensor, computed, elements_of
 from taskc.operators.windows import spatial, windows_of
+from taskc.programs.tracing import Computed, Element, TensorHandle
 
 
 @operator("MaxPool")

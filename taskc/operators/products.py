@@ -16,7 +16,6 @@ from taskc.ir.types import DTYPES, from_numpy
 from taskc.kernels.determinants import determinants
 from taskc.kernels.matmul import batch_matmul, matmul, product
 from taskc.kernels.signatures import wide
-from taskc.lang.tracing import TensorHandle
 from taskc.operators.call import Call, Made, at_least, operator
 from taskc.operators.graph import Array
 from taskc.operators.operands import (
@@ -32,6 +31,7 @@ from taskc.operators.operands import (
 )
 from taskc.operators.quantization import exact_type, requantized, sums_of_bytes
 from taskc.operators.tensors import Extent, Function, Tensor, computed, handle_of, reshaped
+from taskc.programs.tracing import TensorHandle
 
 _MOST_BATCH_AXES = 3
 

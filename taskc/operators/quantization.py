@@ -20,7 +20,6 @@ from taskc import DType, f32, i8, i32, u8
 from taskc.ir.types import from_numpy
 from taskc.kernels.matmul import product
 from taskc.kernels.reductions import reduction
-from taskc.lang.tracing import Computed, Element, TensorHandle
 from taskc.operators.call import Call, Made, operator
 from taskc.operators.operands import constant_of, is_one, kernel_of, size
 from taskc.operators.tensors import (
@@ -37,6 +36,7 @@ from taskc.operators.tensors import (
     now,
     reshaped,
 )
+from taskc.programs.tracing import Computed, Element, TensorHandle
 
 
 @tc.function

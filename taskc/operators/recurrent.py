@@ -15,12 +15,12 @@ import numpy as np
 
 import taskc as tc
 from taskc import i64
-from taskc.lang.tracing import Computed, Element, TensorHandle
 from taskc.operators.call import Call, Made, operator
 from taskc.operators.elementwise import PLAIN, WITH_ATTRIBUTES
 from taskc.operators.movement import transposed
 from taskc.operators.products import rows_times
 from taskc.operators.tensors import Extent, Function, Shape, Tensor, computed, memory, reshaped
+from taskc.programs.tracing import Computed, Element, TensorHandle
 
 # What a cell computes otherwise than the operator of that name, or what no operator computes.
 _OWN: dict[str, tuple[Function, dict[str, float]]] = {

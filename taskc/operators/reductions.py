@@ -10,10 +10,10 @@ from taskc.kernels.indices import top_k
 from taskc.kernels.reductions import argmax, argmin, reduction
 from taskc.kernels.scans import cumprod, cumsum
 from taskc.kernels.signatures import wide
-from taskc.lang.tracing import Computed, Element, TensorHandle
 from taskc.operators.call import Call, Made, operator
 from taskc.operators.operands import Template, converted, kernel_of, repeated, size
 from taskc.operators.tensors import Function, Shape, Tensor, computed, reshaped
+from taskc.programs.tracing import Computed, Element, TensorHandle
 
 _PLACES: dict[str, Template] = {"ArgMax": argmax, "ArgMin": argmin}
 _SCANS: dict[str, Template] = {"CumSum": cumsum, "CumProd": cumprod}

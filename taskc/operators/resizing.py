@@ -13,7 +13,6 @@ import taskc as tc
 from taskc import DType, f32, f64
 from taskc.kernels.indices import inside
 from taskc.kernels.sampling import cubic
-from taskc.lang.tracing import Computed, Element, TensorHandle
 from taskc.operators.call import Call, Made, operator
 from taskc.operators.operands import are_equal, spliced, total
 from taskc.operators.tensors import (
@@ -25,6 +24,7 @@ from taskc.operators.tensors import (
     computed_once,
     handle_of,
 )
+from taskc.programs.tracing import Computed, Element, TensorHandle
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,13 +25,13 @@ from taskc.kernels.sampling import (
 )
 from taskc.kernels.transpose import transpose
 from taskc.kernels.windows import Windows
-from taskc.lang.tracing import TensorHandle
 from taskc.operators.call import Call, Made, at_least, operator
 from taskc.operators.operands import equals, kernel_of, size
 from taskc.operators.products import multiplied
 from taskc.operators.resizing import rounded
 from taskc.operators.tensors import Extent, Tensor, computed, reshaped
 from taskc.operators.windows import windows_of
+from taskc.programs.tracing import TensorHandle
 
 _FIRST_NAMES = {"bilinear": "linear", "bicubic": "cubic"}  # of versions for 2-D images alone
 

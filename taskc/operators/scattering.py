@@ -17,12 +17,12 @@ from taskc.kernels.indices import (
     scatter_slices,
 )
 from taskc.kernels.windows import columns_added
-from taskc.lang.tracing import Computed, Element, TensorHandle
 from taskc.operators.call import Call, Made, at_least, operator
 from taskc.operators.movement import check_lines, padded
 from taskc.operators.operands import are_equal, kernel_of, spliced
 from taskc.operators.tensors import Function, Shape, Tensor, computed, reshaped
 from taskc.operators.windows import spatial as spatial_of, windows_of
+from taskc.programs.tracing import Computed, Element, TensorHandle
 
 
 def _reduction(call: Call) -> Function:

@@ -13,10 +13,10 @@ import numpy as np
 import taskc as tc
 from taskc import f32, i64
 from taskc.kernels.indices import gathering, inside, nonzero, place_of, suppression
-from taskc.lang.tracing import Computed, Element, TensorHandle
 from taskc.operators.call import Call, Made, operator
 from taskc.operators.operands import kernel_of, spliced
 from taskc.operators.tensors import Counted, computed, handle_of
+from taskc.programs.tracing import Computed, Element, TensorHandle
 
 
 @operator("NonZero", since=9)

@@ -14,11 +14,11 @@ import taskc as tc
 from taskc import DType, boolean, i64
 from taskc.ir.types import from_numpy
 from taskc.lang.sizes import Size, quotient
-from taskc.lang.tracing import Computed, Element
 from taskc.operators.call import Call, Made, operator
 from taskc.operators.graph import Array
 from taskc.operators.operands import are_equal, equals, spliced
 from taskc.operators.tensors import Extent, Tensor, handle_of, reshaped
+from taskc.programs.tracing import Computed, Element
 
 
 def known_integers(numbers: Sequence[Extent], shape: tuple[int, ...]) -> Array:

@@ -22,8 +22,8 @@ from taskc import CompileError, DType, TensorType, i8, i16, i32, i64, u8, u16, u
 from taskc.ir.types import from_numpy
 from taskc.kernels.convolution import blocked
 from taskc.lang.sizes import Size
-from taskc.lang.tracing import Computed, Element, TensorHandle
 from taskc.operators.graph import Array
+from taskc.programs.tracing import Computed, Element, TensorHandle
 
 Extent: TypeAlias = "int | Size"
 Shape: TypeAlias = "tuple[Extent, ...]"

@@ -11,7 +11,6 @@
     do wgmma.wait(0)
     release r[k]
 
-Several products of a body may be in flight while work on other registers runs (taskc/passes/await_products.py).
 If a consumer's loop only multiplies slots of a ring that a producer fills by bulk copies, one
 product is always in flight: a slot is released when the next step's product has begun.
 
@@ -38,7 +37,7 @@ Products, and bulk copies to global memory, read shared memory through the async
 wrote it by ordinary stores or cp.async execute a fence, after the store or the wait for the
 copies; the barrier that orders the write before the reader is placed later (taskc/passes/synchronize.py).
 
-The groups of a body's asynchronous products: where each begins, and where its workers wait for it.
+Several products of a body may be in flight while work on other registers runs:
 
     mma scores += queries @ keys                  do wgmma.fence()
     mma sums += powers @ values                   mma scores += queries @ keys

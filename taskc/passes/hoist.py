@@ -8,7 +8,7 @@ for i in range(n):                                 t0 = worker // 8 * 64
                                                            y[t1 + j] = t2
 
 An expression is computed before the outermost loop that it doesn't depend on; the terms of a sum are
-ordered for that (levels.py). Quotients and remainders that occur twice are computed once, at the
+ordered for that. Quotients and remainders that occur twice are computed once, at the
 first one. Equal expressions share a name while it is in scope.
 
 Moved code runs even if the loop or the branch doesn't, so it must have no effect: a
@@ -17,18 +17,19 @@ surely run, outside of branches. A table is read like these, unless it has an en
 the workers of a role that doesn't read it would read it, too. Indices of REGISTER tensors stay in place, since
 they have to become constants when loops are unrolled.
 
-The loop that a value belongs to: the analysis of `hoist`.
-
 A name's level is the number of loops around its binding; an expression's level is that of its deepest name. A sum
 with terms of several levels is ordered by them, so that its outer part is one expression:
 
     j + i * 4 + worker // 8 * 64   ->   worker // 8 * 64 + i * 4 + j        j is bound in i's loop
+
+Equal expressions are found by value numbering, without comparing trees.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Hashable
 from dataclasses import dataclass, replace
 
 from taskc.analysis.facts import Facts
@@ -43,6 +44,7 @@ from taskc.ir.nodes import (
     Cast,
     Constant,
     Expression,
+    Inline,
     Kernel,
     Lookup,
     Read,
@@ -53,8 +55,41 @@ from taskc.ir.nodes import (
 )
 from taskc.ir.rewrite import expressions, map_expressions, substitute, walk
 from taskc.ir.types import boolean
-from taskc.passes.dead_code import without_dead_code
-from taskc.passes.value_numbers import Numbers
+from taskc.passes.simplify import without_dead_code
+
+
+class Numbers:
+    """Equal expressions have equal numbers; constants are equal if their bits are."""
+
+    def __init__(self) -> None:
+        self._of: dict[int, tuple[Expression, int]] = {}
+        self._keys: dict[Hashable, int] = {}
+
+    def of(self, node: Expression) -> int:
+        found = self._of.get(id(node))
+        if found is not None:
+            return found[1]
+        key: Hashable
+        if type(node) is Variable:
+            key = node
+        elif type(node) is Constant:
+            key = Constant, repr(node.value), node.dtype
+        else:
+            parts = tuple([self.of(part) for part in expressions(node)])
+            if isinstance(node, Read):
+                # Memory that may change is equal only to itself.
+                key = Read, node.tensor if is_stable(node.tensor) else id(node), parts
+            else:
+                what: Hashable = getattr(node, "operator", None)
+                if isinstance(node, (Lookup, Inline)):
+                    what = node.table if isinstance(node, Lookup) else node.snippet
+                key = type(node), what, node.dtype, parts
+                if isinstance(node, Address):
+                    key = (*key, node.tensor)
+        number = self._keys.setdefault(key, len(self._keys))
+        self._of[id(node)] = node, number
+        return number
+
 
 _IN_SUMS = ("+", "-", "*")
 PINNED = 1 << 30  # the level of expressions that can't be moved at all

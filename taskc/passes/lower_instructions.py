@@ -1,4 +1,6 @@
-"""Asynchronous matrix products: one instruction for each fragment and step of k.
+"""Moves and products for which an instruction was selected become operations of the target.
+
+An asynchronous product is one instruction for each fragment and step of k:
 
     mma acc += sa[slot, 0, 0].as(128, 64) @ sb[slot, 0, 0].as(64, 128) onto p > 0
         how=wgmma.m64n128k16.bf16
@@ -10,7 +12,7 @@
 An operand in shared memory is given by the first element of its fragment, the same for the whole
 warpgroup, and by whether its tensor stores it transposed. Registers are given as for other matrices.
 
-Matrix products on tile registers.
+Products on tile registers load and store their fragments:
 
     mma acc += a[row, 0].as(32, 512) @ sb[0, 0].as(512, 32) how=tdpbssd
 ->
@@ -31,7 +33,7 @@ Matrix products on tile registers.
 Between products the accumulator is in its owners' registers, like any tile. Its fragments go through k in groups,
 as large as leave a tile for each of their rows and columns.
 
-Matrix products by a worker's own instruction, which multiplies a pack of a row and one of a column.
+A worker's own instruction multiplies a pack of a row and one of a column:
 
     mma acc += a[row, 0].as(8, 64) @ sb[0, 0].as(64, 48) how=vpdpbusd.i8
 ->
@@ -48,13 +50,13 @@ The sums are needed if the instruction adds an offset to the left operand: they 
 accumulator, whatever the number of its rows. If a loop multiplies one right operand by many left ones,
 the sums are computed before it.
 
-Moves of whole matrices: each lane names a line of shared memory, and holds registers from a slot on.
+In a move of a whole matrix, each lane names a line of shared memory, and holds registers from a slot on:
 
     move left[i, q] = sa[i, kk + q] for (i, q) in (32, 16) by spatial(2, 1) * left fragment how=ldmatrix.x4
 ->
     do ldmatrix.x4(&left[0], &sa[worker // 32 * 16 + worker // 8 % 2 * 8 + worker % 8, kk + worker // 16 % 2 * 8])
 
-Asynchronous copies by each worker, and matrix instructions: one target operation each.
+An asynchronous copy is one operation of each worker:
 
     move sa[slot, i, q] = select(ok, a[row + i, p + q], 0.0) for (i, q) in (64, 32) by ... how=cp.async
 ->

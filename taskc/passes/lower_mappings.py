@@ -35,7 +35,6 @@ from taskc.ir.build import (
     index,
     subtract,
 )
-from taskc.ir.cached import cached_property
 from taskc.ir.mapping import Mapping
 from taskc.ir.nodes import (
     GLOBAL,
@@ -47,6 +46,7 @@ from taskc.ir.nodes import (
     Tensor,
     Variable,
 )
+from taskc.ir.reentry import cached_property
 from taskc.ir.rewrite import map_children, map_expressions, map_statements, substitute, walk
 from taskc.ir.target import (
     MATRIX_MOVES,

@@ -29,8 +29,6 @@ allocated one after another are set up before one barrier.
 Bulk copies write by another proxy than stores do. If stores may have reached memory that the ring now
 uses (of a tensor that shares its bytes), every worker executes fence.proxy.async before the barrier after
 the set-up.
-
-The rings that use mbarriers, and the workers that arrive at them: analysis for `lower_rings`.
 """
 
 from __future__ import annotations
@@ -51,8 +49,7 @@ from taskc.ir.nodes import BARRIER, SHARED, Expression, Ring, Statement, Tensor,
 from taskc.ir.rewrite import map_statements, sequence, statements, substitute, tensors_of, walk
 from taskc.ir.target import MATRIX_INSTRUCTIONS, WARPGROUP, is_asynchronous
 from taskc.ir.types import u64
-from taskc.passes.multicast import arrivals, common_loads, multicast, together
-from taskc.passes.transports import Pixels, pixels_of
+from taskc.passes.transports import Pixels, arrivals, common_loads, multicast, pixels_of, together
 
 
 @dataclass(frozen=True, slots=True)

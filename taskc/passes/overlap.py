@@ -32,13 +32,9 @@ A block value takes part if its load depends on nothing that the body computes e
 these on no memory that the body writes. With
 `specialize` the loads become the body of a producer warp of their own (taskc/passes/specialize.py).
 
-In the loop over a block's tiles (taskc/passes/overlap.py) the ring continues: its prologue is placed before that
+In the loop over a block's tiles the ring continues: its prologue is placed before that
 loop, and the last steps of a tile issue the next tile's first copies. If the loads, or the number of steps,
 depend on a tile's results, the ring is set up anew for each tile, and a note says so.
-
-The loads of a pipelined loop that can run earlier than its work.
-
-The loop over a block's tiles, as seen by the rings of its pipelines.
 
     grid first_tile in 132 by 1:
         for turn in range((tiles - first_tile + 131) // 132):

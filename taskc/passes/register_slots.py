@@ -1,6 +1,7 @@
-"""The register of its owner that holds an element of a tile, found by enumeration, as a linear form.
+"""Mappings as index arithmetic: the tasks of a worker, and the register that holds an element of a tile.
 
-The tasks of a worker as index arithmetic: digits of its number, loops over its slots, masks.
+A worker's tasks are digits of its number, loops over its slots, and masks. The register in which its owner holds an
+element is found by enumeration, as a linear form.
 """
 
 from __future__ import annotations

@@ -29,12 +29,10 @@ from taskc.ir.nodes import SHARED, TILE, Expression, Statement, Tensor, Variable
 from taskc.ir.rewrite import map_statements, walk
 from taskc.ir.target import TARGETS, Target
 from taskc.passes.lower_instructions import in_packs
-from taskc.passes.select_matrix import matrix_product, with_packs
-from taskc.passes.select_moves import turned, turns, with_matrix_moves
-from taskc.passes.select_products import with_asynchronous_products
+from taskc.passes.select_moves import BulkStores, turned, turns, with_matrix_moves
+from taskc.passes.select_products import matrix_product, with_asynchronous_products, with_packs
 from taskc.passes.select_reductions import reduction
 from taskc.passes.select_scans import scan
-from taskc.passes.select_stores import BulkStores
 
 
 def select(kernel: ir.Kernel) -> ir.Kernel:

@@ -34,13 +34,17 @@ from taskc.ir.nodes import LOCAL, SHARED, TILE, Expression, Statement, Tensor, V
 from taskc.ir.rewrite import copy
 from taskc.ir.scan_order import Level, scan_levels
 from taskc.ir.target import Target
-from taskc.passes.combining import combined, fold_into, let, read, stored
 from taskc.passes.select_reductions import (
+    combined,
+    fold_into,
     identity,
     is_odd,
+    let,
     move,
+    read,
     shape_of,
     slot_offset,
+    stored,
     variables_of,
     with_axis,
     without_slots,

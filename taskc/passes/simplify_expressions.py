@@ -149,6 +149,9 @@ class ExpressionSimplifier:
             return new
         if node.dtype not in (i64, i32):
             return node
+        form = facts.affine(node)
+        if form.is_constant:
+            return Constant(form.constant, node.dtype)
         smaller = facts.prove(Binary("<=", node.left, node.right))
         if smaller is None:
             return node

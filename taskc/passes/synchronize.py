@@ -23,8 +23,6 @@ others write. A ring between roles orders more than its slots: a worker that has
 readers have released step k, if each of them releases for itself. Mbarriers are set up after the allocation
 of their ring, with a barrier that orders everything else, too; they are set up again after all have waited for the
 last step.
-
-Accesses that no barrier has ordered yet, and the conflicts between them: the state of `synchronize`.
 """
 
 from __future__ import annotations

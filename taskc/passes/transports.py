@@ -1,6 +1,7 @@
-"""The choice of a transport for the block values of a pipelined loop.
+"""Transports: how the block values of a pipelined loop get to shared memory.
 
-Pixels of images as bulk copies take them (TMA's im2col): those under one tap of a filter, for consecutive results.
+Bulk copies take boxes of a tensor, and the pixels of images under one tap of a filter, for consecutive results
+(TMA's im2col).
 
     x[(row + i) // 196, (row + i) // 14 % 14 * 2 + p // 192 - 1, (row + i) % 14 * 2 + p // 64 % 3 - 1, q]
 
@@ -8,6 +9,16 @@ for (i, q) in (128, 64) is, for 128 results from number `row` on, of 14 rows by 
 tap in row p // 192 and column p // 64 % 3 of their filter, where filters are 2 pixels apart, and the first
 begins 1 above and 1 left of the image. The copy counts columns, rows and images by itself; pixels outside
 the image arrive as zeros.
+
+If a block value is the same in all blocks of a cluster, each block loads a part of it for all of them (multicast).
+
+    grid (row, col) in (m, n) by (128, 256) cluster=(2, 1):
+        ... move sb[slot, i, j] = b[p + i, col + j] for (i, j) in (64, 256) how=tma       in a producer's loop
+->
+    do tma.load.multicast(&sb[slot, block % 2 * 32, 0], &b[p + block % 2 * 32, col], &full[slot], 3, 32, 64) ...
+
+A slot is then free when the consumers of all blocks have released it: they arrive at each block's mbarrier.
+A load is common to all blocks of a cluster if its dependence on the tile doesn't involve the rank.
 """
 
 from __future__ import annotations
@@ -17,6 +28,7 @@ from dataclasses import dataclass, replace
 from math import copysign, gcd, prod
 
 from taskc.analysis.coalescing import (
+    ATOM,
     contiguous_width,
     divisor,
     facts_of_names,
@@ -30,9 +42,10 @@ from taskc.analysis.prover import addends
 from taskc.errors import CompileError, Location
 from taskc.ir import nodes as ir
 from taskc.ir.affine import affine, constant_difference
-from taskc.ir.build import ZERO, add, floor_divide, modulo, multiply, subtract, total
-from taskc.ir.nodes import GLOBAL, Expression, Tensor, Variable
-from taskc.ir.rewrite import substitute, walk
+from taskc.ir.build import ZERO, add, floor_divide, index, less, modulo, multiply, subtract, total
+from taskc.ir.nodes import GLOBAL, Expression, Statement, Tensor, Variable
+from taskc.ir.operations import RELEASE
+from taskc.ir.rewrite import map_children, substitute, walk
 from taskc.ir.target import Target
 
 # Limits of a map of pixels: offset of a tap from its filter's first, padding around an image, distance of filters.
@@ -431,3 +444,85 @@ def _line_refusal(shared: Tensor, move: ir.Move, distant: ir.Read, known: Facts)
     if any(extent > BOX_EXTENT for extent in box):
         return f"is wider than {BOX_EXTENT}"
     return None
+
+
+def common_loads(body: Statement, size: int) -> set[int]:
+    """The bulk loads (their ids) that are the same in all `size` blocks of a cluster."""
+    grids = [node for node in walk(body) if isinstance(node, ir.Grid)]
+    if size < 2 or len(grids) != 1:
+        return set()
+    numbers = _numbers(grids[0])
+    lets: dict[Variable, Expression] = {}
+    common_ids: set[int] = set()
+    for node in walk(grids[0].body):
+        if isinstance(node, ir.Let):
+            lets[node.variable] = substitute(node.value, lets)
+        if isinstance(node, ir.Move) and node.how == "tma" and node.tensor.scope == ir.SHARED:
+            rows = node.shape[0]
+            value = _of_clusters(substitute(node.value, lets), grids[0], numbers, size)
+            if value and len(node.shape) == 2 and rows % (ATOM * size) == 0:
+                common_ids.add(id(node))
+    return common_ids
+
+
+def _numbers(grid: ir.Grid) -> set[Variable]:
+    """Variables that count blocks or tiles: consecutive numbers belong to one cluster."""
+    loops = {
+        node.variable
+        for node in walk(grid.body)
+        if isinstance(node, ir.For) and node.start in grid.variables
+    }
+    return {*grid.variables, *loops} if grid.by == (1,) else set()
+
+
+def _of_clusters(value: Expression, grid: ir.Grid, numbers: set[Variable], size: int) -> bool:
+    """Whether a value depends on blocks and tiles only through the cluster's number."""
+    cluster = Variable("cluster")
+
+    def visit(node: Expression) -> Expression:
+        match node:
+            case ir.Binary(operator="//", left=Variable() as number, right=ir.Constant(value=by)):
+                if number in numbers and by == size:
+                    return cluster
+        return map_children(node, visit)
+
+    used = {node for node in walk(visit(value)) if isinstance(node, Variable)}
+    if numbers:
+        return used.isdisjoint(numbers)
+    differing = {v for v, by in zip(grid.variables, grid.cluster, strict=True) if by > 1}
+    return prod(grid.cluster) == size and used.isdisjoint(differing)
+
+
+def multicast(load: ir.Do, rank: Expression, size: int) -> ir.Do:
+    """The part of a bulk load that the block of a rank does for all: some of the rows of its box."""
+    shared, distant, full, *extents = load.operands
+    assert isinstance(shared, ir.Address)
+    assert isinstance(distant, ir.Address)
+    *_, box_rows, columns = extents
+    assert isinstance(box_rows, ir.Constant)
+    rows = int(box_rows.value) // size
+    first = multiply(rank, rows)
+    *outer, row, column = shared.indices
+    shared = replace(shared, indices=(*outer, add(row, first), column))
+    *outer, row, column = distant.indices
+    distant = replace(distant, indices=(*outer, add(row, first), column))
+    everyone = index((1 << size) - 1)
+    boxes = (*extents[:-2], index(rows), columns)
+    return replace(
+        load, operation="tma.load.multicast", operands=(shared, distant, full, everyone, *boxes)
+    )
+
+
+def arrivals(empty: ir.Address, number: Expression, size: int, group: int) -> Statement:
+    """The arrival of a group of readers in each block of the cluster, by the worker with the rank's number."""
+    loc = empty.loc
+    peer = replace(empty.tensor, name=f"peer_{empty.tensor.name}", offset=None)
+    worker = modulo(number, group)
+    there = ir.Do(RELEASE, (replace(empty, tensor=peer), less(worker, size)), loc=loc)
+    rank = modulo(worker, size)
+    return ir.Sequence((ir.Peer(peer, empty.tensor, rank, loc=loc), there), loc=loc)
+
+
+def together(loc: Location) -> list[Statement]:
+    """A barrier of all workers of a cluster."""
+    return [ir.Do(f"cluster.{what}", (), loc=loc) for what in ("arrive", "wait")]

@@ -19,14 +19,22 @@ access is wider than the target's, 16 bytes on a GPU, and in every vector of tha
   - no iteration reads what another one writes: a tensor that is stored is read at the offset of
     the store only, and two stores to one tensor are a multiple of the width apart.
 
-A loop that isn't split is cut if it multiplies, so that reads become one access: see `pieces`.
+A loop that isn't split is cut if it multiplies, so that reads become one access (taskc/passes/unroll.py).
 
 The pass comes after flatten: a linear offset determines contiguity, whatever the layout. It
 comes before hoist, which splits offsets.
+
+Private scalars that change in straight-line code would order the iterations. They become names first (SSA form):
+
+local value: f32                         let value = x[i] * 2.0
+value = x[i] * 2.0               ->      let value_1 = value + 1.0
+value = value + 1.0                      y[i] = value_1
+y[i] = value
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeGuard
 
@@ -35,12 +43,84 @@ from taskc.analysis.touches import reads_memory
 from taskc.ir import nodes as ir
 from taskc.ir.code_size import CodeSizes, trip_count
 from taskc.ir.linear import Affine, Opaque
-from taskc.ir.nodes import Binary, Constant, Expression, Kernel, Select, Statement, Unary, Variable
-from taskc.ir.rewrite import map_children, map_statements, substitute, walk
+from taskc.ir.nodes import (
+    LOCAL,
+    Binary,
+    Constant,
+    Expression,
+    Kernel,
+    Select,
+    Statement,
+    Tensor,
+    Unary,
+    Variable,
+)
+from taskc.ir.rewrite import map_children, map_expressions, map_statements, substitute, walk
 from taskc.ir.target import TARGETS, Target
-from taskc.passes.pieces import in_pieces
-from taskc.passes.scalars import named_scalars
 from taskc.passes.simplify import simplified_expression
+from taskc.passes.unroll import in_pieces
+
+
+def named_scalars(parts: Sequence[Statement]) -> Sequence[Statement]:
+    """Statements with such scalars replaced; unchanged if they change in branches or loops.
+
+    The last statement may be an If that reads them.
+    """
+    scalars = {
+        part.tensor
+        for part in parts
+        if isinstance(part, ir.Allocate) and part.tensor.scope == LOCAL and not part.tensor.shape
+    }
+    if not scalars or not all(_is_plain(part, scalars, part is parts[-1]) for part in parts):
+        return parts
+    now: dict[Tensor, Variable] = {}
+    unknown: set[Tensor] = set()  # scalars that are read before they have a value
+
+    def renamed(node: Expression) -> Expression:
+        if isinstance(node, ir.Read) and node.tensor in scalars:
+            if node.tensor in now:
+                return now[node.tensor]
+            unknown.add(node.tensor)
+        return map_children(node, renamed)
+
+    new: list[Statement] = []
+    for part in parts:
+        match part:
+            case ir.Let():
+                new.append(replace(part, value=renamed(part.value)))
+            case ir.Store(tensor=tensor) if tensor in scalars:
+                value = renamed(part.value)
+                now[tensor] = Variable(tensor.name, tensor.dtype, loc=part.loc)
+                new.append(ir.Let(now[tensor], value, loc=part.loc))
+            case ir.Store():
+                indices = tuple([renamed(index) for index in part.indices])
+                new.append(replace(part, indices=indices, value=renamed(part.value)))
+            case ir.Allocate(tensor=tensor, fill=fill) if fill is not None:
+                now[tensor] = Variable(tensor.name, tensor.dtype, loc=part.loc)
+                new.append(ir.Let(now[tensor], fill, loc=part.loc))
+            case ir.If():
+                new.append(_everywhere(part, renamed))
+            case _:
+                pass  # an Allocate without a fill: no value so far
+    return parts if unknown else new
+
+
+def _is_plain(part: Statement, scalars: set[Tensor], is_last: bool) -> bool:
+    match part:
+        case ir.Let() | ir.Store():
+            return True
+        case ir.Allocate(tensor=tensor):
+            return tensor in scalars
+        case ir.If() if is_last:
+            return not any(isinstance(n, ir.Store) and n.tensor in scalars for n in walk(part))
+    return False
+
+
+def _everywhere(node: Statement, change: Callable[[Expression], Expression]) -> Statement:
+    """A statement with `change` applied to all its expressions, nested statements included."""
+    changed = map_expressions(node, change)
+    return map_statements(changed, lambda inner: _everywhere(inner, change))
+
 
 WIDTHS = (16, 8, 4, 2)
 _SHARED_BY = (2, 4)  # numbers of iterations that may read one element

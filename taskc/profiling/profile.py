@@ -20,12 +20,12 @@ from taskc.backend.cpu.program import LoadedProgram, timed
 from taskc.errors import CompileError, Location
 from taskc.format import bytes_text, factor_text, share_text, time_text
 from taskc.ir.nodes import Kernel, Tensor, Variable
-from taskc.ir.plan import deciding
-from taskc.ir.program import Branch, Call, Program, While, calls_of, kernels_of, steps_of
 from taskc.kernels.machine_facts import PROCESSOR, products_per_second
 from taskc.lang.definition import Definition, KernelDefinition
-from taskc.lang.program import ProgramDefinition
 from taskc.programs.arena import blocks_of
+from taskc.programs.definition import ProgramDefinition
+from taskc.programs.ir import Branch, Call, Program, While, calls_of, kernels_of, steps_of
+from taskc.programs.plan import deciding
 from taskc.programs.planning import Arranged, arrange, bytes_of
 from taskc.programs.specialize import Sized, SizedCall
 from taskc.programs.traffic import Traffic, traffic

@@ -32,8 +32,18 @@ from taskc.errors import assert_never
 from taskc.ir import nodes as ir
 from taskc.ir.affine import constant_difference
 from taskc.ir.nodes import Expression, Tensor
-from taskc.ir.program import Branch, Call, Loop, Program, Step, While, bodies_of, calls_of, steps_of
 from taskc.ir.rewrite import expressions, tensors_of, walk, walk_statements
+from taskc.programs.ir import (
+    Branch,
+    Call,
+    Loop,
+    Program,
+    Step,
+    While,
+    bodies_of,
+    calls_of,
+    steps_of,
+)
 
 ALIGNMENT = 64  # bytes: a cache line
 _MAX_ORDERED = 1000  # pieces for which other orders are tried: these take quadratic time

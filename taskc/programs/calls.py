@@ -1,25 +1,44 @@
-"""The calls of a program during fusion: which calls read and write each memory, in which order."""
+"""The calls of a program during fusion: which calls read and write each memory, in which order.
+
+The body of a loop, a while or a branch is treated as a program of its own; memory that outlives it is a parameter.
+
+    temporary h: f32[64]                program body[t](x, y: ..., h: f32[64]):
+    temporary p: f32[64]                    temporary p: f32[64]
+    for t in steps(n):            ->        product(h, out=p)
+        product(h, out=p)                   moved(p, x_1, out=h)
+        moved(p, x_1, out=h)
+
+A temporary belongs to the body if nothing else names it, and the first call in the body that names it writes all of it:
+then no step reads values left by an earlier one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from taskc.ir.affine import constant_difference
 from taskc.ir.build import add, index, product
 from taskc.ir.nodes import Expression, Tensor, Variable
-from taskc.ir.program import (
+from taskc.ir.rewrite import replace_tensors, substitute
+from taskc.ir.signature import Parameter, is_output
+from taskc.programs.ir import (
     Call,
     Computation,
+    Loop,
     Program,
     Step,
     View,
+    bodies_of,
     reads_of,
     tensors_given,
     tensors_named,
+    with_bodies,
+    with_tensors,
     writes_of,
 )
-from taskc.ir.signature import Parameter, is_output
 
 
 class Calls:
@@ -57,7 +76,7 @@ class Calls:
         self.all[position] = call
 
     def each(self) -> Iterator[tuple[int, Call]]:
-        """All calls that still exist when their turn comes."""
+        """The calls in order; one that was removed before its turn is left out."""
         for position in range(len(self.all)):
             call = self.call(position)
             if call is not None:
@@ -186,29 +205,20 @@ class Joined:
         self._taken.append(_Taken(copied, given, (1, place)))
         return copied
 
-    @property
-    def tensors_of_added(self) -> dict[Tensor, Tensor]:
-        return {
-            item: own
-            for item, own in self.of_added.items()
-            if isinstance(item, Tensor) and isinstance(own, Tensor)
-        }
-
-    @property
-    def scalars_of_added(self) -> dict[Variable, Expression]:
-        return {
-            item: own
-            for item, own in self.of_added.items()
-            if isinstance(item, Variable) and isinstance(own, Variable)
-        }
+    def value(self, computation: Computation) -> Expression:
+        """The value of the added call's computation, over the joined parameters."""
+        tensors: dict[Tensor, Tensor] = {}
+        scalars: dict[Variable, Expression] = {}
+        for item, own in self.of_added.items():
+            if isinstance(item, Tensor) and isinstance(own, Tensor):
+                tensors[item] = own
+            elif isinstance(item, Variable) and isinstance(own, Variable):
+                scalars[item] = own
+        return substitute(replace_tensors(computation.value, tensors), scalars)
 
     def parameters(self, seen: dict[Tensor, Tensor] | None = None) -> tuple[Parameter, ...]:
         """All parameters, inputs first. `seen` replaces tensors by ones of another shape."""
-        shown = seen or {}
-        items = [taken.parameter for taken in self._ordered]
-        return tuple(
-            [shown.get(item, item) if isinstance(item, Tensor) else item for item in items]
-        )
+        return with_tensors([taken.parameter for taken in self._ordered], seen or {})
 
     @property
     def arguments(self) -> tuple[Tensor | Expression, ...]:
@@ -249,3 +259,70 @@ def name_of(*names: str) -> str:
     """The name of a fused callee: the distinct names of its parts in order."""
     parts = dict.fromkeys([name for name in names if name != "compute"])
     return "_".join(parts)[:64] or "compute"
+
+
+Body: TypeAlias = "tuple[Step, ...]"
+
+
+def map_bodies(program: Program, change: Callable[[Program], Program]) -> Program:
+    """The program with each body of its steps replaced by `change`, innermost first."""
+    if all(isinstance(step, Call) for step in program.calls):
+        return program
+    temporaries_of: dict[int, set[Tensor]] = {}
+    _own(Calls(program), program.calls, temporaries_of)
+    return _mapped(program, change, temporaries_of)
+
+
+def _mapped(
+    program: Program, change: Callable[[Program], Program], own: dict[int, set[Tensor]]
+) -> Program:
+    def changed(body: Body, step: Step) -> Body:
+        return change(_mapped(_as_program(program, own[id(body)], step, body), change, own)).calls
+
+    steps = [
+        with_bodies(step, [changed(body, step) for body in bodies_of(step)])
+        for step in program.calls
+    ]
+    if all(made is before for made, before in zip(steps, program.calls, strict=True)):
+        return program
+    return replace(program, calls=tuple(steps))
+
+
+def _as_program(program: Program, own: set[Tensor], step: Step, body: Body) -> Program:
+    """The body of a step of a program as a program of its own."""
+    outer = [tensor for tensor in program.temporaries if tensor not in own]
+    named = tensors_named(body)
+    number = (step.variable,) if isinstance(step, Loop) else ()
+    return replace(
+        program,
+        parameters=(*program.parameters, *outer),
+        dimensions=(*program.dimensions, *number),
+        temporaries=tuple([tensor for tensor in program.temporaries if tensor in own]),
+        calls=body,
+        views=tuple([view for view in program.views if view.tensor in named]),
+    )
+
+
+def _own(calls: Calls, steps: Sequence[Step], own: dict[int, set[Tensor]]) -> set[Tensor]:
+    """The temporaries of the bodies of steps; each body's are recorded in `own` by its identity."""
+    naming: Counter[Tensor] = Counter()  # number of steps that name each memory
+    for step in steps:
+        naming.update(calls.reads(step) | calls.writes(step))
+    every: set[Tensor] = set()
+    for step in steps:
+        for body in bodies_of(step):
+            candidates = _own(calls, body, own)
+            touched: set[Tensor] = set()
+            for inner in body:
+                if isinstance(inner, Call):
+                    candidates |= _written_whole(calls, inner) - touched
+                touched |= calls.reads(inner) | calls.writes(inner)
+            # A condition is written before the body, so it isn't among these.
+            own[id(body)] = {tensor for tensor in candidates if naming[tensor] == 1}
+            every |= own[id(body)]
+    return every
+
+
+def _written_whole(calls: Calls, call: Call) -> set[Tensor]:
+    outputs = {given for item, given in tensors_given(call) if item.role == "out"}
+    return (outputs & calls.temporaries) - calls.reads(call)

@@ -18,10 +18,10 @@ from dataclasses import replace
 
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import Expression, Tensor, Variable
-from taskc.ir.program import Call, Computation, Program
-from taskc.ir.rewrite import map_children, replace_tensors, substitute, walk
+from taskc.ir.rewrite import rewritten, substitute, walk
 from taskc.programs.calls import Calls, Joined, computation_of, is_free_computation, name_of
 from taskc.programs.indices import seen_in
+from taskc.programs.ir import Call, Computation, Program
 from taskc.programs.pairs import Pairs, UnfusedError, computation_problem
 from taskc.programs.traffic import elements_of, is_small, is_worth, operations_of
 
@@ -107,10 +107,8 @@ class _Producer:
         read = dict(self.calls.reading(call, made))
         gone = frozenset(read), frozenset([producer.output])  # both may be the same computation
         joined = Joined(call, consumer.parameters, self.call, gone)
-        value = replace_tensors(producer.value, joined.tensors_of_added)
-        value = substitute(value, joined.scalars_of_added)
         extents = dict(zip(consumer.variables, consumer.output.shape, strict=True))
-        elements = _Elements(producer, value, extents)
+        elements = _Elements(producer, joined.value(producer), extents)
         offsets = {item: self.calls.view(given).offset for item, given in read.items()}
         merged = elements.put_into(consumer.value, offsets, made)
         if not is_small(merged) or len(joined.parameters()) > _MOST_INPUTS:
@@ -147,25 +145,15 @@ class _Elements:
     def put_into(
         self, value: Expression, offsets: dict[Tensor, int | Expression], made: Tensor
     ) -> Expression:
-        known: dict[int, tuple[Expression, Expression]] = {}
-
-        def visit(node: Expression) -> Expression:
-            if isinstance(node, Variable | ir.Constant):
+        def put_in(node: Expression) -> Expression:
+            if not isinstance(node, ir.Read) or node.tensor not in offsets:
                 return node
-            replaced = known.get(id(node))
-            if replaced is None:
-                inner = map_children(node, visit)
-                if isinstance(inner, ir.Read) and inner.tensor in offsets:
-                    at = seen_in(
-                        inner.indices, inner.tensor.shape, made.shape, offsets[inner.tensor]
-                    )
-                    if at is None:
-                        raise UnfusedError("its shape is another one, by more than constants")
-                    inner = self.at(at)
-                replaced = known[id(node)] = node, inner
-            return replaced[1]
+            at = seen_in(node.indices, node.tensor.shape, made.shape, offsets[node.tensor])
+            if at is None:
+                raise UnfusedError("its shape is another one, by more than constants")
+            return self.at(at)
 
-        return visit(value)
+        return rewritten(value, put_in)
 
     def at(self, indices: tuple[Expression, ...]) -> Expression:
         """The value of one element; equal variables as indices give the same expression."""

@@ -16,7 +16,7 @@ columns, which no prefetcher follows.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from math import ceil, gcd
 
 from taskc.analysis.coalescing import facts_of_names, unit_stride
@@ -24,9 +24,9 @@ from taskc.analysis.facts import Facts
 from taskc.ir import nodes as ir
 from taskc.ir.linear import Affine, Opaque
 from taskc.ir.nodes import Expression, Kernel, Statement, Tensor, Variable
-from taskc.ir.program import Computation
 from taskc.ir.rewrite import expressions, operands_first, statements, walk, walk_statements
 from taskc.programs.indices import flat_index
+from taskc.programs.ir import Computation, variables_in
 from taskc.programs.traffic import (
     Estimate,
     bytes_weighed,
@@ -34,6 +34,7 @@ from taskc.programs.traffic import (
     is_cached,
     operations_of_node,
     size_at_a_call,
+    without_indices,
 )
 
 # Costs, each per element of a vector.
@@ -215,11 +216,7 @@ class _Weigh:
 
     def value(self, value: Expression, most: int = _GATHER) -> float:
         """The cost of a value: each distinct part once, without the parts of indices."""
-
-        def parts(node: Expression) -> Sequence[Expression]:
-            return () if isinstance(node, ir.Read) else list(expressions(node))
-
-        nodes = list(operands_first(value, parts))
+        nodes = without_indices(value)
         reads = [node for node in nodes if isinstance(node, ir.Read)]
         operations = [operations_of_node(node) for node in nodes if not isinstance(node, ir.Read)]
         cost = sum([min(most, self.access(read.tensor, read.indices)) for read in reads])
@@ -326,9 +323,7 @@ def _digits(values: Iterable[Expression]) -> Iterator[ir.Binary]:
 
 
 def _uses(names: set[Variable], values: Iterable[Expression]) -> bool:
-    return any(
-        isinstance(node, Variable) and node in names for value in values for node in walk(value)
-    )
+    return not names.isdisjoint(variables_in(*values))
 
 
 def _varying(node: Statement, offsets: _Lanes) -> set[Variable]:

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from taskc.errors import CompileError
 from taskc.ir.code_size import deeply
 from taskc.ir.nodes import Kernel, Tensor
-from taskc.ir.program import Call, Callee, Computation, joined_origins
 from taskc.ir.types import DType
 from taskc.passes.proofs.accesses import collect
 from taskc.passes.proofs.bounds import bounds_findings
 from taskc.passes.prove import findings
 from taskc.programs.calls import Calls, Joined
-from taskc.programs.program_sizes import sizes_of
+from taskc.programs.inlining import sizes_of
+from taskc.programs.ir import Call, Callee, Computation, joined_origins
 from taskc.programs.schedule import boxes
 
 
@@ -89,10 +89,10 @@ class Pairs:
         key = (id(kept.callee), id(added.callee), what, _pattern(calls, kept, added))
         if key not in self.made:
             self.made[key] = kept.callee, added.callee, _proved(make, kept, added)
-        made = self.made[key][-1]
-        if made is None:
+        fused = self.made[key][-1]
+        if fused is None:
             return None
-        callee, joined = made
+        callee, joined = fused
         arguments = [(kept, added)[side].arguments[place] for side, place in joined.sources]
         # A computation is substituted into the kept one, so its origins come first.
         in_order = (added, kept) if isinstance(callee, Computation) else (kept, added)

@@ -8,15 +8,13 @@ from typing import Any
 
 from taskc.errors import blaming_taskc
 from taskc.ir.code_size import deeply
-from taskc.ir.program import Program
 from taskc.programs.blocks import Machine
-from taskc.programs.bodies import map_bodies
-from taskc.programs.drop_dead import drop_dead
+from taskc.programs.calls import map_bodies
 from taskc.programs.fuse_computations import fuse_computations
-from taskc.programs.fuse_into_loads import fuse_into_loads
-from taskc.programs.fuse_into_stores import fuse_into_stores
+from taskc.programs.fuse_into_kernels import fuse_into_loads, fuse_into_stores
+from taskc.programs.ir import Program
+from taskc.programs.redundancy import drop_dead, share_computations
 from taskc.programs.schedule import schedule
-from taskc.programs.share_computations import share_computations
 
 Pass = Callable[[Program], Program]
 Between = Callable[[Any, Program], Program]

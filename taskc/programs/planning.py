@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
 from typing import Any, TypeAlias
@@ -13,7 +13,10 @@ from taskc.arrays.packed import slots_of
 from taskc.errors import assert_never
 from taskc.ir.extents import extent_value
 from taskc.ir.nodes import Kernel, Tensor, Variable
-from taskc.ir.plan import (
+from taskc.programs.arena import Block, most_alive, placed
+from taskc.programs.hazards import Access, hazards, list_schedule
+from taskc.programs.ir import Program, kernels_of
+from taskc.programs.plan import (
     Given,
     InArena,
     InConstant,
@@ -23,10 +26,7 @@ from taskc.ir.plan import (
     PlannedStep,
     Word,
 )
-from taskc.ir.program import Program, kernels_of
-from taskc.programs.arena import Block, most_alive, placed
-from taskc.programs.hazards import Access, hazards, list_schedule
-from taskc.programs.specialize import Sized, SizedBranch, SizedCall, SizedStep, SizedWhile, sized
+from taskc.programs.specialize import Leap, Sized, SizedCall, SizedStep, sized
 
 # The number of threads that a call keeps busy, by its kernel's number and its words (without addresses).
 Busy: TypeAlias = Callable[[int, Sequence[int]], int]
@@ -41,7 +41,7 @@ def plan(
 ) -> Plan:
     """The plan of a program of kernels; for the parameters see `arrange`."""
     arranged = arrange(program, blocks, sizes, threads, busy)
-    known, line, laid = arranged.known, arranged.line, arranged.arena
+    known, laid = arranged.known, arranged.arena
     places: dict[Tensor | Variable, Word] = {
         item: Given(number) for number, item in enumerate(program.parameters)
     }
@@ -55,11 +55,11 @@ def plan(
     planned: list[PlannedStep] = []
     for group in arranged.groups:
         for others, number in zip(reversed(range(len(group))), group, strict=True):
-            match step := line.steps[number]:
+            match step := known.steps[number]:
                 case SizedCall():
                     kernel = numbers[id(step.call.callee)]
                     planned.append(PlannedCall(kernel, _words(step, places), others))
-                case _Leap():
+                case Leap():
                     unless = None if step.unless is None else places[step.unless]
                     planned.append(Jump(step.to, unless))
                 case _:
@@ -79,14 +79,13 @@ class Arranged:
     """
 
     known: Sized
-    line: _Line
     groups: list[list[int]]
     arena: Laid
 
     @property
     def calls(self) -> list[tuple[int, SizedCall]]:
         """The calls in order, each with the number of its group."""
-        steps = self.line.steps
+        steps = self.known.steps
         return [
             (time, step)
             for time, group in enumerate(self.groups)
@@ -105,25 +104,25 @@ def arrange(
     """Order a program's calls, and place its temporaries.
 
     blocks   the memory of its temporaries, the same for all sizes
-    sizes    the sizes that a plan depends on: `taskc.ir.plan.deciding`
+    sizes    the sizes that a plan depends on: `taskc.programs.plan.deciding`
     threads  the number of threads for its calls
     busy     the number of threads that a call keeps busy; 0 if it has too little work for another thread
     """
     known = sized(program, sizes)
-    line, numbers = _in_line(known.steps), _numbers_of_kernels(program)
+    numbers = _numbers_of_kernels(program)
     written: dict[Tensor, Hashable] = {
         tensor: number for number, block in enumerate(blocks) for tensor in block.tensors
     }
     written |= {
         item: item for item in program.parameters if isinstance(item, Tensor) and item.role != "in"
     }
-    accesses = [list(_accesses(step, written, known)) for step in line.steps]
+    accesses = [list(_accesses(step, written, known)) for step in known.steps]
     amounts = [max(bytes_of(tensor, known) for tensor in block.tensors) for block in blocks]
-    groups = [[number] for number in range(len(line.steps))]
-    laid = _laid(amounts, accesses, groups, line.turns)
+    groups = [[number] for number in range(len(known.steps))]
+    laid = _laid(amounts, accesses, groups, known.turns)
     if threads > 1:
         together: list[list[int]] = []
-        for run in line.runs():
+        for run in _runs(known.steps):
             counts = [busy(numbers[id(call.call.callee)], _numbers(call)) for call in run.calls]
             groups_of_run = [[number] for number in range(run.stop - run.start)]
             if sum(0 < count < threads for count in counts) > 1:
@@ -132,85 +131,33 @@ def arrange(
                 )
             together += [[run.start + number for number in group] for group in groups_of_run]
         if together != groups:
-            wider = _laid(amounts, accesses, together, line.turns)
+            wider = _laid(amounts, accesses, together, known.turns)
             if wider.size <= laid.size * (1 + threads):  # at most as much again for each thread
                 groups, laid = together, wider
-    return Arranged(known, line, groups, laid)
-
-
-@dataclass(frozen=True, slots=True)
-class _Leap:
-    """A jump, before its flag has a place."""
-
-    to: int
-    unless: Tensor | None = None
+    return Arranged(known, groups, laid)
 
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """Consecutive calls without a jump into or out of them."""
+    """Consecutive calls without a leap into or out of them."""
 
     start: int
     stop: int
     calls: list[SizedCall]
 
 
-@dataclass(frozen=True, slots=True)
-class _Line:
-    """Steps with jumps for branches and whiles; `turns` has the first step of each while, and its jump back."""
-
-    steps: list[SizedCall | _Leap] = field(default_factory=list)
-    turns: list[tuple[int, int]] = field(default_factory=list)
-
-    def runs(self) -> Iterator[_Run]:
-        """All steps, in runs of calls; a jump is a run without calls."""
-        leaps = {number for number, step in enumerate(self.steps) if isinstance(step, _Leap)}
-        ends = {step.to for step in self.steps if isinstance(step, _Leap)}
-        bounds = sorted({0, len(self.steps), *ends, *leaps, *[number + 1 for number in leaps]})
-        for start, stop in pairwise(bounds):
-            calls = [step for step in self.steps[start:stop] if isinstance(step, SizedCall)]
-            yield _Run(start, stop, calls)
-
-
-def _in_line(steps: Sequence[SizedStep]) -> _Line:
-    line = _Line()
-    _add_steps(line, steps)
-    return line
-
-
-def _add_steps(line: _Line, steps: Sequence[SizedStep]) -> None:
-    """Append steps to a line, with jumps for branches and whiles."""
-    line_steps = line.steps
-    for step in steps:
-        match step:
-            case SizedCall():
-                line_steps.append(step)
-            case SizedBranch():
-                start = _begin(line_steps)
-                _add_steps(line, step.then)
-                over = _begin(line_steps) if step.otherwise else None
-                line_steps[start] = _Leap(len(line_steps), step.condition)
-                _add_steps(line, step.otherwise)
-                if over is not None:
-                    line_steps[over] = _Leap(len(line_steps))
-            case SizedWhile():
-                start = _begin(line_steps)
-                _add_steps(line, step.body)
-                line.turns.append((start, len(line_steps)))
-                line_steps.append(_Leap(start))
-                line_steps[start] = _Leap(len(line_steps), step.condition)
-            case _:
-                assert_never(step)
-
-
-def _begin(made: list[SizedCall | _Leap]) -> int:
-    """Append a jump whose target isn't known yet; returns its number."""
-    made.append(_Leap(0))
-    return len(made) - 1
+def _runs(steps: Sequence[SizedStep]) -> Iterator[_Run]:
+    """All steps, in runs of calls; a leap is a run without calls."""
+    leaps = {number for number, step in enumerate(steps) if isinstance(step, Leap)}
+    ends = {step.to for step in steps if isinstance(step, Leap)}
+    bounds = sorted({0, len(steps), *ends, *leaps, *[number + 1 for number in leaps]})
+    for start, stop in pairwise(bounds):
+        calls = [step for step in steps[start:stop] if isinstance(step, SizedCall)]
+        yield _Run(start, stop, calls)
 
 
 def _accesses(
-    step: SizedCall | _Leap, written: Mapping[Tensor, Hashable], known: Sized
+    step: SizedStep, written: Mapping[Tensor, Hashable], known: Sized
 ) -> Iterator[Access]:
     """A step's accesses to memory that any call writes; the memory of a temporary is the number of its block."""
     touched: list[tuple[Tensor, bool]] = []
@@ -222,7 +169,7 @@ def _accesses(
                 for parameter, given in pairs
                 if isinstance(parameter, Tensor)
             ]
-        case _Leap():
+        case Leap():
             touched += [(step.unless, False)] if step.unless else []
         case _:
             assert_never(step)

@@ -22,7 +22,8 @@ only at a call counts as a typical one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import operator as python
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import ceil, prod
 from typing import TypeVar
@@ -33,6 +34,7 @@ from taskc.ir.extents import extent_value
 from taskc.ir.nodes import Expression, Kernel, Statement, Tensor, Variable
 from taskc.ir.rewrite import expressions, operands_first, statements, walk
 from taskc.ir.types import DType, boolean, i64
+from taskc.programs.ir import variables_in
 
 # Operations in the time that a byte takes to memory and back: about those of one vector core, with a margin for what
 # else a fused kernel does worse.
@@ -70,6 +72,13 @@ def operations_of_node(node: Expression) -> int:
     return 1
 
 
+def without_indices(value: Expression) -> list[Expression]:
+    """The distinct parts of a value, operands first, without those of indices."""
+    return operands_first(
+        value, lambda node: () if isinstance(node, ir.Read) else expressions(node)
+    )
+
+
 def is_small(value: Expression) -> bool:
     """Whether an expression is within the limits of a fused one; a larger one stays several kernels.
 
@@ -94,8 +103,7 @@ def elements_of(shape: Sequence[int | Expression]) -> int:
 def size_at_a_call(extent: int | Expression) -> int:
     if isinstance(extent, int):
         return extent
-    sizes = {node: TYPICAL_SIZE for node in walk(extent) if isinstance(node, Variable)}
-    return max(0, extent_value(extent, sizes))
+    return max(0, extent_value(extent, dict.fromkeys(variables_in(extent), TYPICAL_SIZE)))
 
 
 def is_worth(repeated: int, operations: int, memory: Tensor, passes: int) -> bool:
@@ -119,6 +127,9 @@ def _bytes(memory: Tensor) -> int:
 
 
 TYPICAL_TIMES = 64  # trip count of a loop of unknown length
+_ON_NUMBERS: dict[str, Callable[[int, int], int]] = {
+    "+": python.add, "-": python.sub, "*": python.mul, "//": python.floordiv, "%": python.mod, "min": min, "max": max,
+}  # fmt: skip
 
 
 def reads_of(kernel: Kernel, tensors: frozenset[Tensor]) -> int:
@@ -190,27 +201,12 @@ class Estimate:
                 return self.number(value.operand)
             case ir.Binary():
                 left, right = self.number(value.left), self.number(value.right)
-                return None if left is None or right is None else _computed(value, left, right)
+                function = _ON_NUMBERS.get(value.operator)
+                if function is None or left is None or right is None:
+                    return None
+                is_defined = right != 0 or value.operator not in ("//", "%")
+                return function(left, right) if is_defined else None
         return None
-
-
-def _computed(value: ir.Binary, left: int, right: int) -> int | None:
-    match value.operator:
-        case "+":
-            return left + right
-        case "-":
-            return left - right
-        case "*":
-            return left * right
-        case "//" if right:
-            return left // right
-        case "%" if right:
-            return left % right
-        case "min":
-            return min(left, right)
-        case "max":
-            return max(left, right)
-    return None
 
 
 Types = tuple[DType, DType, DType]
@@ -353,13 +349,13 @@ class _Count:
 
     def used(self, places: tuple[Expression, ...]) -> set[Variable]:
         """The loop variables that some indices depend on."""
-        names = {node for place in places for node in walk(place) if isinstance(node, Variable)}
+        names = {*variables_in(*places)}
         return names.union(*[self.behind[name] for name in names if name in self.behind])
 
     def value(self, value: Expression, around: _Around) -> None:
         """Count a value's loads and operations; a part that occurs several times counts once."""
         every = _every(around)
-        for node in _parts(value):
+        for node in without_indices(value):
             match node:
                 case ir.Fused():
                     self.operate(node.dtype, 2 * every)
@@ -404,16 +400,3 @@ def _times(used: set[Variable], around: _Around) -> float:
         else:
             between *= others
     return times
-
-
-def _parts(value: Expression) -> Iterator[Expression]:
-    """The distinct parts of a value, without those of indices."""
-    seen: set[int] = set()
-    pending = [value]
-    while pending:
-        node = pending.pop()
-        if id(node) not in seen:
-            seen.add(id(node))
-            yield node
-            if not isinstance(node, ir.Read):
-                pending += expressions(node)

@@ -45,11 +45,11 @@ from taskc.arrays.packed import aligned
 from taskc.errors import NOWHERE, CompileError, Location
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import Kernel, Tensor
-from taskc.ir.plan import Json, from_record, recorded
-from taskc.ir.program import Program, kernels_of, map_kernels
-from taskc.lang.program import ProgramDefinition
 from taskc.output_file import replacing
 from taskc.programs.arena import Block, blocks_of
+from taskc.programs.definition import ProgramDefinition
+from taskc.programs.ir import Program, kernels_of, map_kernels
+from taskc.programs.plan import Json, from_record, recorded
 from taskc.runtime.driver import scheduled, whole_program
 from taskc.runtime.settings import VERSION
 from taskc.runtime.targets import find_target, loaded_program

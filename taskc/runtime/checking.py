@@ -26,14 +26,14 @@ from taskc.errors import CompileError, Finding, Findings, InternalError
 from taskc.ir import nodes as ir
 from taskc.ir.arithmetic import MATH_FUNCTIONS
 from taskc.ir.printer import to_text
-from taskc.ir.program import Program, kernels_of, map_kernels
 from taskc.ir.rewrite import walk
 from taskc.ir.target import TARGETS
 from taskc.lang.definition import Definition, KernelDefinition
-from taskc.lang.program import ProgramDefinition
 from taskc.passes.pipeline import lower_steps, passes_of
 from taskc.passes.prove import findings as proof_errors
-from taskc.programs.launches import launches
+from taskc.programs.definition import ProgramDefinition
+from taskc.programs.ir import Program, kernels_of, map_kernels
+from taskc.programs.specialize import launches
 from taskc.runtime.driver import scheduled, signature
 from taskc.runtime.machine import machine
 from taskc.runtime.targets import check_target

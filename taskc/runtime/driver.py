@@ -17,7 +17,7 @@ from contextlib import nullcontext
 from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from taskc.arrays.arguments import Bound, Signature
 from taskc.arrays.dlpack import is_on_cuda
@@ -26,12 +26,13 @@ from taskc.backend.packing import packed
 from taskc.ir import nodes as ir
 from taskc.ir.code_size import deep
 from taskc.ir.nodes import Kernel
-from taskc.ir.program import Program, kernels_of
 from taskc.ir.reentry import Turn, door, for_another_thread, may_wait
 from taskc.ir.rewrite import walk
 from taskc.lang.definition import Definition, KernelDefinition
-from taskc.lang.program import ProgramDefinition
-from taskc.programs.launches import as_it_lies, launches, on_host
+from taskc.programs.definition import ProgramDefinition
+from taskc.programs.ir import Program, kernels_of
+from taskc.programs.specialize import as_it_lies, launches, on_host
+from taskc.programs.tracing import refuse_handles
 from taskc.runtime.machine import machine
 from taskc.runtime.settings import cache_folder, target_name
 from taskc.runtime.targets import (
@@ -47,6 +48,8 @@ if TYPE_CHECKING:
     from taskc.backend.cuda.compiled import Compiled
 
 logger = logging.getLogger(__name__)
+
+_Value = TypeVar("_Value")
 
 
 def call(
@@ -68,6 +71,7 @@ def call(
     `taskc.device.Array`s. Everything is checked before anything runs. The array of a parameter with
     a layout (`.laid`) is the logical one, which the target packs, or one that is packed already.
     """
+    refuse_handles((*args, *keywords.values()))
     # In a context of its own: a finalizer may call a kernel while this one sets a context variable.
     return copy_context().run(_call, definition, args, keywords, target)
 
@@ -169,7 +173,7 @@ def compile(
                 _tell_of_breakpoints(definition.ir, target)
             return backend.compile(definition.ir, facts)
 
-    return entry.once((target, facts)).runner(make)
+    return entry.once((target, facts)).get(make)
 
 
 def _tell_of_breakpoints(kernel: Kernel, target: str) -> None:
@@ -207,7 +211,7 @@ def _whole_program(
     if make is None:
         return None
     entry, facts = _entry(definition), backend.facts(bound)
-    return entry.once((name, facts, registered())).runner(
+    return entry.once((name, facts, registered())).get(
         lambda: make(program, _compile_all(kernels, name, facts))
     )
 
@@ -286,22 +290,22 @@ def compile_ahead(definition: Definition, target: str) -> tuple[Compiled, ...]:
 
 
 @dataclass(slots=True)
-class _Once:
-    """One compilation: the first thread to ask makes it, the others wait. A failure isn't cached."""
+class Once(Generic[_Value]):
+    """A value that takes long: the first thread to ask makes it, the others wait. A failure isn't cached."""
 
+    values: list[_Value] = field(default_factory=list)  # all callers use the first one
     turn: Turn = field(default_factory=Turn)
-    made: list[Runner] = field(default_factory=list)  # all callers use the first one
 
-    def runner(self, make: Callable[[], Runner]) -> Runner:
-        if not self.made:
-            with self.turn.taken():  # a turn that isn't available only means compiling twice
-                if not self.made:
-                    self.made.append(make())
-        return self.made[0]
+    def get(self, make: Callable[[], _Value]) -> _Value:
+        if not self.values:
+            with self.turn.taken():  # a turn that isn't available only means making it twice
+                if not self.values:
+                    self.values.append(make())
+        return self.values[0]
 
 
 @dataclass(slots=True)
-class _Entry:
+class _Cached:
     """Everything cached for a definition.
 
     target     the default target of a kernel's calls
@@ -312,16 +316,16 @@ class _Entry:
     signature: Signature
     target: str
     shortened: list[Runner] = field(default_factory=list)
-    compiled: dict[Hashable, _Once] = field(default_factory=dict)
+    compiled: dict[Hashable, Once[Runner]] = field(default_factory=dict)
     scheduled: dict[Hashable, tuple[Program, dict[int, KernelDefinition]]] = field(
         default_factory=dict
     )
 
-    def once(self, key: Hashable) -> _Once:
-        return self.compiled.get(key) or self.compiled.setdefault(key, _Once())
+    def once(self, key: Hashable) -> Once[Runner]:
+        return self.compiled.get(key) or self.compiled.setdefault(key, Once())
 
 
-_entries: weakref.WeakKeyDictionary[Definition, _Entry] = weakref.WeakKeyDictionary()
+_entries: weakref.WeakKeyDictionary[Definition, _Cached] = weakref.WeakKeyDictionary()
 _direct = Turn()  # the direct calls of all definitions change by one thread at a time
 
 
@@ -348,11 +352,11 @@ def _drop_others(kept: dict[Any, Any], there: set[UserPass]) -> None:
 on_change(_forget_programs)
 
 
-def _entry(definition: Definition) -> _Entry:
+def _entry(definition: Definition) -> _Cached:
     entry = _entries.get(definition)
     if entry is None:
         kernel = definition.ir
         target = default_target(kernel) if isinstance(kernel, Kernel) else ""
-        new = _Entry(Signature(kernel, definition.tuples), target)
+        new = _Cached(Signature(kernel, definition.tuples), target)
         entry = _entries.setdefault(definition, new)
     return entry

@@ -1,73 +1,239 @@
-"""A cache from the types of a call's arrays to the program that runs them.
+"""From a call's arrays to a compiled program: by the arrays' types, and by elements that decide what is compiled.
 
-Finding the program for a call takes tens of microseconds: inputs are checked, and dimensions and decisive elements are
-compared. `Served` caches the program for arrays of the same types and shapes, which then need no check.
+`Served` keeps programs, and asks a source for one that it does not have. A source traces a graph, loads a bundle, or
+looks into a cache before it traces.
+
+    call -> fast(arrays)    arrays of types that a checked call had: one lookup, and no check
+         -> find(arrays)    checked arrays: a kept program, or the source's
+
+A checked call takes tens of microseconds, a fast one two or three.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
+from taskc.ir.reentry import Turn
+from taskc.programs.definition import ProgramDefinition
 from taskc.runtime import user_passes
 
-_MOST = 64  # sets of shapes
+_MAX_PROGRAMS = 64
+_MAX_TYPES = 1024  # sets of types that one program serves
 
-Key: TypeAlias = tuple[tuple[Any, ...], ...]
+Array: TypeAlias = np.ndarray[Any, Any]
+Types: TypeAlias = tuple[tuple[np.dtype[Any], tuple[int, ...]], ...]
+FastCall: TypeAlias = Callable[[Sequence[Any]], list[Any]]  # from all arrays to all outputs
+
+_Key = TypeVar("_Key")
+_Item = TypeVar("_Item")
+
+
+def keep(kept: dict[_Key, _Item], key: _Key, item: _Item, most: int) -> list[_Item]:
+    """Make an item the most recent, and drop the oldest of more than `most`; returns the dropped ones."""
+    kept.pop(key, None)
+    kept[key] = item
+    dropped = [kept.pop(old, None) for old in [*kept][:-most]]
+    return [old for old in dropped if old is not None]
+
+
+# --- Programs of graphs -------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """A cached program for arrays of some types.
+class CountedOutput:
+    """An output of a program, followed by one that holds the number of valid elements along an axis."""
 
-    run     returns all outputs for the arrays, by position
-    values  the elements that inputs at some positions must have, as bytes
+    name: str
+    axis: int
 
+
+# The name of a program's output, or an array that doesn't depend on inputs.
+Output: TypeAlias = str | CountedOutput | Array
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Runnable:
+    """A program of a graph.
+
+    program  None if all outputs are constants
+    inputs   the graph's inputs that it takes; the elements of others decided what was compiled
+    outputs  the source of each of the graph's outputs
     """
 
-    run: Callable[[Sequence[Any]], list[Any]]
-    values: tuple[tuple[int, bytes], ...] = ()
+    program: Any
+    inputs: tuple[str, ...]
+    outputs: tuple[Output, ...]
+
+
+def outputs_of(
+    runnable: Runnable, arrays: Mapping[str, Any], call: Callable[[list[Any]], Any]
+) -> list[Any]:
+    """The graph's outputs for arrays by the names of its inputs; `call` runs the program."""
+    is_known = all(isinstance(output, np.ndarray) for output in runnable.outputs)
+    returned = () if is_known else call([arrays[name] for name in runnable.inputs])
+    return arrays_of(runnable.outputs, returned)
+
+
+def fast_call(runnable: Runnable, names: Sequence[str]) -> FastCall:
+    """A function from arrays by position to the graph's outputs, on the processor."""
+    program, outputs = runnable.program, runnable.outputs
+    order = [names.index(name) for name in runnable.inputs]
+    if all(isinstance(output, np.ndarray) for output in outputs):
+        return lambda arrays: arrays_of(outputs, ())
+    if not all(isinstance(output, str) for output in outputs):
+        return lambda arrays: arrays_of(outputs, program(*[arrays[place] for place in order]))
+    is_one = len(outputs) == 1
+
+    def run(arrays: Sequence[Any]) -> list[Any]:
+        results = program(*[arrays[place] for place in order])
+        return [results] if is_one else [*results]
+
+    return run
+
+
+def arrays_of(outputs: Sequence[Output], returned: Any) -> list[Any]:
+    """A graph's outputs, from those of its program; a known one is copied, as its owner may change it."""
+    parts, arrays = iter(returned if isinstance(returned, tuple) else (returned,)), []
+    for output in outputs:
+        match output:
+            case str():
+                arrays.append(next(parts))
+            case CountedOutput():
+                most, (count,) = on_host(next(parts)), on_host(next(parts))
+                arrays.append(most[(slice(None),) * output.axis + (slice(count),)].copy())
+            case _:
+                arrays.append(output.copy())
+    return arrays
+
+
+def on_host(array: Any) -> Array:
+    """The array in CPU memory."""
+    return array if isinstance(array, np.ndarray) else array.numpy()
+
+
+# --- Which one a call gets ----------------------------------------------------------------------
+
+
+class ProgramFinder(Protocol):
+    def find(self, arrays: Mapping[str, Any], *, is_traced: bool) -> Runnable | None:
+        """The program for arrays like these, or None; `is_traced` asks for one that isn't loaded, if there can be."""
+
+
+@dataclass(slots=True, eq=False)
+class ServedProgram:
+    """A kept program for arrays of some types.
+
+    values  the elements that arrays at some positions must have, as bytes
+    fast    the call without checks; None until a checked call has compiled it
+    """
+
+    runnable: Runnable
+    types: Types
+    values: tuple[tuple[int, bytes], ...]
+    fast: FastCall | None = None
 
 
 class Served:
-    """Entries by the types and shapes of NumPy arrays. Calls may come from several threads."""
+    """Programs by the types and decisive elements of arrays. Calls may come from several threads."""
 
-    def __init__(self) -> None:
-        self._entries: dict[Key, Entry] = {}
+    def __init__(self, source: ProgramFinder) -> None:
+        self._source = source
+        self._turn = Turn()
+        self._entries: dict[Types, tuple[ServedProgram, ...]] = {}
+        self._by_program: dict[int, dict[int, ServedProgram]] = {}
 
-    def entry(self, arrays: Sequence[Any]) -> Entry | None:
-        """The entry for these arrays; None for a cache miss, or if one of them is no plain NumPy array.
+    @property
+    def runnables(self) -> tuple[Runnable, ...]:
+        """The kept programs."""
+        return tuple(
+            [
+                entry.runnable
+                for kept in [*self._by_program.values()]
+                for entry in [*kept.values()][:1]
+            ]
+        )
 
-        User passes run on every call, so nothing is served while any is registered.
+    def fast(self, arrays: Sequence[Any]) -> FastCall | None:
+        """The call for these arrays; None if none was compiled, or if one of them is no plain NumPy array.
+
+        User passes run on every call, so there is none while any is registered.
         """
         if user_passes.registered():
             return None
-        key = _key(arrays)
-        entry = None if key is None else self._entries.get(key)
-        if entry is None:
-            return None
-        for position, value in entry.values:
-            if arrays[position].tobytes() != value:
+        types = []
+        for array in arrays:
+            if type(array) is not np.ndarray:
                 return None
+            types.append((array.dtype, array.shape))
+        for entry in self._entries.get(tuple(types), ()):
+            for position, elements in entry.values:
+                if arrays[position].tobytes() != elements:
+                    break
+            else:
+                if entry.fast is not None:
+                    return entry.fast
+        return None
+
+    def find(self, arrays: Mapping[str, Any], *, is_traced: bool = False) -> ServedProgram | None:
+        """The entry for checked arrays; None where the source has no program for them.
+
+        One thread asks the source; others that miss a program wait.
+
+        is_traced  a program that was loaded from a file won't do, if there can be another. While user passes are
+                   registered none does, as they don't run on it
+        """
+        is_traced = is_traced or bool(user_passes.registered())
+        entry = self._kept(arrays, is_traced)
+        if entry is None:
+            with self._turn.taken():
+                entry = self._kept(arrays, is_traced)
+                if entry is None:
+                    runnable = self._source.find(arrays, is_traced=is_traced)
+                    entry = None if runnable is None else self._keep(arrays, runnable)
         return entry
 
-    def keep(self, arrays: Sequence[Any], entry: Entry) -> None:
-        """Serve calls with arrays like these by an entry."""
-        key = _key(arrays)
-        if key is None or user_passes.registered():
-            return
-        if len(self._entries) >= _MOST:
-            self._entries = {}
-        self._entries[key] = entry
+    def _kept(self, arrays: Mapping[str, Any], is_traced: bool) -> ServedProgram | None:
+        given = [*arrays.values()]
+        for entry in self._entries.get(types_of(given), ()):
+            if (not is_traced or isinstance(entry.runnable.program, ProgramDefinition)) and all(
+                _elements(given[position]) == elements for position, elements in entry.values
+            ):
+                return entry
+        return None
+
+    def _keep(self, arrays: Mapping[str, Any], runnable: Runnable) -> ServedProgram:
+        types = types_of(arrays.values())
+        values = [
+            (position, _elements(array))
+            for position, (name, array) in enumerate(arrays.items())
+            if name not in runnable.inputs
+        ]
+        entry = ServedProgram(runnable, types, tuple(values))
+        for known in self._entries.get(types, ()):
+            if known.runnable is runnable and known.values == entry.values:
+                return known
+        self._entries[types] = (*self._entries.get(types, ()), entry)
+        entries = self._by_program.get(id(runnable), {})
+        dropped = keep(entries, id(entry), entry, _MAX_TYPES)
+        for others in keep(self._by_program, id(runnable), entries, _MAX_PROGRAMS):
+            dropped += others.values()
+        for old in dropped:
+            left = tuple([one for one in self._entries.get(old.types, ()) if one is not old])
+            if left:
+                self._entries[old.types] = left
+            else:
+                self._entries.pop(old.types, None)
+        return entry
 
 
-def _key(arrays: Sequence[Any]) -> Key | None:
-    key = []
-    for array in arrays:
-        if type(array) is not np.ndarray:
-            return None
-        key.append((array.dtype, array.shape))
-    return tuple(key)
+def types_of(arrays: Iterable[Any]) -> Types:
+    return tuple([(array.dtype, array.shape) for array in arrays])
+
+
+def _elements(array: Any) -> bytes:
+    elements: bytes = on_host(array).tobytes()
+    return elements

@@ -18,11 +18,11 @@ from taskc.backend.packing import unpacked
 from taskc.errors import CheckError, CompileError, Finding, Location
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import Kernel, Variable
-from taskc.ir.plan import Plan
-from taskc.ir.program import Program
 from taskc.ir.rewrite import walk
 from taskc.ir.target import TARGETS
 from taskc.programs.arena import Block, blocks_of
+from taskc.programs.ir import Program
+from taskc.programs.plan import Plan
 from taskc.programs.planning import Busy, plan, waits
 from taskc.runtime.settings import VERSION, cache_folder, thread_limit
 from taskc.runtime.user_passes import over_plan, registered
@@ -128,11 +128,11 @@ def compiler_version() -> str:
     return sources_version(VERSION, cache_folder() / "sources", *parts)
 
 
-def _planner(made: Program, blocks: list[Block]) -> Planner:
+def _planner(program: Program, blocks: list[Block]) -> Planner:
     passes = registered()
 
     def planned(sizes: Mapping[Variable, Any], threads: int, busy: Busy) -> Plan:
-        return over_plan(passes, made, plan(made, blocks, sizes, threads, busy))
+        return over_plan(passes, program, plan(program, blocks, sizes, threads, busy))
 
     return planned
 
@@ -197,8 +197,8 @@ def _processor() -> Backend:
         loaded = cpu.load(kernel, lower, kept, version)
         return _on_processor(loaded, lambda number: loaded.compiled.asserts[number - 1])
 
-    def program(made: Program, runners: list[Runner]) -> Runner:
-        return loaded_program(made, [runner.code for runner in runners], blocks_of(made))
+    def program(program: Program, runners: list[Runner]) -> Runner:
+        return loaded_program(program, [runner.code for runner in runners], blocks_of(program))
 
     return Backend(compile, alignment=1, program=program)
 
@@ -206,7 +206,7 @@ def _processor() -> Backend:
 register_target("cpu", _processor)
 
 
-def loaded_program(made: Program, kernels: list[Loaded], blocks: list[Block]) -> Runner:
+def loaded_program(program: Program, kernels: list[Loaded], blocks: list[Block]) -> Runner:
     """The runner of a program on the processor.
 
     kernels  in the order of their first calls
@@ -217,7 +217,7 @@ def loaded_program(made: Program, kernels: list[Loaded], blocks: list[Block]) ->
     def assertion(number: int) -> tuple[str, Location]:
         return kernels[number >> 32].compiled.asserts[(number & 0xFFFFFFFF) - 1]
 
-    return _on_processor(LoadedProgram(made, kernels, _planner(made, blocks)), assertion)
+    return _on_processor(LoadedProgram(program, kernels, _planner(program, blocks)), assertion)
 
 
 def _on_processor(
@@ -258,10 +258,10 @@ def _cuda() -> Backend:
         loaded = cuda.load(kernel, lower, kept, version, device, failed)
         return on_device(loaded)
 
-    def program(made: Program, runners: list[Runner]) -> Runner:
+    def program(program: Program, runners: list[Runner]) -> Runner:
         kernels = [runner.code for runner in runners]
-        planned = _planner(made, blocks_of(made))
-        return on_device(cuda.LoadedProgram(made, kernels, planned, partial(waits, made)))
+        planned = _planner(program, blocks_of(program))
+        return on_device(cuda.LoadedProgram(program, kernels, planned, partial(waits, program)))
 
     def on_device(loaded: OnDevice | ProgramOnDevice) -> Runner:
         def run(bound: Bound) -> None:

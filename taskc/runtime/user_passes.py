@@ -15,17 +15,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 from taskc.errors import NOWHERE, CompileError, InternalError
 from taskc.ir.nodes import Kernel
-from taskc.ir.plan import Plan
-from taskc.ir.program import Callee, Program, callees_of, calls_of, map_kernels
 from taskc.ir.verify import verify
 from taskc.lang.sizes import dim
+from taskc.programs.ir import Callee, Program, callees_of, calls_of, map_kernels
+from taskc.programs.plan import Plan
 from taskc.runtime.machine import machine
 
 Point = Literal["traced", "fused", "kernel", "planned"]
+_Changeable = TypeVar("_Changeable", Kernel, Program)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -96,11 +97,8 @@ def over_program(passes: tuple[UserPass, ...], at: Point, program: Program) -> P
     """The program after all passes of a point that work on programs, or on their kernels."""
     for user_pass in passes:
         if user_pass.at == at:
-            changed = (
-                _kernels_of(user_pass, program)
-                if at == "kernel"
-                else _program_of(user_pass, program)
-            )
+            change = _kernels_changed if at == "kernel" else _changed
+            changed = change(user_pass, program)
             if changed is not program:
                 _check(user_pass, program, changed)
             program = changed
@@ -115,32 +113,27 @@ def over_plan(passes: tuple[UserPass, ...], program: Program, plan: Plan) -> Pla
     return plan
 
 
-def _program_of(one: UserPass, program: Program) -> Program:
-    made = one.function(program)
-    if not isinstance(made, Program):
-        raise _error(one, f"returns no program, but a {type(made).__name__}")
-    if (made.parameters, made.dimensions) != (program.parameters, program.dimensions):
-        raise _error(one, f"changes what '{program.name}' takes or makes")
-    return made
+def _changed(user_pass: UserPass, before: _Changeable) -> _Changeable:
+    """The result of a pass over a program or a kernel."""
+    kind = type(before)
+    after = user_pass.function(before)
+    if not isinstance(after, kind):
+        said = f"returns no {kind.__name__.lower()}, but a {type(after).__name__}"
+        raise _error(user_pass, said)
+    if (after.parameters, after.dimensions) != (before.parameters, before.dimensions):
+        raise _error(user_pass, f"changes what '{before.name}' takes or makes")
+    return after
 
 
-def _kernels_of(one: UserPass, program: Program) -> Program:
-    def changed(kernel: Kernel) -> Kernel:
-        made = one.function(kernel)
-        if not isinstance(made, Kernel):
-            raise _error(one, f"returns no kernel, but a {type(made).__name__}")
-        if (made.parameters, made.dimensions) != (kernel.parameters, kernel.dimensions):
-            raise _error(one, f"changes what '{kernel.name}' takes or makes")
-        return made
-
-    made = map_kernels(program, changed)
-    pairs = zip(calls_of(made.calls), calls_of(program.calls), strict=True)
-    return program if all(new.callee is old.callee for new, old in pairs) else made
+def _kernels_changed(user_pass: UserPass, program: Program) -> Program:
+    after = map_kernels(program, lambda kernel: _changed(user_pass, kernel))
+    pairs = zip(calls_of(after.calls), calls_of(program.calls), strict=True)
+    return program if all(new.callee is old.callee for new, old in pairs) else after
 
 
 def _check(one: UserPass, before: Program, made: Program) -> None:
     """Check a pass's program as tracing does, and its new kernels as an author's kernels are."""
-    from taskc.lang.retracing import retrace  # slow: the tracer
+    from taskc.programs.trace_program import retrace  # slow: the tracer
 
     known = {id(callee) for callee in callees_of(before).values()}
     with _blaming(one):

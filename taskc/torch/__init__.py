@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from taskc.arrays.arguments import Described
+from taskc.arrays.arguments import one_or_all
 from taskc.arrays.dlpack import DTYPES
-from taskc.arrays.torch import dtype_of, torch
-from taskc.backward import GRADIENT, check_backward, definition_of, several
+from taskc.arrays.torch import dtype_of
+from taskc.backward import Backward, check_backward, definition_of, imported, names_of
 from taskc.errors import CompileError
 from taskc.ir.nodes import Tensor
 from taskc.ir.signature import Parameter, inputs_of, outputs_of
@@ -42,37 +42,31 @@ def operator(kernel: Definition, name: str, *, backward: Definition | None = Non
     sees one node, with the types and shapes of its results. Tensors that aren't contiguous are copied, as by PyTorch's
     own operators.
     """
-    library = _library()
+    library = imported("torch")
     _check(kernel, "an operator")
     if not _NAME.fullmatch(str(name)):
         raise CompileError(f"an operator's name is 'namespace::name', and not {name!r}")
     if backward is not None:
         _check(backward, "a backward")
         check_backward(kernel, backward, name, "torch")
-    made = _registered(library, kernel, name)
+    registered = _registered(library, kernel, name)
     if backward is not None:
         inner = _registered(library, backward, f"{name}_backward")
-        _differentiate(made, inner, kernel, backward)
-    return made
+        _differentiate(registered, inner, kernel, backward)
+    return registered
 
 
-def _library() -> Any:
-    library = torch()
-    if library is None:
-        raise CompileError("torch isn't imported", hint="import torch before tc.torch.operator()")
-    return library
-
-
-def _check(made: object, what: str) -> None:
-    made = definition_of(made, what)
-    for item in made.ir.parameters:
+def _check(given: object, what: str) -> None:
+    definition = definition_of(given, what)
+    for item in definition.ir.parameters:
         if not item.name.isascii():
             raise CompileError(
                 f"'{item.name}' is no name for torch, which has ASCII ones", item.loc
             )
-    if not any(isinstance(item, Tensor) for item in inputs_of(made.ir.parameters)):
+    if not any(isinstance(item, Tensor) for item in inputs_of(definition.ir.parameters)):
         raise CompileError(
-            f"'{made.name}' takes no tensor, which would tell torch where it runs", made.ir.loc
+            f"'{definition.name}' takes no tensor, which would tell torch where it runs",
+            definition.ir.loc,
         )
 
 
@@ -91,25 +85,22 @@ def _registered(library: Any, definition: Definition, name: str) -> Any:
             return definition(*passed)
 
     def fake(*args: Any) -> Any:
-        pairs = [
-            (item, value)
-            for item, value in zip(inputs, args, strict=True)
-            if isinstance(item, Tensor)
-        ]
-        known = {item.name: Described(dtypes[t.dtype], tuple(t.shape)) for item, t in pairs}
-        like = pairs[0][1]
-        made = [
+        like = next(
+            value for item, value in zip(inputs, args, strict=True) if isinstance(item, Tensor)
+        )
+        shapes = bound.shapes_of_outputs(args, dtypes.__getitem__)
+        results = [
             like.new_empty(shape, dtype=dtype_of(np.dtype(output.dtype.numpy)))
-            for output, shape in zip(outputs, bound.shapes_of_outputs(known), strict=True)
+            for output, shape in zip(outputs, shapes, strict=True)
         ]
-        return None if not made else made[0] if len(made) == 1 else tuple(made)
+        return one_or_all(results)
 
     written = [item.name for item in inputs if isinstance(item, Tensor) and item.role == "inout"]
-    made = library.library.custom_op(
+    custom = library.library.custom_op(
         name, run, mutates_args=written, schema=_schema(inputs, outputs)
     )
-    made.register_fake(fake)
-    return made
+    custom.register_fake(fake)
+    return custom
 
 
 def _schema(inputs: Sequence[Parameter], outputs: Sequence[Tensor]) -> str:
@@ -121,32 +112,26 @@ def _schema(inputs: Sequence[Parameter], outputs: Sequence[Tensor]) -> str:
         else:
             kind = "float" if item.dtype.is_float else "bool" if item.dtype is boolean else "SymInt"
         taken.append(f"{kind} {item.name}")
-    made = ", ".join(["Tensor"] * len(outputs))
-    return f"({', '.join(taken)}) -> {made if len(outputs) == 1 else f'({made})'}"
+    results = ", ".join(["Tensor"] * len(outputs))
+    return f"({', '.join(taken)}) -> {results if len(outputs) == 1 else f'({results})'}"
 
 
 # --- gradients -------------------------------------------------------------------------------
 
 
-def _differentiate(made: Any, inner: Any, kernel: Definition, backward: Definition) -> None:
-    """Make autograd call `inner` for the gradients of `made`."""
-    inputs, outputs = inputs_of(kernel.ir.parameters), outputs_of(kernel.ir.parameters)
-    wanted = inputs_of(backward.ir.parameters)
-    returned = [output.name for output in outputs_of(backward.ir.parameters)]
-    names = [item.name for item in (*inputs, *outputs)]
-    kept = [item.name for item in wanted if item.name in names]
-    tensors = [item.name for item in wanted if item.name in kept and isinstance(item, Tensor)]
+def _differentiate(operator: Any, run: Any, kernel: Definition, definition: Definition) -> None:
+    """Make autograd call `run`, a backward's operator, for the gradients of an operator."""
+    backward = Backward(kernel, definition)
+    tensors = names_of([item for item in kernel.ir.parameters if isinstance(item, Tensor)])
+    saved = [name for name in backward.takes if name in tensors]
 
     def keep(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        given = dict(zip(names, (*inputs, *several(output)), strict=True))
-        ctx.save_for_backward(*[given[name] for name in tensors])
-        ctx.numbers = {name: given[name] for name in kept if name not in tensors}
+        kept = backward.kept(inputs, output)
+        ctx.save_for_backward(*[kept.pop(name) for name in saved])
+        ctx.numbers = kept
 
     def gradients(ctx: Any, *given: Any) -> tuple[Any, ...]:
-        values = dict(zip(tensors, ctx.saved_tensors, strict=True)) | ctx.numbers
-        values |= {f"{GRADIENT}{item.name}": g for item, g in zip(outputs, given, strict=True)}
-        found = several(inner(*[values[item.name] for item in wanted]))
-        by_name = dict(zip(returned, found, strict=True))
-        return tuple([by_name.get(f"{GRADIENT}{item.name}") for item in inputs])
+        kept = dict(zip(saved, ctx.saved_tensors, strict=True)) | ctx.numbers
+        return backward.gradients(run, kept, given)
 
-    made.register_autograd(gradients, setup_context=keep)
+    operator.register_autograd(gradients, setup_context=keep)

@@ -20,8 +20,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from taskc.errors import CompileError, InternalError
+from taskc.ir.arithmetic import convert
 from taskc.ir.nodes import Tensor
-from taskc.ir.rounding import convert
 from taskc.ir.signature import inputs_of
 from taskc.ir.target import GPUS
 from taskc.ir.types import DType, f64

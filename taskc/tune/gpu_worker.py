@@ -25,7 +25,7 @@ from taskc.format import bytes_text
 from taskc.ir.nodes import Tensor
 from taskc.ir.signature import is_output
 from taskc.lang.definition import Definition, KernelDefinition
-from taskc.lang.program import ProgramDefinition
+from taskc.programs.definition import ProgramDefinition
 from taskc.runtime.checking import examine, examine_program
 from taskc.runtime.driver import compile_ahead
 from taskc.tune.operands import Operands, operands_of

@@ -44,8 +44,8 @@ from taskc.ir import nodes as ir, parse, parse_program
 from taskc.ir.code_size import deep
 from taskc.ir.printer import to_text
 from taskc.lang.definition import Definition, KernelDefinition, Packs
-from taskc.lang.program import ProgramDefinition
 from taskc.passes.pipeline import lower_steps
+from taskc.programs.definition import ProgramDefinition
 from taskc.runtime.machine import machine
 from taskc.runtime.settings import cache_folder
 from taskc.runtime.targets import compiler_version

@@ -18,7 +18,7 @@ from taskc.arrays.packed import laid_memory, places_of, put, put_into, slots_of,
 from taskc.backend import packing
 from taskc.ir.mapping import Mapping
 from taskc.lang import definition
-from taskc.programs import launches
+from taskc.programs import specialize
 from taskc.runtime import checking
 from tests import guards
 
@@ -342,7 +342,9 @@ def test_temporaries_lie_in_their_layout(
     target: str, moved: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TASKC_TARGET", target)
-    monkeypatch.setattr(launches, "laid_memory", lambda make, type: laid_memory(not_numbers, type))
+    monkeypatch.setattr(
+        specialize, "laid_memory", lambda make, type: laid_memory(not_numbers, type)
+    )
     classes = len(packed._classes)
     for rows in (5, 8, 0, 1):
         x = np.arange(rows * 6, dtype=np.float32).reshape(rows, 6)

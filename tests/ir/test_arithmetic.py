@@ -14,10 +14,10 @@ from taskc.ir.arithmetic import (
     MATH_FUNCTIONS,
     UNARY_OPERATORS,
     binary,
+    convert,
     divides_by_zero,
     unary,
 )
-from taskc.ir.rounding import convert
 from taskc.ir.types import (
     DTYPES,
     DType,

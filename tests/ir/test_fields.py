@@ -9,9 +9,19 @@ from typing import Any
 import pytest
 
 from taskc.ir import nodes as ir
-from taskc.ir.fields import EFFECT_FIELDS, EXPRESSION_TYPES, PART_TYPES, STATEMENT_TYPES
 from taskc.ir.nodes import Effect
-from taskc.ir.rewrite import bound_by, copy, expressions, statements, tensors_of, walk
+from taskc.ir.rewrite import (
+    EFFECT_FIELDS,
+    EXPRESSION_TYPES,
+    PART_TYPES,
+    STATEMENT_TYPES,
+    bound_by,
+    copy,
+    expressions,
+    statements,
+    tensors_of,
+    walk,
+)
 from tests.ir.stage_programs import PROGRAMS
 
 NODES = EXPRESSION_TYPES | STATEMENT_TYPES

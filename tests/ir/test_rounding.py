@@ -6,7 +6,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from taskc.ir.rounding import as_storage, convert, fma
+from taskc.ir.arithmetic import as_storage, convert, fma
 from taskc.ir.types import (
     DTYPES,
     DType,

@@ -10,11 +10,11 @@ import numpy as np
 
 from taskc.arrays.arguments import Signature
 from taskc.ir import nodes as ir
-from taskc.ir.program import Program, kernels_of, map_kernels
 from taskc.ir.types import TensorType
 from taskc.lang.definition import Definition
 from taskc.passes.pipeline import lower
-from taskc.programs.launches import launches
+from taskc.programs.ir import Program, kernels_of, map_kernels
+from taskc.programs.specialize import launches
 from taskc.runtime.checking import for_target
 from tests.backend.cuda import host
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from taskc.lang.definition import Definition
-from taskc.lang.program import ProgramDefinition
+from taskc.programs.definition import ProgramDefinition
 from taskc.runtime.checking import examine, examine_program
 
 

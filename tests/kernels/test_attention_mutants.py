@@ -8,8 +8,8 @@ import pytest
 
 from benchmarks.mutants_attention import attentions
 from taskc.ir.nodes import Kernel
-from taskc.ir.program import map_kernels
 from taskc.mutation import Mutant, inputs_of, mutate
+from taskc.programs.ir import map_kernels
 from taskc.runtime.checking import for_target
 
 

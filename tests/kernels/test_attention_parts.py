@@ -10,10 +10,10 @@ import pytest
 import taskc as tc
 from taskc import bf16, f16, f32
 from taskc.backend.cuda.compile import compile_many
-from taskc.ir.program import Program, kernels_of
 from taskc.kernels.attention import Plan, Problem, attention
 from taskc.kernels.attention.plan import candidates
 from taskc.passes.pipeline import lower
+from taskc.programs.ir import Program, kernels_of
 from taskc.runtime.checking import for_target
 from taskc.tune.space import least
 from tests.kernels.simulated import simulated

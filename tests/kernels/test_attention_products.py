@@ -15,13 +15,13 @@ import pytest
 import taskc as tc
 from taskc.backend.cuda.compile import compile_many, disassembler, main_loop, sass_of
 from taskc.ir import nodes as ir
-from taskc.ir.program import Program, kernels_of
 from taskc.ir.rewrite import walk
 from taskc.ir.target import SM_90A, TARGETS
 from taskc.kernels.attention import Plan, Problem, attention
 from taskc.kernels.attention.plan import candidates
 from taskc.kernels.attention.problem import problem_of
 from taskc.passes.pipeline import lower, lower_steps
+from taskc.programs.ir import Program, kernels_of
 from taskc.runtime.checking import for_target
 from taskc.tune.space import least
 from tests.evaluator import Machine

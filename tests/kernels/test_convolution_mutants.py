@@ -8,9 +8,9 @@ import pytest
 
 from benchmarks.mutants_convolutions import convolutions, two_processors
 from taskc.ir.nodes import Kernel
-from taskc.ir.program import map_kernels
 from taskc.lang.definition import Definition
 from taskc.mutation import Mutant, inputs_of, mutate
+from taskc.programs.ir import map_kernels
 from taskc.runtime.checking import for_target
 
 

@@ -16,7 +16,7 @@ from taskc.ir.nodes import Allocate
 from taskc.ir.rewrite import walk
 from taskc.kernels.convolution import Direct, Problem, blocked, build, convolution
 from taskc.kernels.convolution.plan import candidates
-from taskc.programs.launches import launches
+from taskc.programs.specialize import launches
 from taskc.tune.space import least, plans, sample
 from tests.backend.cpu.processors import NAMES, loaded_for
 from tests.kernels.convolved import exact, given, given_filters, problem, results_of

@@ -33,7 +33,7 @@ def operands(m: int, n: int, k: int, dtype: tc.DType) -> tuple[Any, Any]:
 
 def in_order(a: Any, b: Any, total: tc.DType) -> Any:
     """The sum of the language: k ascending, one fused step each."""
-    from taskc.ir.rounding import fma
+    from taskc.ir.arithmetic import fma
 
     result = np.zeros((a.shape[0], b.shape[1]), total.numpy)
     for q in range(a.shape[1]):

@@ -11,7 +11,6 @@ import pytest
 import taskc as tc
 from taskc import f16, f32, i8, i32
 from taskc.ir import parse_program, to_text
-from taskc.ir.program import digest_of
 from taskc.kernels.attention import Plan, attention
 from taskc.kernels.convolution import convolution
 from taskc.kernels.convolution.plan import Winograd
@@ -19,6 +18,7 @@ from taskc.kernels.matmul import matmul
 from taskc.kernels.pooling import global_average_pool
 from taskc.kernels.reductions import reduction
 from taskc.lang.definition import Definition
+from taskc.programs.ir import digest_of
 from tests.example_files import FILES, definitions_of, example
 from tests.kernels.problems import copied, gemm
 from tests.kernels.test_tiles_matmul import tiling

@@ -15,8 +15,8 @@ import taskc as tc
 from taskc import bf16, f8e4m3, f16, f32, i8, i32, repeat, spatial, tf32, u8
 from taskc.backend import sim
 from taskc.ir import nodes as ir
+from taskc.ir.arithmetic import convert
 from taskc.ir.rewrite import walk
-from taskc.ir.rounding import convert
 from taskc.kernels.matmul import Tiling, matmul
 from taskc.kernels.matmul.gpu import is_worth_copying
 from taskc.passes.pipeline import lower

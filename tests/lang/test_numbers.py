@@ -13,7 +13,7 @@ import pytest
 
 import taskc as tc
 from taskc import DType, bf16, f16, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64
-from taskc.ir.rounding import convert
+from taskc.ir.arithmetic import convert
 from tests.stages import same_after_every_pass
 
 INTEGERS = (i8, i16, i32, i64, u8, u16, u32, u64)

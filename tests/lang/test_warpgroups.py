@@ -13,9 +13,9 @@ import taskc as tc
 from taskc import CompileError, bf16, f8e4m3, f8e5m2, f16, f32, f64, i8, i32, repeat, spatial, tf32
 from taskc.backend import sim
 from taskc.ir import nodes as ir
+from taskc.ir.arithmetic import convert
 from taskc.ir.printer import to_text
 from taskc.ir.rewrite import walk
-from taskc.ir.rounding import convert
 from taskc.lang.definition import KernelDefinition
 from taskc.passes.pipeline import lower
 from taskc.runtime.checking import for_target

@@ -10,7 +10,7 @@ from onnx import GraphProto, ModelProto, TensorProto, ValueInfoProto, helper, nu
 
 import taskc as tc
 from taskc import CompileError
-from taskc.ir.program import Branch, Loop, While, steps_of
+from taskc.programs.ir import Branch, Loop, While, steps_of
 
 from .models import model, node, tensor
 

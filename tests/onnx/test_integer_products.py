@@ -11,9 +11,9 @@ from onnx import TensorProto, numpy_helper
 
 import taskc as tc
 from taskc.ir.printer import to_text
-from taskc.ir.program import calls_of
 from taskc.onnx.model import Model
 from taskc.onnx.session import compile
+from taskc.programs.ir import calls_of
 from taskc.runtime.driver import scheduled
 from tests.onnx.models import model, node, tensor
 

@@ -17,11 +17,11 @@ from onnx import TensorProto, numpy_helper
 
 import taskc as tc
 from taskc.ir.nodes import Unary
-from taskc.ir.program import Computation, Program, map_callees
 from taskc.onnx import model_cache, reader
 from taskc.onnx.passes import pipeline
 from taskc.operators import call as operators
 from taskc.operators.call import operator
+from taskc.programs.ir import Computation, Program, map_callees
 from taskc.tune.database import Database
 
 from .models import model, node, tensor

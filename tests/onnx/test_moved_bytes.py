@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import taskc as tc
-from taskc.backend.sim.accesses import Accesses
+from taskc.backend.sim.accesses import AccessCompiler
 from taskc.backend.sim.recording import legal
 from taskc.commands.explain import traffic_of
 from taskc.ir import nodes as ir
@@ -35,13 +35,13 @@ def touched(monkeypatch: pytest.MonkeyPatch) -> dict[tuple[Any, ir.Tensor], Any]
 
         return noted if tensor.scope == ir.GLOBAL else further
 
-    def watch(self: Accesses) -> Any:
+    def watch(self: AccessCompiler) -> Any:
         return lambda tensor, node: note(tensor, vars(self)["watch"](tensor, node))
 
-    def set_watch(self: Accesses, value: Any) -> None:
+    def set_watch(self: AccessCompiler, value: Any) -> None:
         vars(self)["watch"] = value
 
-    monkeypatch.setattr(Accesses, "watch", property(watch, set_watch), raising=False)
+    monkeypatch.setattr(AccessCompiler, "watch", property(watch, set_watch), raising=False)
     return found
 
 

@@ -12,11 +12,11 @@ from onnx import helper, numpy_helper
 
 import taskc as tc
 from taskc.errors import NOWHERE
-from taskc.ir.program import calls_of
 from taskc.lang.source import called_from
 from taskc.onnx.session import compile
 from taskc.operators.operands import kernel_of
 from taskc.profiling.profile import origins_text
+from taskc.programs.ir import calls_of
 from taskc.tune.choose import recorded
 
 from .models import model, node, tensor

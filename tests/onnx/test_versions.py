@@ -15,6 +15,7 @@ import taskc as tc
 from taskc.errors import InternalError
 from taskc.onnx import versions
 from taskc.onnx.versions import Axis, Shapes, least_general
+from taskc.runtime import served
 
 from .bert import bert
 from .models import model, node, tensor
@@ -205,8 +206,8 @@ def test_decisive_values_have_programs_of_their_own() -> None:
 def test_programs_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each call is beyond what was assumed: behind a number of programs with dimensions come those without."""
     monkeypatch.setattr(versions, "_MOST_OPEN", 2)
-    monkeypatch.setattr(versions, "_MOST_EXACT", 3)
-    monkeypatch.setattr(versions, "_MOST_SERVED", 2)
+    monkeypatch.setattr(served, "_MAX_PROGRAMS", 5)
+    monkeypatch.setattr(served, "_MAX_TYPES", 2)
     clipped = model(
         [node("Slice", ["x", "zero", f"c{at}"], [f"y{at}"]) for at in range(4, 40, 4)],
         [tensor("x", None)],
@@ -216,7 +217,7 @@ def test_programs_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
             for at in range(0, 40, 4)
         ],
     )
-    # Two of their own, two with dimensions, and then the latest three of their own.
+    # Two of their own, two with dimensions, and then more of their own: the latest five programs are kept.
     shapes = [(1,), (2,), (3,), (5,), (9,), (13,), (17,), (1,), (3,), (5,)]
     assert _checked(clipped, shapes) == [1, 2, 3, 4, 5, 5, 5, 5, 5, 5]
 

@@ -7,9 +7,9 @@ import pytest
 from onnx import numpy_helper
 
 from taskc.ir.nodes import Binary
-from taskc.ir.program import calls_of
 from taskc.ir.rewrite import walk
 from taskc.onnx.session import compile
+from taskc.programs.ir import calls_of
 from tests.onnx.models import model, node, tensor
 
 

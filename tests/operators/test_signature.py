@@ -10,9 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from taskc.onnx.protobuf import AttributeProto
 from taskc.onnx.schemas import NEWEST, schema_of
-from taskc.onnx.serialized import type_name
+from taskc.onnx.serialized import AttributeProto, type_name
 from taskc.operators import op as signature
 from taskc.operators.call import builder_of, names_of
 

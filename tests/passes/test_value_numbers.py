@@ -7,7 +7,7 @@ import numpy as np
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import Cast, Constant, Unary, Variable
 from taskc.ir.types import f32, i8, i32
-from taskc.passes.value_numbers import Numbers
+from taskc.passes.hoist import Numbers
 from tests.analysis.test_facts import b
 from tests.evaluator import Generator
 

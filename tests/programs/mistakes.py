@@ -7,11 +7,9 @@ from typing import Any
 from taskc.ir import nodes as ir
 from taskc.ir.rewrite import map_children
 from taskc.programs import (
-    bodies,
     calls,
     fuse_computations,
-    fuse_into_loads,
-    fuse_into_stores,
+    fuse_into_kernels,
     indices,
     pairs,
     pipeline,
@@ -31,8 +29,8 @@ def _contracted(value: Any) -> Any:
 
 _PRODUCER = fuse_computations._Producer
 _ELEMENTS = fuse_computations._Elements
-_EPILOGUE = fuse_into_stores._Epilogue
-_PROLOGUE = fuse_into_loads._Prologue
+_EPILOGUE = fuse_into_kernels._Epilogue
+_PROLOGUE = fuse_into_kernels._Prologue
 
 MISTAKES = [
     Mutation("calls", "any call may move", calls.Calls, "may_move", always(True)),
@@ -90,7 +88,7 @@ MISTAKES = [
         edited("if long and long[-1] != max(long):", "if False:"),
     ),
     Mutation(
-        "fuse_into_stores", "what others read isn't stored", fuse_into_stores, "_fused",
+        "fuse_into_stores", "what others read isn't stored", fuse_into_kernels, "_fused",
         edited("is_kept = given not in calls.temporaries or calls.readers[given] != {reader}", "is_kept = False"),
     ),
     Mutation(
@@ -98,17 +96,17 @@ MISTAKES = [
         edited("and all(self._is_in_order(n) for n in reads if n.tensor is tensor)", ""),
     ),
     Mutation(
-        "fuse_into_loads", "others that read are forgotten", fuse_into_loads, "_fuse",
+        "fuse_into_loads", "others that read are forgotten", fuse_into_kernels, "_fuse",
         edited("or len(readers) != 1", "or not readers"),
     ),
     Mutation(
-        "fuse_into_loads", "parts start at the first element", _PROLOGUE, "_element",
+        "fuse_into_loads", "parts start at the first element", _PROLOGUE, "_with_elements",
         edited("self.computation.output.shape, offset)", "self.computation.output.shape, 0)"),
     ),
-    Mutation("fuse_into_loads", "all is cheap", fuse_into_loads, "is_worth_fusing", always(True)),
+    Mutation("fuse_into_loads", "all is cheap", fuse_into_kernels, "is_worth_fusing", always(True)),
     Mutation("pairs", "pairs are alike by their callees", pairs, "_pattern", always(())),
     Mutation(
-        "bodies", "what lasts longer is the body's own", bodies, "_own",
+        "bodies", "what lasts longer is the body's own", calls, "_own",
         edited("if naming[tensor] == 1", ""),
     ),
     Mutation(

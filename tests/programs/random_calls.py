@@ -15,8 +15,8 @@ import taskc as tc
 from taskc import f32, i64
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import Tensor
-from taskc.ir.plan import Given, InArena, Plan, Word
-from taskc.ir.program import Call, Program, View, kernels_of
+from taskc.programs.ir import Call, Program, View, kernels_of
+from taskc.programs.plan import Given, InArena, Plan, Word
 from taskc.programs.planning import Busy
 
 q = tc.dim("q")

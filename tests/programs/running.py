@@ -11,14 +11,14 @@ import numpy as np
 from taskc.arrays.arguments import Signature
 from taskc.backend import sim
 from taskc.ir.nodes import Tensor
-from taskc.ir.program import Program, kernels_of
 from taskc.ir.verify import verify
-from taskc.lang.program import ProgramDefinition
 from taskc.passes.pipeline import lower
 from taskc.programs.blocks import Machine
-from taskc.programs.launches import in_usual_order, launches
+from taskc.programs.definition import ProgramDefinition
+from taskc.programs.ir import Program, kernels_of
 from taskc.programs.pipeline import fused
 from taskc.programs.schedule import schedule
+from taskc.programs.specialize import in_usual_order, launches
 from taskc.runtime.machine import machine
 from taskc.runtime.targets import find_target
 

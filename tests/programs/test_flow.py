@@ -11,13 +11,13 @@ import pytest
 import taskc as tc
 from taskc import boolean, f32
 from taskc.ir import calls_text
-from taskc.ir.program import Branch, Program, While, steps_of
-from taskc.programs import calls, drop_dead, planning
+from taskc.programs import calls, planning, redundancy, specialize
 from taskc.programs.arena import blocks_of
+from taskc.programs.ir import Branch, Program, While, steps_of
 from taskc.programs.schedule import schedule
 from taskc.runtime import driver
 from taskc.runtime.machine import machine
-from tests.lang import test_branches as branches
+from tests.programs import test_branches as branches
 from tests.programs.lookalikes import doubled, updated
 from tests.programs.random_flow import expected, given, program as random_program, statements
 from tests.programs.running import check
@@ -200,22 +200,22 @@ MISTAKES: list[tuple[Mutation, Callable[[], Any]]] = [
     ),
     (
         Mutation(
-            "drop_dead", "a condition names nothing", drop_dead, "tensors_named",
+            "drop_dead", "a condition names nothing", redundancy, "tensors_named",
             edited("*map(reads_of, steps)", "*map(reads_of, [it for it in steps if isinstance(it, Call)])"),
         ),
         branches.test_branches_in_loops_choose_by_steps,
     ),
     (
         Mutation(
-            "planning", "a while is a branch", planning, "_add_steps",
-            edited("line_steps.append(_Leap(start))", ""),
+            "specialize", "a while is a branch", specialize._Steps, "each",
+            edited("line.append(Leap(start))", ""),
         ),
         lambda: run(2),
     ),
     (
         Mutation(
-            "planning", "one body of a branch follows the other", planning, "_add_steps",
-            edited("line_steps[over] = _Leap(len(line_steps))", "line_steps[over] = _Leap(over + 1)"),
+            "specialize", "one body of a branch follows the other", specialize._Steps, "each",
+            edited("line[over] = Leap(len(line))", "line[over] = Leap(over + 1)"),
         ),
         lambda: run(2),
     ),

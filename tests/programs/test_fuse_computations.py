@@ -5,7 +5,7 @@ from __future__ import annotations
 import taskc as tc
 from taskc import bf16, f16, f32, i32, i64
 from taskc.ir.printer import to_text
-from taskc.ir.program import Computation
+from taskc.programs.ir import Computation
 from tests.programs.running import check
 
 m, n = tc.dim("m", example=9), tc.dim("n", example=13)

@@ -8,8 +8,8 @@ import pytest
 
 import taskc as tc
 from taskc import f32, i64
-from taskc.ir.program import Loop, Program, Step
 from taskc.kernels.matmul import matmul
+from taskc.programs.ir import Loop, Program, Step
 from tests.programs.lookalikes import doubled, updated
 from tests.programs.running import check
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import taskc as tc
 from taskc import f16, f32
 from taskc.ir import nodes as ir
-from taskc.ir.program import kernels_of
 from taskc.ir.rewrite import walk
+from taskc.programs.ir import kernels_of
 from tests.programs.lookalikes import add_to, both, doubled, tiled
 from tests.programs.running import called, check
 

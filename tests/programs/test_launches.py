@@ -17,7 +17,7 @@ from taskc.errors import InternalError
 from taskc.ir import nodes as ir
 from taskc.ir.signature import bind_dimensions
 from taskc.mutation import inputs_of, mutate
-from taskc.programs.launches import launches
+from taskc.programs.specialize import launches
 from taskc.runtime import checking, targets
 from taskc.runtime.targets import Backend, register_target
 

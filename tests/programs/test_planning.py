@@ -15,8 +15,8 @@ from taskc import boolean, f32, i32, i64
 from taskc.ir.build import index, multiply
 from taskc.ir.mapping import repeat
 from taskc.ir.nodes import Variable
-from taskc.ir.plan import Given, InArena, InConstant, Jump, Plan, deciding
 from taskc.programs.arena import blocks_of
+from taskc.programs.plan import Given, InArena, InConstant, Jump, Plan, deciding
 from taskc.programs.planning import plan, waits
 from taskc.programs.schedule import schedule
 from taskc.runtime.machine import machine

@@ -18,10 +18,10 @@ import taskc as tc
 from taskc import boolean, f8e4m3, f16, f32, f64, i8, i32, i64, repeat, u8
 from taskc.errors import CheckError
 from taskc.ir.printer import to_text
-from taskc.ir.program import Computation, kernels_of
 from taskc.ir.rewrite import replace_tensors
 from taskc.lang.definition import KernelDefinition
-from taskc.lang.program import ProgramDefinition
+from taskc.programs.definition import ProgramDefinition
+from taskc.programs.ir import Computation, kernels_of
 from taskc.programs.schedule import kernel_of
 from taskc.runtime.checking import check
 from taskc.runtime.driver import call, compile_ahead, scheduled

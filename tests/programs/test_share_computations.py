@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import taskc as tc
 from taskc import f32
-from taskc.ir.program import callees_of, kernels_of
-from taskc.programs.share_computations import share_computations
+from taskc.programs.ir import callees_of, kernels_of
+from taskc.programs.redundancy import share_computations
 from tests.programs.lookalikes import doubled
 from tests.programs.running import check
 

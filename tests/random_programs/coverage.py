@@ -9,8 +9,7 @@ from itertools import pairwise
 from math import prod
 
 from taskc.ir import nodes as ir
-from taskc.ir.fields import EXPRESSION_TYPES, STATEMENT_TYPES
-from taskc.ir.rewrite import tensors_of, walk, walk_statements
+from taskc.ir.rewrite import EXPRESSION_TYPES, STATEMENT_TYPES, tensors_of, walk, walk_statements
 from taskc.passes.simplify_rules import counting_rules, rules
 
 # Of 2,000 programs; of fewer, half of the proportional part, since chance weighs more.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -10,41 +11,102 @@ from onnx import TensorProto
 
 import taskc as tc
 from taskc.runtime import served
-from taskc.runtime.served import Entry, Served
+from taskc.runtime.served import Runnable, Served, ServedProgram
 from tests.onnx.models import model, node, tensor
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 
 
+class Source:
+    """A source of programs that take some of the inputs; it counts those that it was asked for."""
+
+    def __init__(self, *inputs: str) -> None:
+        self.inputs = inputs
+        self.count = 0
+
+    def find(self, arrays: Mapping[str, Any], *, is_traced: bool) -> Runnable | None:
+        self.count += 1
+        return Runnable(None, self.inputs, ()) if self.inputs else None
+
+
+def _fast(arrays: Any) -> list[Any]:
+    return [*arrays]
+
+
+def _found(found: Served, *arrays: Any) -> ServedProgram:
+    entry = found.find(dict(zip("xyz", arrays, strict=False)))
+    assert entry is not None
+    return entry
+
+
 def test_types_and_shapes_decide() -> None:
-    found = Served()
-    entry = Entry(lambda arrays: [arrays[0]])
-    found.keep([X, X[0]], entry)
-    assert found.entry([X + 1, X[1]]) is entry
-    assert found.entry((X, X[0])) is entry
+    source = Source("x", "y")
+    found = Served(source)
+    entry = _found(found, X, X[0])
+    assert found.fast([X, X[0]]) is None
+    entry.fast = _fast
+    assert found.fast([X + 1, X[1]]) is _fast
+    assert found.fast((X, X[0])) is _fast
     others: list[list[Any]] = [
         [X], [X, X], [X.astype(np.float64), X[0]], [X.T, X[0]], [X, X[0].tolist()],
         [X, np.ma.masked_array(X[0], X[0] > 1)],
     ]  # fmt: skip
     for given in others:
-        assert found.entry(given) is None
+        assert found.fast(given) is None
+    assert _found(found, X + 1, X[1]) is entry
+    assert source.count == 1
+    assert _found(found, X, X) is not entry
+    assert source.count == len(found.runnables) == 2
 
 
-def test_elements_decide_where_an_entry_says_so() -> None:
-    found = Served()
-    entry = Entry(lambda arrays: [], ((1, X[0].tobytes()),))
-    found.keep([X, X[0]], entry)
-    assert found.entry([X, X[0].copy()]) is entry
-    assert found.entry([X, X[1]]) is None
+def test_elements_decide_where_a_program_does_not_take_them() -> None:
+    source = Source("x")
+    found = Served(source)
+    entry = _found(found, X, X[0])
+    entry.fast = _fast
+    assert found.fast([X, X[0].copy()]) is _fast
+    assert found.fast([X, X[1]]) is None
+    assert _found(found, X, X[1]) is not entry
+    assert _found(found, X, X[0]) is entry
+    assert source.count == 2
 
 
-def test_entries_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(served, "_MOST", 3)
-    found = Served()
+def test_where_there_is_no_program_the_source_is_asked_again() -> None:
+    source = Source()
+    found = Served(source)
+    assert found.find({"x": X}) is found.find({"x": X}) is None
+    assert source.count == 2
+
+
+def test_a_loaded_program_will_not_do_for_passes_and_traces() -> None:
+    source = Source("x")
+    found = Served(source)
+    entry = _found(found, X)
+    with tc.register_pass(lambda program: program, at="traced"):
+        assert _found(found, X) is not entry
+    assert found.find({"x": X}, is_traced=True) is not entry
+    assert source.count == 3
+    assert _found(found, X) is entry
+
+
+def test_programs_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(served, "_MAX_PROGRAMS", 3)
+    found = Served(Source("x"))
     for size in range(10):
-        found.keep([np.zeros(size)], Entry(lambda arrays: []))
-        assert found.entry([np.zeros(size)]) is not None
-        assert len(found._entries) <= 3
+        entry = _found(found, np.zeros(size))
+        assert _found(found, np.zeros(size)) is entry
+        assert len(found.runnables) == len(found._entries) == min(size + 1, 3)
+
+
+def test_the_types_of_a_program_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(served, "_MAX_TYPES", 3)
+    source, program = Source("x"), Runnable(None, ("x",), ())
+    monkeypatch.setattr(source, "find", lambda arrays, is_traced: program)
+    found = Served(source)
+    for size in range(10):
+        assert _found(found, np.zeros(size)).runnable is program
+        assert len(found._entries) == min(size + 1, 3)
+        assert found.runnables == (program,)
 
 
 def _calls(compiled: Any, monkeypatch: pytest.MonkeyPatch) -> list[Any]:

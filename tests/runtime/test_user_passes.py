@@ -14,9 +14,9 @@ import taskc as tc
 from taskc import f32, spatial
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import Kernel
-from taskc.ir.plan import Plan
-from taskc.ir.program import Computation, Program, calls_of, map_callees
 from taskc.ir.rewrite import map_children, walk
+from taskc.programs.ir import Computation, Program, calls_of, map_callees
+from taskc.programs.plan import Plan
 from taskc.runtime.driver import scheduled
 from taskc.runtime.user_passes import registered
 from tests.programs.random_programs import program as random_program

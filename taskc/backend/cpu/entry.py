@@ -27,10 +27,10 @@ from taskc.errors import InternalError
 from taskc.ir import nodes as ir
 from taskc.ir.bits import has_whole_rows
 from taskc.ir.nodes import Expression, Kernel, Tensor, Variable
-from taskc.ir.program import Program
 from taskc.ir.rewrite import walk
 from taskc.ir.signature import inputs_of, outputs_of
 from taskc.ir.types import DType, TensorType, boolean, f32, f64, u8, u16
+from taskc.programs.ir import Program
 
 # A function with parameters, and dimensions that they determine.
 Called: TypeAlias = "Kernel | Program"

@@ -31,7 +31,9 @@ from taskc.errors import InternalError, assert_never
 from taskc.format import bytes_text
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import Tensor, Variable
-from taskc.ir.plan import (
+from taskc.ir.reentry import Turn
+from taskc.programs.ir import Program
+from taskc.programs.plan import (
     Given,
     InArena,
     InConstant,
@@ -42,8 +44,6 @@ from taskc.ir.plan import (
     Word,
     deciding,
 )
-from taskc.ir.program import Program
-from taskc.ir.reentry import Turn
 
 Busy: TypeAlias = Callable[[int, Sequence[int]], int]
 

@@ -331,7 +331,7 @@ class Expressions:
         self.use(dtype.name)
         return type_name(dtype)
 
-    # Conversions: see `convert` of taskc.ir.rounding.
+    # Conversions: see `convert` of taskc.ir.arithmetic.
 
     def converted(self, operand: Text, source: DType, target: DType) -> Text:
         if source is target:

@@ -10,7 +10,7 @@ import re
 
 import numpy as np
 
-from taskc.ir.rounding import as_storage
+from taskc.ir.arithmetic import as_storage
 from taskc.ir.types import DTYPES, DType, bf16, boolean, f16, f32, f64, tf32
 
 _KEYWORDS = """

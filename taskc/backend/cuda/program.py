@@ -25,9 +25,9 @@ from taskc.backend.cuda.streams import Stream, current_stream
 from taskc.errors import assert_never
 from taskc.ir.extents import extent_value
 from taskc.ir.nodes import Tensor, Variable
-from taskc.ir.plan import Given, InArena, InConstant, Jump, Plan, PlannedCall, Word, deciding
-from taskc.ir.program import Program
 from taskc.ir.reentry import Turn
+from taskc.programs.ir import Program
+from taskc.programs.plan import Given, InArena, InConstant, Jump, Plan, PlannedCall, Word, deciding
 
 # --- Planned calls as a CUDA graph: each waits only for its dependencies, and one launch runs them all
 #     a = f(x)

@@ -10,11 +10,12 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from taskc.analysis.coalescing import swizzled
-from taskc.backend.sim.expressions import Evaluate, Expressions
-from taskc.backend.sim.machine import Frame, Run, Touched
-from taskc.backend.sim.memory import Array, Memory
+from taskc.backend.sim.expressions import Evaluate, ExpressionCompiler
+from taskc.backend.sim.machine import Frame, Run, Touched, both
+from taskc.backend.sim.memory import Array, Storage, physical
 from taskc.backend.sim.recording import (
     legal,
+    measure,
     memory_of,
     outside,
     picked,
@@ -26,8 +27,7 @@ from taskc.backend.sim.recording import (
     unwaited,
 )
 from taskc.backend.sim.report import Located
-from taskc.backend.sim.statistics import measure, physical
-from taskc.backend.sim.tiles import Tiles, read_private, store_private
+from taskc.backend.sim.tiles import TileAccesses, read_private, store_private
 from taskc.errors import InternalError
 from taskc.ir import arithmetic, nodes as ir
 from taskc.ir.types import DType
@@ -36,24 +36,20 @@ Locator: TypeAlias = Callable[[Frame], "tuple[Any, Any]"]
 """The linear offset of an access, and the lanes (None: none) where it is illegal."""
 
 Write: TypeAlias = Callable[[Frame, Any], None]
-Issue: TypeAlias = Callable[[Frame, Memory, Any, Any, Any, int], None]
-Watch: TypeAlias = Callable[[Frame, Memory, Any, Any, bool], None]
+Issue: TypeAlias = Callable[[Frame, Storage, Any, Any, Any, int], None]
+Watch: TypeAlias = Callable[[Frame, Storage, Any, Any, bool], None]
 
 
-class Accesses:
-    """Compiles accesses. The sets name the tensors that can race; all others need no shadow."""
+class AccessCompiler:
+    """Compiles accesses. `phase_writes` are the tensors written in the phase being compiled: they can race."""
 
-    def __init__(self, run: Run, expressions: Expressions) -> None:
+    def __init__(self, run: Run, expressions: ExpressionCompiler) -> None:
         self.run = run
         self.expressions = expressions
-        self.written: frozenset[ir.Tensor] = frozenset()  # tensors written anywhere in the kernel
-        self.phase_writes: frozenset[ir.Tensor] = (
-            frozenset()
-        )  # tensors written in the phase being compiled
+        self.phase_writes: frozenset[ir.Tensor] = frozenset()
         self.watch: Callable[[ir.Tensor, Located], Watch | None] = lambda *_: None
-        self.of_products: frozenset[ir.Tensor] = frozenset()  # registers of asynchronous products
         self.issue: Issue | None = None  # set while stores are compiled as asynchronous copies
-        self.tiles = Tiles(expressions, self.place)
+        self.tiles = TileAccesses(expressions, self.place)
         expressions.read = self.read
 
     # Offsets.
@@ -98,6 +94,29 @@ class Accesses:
 
         return place
 
+    def _element(
+        self, tensor: ir.Tensor, indices: tuple[ir.Expression, ...], node: Located
+    ) -> Callable[[Frame], tuple[Storage, Any, Any]]:
+        """A function for an element in memory: its offset, and the lanes where that is illegal, as in `place`."""
+        place = self.place(tensor, indices, node)
+        is_shared = tensor.scope == ir.SHARED
+
+        def element(frame: Frame) -> tuple[Storage, Any, Any]:
+            at, illegal = place(frame)
+            memory = memory_of(frame, tensor)
+            return memory, at + memory.rows if is_shared else at, illegal
+
+        return element
+
+    def _races(self, tensor: ir.Tensor) -> bool:
+        """Whether accesses may race; all others need no shadow."""
+        if tensor.scope == ir.SHARED and self.run.by_phases:
+            return tensor in self.phase_writes
+        return tensor.scope == ir.SHARED or tensor in self.run.written
+
+    def _is_measured(self, tensor: ir.Tensor) -> bool:
+        return self.run.statistics and not (self.run.by_phases or tensor in self.run.peers)
+
     # Reads.
 
     def read(self, node: ir.Read, kind: str = "load") -> Evaluate:
@@ -111,28 +130,15 @@ class Accesses:
                 return read_private(node, self.place(node.tensor, node.indices, node))
         raise InternalError(f"{node.tensor.name} can't be read")
 
-    def _races(self, tensor: ir.Tensor) -> bool:
-        if tensor.scope == ir.SHARED and self.run.by_phases:
-            return tensor in self.phase_writes
-        return tensor.scope == ir.SHARED or tensor in self.written
-
-    def _is_measured(self, tensor: ir.Tensor) -> bool:
-        return self.run.statistics and not (self.run.by_phases or tensor in self.run.peers)
-
     def _read_memory(self, node: ir.Read, kind: str) -> Evaluate:
         tensor = node.tensor
-        place = self.place(tensor, node.indices, node)
-        is_shared = tensor.scope == ir.SHARED
-        races = self._races(tensor)
+        element = self._element(tensor, node.indices, node)
+        races, measured = self._races(tensor), self._is_measured(tensor)
         site = self.run.site(node.loc)
         watch = self.watch(tensor, node)
-        measured = self._is_measured(tensor)
 
         def read(frame: Frame) -> Any:
-            at, illegal = place(frame)
-            memory = memory_of(frame, tensor)
-            if is_shared:
-                at = at + memory.rows
+            memory, at, illegal = element(frame)
             if not memory.size:
                 return memory.data.dtype.type(0)
             value = memory.data.take(at) if isinstance(at, np.ndarray) else memory.data[at]
@@ -147,10 +153,7 @@ class Accesses:
             if watch is not None:
                 watch(frame, memory, at, illegal, False)
             if frame.vector > 1:
-                where = legal(frame.mask, illegal)
-                check_vector(frame, memory, at, where, node, False)
-                if frame.touched is not None:
-                    frame.touched.append(Touched(memory, at, where, node.loc, False))
+                note_vector(frame, memory, at, legal(frame.mask, illegal), node, False)
             if measured:
                 measure(frame, memory, at, frame.mask, site, kind)
             if races:
@@ -174,8 +177,7 @@ class Accesses:
     def _store_memory(
         self, tensor: ir.Tensor, indices: tuple[ir.Expression, ...], node: Located
     ) -> Write:
-        place = self.place(tensor, indices, node)
-        is_shared = tensor.scope == ir.SHARED
+        element = self._element(tensor, indices, node)
         once = tensor.scope == ir.GLOBAL and tensor.role == "out"
         site = self.run.site(node.loc)
         watch = self.watch(tensor, node)
@@ -184,24 +186,18 @@ class Accesses:
         if issue is not None:
 
             def start(frame: Frame, value: Any) -> None:
-                at, illegal = place(frame)
-                memory = memory_of(frame, tensor)
-                issue(frame, memory, at + memory.rows, value, illegal, site)
+                memory, at, illegal = element(frame)
+                issue(frame, memory, at, value, illegal, site)
 
             return start
 
         def store(frame: Frame, value: Any) -> None:
-            at, illegal = place(frame)
-            memory = memory_of(frame, tensor)
-            if is_shared:
-                at = at + memory.rows
+            memory, at, illegal = element(frame)
             where = selection(frame, illegal)
             if watch is not None:
                 watch(frame, memory, at, illegal, True)
             if frame.vector > 1:
-                check_vector(frame, memory, at, where, node, True)
-                if frame.touched is not None:
-                    frame.touched.append(Touched(memory, at, where, node.loc, True))
+                note_vector(frame, memory, at, where, node, True)
             shape, together = spread(frame, at, value, where)
             chosen, flat, values = picked(shape, where, at, value)
             if not flat.size:
@@ -212,13 +208,47 @@ class Accesses:
                 self.check_once(frame, memory, flat, node)
             if self.run.counts_changes:
                 self.run.changes += bool((memory.data[flat] != values).any())
-            memory.data[flat] = values
-            memory.mark(flat)
+            memory.put(flat, values)
             touch(frame, memory, shape, flat, chosen, site, together, "write")
 
         return store
 
-    def check_once(self, frame: Frame, memory: Memory, flat: Array, node: Located) -> None:
+    def atomic(self, node: ir.Atomic) -> Callable[[Frame, Any], Any]:
+        """Compile an atomic update; its function returns the old values."""
+        tensor, operator = node.tensor, node.operator
+        element = self._element(tensor, node.indices, node)
+        site = self.run.site(node.loc)
+        watch = self.watch(tensor, node)
+        wants_result = node.result is not None
+
+        def atomic(frame: Frame, value: Any) -> Any:
+            memory, at, illegal = element(frame)
+            where = selection(frame, illegal)
+            if watch is not None:
+                watch(frame, memory, at, illegal, True)
+            together = self.run.by_phases and not frame.in_each
+            shape = (*frame.axes, frame.count, 1 if together else frame.width)
+            chosen, flat, values = picked(shape, where, at, value)
+            old = np.zeros(shape, memory.data.dtype)
+            if not flat.size:
+                return old
+            if not (memory.complete or memory.look()):
+                missing = both(memory.lacks(np.broadcast_to(at, shape)), where)
+                if missing.any():
+                    uninitialized(frame, memory, at, missing, None, node)
+            counts = self.run.counts_changes
+            was = memory.data[flat] if counts else None
+            before = update(memory.data, flat, values, operator, tensor.dtype, wants_result)
+            if counts:
+                self.run.changes += bool((memory.data[flat] != was).any())
+            if wants_result:
+                old.reshape(-1)[slice(None) if chosen is None else chosen] = before
+            touch(frame, memory, shape, flat, chosen, site, together, "atomic")
+            return old
+
+        return atomic
+
+    def check_once(self, frame: Frame, memory: Storage, flat: Array, node: Located) -> None:
         again = memory.written[flat] != 0
         if not np.count_nonzero(again):
             numbers = np.arange(flat.size)
@@ -249,8 +279,17 @@ class Accesses:
 WIDEST = 16  # bytes; GLOBAL and SHARED memory starts at a multiple of it
 
 
+def note_vector(
+    frame: Frame, memory: Storage, at: Any, where: Any, node: Located, is_store: bool
+) -> None:
+    """Check an access in a vector loop, and note it where the loop's turns may conflict."""
+    check_vector(frame, memory, at, where, node, is_store)
+    if frame.touched is not None:
+        frame.touched.append(Touched(memory, at, where, node.loc, is_store))
+
+
 def check_vector(
-    frame: Frame, memory: Memory, at: Any, where: Any, node: Located, is_store: bool
+    frame: Frame, memory: Storage, at: Any, where: Any, node: Located, is_store: bool
 ) -> None:
     """Report an access in a vector loop that isn't one contiguous, aligned access."""
     count = frame.vector
@@ -329,7 +368,7 @@ def check_turns(frame: Frame, touched: list[Touched]) -> None:
                 break
 
 
-def _share(a: Memory, b: Memory) -> bool:
+def _share(a: Storage, b: Storage) -> bool:
     return a is b or (a.shadow is not None and a.shadow is b.shadow)
 
 
@@ -359,52 +398,6 @@ _AT: dict[str, np.ufunc] = {
     "min": np.minimum,
     "max": np.maximum,
 }
-
-
-def atomic(accesses: Accesses, node: ir.Atomic) -> Callable[[Frame, Any], Any]:
-    tensor, operator = node.tensor, node.operator
-    if tensor.scope not in (ir.GLOBAL, ir.SHARED):
-        raise InternalError(f"{tensor.name} can't be updated atomically")
-    place = accesses.place(tensor, node.indices, node)
-    is_shared = tensor.scope == ir.SHARED
-    site = accesses.run.site(node.loc)
-    watch = accesses.watch(tensor, node)
-    wants_result = node.result is not None
-
-    def atomic(frame: Frame, value: Any) -> Any:
-        at, illegal = place(frame)
-        memory = memory_of(frame, tensor)
-        if is_shared:
-            at = at + memory.rows
-        where = selection(frame, illegal)
-        if watch is not None:
-            watch(frame, memory, at, illegal, True)
-        together = accesses.run.by_phases and not frame.in_each
-        shape = (*frame.axes, frame.count, 1 if together else frame.width)
-        chosen, flat, values = picked(shape, where, at, value)
-        old = np.zeros(shape, memory.data.dtype)
-        if not flat.size:
-            return old
-        if not (memory.complete or memory.look()):
-            missing = memory.lacks(np.broadcast_to(at, shape))
-            if where is not None:
-                missing = missing & where
-            if missing.any():
-                uninitialized(frame, memory, at, missing, None, node)
-        counts = frame.run.counts_changes
-        was = memory.data[flat] if counts else None
-        before = update(memory.data, flat, values, operator, tensor.dtype, wants_result)
-        if counts:
-            frame.run.changes += bool((memory.data[flat] != was).any())
-        if wants_result:
-            if chosen is None:
-                old = before.reshape(shape)
-            else:
-                old.reshape(-1)[chosen] = before
-        touch(frame, memory, shape, flat, chosen, site, together, "atomic")
-        return old
-
-    return atomic
 
 
 def update(

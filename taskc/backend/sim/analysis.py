@@ -17,14 +17,12 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from taskc.analysis.prover import addends
-from taskc.backend.sim.expressions import Expressions
+from taskc.backend.sim.expressions import ExpressionCompiler
 from taskc.backend.sim.machine import Frame
 from taskc.ir import nodes as ir
 from taskc.ir.code_size import trip_count
-from taskc.ir.effects import written
-from taskc.ir.fields import EXPRESSION_TYPES
-from taskc.ir.operations import OPERATIONS
-from taskc.ir.rewrite import expressions, statements, walk, walk_statements
+from taskc.ir.operations import OPERATIONS, written
+from taskc.ir.rewrite import EXPRESSION_TYPES, expressions, statements, walk, walk_statements
 
 _IN_ORDER = ("exchange", "acquire", "release")  # atomics whose result depends on the order of turns
 
@@ -335,7 +333,7 @@ class _Flow:
         return list(reached)
 
 
-class Watch:
+class TurnWatch:
     """Watches one execution of a loop: whether the last turn left everything as it was."""
 
     def __init__(self, turns: Turns) -> None:
@@ -365,13 +363,12 @@ def watched(kernel: ir.Kernel, written: frozenset[ir.Tensor]) -> bool:
     )
 
 
-def named_source(source: Source, expressions: Expressions) -> Callable[[Frame], str]:
+def named_source(source: Source, expressions: ExpressionCompiler) -> Callable[[Frame], str]:
     """A function for the displayed name of the element that the first active worker waits for."""
     evaluates = [expressions.index(index) for index in source.indices]
 
     def name(frame: Frame) -> str:
-        where = np.ones((1, 1), np.bool_) if frame.mask is None else frame.mask
-        _, _, position = frame.someone(where)
+        _, _, position = frame.someone(frame.mask)
         indices = []
         for evaluate in evaluates:
             value = np.asarray(evaluate(frame))

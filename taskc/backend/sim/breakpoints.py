@@ -20,13 +20,11 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from taskc.backend.sim.binding import addresses_of
 from taskc.backend.sim.machine import Frame
-from taskc.backend.sim.memory import Array, Memory
+from taskc.backend.sim.memory import Array, Storage, physical
 from taskc.backend.sim.recording import memory_of
 from taskc.backend.sim.report import Enough
-from taskc.backend.sim.statements import Code, Statements
-from taskc.backend.sim.statistics import physical
+from taskc.backend.sim.statements import NOTHING, Code, StatementCompiler
 from taskc.errors import Location
 from taskc.ir import nodes as ir
 from taskc.ir.rewrite import walk_statements
@@ -101,7 +99,7 @@ class UnattendedError(Exception):
 
 
 @dataclass(slots=True)
-class _Step:
+class _SingleStep:
     """The worker that steps from a stop at `line`, to another statement or to the same one again."""
 
     block: int
@@ -124,21 +122,24 @@ class Breakpoints:
     """Compiles breakpoints and single steps; without `on_stop` both do nothing."""
 
     def __init__(
-        self, statements: Statements, chosen: Chosen, on_stop: Callable[[Stop], object] | None
+        self,
+        statements: StatementCompiler,
+        chosen: Chosen,
+        on_stop: Callable[[Stop], object] | None,
     ) -> None:
         self.statements = statements
         self.chosen = chosen
         self.on_stop = on_stop
         self.first: dict[object, tuple[int, int]] = {}  # the first worker at each breakpoint
-        self.step: _Step | None = None
-        statements.makers[ir.Breakpoint] = self._breakpoint
-        body = statements.state.kernel.body
+        self.step: _SingleStep | None = None
+        statements.makers[ir.Breakpoint] = lambda _, node: self._breakpoint(node)
+        body = statements.run.kernel.body
         if on_stop and any(isinstance(node, ir.Breakpoint) for node in walk_statements(body)):
             statements.before = self._before
 
     def _breakpoint(self, node: ir.Breakpoint) -> Code:
         if self.on_stop is None:
-            return Code(lambda frame: None)
+            return NOTHING
         stand = self._stand(node)
         key: object = node.loc if node.loc.line else id(node)
 
@@ -158,7 +159,7 @@ class Breakpoints:
             step = self.step
             if step is None or frame.axes or frame.anonymous or not step.is_over_at(node):
                 return
-            active = _active(frame) & _places(frame, step.block, step.worker)
+            active = frame.active & _places(frame, step.block, step.worker)
             for position, column in np.argwhere(active).tolist():
                 stand(frame, position, column)
 
@@ -168,8 +169,8 @@ class Breakpoints:
         """A function that stops a worker before a statement, in the scope being compiled."""
         tasks: tuple[ir.Variable, ...] | None = None
         named: dict[str, ir.Variable | ir.Tensor] = {}
-        state = self.statements.state
-        for item in (*state.kernel.dimensions, *state.kernel.parameters, *self.statements.scope):
+        kernel = self.statements.run.kernel
+        for item in (*kernel.dimensions, *kernel.parameters, *self.statements.scope):
             if isinstance(item, ir.Each):
                 tasks = item.variables
                 named.update((variable.name, variable) for variable in tasks)
@@ -178,7 +179,7 @@ class Breakpoints:
                 named[item.name] = item
 
         def stand(frame: Frame, position: int, column: int) -> None:
-            stop = _stop(state.kernel, node.loc, frame, (position, column), named, tasks)
+            stop = _stop(kernel, node.loc, frame, (position, column), named, tasks)
             assert self.on_stop is not None
             try:
                 after = self.on_stop(stop)
@@ -188,7 +189,7 @@ class Breakpoints:
             self.step = None
             if after is not None:
                 lines = after if isinstance(after, frozenset) else None
-                self.step = _Step(stop.block, stop.worker, node.loc.line, node, lines)
+                self.step = _SingleStep(stop.block, stop.worker, node.loc.line, node, lines)
 
         return stand
 
@@ -200,11 +201,11 @@ class Breakpoints:
                 " breakpoints out)"
             )
         details = (("block", stop.block), ("worker", stop.worker))
-        self.statements.state.findings.add("breakpoint", message, stop.location, details=details)
+        self.statements.run.findings.add("breakpoint", message, stop.location, details=details)
 
     def _who(self, frame: Frame, key: object, node: ir.Breakpoint) -> list[list[int]]:
         """The workers that stop: their positions among the frame's blocks and workers."""
-        active = _active(frame)
+        active = frame.active
         if self.chosen is None:
             mine = active & _places(frame, node.block, node.worker)
             if mine.any() and key not in self.first:
@@ -216,12 +217,6 @@ class Breakpoints:
             active = active & _places(frame, *self.chosen)
         stopping: list[list[int]] = np.argwhere(active).tolist()
         return stopping
-
-
-def _active(frame: Frame) -> Array:
-    """Mask of the workers that execute, [blocks, workers]."""
-    active = np.ones((frame.count, frame.width), np.bool_)
-    return active if frame.mask is None else np.broadcast_to(frame.mask, active.shape)
 
 
 def _places(frame: Frame, block: int | None, worker: int | None) -> Array:
@@ -295,7 +290,7 @@ def _looker(frame: Frame, tensor: ir.Tensor, position: int, column: int) -> Call
             if tensor.scope == ir.SHARED:
                 at = physical(tensor, memory.shape, at)
             elif tensor.layout is not None:
-                at = addresses_of(tensor, memory.shape)
+                at = frame.run.places(tensor, memory.shape)
         if tensor.scope == ir.SHARED:
             at = at + np.broadcast_to(memory.rows, (frame.count, 1))[position]
         return np.ma.array(memory.data[at], mask=memory.lacks(at)).reshape(memory.shape)
@@ -303,7 +298,7 @@ def _looker(frame: Frame, tensor: ir.Tensor, position: int, column: int) -> Call
     return look
 
 
-def _registers_of_tile(frame: Frame, memory: Memory, position: int, column: int) -> Elements:
+def _registers_of_tile(frame: Frame, memory: Storage, position: int, column: int) -> Elements:
     owners = memory.tensor.owners
     assert owners is not None
     worker = int(frame.worker_row[column]) - frame.first

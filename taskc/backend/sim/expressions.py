@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from taskc.backend.sim.machine import Frame, Run
+from taskc.backend.sim.machine import Frame, Run, both
 from taskc.errors import InternalError
 from taskc.ir import arithmetic, nodes as ir
 from taskc.ir.types import DType, boolean, f32, f64, i64
@@ -56,14 +56,12 @@ def scalar(value: Any) -> Any:
 def narrowed(mask: Any, condition: Any) -> Any:
     """`mask` where the condition holds too; None if all lanes remain."""
     if isinstance(condition, np.ndarray):
-        if mask is None:
-            return None if condition.all() else condition
-        return mask & condition
+        return None if mask is None and condition.all() else both(mask, condition)
     return mask if condition else np.zeros((1, 1), np.bool_)
 
 
-class Expressions:
-    """Compiles expressions; `read` is set by `Accesses`."""
+class ExpressionCompiler:
+    """Compiles expressions; `read` is set by `AccessCompiler`."""
 
     def __init__(self, run: Run) -> None:
         self.run = run
@@ -208,8 +206,7 @@ class Expressions:
             if eager:
                 return np.where(chosen, then(frame), otherwise(frame))
             outer = frame.mask
-            wanted = chosen if outer is None else chosen & outer
-            refused = ~chosen if outer is None else ~chosen & outer
+            wanted, refused = both(outer, chosen), both(outer, ~chosen)
             if not np.count_nonzero(refused):
                 return then(frame)
             if not np.count_nonzero(wanted):

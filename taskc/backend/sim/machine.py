@@ -7,15 +7,16 @@ the same form says which of them execute.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Iterator
 from copy import copy
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from taskc.backend.sim.memory import LIVES, Arena, Array, Memory, shared_memory
-from taskc.backend.sim.report import Findings, Located, Request, Traffic
+from taskc.backend.sim.memory import LIVES, Array, SharedArena, Storage, addresses_of, shared_memory
+from taskc.backend.sim.report import FindingList, Located, SiteTraffic
 from taskc.backend.sim.shadow import FEWEST, SEVERAL, WORKER_BITS, Lanes, Order
 from taskc.errors import Location, Notes
 from taskc.ir import nodes as ir
@@ -28,7 +29,7 @@ class Run:
     def __init__(
         self,
         kernel: ir.Kernel,
-        findings: Findings,
+        findings: FindingList,
         shapes: dict[ir.Tensor, tuple[int, ...]],
         on_print: Callable[[str], None],
     ) -> None:
@@ -40,23 +41,15 @@ class Run:
         self.is_flat = kernel.stage == "lean"
         self.workers = kernel.workers + kernel.helpers
         self.sites: list[Location] = []
-        self.globals: dict[ir.Tensor, Memory] = {}
-        self.accesses: dict[int, Traffic] = {}
-        self.requests: dict[
-            int, tuple[ir.Tensor, dict[bytes, Request]]
-        ] = {}  # kinds of requests to SHARED memory
-        self.totals: dict[int, int] = {}  # `Traffic.total` of each site
+        self.globals: dict[ir.Tensor, Storage] = {}
+        self.traffic: dict[int, SiteTraffic] = {}
         self.private_bytes: dict[ir.Tensor, int] = {}
         self.statistics = False  # whether accesses are measured
         self.by_warps = False  # whether each warp is a generator of its own
         self.waits_for_grid = False  # whether the program has barriers of all blocks
-        self.grid_barriers = (
-            0  # number of completed barriers of all blocks, where warps run by themselves
-        )
+        self.grid_barriers = 0  # completed barriers of all blocks, where warps run by themselves
         self.cluster = 1  # blocks that run together because they communicate
-        self.peers: dict[
-            ir.Tensor, ir.Tensor
-        ] = {}  # maps tensors of other blocks to this block's tensor
+        self.peers: dict[ir.Tensor, ir.Tensor] = {}  # from tensors of other blocks to this block's
         self.remote: set[ir.Tensor] = set()  # tensors that other blocks access
         self.aborted = False
         self.awaits_updates = False  # whether loops of the program wait for updates by others
@@ -65,6 +58,15 @@ class Run:
         self.channels: dict[ir.Tensor | ir.Ring, int] = {}
         self.product_channel = 0  # channel of the first warpgroup's matrix products
         self.ring_of: dict[ir.Tensor, ir.Ring] = {}
+        self.sent_on: set[ir.Tensor] = set()  # tensors whose slots bulk copies send on
+        self.written: frozenset[ir.Tensor] = frozenset()  # tensors written anywhere in the kernel
+        self.of_products: frozenset[ir.Tensor] = frozenset()  # registers of asynchronous products
+
+    def places(self, tensor: ir.Tensor, shape: tuple[int, ...]) -> Any:
+        """An index for a tensor's elements in row-major order: their addresses, once these follow the layout."""
+        if self.is_flat and tensor.layout is not None:
+            return addresses_of(tensor, shape)
+        return slice(None)
 
     def site(self, loc: Location) -> int:
         self.sites.append(loc)
@@ -87,6 +89,28 @@ Identities: TypeAlias = "tuple[Array, Array, Array | int, slice, range | None]"
 _KEPT_LANES = 1 << 14
 
 
+@dataclass(slots=True)
+class IssuedGroups:
+    """Asynchronous actions of one worker or warp: those in no group yet, and the groups not waited for."""
+
+    open: list[Any] = field(default_factory=list)
+    closed: list[list[Any]] = field(default_factory=list)
+
+    def commit(self) -> None:
+        self.closed.append(self.open)
+        self.open = []
+
+    def complete(self, most: int) -> list[Any]:
+        """Remove the first groups, up to those so many that remain; returns their actions."""
+        done = max(len(self.closed) - most, 0)
+        complete, self.closed = self.closed[:done], self.closed[done:]
+        return [action for group in complete for action in group]
+
+    @property
+    def left(self) -> list[Any]:
+        return [*self.open, *(action for group in self.closed for action in group)]
+
+
 class Group:
     """Blocks that are simulated together, and their state."""
 
@@ -94,7 +118,7 @@ class Group:
         self,
         run: Run,
         blocks: Array,
-        arena: Arena | None,
+        arena: SharedArena | None,
         order: Order | None = None,
         rank: int = 0,
         cluster: Any = None,
@@ -106,25 +130,27 @@ class Group:
         self.units = blocks // run.cluster
         self.base = rank * run.workers  # number of the first worker in `order`
         self.order = order or Order(len(blocks), run.workers, run.by_phases)
-        self.memories: dict[ir.Tensor, Memory] = dict(run.globals)
+        self.memories: dict[ir.Tensor, Storage] = dict(run.globals)
         self.arena = arena
         self.width = self.order.workers
-        self.shared_seen: dict[ir.Tensor, Memory] = {}
-        self.tiles: dict[ir.Tensor, Memory] = {}
+        self.shared_seen: dict[ir.Tensor, Storage] = {}
+        self.tiles: dict[ir.Tensor, Storage] = {}
         self.turns: dict[tuple[int, int], int] = {}  # how often each warp has come to an Allocate
-        self.lives: dict[tuple[int, int], Memory] = {}  # the memory of each turn of an Allocate
+        self.lives: dict[tuple[int, int], Storage] = {}  # the memory of each turn of an Allocate
         self.rings: dict[ir.Ring, Any] = {}
         self.first_channel = rank * (self.order.channels // run.cluster)
-        self.schedule: Any = None
+        self.schedule: Any = None  # of the warps that run by themselves
         self.mbarriers: dict[tuple[ir.Tensor, int], Any] = {}
         self.identities: dict[tuple[Any, ...], Identities] = {}
         self.fences: dict[int, list[int]] = {}  # the clocks at which each worker has fenced
-        self.outgoing: dict[int, Any] = {}  # each worker's bulk stores
-        self.products: Any = None  # the asynchronous matrix products
+        self.outgoing: defaultdict[int, IssuedGroups] = defaultdict(IssuedGroups)  # by worker
+        self.products: defaultdict[int, IssuedGroups] = defaultdict(IssuedGroups)  # by warp
+        self.multiplied: list[Any] = []  # all asynchronous matrix products
+        self.fenced: set[int] = set()  # the warps that have fenced their registers for those
         self.tile_registers: dict[int, Array] = {}  # contents of the tile registers
         self.registers: Any = None  # the number that each warpgroup has
 
-    def shared(self, tensor: ir.Tensor) -> Memory:
+    def shared(self, tensor: ir.Tensor) -> Storage:
         """The memory of a SHARED tensor, the same whenever the tensor is allocated again."""
         memory = self.shared_seen.get(tensor)
         if memory is None:
@@ -158,7 +184,7 @@ class Group:
         """A number for the writes in one life of a tensor, different from the last ones."""
         return (len(self.shared_seen) + len(self.lives)) % LIVES + 1
 
-    def allocate(self, tensor: ir.Tensor, frame: Frame, node: object) -> Memory:
+    def allocate(self, tensor: ir.Tensor, frame: Frame, node: object) -> Storage:
         """Begin a new life of a SHARED tensor in the active blocks.
 
         Warps that run by themselves come here one after another, while others may still read what
@@ -181,11 +207,13 @@ class Group:
         elements = np.arange(memory.size) + np.broadcast_to(memory.rows, (self.blocks.size, 1))
         at = elements[blocks].reshape(-1)
         memory.complete = False
-        for granule in range(memory.granules):
-            memory.written[at * memory.granules + granule] = 0
+        for entries in memory.entries(at):
+            memory.written[entries] = 0
         return memory
 
-    def reset_tile(self, memory: Memory, frame: Frame, fill: Callable[[Frame], Any] | None) -> None:
+    def reset_tile(
+        self, memory: Storage, frame: Frame, fill: Callable[[Frame], Any] | None
+    ) -> None:
         """Allocate the tile anew for the workers of the frame."""
         columns = slice(int(frame.columns[0]), int(frame.columns[0]) + frame.width)
         memory.complete = False
@@ -199,14 +227,14 @@ class Group:
 class Touched(NamedTuple):
     """An access in a vector loop; `where` is the mask of its workers, None for all."""
 
-    memory: Memory
+    memory: Storage
     at: Any
     where: Any
     loc: Location
     is_store: bool
 
 
-class Loop(NamedTuple):
+class EachLoop(NamedTuple):
     """The innermost mapping loop: its variables' values, and the slots of its tasks.
 
     `slots` is one slot, or Ellipsis for all of them in order.
@@ -234,7 +262,7 @@ class Frame:
     warp: int = 0
     run: Run = field(init=False)
     env: dict[ir.Variable, Any] = field(default_factory=dict)
-    memories: dict[ir.Tensor, Memory] = field(init=False)
+    memories: dict[ir.Tensor, Storage] = field(init=False)
     mask: Any = None
     axes: tuple[int, ...] = ()
     block_row: Array = field(init=False)
@@ -243,7 +271,7 @@ class Frame:
     columns: Array = field(init=False)
     first: int = field(init=False)
     in_each: bool = False
-    loop: Loop | None = None
+    loop: EachLoop | None = None
     anonymous: bool = False
     owners_only: Any = None
     vector: int = 1
@@ -257,6 +285,13 @@ class Frame:
         self.count, self.width = len(self.group.blocks), len(self.worker_row)
         self.block_row, self.columns = np.arange(self.count)[:, None], self.worker_row
         self.first = self.members.start
+
+    def bind(self, bound: dict[ir.Variable, Any]) -> None:
+        """Bind arguments and dimensions, and the numbers of the workers and their blocks."""
+        worker, block = self.run.kernel.worker, self.run.kernel.block
+        self.env.update(bound)
+        self.env[worker] = self.numbers[None, :].astype(worker.dtype.numpy)
+        self.env[block] = self.group.blocks[:, None].astype(block.dtype.numpy)
 
     def tasks(self, count: int) -> Frame:
         """A frame of unnamed workers, one for each of `count` tasks of a whole-block statement."""
@@ -279,8 +314,18 @@ class Frame:
     def full(self) -> tuple[int, ...]:
         return (*self.axes, self.count, self.width)
 
+    @property
+    def active(self) -> Array:
+        """Mask of the lanes that execute."""
+        return np.broadcast_to(True if self.mask is None else self.mask, self.full)
+
+    def only(self, workers: Any) -> Array:
+        """Mask of these workers, in a frame with one block."""
+        return np.isin(self.worker_row, workers)[None]
+
     def someone(self, where: Any) -> tuple[int, int | None, tuple[int, ...]]:
-        """Block, worker and position of the first lane where `where` holds."""
+        """Block, worker and position of the first lane where `where` holds; None holds everywhere."""
+        where = True if where is None else where
         shape = np.broadcast_shapes(np.shape(where), (1, 1))
         where = np.broadcast_to(where, shape)
         position = tuple(int(i) for i in np.argwhere(where)[0])
@@ -307,32 +352,55 @@ class Frame:
         details: tuple[tuple[str, str | int], ...] = (("block", block),)
         if worker is not None:
             details = (*details, ("worker", worker))
-        count = int(np.count_nonzero(where))
+        count = 1 if where is None else int(np.count_nonzero(where))
         self.run.findings.add(
             kind, message, site.loc, details=details, count=count, notes=notes, where=site
         )
 
     def fault_if(
         self, kind: str, message: str, wrong: Any, site: Located, value: Any = None
-    ) -> None:
-        """Add a finding if `wrong` holds on any active lane."""
-        where = wrong if self.mask is None else wrong & self.mask
-        if where.any():
-            self.fault(kind, message, where, site, value)
+    ) -> Any:
+        """Add a finding if `wrong` holds on any active lane; returns the mask of these, or None."""
+        where = both(self.mask, wrong)
+        if not np.count_nonzero(where):
+            return None
+        self.fault(kind, message, where, site, value)
+        return where
 
     def lanes(
-        self, shape: tuple[int, ...], at: Array, chosen: Array | None, site: int, together: bool
-    ) -> Lanes:
-        """The identities of workers that access the elements `at`, chosen from an array of shape `shape`.
+        self,
+        memory: Storage,
+        shape: tuple[int, ...],
+        at: Array,
+        chosen: Array | None,
+        site: int,
+        together: bool = False,
+    ) -> Iterator[Lanes]:
+        """The access of workers to the elements `at`, chosen from an array of shape `shape`, by shadow entries.
 
         `together`: all workers of a block do it as one, and the shape has one column.
         """
+        lanes = self.access(memory, shape, at, chosen, site, together)
+        for entries in memory.entries(at):
+            lanes.at = entries
+            yield lanes
+
+    def access(
+        self,
+        memory: Storage,
+        shape: tuple[int, ...],
+        entries: Array,
+        chosen: Array | None,
+        site: int,
+        together: bool = False,
+    ) -> Lanes:
+        """The access of workers to entries of the shadow, chosen as in `lanes`."""
         who, block, worker, members, agents = self._identities(shape, together)
         if chosen is not None:
             who, block = who[chosen], block[chosen]
             if isinstance(worker, np.ndarray):
                 worker = worker[chosen]
-        return Lanes(self.group.order, at, block, worker, members, who, site, agents)
+        return Lanes(self, memory, entries, block, worker, members, who, site, agents)
 
     def _identities(self, shape: tuple[int, ...], together: bool) -> Identities:
         """The identities for the lanes of a shape. They are the same for each access, so they are cached."""
@@ -368,7 +436,7 @@ class Frame:
             self.group.identities[key] = identities
         return identities
 
-    def name_element(self, memory: Memory, flat: int) -> str:
+    def name_element(self, memory: Storage, flat: int) -> str:
         """The displayed name of an element: `s[3, 4]`."""
         tensor = memory.tensor
         if memory.granules != 1:
@@ -392,12 +460,9 @@ def active_blocks(frame: Frame) -> Array:
     """Mask of blocks with at least one active worker, [blocks]."""
     if frame.mask is None:
         return np.ones(frame.count, np.bool_)
-    full = np.broadcast_to(frame.mask, frame.full)
-    return np.asarray(np.moveaxis(full, -2, 0).reshape(frame.count, -1).any(axis=1))
+    return np.asarray(np.moveaxis(frame.active, -2, 0).reshape(frame.count, -1).any(axis=1))
 
 
-def active_columns(frame: Frame) -> Array:
-    """Mask of the active workers of a frame with one block."""
-    if frame.mask is None:
-        return np.ones(frame.width, np.bool_)
-    return np.asarray(np.broadcast_to(frame.mask, (1, frame.width))[0].copy())
+def both(mask: Any, other: Any) -> Any:
+    """The lanes of two masks; None stands for all lanes."""
+    return other if mask is None else mask if other is None else mask & other

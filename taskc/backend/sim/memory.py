@@ -8,6 +8,7 @@ different numbers, so that what another tensor left behind does not pass for ini
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any, TypeAlias
@@ -15,6 +16,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from taskc.analysis.coalescing import swizzled
 from taskc.backend.sim.shadow import Shadow
 from taskc.ir import nodes as ir
 
@@ -24,7 +26,7 @@ LIVES = (1 << 15) - 2  # numbers that tell the lives of tensors apart
 
 
 @dataclass(slots=True, eq=False)
-class Memory:
+class Storage:
     """One tensor's elements, for all lanes of a group.
 
     rows       of SHARED ones: where each block's elements start, [blocks, 1]
@@ -56,6 +58,12 @@ class Memory:
     def __post_init__(self) -> None:
         self.size = prod(self.shape)
 
+    @property
+    def required_shadow(self) -> Shadow:
+        """The shadow of memory that asynchronous actions reach."""
+        assert self.shadow is not None
+        return self.shadow
+
     def look(self) -> bool:
         """Whether every element is initialized, if that can be told at once."""
         if not self.tried and not self.complete:
@@ -69,21 +77,35 @@ class Memory:
         if self.complete:
             return
         self.tried = False
+        for entries in self.entries(at):
+            self.written[entries] = self.number
+
+    def put(self, at: Any, values: Any) -> None:
+        """Write elements at flat indices."""
+        self.data[at] = values
+        self.mark(at)
+
+    def entries(self, at: Any) -> Iterator[Any]:
+        """The shadow entries of elements at flat indices: their first ones, their second ones, and so on."""
         if self.granules == 1:
-            self.written[at] = self.number
+            yield at
         else:
             for granule in range(self.granules):
-                self.written[at * self.granules + granule] = self.number
+                yield at * self.granules + granule
+
+    def all_entries(self, at: Array) -> Array:
+        """The shadow entries of elements at flat indices, one element's after another's."""
+        return (at[:, None] * self.granules + np.arange(self.granules)).reshape(-1)
 
     def lacks(self, at: Any) -> Any:
         """Mask of uninitialized elements."""
         return self.written[at * self.granules if self.granules != 1 else at] != self.number
 
-    def again(self, number: int) -> Memory:
+    def again(self, number: int) -> Storage:
         """The same place, with all elements uninitialized."""
         return self.seen_from(self.rows, number)
 
-    def seen_from(self, rows: Any, number: int | None = None) -> Memory:
+    def seen_from(self, rows: Any, number: int | None = None) -> Storage:
         """The same elements, with a block's own at `rows`; it isn't known which are initialized."""
         return replace(
             self,
@@ -104,10 +126,10 @@ class Memory:
 
 def shared_memory(
     tensor: ir.Tensor, shape: tuple[int, ...], blocks: int, agents: int, number: int
-) -> Memory:
+) -> Storage:
     """Memory of a SHARED tensor without an offset, in so many blocks."""
     size = prod(shape)
-    return Memory(
+    return Storage(
         tensor,
         shape,
         np.zeros(blocks * size, tensor.dtype.numpy),
@@ -118,7 +140,7 @@ def shared_memory(
     )
 
 
-class Arena:
+class SharedArena:
     """The SHARED memory of blocks whose tensors have offsets, and may overlap."""
 
     def __init__(self, blocks: int, size: int, granule: int, shadow: Shadow | None) -> None:
@@ -129,13 +151,13 @@ class Arena:
         self.written = np.zeros(blocks * self.size // granule, np.int16)
         self.shadow = shadow
 
-    def place(self, tensor: ir.Tensor, shape: tuple[int, ...], number: int) -> Memory:
+    def place(self, tensor: ir.Tensor, shape: tuple[int, ...], number: int) -> Storage:
         size = tensor.dtype.nbytes
         offset = tensor.offset
         assert offset is not None
         assert offset % size == 0
         rows = (np.arange(self.blocks) * (self.size // size) + offset // size)[:, None]
-        return Memory(
+        return Storage(
             tensor,
             shape,
             self.bytes.view(tensor.dtype.numpy),
@@ -146,3 +168,39 @@ class Arena:
             shadow=self.shadow,
             overlaid=True,
         )
+
+
+# --- Places in a layout ---------------------------------------------------------------------------
+
+
+def physical(tensor: ir.Tensor, shape: tuple[int, ...], linear: Array) -> Array:
+    """The physical offsets of elements, from their row-major offsets."""
+    return swizzled(tensor.swizzle, laid_out(tensor, shape, linear))
+
+
+def laid_out(tensor: ir.Tensor, shape: tuple[int, ...], linear: Array) -> Array:
+    """The layout's offsets of elements, from their row-major ones; used for a flat access.
+
+    The data of a run stand in this order: a swizzle exchanges places only in hardware, where it
+    decides about banks.
+    """
+    if tensor.layout is None:
+        return linear
+    tasks = np.stack(np.unravel_index(linear, shape), axis=-1)
+    return tensor.layout.find(0, tasks)
+
+
+def elements_at(tensor: ir.Tensor, shape: tuple[int, ...]) -> Array | None:
+    """The row-major offset of the element at each place of a layout, -1 for none; None without a layout."""
+    if tensor.layout is None:
+        return None
+    row_major = np.full(tensor.layout.slots, -1, np.int64)
+    row_major[addresses_of(tensor, shape)] = np.arange(prod(shape))
+    return row_major
+
+
+def addresses_of(tensor: ir.Tensor, shape: tuple[int, ...]) -> Array:
+    """The address of each element, in row-major order."""
+    assert tensor.layout is not None
+    tasks = np.indices(shape).reshape(len(shape), -1).T
+    return tensor.layout.find(0, tasks)

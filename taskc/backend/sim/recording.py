@@ -1,92 +1,29 @@
-"""The common part of all accesses: the lanes that take part, and their reports to the checks."""
+"""Accesses as the checks see them: the lanes that take part, what the shadow is told, and the traffic."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from taskc.backend.sim.machine import Frame
-from taskc.backend.sim.memory import Array, Memory
-from taskc.backend.sim.report import Located
-from taskc.backend.sim.shadow import Found, Lanes
+from taskc.analysis.coalescing import swizzled
+from taskc.backend.sim.machine import Frame, Run, both
+from taskc.backend.sim.memory import Array, Storage, laid_out
+from taskc.backend.sim.report import (
+    SECTOR,
+    AccessTraffic,
+    Located,
+    SiteTraffic,
+    against_conflicts,
+    against_sectors,
+)
 from taskc.errors import InternalError
 from taskc.ir import nodes as ir
-
-# --- Reports of races, and of accesses without a wait --------------------------------------------
-
-
-_PENDING = {
-    "copy": ("unwaited-copy", "a copy may not have reached yet", "the copy"),
-    "store": ("unwaited-copy", "a bulk store may not have read yet", "the copy"),
-    "product": ("unwaited-product", "a matrix product may not have read yet", "the product"),
-}
+from taskc.ir.target import WARP
 
 
-class Races:
-    """Turns conflicts that a memory's shadow finds for one access into findings."""
-
-    def __init__(self, frame: Frame, memory: Memory, site: int) -> None:
-        self.frame = frame
-        self.memory = memory
-        self.site = site
-
-    def race(self, verb: str, other_verb: str, found: Found | None) -> None:
-        if found is None:
-            return
-        run = self.frame.run
-        at, mine, other, other_site, count = found
-        block, other_block = run.who(mine)[0], run.who(other)[0]
-        element = self.frame.name_element(self.memory, at)
-        who, whom = self._name(mine), self._name(other)
-        details: tuple[tuple[str, str | int], ...] = (("block", block), ("element", element))
-        details = (*details, ("worker", who), ("other", whom))
-        if block != other_block:
-            who, whom = f"{who} of block {block}", f"{whom} of block {other_block}"
-            may_meet = run.waits_for_grid or block // run.cluster == other_block // run.cluster
-            why = "and nothing orders the two" if may_meet else "blocks are not ordered"
-        elif run.by_phases:
-            why = "within one phase"
-        else:
-            why = "and nothing orders the two"
-        run.findings.add(
-            "race",
-            f"{who} {verb} {element}, which {whom} {other_verb} ({why})",
-            run.sites[self.site],
-            count=count,
-            details=details,
-            notes=((f"{whom} {other_verb} it here", run.sites[other_site]),),
-            where=self.site,
-        )
-
-    def unwaited(
-        self, verb: str, lanes: Lanes, wrong: Array, sites: Array, what: str = "copy"
-    ) -> None:
-        run = self.frame.run
-        first = int(np.argmax(wrong))
-        element = self.frame.name_element(self.memory, int(lanes.at[first]))
-        who = self._name(int(lanes.who[first]))
-        kind, done, issued = _PENDING[what]
-        run.findings.add(
-            kind,
-            f"{who} {verb} {element}, which {done}",
-            run.sites[self.site],
-            count=int(np.count_nonzero(wrong)),
-            details=(("block", run.who(int(lanes.who[first]))[0]), ("element", element)),
-            notes=((f"{issued} is issued here", run.sites[int(sites[0])]),),
-            where=self.site,
-        )
-
-    def _name(self, who: int) -> str:
-        run = self.frame.run
-        worker = run.who(who)[1]
-        if worker is None:
-            return "several workers" if run.workers > 1 else "its worker"
-        is_task = self.frame.anonymous and run.by_phases
-        return f"task {worker}" if is_task else f"worker {worker}"
-
-
-def memory_of(frame: Frame, tensor: ir.Tensor) -> Memory:
+def memory_of(frame: Frame, tensor: ir.Tensor) -> Storage:
     memory = frame.memories.get(tensor)
     if memory is None:
         raise InternalError(f"{tensor.name} is used outside its allocation")
@@ -95,17 +32,12 @@ def memory_of(frame: Frame, tensor: ir.Tensor) -> Memory:
 
 def legal(where: Any, illegal: Any) -> Any:
     """The lanes of a mask whose access is legal; None stands for all lanes, or for no illegal one."""
-    if illegal is None:
-        return where
-    return ~illegal if where is None else where & ~illegal
+    return both(where, None if illegal is None else ~illegal)
 
 
 def selection(frame: Frame, illegal: Any) -> Any:
     """The lanes that store: active, legal, and the first owner of a replicated task."""
-    where = frame.mask
-    if frame.owners_only is not None:
-        where = frame.owners_only if where is None else where & frame.owners_only
-    return legal(where, illegal)
+    return legal(both(frame.mask, frame.owners_only), illegal)
 
 
 def spread(frame: Frame, *operands: Any) -> tuple[tuple[int, ...], bool]:
@@ -144,7 +76,7 @@ def widened(least: tuple[int, ...], *operands: Any) -> tuple[int, ...]:
 
 
 def record(
-    frame: Frame, memory: Memory, at: Any, where: Any, illegal: Any, site: int, kind: str
+    frame: Frame, memory: Storage, at: Any, where: Any, illegal: Any, site: int, kind: str
 ) -> None:
     """Report an access to the shadow, without widening indices more than needed."""
     where = legal(where, illegal)
@@ -157,7 +89,7 @@ def record(
         touch(frame, memory, shape, flat, chosen, site, together, kind)
 
 
-def unwaited(frame: Frame, memory: Memory, at: Any, illegal: Any, site: int) -> Any:
+def unwaited(frame: Frame, memory: Storage, at: Any, illegal: Any, site: int) -> Any:
     """Report lanes that read elements in flight; returns their mask, or None."""
     where = legal(frame.mask, illegal)
     shadow = memory.shadow
@@ -166,12 +98,11 @@ def unwaited(frame: Frame, memory: Memory, at: Any, illegal: Any, site: int) -> 
     shape = widened((frame.count, frame.width), at, where)
     chosen, flat = picked(shape, where, at)
     late = np.zeros(shape, np.bool_)
-    for granule in range(memory.granules):
-        elements = flat * memory.granules + granule
-        if not np.count_nonzero(shadow.flight.state[elements]):
+    for entries in memory.entries(flat):
+        if not np.count_nonzero(shadow.flight.state[entries]):
             continue
-        lanes = frame.lanes(shape, elements, chosen, site, False)
-        wrong = shadow.check_arrived(lanes, "reads", Races(frame, memory, site))
+        lanes = frame.access(memory, shape, entries, chosen, site, False)
+        wrong = shadow.flight.check(lanes, "reads")
         if wrong is not None:
             late.reshape(-1)[slice(None) if chosen is None else chosen] |= wrong
     return late if np.count_nonzero(late) else None
@@ -179,7 +110,7 @@ def unwaited(frame: Frame, memory: Memory, at: Any, illegal: Any, site: int) -> 
 
 def touch(
     frame: Frame,
-    memory: Memory,
+    memory: Storage,
     shape: tuple[int, ...],
     flat: Array,
     chosen: Array | None,
@@ -187,26 +118,16 @@ def touch(
     together: bool,
     kind: str,
 ) -> None:
-    shadow = memory.shadow
-    if shadow is None:
-        return
-    lanes = frame.lanes(shape, flat, chosen, site, together)
-    act = getattr(shadow, kind)
-    report = Races(frame, memory, site)
-    if memory.granules == 1:
-        act(lanes, report)
-    else:
-        for granule in range(memory.granules):
-            lanes.at = flat * memory.granules + granule
-            act(lanes, report)
+    """Report an access to the shadow; `kind` is the shadow's method."""
+    if memory.shadow is not None:
+        for lanes in frame.lanes(memory, shape, flat, chosen, site, together):
+            getattr(memory.shadow, kind)(lanes)
 
 
 def uninitialized(
-    frame: Frame, memory: Memory, at: Any, missing: Any, illegal: Any, node: Located
+    frame: Frame, memory: Storage, at: Any, missing: Any, illegal: Any, node: Located
 ) -> None:
-    where = legal(missing, illegal)
-    if frame.mask is not None:
-        where = where & frame.mask
+    where = both(legal(missing, illegal), frame.mask)
     if not np.count_nonzero(where):
         return
     name = memory.tensor.name
@@ -228,9 +149,117 @@ def outside(
     node: Located,
 ) -> Any:
     """Report the active lanes whose index is out of bounds; returns their mask, or None."""
-    where = wrong if frame.mask is None else wrong & frame.mask
-    if not np.count_nonzero(where):
-        return None
     message = f"index {{}} is outside 0..{extent - 1} in dimension {dimension} of {tensor.name}"
-    frame.fault("out-of-bounds", message, where, node, index)
-    return where
+    return frame.fault_if("out-of-bounds", message, wrong, node, index)
+
+
+# --- Traffic --------------------------------------------------------------------------------------
+
+
+def measure(frame: Frame, memory: Storage, at: Any, where: Any, site: int, kind: str) -> None:
+    """Note the worst request of an access, and the total of all."""
+    run = frame.run
+    if frame.anonymous or not frame.vector:
+        return
+    tensor = memory.tensor
+    shape = np.broadcast_shapes(np.shape(at), np.shape(where), (frame.count, frame.width))
+    elements = np.broadcast_to(at - memory.rows, shape)
+    active = np.broadcast_to(True if where is None else where, shape)
+    together = 1
+    if not frame.axes:  # an asynchronous copy's first element, or a scalar access
+        together = frame.vector
+    elif frame.vector > 1 and len(shape) == len(frame.axes) + 2:
+        # The turns of the innermost axis are one access, unless they all access one element.
+        steps = np.diff(elements, axis=0)
+        if not np.count_nonzero(steps):
+            elements, active = elements[0], active[0]
+        elif ((steps == 1) | ~active[1:]).all():
+            together = frame.vector
+            elements, active = elements[0], active[0]
+    elements = elements.reshape(-1, frame.width)
+    active = active.reshape(-1, frame.width)
+    offsets = elements if run.is_flat else laid_out(tensor, memory.shape, elements)
+    bits = tensor.dtype.bits
+    width = tensor.dtype.bytes_of(together)
+    traffic = run.traffic.get(site)
+    if traffic is None:
+        worst = AccessTraffic(tensor.name, tensor.scope, run.sites[site], kind=kind)
+        traffic = run.traffic[site] = SiteTraffic(tensor, worst)
+    for row in range(len(offsets)):
+        for start in range(0, frame.width, WARP):
+            part = slice(start, start + WARP)
+            mine = offsets[row, part][active[row, part]]
+            if not mine.size:
+                continue
+            if tensor.scope == ir.SHARED:
+                lanes = np.where(active[row, part], offsets[row, part], -1)
+                key = bytes([together]) + lanes.tobytes()
+                ways, added = traffic.request(key, lanes, together).cost(tensor)
+                traffic.total += added
+                if ways > traffic.worst.ways:
+                    traffic.worst = replace(traffic.worst, ways=ways)
+            else:
+                addresses = swizzled(tensor.swizzle, mine) * bits // 8
+                sectors, ideal = _sectors(addresses, width)
+                traffic.total += sectors
+                worst = traffic.worst
+                if sectors * max(worst.ideal, 1) > worst.sectors * ideal:
+                    full = mine.size == WARP
+                    advice = against_sectors(tensor, memory.shape, mine) if full else ""
+                    traffic.worst = replace(
+                        worst, sectors=sectors, ideal=ideal, is_full=full, advice=advice
+                    )
+
+
+def _sectors(addresses: Array, width: int) -> tuple[int, int]:
+    """The number of sectors that a request touches, and the fewest that could hold its bytes."""
+    starts = np.unique(addresses)
+    first, last = starts // SECTOR, (starts + width - 1) // SECTOR
+    touched = np.unique(np.concatenate((first, last))).size
+    return int(touched), -(-int(starts.size) * width // SECTOR)
+
+
+def warn(run: Run) -> None:
+    """Add findings about accesses that are far from the best possible."""
+    for site, measured in run.traffic.items():
+        worst = measured.worst
+        if worst.ways >= 2:
+            message = f"{worst.ways}-way bank conflict in {worst.tensor}"
+            details: list[tuple[str, str | int]] = [("ways", worst.ways)]
+            _warn(run, "bank-conflict", message, worst, details, _advice(run, measured), site)
+        if worst.is_full and worst.sectors >= max(2 * worst.ideal, worst.ideal + 2):
+            message = (
+                f"a warp touches {worst.sectors} sectors of {worst.tensor}; {worst.ideal} would do"
+            )
+            details = [("sectors", worst.sectors), ("ideal", worst.ideal)]
+            _warn(run, "uncoalesced", message, worst, details, worst.advice, site)
+
+
+def _warn(
+    run: Run,
+    kind: str,
+    message: str,
+    traffic: AccessTraffic,
+    details: list[tuple[str, str | int]],
+    advice: str,
+    site: int,
+) -> None:
+    hint = (("hint", advice),) if advice else ()
+    run.findings.add(
+        kind,
+        message,
+        traffic.location,
+        details=(*details, *hint),
+        severity="warning",
+        where=site,
+    )
+
+
+def _advice(run: Run, here: SiteTraffic) -> str:
+    everywhere = [
+        request
+        for measured in run.traffic.values()
+        if measured.tensor is here.tensor
+        for request in measured.requests.values()
+    ]
+    return against_conflicts(run.kernel, here.tensor, list(here.requests.values()), everywhere)

@@ -1,11 +1,12 @@
-"""The results of a run: findings and memory traffic.
+"""The results of a run: findings, and memory traffic.
 
-Advice on slow accesses, given only if it helps when applied to the recorded requests.
+Traffic is bank conflicts of SHARED tensors, and sectors of GLOBAL ones. Advice on slow accesses is given only if it
+helps when applied to the recorded requests.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
@@ -19,7 +20,7 @@ from taskc.ir.rewrite import walk
 
 
 @dataclass(frozen=True, slots=True)
-class Traffic:
+class AccessTraffic:
     """Memory traffic of one access of the program, at its worst warp.
 
     ways     of a SHARED tensor: into how many accesses bank conflicts split the best possible one
@@ -52,7 +53,7 @@ class Report:
     """
 
     findings: tuple[Finding, ...]
-    accesses: tuple[Traffic, ...] = ()
+    accesses: tuple[AccessTraffic, ...] = ()
     shared_bytes: int = 0
     register_bytes: int = 0
 
@@ -76,7 +77,7 @@ class Enough(Exception):  # noqa: N818 (it is no error of the simulator's)
     """The error at which the run was to end has been found."""
 
 
-class Findings:
+class FindingList:
     """Collects findings: one for each kind and place, with the number of times it was seen."""
 
     def __init__(self, stop_at: int, *, until_error: bool = False) -> None:
@@ -114,7 +115,11 @@ class Findings:
         )
 
 
+# --- Traffic --------------------------------------------------------------------------------------
+
+
 BANKS = 32
+SECTOR = 32  # bytes
 PADDINGS = range(1, 9)  # elements
 MOST_REQUESTS = 256  # kinds of requests recorded for one place; beyond that, some are unknown
 
@@ -148,6 +153,24 @@ class Request:
         active = self.offsets >= 0
         cycles = bank_cycles(addresses[:, None], self.elements * size, BANKS, active)
         return [int(count) for count in cycles[cycles > 0]]
+
+
+@dataclass(slots=True)
+class SiteTraffic:
+    """The traffic of one place: its worst request, their total, and the kinds of requests to SHARED memory."""
+
+    tensor: ir.Tensor
+    worst: AccessTraffic
+    total: int = 0
+    requests: dict[bytes, Request] = field(default_factory=dict)
+
+    def request(self, key: bytes, offsets: Array, elements: int) -> Request:
+        request = self.requests.get(key)
+        if request is None:
+            request = Request(offsets, elements)
+            if len(self.requests) < MOST_REQUESTS:
+                self.requests[key] = request
+        return request
 
 
 def against_conflicts(

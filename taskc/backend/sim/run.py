@@ -1,216 +1,218 @@
-"""The simulator's entry: binds arguments, runs all blocks, reports.
-
-Warps that run by themselves, in units: a unit is a block, or the blocks of a cluster.
-
-Units run one after another. Where the program has barriers of the grid, each runs until all its warps have
-come to one, and goes on when all units have.
-"""
+"""The simulator's entry: binds arguments, runs all blocks, stores the results, reports."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from itertools import pairwise
+from dataclasses import replace
 from math import prod
 from typing import Any
 
 import numpy as np
 
+from taskc.analysis.phases import sent_by_bulk_copies
+from taskc.arrays.packed import packed_argument
 from taskc.backend.sim import analysis
-from taskc.backend.sim.accesses import Accesses
-from taskc.backend.sim.analysis import watched
-from taskc.backend.sim.asynchronous import BulkCopies
-from taskc.backend.sim.binding import (
-    bind_arguments,
-    known_shape,
-    report,
-    shared_end,
-    store_results,
-    typed,
-)
+from taskc.backend.sim.accesses import AccessCompiler, Watch
+from taskc.backend.sim.asynchronous import MBARRIERS
 from taskc.backend.sim.breakpoints import Breakpoints, Chosen, Stop
-from taskc.backend.sim.clusters import Cluster, Clusters
-from taskc.backend.sim.collective import Collectives
-from taskc.backend.sim.expressions import Expressions
-from taskc.backend.sim.loops import Loops
+from taskc.backend.sim.clusters import CLUSTERS, execute_by_warps, watch_peer
+from taskc.backend.sim.collective import WHOLE_BLOCK
+from taskc.backend.sim.copies import BULK_COPIES, WORKER_COPIES
+from taskc.backend.sim.expressions import ExpressionCompiler, scalar
+from taskc.backend.sim.loops import LOOPS
 from taskc.backend.sim.machine import Frame, Group, Run
-from taskc.backend.sim.mbarriers import Mbarriers
-from taskc.backend.sim.memory import Arena, Array
-from taskc.backend.sim.operations import Operations
-from taskc.backend.sim.products import Products, registers_of_products, report_unfinished
-from taskc.backend.sim.report import Enough, Findings, Report
-from taskc.backend.sim.schedule import Schedule
-from taskc.backend.sim.shadow import Order, Shadow, join_all
-from taskc.backend.sim.statements import Code, Statements, constant_of, grid_tiles
-from taskc.backend.sim.synchronization import RegisterPools, Rings, Synchronization
+from taskc.backend.sim.memory import Array, SharedArena, Storage
+from taskc.backend.sim.operations import IN_LOCKSTEP
+from taskc.backend.sim.products import PRODUCTS, registers_of_products
+from taskc.backend.sim.recording import warn
+from taskc.backend.sim.report import Enough, FindingList, Located, Report
+from taskc.backend.sim.shadow import Shadow
+from taskc.backend.sim.statements import Makers, StatementCompiler, constant_of, grid_tiles
+from taskc.backend.sim.synchronization import REGISTER_POOLS, SYNCHRONIZATION, watch_ring
 from taskc.errors import CompileError
-from taskc.ir import nodes as ir
+from taskc.ir import arithmetic, nodes as ir
 from taskc.ir.code_size import deeply
+from taskc.ir.extents import extent_value, size_in_bytes
 from taskc.ir.operations import OPERATIONS
 from taskc.ir.rewrite import walk_statements
-from taskc.ir.target import WARP, WARPGROUP, is_asynchronous
+from taskc.ir.target import TARGETS, WARP, WARPGROUP, is_asynchronous
+from taskc.ir.types import TensorType
+
+_MAKERS: Makers = {
+    **LOOPS,
+    **WHOLE_BLOCK,
+    **SYNCHRONIZATION,
+    **WORKER_COPIES,
+    **IN_LOCKSTEP,
+}
+_MAKERS_BY_WARPS: Makers = {
+    **MBARRIERS,
+    **BULK_COPIES,
+    **CLUSTERS,
+    **PRODUCTS,
+    **REGISTER_POOLS,
+}
+
+# --- Arguments and results ------------------------------------------------------------------------
 
 
-class Unit:
-    """Blocks that share one order and one schedule."""
+def bind_arguments(
+    run: Run, arguments: Sequence[Any], dimensions: Mapping[ir.Variable, int]
+) -> tuple[dict[ir.Variable, Any], list[tuple[Array, Storage]]]:
+    """The values of scalars and dimensions, and the arrays that take results from memories.
 
-    def __init__(
-        self,
-        run: Run,
-        number: int,
-        order: Order,
-        arena: Arena | None,
-        seed: int | None,
-    ) -> None:
-        size = run.cluster
-        self.order = order
-        self.cluster = Cluster(run, order, arena) if size > 1 else None
-        self.groups = [
-            Group(run, np.array([number * size + rank]), arena, order, rank, self.cluster)
-            for rank in range(size)
-        ]
-        if self.cluster is not None:
-            self.cluster.admit(self.groups)
-        self.schedule = Schedule(
-            self.groups[0], None if seed is None else seed * 1_000_003 + number
-        )
-        for group in self.groups:
-            group.schedule = self.schedule
-
-    def begin(
-        self, bound: dict[ir.Variable, Any], warps: Sequence[Array], code: Code, kernel: ir.Kernel
-    ) -> None:
-        frames: list[Frame] = []
-        for group in self.groups:
-            everyone = slice(group.base, group.base + group.run.workers)
-            for workers in warps:
-                frame = Frame(group, group.base + workers, everyone, len(frames))
-                frame.env.update(bound)
-                frame.env[kernel.worker] = typed(workers[None, :], kernel.worker)
-                frame.env[kernel.block] = typed(group.blocks[:, None], kernel.block)
-                frames.append(frame)
-        self.schedule.begin(frames, code.steps)
-
-    def go_on(self) -> bool:
-        """Run until it ends, or waits for other units; False in a deadlock."""
-        is_able = self.schedule.go_on()
-        if is_able and self.schedule.threads:
-            return True
-        if self.cluster is not None:
-            self.cluster.end(is_able)
-        if is_able:
-            for group in self.groups:
-                report_unfinished(group)
-                _check_outgoing(group)
-        return is_able
-
-
-def execute(
-    run: Run,
-    code: Code,
-    count: int,
-    *,
-    nodes: Sequence[object],
-    bound: dict[ir.Variable, Any],
-    channels: int,
-    arena: Callable[[int], Arena | None],
-    seed: int | None,
-    on_blocks: Callable[[int, int], None],
-) -> None:
-    """Run all blocks.
-
-    nodes     of the program
-    channels  those of one block
-    arena     the shared memory of so many blocks
+    The parameters' memories and shapes go into `run`.
     """
-    size = run.cluster
-    if count % size:
-        raise CompileError(f"{count} blocks aren't a multiple of a cluster's {size}")
-    warps = _warps(run, nodes)
-    agent_of = np.repeat(np.arange(len(warps) * size), [len(warp) for warp in warps] * size)
-
-    def units() -> Iterator[Unit]:
-        for number in range(count // size):
-            order = Order(1, size * run.workers, False, agent_of, channels * size, size)
-            unit = Unit(run, number, order, arena(size), seed)
-            unit.begin(bound, warps, code, run.kernel)
-            yield unit
-
-    if not run.waits_for_grid:
-        for number, unit in enumerate(units(), start=1):
-            if not unit.go_on():
-                run.aborted = True
-                return
-            on_blocks(number * size, count)
-        return
-    together = list(units())
-    while together:
-        if not _all_go_on(run, together):
-            run.aborted = True
-            return
-        waiting = [unit for unit in together if unit.schedule.threads]
-        if waiting and _diverges(waiting, len(together)):
-            run.aborted = True
-            return
-        join_all([unit.order for unit in waiting])
-        run.grid_barriers += 1
-        together = waiting
+    kernel = run.kernel
+    numbers = {kernel.processors: TARGETS[kernel.target].processors, **dimensions}
+    bound: dict[ir.Variable, Any] = {
+        size: size.dtype.numpy.type(number) for size, number in numbers.items()
+    }
+    results: list[tuple[Array, Storage]] = []
+    if len(arguments) != len(kernel.parameters):
+        raise CompileError(
+            f"{kernel.name} takes {len(kernel.parameters)} arguments, not {len(arguments)}",
+            kernel.loc,
+        )
+    pairs = list(zip(kernel.parameters, arguments, strict=True))
+    for parameter, value in pairs:
+        if isinstance(parameter, ir.Variable):
+            bound[parameter] = scalar(
+                arithmetic.as_storage(
+                    value.item() if isinstance(value, np.ndarray) else value, parameter.dtype
+                )
+            )
+        else:
+            _bind_dimensions(parameter, np.asarray(value), bound)
+    for parameter, value in pairs:
+        if isinstance(parameter, ir.Tensor):
+            memory = _bind_tensor(run, parameter, value, bound)
+            if parameter.role != "in":
+                results.append((value, memory))
+    return bound, results
 
 
-def _all_go_on(run: Run, together: list[Unit]) -> bool:
-    """Run each unit until it ends or reaches a barrier of the grid; units that wait for updates take turns."""
-    pending = together
-    while pending:
-        before = run.changes
-        if not all(unit.go_on() for unit in pending):
-            return False
-        pending = [unit for unit in pending if unit.schedule.spins]
-        if pending and run.changes == before:
-            pending[0].schedule.report_stuck()
-            return False
-    return True
+def _bind_dimensions(tensor: ir.Tensor, array: Array, bound: dict[ir.Variable, Any]) -> None:
+    dtype = tensor.argument.dtype
+    if array.ndim != len(tensor.argument_shape) or array.dtype != dtype.numpy:
+        raise CompileError(
+            f"{tensor.name} is {dtype} of rank {len(tensor.argument_shape)};"
+            f" the argument is {array.dtype} of shape {array.shape}",
+            tensor.loc,
+        )
+    for extent, size in zip(tensor.argument_shape, array.shape, strict=True):
+        if isinstance(extent, ir.Variable):
+            known = bound.setdefault(extent, extent.dtype.numpy.type(size))
+            if known != size:
+                raise CompileError(
+                    f"{extent.name} is {known} and {size} at once, in {tensor.name}", tensor.loc
+                )
 
 
-def _diverges(waiting: list[Unit], count: int) -> bool:
-    """Report that only some units have reached a barrier of the grid, or that they reached different ones."""
-    first = waiting[0]
-    others = [
-        unit for unit in waiting if unit.schedule.grid_barrier is not first.schedule.grid_barrier
-    ]
-    if len(waiting) == count and not others:
-        return False
-    site = first.schedule.grid_barrier
-    assert site is not None
-    why = "others come to another one" if others else "others have ended"
-    notes = tuple(
-        ("the other barrier is here", unit.schedule.grid_barrier.loc)
-        for unit in others[:1]
-        if unit.schedule.grid_barrier is not None
+def _bind_tensor(
+    run: Run, tensor: ir.Tensor, array: Array, bound: dict[ir.Variable, Any]
+) -> Storage:
+    expected_shape = known_shape(tensor, tensor.argument_shape, bound)
+    if array.shape != expected_shape:
+        raise CompileError(
+            f"{tensor.name} has the shape {expected_shape}; the argument has {array.shape}",
+            tensor.loc,
+        )
+    if tensor.held is not None:
+        array = _as_bytes(array, tensor.held).view(tensor.dtype.numpy)
+    shape = known_shape(tensor, tensor.shape, bound)
+    run.shapes[tensor] = shape
+    data = np.ascontiguousarray(array).reshape(-1)
+    is_out = tensor.role == "out"
+    written = np.full(data.size, 0 if is_out else 1, np.int8)
+    memory = Storage(tensor, shape, data, written, complete=not is_out)
+    if run.is_flat and tensor.layout is not None:
+        places = run.places(tensor, shape)
+        memory.data = np.zeros(tensor.layout.slots, data.dtype)
+        memory.data[places] = data
+        memory.written = np.ones(tensor.layout.slots, np.int8)
+        if is_out:
+            memory.written[places] = 0
+    run.globals[tensor] = memory
+    return memory
+
+
+def _as_bytes(array: Array, held: ir.Tensor) -> Array:
+    """The elements in their layout, as a stream of bits."""
+    return np.asarray(packed_argument(array, TensorType(held.dtype, array.shape, held.layout)))
+
+
+def shared_end(tensor: ir.Tensor) -> int:
+    return (tensor.offset or 0) + size_in_bytes(tensor)
+
+
+def known_shape(
+    tensor: ir.Tensor, shape: tuple[int | ir.Expression, ...], bound: dict[ir.Variable, Any]
+) -> tuple[int, ...]:
+    try:
+        return tuple([extent_value(extent, bound) for extent in shape])
+    except KeyError as error:
+        raise CompileError(f"the dimension {error.args[0].name} is not known", tensor.loc) from None
+
+
+def store_results(run: Run, results: list[tuple[Array, Storage]]) -> None:
+    """Copy results from the memories to the arrays; report elements that were never stored."""
+    for array, memory in results:
+        tensor = memory.tensor
+        places = run.places(tensor, memory.shape)
+        missing = memory.written[places] == 0
+        if missing.any() and not run.aborted:
+            first = np.unravel_index(int(np.argmax(missing)), memory.shape)
+            name = f"{tensor.name}[{', '.join(str(int(i)) for i in first)}]"
+            run.findings.add(
+                "not-written",
+                f"{name} is never stored",
+                tensor.loc,
+                count=int(np.count_nonzero(missing)),
+                details=(("element", name),),
+                where=tensor,
+            )
+        data = memory.data[places].reshape(array.shape)
+        if not np.shares_memory(data, array):
+            array[...] = data
+
+
+def _report(run: Run, allocated: Iterable[ir.Tensor], shared_limit: int | None) -> Report:
+    if run.statistics:
+        warn(run)
+    shared = _shared_bytes(run, allocated)
+    if shared_limit is not None and shared > shared_limit:
+        run.findings.add(
+            "shared-memory",
+            f"a block takes {shared} bytes of shared memory; the limit is {shared_limit}",
+            run.kernel.loc,
+            where="budget",
+        )
+    return Report(
+        run.findings.result(),
+        tuple([replace(site.worst, total=site.total) for site in run.traffic.values()]),
+        shared,
+        sum(run.private_bytes.values()),
     )
-    message = f"some blocks come to this barrier of the grid, but {why}"
-    first.groups[0].report("barrier-divergence", message, site.loc, site, notes)
-    return True
 
 
-def _warps(run: Run, nodes: Sequence[object]) -> list[Array]:
-    """The workers of each warp of a block; roles cut warps short."""
-    cuts = {0, run.workers}
-    for node in nodes:
-        if isinstance(node, ir.Roles):
-            for role in node.roles:
-                cuts |= {role.first, role.first + role.workers}
-    return [
-        np.arange(first, min(first + WARP, stop))
-        for start, stop in pairwise(sorted(cuts))
-        for first in range(start, stop, WARP)
-    ]
+def _shared_bytes(run: Run, allocated: Iterable[ir.Tensor]) -> int:
+    placed, free, mbarriers = 0, 0, 0
+    for tensor in dict.fromkeys(allocated):
+        if tensor.scope == ir.SHARED:
+            end = shared_end(tensor)
+            if tensor.offset is None:
+                free += end
+            else:
+                placed = max(placed, end)
+        elif tensor.scope == ir.BARRIER:
+            mbarriers += tensor.dtype.nbytes * prod(run.shapes[tensor])
+    used = placed + free
+    return -(-used // 8) * 8 + mbarriers if mbarriers else used
 
 
-def _check_outgoing(group: Group) -> None:
-    for outgoing in group.outgoing.values():
-        for memory, _, _, loc in outgoing.left():
-            message = f"the block ends while a bulk store still reads {memory.tensor.name}"
-            group.report("unwaited-copy", message, loc, memory)
+# --- The run --------------------------------------------------------------------------------------
 
 
 _LANES_AT_ONCE = 1 << 18
@@ -249,18 +251,18 @@ def run(
                   the next line; without it, breakpoints are nothing
     on_blocks     is told how many blocks have run, of how many
     """
-    findings = Findings(stop_at, until_error=until_error)
+    findings = FindingList(stop_at, until_error=until_error)
     with np.errstate(all="ignore"):
         simulation = Simulation(
             kernel, arguments, findings, on_print or (lambda line: None), seed, dimensions
         )
-        simulation.state.statistics = statistics
+        simulation.run.statistics = statistics
         Breakpoints(simulation.statements, stop, on_stop)
         with suppress(Enough):
             simulation.execute(on_blocks)
-            store_results(simulation.state, simulation.results)
+            store_results(simulation.run, simulation.results)
         findings.until_error = False
-        return report(simulation.state, simulation.allocated, shared_limit)
+        return _report(simulation.run, simulation.allocated, shared_limit)
 
 
 class Simulation:
@@ -270,7 +272,7 @@ class Simulation:
         self,
         kernel: ir.Kernel,
         arguments: Sequence[Any],
-        findings: Findings,
+        findings: FindingList,
         on_print: Callable[[str], None],
         seed: int | None,
         dimensions: Mapping[ir.Variable, int] | None = None,
@@ -278,49 +280,50 @@ class Simulation:
         self.kernel = kernel
         self.seed = seed
         shapes: dict[ir.Tensor, tuple[int, ...]] = {}
-        self.state = Run(kernel, findings, shapes, on_print)
-        self.bound, self.results = bind_arguments(self.state, arguments, dimensions or {})
+        run = self.run = Run(kernel, findings, shapes, on_print)
+        self.bound, self.results = bind_arguments(run, arguments, dimensions or {})
         self.allocated: list[ir.Tensor] = []
         self._examine()
-        self.state.remote = analysis.remote_tensors(self.nodes)
-        if analysis.is_cluster_at_work(self.nodes):
-            self.state.cluster = ir.cluster_of(kernel)
-        self.state.waits_for_grid = analysis.waits_for_grid(self.nodes)
-        self.state.counts_changes = any(isinstance(node, ir.While) for node in self.nodes)
-        self.state.awaits_updates = watched(self.kernel, self.written)
-        self.state.by_warps = self._runs_by_warps(seed)
-        self.expressions = Expressions(self.state)
-        self.accesses = Accesses(self.state, self.expressions)
-        self.accesses.written = frozenset(
-            tensor for tensor in self.written if tensor.scope == ir.GLOBAL
-        )
-        self.accesses.of_products = frozenset(registers_of_products(self.nodes))
-        self.rings = Rings(self.state, self.expressions, self.accesses, self.nodes)
-        self.statements = Statements(self.state, self.expressions, self.accesses)
-        Loops(self.statements, self.written)
-        operations = Operations(self.statements)
-        products = None
-        if self.state.by_warps:
-            BulkCopies(operations, Mbarriers(operations))
-            Clusters(operations)
-            products = Products(operations)
-            RegisterPools(operations)
-        Collectives(self.statements, products)
-        Synchronization(self.statements, self.rings)
+        self.expressions = ExpressionCompiler(run)
+        self.accesses = AccessCompiler(run, self.expressions)
+        self.accesses.watch = self._watch
+        self.statements = StatementCompiler(run, self.expressions, self.accesses)
+        self.statements.makers |= _MAKERS
+        if run.by_warps:
+            self.statements.makers |= _MAKERS_BY_WARPS
+
+    def _watch(self, tensor: ir.Tensor, node: Located) -> Watch | None:
+        """A function that checks each access to a tensor beyond the ordinary."""
+        if self.run.by_warps and tensor in self.run.peers:
+            return watch_peer(tensor, node)
+        return watch_ring(self.run, tensor, node)
 
     # The program.
 
     def _examine(self) -> None:
+        run = self.run
         self.nodes = list(walk_statements(self.kernel.body))
-        self.written = frozenset(analysis.writes_among(self.nodes))
+        run.written = frozenset(analysis.writes_among(self.nodes))
+        run.of_products = frozenset(registers_of_products(self.nodes))
         for node in self.nodes:
             if isinstance(node, ir.Peer):
-                self.state.peers[node.tensor] = node.of
-                self.state.shapes[node.tensor] = self.state.shapes[node.of]
+                run.peers[node.tensor] = node.of
+                run.shapes[node.tensor] = run.shapes[node.of]
             if isinstance(node, ir.Allocate):
                 tensor = node.tensor
                 self.allocated.append(tensor)
-                self.state.shapes[tensor] = known_shape(tensor, tensor.shape, self.bound)
+                run.shapes[tensor] = known_shape(tensor, tensor.shape, self.bound)
+            if isinstance(node, ir.Move):
+                run.sent_on |= sent_by_bulk_copies(node)
+            if isinstance(node, ir.RingStep):
+                run.ring_of |= dict.fromkeys(node.ring.tensors, node.ring)
+        run.remote = analysis.remote_tensors(self.nodes)
+        if analysis.is_cluster_at_work(self.nodes):
+            run.cluster = ir.cluster_of(self.kernel)
+        run.waits_for_grid = analysis.waits_for_grid(self.nodes)
+        run.counts_changes = any(isinstance(node, ir.While) for node in self.nodes)
+        run.awaits_updates = analysis.watched(self.kernel, run.written)
+        run.by_warps = self._runs_by_warps()
 
     def _blocks(self) -> int:
         """The number of blocks that are launched."""
@@ -342,23 +345,21 @@ class Simulation:
                 frame.env[statement.variable] = self.expressions(statement.value)(frame)
         return 1
 
-    def _frame(self, blocks: Array, arena: Arena | None) -> Frame:
-        workers = self.state.workers
-        frame = Frame(Group(self.state, blocks, arena), np.arange(workers), slice(0, workers))
-        frame.env.update(self.bound)
-        frame.env[self.kernel.worker] = typed(frame.worker_row[None, :], self.kernel.worker)
-        frame.env[self.kernel.block] = typed(blocks[:, None], self.kernel.block)
+    def _frame(self, blocks: Array, arena: SharedArena | None) -> Frame:
+        workers = self.run.workers
+        frame = Frame(Group(self.run, blocks, arena), np.arange(workers), slice(0, workers))
+        frame.bind(self.bound)
         return frame
 
     def execute(self, on_blocks: Callable[[int, int], None]) -> None:
-        for tensor, memory in self.state.globals.items():
-            if tensor in self.written:
+        for tensor, memory in self.run.globals.items():
+            if tensor in self.run.written:
                 memory.shadow = Shadow(memory.data.size, self._agents(), is_global=True)
         count = self._blocks()
         code = self.statements(self.kernel.body)
-        if self.state.by_warps:
-            execute(
-                self.state,
+        if self.run.by_warps:
+            execute_by_warps(
+                self.run,
                 code,
                 count,
                 nodes=self.nodes,
@@ -371,33 +372,34 @@ class Simulation:
             return
         most = self._most_lanes()
         step = max(1, _LANES_AT_ONCE // most)
-        if not self.state.by_phases:
-            step = min(step, max(1, _CLOCKS_AT_ONCE // self.state.workers**2))
-        if self.state.awaits_updates:
+        if not self.run.by_phases:
+            step = min(step, max(1, _CLOCKS_AT_ONCE // self.run.workers**2))
+        if self.run.awaits_updates:
             step = 1  # a block may wait for earlier ones
-        if self.state.waits_for_grid:
+        if self.run.waits_for_grid:
             step = max(1, count)
         for start in range(0, count, step):
             blocks = np.arange(start, min(start + step, count))
             code.run(self._frame(blocks, self._arena(len(blocks))))
             on_blocks(int(blocks[-1]) + 1, count)
 
-    def _runs_by_warps(self, seed: int | None) -> bool:
+    def _runs_by_warps(self) -> bool:
         """Whether lockstep would not suffice: for mbarriers, bulk copies, roles, or an order by seed."""
-        if self.state.by_phases:
+        run = self.run
+        if run.by_phases:
             return False
         channels = 0
-        needs_warps = seed is not None or self.state.cluster > 1 or self.state.awaits_updates
+        needs_warps = self.seed is not None or run.cluster > 1 or run.awaits_updates
         for node in self.nodes:
             match node:
                 case ir.Allocate(tensor=tensor) if tensor.scope == ir.BARRIER:
-                    if tensor not in self.state.channels:
-                        self.state.channels[tensor] = channels
-                        channels += prod(self.state.shapes[tensor])
+                    if tensor not in run.channels:
+                        run.channels[tensor] = channels
+                        channels += prod(run.shapes[tensor])
                     needs_warps = True
                 case ir.RingStep(ring=ring) if ring.transport == "tma":
-                    if ring not in self.state.channels:
-                        self.state.channels[ring] = channels
+                    if ring not in run.channels:
+                        run.channels[ring] = channels
                         channels += ring.stages
                     needs_warps = True
                 case ir.Roles():
@@ -408,14 +410,14 @@ class Simulation:
                     needs_warps = needs_warps or not OPERATIONS[operation].lockstep
                 case _:
                     pass  # lockstep suffices
-        self.state.product_channel = channels
-        channels += -(-self.state.workers // WARPGROUP)
+        run.product_channel = channels
+        channels += -(-run.workers // WARPGROUP)
         self.channels = channels
         return needs_warps
 
     def _most_lanes(self) -> int:
         """The most values that a block has at a time."""
-        most = self.state.workers
+        most = self.run.workers
         for node in self.nodes:
             if isinstance(node, ir.Each):
                 most = max(most, node.mapping.workers * node.mapping.slots)
@@ -425,17 +427,17 @@ class Simulation:
 
     def _agents(self) -> int:
         """An upper bound of the number of warps, including those that roles cut short."""
-        if self.state.by_phases:
+        if self.run.by_phases:
             return 1
         roles = sum(len(node.roles) for node in self.nodes if isinstance(node, ir.Roles))
-        return (-(-self.state.workers // WARP) + 2 * roles) * self.state.cluster
+        return (-(-self.run.workers // WARP) + 2 * roles) * self.run.cluster
 
-    def _arena(self, blocks: int) -> Arena | None:
+    def _arena(self, blocks: int) -> SharedArena | None:
         placed = [t for t in self.allocated if t.scope == ir.SHARED and t.offset is not None]
         if not placed:
             return None
         granule = min(tensor.dtype.nbytes for tensor in placed)
         size = max(shared_end(tensor) for tensor in placed)
-        arena = Arena(blocks, size, granule, None)
+        arena = SharedArena(blocks, size, granule, None)
         arena.shadow = Shadow(len(arena.written), self._agents(), is_global=False)
         return arena

@@ -14,12 +14,13 @@ import numpy as np
 
 from taskc.backend.sim.machine import Frame, Group
 from taskc.backend.sim.memory import Array
+from taskc.backend.sim.shadow import Arrivals
 from taskc.errors import Location
 from taskc.ir import nodes as ir
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
+class WarpWait:
     """A warp's wait: it may go on when `ready()`."""
 
     ready: Callable[[], bool]
@@ -31,7 +32,7 @@ class Wait:
     grid_barrier: ir.Barrier | None = None
 
 
-Thread: TypeAlias = Iterator[Wait]
+Thread: TypeAlias = Iterator[WarpWait]
 
 
 class Meeting:
@@ -40,18 +41,22 @@ class Meeting:
     def __init__(self, size: int) -> None:
         self.size = size
         self.generation = 0
-        self.workers: list[Array] = []
-        self.released: Any = None  # knowledge released by workers that arrived without waiting
+        self.frames: list[Frame] = []
+        self.released = Arrivals()  # of workers that arrived without waiting
         self.gone: list[Array] = []
         self.node: Any = None
         self.before: Array = np.zeros(0, np.int64)
         self.clocks: Array = np.zeros(0, np.int64)
 
+    @property
+    def workers(self) -> Array:
+        return np.concatenate([frame.worker_row for frame in self.frames])
+
     def come(
         self,
         frame: Frame,
         size: int,
-        act: Callable[[], None],
+        act: Callable[[list[Frame]], None],
         what: str,
         loc: Location,
         *,
@@ -59,24 +64,26 @@ class Meeting:
         waits: bool = True,
     ) -> Thread:
         """Let the frame's workers arrive and wait for `size` workers, or go on; the last ones act for all."""
-        self.workers.append(frame.worker_row)
+        self.frames.append(frame)
         generation = self.generation
-        if sum(map(len, self.workers)) >= size:
-            act()
-            self.workers, self.gone, self.released = [], [], None
+        if sum(frame.width for frame in self.frames) >= size:
+            act(self.frames)
+            self.frames, self.gone, self.released = [], [], Arrivals()
             self.generation += 1
         elif waits:
-            yield Wait(lambda: self.generation > generation, what, loc, is_barrier=is_barrier)
+            yield WarpWait(lambda: self.generation > generation, what, loc, is_barrier=is_barrier)
 
 
-class Schedule:
+class WarpSchedule:
     """Runs the warps of one block."""
 
     def __init__(self, group: Group, seed: int | None) -> None:
         self.group = group
         self.random = None if seed is None else np.random.default_rng(seed)
         self.meetings: dict[object, Meeting] = {}
-        self.threads: dict[int, tuple[Frame, Thread, Wait | None]] = {}  # those that have not ended
+        self.threads: dict[
+            int, tuple[Frame, Thread, WarpWait | None]
+        ] = {}  # those that have not ended
         self.frames: list[Frame] = []
         self.arrivals: list[
             Callable[[], None]
@@ -166,9 +173,9 @@ class Schedule:
                     node,
                     (("others have met here", meeting.node.loc),),
                 )
-        if not meeting.workers:
+        if not meeting.frames:
             meeting.node, meeting.size = node, size
-        elif is_named and first in np.concatenate(meeting.workers):
+        elif is_named and first in meeting.workers:
             message = f"worker {frame.numbers[0]} comes to {what} again, where it waits for others"
             frame.group.report("barrier-divergence", message, node.loc, node)
         elif meeting.size != size or not (is_named or meeting.node is node):
@@ -176,12 +183,12 @@ class Schedule:
             notes = (("the other barrier is here", meeting.node.loc),)
             frame.group.report("barrier-divergence", message, node.loc, node, notes)
 
-        def join() -> None:
-            workers = np.concatenate(meeting.workers)
-            if meeting.released is not None:
+        def join(_: list[Frame]) -> None:
+            workers, released = meeting.workers, meeting.released.known
+            if released is not None:
                 here = np.setdiff1d(workers, np.concatenate(meeting.gone))
-                known = order.release(0, here) if len(here) else meeting.released
-                order.acquire(0, here, np.maximum(known, meeting.released))
+                known = order.release(0, here) if len(here) else released
+                order.acquire(0, here, np.maximum(known, released))
             elif len(workers) == order.workers:
                 order.join_blocks(np.zeros(1, np.int64))
             else:
@@ -190,8 +197,7 @@ class Schedule:
             meeting.clocks = order.clock[0, order.agent_of[workers]]
 
         if not waits:
-            before, now = meeting.released, order.release(0, frame.worker_row)
-            meeting.released = now if before is None else np.maximum(before, now)
+            meeting.released.come(order, frame.worker_row)
             meeting.gone.append(frame.worker_row)
         yield from meeting.come(
             frame, meeting.size, join, what, node.loc, is_barrier=True, waits=waits
@@ -202,10 +208,10 @@ class Schedule:
         key: object,
         frame: Frame,
         loc: Location,
-        act: Callable[[], None],
+        act: Callable[[list[Frame]], None],
         size: int | None = None,
     ) -> Thread:
-        """All warps of a role, or `size` workers, act together: the last one to arrive does it.
+        """All warps of a role, or `size` workers, act together: the last one to arrive does it, for all frames.
 
         That orders nothing.
         """
@@ -251,3 +257,17 @@ class Schedule:
             notes=tuple(notes[:8]),
             where=first.what,
         )
+
+
+def all_come(frame: Frame, part: slice, node: ir.Barrier | ir.Do, scope: str) -> Any:
+    """Mask of blocks in which all of these workers arrive; reports blocks in which only some do."""
+    if frame.mask is None:
+        return np.ones(frame.count, np.bool_)
+    active = frame.active[:, part]
+    some, every = active.any(axis=1), active.all(axis=1)
+    if (some != every).any():
+        where = np.zeros(frame.full, np.bool_)
+        where[:, part] = active & ~np.asarray(every)[:, None]
+        message = f"only some workers of the {scope} come to this barrier"
+        frame.fault("barrier-divergence", message, where, node)
+    return every

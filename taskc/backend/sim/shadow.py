@@ -13,9 +13,9 @@ read asynchronously have the stamp of their warpgroup's channel, which a wait fo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -181,6 +181,19 @@ class Order:
         return self.knows(block, worker, members, self.workers + channel, none, clock)
 
 
+class Arrivals:
+    """The workers that have come to a place, and what they knew together."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.known: Any = None
+
+    def come(self, order: Order, workers: Array) -> None:
+        known = order.release(0, workers)
+        self.known = known if self.known is None else np.maximum(self.known, known)
+        self.count += len(workers)
+
+
 def join_all(orders: Sequence[Order]) -> None:
     """A barrier of the grid: all clocks become equal, so that those of different blocks are comparable."""
     at = max((order.latest() for order in orders), default=0) + 1
@@ -210,29 +223,19 @@ def workers_of(number: int, order: Order) -> slice:
     return slice(first, first + order.block_workers)
 
 
-def latest_clocks(writers: Array, clocks: Array, order: Order) -> Array | None:
-    """Each worker's highest clock, -1 without any; None if a number stands for several workers."""
-    if writers.max(initial=0) >= FEWEST:
-        return None
-    latest = np.full(order.workers, -1)
-    np.maximum.at(latest, writers, clocks)
-    return latest
-
-
-class Reporter(Protocol):
-    """Turns races into findings."""
-
-    def race(self, verb: str, other_verb: str, found: Found | None) -> None: ...
-
-    def unwaited(
-        self, verb: str, lanes: Lanes, wrong: Array, sites: Array, what: str = "copy"
-    ) -> None: ...
+_PENDING = {
+    "copy": ("unwaited-copy", "a copy may not have reached yet", "the copy"),
+    "store": ("unwaited-copy", "a bulk store may not have read yet", "the copy"),
+    "product": ("unwaited-product", "a matrix product may not have read yet", "the product"),
+}
 
 
 @dataclass(slots=True, eq=False)
 class Lanes:
-    """An access of some workers to some elements, with an entry for each.
+    """An access of some workers to some elements of a memory, with an entry for each; it reports its conflicts.
 
+    frame   the workers that execute, and `memory` what they access: they name both in reports
+    at      numbers the entries of the memory's shadow
     block   counts within the group
     worker  -1 is all `members`
     who     is global
@@ -240,7 +243,8 @@ class Lanes:
     newest  of all clocks; `lowest` of all floors
     """
 
-    order: Order
+    frame: Any
+    memory: Any
     at: Array
     block: Array
     worker: Array | int
@@ -248,13 +252,14 @@ class Lanes:
     who: Array
     site: int
     agents: Sequence[int] | None
+    order: Order = field(init=False)
     stamp: Any = field(init=False)
     floor: Any = field(init=False)
     newest: Any = field(init=False)
     lowest: Any = field(init=False)
 
     def __post_init__(self) -> None:
-        order = self.order
+        order = self.order = self.frame.group.order
         clock = order.stamp(self.block, self.worker)
         self.stamp = clock << SITE_BITS | self.site
         self.floor = order.lowest(self.block)
@@ -267,6 +272,57 @@ class Lanes:
         if isinstance(self.worker, np.ndarray):
             return self.worker[chosen]
         return np.full(chosen.shape, self.worker)
+
+    def race(self, verb: str, other_verb: str, found: Found | None) -> None:
+        """Report a race, if there is one."""
+        if found is None:
+            return
+        run = self.frame.run
+        at, mine, other, other_site, count = found
+        block, other_block = run.who(mine)[0], run.who(other)[0]
+        element = self.frame.name_element(self.memory, at)
+        who, whom = self._name(mine), self._name(other)
+        details: tuple[tuple[str, str | int], ...] = (("block", block), ("element", element))
+        details = (*details, ("worker", who), ("other", whom))
+        why = "within one phase" if run.by_phases else "and nothing orders the two"
+        if block != other_block:
+            who, whom = f"{who} of block {block}", f"{whom} of block {other_block}"
+            may_meet = run.waits_for_grid or block // run.cluster == other_block // run.cluster
+            why = "and nothing orders the two" if may_meet else "blocks are not ordered"
+        run.findings.add(
+            "race",
+            f"{who} {verb} {element}, which {whom} {other_verb} ({why})",
+            run.sites[self.site],
+            count=count,
+            details=details,
+            notes=((f"{whom} {other_verb} it here", run.sites[other_site]),),
+            where=self.site,
+        )
+
+    def unwaited(self, verb: str, wrong: Array, sites: Array, what: str) -> None:
+        """Report elements that an asynchronous action, issued at `sites`, may not have reached yet."""
+        run = self.frame.run
+        first = int(np.argmax(wrong))
+        element = self.frame.name_element(self.memory, int(self.at[first]))
+        who = int(self.who[first])
+        kind, done, issued = _PENDING[what]
+        run.findings.add(
+            kind,
+            f"{self._name(who)} {verb} {element}, which {done}",
+            run.sites[self.site],
+            count=int(np.count_nonzero(wrong)),
+            details=(("block", run.who(who)[0]), ("element", element)),
+            notes=((f"{issued} is issued here", run.sites[int(sites[0])]),),
+            where=self.site,
+        )
+
+    def _name(self, who: int) -> str:
+        run = self.frame.run
+        worker = run.who(who)[1]
+        if worker is None:
+            return "several workers" if run.workers > 1 else "its worker"
+        is_task = self.frame.anonymous and run.by_phases
+        return f"task {worker}" if is_task else f"worker {worker}"
 
 
 class Touches:
@@ -336,105 +392,26 @@ class Touches:
         return None
 
 
-class Flight:
-    """The elements that asynchronous copies have yet to write, as far as anyone knows.
+class InFlight:
+    """The elements that asynchronous actions of one kind have yet to reach, as far as anyone knows.
 
+    what   "copy": to be written; "store": to be read by a bulk store; "product": read by matrix products
     state  0 for none; -1 until the issuing worker has waited; else the clock and 1 + the number of
            the channel that it arrives through: who knows that clock may touch the element
     """
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, what: str, size: int) -> None:
+        self.what = what
         self.state = np.zeros(size, np.int64)
         self.site = np.zeros(size, np.int64)
 
+    def add(self, at: Array, state: int, site: int) -> None:
+        self.state[at] = state
+        self.site[at] = site
 
-@dataclass(slots=True, eq=False)
-class Shadow:
-    """The last accesses to each element of one memory.
-
-    departing  1 + the site of the bulk store
-    products   of each warpgroup's channel: the last that reads
-    """
-
-    size: int
-    agents: int
-    is_global: bool
-    when: Array = field(init=False)
-    who: Array = field(init=False)
-    latest: int = 0
-    reads: Touches | None = None
-    atomics: Touches | None = None
-    flight: Flight | None = None
-    departing: Array | None = None
-    products: dict[int, Array] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.when = np.zeros(self.size, np.int64)
-        self.who = np.zeros(self.size, np.int64)
-
-    def read(self, lanes: Lanes, report: Reporter) -> None:
-        self._against_writes(lanes, "reads", report)
-        if self.atomics is not None:
-            report.race("reads", "updates", self.atomics.conflicts(lanes))
-        self.note_read(lanes)
-
-    def note_read(self, lanes: Lanes) -> None:
-        if self.reads is None:
-            self.reads = Touches(self.size, self.agents, self.is_global)
-        self.reads.record(lanes)
-
-    def atomic(self, lanes: Lanes, report: Reporter) -> None:
-        self._against_copies(lanes, "updates", report)
-        self._against_writes(lanes, "updates", report)
-        if self.reads is not None:
-            report.race("updates", "reads", self.reads.conflicts(lanes))
-        if self.atomics is None:
-            self.atomics = Touches(self.size, self.agents, self.is_global)
-        self.atomics.record(lanes)
-
-    def write(self, lanes: Lanes, report: Reporter) -> None:
-        self.check_write(lanes, "writes", report)
-        self.note_write(lanes)
-        back = self.who[lanes.at]
-        overwritten = back != lanes.who
-        if np.count_nonzero(overwritten):
-            twice = overwritten.nonzero()[0]
-            first = twice[0]
-            at = int(lanes.at[first])
-            found = (at, int(lanes.who[first]), int(back[first]), lanes.site, int(twice.size))
-            report.race("writes", "writes", found)
-
-    def check_write(self, lanes: Lanes, verb: str, report: Reporter) -> None:
-        """Report conflicts of a write, generic or asynchronous."""
-        self._against_copies(lanes, verb, report)
-        self._against_writes(lanes, verb, report)
-        if self.reads is not None:
-            report.race(verb, "reads", self.reads.conflicts(lanes))
-        if self.atomics is not None:
-            report.race(verb, "updates", self.atomics.conflicts(lanes))
-
-    def note_write(self, lanes: Lanes) -> None:
-        self.when[lanes.at] = lanes.stamp
-        self.who[lanes.at] = lanes.who
-        self.latest = max(self.latest, lanes.newest)
-        if self.flight is not None:
-            self.flight.state[lanes.at] = 0
-
-    # Asynchronous copies.
-
-    def launch(self, lanes: Lanes, state: int, report: Reporter) -> None:
-        """Issue a copy that will write these elements; `state` is defined in Flight."""
-        self.check_write(lanes, "copies into", report)
-        if self.flight is None:
-            self.flight = Flight(self.size)
-        self.flight.state[lanes.at] = state
-        self.flight.site[lanes.at] = lanes.site
-
-    def in_flight(self, lanes: Lanes) -> Array | None:
+    def late(self, lanes: Lanes) -> Array | None:
         """Mask of elements whose arrival these workers have not waited for; None if there are none."""
-        if self.flight is None:
-            return None
-        state = self.flight.state[lanes.at]
+        state = self.state[lanes.at]
         if not np.count_nonzero(state):
             return None
         wrong = state < 0
@@ -450,47 +427,135 @@ class Shadow:
             )
         return wrong if np.count_nonzero(wrong) else None
 
-    def check_arrived(self, lanes: Lanes, verb: str, report: Reporter) -> Array | None:
+    def check(self, lanes: Lanes, verb: str) -> Array | None:
         """Report elements whose arrival these workers have not waited for; returns their mask, or None."""
-        wrong = self.in_flight(lanes)
-        if wrong is not None and self.flight is not None:
-            report.unwaited(verb, lanes, wrong, self.flight.site[lanes.at[wrong]])
+        wrong = self.late(lanes)
+        if wrong is not None:
+            lanes.unwaited(verb, wrong, self.site[lanes.at[wrong]], self.what)
         return wrong
 
-    def _against_copies(self, lanes: Lanes, verb: str, report: Reporter) -> None:
-        self.check_arrived(lanes, verb, report)
-        if self.departing is not None:
-            leaving = self.departing[lanes.at] != 0
-            if np.count_nonzero(leaving):
-                sites = self.departing[lanes.at[leaving]] - 1
-                report.unwaited(verb, lanes, leaving, sites, "store")
-        for channel, stamps in self.products.items():
-            self._against_products(lanes, channel, stamps, verb, report)
 
-    def _against_products(
-        self, lanes: Lanes, channel: int, stamps: Array, verb: str, report: Reporter
-    ) -> None:
-        read = np.flatnonzero(stamps[lanes.at])
-        if not read.size:
-            return
-        product_stamps = stamps[lanes.at[read]]
-        channels = np.full(read.shape, channel)
-        knows = lanes.order.knows_channel(
-            lanes.block[read],
-            lanes.workers(read),
-            lanes.members,
-            channels,
-            product_stamps >> SITE_BITS,
-        )
-        if not knows.all():
-            wrong = np.zeros(lanes.at.shape, np.bool_)
-            wrong[read] = ~knows
-            report.unwaited(verb, lanes, wrong, product_stamps[~knows] & SITE_MASK, "product")
+@dataclass(slots=True, eq=False)
+class Shadow:
+    """The last accesses to each element of one memory.
 
-    def _against_writes(self, lanes: Lanes, verb: str, report: Reporter) -> None:
+    flight     elements that copies write
+    departing  elements that bulk stores read
+    products   elements that matrix products read, by the warpgroup's channel
+    """
+
+    size: int
+    agents: int
+    is_global: bool
+    when: Array = field(init=False)
+    who: Array = field(init=False)
+    latest: int = 0
+    reads: Touches | None = None
+    atomics: Touches | None = None
+    flight: InFlight | None = None
+    departing: InFlight | None = None
+    products: dict[int, InFlight] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.when = np.zeros(self.size, np.int64)
+        self.who = np.zeros(self.size, np.int64)
+
+    def read(self, lanes: Lanes) -> None:
+        self._against_writes(lanes, "reads")
+        if self.atomics is not None:
+            lanes.race("reads", "updates", self.atomics.conflicts(lanes))
+        self.note_read(lanes)
+
+    def note_read(self, lanes: Lanes) -> None:
+        if self.reads is None:
+            self.reads = Touches(self.size, self.agents, self.is_global)
+        self.reads.record(lanes)
+
+    def atomic(self, lanes: Lanes) -> None:
+        self._against_pending(lanes, "updates")
+        self._against_writes(lanes, "updates")
+        if self.reads is not None:
+            lanes.race("updates", "reads", self.reads.conflicts(lanes))
+        if self.atomics is None:
+            self.atomics = Touches(self.size, self.agents, self.is_global)
+        self.atomics.record(lanes)
+
+    def write(self, lanes: Lanes) -> None:
+        self.check_write(lanes, "writes")
+        self.note_write(lanes)
+        back = self.who[lanes.at]
+        overwritten = back != lanes.who
+        if np.count_nonzero(overwritten):
+            twice = overwritten.nonzero()[0]
+            first = twice[0]
+            at = int(lanes.at[first])
+            found = (at, int(lanes.who[first]), int(back[first]), lanes.site, int(twice.size))
+            lanes.race("writes", "writes", found)
+
+    def check_write(self, lanes: Lanes, verb: str) -> None:
+        """Report conflicts of a write, generic or asynchronous."""
+        self._against_pending(lanes, verb)
+        self._against_writes(lanes, verb)
+        if self.reads is not None:
+            lanes.race(verb, "reads", self.reads.conflicts(lanes))
+        if self.atomics is not None:
+            lanes.race(verb, "updates", self.atomics.conflicts(lanes))
+
+    def note_write(self, lanes: Lanes) -> None:
+        self.when[lanes.at] = lanes.stamp
+        self.who[lanes.at] = lanes.who
+        self.latest = max(self.latest, lanes.newest)
+        if self.flight is not None:
+            self.flight.state[lanes.at] = 0
+
+    def writers(self, entries: Array) -> Iterator[tuple[int, Array, int]]:
+        """The last writers of these entries: who, the mask of the entries, and the latest clock."""
+        who, stamps = self.who[entries], self.when[entries]
+        for writer in np.unique(who[stamps != 0]).tolist():
+            mine = (who == writer) & (stamps != 0)
+            yield writer, mine, int(stamps[mine].max()) >> SITE_BITS
+
+    def latest_clocks(self, entries: Array, order: Order) -> Array | None:
+        """The highest clock of each worker's writes, -1 without any; None if a number stands for several workers."""
+        stamps = self.when[entries]
+        written = stamps != 0
+        writers = self.who[entries][written] & SEVERAL
+        if writers.max(initial=0) >= FEWEST:
+            return None
+        latest = np.full(order.workers, -1)
+        np.maximum.at(latest, writers, stamps[written] >> SITE_BITS)
+        return latest
+
+    # Asynchronous actions.
+
+    def launch(self, lanes: Lanes, state: int) -> None:
+        """Issue a copy that will write these elements; `state` is defined in InFlight."""
+        self.check_write(lanes, "copies into")
+        if self.flight is None:
+            self.flight = InFlight("copy", self.size)
+        self.flight.add(lanes.at, state, lanes.site)
+
+    def depart(self, lanes: Lanes) -> None:
+        """Issue a bulk store that will read these elements."""
+        if self.departing is None:
+            self.departing = InFlight("store", self.size)
+        self.departing.add(lanes.at, -1, lanes.site)
+
+    def multiply(self, at: Array, channel: int, clock: int, site: int) -> None:
+        """Issue a matrix product that will read these elements."""
+        if channel not in self.products:
+            self.products[channel] = InFlight("product", self.size)
+        self.products[channel].add(at, clock << SITE_BITS | (channel + 1), site)
+
+    def _against_pending(self, lanes: Lanes, verb: str) -> None:
+        for pending in (self.flight, self.departing, *self.products.values()):
+            if pending is not None:
+                pending.check(lanes, verb)
+
+    def _against_writes(self, lanes: Lanes, verb: str) -> None:
         if self.latest and (self.is_global or self.latest >= lanes.lowest):
             found = _conflict(lanes, self.when, self.who, None, None, is_global=self.is_global)
-            report.race(verb, "writes", found)
+            lanes.race(verb, "writes", found)
 
 
 def _conflict(

@@ -9,20 +9,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from taskc.backend.printed import printed
 from taskc.backend.sim import analysis
-from taskc.backend.sim.accesses import Accesses, atomic
-from taskc.backend.sim.expressions import Expressions
-from taskc.backend.sim.machine import Frame, Run, active_blocks
-from taskc.backend.sim.memory import Array, Memory
-from taskc.backend.sim.registers import Registers
+from taskc.backend.sim.accesses import AccessCompiler
+from taskc.backend.sim.expressions import ExpressionCompiler
+from taskc.backend.sim.machine import Frame, Run, active_blocks, both
+from taskc.backend.sim.memory import Array, Storage
 from taskc.backend.sim.report import Located
+from taskc.backend.sim.tiles import Registers
 from taskc.errors import CompileError, InternalError
 from taskc.ir import nodes as ir
+from taskc.ir.operations import OPERATIONS
 from taskc.ir.types import i64
 
 
@@ -78,35 +79,39 @@ def repeated(turns: Callable[[Frame], Iterator[object]], body: Code) -> Code:
     return Code(run, body=body.run)
 
 
-class Statements:
-    """Compiles statements."""
+NOTHING = Code(lambda frame: None)
 
-    def __init__(self, run: Run, expressions: Expressions, accesses: Accesses) -> None:
-        self.state = run
+Maker: TypeAlias = "Callable[[StatementCompiler, Any], Code]"
+"""A function that compiles statements of one type, or target operations of one name."""
+
+Makers: TypeAlias = "dict[type | str, Maker]"
+
+_UNKNOWN = " (it is not a known operation)"
+
+
+class StatementCompiler:
+    """Compiles statements, by a table: rows are added for what the rest of the simulator executes."""
+
+    def __init__(self, run: Run, expressions: ExpressionCompiler, accesses: AccessCompiler) -> None:
+        self.run = run
         self.expressions = expressions
         self.accesses = accesses
         self.in_each = False
+        self.in_roles = False
         self.before: Callable[[ir.Statement], Callable[[Frame], None] | None] | None = None
         self.scope: list[
             ir.Variable | ir.Tensor | ir.Each
         ] = []  # the scope around the statement being compiled
         self.divergent = analysis.divergent_locals(run.kernel.body) if run.by_phases else None
-        self.makers: dict[type, Callable[[Any], Code]] = {
-            ir.Sequence: self._sequence,
-            ir.Let: self._let,
-            ir.Allocate: self._allocate,
-            ir.Store: self._store,
-            ir.Atomic: self._atomic,
-            ir.If: self._if,
-            ir.Grid: self._grid,
-            ir.Print: self._print,
-            ir.Assert: self._assert,
-        }
+        self.makers: Makers = {**STATEMENTS}
 
     def __call__(self, node: ir.Statement) -> Code:
-        maker = self.makers.get(type(node))
+        kind = node.operation if isinstance(node, ir.Do) else type(node)
+        maker = self.makers.get(kind)
         if maker is None:
-            raise InternalError(f"the simulator can't execute {type(node).__name__}")
+            name = kind if isinstance(kind, str) else kind.__name__
+            known = "" if name in OPERATIONS or not isinstance(node, ir.Do) else _UNKNOWN
+            raise InternalError(f"the simulator can't execute {name}{known}")
         outside = len(self.scope)
         before = None if self.before is None else self.before(node)
         match node:
@@ -118,7 +123,7 @@ class Statements:
                 self.scope.append(node)
             case _:
                 pass  # it binds nothing for nested statements
-        code = maker(node)
+        code = maker(self, node)
         del self.scope[outside:]
         match node:
             case ir.Let(variable=variable):
@@ -134,208 +139,228 @@ class Statements:
     @property
     def uniform(self) -> bool:
         """Whether all workers of a block execute the statement being compiled in the same way."""
-        return self.state.by_phases and not self.in_each
+        return self.run.by_phases and not self.in_each
 
-    # Straight-line code.
 
-    def _sequence(self, node: ir.Sequence) -> Code:
-        parts = [self(statement) for statement in node.statements]
-        if any(part.waits for part in parts):
+# --- Straight-line code -------------------------------------------------------------------------
 
-            def steps(frame: Frame) -> Any:
-                for part in parts:
-                    yield from part.steps(frame)
 
-            return Code(steps, waits=True)
-        runs = [part.run for part in parts]
+def _sequence(compiler: StatementCompiler, node: ir.Sequence) -> Code:
+    parts = [compiler(statement) for statement in node.statements]
+    if any(part.waits for part in parts):
 
-        def run(frame: Frame) -> None:
-            for one in runs:
-                one(frame)
+        def steps(frame: Frame) -> Any:
+            for part in parts:
+                yield from part.steps(frame)
 
-        return Code(run)
+        return Code(steps, waits=True)
+    runs = [part.run for part in parts]
 
-    def _let(self, node: ir.Let) -> Code:
-        value = self.expressions(node.value)
-        variable = node.variable
-        uniform = self.uniform
+    def run(frame: Frame) -> None:
+        for one in runs:
+            one(frame)
 
-        def run(frame: Frame) -> None:
-            result = value(frame)
-            if isinstance(result, np.ndarray):
-                if uniform and result.shape[-1] != 1:
-                    result = agreed(frame, result, node)
-                if not result.flags.owndata:  # it may be a view of memory that will change
-                    result = result.copy()
-            frame.env[variable] = result
+    return Code(run)
 
-        return Code(run)
 
-    def _allocate(self, node: ir.Allocate) -> Code:
-        tensor, fill = node.tensor, node.fill
-        shape = self.state.shapes[tensor]
-        size = prod(shape)
-        initial = None if fill is None else self.expressions(fill)
-        if tensor.scope == ir.SHARED:
-            if fill is not None:
-                raise InternalError(f"{tensor.name} is shared, and no allocation fills it")
-            ring = self.state.ring_of.get(tensor) if self.state.by_phases else None
+def _let(compiler: StatementCompiler, node: ir.Let) -> Code:
+    value = compiler.expressions(node.value)
+    variable = node.variable
+    uniform = compiler.uniform
 
-            def allocate_shared(frame: Frame) -> None:
-                memory = frame.group.allocate(tensor, frame, node)
-                frame.memories[tensor] = memory
-                if ring in frame.group.rings:
-                    frame.group.rings[ring].renew(active_blocks(frame))
+    def run(frame: Frame) -> None:
+        result = value(frame)
+        if isinstance(result, np.ndarray):
+            if uniform and result.shape[-1] != 1:
+                result = agreed(frame, result, node)
+            if not result.flags.owndata:  # it may be a view of memory that will change
+                result = result.copy()
+        frame.env[variable] = result
 
-            return Code(allocate_shared)
-        if tensor.scope == ir.BARRIER:
-            return Code(lambda frame: None)
-        storage = tensor.dtype.numpy
-        is_tile = tensor.scope == ir.TILE
-        if is_tile and tensor.owners is not None:
-            size = tensor.owners.slots
-        narrow = self.divergent is not None and tensor not in self.divergent and not self.in_each
-        is_narrow = tensor.scope == ir.LOCAL and narrow
-        self.state.private_bytes[tensor] = size * tensor.dtype.nbytes
+    return Code(run)
 
-        def allocate(frame: Frame) -> None:
-            if is_tile:
-                width = frame.group.width
-                old = frame.group.tiles.get(tensor)
-                if old is not None and frame.width != width:
-                    frame.memories[tensor] = old
-                    frame.group.reset_tile(old, frame, initial)
-                    return
-                lanes: tuple[int, ...] = (frame.count, width)
-            else:
-                lanes = (*frame.axes, frame.count, 1 if is_narrow else frame.width)
-            data = np.zeros((size, *lanes), storage)
-            written = np.zeros((size, *lanes), np.int8)
-            memory = Memory(tensor, shape, data, written, lanes=lanes)
-            if tensor in self.accesses.of_products:
-                memory.registers = Registers(data.shape, fill is not None)
-            if initial is not None:
-                data[...] = initial(frame)
-                written[...] = 1
-                memory.complete = True
+
+def _allocate(compiler: StatementCompiler, node: ir.Allocate) -> Code:
+    tensor, fill = node.tensor, node.fill
+    shape = compiler.run.shapes[tensor]
+    size = prod(shape)
+    initial = None if fill is None else compiler.expressions(fill)
+    if tensor.scope == ir.SHARED:
+        if fill is not None:
+            raise InternalError(f"{tensor.name} is shared, and no allocation fills it")
+        ring = compiler.run.ring_of.get(tensor) if compiler.run.by_phases else None
+
+        def allocate_shared(frame: Frame) -> None:
+            memory = frame.group.allocate(tensor, frame, node)
             frame.memories[tensor] = memory
-            if is_tile:
-                frame.group.tiles[tensor] = memory
+            if ring in frame.group.rings:
+                frame.group.rings[ring].renew(active_blocks(frame))
 
-        return Code(allocate)
+        return Code(allocate_shared)
+    if tensor.scope == ir.BARRIER:
+        return NOTHING
+    storage = tensor.dtype.numpy
+    is_tile = tensor.scope == ir.TILE
+    if is_tile and tensor.owners is not None:
+        size = tensor.owners.slots
+    narrow = (
+        compiler.divergent is not None and tensor not in compiler.divergent and not compiler.in_each
+    )
+    is_narrow = tensor.scope == ir.LOCAL and narrow
+    compiler.run.private_bytes[tensor] = size * tensor.dtype.nbytes
 
-    def _store(self, node: ir.Store) -> Code:
-        tensor = node.tensor
-        value = self.expressions(node.value)
-        store = self.accesses.store(tensor, node.indices, node)
-        if not self.uniform:
-            return Code(lambda frame: store(frame, value(frame)))
+    def allocate(frame: Frame) -> None:
+        if is_tile:
+            width = frame.group.width
+            old = frame.group.tiles.get(tensor)
+            if old is not None and frame.width != width:
+                frame.memories[tensor] = old
+                frame.group.reset_tile(old, frame, initial)
+                return
+            lanes: tuple[int, ...] = (frame.count, width)
+        else:
+            lanes = (*frame.axes, frame.count, 1 if is_narrow else frame.width)
+        data = np.zeros((size, *lanes), storage)
+        written = np.zeros((size, *lanes), np.int8)
+        memory = Storage(tensor, shape, data, written, lanes=lanes)
+        if tensor in compiler.run.of_products:
+            memory.registers = Registers(data.shape, fill is not None)
+        if initial is not None:
+            data[...] = initial(frame)
+            written[...] = 1
+            memory.complete = True
+        frame.memories[tensor] = memory
+        if is_tile:
+            frame.group.tiles[tensor] = memory
 
-        def run(frame: Frame) -> None:
-            frame.group.order.step()
-            store(frame, agreed(frame, value(frame), node))
+    return Code(allocate)
 
-        return Code(run)
 
-    def _atomic(self, node: ir.Atomic) -> Code:
-        value = self.expressions(node.value)
-        update = atomic(self.accesses, node)
-        result = node.result
+def _store(compiler: StatementCompiler, node: ir.Store) -> Code:
+    tensor = node.tensor
+    value = compiler.expressions(node.value)
+    store = compiler.accesses.store(tensor, node.indices, node)
+    if not compiler.uniform:
+        return Code(lambda frame: store(frame, value(frame)))
 
-        def run(frame: Frame) -> None:
-            old = update(frame, value(frame))
-            if result is not None:
-                frame.env[result] = old
+    def run(frame: Frame) -> None:
+        frame.group.order.step()
+        store(frame, agreed(frame, value(frame), node))
 
-        return Code(run)
+    return Code(run)
 
-    def _print(self, node: ir.Print) -> Code:
-        values = [self.expressions(value) for value in node.values]
-        text = node.text
 
-        def run(frame: Frame) -> None:
-            full = frame.full
-            results = [np.broadcast_to(value(frame), full) for value in values]
-            width = 1 if not frame.in_each and self.state.by_phases else frame.width
-            mask = None if frame.mask is None else np.broadcast_to(frame.mask, full)
-            for block in range(frame.count):
-                for worker in range(width):
-                    if mask is None or mask[..., block, worker].any():
-                        line = printed(text, [r[..., block, worker].flat[0] for r in results])
-                        self.state.on_print(line)
+def _atomic(compiler: StatementCompiler, node: ir.Atomic) -> Code:
+    value = compiler.expressions(node.value)
+    update = compiler.accesses.atomic(node)
+    result = node.result
 
-        return Code(run)
+    def run(frame: Frame) -> None:
+        old = update(frame, value(frame))
+        if result is not None:
+            frame.env[result] = old
 
-    def _assert(self, node: ir.Assert) -> Code:
-        condition = self.expressions(node.condition)
-        message = node.text or "the assertion does not hold"
+    return Code(run)
 
-        def run(frame: Frame) -> None:
-            wrong = np.logical_not(condition(frame))
-            frame.fault_if("assertion", message, wrong, node)
 
-        return Code(run)
+def _print(compiler: StatementCompiler, node: ir.Print) -> Code:
+    values = [compiler.expressions(value) for value in node.values]
+    text = node.text
 
-    # Control flow.
+    def run(frame: Frame) -> None:
+        results = [np.broadcast_to(value(frame), frame.full) for value in values]
+        width = 1 if not frame.in_each and frame.run.by_phases else frame.width
+        active = frame.active
+        for block in range(frame.count):
+            for worker in range(width):
+                if active[..., block, worker].any():
+                    line = printed(text, [r[..., block, worker].flat[0] for r in results])
+                    frame.run.on_print(line)
 
-    def _if(self, node: ir.If) -> Code:
-        condition = self.expressions(node.condition)
-        then = self(node.then)
-        otherwise = Code(lambda frame: None) if node.otherwise is None else self(node.otherwise)
-        has_else = node.otherwise is not None
-        uniform = self.uniform
+    return Code(run)
 
-        def branches(frame: Frame) -> tuple[Any, Any]:
-            """The masks of the two branches; False where one isn't taken."""
-            chosen = condition(frame)
-            if uniform:
-                chosen = agreed(frame, chosen, node)
+
+def _assert(compiler: StatementCompiler, node: ir.Assert) -> Code:
+    condition = compiler.expressions(node.condition)
+    message = node.text or "the assertion does not hold"
+
+    def run(frame: Frame) -> None:
+        wrong = np.logical_not(condition(frame))
+        frame.fault_if("assertion", message, wrong, node)
+
+    return Code(run)
+
+
+# --- Control flow --------------------------------------------------------------------------------
+
+
+def _if(compiler: StatementCompiler, node: ir.If) -> Code:
+    condition = compiler.expressions(node.condition)
+    then = compiler(node.then)
+    otherwise = NOTHING if node.otherwise is None else compiler(node.otherwise)
+    uniform = compiler.uniform
+
+    def branches(frame: Frame) -> tuple[Any, Any]:
+        """The masks of the two branches; False where one isn't taken."""
+        chosen = condition(frame)
+        if uniform:
+            chosen = agreed(frame, chosen, node)
+        outer = frame.mask
+        if not isinstance(chosen, np.ndarray):
+            return (outer, False) if chosen else (False, outer)
+        wanted, refused = both(outer, chosen), both(outer, ~chosen)
+        if not refused.any():
+            return outer, False
+        return (wanted if wanted.any() else False), refused
+
+    if then.waits or otherwise.waits:
+
+        def steps(frame: Frame) -> Any:
             outer = frame.mask
-            if not isinstance(chosen, np.ndarray):
-                return (outer, False) if chosen else (False, outer)
-            wanted = chosen if outer is None else chosen & outer
-            refused = ~chosen if outer is None else ~chosen & outer
-            if not refused.any():
-                return outer, False
-            return (wanted if wanted.any() else False), refused
-
-        if then.waits or otherwise.waits:
-
-            def steps(frame: Frame) -> Any:
-                outer = frame.mask
-                for mask, code in zip(branches(frame), (then, otherwise), strict=True):
-                    if mask is not False:
-                        frame.mask = mask
-                        yield from code.steps(frame)
-                frame.mask = outer
-
-            return Code(steps, waits=True)
-
-        def run(frame: Frame) -> None:
-            outer = frame.mask
-            wanted, refused = branches(frame)
-            if wanted is not False:
-                frame.mask = wanted
-                then.run(frame)
-            if has_else and refused is not False:
-                frame.mask = refused
-                otherwise.run(frame)
+            for mask, code in zip(branches(frame), (then, otherwise), strict=True):
+                if mask is not False:
+                    frame.mask = mask
+                    yield from code.steps(frame)
             frame.mask = outer
 
-        return Code(run)
+        return Code(steps, waits=True)
 
-    def _grid(self, node: ir.Grid) -> Code:
-        body = self(node.body)
-        shape = [self.expressions(constant_of(extent)) for extent in node.shape]
+    def run(frame: Frame) -> None:
+        outer = frame.mask
+        for mask, code in zip(branches(frame), (then, otherwise), strict=True):
+            if mask is not False:
+                frame.mask = mask
+                code.run(frame)
+        frame.mask = outer
 
-        def turns(frame: Frame) -> Iterator[None]:
-            tiles = grid_tiles([int(np.max(extent(frame))) for extent in shape], node)
-            origin = grid_origin(frame.group.blocks, tiles, node)
-            for variable, value in zip(node.variables, origin, strict=True):
-                frame.env[variable] = value[:, None]
-            yield
+    return Code(run)
 
-        return repeated(turns, body)
+
+def _grid(compiler: StatementCompiler, node: ir.Grid) -> Code:
+    body = compiler(node.body)
+    shape = [compiler.expressions(constant_of(extent)) for extent in node.shape]
+
+    def turns(frame: Frame) -> Iterator[None]:
+        tiles = grid_tiles([int(np.max(extent(frame))) for extent in shape], node)
+        origin = grid_origin(frame.group.blocks, tiles, node)
+        for variable, value in zip(node.variables, origin, strict=True):
+            frame.env[variable] = value[:, None]
+        yield
+
+    return repeated(turns, body)
+
+
+STATEMENTS: Makers = {
+    ir.Sequence: _sequence,
+    ir.Let: _let,
+    ir.Allocate: _allocate,
+    ir.Store: _store,
+    ir.Atomic: _atomic,
+    ir.If: _if,
+    ir.Grid: _grid,
+    ir.Print: _print,
+    ir.Assert: _assert,
+}
 
 
 # --- helpers ---------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
-"""Tiles: registers that a mapping distributes over workers.
+"""Registers: tiles, which a mapping distributes over workers, and LOCAL and REGISTER tensors, private to each worker.
 
-LOCAL and REGISTER tensors: private memory of each worker.
+From its start until a wait for its group an asynchronous matrix product has its accumulator, and a left operand that
+is in registers. What ordinary code touches is the products' only after the next `wgmma.fence`.
 """
 
 from __future__ import annotations
@@ -12,11 +13,10 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from taskc.backend.sim.expressions import Evaluate, Expressions
-from taskc.backend.sim.machine import Frame, Touched
-from taskc.backend.sim.memory import Array, Memory
+from taskc.backend.sim.expressions import Evaluate, ExpressionCompiler
+from taskc.backend.sim.machine import Frame, Touched, both
+from taskc.backend.sim.memory import Array, Storage
 from taskc.backend.sim.recording import memory_of, outside, picked, selection, uninitialized
-from taskc.backend.sim.registers import Pick, touch_registers
 from taskc.backend.sim.report import Located
 from taskc.errors import InternalError
 from taskc.ir import nodes as ir
@@ -26,13 +26,68 @@ PlaceMaker: TypeAlias = Callable[
     Callable[[Frame], "tuple[Any, Any]"],
 ]
 
+Pick: TypeAlias = Callable[[Array], "tuple[Array, Any]"]
+"""Where an access goes: a view of an array of all registers, and an index into it."""
+
+
+class Registers:
+    """The state of a memory's registers, in arrays of the data's shape.
+
+    touched  by ordinary code since the last fence
+    held     1 + the number of the product that has it; 0: none
+    """
+
+    __slots__ = ("held", "touched")
+
+    def __init__(self, shape: tuple[int, ...], is_filled: bool) -> None:
+        self.touched = np.full(shape, is_filled)
+        self.held = np.zeros(shape, np.int32)
+
+
+def touch_registers(frame: Frame, memory: Storage, pick: Pick, verb: str, node: Located) -> None:
+    """Check and note an access of ordinary code to registers."""
+    registers = memory.registers
+    assert registers is not None
+    held, index = pick(registers.held)
+    now = np.asarray(held[index])
+    wrong = now != 0
+    mask: Any = True
+    if frame.mask is not None:
+        mask = np.broadcast_to(frame.mask, np.broadcast_shapes(np.shape(frame.mask), now.shape))
+        mask = (
+            mask if mask.shape == now.shape else mask.any(axis=tuple(range(mask.ndim - now.ndim)))
+        )
+        wrong = wrong & mask
+    if np.count_nonzero(wrong):
+        product = frame.group.multiplied[int(now[wrong].flat[0]) - 1]
+        lanes = wrong if wrong.ndim >= 2 else wrong.reshape(1, -1)
+        block, worker, _ = frame.someone(lanes)
+        details: tuple[tuple[str, str | int], ...] = (("block", block),)
+        if worker is not None:
+            details = (*details, ("worker", worker))
+        frame.run.findings.add(
+            "unwaited-product",
+            f"registers of {memory.tensor.name} are {verb} while a matrix product has them",
+            node.loc,
+            count=int(np.count_nonzero(wrong)),
+            details=details,
+            notes=(("the product is issued here", product.loc),),
+            where=node,
+        )
+    touched, index = pick(registers.touched)
+    np.logical_or.at(touched, index, mask)
+
+
+# --- Tiles ---------------------------------------------------------------------------------------
+
+
 _CACHED = 256
 
 
-class Tiles:
+class TileAccesses:
     """Compiles accesses to tiles. `place` gives row-major offsets, for whole-block statements."""
 
-    def __init__(self, expressions: Expressions, place: PlaceMaker) -> None:
+    def __init__(self, expressions: ExpressionCompiler, place: PlaceMaker) -> None:
         self.expressions = expressions
         self.place = place
 
@@ -77,7 +132,7 @@ class Tiles:
                     cache.clear()
                 found = cache[key] = kept
             if found[1] is not None:
-                where = found[1] if frame.mask is None else found[1] & frame.mask
+                where = both(frame.mask, found[1])
                 if np.count_nonzero(where):
                     self._not_owned(frame, tensor, shape, found[2], where, node)
                     return found[0], where, None
@@ -172,7 +227,7 @@ class Tiles:
         return store
 
     def _store_to_owners(
-        self, frame: Frame, memory: Memory, at: Any, value: Any, where: Any
+        self, frame: Frame, memory: Storage, at: Any, value: Any, where: Any
     ) -> None:
         """Store a value for each owner of an element, through an array of the whole tile."""
         shape = (frame.count, memory.size)
@@ -185,13 +240,13 @@ class Tiles:
         scatter_tile(memory, elements, touched, frame)
 
 
-def first_owners(frame: Frame, memory: Memory, at: Any) -> Any:
+def first_owners(frame: Frame, memory: Storage, at: Any) -> Any:
     """Flat indices of the first copies of the elements at row-major `at` in a tile's memory."""
     worker, slot = (part.reshape(-1)[at] for part in _first_copies(frame, memory))
     return (slot * frame.count + frame.block_row) * memory.lanes[-1] + worker
 
 
-def _first_copies(frame: Frame, memory: Memory) -> tuple[Array, Array]:
+def _first_copies(frame: Frame, memory: Storage) -> tuple[Array, Array]:
     """The worker and the slot of the first copy of each of a tile's elements."""
     owners = memory.tensor.owners
     assert owners is not None
@@ -212,7 +267,7 @@ def _simplest(slots: Array, frame: Frame) -> Any:
     return slots
 
 
-def cube_of(data: Array, frame: Frame, memory: Memory) -> Array:
+def cube_of(data: Array, frame: Frame, memory: Storage) -> Array:
     """The part of a tile that belongs to the frame's workers, [slots, blocks, workers]."""
     cube = data.reshape(-1, *memory.lanes)
     if frame.width != memory.lanes[-1]:
@@ -221,7 +276,7 @@ def cube_of(data: Array, frame: Frame, memory: Memory) -> Array:
     return cube
 
 
-def _picked(slots: Any, frame: Frame, memory: Memory) -> Pick:
+def _picked(slots: Any, frame: Frame, memory: Storage) -> Pick:
     index: Any = slots
     if slots is Ellipsis:
         index = np.arange(prod(frame.axes)).reshape(frame.axes)
@@ -230,7 +285,7 @@ def _picked(slots: Any, frame: Frame, memory: Memory) -> Pick:
     return lambda array: (cube_of(array, frame, memory), index)
 
 
-def tile_values(data: Array, slots: Any, frame: Frame, memory: Memory) -> Array:
+def tile_values(data: Array, slots: Any, frame: Frame, memory: Storage) -> Array:
     cube = cube_of(data, frame, memory)
     if slots is Ellipsis:
         whole = cube if len(cube) == prod(frame.axes) else cube[: prod(frame.axes)]
@@ -240,7 +295,7 @@ def tile_values(data: Array, slots: Any, frame: Frame, memory: Memory) -> Array:
     return np.asarray(cube[slots, frame.block_row, np.arange(frame.width)])
 
 
-def tile_store(memory: Memory, slots: Any, frame: Frame, value: Any, where: Any) -> None:
+def tile_store(memory: Storage, slots: Any, frame: Frame, value: Any, where: Any) -> None:
     for data, new in ((memory.data, value), (memory.written, 1)):
         if new is not value and memory.complete:
             return
@@ -263,7 +318,7 @@ def tile_store(memory: Memory, slots: Any, frame: Frame, value: Any, where: Any)
     memory.tried = False
 
 
-def scatter_tile(memory: Memory, elements: Array, touched: Array, frame: Frame) -> None:
+def scatter_tile(memory: Storage, elements: Array, touched: Array, frame: Frame) -> None:
     """Store the touched elements [blocks, size] to every owner's copy."""
     owners = memory.tensor.owners
     assert owners is not None
@@ -281,13 +336,16 @@ def scatter_tile(memory: Memory, elements: Array, touched: Array, frame: Frame) 
     memory.tried = False
 
 
-def gather_tile(memory: Memory, frame: Frame) -> tuple[Array, Array]:
+def gather_tile(memory: Storage, frame: Frame) -> tuple[Array, Array]:
     """A tile as [blocks, *shape], from the first owners; and the mask of uninitialized elements."""
     worker, slot = _first_copies(frame, memory)
     blocks = np.arange(frame.count).reshape(-1, *(1 for _ in memory.shape))
     cube = memory.data.reshape(-1, *memory.lanes)
     written = memory.written.reshape(-1, *memory.lanes)
     return cube[slot, blocks, worker], written[slot, blocks, worker] == 0
+
+
+# --- Private memory ------------------------------------------------------------------------------
 
 
 def read_private(node: ir.Read, place: Callable[[Frame], tuple[Any, Any]]) -> Evaluate:
@@ -355,13 +413,13 @@ def store_private(
     return store
 
 
-def private_lanes(memory: Memory) -> Array:
+def private_lanes(memory: Storage) -> Array:
     """The number of each lane, which is the position of its copy of an element."""
     numbers: Array = np.arange(prod(memory.lanes)).reshape(memory.lanes)
     return numbers
 
 
-def private_place(memory: Memory, at: Any) -> Any:
+def private_place(memory: Storage, at: Any) -> Any:
     """An index into private memory, whose data has the shape [size, *lanes]."""
     if not isinstance(at, np.ndarray):
         return at

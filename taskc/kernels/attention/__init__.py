@@ -21,9 +21,8 @@ from taskc.kernels.attention.gpu import in_parts, products
 from taskc.kernels.attention.plan import FewQueries, Plan, Schedule, candidates
 from taskc.kernels.attention.problem import Problem, problem_of
 from taskc.kernels.attention.tiles import tiles
-from taskc.kernels.signatures import Extent
-from taskc.tune.choose import choose, remembered
-from taskc.tune.space import Operator
+from taskc.kernels.operator import KernelOperator, operator
+from taskc.kernels.signatures import Extent, Value
 
 __all__ = ["Plan", "Problem", "Schedule", "attention", "build"]
 
@@ -66,31 +65,25 @@ def attention(
     return _attention(**locals())
 
 
-def _attention(
-    *, machine: Machine | None, schedule: Schedule | None, plan: Plan | None, **options: Any
-) -> KernelDefinition | ProgramDefinition:
-    machine = machine or tc.machine()
-    return build(problem_of(**options), schedule if machine.is_processor else plan, machine)
+def _attention(*, plan: Plan | None, **options: Any) -> KernelDefinition | ProgramDefinition:
+    return ATTENTION(tiling=plan, **options)
 
 
-@remembered
-def build(
-    problem: Problem, plan: FewQueries | Schedule | Plan | None, machine: Machine
-) -> KernelDefinition | ProgramDefinition:
-    """Build it by this plan, or by the one that is chosen."""
-    if problem.is_empty:
-        return problem.kernel(1, _nothing)
-    plan = plan or choose(ATTENTION, problem, machine)
-    if isinstance(plan, FewQueries):
-        return few_queries_kernel(problem, plan)
-    if isinstance(plan, Schedule):
-        return tiles(problem, plan)
-    return in_parts(problem, plan, machine) if plan.part else products(problem, plan, machine)
+def _on_gpu(problem: Problem, plan: Plan, machine: Machine) -> KernelDefinition | ProgramDefinition:
+    return (in_parts if plan.part else products)(problem, plan, machine)
+
+
+def _empty(problem: Problem, plan: object, machine: Machine) -> KernelDefinition | None:
+    return problem.kernel(1, _nothing) if problem.is_empty else None
 
 
 @tc.function
-def _nothing(q: Any, k: Any, v: Any, mask: Any, y: Any) -> Any:
+def _nothing(q: Value, k: Value, v: Value, mask: Value, y: Value) -> None:
     pass
 
 
-ATTENTION = Operator("attention", candidates, build, (FewQueries, Plan, Schedule))
+ATTENTION: KernelOperator[Problem, FewQueries | Plan | Schedule, KernelDefinition | ProgramDefinition] = operator(
+    "attention", problem_of, candidates,
+    {FewQueries: few_queries_kernel, Plan: _on_gpu, Schedule: tiles}, instead=_empty,
+)  # fmt: skip
+build = ATTENTION.build

@@ -13,7 +13,7 @@ import taskc as tc
 from taskc import KernelDefinition, Mapping, repeat, spatial
 from taskc.kernels.attention.plan import FewQueries
 from taskc.kernels.attention.problem import Problem
-from taskc.kernels.signatures import Function
+from taskc.kernels.signatures import Function, Value
 
 
 def few_queries_kernel(problem: Problem, plan: FewQueries) -> KernelDefinition:
@@ -21,7 +21,7 @@ def few_queries_kernel(problem: Problem, plan: FewQueries) -> KernelDefinition:
     block = few_queries(problem, plan)
 
     @tc.function
-    def blocks(q: Any, k: Any, v: Any, mask: Any, y: Any) -> Any:
+    def blocks(q: Value, k: Value, v: Value, mask: Value, y: Value) -> None:
         for batch, group in tc.tiles((problem.batches, problem.groups), by=(1, 1)):
             block(q, k, v, mask, y, batch, group * problem.share, group)
 
@@ -44,7 +44,9 @@ def few_queries(problem: Problem, plan: FewQueries) -> Function:
     add_values, store = _add_values(problem, part, deep), _store(problem, plan, deep)
 
     @tc.function
-    def block(q: Any, k: Any, v: Any, mask: Any, y: Any, batch: Any, first: Any, group: Any) -> Any:
+    def block(
+        q: Value, k: Value, v: Value, mask: Value, y: Value, batch: Value, first: Value, group: Value,
+    ) -> None:  # fmt: skip
         queries = tc.shared(wide[count, across])
         scores = tc.shared(wide[count, step])
         sums = tc.shared(wide[count, deep])
@@ -75,11 +77,7 @@ def _place(problem: Problem) -> Function:
     """The head of a query, and which one of that head's it is."""
     length = problem.length
 
-    @tc.function
-    def place(first: Any, i: Any) -> Any:
-        return first + i // length, i % length
-
-    return place
+    return tc.function(lambda first, i: (first + i // length, i % length))
 
 
 def _scale_queries(problem: Problem, plan: FewQueries, across: int) -> Function:
@@ -87,7 +85,7 @@ def _scale_queries(problem: Problem, plan: FewQueries, across: int) -> Function:
     line, place = _line(problem, plan), _place(problem)
 
     @tc.function
-    def scale_queries(q: Any, queries: Any, batch: Any, first: Any) -> Any:
+    def scale_queries(q: Value, queries: Value, batch: Value, first: Value) -> None:
         for d in range(0, across, lanes):
             for i, n in line:
                 head, query = place(first, i)
@@ -105,8 +103,8 @@ def _score(problem: Problem, plan: FewQueries) -> Function:
 
     @tc.function
     def score(
-        k: Any, queries: Any, scores: Any, batch: Any, group: Any, start: Any, size: Any
-    ) -> Any:
+        k: Value, queries: Value, scores: Value, batch: Value, group: Value, start: Value, size: Value,
+    ) -> None:  # fmt: skip
         for r in range(0, size, together):
             acc = tc.tile(wide, own, 0)
             for d in range(0, features, lanes):
@@ -127,7 +125,9 @@ def _mask_scores(problem: Problem, plan: FewQueries) -> Function:
     line, place = _line(problem, plan), _place(problem)
 
     @tc.function
-    def mask_scores(mask: Any, scores: Any, batch: Any, first: Any, start: Any, size: Any) -> Any:
+    def mask_scores(
+        mask: Value, scores: Any, batch: Value, first: Value, start: Value, size: Value
+    ) -> Any:
         best = tc.tile(wide, line, -tc.inf)
         for c in range(0, size, lanes):
             for i, n in line:
@@ -150,7 +150,7 @@ def _raised(problem: Problem, plan: FewQueries) -> Function:
     wide, lanes, line = problem.wide, plan.lanes, _line(problem, plan)
 
     @tc.function
-    def raised(scores: Any, base: Any, peaks: Any, totals: Any, size: Any) -> Any:
+    def raised(scores: Value, base: Value, peaks: Value, totals: Value, size: Value) -> Any:
         shrink = tc.tile(wide, base.mapping)
         for i in base.mapping:
             peak = max(peaks[i], base[i])
@@ -175,8 +175,8 @@ def _add_values(problem: Problem, part: Mapping, deep: int) -> Function:
 
     @tc.function
     def add_values(
-        v: Any, scores: Any, sums: Any, shrink: Any, batch: Any, group: Any, p: Any, size: Any
-    ) -> Any:
+        v: Value, scores: Value, sums: Value, shrink: Value, batch: Value, group: Value, p: Value, size: Value,
+    ) -> None:  # fmt: skip
         for e in range(0, deep, part.shape[1]):
             acc = tc.tile(wide, part)
             for i, n in part:
@@ -197,7 +197,7 @@ def _store(problem: Problem, plan: FewQueries, deep: int) -> Function:
     line, place = _line(problem, plan), _place(problem)
 
     @tc.function
-    def store(y: Any, sums: Any, totals: Any, batch: Any, first: Any) -> Any:
+    def store(y: Value, sums: Value, totals: Value, batch: Value, first: Value) -> None:
         total = tc.reduce(totals, 1, "+")
         for i in total.mapping:
             total[i] = 1 / total[i] if total[i] > 0 else 0

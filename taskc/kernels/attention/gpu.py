@@ -11,7 +11,7 @@ from taskc import CompileError, Machine, Mapping, auto_map, repeat, spatial
 from taskc.kernels.attention.plan import Plan, fragment_of, joined, order_of, padded
 from taskc.kernels.attention.problem import Problem
 from taskc.kernels.owners import owners_of_boxes, width
-from taskc.kernels.signatures import Extent, Function
+from taskc.kernels.signatures import Extent, Function, Value, Values
 
 # --- What a block does with a tile of queries: it goes through keys by steps, and its workers share each in turn
 #     seen = repeat(rows, 1) * spatial(warps, 1) * repeat(1, columns) * fragment
@@ -88,7 +88,7 @@ def _near_queries(problem: Problem, height: int, across: int) -> Function:
     together, length = joined(problem), problem.length
 
     @tc.function
-    def near_queries(q: Any, batch: Any, head: Any, row: Any) -> Any:
+    def near_queries(q: Value, batch: Value, head: Value, row: Value) -> Value:
         if together == 1:
             return tc.load(q[batch, head, row : row + height, 0:across])
         else:
@@ -125,8 +125,8 @@ def _hide(problem: Problem, plan: Plan, seen: Mapping) -> Function:
 
     @tc.function
     def hide(
-        mask: Any, scores: Any, batch: Any, head: Any, row: Any, first: Any, seen_by_all: Any
-    ) -> Any:
+        mask: Value, scores: Value, batch: Value, head: Value, row: Value, first: Value, seen_by_all: Value,
+    ) -> None:  # fmt: skip
         if mask is not None:
             for i, j in seen:
                 value = scores[i, j] * before
@@ -155,7 +155,7 @@ def _raised(problem: Problem, rows: Mapping, seen: Mapping, once: Mapping) -> Fu
     narrow = once.shape[1]
 
     @tc.function
-    def raised(scores: Any, peaks: Any, parts: Any) -> Any:
+    def raised(scores: Value, peaks: Value, parts: Value) -> Any:
         highest = tc.reduce(scores, 1, "max")
         shrink = tc.tile(problem.wide, rows)
         for i in rows:
@@ -188,8 +188,16 @@ def _attend(
 
     @tc.function
     def attend(
-        q: Any, k: Any, v: Any, mask: Any, batch: Any, head: Any, row: Any, begin: Any, most: Any
-    ) -> Any:
+        q: Value,
+        k: Value,
+        v: Value,
+        mask: Value,
+        batch: Value,
+        head: Value,
+        row: Value,
+        begin: Value,
+        most: int | None,
+    ) -> Values:
         group = head // (problem.share // together)
         queries = near_queries(q, batch, head, row)
         sums = tc.tile(wide, held, 0)
@@ -245,7 +253,9 @@ def products(problem: Problem, plan: Plan, machine: Machine) -> tc.KernelDefinit
     lines = auto_map((height, deep), workers=tile.workers, vector=8 // dtype.nbytes)
 
     @tc.function
-    def block(q: Any, k: Any, v: Any, mask: Any, y: Any, batch: Any, head: Any, row: Any) -> Any:
+    def block(
+        q: Value, k: Value, v: Value, mask: Value, y: Value, batch: Value, head: Value, row: Value
+    ) -> None:
         sums, totals, _ = tile.attend(q, k, v, mask, batch, head, row, 0, None)
         for i in tile.rows:
             totals[i] = 1 / totals[i] if totals[i] > 0 else 0
@@ -261,7 +271,7 @@ def products(problem: Problem, plan: Plan, machine: Machine) -> tc.KernelDefinit
                     y[batch, own_head, query, j] = made[i, j]
 
     @tc.function
-    def blocks(q: Any, k: Any, v: Any, mask: Any, y: Any) -> Any:
+    def blocks(q: Value, k: Value, v: Value, mask: Value, y: Value) -> None:
         if order is None:
             for batch, head, row in tc.tiles(
                 (problem.batches, heads, tile.count), by=(1, 1, height), persistent=is_persistent
@@ -287,21 +297,14 @@ def products(problem: Problem, plan: Plan, machine: Machine) -> tc.KernelDefinit
 
 def in_parts(problem: Problem, plan: Plan, machine: Machine) -> tc.ProgramDefinition:
     """A program of q, k, v, a mask if there is one, and y."""
-    queries, keys, values, result = problem.types
-    masks, parts = problem.masks, tc.cdiv(problem.keys, plan.part)
+    parts = tc.cdiv(problem.keys, plan.part)
     partial, merged = _partial(problem, plan, parts, machine), _merged(problem, parts, machine)
 
-    @tc.program
-    def attention(
-        q: tc.typed[queries],
-        k: tc.typed[keys],
-        v: tc.typed[values],
-        mask: tc.typed[masks],
-        y: tc.out[result],
-    ) -> None:
-        merged(*partial(q, k, v, *mask), out=y)
+    def steps(q: Value, k: Value, v: Value, mask: Value | None, y: Value) -> None:
+        masks = () if mask is None else (mask,)
+        merged(*partial(q, k, v, *masks), out=y)
 
-    return attention
+    return problem.program(steps)
 
 
 def _partial(problem: Problem, plan: Plan, parts: Extent, machine: Machine) -> tc.KernelDefinition:
@@ -314,7 +317,9 @@ def _partial(problem: Problem, plan: Plan, parts: Extent, machine: Machine) -> t
     tile = tile_of(problem, plan, machine)
 
     @tc.function
-    def blocks(q: Any, k: Any, v: Any, mask: Any, sums: Any, totals: Any, peaks: Any) -> Any:
+    def blocks(
+        q: Value, k: Value, v: Value, mask: Value, sums: Value, totals: Value, peaks: Value
+    ) -> None:
         for part, batch, head, row in tc.tiles(
             (parts, problem.batches, tile.heads, tile.count), by=(1, 1, 1, tile.height)
         ):

@@ -17,9 +17,8 @@ from taskc.kernels.machine_facts import GPU, PROCESSOR
 from taskc.kernels.owners import VectorTile
 from taskc.kernels.signatures import ASSUMED_KEYS, ASSUMED_MANY, known
 
-MOST_QUERIES = (
-    10  # of FewQueries, over all heads that share one of k and v; more fill the lanes of a tile
-)
+# of FewQueries, over all heads that share one of k and v; more fill the lanes of a tile
+MOST_QUERIES = 10
 _SQUARE = repeat(4, 4) * spatial(4, 8)  # where no instruction fits: fused multiply-adds
 _DEEP = 16  # features, which a step of every instruction divides
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import taskc as tc
 from taskc import CompileError, DType, TensorType, boolean
-from taskc.kernels.signatures import Extent, Function, require_numbers, wide
+from taskc.kernels.signatures import Decorator, Extent, Function, Made, Value, require_numbers, wide
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class Problem:
         is_flag = self.mask is not None and self.mask.dtype is boolean
 
         @tc.function
-        def place(batch: Any, head: Any, query: Any, key: Any) -> Any:
+        def place(batch: Value, head: Value, query: Value, key: Value) -> Any:
             return (
                 0 if once[0] else batch,
                 0 if once[1] else head,
@@ -83,7 +83,7 @@ class Problem:
             )[-rank:]
 
         @tc.function
-        def added(mask: Any, batch: Any, head: Any, query: Any, key: Any) -> Any:
+        def added(mask: Value, batch: Value, head: Value, query: Value, key: Value) -> Any:
             return (
                 (wide(0) if mask[place(batch, head, query, key)] else wide(-tc.inf))
                 if is_flag
@@ -97,17 +97,24 @@ class Problem:
         length = self.length
 
         @tc.function
-        def place(head: Any, row: Any) -> Any:
+        def place(head: Value, row: Value) -> Any:
             return (head, row) if together == 1 else (head * together + row // length, row % length)
 
         return place
 
     def kernel(self, workers: int, blocks: Function) -> tc.KernelDefinition:
         """blocks(q, k, v, mask or None, y) as a kernel, with the parameters that the problem has."""
+        return self._defined(tc.kernel(workers=workers), blocks)
+
+    def program(self, steps: Function) -> tc.ProgramDefinition:
+        """steps(q, k, v, mask or None, y) as a program, with the same parameters."""
+        return self._defined(tc.program, steps)
+
+    def _defined(self, decorate: Decorator[Made], run: Function) -> Made:
         queries, keys, values, result = self.types
         masks = self.masks
 
-        @tc.kernel(workers=workers)
+        @decorate
         def attention(
             q: tc.typed[queries],
             k: tc.typed[keys],
@@ -115,7 +122,7 @@ class Problem:
             mask: tc.typed[masks],
             y: tc.out[result],
         ) -> None:
-            blocks(q, k, v, mask[0] if len(mask) else None, y)
+            run(q, k, v, mask[0] if len(mask) else None, y)
 
         return attention
 

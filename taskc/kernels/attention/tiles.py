@@ -21,8 +21,8 @@ from taskc import KernelDefinition, i64
 from taskc.kernels.attention.few import few_queries
 from taskc.kernels.attention.plan import Schedule
 from taskc.kernels.attention.problem import Problem
-from taskc.kernels.signatures import Function
-from taskc.programs.squares import columns, lines, quarters
+from taskc.kernels.signatures import Function, Value
+from taskc.programs.schedule import columns, lines, quarters
 
 
 def tiles(problem: Problem, plan: Schedule) -> KernelDefinition:
@@ -32,7 +32,7 @@ def tiles(problem: Problem, plan: Schedule) -> KernelDefinition:
         single = few_queries(replace(problem, length=1, share=1), plan.few)
 
     @tc.function
-    def blocks(q: Any, k: Any, v: Any, mask: Any, y: Any) -> Any:
+    def blocks(q: Value, k: Value, v: Value, mask: Value, y: Value) -> None:
         for batch, head, row in tc.tiles(
             (problem.batches, problem.heads // joined, joined * length), by=(1, 1, plan.wide)
         ):
@@ -58,22 +58,18 @@ def _whole(problem: Problem, plan: Schedule, features: int) -> int:
 def _block(problem: Problem, plan: Schedule) -> Function:
     """A tile of queries, with all keys that these see."""
     length, keys, wide, step = problem.length, problem.keys, problem.wide, plan.step
-    offset, joined, each, place = (
-        problem.offset,
-        _joined(problem),
-        plan.each,
-        problem.place(_joined(problem)),
-    )
+    offset, joined, each = problem.offset, _joined(problem), plan.each
+    place = problem.place(joined)
     deep = _whole(problem, plan, problem.results)
-    transposed_queries, store_transposed = (
-        _transposed_queries(problem, plan),
-        _store_transposed(problem, plan),
-    )
+    transposed_queries = _transposed_queries(problem, plan)
+    store_transposed = _store_transposed(problem, plan)
     score, add_mask = _score(problem, plan), _add_mask(problem, plan)
     raised, add_values = _raised(problem, plan), _add_values(problem, plan)
 
     @tc.function
-    def block(q: Any, k: Any, v: Any, mask: Any, y: Any, batch: Any, head: Any, row: Any) -> Any:
+    def block(
+        q: Value, k: Value, v: Value, mask: Value, y: Value, batch: Value, head: Value, row: Value
+    ) -> None:
         group = head // (problem.share // joined)
         queries = transposed_queries(q, batch, head, row)
         powers = tc.shared(wide[step, plan.wide])
@@ -109,7 +105,7 @@ def _transposed_queries(problem: Problem, plan: Schedule) -> Function:
     place = problem.place(_joined(problem))
 
     @tc.function
-    def transposed_queries(q: Any, batch: Any, head: Any, row: Any) -> Any:
+    def transposed_queries(q: Value, batch: Value, head: Value, row: Value) -> Any:
         queries = tc.shared(wide[across, plan.wide])
         for r in range(0, plan.wide, lanes):
             for c in range(0, across, lanes):
@@ -136,7 +132,9 @@ def _store_transposed(problem: Problem, plan: Schedule) -> Function:
     place = problem.place(_joined(problem))
 
     @tc.function
-    def store_transposed(y: Any, sums: Any, totals: Any, batch: Any, head: Any, row: Any) -> Any:
+    def store_transposed(
+        y: Value, sums: Value, totals: Value, batch: Value, head: Value, row: Value
+    ) -> None:
         for i in each:
             totals[i] = 1 / totals[i] if totals[i] > 0 else 0
         for r in range(0, plan.wide, lanes):
@@ -159,7 +157,7 @@ def _staged(problem: Problem, plan: Schedule) -> tuple[Function, Function]:
     wide, keys = problem.wide, problem.keys
 
     @tc.function
-    def staged(x: Any, batch: Any, group: Any, first: Any) -> Any:
+    def staged(x: Value, batch: Value, group: Value, first: Value) -> Any:
         if problem.dtype is wide:
             return x
         else:
@@ -170,7 +168,7 @@ def _staged(problem: Problem, plan: Schedule) -> tuple[Function, Function]:
             )
 
     @tc.function
-    def element(x: Any, batch: Any, group: Any, first: Any, j: Any, d: Any) -> Any:
+    def element(x: Value, batch: Value, group: Value, first: Value, j: Value, d: Value) -> Value:
         """Behind the last key it is the last one."""
         if problem.dtype is wide:
             return x[batch, group, min(first + j, keys - 1), min(d, x.shape[3] - 1)]
@@ -186,7 +184,9 @@ def _score(problem: Problem, plan: Schedule) -> Function:
     own = plan.own
 
     @tc.function
-    def score(k: Any, queries: Any, powers: Any, batch: Any, group: Any, p: Any, size: Any) -> Any:
+    def score(
+        k: Value, queries: Value, powers: Value, batch: Value, group: Value, p: Value, size: Value
+    ) -> None:
         near_keys = staged(k, batch, group, p)
         for r in range(0, size, plan.rows):
             acc = tc.tile(problem.wide, own, 0)
@@ -207,8 +207,8 @@ def _add_mask(problem: Problem, plan: Schedule) -> Function:
 
     @tc.function
     def add_mask(
-        mask: Any, scores: Any, batch: Any, head: Any, row: Any, first: Any, size: Any
-    ) -> Any:
+        mask: Value, scores: Value, batch: Value, head: Value, row: Value, first: Value, size: Value
+    ) -> None:
         if adds_alike:
             for j in range(size):
                 for i in each:
@@ -237,7 +237,7 @@ def _raised(problem: Problem, plan: Schedule) -> Function:
     wide, each, offset = problem.wide, plan.each, problem.offset
 
     @tc.function
-    def raised(powers: Any, last: Any, peaks: Any, totals: Any, p: Any, size: Any) -> Any:
+    def raised(powers: Any, last: Value, peaks: Value, totals: Value, p: Value, size: Value) -> Any:
         highest = tc.tile(wide, each, -tc.inf)
         for j in range(size):
             for i in each:
@@ -270,8 +270,8 @@ def _add_values(problem: Problem, plan: Schedule) -> Function:
 
     @tc.function
     def add_values(
-        v: Any, powers: Any, sums: Any, shrink: Any, batch: Any, group: Any, p: Any, size: Any
-    ) -> Any:
+        v: Value, powers: Value, sums: Value, shrink: Value, batch: Value, group: Value, p: Value, size: Value,
+    ) -> None:  # fmt: skip
         near_values = staged(v, batch, group, p)
         for e in range(0, problem.results, plan.rows):
             acc = tc.tile(problem.wide, own)

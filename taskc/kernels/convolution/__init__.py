@@ -33,9 +33,10 @@ from taskc.kernels.images import blocked, six_sides, triple
 from taskc.kernels.machine_facts import work_of_products
 from taskc.kernels.matmul import Tiling
 from taskc.kernels.matmul.plan_gpu import Vectors
-from taskc.kernels.signatures import Extent
-from taskc.tune.choose import choose, remembered
-from taskc.tune.space import Operator, Work
+from taskc.kernels.operator import KernelOperator, operator
+from taskc.kernels.signatures import Extent, Value, Values
+from taskc.tune.choose import choose
+from taskc.tune.space import Work
 
 __all__ = [
     "Direct",
@@ -50,7 +51,8 @@ __all__ = [
     "convolution_3d",
 ]
 
-OfGpu = Gemm | Blocks | Depthwise | Tiling
+Plan = Direct | Packs | Winograd | Gemm | Blocks | Depthwise | Tiling
+Definition = tc.KernelDefinition | tc.ProgramDefinition
 
 
 def convolution(
@@ -84,7 +86,7 @@ def convolution(
     machine: Machine | None = None,
     schedule: Direct | Packs | Winograd | None = None,
     tiling: Tiling | None = None,
-) -> tc.KernelDefinition | tc.ProgramDefinition:
+) -> Definition:
     """A kernel of x, w, and what else is asked for: y = activation(scale * (x * w) + bias + residual).
 
     x * w is their convolution.
@@ -117,7 +119,7 @@ def convolution(
     machine   what it is built for, by its mappings: `tc.machine()`, `tc.machine("avx2")`, `tc.machine("sm_80")`
     schedule  how, on a processor; `tiling`: elsewhere, of `own`, `depth` and `stages`
     """
-    return _convolution(**locals())
+    return _convolution((height, width), **locals())
 
 
 def convolution_1d(
@@ -136,7 +138,7 @@ def convolution_1d(
     machine: Machine | None = None,
     schedule: Direct | Packs | None = None,
     **options: Any,
-) -> tc.KernelDefinition | tc.ProgramDefinition:
+) -> Definition:
     """A convolution on processors of images of one axis: x[images, width, channels], or [images, channels, width].
 
     padding  zeros on each side, or (left, right). All else is as in `convolution`, without the axis of height
@@ -170,7 +172,7 @@ def convolution_3d(
     machine: Machine | None = None,
     schedule: Direct | Packs | None = None,
     **options: Any,
-) -> tc.KernelDefinition | tc.ProgramDefinition:
+) -> Definition:
     """A convolution on processors of images of three axes: x[images, depth, height, width, channels], or as NCHW
     [images, channels, depth, height, width].
 
@@ -193,28 +195,15 @@ def convolution_3d(
 
 
 def _convolution(
-    *,
-    height: Extent,
-    width: Extent,
-    machine: Machine | None,
-    schedule: Direct | Packs | Winograd | None,
-    tiling: Tiling | None,
-    **options: Any,
-) -> tc.KernelDefinition | tc.ProgramDefinition:
-    machine = machine or tc.machine()
-    problem = problem_of(extents=(height, width), lanes=machine.lanes, **options)
-    return build(problem, schedule if machine.is_processor else tiling, machine)
+    extents: tuple[Extent, Extent], *, height: Extent, width: Extent, **options: Any
+) -> Definition:
+    machine = options["machine"] = options["machine"] or tc.machine()
+    return CONVOLUTION(extents=extents, lanes=machine.lanes, **options)
 
 
-@remembered
-def build(
-    problem: Problem, plan: Direct | Packs | Winograd | OfGpu | None, machine: Machine
-) -> tc.KernelDefinition | tc.ProgramDefinition:
-    """Build it by this plan, or by the one that is chosen."""
+def _checked(problem: Problem, plan: Plan | None, machine: Machine) -> Definition | None:
     if machine.is_processor:
-        assert plan is None or isinstance(plan, Direct | Packs | Winograd)
-        return _on_processor(problem, plan, machine)
-    assert not isinstance(plan, Direct | Packs | Winograd)
+        return _by_way_of_another(problem, plan, machine)
     if (
         problem.packed
         or problem.in_place
@@ -231,44 +220,35 @@ def build(
         raise CompileError("this machine takes images of one axis or two")
     if not problem.is_sized:
         raise CompileError("heights and widths are numbers on this machine")
-    return _on_gpu(problem, plan, machine)
+    return None
 
 
-def _on_processor(
-    problem: Problem, plan: Direct | Packs | Winograd | None, machine: Machine
-) -> tc.KernelDefinition | tc.ProgramDefinition:
+def _by_way_of_another(
+    problem: Problem, plan: Plan | None, machine: Machine
+) -> tc.ProgramDefinition | None:
+    """By images in another order, or a product of matrices, where a processor takes these."""
     if problem.has_far_channels and not isinstance(plan, Winograd | Packs):
         inner = reordered_problem(problem)
-        return reordered(problem, plan or choose(CONVOLUTION, inner, machine), machine)
-    if plan is None and is_product(problem):
-        return pointwise(problem, machine)
-    chosen = choose(CONVOLUTION, problem, machine) if plan is None else plan
-    if isinstance(chosen, Winograd):
-        return winograd(problem, chosen)
-    if isinstance(chosen, Packs):
-        return packs(problem, chosen)
-    assert isinstance(chosen, Direct)
-    return direct(problem, chosen)
+        chosen = plan or choose(CONVOLUTION, inner, machine)
+        assert isinstance(chosen, Direct)
+        return reordered(problem, chosen, machine)
+    return pointwise(problem, machine) if plan is None and is_product(problem) else None
 
 
-def _on_gpu(
-    problem: Problem, plan: OfGpu | None, machine: Machine
-) -> tc.KernelDefinition | tc.ProgramDefinition:
-    if isinstance(plan, Tiling):
-        is_whole = problem.groups == 1 and problem.channels > 0
-        plan = Gemm(plan) if is_whole else Blocks(plan.own, plan.depth, plan.stages)
-    plan = plan or choose(CONVOLUTION, problem, machine)
-    if isinstance(plan, Gemm):
-        return gemm(problem, plan, machine)
-    if isinstance(plan, Depthwise):
-        return depthwise(problem, plan)
-    assert isinstance(plan, Blocks)
+def _as_tiled(problem: Problem, plan: Tiling, machine: Machine) -> Definition:
+    """By a caller's tiling of blocks."""
+    if problem.groups == 1 and problem.channels > 0:
+        return gemm(problem, Gemm(plan), machine)
+    return _by_groups(problem, Blocks(plan.own, plan.depth, plan.stages), machine)
+
+
+def _by_groups(problem: Problem, plan: Blocks, machine: Machine) -> Definition:
     if problem.is_nhwc and problem.is_ohwi:
         return implicit_gemm(problem, plan)
     inner = replace(problem, order="NHWC", results="NHWC", filters="OHWI", axes=2, axes_given=None)
     kernel = implicit_gemm(inner, plan)
 
-    def convolve(x: Any, w: Any, further: tuple[Any, ...], y: Any) -> None:
+    def convolve(x: Value, w: Value, further: Values, y: Value) -> None:
         images, weights, _, results = inner.types
         x, w = x.reshape(*images.shape), w.reshape(*weights.shape)
         further = shaped_residual(problem, further, results.shape)
@@ -289,10 +269,12 @@ def _work(problem: Problem, machine: Machine) -> Work:
     return work_of_products(products, multiplied, (x, w, *further, y), machine)
 
 
-CONVOLUTION: Operator[Problem, Any] = Operator(
-    "convolution",
-    candidates,
-    build,
-    (Blocks, Depthwise, Direct, Gemm, Packs, Tiling, Vectors, Winograd),
-    _work,
-)
+CONVOLUTION: KernelOperator[Problem, Plan, Definition] = operator(
+    "convolution", problem_of, candidates,
+    {
+        Blocks: _by_groups, Depthwise: depthwise, Direct: direct, Gemm: gemm, Packs: packs,
+        Tiling: _as_tiled, Winograd: winograd,
+    },
+    instead=_checked, work=_work, kinds=(Vectors,),
+)  # fmt: skip
+build = CONVOLUTION.build

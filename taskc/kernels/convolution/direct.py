@@ -23,14 +23,14 @@ from taskc import CompileError, Mapping, TensorType, repeat, spatial
 from taskc.kernels.convolution.plan import Direct
 from taskc.kernels.convolution.problem import Problem
 from taskc.kernels.images import Tiles, results_inside, tiles_of_line
-from taskc.kernels.signatures import Extent, Function
+from taskc.kernels.signatures import Extent, Function, Value, Values
 
 
 def in_lines(flat: bool, at: Function, width: Extent) -> Function:
     """Indices by `at`, from those of lines: `width` is a row's, and where rows are one line they are `flat`."""
 
     @tc.function
-    def in_lines(image: Any, i: Any, j: Any, channel: Any) -> Any:
+    def in_lines(image: Value, i: Value, j: Value, channel: Value) -> Any:
         if flat:
             return at(image, j // width, j % width, channel)
         else:
@@ -54,7 +54,9 @@ def store_of(problem: Problem, flat: bool, *, overhang: bool = False) -> Functio
     is_even = not overhang and across % spread == 0
 
     @tc.function
-    def store(y: Any, acc: Any, own: Any, further: Any, place: Any, phase: Any) -> Any:
+    def store(
+        y: Value, acc: Value, own: Mapping, further: Values, place: Values, phase: Value
+    ) -> None:
         image, f, i, j = place
         for p, o in own:
             column = (j + p) * spread + phase
@@ -66,7 +68,9 @@ def store_of(problem: Problem, flat: bool, *, overhang: bool = False) -> Functio
                 y[at] = value
 
     @tc.function
-    def store_turned(y: Any, acc: Any, own: Any, further: Any, place: Any, phase: Any) -> Any:
+    def store_turned(
+        y: Value, acc: Value, own: Mapping, further: Values, place: Values, phase: Value
+    ) -> None:
         image, f, i, j = place
         beside = _turned(own)
         # Lanes behind the last pixel compute the epilogue, too. Of what registers happened to hold a sigmoid took six
@@ -138,7 +142,7 @@ def direct(problem: Problem, plan: Direct) -> tc.KernelDefinition | tc.ProgramDe
     waiting = plan.lines * rows * tiles if plan.depth < channels else 0
 
     @tc.function
-    def line(operands: Any, sums: Any, place: Any, slot: Any, c: Any) -> Any:
+    def line(operands: Values, sums: Value, place: Values, slot: Value, c: Value) -> None:
         """The tiles of a block in a line."""
         image, f, i, j = place
         for part in tc.static(parts):
@@ -149,7 +153,7 @@ def direct(problem: Problem, plan: Direct) -> tc.KernelDefinition | tc.ProgramDe
                     tile(operands, sums, (image, f, i, at), number, c, part)
 
     @tc.function
-    def block(operands: Any, image: Any, feature: Any, i: Any, j: Any) -> Any:
+    def block(operands: Values, image: Value, feature: Value, i: Value, j: Value) -> None:
         sums = tc.shared(problem.total[waiting, plan.pixels, plan.wide]) if waiting else None
         for c in range(0, channels, plan.depth):
             for r in range(plan.lines):
@@ -160,7 +164,7 @@ def direct(problem: Problem, plan: Direct) -> tc.KernelDefinition | tc.ProgramDe
                             line(operands, sums, (image, feature + f, i + r, j), slot, c)
 
     @tc.function
-    def blocks(x: Any, w: Any, further: Any, y: Any) -> Any:
+    def blocks(x: Value, w: Value, further: Values, y: Value) -> None:
         shape = problem.images, features, lines, columns
         by = 1, plan.features, plan.lines, plan.columns
         for image, feature, i, j in tc.tiles(shape, by=by, order=plan.order):
@@ -227,15 +231,17 @@ def _tile(problem: Problem, plan: Direct) -> Function:
     has_empty = problem.stored_features > features
 
     @tc.function
-    def sum_up(x: Any, w: Any, acc: Any, place: Any, c: Any, part: Any) -> Any:
+    def sum_up(x: Value, w: Value, acc: Value, place: Values, c: Value, part: _Part) -> None:
         if has_empty:
             if place[1] < features:
-                summed(x, w, acc, place, c, part)
+                summed((x, w, acc), place, c, part)
         else:
-            summed(x, w, acc, place, c, part)
+            summed((x, w, acc), place, c, part)
 
     @tc.function
-    def tile(operands: Any, sums: Any, place: Any, slot: Any, c: Any, part: Any) -> Any:
+    def tile(
+        operands: Values, sums: Value, place: Values, slot: Value, c: Value, part: _Part
+    ) -> None:
         x, w, further, y = operands
         own = plan.tile(part.tiles.wide)
         acc = tc.tile(total, own, 0)
@@ -268,9 +274,10 @@ def _across_channels(problem: Problem, plan: Direct) -> Function:
 
     @tc.function
     def add(
-        x: Any, w: Any, acc: Any, place: Any, h: Any, tap: Any, offset: Any, c: Any, pixels: Any
-    ) -> Any:
+        operands: Values, place: Values, h: Value, tap: Value, offset: Value, c: Value, pixels: tuple[int, int, bool],
+    ) -> None:  # fmt: skip
         """One channel and tap."""
+        x, w, acc = operands
         image, f, r, j = place
         first, count, is_inside = pixels
         for p, o in plan.tile(count):
@@ -283,41 +290,47 @@ def _across_channels(problem: Problem, plan: Direct) -> Function:
 
     @tc.function
     def of_pixels(
-        x: Any, w: Any, acc: Any, place: Any, h: Any, tap: Any, offset: Any, first: Any, pixels: Any
-    ) -> Any:
+        operands: Values,
+        place: Values,
+        h: Value,
+        tap: Value,
+        offset: Value,
+        first: Value,
+        pixels: tuple[int, int, bool],
+    ) -> None:
         """All channels of a step; `pixels` are the first one, how many, and whether the tap is inside for all."""
         if is_alike:
             for c in range(near):
-                add(x, w, acc, place, h, tap, offset, first + c, pixels)
+                add(operands, place, h, tap, offset, first + c, pixels)
         else:
             # Constants, so that it is known which of a few neighbours each lane takes.
             for c in tc.static(range(near)):
-                add(x, w, acc, place, h, tap, offset, first + c, pixels)
+                add(operands, place, h, tap, offset, first + c, pixels)
 
     @tc.function
     def of_edge(
-        x: Any, w: Any, acc: Any, place: Any, h: Any, tap: Any, offset: Any, c: Any, wide: Any
-    ) -> Any:
+        operands: Values, place: Values, h: Value, tap: Value, offset: Value, c: Value, wide: int,
+    ) -> None:  # fmt: skip
         """Add to the pixels whose tap is inside: to a few at once, or else one by one."""
         column = place[3] * step + offset
         for first in tc.static(range(0, wide, _FEW)):
             few = min(_FEW, wide - first)
             if column + first * step >= 0 and column + (first + few - 1) * step < width:
-                of_pixels(x, w, acc, place, h, tap, offset, c, (first, few, True))
+                of_pixels(operands, place, h, tap, offset, c, (first, few, True))
             elif few > 1:
                 for p in tc.static(range(first, first + few)):
                     if 0 <= column + p * step < width:
-                        of_pixels(x, w, acc, place, h, tap, offset, c, (p, 1, True))
+                        of_pixels(operands, place, h, tap, offset, c, (p, 1, True))
 
     @tc.function
     def across_channels(
-        x: Any, w: Any, acc: Any, place: Any, h: Any, tap: Any, offset: Any, c: Any, part: Any
-    ) -> Any:
+        operands: Values, place: Values, h: Value, tap: Value, offset: Value, c: Value, part: _Part,
+    ) -> None:  # fmt: skip
         wide, is_inside = part.tiles.wide, part.tiles.is_inside
         if part.is_open and not is_inside:
-            of_edge(x, w, acc, place, h, tap, offset, c, wide)
+            of_edge(operands, place, h, tap, offset, c, wide)
         else:
-            of_pixels(x, w, acc, place, h, tap, offset, c, (0, wide, is_inside))
+            of_pixels(operands, place, h, tap, offset, c, (0, wide, is_inside))
 
     return across_channels
 
@@ -330,20 +343,22 @@ def _summed(problem: Problem, plan: Direct) -> Function:
     across_channels = _across_channels(problem, plan)
 
     @tc.function
-    def across_columns(x: Any, w: Any, acc: Any, place: Any, h: Any, first: Any, part: Any) -> Any:
+    def across_columns(
+        operands: Values, place: Values, h: Value, first: Value, part: _Part
+    ) -> None:
         is_constant = not (part.tiles.is_inside or part.is_open)  # which taps lie outside
         if is_constant or problem.transposed:
             for tap, offset in tc.static(part.taps):
-                across_channels(x, w, acc, place, h, tap, offset, first, part)
+                across_channels(operands, place, h, tap, offset, first, part)
         else:
             for tap in range(problem.size[1]):
                 offset = tap * problem.dilation[1] - problem.padding[1]
-                across_channels(x, w, acc, place, h, tap, offset, first, part)
+                across_channels(operands, place, h, tap, offset, first, part)
 
     @tc.function
     def across_rows(
-        x: Any, w: Any, acc: Any, place: Any, depth: Any, tap: Any, first: Any, part: Any
-    ) -> Any:
+        operands: Values, place: Values, depth: Value, tap: Value, first: Value, part: _Part,
+    ) -> None:  # fmt: skip
         """The taps of one slice of filters, in the slice `depth` of the image."""
         image, f, i, j = place
         for r in range(rows):
@@ -351,18 +366,18 @@ def _summed(problem: Problem, plan: Direct) -> Function:
                 back = i + problem.padding[0] - r * problem.dilation[0]
                 h = back // problem.stride[0]
                 if back % problem.stride[0] == 0 and 0 <= h < height:
-                    across_columns(x, w, acc, (image, f, tap + r, j), depth + h, first, part)
+                    across_columns(operands, (image, f, tap + r, j), depth + h, first, part)
             else:
                 h = i * problem.stride[0] + r * problem.dilation[0] - problem.padding[0]
                 if 0 <= h < height:
-                    across_columns(x, w, acc, (image, f, tap + r, j), depth + h, first, part)
+                    across_columns(operands, (image, f, tap + r, j), depth + h, first, part)
 
     @tc.function
-    def across_depth(x: Any, w: Any, acc: Any, place: Any, first: Any, part: Any) -> Any:
+    def across_depth(operands: Values, place: Values, first: Value, part: _Part) -> None:
         image, f, i, j = place
         for q in range(steps):
             if problem.axes < 3:
-                across_rows(x, w, acc, place, 0, 0, first + q * near, part)
+                across_rows(operands, place, 0, 0, first + q * near, part)
             else:
                 row = image, f, i % result_rows, j
                 for d in range(slices.size):
@@ -371,24 +386,24 @@ def _summed(problem: Problem, plan: Direct) -> Function:
                         s = back // slices.stride
                         if back % slices.stride == 0 and 0 <= s < slices.extent:
                             at = first + q * near
-                            across_rows(x, w, acc, row, s * height, d * rows, at, part)
+                            across_rows(operands, row, s * height, d * rows, at, part)
                     else:
                         s = i // result_rows * slices.stride + d * slices.dilation - slices.front
                         if 0 <= s < slices.extent:
                             at = first + q * near
-                            across_rows(x, w, acc, row, s * height, d * rows, at, part)
+                            across_rows(operands, row, s * height, d * rows, at, part)
 
     @tc.function
-    def summed(x: Any, w: Any, acc: Any, place: Any, first: Any, part: Any) -> Any:
+    def summed(operands: Values, place: Values, first: Value, part: _Part) -> None:
         if part.is_open:
             offsets = tc.static([offset for _, offset in part.taps])
             left = place[3] * step + min(offsets)
             right = (place[3] + part.tiles.wide - 1) * step + max(offsets)
             if left >= 0 and right < width:
-                across_depth(x, w, acc, place, first, tc.static(part.inside))
+                across_depth(operands, place, first, tc.static(part.inside))
             else:
-                across_depth(x, w, acc, place, first, part)
+                across_depth(operands, place, first, part)
         else:
-            across_depth(x, w, acc, place, first, part)
+            across_depth(operands, place, first, part)
 
     return summed

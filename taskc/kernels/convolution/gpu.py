@@ -18,7 +18,7 @@ from taskc.kernels.convolution.plan_gpu import (
     with_copies,
 )
 from taskc.kernels.convolution.problem import Problem
-from taskc.kernels.signatures import Function
+from taskc.kernels.signatures import Function, Value, Values
 
 # --- Convolutions on GPUs as programs around a GEMM of gathered.py, with copies of what doesn't lie as it should
 
@@ -29,7 +29,7 @@ def gemm(problem: Problem, plan: Gemm, machine: Machine) -> tc.ProgramDefinition
     rows = problem.images * problem.extents[0] * problem.extents[1]
     results = problem.pixels, problem.features
 
-    def multiply(x: Any, w: Any, further: tuple[Any, ...], y: Any) -> None:
+    def multiply(x: Value, w: Value, further: Values, y: Value) -> None:
         shape = (rows, inner.channels) if inner.is_pointwise else inner.types[0].shape
         w = w.reshape(problem.features, inner.deep)
         further = shaped_residual(problem, further, results)
@@ -76,7 +76,9 @@ def implicit_gemm(problem: Problem, plan: Blocks) -> tc.KernelDefinition:
     shape = problem.groups, *(both if problem.is_nhwc else both[::-1])
 
     @tc.function
-    def multiply(acc: Any, x: Any, w: Any, group: Any, first: Any, second: Any, p: Any) -> Any:
+    def multiply(
+        acc: Value, x: Value, w: Value, group: Value, first: Value, second: Value, p: Value
+    ) -> None:
         """Neighbours in memory are neighbours in what is loaded: channels of NHWC, pixels of NCHW."""
         if problem.is_nhwc:
             sx = tc.load((tall, depth), lambda i, q: covered(x, group, first + i, p, q), fill=0)
@@ -88,7 +90,7 @@ def implicit_gemm(problem: Problem, plan: Blocks) -> tc.KernelDefinition:
             tc.mma(acc, sw, sx)
 
     @tc.function
-    def blocks(x: Any, w: Any, further: Any, y: Any) -> Any:
+    def blocks(x: Value, w: Value, further: Values, y: Value) -> None:
         for group, first, second in tc.tiles(shape, by=(1, tall, wide)):
             acc = tc.tile(problem.total, plan.own, 0)
             for p in tc.pipeline(steps.count, by=depth, stages=plan.stages):
@@ -102,13 +104,13 @@ def _places(problem: Problem, steps: _Steps) -> tuple[Function, Function]:
     """Where a step that begins at p has its q-th tap and channel. A step of one tap says so for all q alike."""
     group_channels = problem.group_channels
 
-    @tc.function
-    def tap(p: Any, q: Any) -> Any:
-        return (p + q) // group_channels if steps.is_flat else p // steps.channels
+    tap = tc.function(
+        lambda p, q: (p + q) // group_channels if steps.is_flat else p // steps.channels
+    )
 
-    @tc.function
-    def channel(p: Any, q: Any) -> Any:
-        return (p + q) % group_channels if steps.is_flat else p % steps.channels + q
+    channel = tc.function(
+        lambda p, q: (p + q) % group_channels if steps.is_flat else p % steps.channels + q
+    )
 
     return tap, channel
 
@@ -121,7 +123,7 @@ def _covered(problem: Problem, steps: _Steps) -> Function:
     tap, channel = _places(problem, steps)
 
     @tc.function
-    def is_own(p: Any, q: Any) -> Any:
+    def is_own(p: Value, q: Value) -> Any:
         """Whether it is one of the group's: where there is one group, what lies outside isn't loaded."""
         return (
             p + q < steps.count
@@ -130,7 +132,7 @@ def _covered(problem: Problem, steps: _Steps) -> Function:
         )
 
     @tc.function
-    def source(group: Any, pixel: Any, p: Any, q: Any) -> Any:
+    def source(group: Value, pixel: Value, p: Value, q: Value) -> Any:
         return image_at(
             pixel // outputs,
             row_of(pixel, tap(p, q) // across),
@@ -138,11 +140,9 @@ def _covered(problem: Problem, steps: _Steps) -> Function:
             group * group_channels + channel(p, q),
         )
 
-    @tc.function
-    def covered(x: Any, group: Any, pixel: Any, p: Any, q: Any) -> Any:
-        return x[source(group, pixel, p, q)] if is_own(p, q) else 0
-
-    return covered
+    return tc.function(
+        lambda x, group, pixel, p, q: x[source(group, pixel, p, q)] if is_own(p, q) else 0
+    )
 
 
 def _weight(problem: Problem, steps: _Steps) -> Function:
@@ -150,7 +150,7 @@ def _weight(problem: Problem, steps: _Steps) -> Function:
     tap, channel = _places(problem, steps)
 
     @tc.function
-    def weight(w: Any, group: Any, feature: Any, p: Any, q: Any) -> Any:
+    def weight(w: Value, group: Value, feature: Value, p: Value, q: Value) -> Value:
         return w[
             filter_at(
                 group * features + feature, tap(p, q) // across, tap(p, q) % across, channel(p, q)
@@ -166,13 +166,13 @@ def _store(problem: Problem, plan: Blocks) -> Function:
     result_at, epilogue = problem.result_at, problem.epilogue
     lines = auto_map(own.shape, workers=own.workers, vector=16 // problem.result.nbytes)
 
-    @tc.function
-    def numbers(i: Any, j: Any) -> Any:
-        """Which pixel and which feature."""
-        return (i, j) if problem.is_nhwc else (j, i)
+    # Which pixel and which feature.
+    numbers = tc.function(lambda i, j: (i, j) if problem.is_nhwc else (j, i))
 
     @tc.function
-    def store(y: Any, acc: Any, further: Any, group: Any, first: Any, second: Any) -> Any:
+    def store(
+        y: Value, acc: Value, further: Values, group: Value, first: Value, second: Value
+    ) -> None:
         made = tc.shared(problem.result[own.shape])
         for i, j in own:
             pixel, feature = numbers(first + i, second + j)
@@ -204,13 +204,13 @@ def depthwise(problem: Problem, plan: Depthwise) -> tc.KernelDefinition:
     own = plan.own(problem)
     shape = (pixels, features) if problem.is_nhwc else (features, pixels)
 
-    @tc.function
-    def numbers(a: Any, b: Any) -> Any:
-        """Which pixel and which feature."""
-        return (a, b) if problem.is_nhwc else (b, a)
+    # Which pixel and which feature.
+    numbers = tc.function(lambda a, b: (a, b) if problem.is_nhwc else (b, a))
 
     @tc.function
-    def product(x: Any, w: Any, sum: Any, pixel: Any, feature: Any, r: Any, s: Any) -> Any:
+    def product(
+        x: Value, w: Value, sum: Value, pixel: Value, feature: Value, r: Value, s: Value
+    ) -> Any:
         i, j = row_of(pixel, r), column_of(pixel, s)
         value = total(0)
         if 0 <= i < height and 0 <= j < width:
@@ -218,7 +218,7 @@ def depthwise(problem: Problem, plan: Depthwise) -> tc.KernelDefinition:
         return sum + value * w[filter_at(feature, r, s, 0)].to(total)
 
     @tc.function
-    def blocks(x: Any, w: Any, further: Any, y: Any) -> Any:
+    def blocks(x: Value, w: Value, further: Values, y: Value) -> None:
         for first, second in tc.tiles(shape, by=own.shape):
             acc = tc.tile(total, own, 0)
             for r in range(rows):

@@ -11,15 +11,14 @@ Where channels are few, all taps of a filter's row may be channels of one tap (`
 from __future__ import annotations
 
 from math import ceil
-from typing import Any
 
 import taskc as tc
 from taskc import CompileError, Mapping, TensorType, repeat, spatial
 from taskc.kernels.convolution.direct import in_lines, store_of
 from taskc.kernels.convolution.plan_packs import Packs
 from taskc.kernels.convolution.problem import Problem
-from taskc.kernels.images import results_inside, tiles_of_line
-from taskc.kernels.signatures import Function
+from taskc.kernels.images import Tiles, results_inside, tiles_of_line
+from taskc.kernels.signatures import Function, Value, Values
 
 
 def packed_type(problem: Problem, plan: Packs) -> TensorType:
@@ -44,7 +43,7 @@ def packs(problem: Problem, plan: Packs) -> tc.KernelDefinition | tc.ProgramDefi
     store = store_of(problem, plan.flat, overhang=overhang)
 
     @tc.function
-    def line(x: Any, w: Any, further: Any, y: Any, place: Any, r: Any) -> Any:
+    def line(x: Value, w: Value, further: Values, y: Value, place: Values, r: Value) -> None:
         image, f, i, j = place
         for part in tc.static(parts):
             own = plan.tile(part.wide)
@@ -56,7 +55,7 @@ def packs(problem: Problem, plan: Packs) -> tc.KernelDefinition | tc.ProgramDefi
                     store(y, acc, own, further, (image, f, i, j + at), 0)
 
     @tc.function
-    def blocks(x: Any, w: Any, further: Any, y: Any) -> Any:
+    def blocks(x: Value, w: Value, further: Values, y: Value) -> None:
         shape = problem.images, problem.stored_features, lines, columns
         by = 1, plan.features, plan.lines, plan.columns
         for image, feature, i, j in tc.tiles(shape, by=by, order=plan.order):
@@ -102,7 +101,7 @@ def _sum_up(problem: Problem, plan: Packs) -> Function:
     high, above = plan.lines_of(problem)[0], problem.padding[0]
 
     @tc.function
-    def row(x: Any, w: Any, acc: Any, f: Any, r: Any, line: Any, column: Any) -> Any:
+    def row(x: Value, w: Value, acc: Value, f: Value, r: Value, line: Value, column: Value) -> None:
         """The taps of a filter's row."""
         pixels, wide = acc.shape
         for s in range(columns):
@@ -117,7 +116,7 @@ def _sum_up(problem: Problem, plan: Packs) -> Function:
                 )
 
     @tc.function
-    def sum_up(x: Any, w: Any, acc: Any, place: Any, at: Any) -> Any:
+    def sum_up(x: Value, w: Value, acc: Value, place: Values, at: Values) -> None:
         f, i = place
         for r in range(rows):
             if 0 <= i * stride[0] + r * dilation[0] - above < high:
@@ -131,7 +130,7 @@ def _tap_of(problem: Problem, plan: Packs) -> Function:
     channels, columns = problem.group_channels, problem.size[1]
 
     @tc.function
-    def tap_of(tap: Any, channel: Any) -> Any:
+    def tap_of(tap: Value, channel: Value) -> Values:
         if not plan.joined:
             return tap, channel
         elif problem.is_nhwc:
@@ -148,7 +147,7 @@ def _copy(problem: Problem, plan: Packs) -> Function:
     line = _joined_line(problem, plan) if plan.joined else _line(problem, plan)
 
     @tc.function
-    def copy(x: Any, copied: Any, place: Any) -> Any:
+    def copy(x: Value, copied: Value, place: Values) -> None:
         image, channel, i, j = place
         for r in range(seen.shape[0]):
             h = i * problem.stride[0] + r * seen.down - problem.padding[0]
@@ -167,7 +166,7 @@ def _line(problem: Problem, plan: Packs) -> Function:
     own = _lanes(near, plan)
 
     @tc.function
-    def line(x: Any, copied: Any, place: Any, r: Any) -> Any:
+    def line(x: Value, copied: Value, place: Values, r: Value) -> None:
         image, channel, h, j = place
         for step in range(steps):
             for phase in range(phases):
@@ -195,7 +194,7 @@ def _joined_line(problem: Problem, plan: Packs) -> Function:
     parts = tiles_of_line(plan.seen(problem).shape[3], 1, inside)
 
     @tc.function
-    def result(x: Any, copied: Any, place: Any, r: Any, p: Any, part: Any) -> Any:
+    def result(x: Value, copied: Value, place: Values, r: Value, p: Value, part: Tiles) -> None:
         image, channel, h, j = place
         for run in range(runs):
             for q in own:
@@ -210,7 +209,7 @@ def _joined_line(problem: Problem, plan: Packs) -> Function:
                 copied[r, 0, 0, p, runs * length + q] = problem.dtype(0)
 
     @tc.function
-    def line(x: Any, copied: Any, place: Any, r: Any) -> Any:
+    def line(x: Value, copied: Value, place: Values, r: Value) -> None:
         for part in tc.static(parts):
             for p in range(part.first, part.first + part.count):
                 result(x, copied, place, r, p, part)

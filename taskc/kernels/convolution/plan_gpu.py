@@ -19,7 +19,7 @@ from taskc.kernels.machine_facts import GPU, UNMEASURED_SHARE, Tiles
 from taskc.kernels.matmul.plan_gpu import Tiling, Vectors, candidates_gpu as candidates_of_product
 from taskc.kernels.matmul.problem import Gathered
 from taskc.kernels.padding import pad, pitch
-from taskc.kernels.signatures import Function
+from taskc.kernels.signatures import Extent, Function, Value, Values
 from taskc.kernels.transpose import transpose
 
 # --- Copies around a convolution on GPUs of what doesn't lie as its kernels want it -------------
@@ -39,7 +39,9 @@ def with_copies(
     area, made = problem.extents[0] * problem.extents[1], problem.outputs[0] * problem.outputs[1]
     taps = problem.size[0] * problem.size[1]
 
-    def transposed(x: Any, shape: tuple[Any, ...], dtype: DType, y: Any = None) -> Any:
+    def transposed(
+        x: Value, shape: tuple[Extent, ...], dtype: DType, y: Value | None = None
+    ) -> Any:
         """The last two axes of three exchanged."""
         first, rows, columns = shape
         y = tc.empty(dtype[first, columns, rows]) if y is None else y
@@ -47,7 +49,7 @@ def with_copies(
         turn(x.reshape(*shape), out=y.reshape(first, columns, rows))
         return y
 
-    def padded(x: Any, rows: Any) -> Any:
+    def padded(x: Value, rows: Extent) -> Any:
         """Zeros behind the channels, up to whole accesses."""
         if channels == problem.channels:
             return x
@@ -56,7 +58,7 @@ def with_copies(
         copy(x.reshape(rows, problem.channels), out=y)
         return y
 
-    def steps(x: Any, w: Any, further: tuple[Any, ...], y: Any) -> None:
+    def steps(x: Value, w: Value, further: Values, y: Value) -> None:
         if not problem.is_nhwc:
             x = transposed(x, (images, problem.channels, area), problem.dtype)
         if not problem.is_ohwi:
@@ -152,16 +154,12 @@ def _load(problem: Problem, tall: int, depth: int) -> Function:
 
     # Where the j-th of the steps from q on is. Of one tap, that is the same for all of them.
 
-    @tc.function
-    def tap(q: Any, j: Any) -> Any:
-        return q // channels if is_of_one_tap else (q + j) // channels
+    tap = tc.function(lambda q, j: q // channels if is_of_one_tap else (q + j) // channels)
+
+    channel = tc.function(lambda q, j: q % channels + j if is_of_one_tap else (q + j) % channels)
 
     @tc.function
-    def channel(q: Any, j: Any) -> Any:
-        return q % channels + j if is_of_one_tap else (q + j) % channels
-
-    @tc.function
-    def covered(x: Any, pixel: Any, q: Any, j: Any) -> Any:
+    def covered(x: Value, pixel: Value, q: Value, j: Value) -> Any:
         """The numbers around a pixel that the filter covers."""
         return (
             x[
@@ -174,11 +172,9 @@ def _load(problem: Problem, tall: int, depth: int) -> Function:
             else 0
         )
 
-    @tc.function
-    def load(x: Any, row: Any, q: Any) -> Any:
-        return tc.load((tall, depth), lambda i, j: covered(x, row + i, q, j), fill=0)
-
-    return load
+    return tc.function(
+        lambda x, row, q: tc.load((tall, depth), lambda i, j: covered(x, row + i, q, j), fill=0)
+    )
 
 
 _STAGES = 4

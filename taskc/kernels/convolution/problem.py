@@ -9,20 +9,31 @@ from typing import Any
 import taskc as tc
 from taskc import CompileError, DType, TensorType, f16
 from taskc.kernels.epilogue import Epilogue
-from taskc.kernels.images import Pair, Sides, check_orders, images_type, number_at, pair, sides
+from taskc.kernels.images import (
+    Pair,
+    Sides,
+    check_orders,
+    images_type,
+    number_at,
+    pair,
+    sides,
+)
 from taskc.kernels.signatures import (
     ASSUMED_PIXELS,
     ASSUMED_SIDE,
+    Decorator,
     Extent,
     Function,
+    Made,
+    Value,
+    Values,
     known,
     require_numbers,
     types_of_products,
 )
 
-_STEPS = (
-    16  # of a filter along an axis whose extent is assumed, at the least: the filter may be long
-)
+# of a filter along an axis whose extent is assumed, at the least: the filter may be long
+_STEPS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,11 +256,11 @@ class Problem:
         rows, columns = self.outputs
 
         @tc.function
-        def row_of(pixel: Any, r: Any) -> Any:
+        def row_of(pixel: Value, r: Value) -> Any:
             return pixel // columns % rows * self.stride[0] + r * self.dilation[0] - self.padding[0]
 
         @tc.function
-        def column_of(pixel: Any, s: Any) -> Any:
+        def column_of(pixel: Value, s: Value) -> Any:
             return pixel % columns * self.stride[1] + s * self.dilation[1] - self.padding[1]
 
         return row_of, column_of
@@ -266,23 +277,17 @@ class Problem:
 
     @property
     def filter_at(self) -> Function:
-        """The indices of a filter's number."""
-
-        of_group = self.group_channels, self.group_features
+        """The indices of a filter's number: of IOHW, channels and features are those of all groups, and of one."""
+        channels, features = self.group_channels, self.group_features
 
         @tc.function
-        def filter_at(feature: Any, r: Any, s: Any, channel: Any) -> Any:
+        def filter_at(feature: Value, r: Value, s: Value, channel: Value) -> Any:
             return (
                 (feature, r, s, channel)
                 if self.filters == "OHWI"
                 else (feature, channel, r, s)
                 if self.filters == "OIHW"
-                else (
-                    feature // of_group[1] * of_group[0] + channel,
-                    feature % of_group[1],
-                    r,
-                    s,
-                )
+                else (feature // features * channels + channel, feature % features, r, s)
             )
 
         return filter_at
@@ -293,7 +298,7 @@ class Problem:
         rows, columns = self.outputs
 
         @tc.function
-        def result_at(pixel: Any, feature: Any) -> Any:
+        def result_at(pixel: Value, feature: Value) -> Any:
             # Not by names for its parts: where rows and columns are all, they are one number again.
             return (
                 (pixel // (rows * columns), pixel // columns % rows, pixel % columns, feature)
@@ -321,7 +326,7 @@ class Problem:
     @property
     def stored_features(self) -> int:
         """With those that fill up a block of NCHWc."""
-        features = self.of_sums.made.shape[-1 if self.results == "NHWC" else 1]
+        features = self.of_sums.made.shape[self.results.index("C")]
         assert isinstance(features, int)
         return features
 
@@ -329,17 +334,18 @@ class Problem:
     def types(self) -> tuple[TensorType, TensorType, tuple[TensorType, ...], TensorType]:
         """Of images, filters, what else a result is made of, and results."""
         rows, columns = self.slices.size * self.size[0], self.size[1]
-        inner, outer = self.group_channels, self.features
-        shapes = {
-            "OHWI": ((outer,), (inner,)),
-            "OIHW": ((outer, inner), ()),
-            "IOHW": ((self.channels, self.group_features), ()),
-        }
-        before, behind = shapes[self.filters]
+        features, channels = self.features, self.group_channels
+        if self.filters == "IOHW":
+            features, channels = self.group_features, self.channels
         axes = {1: (columns,), 2: self.size, 3: (self.slices.size, *self.size)}[self.axes]
-        filters = TensorType(self.right, (*before, *axes, *behind))
+
+        def shape(pixels: tuple[int, ...]) -> tuple[int, ...]:
+            extents = {"O": (features,), "I": (channels,), "H": pixels, "W": ()}
+            return tuple([extent for letter in self.filters for extent in extents[letter]])
+
+        filters = TensorType(self.right, shape(axes))
         if self.axes != 2:
-            filters = filters.reshape(*before, rows, columns, *behind)
+            filters = filters.reshape(*shape((rows, columns)))
         return (
             self.images_of(self.dtype, self.slices.extent, self.extents, self.channels, self.order),
             filters,
@@ -354,27 +360,10 @@ class Problem:
 
         packing  the kernel that makes of filters the w that the program takes, if it isn't these
         """
-        images, filters, _, results = self.types
-        filters = packing.made[0] if packing else filters
-        given, weights, made = (kind.as_given for kind in (images, filters, results))
-        offset, scale, residue = self.of_sums.operands
-        residue = tuple(kind.as_given for kind in residue)
-
-        role = tc.inout if self.in_place else tc.out
+        filters = packing.made[0] if packing else self.types[1]
+        weights = filters.as_given
         packs = {"w": packing or weights.shape} if packing or self.packed else None
-
-        @tc.program(packs=packs)
-        def convolution(
-            x: tc.typed[given],
-            w: tc.typed[weights],
-            offsets: tc.typed[offset],
-            scales: tc.typed[scale],
-            residual: tc.typed[() if self.in_place else residue],
-            y: tc.typed[role[made]],
-        ) -> None:
-            steps(x, w, (*offsets, *scales, *residual), y)
-
-        return convolution
+        return self._defined(tc.program(packs=packs), steps, filters, is_given=True)
 
     def kernel(
         self, workers: int, blocks: Function, packing: tc.KernelDefinition | None = None
@@ -383,21 +372,43 @@ class Problem:
 
         packing  the kernel that makes of filters the w that blocks take, if it isn't these
         """
-        given, weights, _, made = self.types
-        offset, scale, residue = self.of_sums.operands
-        weights = packing.made[0] if packing else weights
+
+        @tc.function
+        def in_place(x: Value, w: Value, further: Values, y: Value) -> None:
+            blocks(x, w, (*further, y), y)
+
+        return self._defined(
+            tc.kernel(workers=workers, packs={"w": packing} if packing else None),
+            in_place if self.in_place else blocks,
+            packing.made[0] if packing else self.types[1],
+        )
+
+    def _defined(
+        self,
+        decorate: Decorator[Made],
+        run: Function,
+        filters: TensorType,
+        *,
+        is_given: bool = False,
+    ) -> Made:
+        """run(x, w, further, y) as a kernel, or as a program, whose tensors have the axes that callers have."""
+        images, _, _, results = self.types
+        given, weights, made, offset, scale, residue = (
+            tuple([kind.as_given for kind in kinds]) if is_given else kinds
+            for kinds in ((images,), (filters,), (results,), *self.of_sums.operands)
+        )
         role = tc.inout if self.in_place else tc.out
 
-        @tc.kernel(workers=workers, packs={"w": packing} if packing else None)
+        @decorate
         def convolution(
-            x: tc.typed[given],
-            w: tc.typed[weights],
+            x: tc.typed[given[0]],
+            w: tc.typed[weights[0]],
             offsets: tc.typed[offset],
             scales: tc.typed[scale],
             residual: tc.typed[() if self.in_place else residue],
-            y: tc.typed[role[made]],
+            y: tc.typed[role[made[0]]],
         ) -> None:
-            blocks(x, w, (*offsets, *scales, *((y,) if self.in_place else residual)), y)
+            run(x, w, (*offsets, *scales, *residual), y)
 
         return convolution
 
@@ -407,7 +418,7 @@ class Problem:
         """That kernel; where filters come as they are, a program that packs them at each call."""
         kernel = self.kernel(workers, blocks, packing)
 
-        def steps(x: Any, w: Any, further: tuple[Any, ...], y: Any) -> None:
+        def steps(x: Value, w: Value, further: Values, y: Value) -> None:
             kernel(x, packing(w), *further, y=y)
 
         return kernel if self.packed else self.program(steps)

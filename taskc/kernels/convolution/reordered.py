@@ -11,6 +11,7 @@ from taskc.kernels.convolution.direct import direct, pack_filters
 from taskc.kernels.convolution.plan import Direct
 from taskc.kernels.convolution.problem import Problem
 from taskc.kernels.matmul import batch_matmul
+from taskc.kernels.signatures import Value, Values
 from taskc.kernels.transpose import transpose
 
 # --- Convolutions on processors of NCHW images in groups so small that lanes take channels of their own
@@ -30,7 +31,7 @@ def reordered(problem: Problem, plan: Direct, machine: Machine) -> tc.ProgramDef
     order = in_blocks(problem) if problem.is_sized else in_pixels(problem, machine)
     kernel, packing = direct(inner, plan), pack_filters(inner, plan)
 
-    def steps(x: Any, w: Any, further: tuple[Any, ...], y: Any) -> None:
+    def steps(x: Value, w: Value, further: Values, y: Value) -> None:
         kernel(order(x), w if problem.packed else packing(w), *further, y=y)
 
     return problem.program(steps, packing if problem.packed else None)
@@ -105,7 +106,7 @@ def pointwise(problem: Problem, machine: Machine) -> tc.ProgramDefinition:
         by_rows=True, activation=problem.activation, machine=machine,
     )  # fmt: skip
 
-    def steps(x: Any, w: Any, further: tuple[Any, ...], y: Any) -> None:
+    def steps(x: Value, w: Value, further: Values, y: Value) -> None:
         results = images, features, pixels
         if problem.residual:
             further = *further[:-1], further[-1].reshape(*results)

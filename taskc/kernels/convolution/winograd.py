@@ -22,6 +22,7 @@ standard normal distribution, with filters that give results of their magnitude,
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import ceil
 from typing import Any
 
@@ -29,9 +30,10 @@ import taskc as tc
 from taskc import CompileError, TensorType, f64, repeat, spatial
 from taskc.kernels.convolution.plan import Winograd
 from taskc.kernels.convolution.problem import Problem
-from taskc.kernels.signatures import Function
+from taskc.kernels.signatures import Function, Value, Values
 
 Matrix = tuple[tuple[float, ...], ...]
+Numbers = Sequence[Sequence[Value]]
 
 # B^T = BOTH @ PIXELS, G = BOTH @ FILTERS / 24 and A^T = RESULTS @ BOTH, of the points 0, 1, -1, 2, -2 and
 # infinity: what is found of a point and of its opposite is the sum and the difference of what even and odd powers have.
@@ -63,14 +65,14 @@ _SIX = range(6)
 
 
 @tc.function
-def transformed(numbers: Any, first: Any, second: Any) -> Any:
+def transformed(numbers: Numbers, first: Matrix, second: Matrix) -> Numbers:
     """M d M^T, where M is second @ first."""
     columns = [product(second, product(first, column)) for column in zip(*numbers, strict=True)]
     return [product(second, product(first, row)) for row in zip(*columns, strict=True)]
 
 
 @tc.function
-def product(matrix: Any, values: Any) -> Any:
+def product(matrix: Matrix, values: Sequence[Value]) -> list[Value]:
     return [combination(tc.static(terms(row)), values) for row in matrix]
 
 
@@ -81,7 +83,7 @@ def terms(row: tuple[float, ...]) -> list[tuple[int, float]]:
 
 
 @tc.function
-def combination(terms: Any, values: Any) -> Any:
+def combination(terms: list[tuple[int, float]], values: Sequence[Value]) -> Value:
     first, scale = terms[0]
     total = values[first] if scale == 1 else values[first] * scale
     for place, factor in tc.static(terms[1:]):
@@ -90,12 +92,12 @@ def combination(terms: Any, values: Any) -> Any:
 
 
 @tc.function
-def numbers(tile: Any, extent: Any, lane: Any) -> Any:
+def numbers(tile: Value, extent: int, lane: Value) -> Numbers:
     return [[tile[a, b, lane] for b in range(extent)] for a in range(extent)]
 
 
 @tc.function
-def change(tile: Any, values: Any, lane: Any) -> Any:
+def change(tile: Value, values: Numbers, lane: Value) -> None:
     for a, row in enumerate(values):
         for b, value in enumerate(row):
             tile[a, b, lane] = value
@@ -115,7 +117,7 @@ def pack_filters(problem: Problem, plan: Winograd) -> tc.KernelDefinition:
     own = repeat(6, 6, 1) * spatial(1, 1, lanes)
 
     @tc.function
-    def tap(w: Any, f: Any, r: Any, s: Any, c: Any) -> Any:
+    def tap(w: Value, f: Value, r: Value, s: Value, c: Value) -> Any:
         value = f64(0)
         if f < features and c < channels:
             value = w[filter_at(f, r, s, c)].to(f64)
@@ -145,7 +147,7 @@ def winograd(problem: Problem, plan: Winograd) -> tc.KernelDefinition | tc.Progr
     finish = _finish(problem, plan)
 
     @tc.function
-    def blocks(x: Any, w: Any, further: Any, y: Any) -> Any:
+    def blocks(x: Value, w: Value, further: Values, y: Value) -> None:
         shape, by = (problem.images, features, lines), (1, plan.features, plan.lines)
         for image, feature, line in tc.tiles(shape, by=by, order=plan.order):
             pixels = tc.shared(total[36, vectors, whole, lanes])
@@ -167,7 +169,7 @@ def _transform(problem: Problem, plan: Winograd) -> Function:
     image_at, (above, left, _, _) = problem.image_at, problem.padding
 
     @tc.function
-    def transform(x: Any, pixels: Any, image: Any, line: Any) -> Any:
+    def transform(x: Value, pixels: Value, image: Value, line: Value) -> None:
         """pixels[6 * a + b] = (B^T d B)[a, b], for the pixels d of all tiles of a block."""
         near = tc.load(
             shape,
@@ -195,7 +197,7 @@ def _multiply(problem: Problem, plan: Winograd) -> Function:
     own = plan.own
 
     @tc.function
-    def multiply(pixels: Any, w: Any, sums: Any, feature: Any) -> Any:
+    def multiply(pixels: Value, w: Value, sums: Value, feature: Value) -> None:
         """36 GEMMs; the last tiles of registers overlap those before them."""
         for n in range(36):
             for first in range(0, tiles, plan.tiles):
@@ -219,7 +221,9 @@ def _finish(problem: Problem, plan: Winograd) -> Function:
     own, made = (repeat(n, n, 1) * spatial(1, 1, lanes) for n in (6, 4))
 
     @tc.function
-    def finish(sums: Any, further: Any, y: Any, image: Any, feature: Any, line: Any) -> Any:
+    def finish(
+        sums: Value, further: Values, y: Value, image: Value, feature: Value, line: Value
+    ) -> None:
         """A^T m A of all tiles of a block, as results."""
         for v in range(plan.vectors):
             for i in range(plan.lines):

@@ -33,9 +33,9 @@ from taskc.kernels.matmul.plan import (
 )
 from taskc.kernels.matmul.plan_gpu import Tiling, Vectors
 from taskc.kernels.matmul.problem import Activation, Extents, Problem, problem_of
+from taskc.kernels.operator import KernelOperator, operator
 from taskc.kernels.signatures import Extent, require_numbers
-from taskc.tune.choose import choose, remembered
-from taskc.tune.space import Operator, Work
+from taskc.tune.space import Work
 
 __all__ = ["Packs", "Panels", "Problem", "Tiling", "batch_matmul", "build", "matmul", "product"]
 
@@ -78,36 +78,21 @@ def matmul(
                  `tc.machine("avx2")`, `tc.machine("sm_80")`. On a GPU long sums may be split; then it is a program
     schedule     how, on a processor; `tiling`: elsewhere
     """
-    return _matmul(**locals())
+    return MATMUL(**locals())
 
 
-def _matmul(
-    *, machine: Machine | None, schedule: Panels | None, tiling: Tiling | None, **options: Any
-) -> Definition:
-    machine, by = machine or tc.machine(), options["by"]
-    if options["packed"] and not machine.is_processor:
-        raise ValueError("this machine takes b as it is: pack it for processors")
-    if by is not None and machine.is_processor:
-        raise ValueError(f"a processor multiplies {options['dtype']} as it is, not by {by}")
-    return build(problem_of(**options), schedule if machine.is_processor else tiling, machine)
-
-
-@remembered
-def build(
+def _checked(
     problem: Problem, plan: Panels | FewRows | Tiling | Vectors | None, machine: Machine
-) -> Definition:
-    """Build it by this plan, or by the one that is chosen."""
+) -> Definition | None:
+    """A program around the product of copies, if operands lie badly."""
+    if problem.packed and not machine.is_processor:
+        raise ValueError("this machine takes b as it is: pack it for processors")
+    if problem.by is not None and machine.is_processor:
+        raise ValueError(f"a processor multiplies {problem.dtype} as it is, not by {problem.by}")
     if is_worth_copying(problem, machine):
         product = build(lying_well(problem, machine), plan, machine)
         return with_copies(problem, product, machine)
-    plan = plan or choose(MATMUL, problem, machine)
-    if isinstance(plan, Panels):
-        return panels(problem, plan)
-    if isinstance(plan, FewRows):
-        return few_rows_kernel(problem, plan)
-    if isinstance(plan, Vectors):
-        return gemv(problem, plan, machine)
-    return tiles(problem, plan, machine)
+    return None
 
 
 def product(
@@ -139,34 +124,26 @@ def product(
     activation  a function of the sum, such as tc.gelu
     machine     the processor that it is built for, if it isn't that at hand
     """
-    return _product(**locals())
+    return PRODUCT(**locals())
 
 
 def _product(
-    *,
-    dtype: DType,
-    right: DType | None,
-    machine: Machine | None,
-    plan: Packs | None,
-    **options: Any,
-) -> tc.KernelDefinition:
+    *, dtype: DType, right: DType | None, transpose_b: bool, packed: bool, **options: Any
+) -> Problem:
     require_numbers("product", k=options["k"])
-    if options["transpose_b"] and not options["packed"]:
+    if transpose_b and not packed:
         raise tc.CompileError(
             "b is [k, n] here, or packed from [n, k]", hint="packed=True, and pass kernel.pack(b)"
         )
     right = right or (tc.i8 if dtype is u8 else dtype)
-    problem = problem_of(dtype=dtype, right=right, **options)
-    return _build_product(problem, plan, machine or tc.machine())
+    return problem_of(dtype=dtype, right=right, transpose_b=transpose_b, packed=packed, **options)
 
 
-@remembered
-def _build_product(problem: Problem, plan: Packs | None, machine: Machine) -> tc.KernelDefinition:
+def _on_processors(problem: Problem, plan: Packs | None, machine: Machine) -> None:
     if not machine.is_processor:
         raise tc.CompileError(
             "products by packs are for processors", hint="tc.kernels.matmul has others"
         )
-    return packs(problem, plan or choose(PRODUCT, problem, machine))
 
 
 def batch_matmul(
@@ -197,26 +174,14 @@ def batch_matmul(
 
     All else is as in `matmul`; a packed b is the same for all products.
     """
-    return _batch_matmul(**locals())
+    return BATCH_MATMUL(**locals())
 
 
-def _batch_matmul(
-    *, batch: Any, machine: Machine | None, schedule: Panels | None, **options: Any
-) -> tc.KernelDefinition:
-    problem = problem_of(batch=_batches(batch), **options)
-    return _build_batches(problem, schedule, machine or tc.machine())
-
-
-def _batches(batch: Any) -> tuple[Extents, Extents]:
+def _batches(*, batch: Any, **options: Any) -> Problem:
     axes = batch if isinstance(batch, tuple | list) else (batch,)
-    if len(axes) == 2 and all(isinstance(part, tuple | list) for part in axes):
-        return tuple(axes[0]), tuple(axes[1])
-    return tuple(axes), tuple(axes)
-
-
-@remembered
-def _build_batches(problem: Problem, plan: Panels | None, machine: Machine) -> tc.KernelDefinition:
-    return panels(problem, plan or choose(BATCH_MATMUL, problem, machine))
+    is_of_both = len(axes) == 2 and all(isinstance(part, tuple | list) for part in axes)
+    left, right = axes if is_of_both else (axes, axes)
+    return problem_of(batch=(tuple(left), tuple(right)), **options)
 
 
 def _work(problem: Problem, machine: Machine) -> Work:
@@ -226,20 +191,15 @@ def _work(problem: Problem, machine: Machine) -> Work:
     return work_of_products(products, problem.multiplied, (a, b, *further, c), machine)
 
 
-MATMUL = Operator(
-    "matmul", candidates, build, (FewRows, Panels, Tiling, Vectors), _work, smallest=smallest
+MATMUL: KernelOperator[Problem, Panels | FewRows | Tiling | Vectors, Definition] = operator(
+    "matmul", problem_of, candidates,
+    {FewRows: few_rows_kernel, Panels: panels, Tiling: tiles, Vectors: gemv},
+    instead=_checked, work=_work, smallest=smallest,
+)  # fmt: skip
+PRODUCT: KernelOperator[Problem, Packs, tc.KernelDefinition] = operator(
+    "product", _product, candidates_of_packs, {Packs: packs}, instead=_on_processors, work=_work
 )
-PRODUCT = Operator(
-    "product",
-    candidates_of_packs,
-    _build_product,
-    (Packs,),
-    _work,
+BATCH_MATMUL: KernelOperator[Problem, Panels, tc.KernelDefinition] = operator(
+    "batch_matmul", _batches, candidates_of_batches, {Panels: panels}, work=_work, kinds=(FewRows,)
 )
-BATCH_MATMUL = Operator(
-    "batch_matmul",
-    candidates_of_batches,
-    _build_batches,
-    (FewRows, Panels),
-    _work,
-)
+build = MATMUL.build

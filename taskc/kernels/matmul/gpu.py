@@ -14,7 +14,7 @@ from taskc.kernels.matmul.plan_gpu import Tiling, Vectors, are_rows
 from taskc.kernels.matmul.problem import Problem
 from taskc.kernels.owners import owners_of_boxes, width
 from taskc.kernels.padding import pad, pitch
-from taskc.kernels.signatures import Function
+from taskc.kernels.signatures import Function, Value, Values
 from taskc.kernels.transpose import transpose
 
 # --- GEMM of matrices that don't lie as they should: copies that do, and a product of those -----
@@ -60,7 +60,7 @@ def with_copies(problem: Problem, product: Function, machine: Machine) -> tc.Pro
     """A program around the product of `lying_well`; operands that lie well are taken as they are."""
     is_transposed = _wants_k(problem, machine)
 
-    def copied(x: Any, *, is_across: bool) -> Any:
+    def copied(x: Value, *, is_across: bool) -> Any:
         """Copies a matrix so that neighbours are along k, if they have to be and are not, and rows are even."""
         if is_across and is_transposed:
             x = transpose(x.shape, dtype=x.dtype, machine=machine)(x)
@@ -72,7 +72,7 @@ def with_copies(problem: Problem, product: Function, machine: Machine) -> tc.Pro
         pad(rows, columns, x.dtype, machine)(x, out=copy)
         return copy
 
-    def steps(a: Any, b: Any, further: tuple[Any, ...], c: Any) -> None:
+    def steps(a: Value, b: Value, further: Values, c: Value) -> None:
         laid_well = (
             copied(a, is_across=problem.transpose_a),
             copied(b, is_across=not problem.transpose_b),
@@ -99,7 +99,7 @@ def in_parts(
 
     added = adding_up(problem.of_sums, problem.m, parts, machine)
 
-    def steps(a: Any, b: Any, further: tuple[Any, ...], c: Any) -> None:
+    def steps(a: Value, b: Value, further: Values, c: Value) -> None:
         added(partial(a, b), *further, out=c)
 
     return problem.program(steps)
@@ -157,17 +157,13 @@ def gemv(
     lines = auto_map((count, columns), workers=GPU.block_workers)
     summed = _summed_rows(problem, plan)
 
-    @tc.function
-    def place(i: Any, j: Any) -> Any:
-        """Where what vector i and column j give belongs in c."""
-        return (i, j) if is_row else (j, i)
+    # Where what vector i and column j give belongs in c.
+    place = tc.function(lambda i, j: (i, j) if is_row else (j, i))
+
+    place_of_part = tc.function(lambda part, i, j: (part, i, j) if is_row else (part, j, i))
 
     @tc.function
-    def place_of_part(part: Any, i: Any, j: Any) -> Any:
-        return (part, i, j) if is_row else (part, j, i)
-
-    @tc.function
-    def partial(a: Any, b: Any, sums: Any) -> Any:
+    def partial(a: Value, b: Value, sums: Value) -> None:
         for part, col in tc.tiles((parts, length), by=(1, columns)):
             made = summed(a, b, col, part * per_part, min((part + 1) * per_part, k))
             for i, j in lines:
@@ -175,7 +171,7 @@ def gemv(
                     sums[place_of_part(part, i, col + j)] = made[i, j]
 
     @tc.function
-    def whole(a: Any, b: Any, further: Any, c: Any) -> Any:
+    def whole(a: Value, b: Value, further: Values, c: Value) -> None:
         for col in tc.tiles(length, by=columns):
             made = summed(a, b, col, 0, k)
             for i, j in lines:
@@ -198,20 +194,14 @@ def _summed_rows(problem: Problem, plan: Vectors) -> Function:
     walkers = plan.sums.shape[2]
     left_at, right_at = problem.left_at, problem.right_at
 
-    @tc.function
-    def vector_at(a: Any, b: Any, i: Any, q: Any) -> Any:
-        return left_at(a, i, q) if is_row else right_at(b, q, i)
+    vector_at = tc.function(lambda a, b, i, q: left_at(a, i, q) if is_row else right_at(b, q, i))
+
+    matrix_at = tc.function(lambda a, b, q, j: right_at(b, q, j) if is_row else left_at(a, j, q))
+
+    multiplied = tc.function(lambda x: x.to(total) if by is None else x.to(by).to(total))
 
     @tc.function
-    def matrix_at(a: Any, b: Any, q: Any, j: Any) -> Any:
-        return right_at(b, q, j) if is_row else left_at(a, j, q)
-
-    @tc.function
-    def multiplied(x: Any) -> Any:
-        return x.to(total) if by is None else x.to(by).to(total)
-
-    @tc.function
-    def summed(a: Any, b: Any, col: Any, first: Any, last: Any) -> Any:
+    def summed(a: Value, b: Value, col: Value, first: Value, last: Value) -> Any:
         sums = tc.tile(total, plan.sums, 0)
         for step in range(first, last, steps):
             matrix, vectors = tc.tile(kind, plan.matrix, 0), tc.tile(few, plan.vectors, 0)
@@ -256,7 +246,7 @@ def tiles(
     shape = plan.parts, problem.m, problem.n
 
     @tc.function
-    def blocks(a: Any, b: Any, sums: Any) -> Any:
+    def blocks(a: Value, b: Value, sums: Value) -> None:
         for part, row, col in tc.tiles(shape, by=(1, high, broad), persistent=plan.specialize):
             acc = summed(a, b, row, col, part * steps, steps)
             if plan.swap_ab:
@@ -274,13 +264,11 @@ def _whole(problem: Problem, plan: Tiling) -> Function:
     (high, broad), own = plan.block, plan.own
     summed, swapped_back = _summed(problem, plan), _swapped_back(plan)
 
-    @tc.function
-    def inside(i: Any, j: Any) -> Any:
-        """Of what lies behind an edge, the last element before it."""
-        return min(i, m - 1), min(j, n - 1)
+    # Of what lies behind an edge, the last element before it.
+    inside = tc.function(lambda i, j: (min(i, m - 1), min(j, n - 1)))
 
     @tc.function
-    def store(c: Any, acc: Any, further: Any, row: Any, col: Any) -> Any:
+    def store(c: Value, acc: Value, further: Values, row: Value, col: Value) -> None:
         if plan.swap_ab:
             done = tc.tile(problem.result, own)
             for j, i in own:
@@ -302,7 +290,7 @@ def _whole(problem: Problem, plan: Tiling) -> Function:
                     c[row + i, col + j] = epilogue(acc[i, j], further, col + j, (row + i, col + j))
 
     @tc.function
-    def whole(a: Any, b: Any, further: Any, c: Any) -> Any:
+    def whole(a: Value, b: Value, further: Values, c: Value) -> None:
         for row, col in tc.tiles(
             (m, n),
             by=plan.block,
@@ -320,7 +308,7 @@ def _swapped_back(plan: Tiling) -> Function:
     """c's part, of its transpose."""
 
     @tc.function
-    def swapped_back(done: Any) -> Any:
+    def swapped_back(done: Value) -> Any:
         made = tc.shared(done.dtype[plan.block])
         for j, i in plan.own:
             made[i, j] = done[j, i]
@@ -334,7 +322,7 @@ def _summed(problem: Problem, plan: Tiling) -> Function:
     multiply = _multiply(problem, plan)
 
     @tc.function
-    def summed(a: Any, b: Any, row: Any, col: Any, first: Any, steps: Any) -> Any:
+    def summed(a: Value, b: Value, row: Value, col: Value, first: Value, steps: Value) -> Any:
         acc = tc.tile(problem.total, plan.own, 0)
         for p in tc.pipeline(
             steps,
@@ -362,7 +350,9 @@ def _multiply(problem: Problem, plan: Tiling) -> Function:
         left_along_k, right_along_k, gathers = right_along_k, left_along_k, gathers[::-1]
 
     @tc.function
-    def staged(x: Any, first: Any, q: Any, width: Any, along_k: Any, load: Any) -> Any:
+    def staged(
+        x: Value, first: Value, q: Value, width: Value, along_k: bool, load: Function | None
+    ) -> Any:
         """Some rows of an operand, or columns, and a step of k."""
         if load is not None:
             return load(x, first, q)
@@ -372,7 +362,7 @@ def _multiply(problem: Problem, plan: Tiling) -> Function:
             return tc.load(x[q : q + depth, first : first + width])
 
     @tc.function
-    def multiply(acc: Any, a: Any, b: Any, row: Any, col: Any, q: Any) -> Any:
+    def multiply(acc: Value, a: Value, b: Value, row: Value, col: Value, q: Value) -> None:
         sa = staged(a, row, q, tall, left_along_k, gathers[0])
         sb = staged(b, col, q, wide, right_along_k, gathers[1])
         left = sa if left_along_k else sa.T

@@ -14,11 +14,11 @@ from math import ceil
 from typing import Any
 
 import taskc as tc
-from taskc import CompileError, TensorType, repeat, spatial
+from taskc import CompileError, Mapping, TensorType, repeat, spatial
 from taskc.kernels.matmul.plan import MOST_ROWS, FewRows, Packs, Panels
 from taskc.kernels.matmul.problem import Problem
-from taskc.kernels.signatures import LONG_SUM, Function, is_long
-from taskc.programs.squares import columns, lines, quarters
+from taskc.kernels.signatures import LONG_SUM, Function, Value, Values, is_long
+from taskc.programs.schedule import columns, lines, quarters
 
 # --- GEMM of a few rows on processors, a vector and a matrix (GEMV) among them: what counts is how b is read
 #     b[k, n]  a few rows of b at a time go by side by side, from end to end; the sums lie in the nearest
@@ -33,7 +33,7 @@ def few_rows_kernel(problem: Problem, plan: FewRows) -> tc.KernelDefinition:
     block = few_rows(problem, plan)
 
     @tc.function
-    def blocks(a: Any, b: Any, further: Any, c: Any) -> Any:
+    def blocks(a: Value, b: Value, further: Values, c: Value) -> None:
         for col in tc.tiles(problem.n, by=plan.columns):
             block(a, b, further, c, col)
 
@@ -55,7 +55,7 @@ def _down_columns(problem: Problem, plan: FewRows) -> Function:
     line = spatial(lanes)
 
     @tc.function
-    def add(a: Any, b: Any, sums: Any, col: Any, first: Any, steps: Any) -> Any:
+    def add(a: Value, b: Value, sums: Value, col: Value, first: Value, steps: Value) -> None:
         """The products of some steps of k, for all columns of a block."""
         for v in range(0, columns, 2 * lanes):
             for i in range(m):
@@ -69,7 +69,7 @@ def _down_columns(problem: Problem, plan: FewRows) -> Function:
                         sums[i, v + j] = value
 
     @tc.function
-    def few_rows(a: Any, b: Any, further: Any, c: Any, col: Any) -> Any:
+    def few_rows(a: Value, b: Value, further: Values, c: Value, col: Value) -> None:
         sums = tc.shared(total[rows, columns + lanes])  # rows in different sets of a cache
         for i in range(m):
             for j in repeat(columns // lanes) * line:
@@ -112,7 +112,7 @@ def _along_rows(problem: Problem, plan: FewRows) -> Function:
     group, rows, step = own.shape
 
     @tc.function
-    def few_rows(a: Any, b: Any, further: Any, c: Any, col: Any) -> Any:
+    def few_rows(a: Value, b: Value, further: Values, c: Value, col: Value) -> None:
         for p in range(0, plan.columns, rows):
             for row in range(0, m, group):
                 sums = tc.tile(total, own, 0)
@@ -140,7 +140,7 @@ def transposed_panel(problem: Problem, plan: Panels) -> Function:
     lanes, wide = plan.lanes, plan.wide
 
     @tc.function
-    def transposed(b: Any, number: Any, col: Any) -> Any:
+    def transposed(b: Value, number: Value, col: Value) -> Any:
         panel = tc.shared(dtype[ceil(k / lanes) * lanes, wide])
         for first in range(0, wide, lanes):
             for q in range(0, k, lanes):
@@ -190,7 +190,7 @@ def panels(problem: Problem, plan: Panels) -> tc.KernelDefinition:
     order = (*range(first), *(first + axis for axis in plan.order))
 
     @tc.function
-    def blocks(a: Any, b: Any, further: Any, c: Any) -> Any:
+    def blocks(a: Value, b: Value, further: Values, c: Value) -> None:
         if plan.columns:
             for row, col in tc.tiles((m, n), by=(tall, plan.columns), order=plan.order):
                 if few is not None and m <= MOST_ROWS:
@@ -213,7 +213,7 @@ def _part(problem: Problem, plan: Panels, depth: Any) -> Function:
     transposed = transposed_panel(problem, plan) if has_squares else None
 
     @tc.function
-    def part(b: Any, number: Any, first: Any, col: Any) -> Any:
+    def part(b: Value, number: Value, first: Value, col: Value) -> Any:
         if transposed is not None:
             return transposed(b, number, col)
         elif problem.counted and problem.transpose_b:
@@ -233,7 +233,7 @@ def _element(problem: Problem, plan: Panels) -> Function:
     of_b, is_panel = problem.element_of(problem.batch[1]), problem.packed or not plan.in_place
 
     @tc.function
-    def element(b: Any, number: Any, q: Any, j: Any) -> Any:
+    def element(b: Value, number: Value, q: Value, j: Value) -> Any:
         if is_panel:
             return b[q, j]
         else:
@@ -258,7 +258,9 @@ def _whole(problem: Problem, plan: Panels) -> Function:
     heights = sorted({rows * eighth // 8 for eighth in eighths})
 
     @tc.function
-    def part_of(a: Any, panel: Any, own: Any, number: Any, row: Any, first: Any, steps: Any) -> Any:
+    def part_of(
+        a: Value, panel: Value, own: Mapping, number: Value, row: Value, first: Value, steps: Values
+    ) -> Any:
         """The sums of some steps of k, in registers; their columns begin at column `first` of the panel."""
         acc = tc.tile(total, own, 0)
         for q in range(*steps):
@@ -268,7 +270,9 @@ def _whole(problem: Problem, plan: Panels) -> Function:
         return acc
 
     @tc.function
-    def summed(a: Any, panel: Any, own: Any, number: Any, row: Any, first: Any) -> Any:
+    def summed(
+        a: Value, panel: Value, own: Mapping, number: Value, row: Value, first: Value
+    ) -> Any:
         """A tile, in registers or in the nearest cache."""
         if is_split:
             sums = tc.shared(total[own.shape])
@@ -283,7 +287,7 @@ def _whole(problem: Problem, plan: Panels) -> Function:
             return part_of(a, panel, own, number, row, first, (0, k))
 
     @tc.function
-    def last(a: Any, panel: Any, sums: Any, row: Any, first: Any) -> Any:
+    def last(a: Value, panel: Value, sums: Value, row: Value, first: Value) -> None:
         """The rows that are left, by a tile that has few more."""
         for less, height in tc.static(list(pairwise(heights))):
             if less < m - row and (m - row <= height or height == rows):
@@ -294,8 +298,8 @@ def _whole(problem: Problem, plan: Panels) -> Function:
 
     @tc.function
     def tiles(
-        a: Any, panel: Any, further: Any, c: Any, number: Any, row: Any, col: Any, first: Any
-    ) -> Any:
+        a: Value, panel: Value, further: Values, c: Value, number: Value, row: Value, col: Value, first: Value,
+    ) -> None:  # fmt: skip
         """The tiles of a block."""
         for r in range(0, plan.tall, rows):
             if row + r < m:
@@ -312,7 +316,9 @@ def _whole(problem: Problem, plan: Panels) -> Function:
                         )
 
     @tc.function
-    def whole(a: Any, b: Any, further: Any, c: Any, number: Any, row: Any, col: Any) -> Any:
+    def whole(
+        a: Value, b: Value, further: Values, c: Value, number: Value, row: Value, col: Value
+    ) -> None:
         if is_widened:
             widened = tc.load((k, wide), lambda q, j: b[q, col + j].to(total))
             tiles(a, widened, further, c, number, row, col, 0)
@@ -332,7 +338,9 @@ def _deep(problem: Problem, plan: Panels) -> Function:
     operand, part, element = problem.operand, _part(problem, plan, depth), _element(problem, plan)
 
     @tc.function
-    def add(a: Any, panel: Any, sums: Any, row: Any, first: Any, p: Any, r: Any, at: Any) -> Any:
+    def add(
+        a: Value, panel: Value, sums: Value, row: Value, first: Value, p: Value, r: Value, at: Values,
+    ) -> None:  # fmt: skip
         """Add the products of some rows of a panel, from `at` on, to the sums of a tile."""
         acc = tc.tile(total, own, 0)
         for q in range(min(depth, k - first)):
@@ -343,14 +351,18 @@ def _deep(problem: Problem, plan: Panels) -> Function:
             sums[p, r + i, j] += acc[i, j]
 
     @tc.function
-    def tiles(a: Any, panel: Any, sums: Any, row: Any, first: Any, p: Any, at: Any) -> Any:
+    def tiles(
+        a: Value, panel: Value, sums: Value, row: Value, first: Value, p: Value, at: Values
+    ) -> None:
         """The same of all tiles of a block."""
         for r in range(0, plan.tall, rows):
             if row + r < m:
                 add(a, panel, sums, row, first, p, r, at)
 
     @tc.function
-    def deep(a: Any, b: Any, further: Any, c: Any, number: Any, row: Any, col: Any) -> Any:
+    def deep(
+        a: Value, b: Value, further: Values, c: Value, number: Value, row: Value, col: Value
+    ) -> None:
         sums = tc.shared(total[plan.panels, plan.tall, wide])
         for p in range(plan.panels):
             for r in range(0, plan.tall, rows):
@@ -392,7 +404,7 @@ def packs(problem: Problem, plan: Packs) -> tc.KernelDefinition:
     whole = depth // LONG_SUM * LONG_SUM if total.is_float and is_long(depth) else 0
 
     @tc.function
-    def part_of(a: Any, panel: Any, row: Any, first: Any, q: Any, steps: Any) -> Any:
+    def part_of(a: Value, panel: Value, row: Value, first: Value, q: Value, steps: Value) -> Any:
         """The sums of some steps of k; their columns begin at column `first` of the panel."""
         acc = tc.tile(total, own, 0)
         if depth == k and row + rows <= m:
@@ -405,7 +417,7 @@ def packs(problem: Problem, plan: Packs) -> tc.KernelDefinition:
         return acc
 
     @tc.function
-    def summed(a: Any, panel: Any, row: Any, first: Any) -> Any:
+    def summed(a: Value, panel: Value, row: Value, first: Value) -> Any:
         if whole:
             sums = tc.shared(total[own.shape])
             for i, j in own:
@@ -423,7 +435,9 @@ def packs(problem: Problem, plan: Packs) -> tc.KernelDefinition:
             return part_of(a, panel, row, first, 0, depth)
 
     @tc.function
-    def tiles(a: Any, panel: Any, further: Any, c: Any, row: Any, col: Any, first: Any) -> Any:
+    def tiles(
+        a: Value, panel: Value, further: Values, c: Value, row: Value, col: Value, first: Value
+    ) -> None:
         """The tiles of a block; its columns begin at column `first` of the panel."""
         for r in range(0, tall, rows):
             if row + r < m:
@@ -435,7 +449,7 @@ def packs(problem: Problem, plan: Packs) -> tc.KernelDefinition:
                         )
 
     @tc.function
-    def blocks(a: Any, b: Any, further: Any, c: Any) -> Any:
+    def blocks(a: Value, b: Value, further: Values, c: Value) -> None:
         for row, col in tc.tiles((m, n), by=(tall, wide), order=(1, 0)):
             if problem.packed:
                 tiles(a, b, further, c, row, col, col)

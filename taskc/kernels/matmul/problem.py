@@ -14,7 +14,15 @@ import taskc as tc
 from taskc import CompileError, DType, TensorType, repeat, spatial
 from taskc.kernels.epilogue import Epilogue
 from taskc.kernels.padding import pitch
-from taskc.kernels.signatures import Extent, Function, types_of_products
+from taskc.kernels.signatures import (
+    Decorator,
+    Extent,
+    Function,
+    Made,
+    Value,
+    Values,
+    types_of_products,
+)
 
 Extents = Sequence[Extent]
 Activation = Callable[[Any], Any]
@@ -124,21 +132,13 @@ class Problem:
     def left_at(self) -> Function:
         """An element of the matrix a."""
 
-        @tc.function
-        def left_at(a: Any, i: Any, q: Any) -> Any:
-            return a[q, i] if self.transpose_a else a[i, q]
-
-        return left_at
+        return tc.function(lambda a, i, q: a[q, i] if self.transpose_a else a[i, q])
 
     @property
     def right_at(self) -> Function:
         """An element of the matrix b."""
 
-        @tc.function
-        def right_at(b: Any, q: Any, j: Any) -> Any:
-            return b[j, q] if self.transpose_b else b[q, j]
-
-        return right_at
+        return tc.function(lambda b, q, j: b[j, q] if self.transpose_b else b[q, j])
 
     @property
     def counted(self) -> tuple[Extent, ...]:
@@ -150,11 +150,9 @@ class Problem:
         """Which product a row belongs to, and which one of that product's it is."""
         is_joined = self.is_joined and len(self.counted) > 0
 
-        @tc.function
-        def place(number: Any, i: Any) -> Any:
-            return ((i // self.m,), i % self.m) if is_joined else (number, i)
-
-        return place
+        return tc.function(
+            lambda number, i: ((i // self.m,), i % self.m) if is_joined else (number, i)
+        )
 
     def element_of(self, own: Extents) -> Function:
         """All indices of a matrix's element: a function of the product's number, if any, and of the last two."""
@@ -166,18 +164,14 @@ class Problem:
         is_alone = is_(prod((first, middle)), 1)
 
         @tc.function
-        def axes(number: Any) -> Any:
+        def axes(number: Value) -> Any:
             return (
                 0 if once[0] else number // inner,
                 0 if once[1] else number // last if is_(first, 1) else number // last % middle,
                 0 if once[2] else number if is_alone else number % last,
             )[-rank:]
 
-        @tc.function
-        def element(number: Any, i: Any, j: Any) -> Any:
-            return (*axes(*number), i, j) if rank else (i, j)
-
-        return element
+        return tc.function(lambda number, i, j: (*axes(*number), i, j) if rank else (i, j))
 
     @property
     def operand(self) -> Function:
@@ -185,7 +179,7 @@ class Problem:
         of_a, place = self.element_of(self.batch[0]), self.place
 
         @tc.function
-        def operand(a: Any, number: Any, i: Any, q: Any) -> Any:
+        def operand(a: Value, number: Value, i: Value, q: Value) -> Any:
             owner, row = place(number, min(i, self.height - 1))
             if self.transpose_a:
                 return a[of_a(owner, q, row)].to(self.total)
@@ -208,7 +202,7 @@ class Problem:
         function = self.of_sums.function
 
         @tc.function
-        def epilogue(value: Any, further: Any, j: Any, at: Any) -> Any:
+        def epilogue(value: Value, further: Values, j: Value, at: Values) -> Any:
             return function(value, further, at[-2] if self.by_rows else j, at)
 
         return epilogue
@@ -220,25 +214,11 @@ class Problem:
 
         packed  b's type where it is packed
         """
-        left, right, _, made = self.types
-        offset, scale, residue = self.of_sums.operands
-        right = packed or right
         packs: dict[str, Any] | None = {"b": (self.k, self.n)} if self.packed else None
         if packed is not None and self.turned:
             packs = {"b": self._turning(workers, packed)}
-
-        @tc.kernel(workers=workers, packs=packs)
-        def matmul(
-            a: tc.typed[left],
-            b: tc.typed[right],
-            offsets: tc.typed[offset],
-            scales: tc.typed[scale],
-            residual: tc.typed[residue],
-            c: tc.out[made],
-        ) -> None:
-            blocks(a, b, (*offsets, *scales, *residual), c)
-
-        return matmul
+        decorate = tc.kernel(workers=workers, packs=packs)
+        return self._defined(decorate, blocks, packed or self.types[1])
 
     def _turning(self, workers: int, packed: TensorType) -> tc.KernelDefinition:
         """Puts b, given as [n, k], into the order of a type, with zeros behind its ends."""
@@ -260,10 +240,13 @@ class Problem:
 
     def program(self, steps: Function) -> tc.ProgramDefinition:
         """steps(a, b, further, c) as a program, with the parameters that the problem has."""
-        left, right, _, made = self.types
+        return self._defined(tc.program, steps, self.types[1])
+
+    def _defined(self, decorate: Decorator[Made], run: Function, right: TensorType) -> Made:
+        left, _, _, made = self.types
         offset, scale, residue = self.of_sums.operands
 
-        @tc.program
+        @decorate
         def matmul(
             a: tc.typed[left],
             b: tc.typed[right],
@@ -272,7 +255,7 @@ class Problem:
             residual: tc.typed[residue],
             c: tc.out[made],
         ) -> None:
-            steps(a, b, (*offsets, *scales, *residual), c)
+            run(a, b, (*offsets, *scales, *residual), c)
 
         return matmul
 

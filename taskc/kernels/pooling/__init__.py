@@ -16,12 +16,11 @@ from typing import Any
 import taskc as tc
 from taskc import CompileError, DType, KernelDefinition, Machine, ProgramDefinition, f32
 from taskc.kernels.images import Pair, Sides
+from taskc.kernels.operator import KernelOperator, operator
 from taskc.kernels.pooling.algorithms import boxes, lines, of_one_axis, of_three_axes, planes, whole
 from taskc.kernels.pooling.plan import Boxes, Lines, Planes, candidates
 from taskc.kernels.pooling.problem import Problem, problem_of
 from taskc.kernels.signatures import Extent, parameters_of, require_numbers
-from taskc.tune.choose import choose, remembered
-from taskc.tune.space import Operator
 
 __all__ = [
     "Boxes",
@@ -241,25 +240,22 @@ def _whole(height: Extent, width: Extent, **options: Any) -> dict[str, Any]:
 
 def _pooling(
     operator: str,
-    images: Extent,
+    *,
     height: Extent,
     width: Extent,
-    channels: int,
-    *,
-    machine: Machine | None,
     schedule: Plan | None = None,
+    machine: Machine | None,
     **options: Any,
 ) -> Definition:
     machine = machine or tc.machine()
-    problem = problem_of(
-        operator, images, (height, width), channels, lanes=machine.lanes, **options
-    )
-    return build(problem, schedule, machine)
+    return POOLING(
+        operator=operator, extents=(height, width), lanes=machine.lanes, plan=schedule,
+        machine=machine, **options,
+    )  # fmt: skip
 
 
-@remembered
-def build(problem: Problem, plan: Plan | None, machine: Machine) -> Definition:
-    """Build it by this plan, or by the one that is chosen."""
+def _checked(problem: Problem, plan: Plan | None, machine: Machine) -> Definition | None:
+    """A reduction, if windows are whole images."""
     is_blocked = "NCHWc" in (problem.order, problem.results)
     if is_blocked and (problem.order == "NCHW" or not machine.is_processor):
         raise CompileError(
@@ -271,14 +267,11 @@ def build(problem: Problem, plan: Plan | None, machine: Machine) -> Definition:
     if plan is None and problem.is_global and not is_blocked:
         return whole(problem, machine)
     require_numbers("pooling", channels=problem.channels)
-    plan = plan or choose(POOLING, problem, machine)
-    match plan:
-        case Lines():
-            return lines(problem, plan)
-        case Planes():
-            return planes(problem, plan)
-        case Boxes():
-            return boxes(problem, plan)
+    return None
 
 
-POOLING = Operator("pooling", candidates, build, (Boxes, Lines, Planes))
+POOLING: KernelOperator[Problem, Plan, Definition] = operator(
+    "pooling", problem_of, candidates, {Boxes: boxes, Lines: lines, Planes: planes},
+    instead=_checked,
+)  # fmt: skip
+build = POOLING.build

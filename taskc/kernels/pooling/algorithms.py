@@ -14,13 +14,20 @@ from math import prod
 from typing import Any
 
 import taskc as tc
-from taskc import DType, KernelDefinition, Machine, ProgramDefinition, TensorType
+from taskc import DType, KernelDefinition, Machine, Mapping, ProgramDefinition, TensorType
 from taskc.kernels import reductions
-from taskc.kernels.images import channels_of, check_orders, six_sides, tiles_of_line, triple
+from taskc.kernels.images import (
+    Sides,
+    channels_of,
+    check_orders,
+    six_sides,
+    tiles_of_line,
+    triple,
+)
 from taskc.kernels.pooling.plan import Boxes, Lines, Planes
 from taskc.kernels.pooling.problem import Problem, problem_of
 from taskc.kernels.reductions.problem import problem_of as folded
-from taskc.kernels.signatures import Extent, Function, require_numbers, wide
+from taskc.kernels.signatures import Extent, Function, Value, Values, require_numbers, wide
 
 # --- Pooling on processors of NHWC and NCHWc: lanes have channels, and a tile has neighbouring pixels of a line
 #     own = repeat(pixels, vectors) * spatial(1, lanes)
@@ -42,7 +49,7 @@ def lines(problem: Problem, plan: Lines) -> KernelDefinition:
     parts = () if is_open else tiles_of_line(columns, plan.pixels, problem.inside(1))
 
     @tc.function
-    def line(x: Any, y: Any, image: Any, channel: Any, i: Any) -> Any:
+    def line(x: Value, y: Value, image: Value, channel: Value, i: Value) -> None:
         if is_open:
             for j in range(0, columns, plan.pixels):
                 for c in range(0, plan.channels, plan.wide):
@@ -77,16 +84,9 @@ def _tile(problem: Problem, plan: Lines) -> Function:
 
     @tc.function
     def seen_columns(
-        x: Any,
-        seen: Any,
-        folds: Any,
-        image: Any,
-        channel: Any,
-        i: Any,
-        j: Any,
-        first: Any,
-        is_inside: Any,
-    ) -> Any:
+        x: Value, seen: Value, folds: Mapping, image: Value,
+        channel: Value, i: Value, j: Value, first: Value, is_inside: bool,
+    ) -> None:  # fmt: skip
         """Fold the columns that a tile's windows see; that all are inside may be known only at a call (None)."""
         start = j * right + first * problem.dilation[1] - left
         if is_inside is not None:
@@ -98,17 +98,9 @@ def _tile(problem: Problem, plan: Lines) -> Function:
 
     @tc.function
     def fold(
-        x: Any,
-        found: Any,
-        own: Any,
-        image: Any,
-        channel: Any,
-        i: Any,
-        j: Any,
-        first: Any,
-        is_first: Any,
-        is_inside: Any,
-    ) -> Any:
+        x: Value, found: Value, own: Mapping, image: Value,
+        channel: Value, i: Value, j: Value, first: Value, is_first: bool, is_inside: bool,
+    ) -> None:  # fmt: skip
         """Folds some columns of each window, from the tap `first` on."""
         pixels = own.shape[0]
         folds = plan.tile((pixels - 1) * right + (taps - 1) * apart + 1)
@@ -121,8 +113,8 @@ def _tile(problem: Problem, plan: Lines) -> Function:
 
     @tc.function
     def tile(
-        x: Any, y: Any, image: Any, channel: Any, i: Any, j: Any, pixels: Any, is_inside: Any
-    ) -> Any:
+        x: Value, y: Value, image: Value, channel: Value, i: Value, j: Value, pixels: int, is_inside: bool | None,
+    ) -> None:  # fmt: skip
         own = plan.tile(pixels)
         found = tc.tile(wide, own, start)
         if across <= taps * _UNROLLED:
@@ -150,17 +142,9 @@ def _fold_columns(problem: Problem, plan: Lines) -> Function:
 
     @tc.function
     def fold_row(
-        x: Any,
-        seen: Any,
-        folds: Any,
-        image: Any,
-        channel: Any,
-        i: Any,
-        j: Any,
-        r: Any,
-        first: Any,
-        is_inside: Any,
-    ) -> Any:
+        x: Value, seen: Value, folds: Mapping, image: Value,
+        channel: Value, i: Value, j: Value, r: Value, first: Value, is_inside: bool,
+    ) -> None:  # fmt: skip
         h = i * down + r * step - above
         if 0 <= h < height:
             for q, o in folds:
@@ -172,16 +156,9 @@ def _fold_columns(problem: Problem, plan: Lines) -> Function:
 
     @tc.function
     def fold_columns(
-        x: Any,
-        seen: Any,
-        folds: Any,
-        image: Any,
-        channel: Any,
-        i: Any,
-        j: Any,
-        first: Any,
-        is_inside: Any,
-    ) -> Any:
+        x: Value, seen: Value, folds: Mapping, image: Value,
+        channel: Value, i: Value, j: Value, first: Value, is_inside: bool,
+    ) -> None:  # fmt: skip
         """Each column that the windows from j on see, from their tap `first` on."""
         fold_row(x, seen, folds, image, channel, i, j, 0, first, is_inside)
         for r in range(1, taps):
@@ -231,8 +208,8 @@ def _parts_of_lines(problem: Problem, plan: Planes) -> KernelDefinition:
 
     @tc.function
     def fold_rows(
-        x: Any, folds: Any, line: Any, image: Any, channel: Any, i: Any, start: Any
-    ) -> Any:
+        x: Value, folds: Value, line: Value, image: Value, channel: Value, i: Value, start: Value
+    ) -> None:
         for q in range(0, length, own.shape[0]):
             found = tc.tile(problem.wide, own, problem.start)
             for r in range(problem.size[0]):
@@ -269,7 +246,9 @@ def _fold_rows(problem: Problem, plan: Planes) -> Function:
     end = min(width, problem.seen(problem.outputs[1]) - left)  # of what windows see
 
     @tc.function
-    def fold_rows(x: Any, folds: Any, line: Any, image: Any, channel: Any, i: Any) -> Any:
+    def fold_rows(
+        x: Value, folds: Value, line: Value, image: Value, channel: Value, i: Value
+    ) -> None:
         for q in range(0, end, own.shape[0]):
             found = tc.tile(wide, own, start)
             for r in range(problem.size[0]):
@@ -293,8 +272,8 @@ def _fold_columns_of_plane(problem: Problem, plan: Planes, columns: int) -> Func
 
     @tc.function
     def fold_columns(
-        folds: Any, line: Any, y: Any, image: Any, channel: Any, i: Any, first: Any
-    ) -> Any:
+        folds: Value, line: Value, y: Value, image: Value, channel: Value, i: Value, first: Value
+    ) -> None:
         for j in range(0, columns, own.shape[0]):
             found = tc.tile(wide, own, start)
             for s in range(problem.size[1]):
@@ -321,7 +300,7 @@ def boxes(problem: Problem, plan: Boxes) -> KernelDefinition:
     image_at, whole, box = problem.image_at, made.shape, own.shape
 
     @tc.function
-    def pixel(place: Any) -> Any:
+    def pixel(place: Values) -> Values:
         """Image, row, column and channel of a result."""
         n, a, b, c = place
         return (n, a, b, c) if problem.results == "NHWC" else (n, b, c, a)
@@ -355,7 +334,7 @@ def boxes(problem: Problem, plan: Boxes) -> KernelDefinition:
 def whole(problem: Problem, machine: Machine) -> KernelDefinition | ProgramDefinition:
     """Of NHWC and NCHW. What is left of them, one pixel, lies the same in both."""
     operator = "mean" if problem.operator == "average" else problem.operator
-    axes = (1, 2) if problem.order == "NHWC" else (2, 3)
+    axes = problem.order.index("H"), problem.order.index("W")
     fold = folded(operator, problem.given.shape, axes, problem.dtype, keepdims=True)
     made = problem.made.reshape(*fold.made.shape)
     return reductions.build(replace(fold, made=made), None, machine)
@@ -388,7 +367,7 @@ def of_one_axis(
 
 
 def _without_height(kind: TensorType, order: str) -> TensorType:
-    place = 1 if order == "NHWC" else 2
+    place = order.index("H")
     return TensorType(kind.dtype, (*kind.shape[:place], *kind.shape[place + 1 :]))
 
 
@@ -409,7 +388,7 @@ def of_three_axes(
     lines, rest = (images, channels) if is_nhwc else (images * channels, 1)
 
     def problem(
-        count: Extent, pixels: tuple[int, int], features: int, axes: slice, around: Any, kind: str
+        count: Extent, pixels: tuple[int, int], features: int, axes: slice, around: Sides, kind: str
     ) -> Problem:
         own: list[Any] = [(*values[axes], 1)[:2] for values in windows]
         return problem_of(

@@ -17,7 +17,7 @@ from taskc.kernels.images import (
     results_inside,
     sides,
 )
-from taskc.kernels.signatures import ASSUMED_SIDE, Extent, Function, known, wide
+from taskc.kernels.signatures import ASSUMED_SIDE, Extent, Function, Value, known, wide
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,11 +117,7 @@ class Problem:
     def folded(self) -> Function:
         """The fold of two numbers."""
 
-        @tc.function
-        def folded(a: Any, b: Any) -> Any:
-            return max(a, b) if self.operator == "max" else a + b
-
-        return folded
+        return tc.function(lambda a, b: max(a, b) if self.operator == "max" else a + b)
 
     @property
     def finished(self) -> Function:
@@ -129,7 +125,7 @@ class Problem:
         rows, columns = self._counted(0), self._counted(1)
 
         @tc.function
-        def finished(value: Any, i: Any, j: Any) -> Any:
+        def finished(value: Value, i: Value, j: Value) -> Any:
             if self.operator == "average":
                 value /= self.wide(rows(i) * columns(j))
             return value.to(self.made.dtype)
@@ -160,7 +156,7 @@ class Problem:
         )
 
         @tc.function
-        def counted(number: Any) -> Any:
+        def counted(number: Value) -> Any:
             if is_alike:
                 return taps
             else:

@@ -9,16 +9,13 @@ tiles   on GPUs: blocks of warps; weights become floats on their way to shared m
 
 from __future__ import annotations
 
-from typing import Any
-
 import taskc as tc
 from taskc import DType, Machine, f32, u4
+from taskc.kernels.operator import KernelOperator, operator
 from taskc.kernels.quantized.algorithms import panels, strips, tiles
 from taskc.kernels.quantized.plan import Panels, Strips, Tiles, candidates
-from taskc.kernels.quantized.problem import Activation, Problem, wide_of
-from taskc.kernels.signatures import Extent, require_numbers
-from taskc.tune.choose import choose, remembered
-from taskc.tune.space import Operator
+from taskc.kernels.quantized.problem import Activation, Problem, problem_of
+from taskc.kernels.signatures import Extent
 
 __all__ = ["Panels", "Problem", "Strips", "Tiles", "build", "quantized_matmul"]
 
@@ -54,34 +51,12 @@ def quantized_matmul(
     result   c's type, a's if not said; sums are f32
     machine  what it is built for, if not the processor at hand
     """
-    return _quantized_matmul(**locals())
+    return QUANTIZED(**locals())
 
 
-def _quantized_matmul(
-    *,
-    result: DType | None,
-    machine: Machine | None,
-    plan: Panels | Strips | Tiles | None,
-    **options: Any,
-) -> tc.KernelDefinition | tc.ProgramDefinition:
-    require_numbers("quantized_matmul", **{name: options[name] for name in ("n", "k", "group")})
-    problem = Problem(result=result or wide_of(options["dtype"]), **options)
-    return build(problem, plan, machine or tc.machine())
-
-
-@remembered
-def build(
-    problem: Problem, plan: Panels | Strips | Tiles | None, machine: Machine
-) -> tc.KernelDefinition | tc.ProgramDefinition:
-    """Build it by this plan, or by the one that is chosen."""
-    plan = plan or choose(QUANTIZED, problem, machine)
-    match plan:
-        case Panels():
-            return panels(problem, plan)
-        case Strips():
-            return strips(problem, plan, machine)
-        case Tiles():
-            return tiles(problem, plan)
-
-
-QUANTIZED = Operator("quantized_matmul", candidates, build, (Panels, Strips, Tiles))
+QUANTIZED: KernelOperator[
+    Problem, Panels | Strips | Tiles, tc.KernelDefinition | tc.ProgramDefinition
+] = operator(
+    "quantized_matmul", problem_of, candidates, {Panels: panels, Strips: strips, Tiles: tiles}
+)
+build = QUANTIZED.build

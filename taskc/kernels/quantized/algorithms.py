@@ -11,7 +11,7 @@ from taskc.ir.target import WarpInstruction
 from taskc.kernels.matmul.gpu import adding_up
 from taskc.kernels.quantized.plan import COLUMNS, Panels, Strips, Tiles, instruction
 from taskc.kernels.quantized.problem import Problem
-from taskc.kernels.signatures import Function
+from taskc.kernels.signatures import Function, Value, Values
 
 # --- Products with quantized weights on processors: weights become floats in registers, once for a tile of rows
 #     own = repeat(rows, vectors) * spatial(1, lanes)
@@ -37,7 +37,7 @@ def panels(problem: Problem, plan: Panels) -> tc.KernelDefinition:
     add = _add_widened(problem, plan) if plan.widens else _add(problem, plan)
 
     @tc.function
-    def finish(sums: Any, further: Any, c: Any, row: Any, col: Any) -> Any:
+    def finish(sums: Value, further: Values, c: Value, row: Value, col: Value) -> None:
         for p in range(plan.panels):
             for r in range(0, tall, rows):
                 for i, j in own:
@@ -46,7 +46,7 @@ def panels(problem: Problem, plan: Panels) -> tc.KernelDefinition:
                         c[at] = epilogue(sums[p, r + i, j], further, at[1], at)
 
     @tc.function
-    def blocks(a: Any, b: Any, scales: Any, zeros: Any, further: Any, c: Any) -> Any:
+    def blocks(a: Value, b: Value, scales: Value, zeros: Values, further: Values, c: Value) -> None:
         for row, col in tc.tiles((m, n), by=(tall, plan.panels * wide), order=(1, 0)):
             sums = tc.shared(f32[plan.panels, tall, wide])
             for p in range(plan.panels):
@@ -68,7 +68,7 @@ def _weights(problem: Problem) -> Function:
     weight, last = problem.weight, (problem.groups - 1, problem.n - 1)
 
     @tc.function
-    def weights(b: Any, scales: Any, zeros: Any, group: Any, q: Any, j: Any) -> Any:
+    def weights(b: Value, scales: Value, zeros: Values, group: Value, q: Value, j: Value) -> Any:
         return weight(b, scales, zeros, (q, j), (min(group, last[0]), min(j, last[1])))
 
     return weights
@@ -80,8 +80,8 @@ def _add(problem: Problem, plan: Panels) -> Function:
 
     @tc.function
     def add(
-        sums: Any, part: Any, b: Any, scales: Any, zeros: Any, p: Any, first: Any, col: Any
-    ) -> Any:
+        sums: Value, part: Value, b: Value, scales: Value, zeros: Values, p: Value, first: Value, col: Value,
+    ) -> None:  # fmt: skip
         acc = tc.tile(f32, own)
         for i, j in own:
             acc[i, j] = sums[p, i, j]
@@ -99,16 +99,13 @@ def _add(problem: Problem, plan: Panels) -> Function:
 def _add_widened(problem: Problem, plan: Panels) -> Function:
     """The same for several tiles, of floats that are kept."""
     own, rows, depth, wide = plan.own, plan.rows, plan.depth, plan.wide
-    line, group, weight = (
-        repeat(1, plan.vectors) * spatial(1, plan.lanes),
-        problem.group,
-        _weights(problem),
-    )
+    line = repeat(1, plan.vectors) * spatial(1, plan.lanes)
+    group, weight = problem.group, _weights(problem)
 
     @tc.function
     def add(
-        sums: Any, part: Any, b: Any, scales: Any, zeros: Any, p: Any, first: Any, col: Any
-    ) -> Any:
+        sums: Value, part: Value, b: Value, scales: Value, zeros: Values, p: Value, first: Value, col: Value,
+    ) -> None:  # fmt: skip
         widened = tc.shared(f32[depth, wide])
         for g in range(0, depth, group):
             for q in range(group):
@@ -157,7 +154,7 @@ def strips(
     summed = _summed(problem, plan, row)
 
     @tc.function
-    def blocks(a: Any, b: Any, scales: Any, zeros: Any, further: Any, c: Any) -> Any:
+    def blocks(a: Value, b: Value, scales: Value, zeros: Values, further: Values, c: Value) -> None:
         for rw, word in tc.tiles((m, n // 8), by=(tall, wide // 8)):
             acc = summed(a, b, scales, zeros, rw, word, 0)
             for i, j in own:
@@ -167,9 +164,7 @@ def strips(
 
     if plan.parts == 1:
         return problem.kernel(own.workers, blocks)
-    left, right = problem.dtype[m, k], problem.right[k, n]
-    scale = problem.scales[problem.groups, n]
-    zero = (problem.right[problem.groups, n],) if problem.zeros else ()
+    left, right, scale, zero = problem.types
     all_sums = f32[plan.parts, m, n]
 
     @tc.kernel(workers=own.workers)
@@ -188,14 +183,14 @@ def strips(
 
     added = adding_up(problem.of_sums, m, plan.parts, machine)
 
-    def steps(a: Any, b: Any, scales: Any, zeros: Any, further: Any, c: Any) -> None:
+    def steps(a: Value, b: Value, scales: Value, zeros: Values, further: Values, c: Value) -> None:
         added(partial(a, b, scales, *zeros), *further, out=c)
 
     return problem.program(steps)
 
 
 @tc.function
-def column(j: Any) -> Any:
+def column(j: Value) -> Value:
     """The column of a block's part of c that the j-th of its fragments' columns is."""
     return j // COLUMNS * COLUMNS + j % 8 * 8 + j % COLUMNS // 8
 
@@ -214,12 +209,14 @@ def _summed(problem: Problem, plan: Strips, row: WarpInstruction) -> Function:
     # A signed weight, its highest bit turned over, is what is stored for 8 more.
     moved = 16 + 8 * problem.right.is_signed
 
-    @tc.function
-    def zero(zeros: Any, at: Any) -> Any:
-        return zeros[0][at].to(f32) if problem.zeros else f32(problem.zero)
+    zero = tc.function(
+        lambda zeros, at: zeros[0][at].to(f32) if problem.zeros else f32(problem.zero)
+    )
 
     @tc.function
-    def summed(a: Any, b: Any, scales: Any, zeros: Any, rw: Any, word: Any, first: Any) -> Any:
+    def summed(
+        a: Value, b: Value, scales: Value, zeros: Values, rw: Value, word: Value, first: Value
+    ) -> Any:
         acc = tc.tile(f32, own, 0)
         ones = tc.tile(dtype, spatial(1, plan.warps) * row.right_fragment, 1)
         for p in tc.pipeline(length, by=depth, stages=plan.stages):
@@ -246,17 +243,17 @@ def _summed(problem: Problem, plan: Strips, row: WarpInstruction) -> Function:
 
 
 @tc.function
-def half(b: Any, q: Any, j: Any) -> Any:
+def half(b: Value, q: Value, j: Value) -> Any:
     return b[q, j].to(u32) & 15
 
 
 @tc.function
-def byte(b: Any, q: Any, j: Any) -> Any:
+def byte(b: Value, q: Value, j: Value) -> Any:
     return half(b, q, j) | half(b, q, j + 1) << 4
 
 
 @tc.function
-def words(b: Any, q: Any, w: Any) -> Any:
+def words(b: Value, q: Value, w: Value) -> Any:
     """The word of eight weights of a row: `gather_words` reads it as one."""
     return (
         byte(b, q, 8 * w)
@@ -278,28 +275,28 @@ def _unpacked(problem: Problem, plan: Strips) -> Function:
     )
 
     @tc.function
-    def lower(first: Any, second: Any) -> Any:
+    def lower(first: Value, second: Value) -> Any:
         return tc.cuda.ptx(
             u32, "prmt.b32 %0, %1, %2, 0x5410;", first, second,
             meaning=lambda x, y: x & 0xFFFF | y << 16,
         )  # fmt: skip
 
     @tc.function
-    def upper(first: Any, second: Any) -> Any:
+    def upper(first: Value, second: Value) -> Any:
         return tc.cuda.ptx(
             u32, "prmt.b32 %0, %1, %2, 0x7632;", first, second,
             meaning=lambda x, y: x >> 16 | y & 0xFFFF0000,
         )  # fmt: skip
 
     @tc.function
-    def floats(shifted: Any) -> Any:
+    def floats(shifted: Value) -> Any:
         return tc.cuda.ptx(
             u32, "lop3.b32 %0, %1, %2, %3, 0x6a;", shifted, u32(mask), u32(number),
             meaning=lambda x, mask, number: x & mask ^ number,
         )  # fmt: skip
 
     @tc.function
-    def unpacked(packed: Any, right: Any, start: Any) -> Any:
+    def unpacked(packed: Value, right: Value, start: Value) -> None:
         for q, w in pairs:
             first, second = packed[start + 2 * q, w], packed[start + 2 * q + 1, w]
             low, high = lower(first, second), upper(first, second)
@@ -326,7 +323,7 @@ def tiles(problem: Problem, plan: Tiles) -> tc.KernelDefinition:
     weight, epilogue = problem.weight, problem.of_sums.function
 
     @tc.function
-    def blocks(a: Any, b: Any, scales: Any, zeros: Any, further: Any, c: Any) -> Any:
+    def blocks(a: Value, b: Value, scales: Value, zeros: Values, further: Values, c: Value) -> None:
         for row, col in tc.tiles((m, n), by=(tall, wide)):
             acc = tc.tile(f32, own, 0)
             for p in tc.pipeline(k, by=depth, stages=plan.stages):

@@ -16,7 +16,15 @@ from typing import Any
 import taskc as tc
 from taskc import CompileError, DType, TensorType, f16, f32, i32
 from taskc.kernels.epilogue import Epilogue
-from taskc.kernels.signatures import Extent, Function
+from taskc.kernels.signatures import (
+    Decorator,
+    Extent,
+    Function,
+    Made,
+    Value,
+    Values,
+    require_numbers,
+)
 
 Activation = Callable[[Any], Any]
 
@@ -76,51 +84,43 @@ class Problem:
         """weight(b, scales, zeros, place, at): what b has at `place`, of the group and column `at`, as an f32."""
 
         @tc.function
-        def moved(value: Any, zeros: Any, at: Any) -> Any:
+        def moved(value: Value, zeros: Values, at: Values) -> Any:
             return value.to(i32) - (zeros[0][at].to(i32) if self.zeros else self.zero)
 
         @tc.function
-        def number(value: Any, zeros: Any, at: Any) -> Any:
+        def number(value: Value, zeros: Values, at: Values) -> Any:
             return (value if self.right.is_float else moved(value, zeros, at)).to(f32)
 
-        @tc.function
-        def weight(b: Any, scales: Any, zeros: Any, place: Any, at: Any) -> Any:
-            return number(b[place], zeros, at) * scales[at].to(f32)
-
-        return weight
+        return tc.function(
+            lambda b, scales, zeros, place, at: number(b[place], zeros, at) * scales[at].to(f32)
+        )
 
     def kernel(
         self, workers: int, blocks: Function, packed: TensorType | None = None
     ) -> tc.KernelDefinition:
         """blocks(a, b, scales, zeros, further, c) as a kernel, with the parameters that the problem has."""
-        left, right = self.dtype[self.m, self.k], packed or self.right[self.k, self.n]
-        scale, made = self.scales[self.groups, self.n], self.of_sums.made
-        offset, _, residue = self.of_sums.operands
-        zero = (self.right[self.groups, self.n],) if self.zeros else ()
         packs = {"b": (self.k, self.n)} if packed else None
-
-        @tc.kernel(workers=workers, packs=packs)
-        def quantized_matmul(
-            a: tc.typed[left],
-            b: tc.typed[right],
-            scales: tc.typed[scale],
-            zeros: tc.typed[zero],
-            offsets: tc.typed[offset],
-            residual: tc.typed[residue],
-            c: tc.out[made],
-        ) -> None:
-            blocks(a, b, scales, zeros, (*offsets, *residual), c)
-
-        return quantized_matmul
+        return self._defined(tc.kernel(workers=workers, packs=packs), blocks, packed)
 
     def program(self, steps: Function) -> tc.ProgramDefinition:
         """steps(a, b, scales, zeros, further, c) as a program, with the same parameters."""
-        left, right = self.dtype[self.m, self.k], self.right[self.k, self.n]
-        scale, made = self.scales[self.groups, self.n], self.of_sums.made
-        offset, _, residue = self.of_sums.operands
-        zero = (self.right[self.groups, self.n],) if self.zeros else ()
+        return self._defined(tc.program, steps)
 
-        @tc.program
+    @property
+    def types(self) -> tuple[TensorType, TensorType, TensorType, tuple[TensorType, ...]]:
+        """Of a, b, scales and, if there are such, zero points."""
+        zeros = (self.right[self.groups, self.n],) if self.zeros else ()
+        right, scales = self.right[self.k, self.n], self.scales[self.groups, self.n]
+        return self.dtype[self.m, self.k], right, scales, zeros
+
+    def _defined(
+        self, decorate: Decorator[Made], run: Function, packed: TensorType | None = None
+    ) -> Made:
+        left, right, scale, zero = self.types
+        right, made = packed or right, self.of_sums.made
+        offset, _, residue = self.of_sums.operands
+
+        @decorate
         def quantized_matmul(
             a: tc.typed[left],
             b: tc.typed[right],
@@ -130,11 +130,13 @@ class Problem:
             residual: tc.typed[residue],
             c: tc.out[made],
         ) -> None:
-            steps(a, b, scales, zeros, (*offsets, *residual), c)
+            run(a, b, scales, zeros, (*offsets, *residual), c)
 
         return quantized_matmul
 
 
-def wide_of(dtype: DType) -> DType:
-    """The default type of c."""
-    return dtype if dtype.bits >= f16.bits else f32
+def problem_of(*, dtype: DType, result: DType | None, **options: Any) -> Problem:
+    """Check and complete the options of a call: c has a's type by default."""
+    require_numbers("quantized_matmul", **{name: options[name] for name in ("n", "k", "group")})
+    result = result or (dtype if dtype.bits >= f16.bits else f32)
+    return Problem(dtype=dtype, result=result, **options)

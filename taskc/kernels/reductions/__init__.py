@@ -15,6 +15,7 @@ from typing import Any
 
 import taskc as tc
 from taskc import DType, KernelDefinition, Machine, ProgramDefinition, f32
+from taskc.kernels.operator import KernelOperator, operator
 from taskc.kernels.reductions.algorithms import fold, in_parts, in_turn, places
 from taskc.kernels.reductions.plan import Fold, Parts, candidates
 from taskc.kernels.reductions.problem import (
@@ -27,8 +28,6 @@ from taskc.kernels.reductions.problem import (
     problem_of_places,
 )
 from taskc.kernels.signatures import parameters_of, wide
-from taskc.tune.choose import choose, remembered
-from taskc.tune.space import Operator
 
 __all__ = ["Fold", "Parts", "Problem", "argmax", "argmin", "build", "reduction"]
 
@@ -80,30 +79,20 @@ def argmax(
     machine: Machine | None = None,
 ) -> KernelDefinition | ProgramDefinition:
     """Where along the axis the largest number is, as i64: the first of several, or the last one. NaN counts as such."""
-    return _place("argmax", **locals())
+    return REDUCTION(operator="argmax", **locals())
 
 
 @parameters_of(argmax)
 def argmin(**options: Any) -> KernelDefinition | ProgramDefinition:
     """The same of the smallest number."""
-    return _place("argmin", **options)
+    return REDUCTION(operator="argmin", **options)
 
 
-def _place(
-    operator: str, *, machine: Machine | None, **options: Any
-) -> KernelDefinition | ProgramDefinition:
-    return build(problem_of_places(operator, **options), None, machine or tc.machine())
+def _by_one_kernel(problem: Problem, plan: Fold) -> KernelDefinition:
+    return (places if problem.operator in PLACES else fold)(problem, plan)
 
 
-@remembered
-def build(
-    problem: Problem, plan: Fold | Parts | None, machine: Machine
-) -> KernelDefinition | ProgramDefinition:
-    """Build it by this plan, or by the one that is chosen."""
-    plan = plan or choose(REDUCTION, problem, machine)
-    if isinstance(plan, Parts):
-        return in_parts(problem, plan)
-    return places(problem, plan) if problem.operator in PLACES else fold(problem, plan)
-
-
-REDUCTION = Operator("reduction", candidates, build, (Fold, Parts))
+REDUCTION: KernelOperator[Problem, Fold | Parts, KernelDefinition | ProgramDefinition] = operator(
+    "reduction", problem_of_places, candidates, {Fold: _by_one_kernel, Parts: in_parts}
+)
+build = REDUCTION.build

@@ -8,7 +8,7 @@ import taskc as tc
 from taskc import DType, KernelDefinition, ProgramDefinition, TensorType, i32, i64
 from taskc.kernels.reductions.plan import Fold, Parts, in_two
 from taskc.kernels.reductions.problem import OPERATORS, PLACES, Problem
-from taskc.kernels.signatures import Function
+from taskc.kernels.signatures import Function, Value
 
 # --- A reduction by one kernel, of all elements or of parts of them -----------------------------
 # Where the innermost axis is kept, neighbouring workers have neighbouring columns; where it is folded, they walk
@@ -194,7 +194,7 @@ def _is_better(problem: Problem) -> Function:
     is_largest, last = problem.operator == "argmax", problem.last
 
     @tc.function
-    def is_better(value: Any, best: Any) -> Any:
+    def is_better(value: Value, best: Value) -> Any:
         if not problem.wide.is_float:
             better = value > best if is_largest else value < best
             better = better or (last and value == best)
@@ -215,7 +215,7 @@ def _found(problem: Problem) -> Function:
     extreme, along, last = PLACES[problem.operator], problem.view[3], problem.last
 
     @tc.function
-    def found(best: Any, place: Any, axis: Any) -> Any:
+    def found(best: Value, place: Value, axis: int) -> Any:
         own = best.mapping
         peak = tc.reduce(best, axis, extreme)
         for i, j in own:

@@ -13,7 +13,7 @@ from typing import Any
 
 import taskc as tc
 from taskc import CompileError, DType, InternalError, TensorType, boolean, i64
-from taskc.kernels.signatures import Function, wide
+from taskc.kernels.signatures import Function, Value, wide
 
 OPERATORS = {"sum": "+", "mean": "+", "prod": "*", "max": "max", "min": "min"}
 PLACES = {"argmax": "max", "argmin": "min"}
@@ -64,7 +64,7 @@ class Problem:
         """The fold of two numbers."""
 
         @tc.function
-        def folded(a: Any, b: Any) -> Any:
+        def folded(a: Value, b: Value) -> Value:
             if self.operator == "max":
                 result = max(a, b)
             elif self.operator == "min":
@@ -83,7 +83,7 @@ class Problem:
         _, apart, _, along, _ = self.view
 
         @tc.function
-        def finished(value: Any) -> Any:
+        def finished(value: Value) -> Any:
             if self.operator == "mean":
                 value /= self.wide(apart * along)
             return value.to(self.made.dtype)

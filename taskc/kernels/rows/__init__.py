@@ -15,14 +15,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import taskc as tc
 from taskc import CompileError, DType, KernelDefinition, Machine, f32
+from taskc.kernels.operator import KernelOperator, operator
 from taskc.kernels.rows.algorithms import columns, strips, whole
 from taskc.kernels.rows.plan import Columns, Strips, Whole, candidates
 from taskc.kernels.rows.problem import Groups, Problem
 from taskc.kernels.signatures import Extent, parameters_of, require_numbers
-from taskc.tune.choose import choose, remembered
-from taskc.tune.space import Operator
 
 __all__ = [
     "Columns", "Groups", "Problem", "Strips", "Whole", "build", "group_norm", "instance_norm", "layer_norm",
@@ -34,13 +32,13 @@ def softmax(
     m: Extent, n: Extent, *, inner: Extent = 1, dtype: DType = f32, machine: Machine | None = None
 ) -> KernelDefinition:
     """exp(x - peak) / sum(exp(x - peak)) for each row, with the row's largest element as its peak."""
-    return _rows("softmax", **locals())
+    return ROWS(function="softmax", **locals())
 
 
 @parameters_of(softmax)
 def log_softmax(**options: Any) -> KernelDefinition:
     """x - peak - log(sum(exp(x - peak))) for each row."""
-    return _rows("log_softmax", **options)
+    return ROWS(function="log_softmax", **options)
 
 
 def layer_norm(
@@ -59,7 +57,7 @@ def layer_norm(
     scaled, shifted  whether there are such parameters, of n elements. The variance is taken about the
     mean, in a pass of its own.
     """
-    return _rows("layer_norm", **locals())
+    return ROWS(function="layer_norm", **locals())
 
 
 def rms_norm(
@@ -73,7 +71,7 @@ def rms_norm(
     machine: Machine | None = None,
 ) -> KernelDefinition:
     """x / sqrt(mean(x**2) + epsilon) for each row, times `scale`, of n elements, if there is one."""
-    return _rows("rms_norm", **locals())
+    return ROWS(function="rms_norm", **locals())
 
 
 def group_norm(
@@ -97,8 +95,8 @@ def group_norm(
     if groups < 1 or channels % groups:
         raise CompileError(f"{channels} channels are not {groups} groups of as many")
     of_groups = Groups((images, channels, *extents), groups)
-    return _rows(
-        "layer_norm", m=images * groups, n=channels // groups * of_groups.pixels, dtype=dtype,
+    return ROWS(
+        function="layer_norm", m=images * groups, n=channels // groups * of_groups.pixels, dtype=dtype,
         scaled=scaled, shifted=shifted, epsilon=epsilon, groups=of_groups, machine=machine,
     )  # fmt: skip
 
@@ -116,19 +114,7 @@ def instance_norm(
     return group_norm(groups=shape[1], **locals())
 
 
-def _rows(function: str, *, machine: Machine | None, **options: Any) -> KernelDefinition:
-    return build(Problem(function=function, **options), None, machine or tc.machine())
-
-
-@remembered
-def build(
-    problem: Problem, plan: Whole | Strips | Columns | None, machine: Machine
-) -> KernelDefinition:
-    """Build it by this plan, or by the one that is chosen."""
-    plan = plan or choose(ROWS, problem, machine)
-    if isinstance(plan, Columns):
-        return columns(problem, plan)
-    return whole(problem, plan) if isinstance(plan, Whole) else strips(problem, plan)
-
-
-ROWS = Operator("rows", candidates, build, (Strips, Whole, Columns))
+ROWS: KernelOperator[Problem, Strips | Whole | Columns, KernelDefinition] = operator(
+    "rows", Problem, candidates, {Strips: strips, Whole: whole, Columns: columns}
+)
+build = ROWS.build

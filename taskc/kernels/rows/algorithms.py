@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import taskc as tc
-from taskc import CompileError, KernelDefinition, Mapping
+from taskc import CompileError, DType, KernelDefinition, Mapping
 from taskc.kernels.rows.plan import Columns, Strips, Whole
 from taskc.kernels.rows.problem import Problem
-from taskc.kernels.signatures import Function
+from taskc.kernels.signatures import Function, Value
 
 # --- Softmax and normalizations of rows that a block has in registers: read once, and written once
 # A short row is a warp's or a part of it, a longer one is all the block's. What sticks out behind a row's end
@@ -22,7 +22,7 @@ def whole(problem: Problem, plan: Whole) -> KernelDefinition:
 
 
 @tc.function
-def _read(x: Any, row: Any, own: Any, wide: Any, outside: Any) -> Any:
+def _read(x: Value, row: Value, own: Mapping, wide: DType, outside: float) -> Any:
     held = tc.tile(wide, own, outside)
     for i, j in own:
         if row + i < x.shape[0] and j < x.shape[1]:
@@ -34,7 +34,7 @@ def _softmax(problem: Problem, own: Mapping) -> Function:
     m, n, dtype, wide = problem.m, problem.n, problem.dtype, problem.wide
 
     @tc.function
-    def block(x: Any, scale: Any, shift: Any, y: Any, row: Any) -> Any:
+    def block(x: Value, scale: Value, shift: Value, y: Value, row: Value) -> None:
         powers = _read(x, row, own, wide, -tc.inf)
         peak = tc.reduce(powers, 1, "max")
         for i, j in own:
@@ -53,7 +53,7 @@ def _log_softmax(problem: Problem, own: Mapping) -> Function:
     m, n, dtype, wide = problem.m, problem.n, problem.dtype, problem.wide
 
     @tc.function
-    def block(x: Any, scale: Any, shift: Any, y: Any, row: Any) -> Any:
+    def block(x: Value, scale: Value, shift: Value, y: Value, row: Value) -> None:
         held = _read(x, row, own, wide, -tc.inf)
         peak = tc.reduce(held, 1, "max")
         powers = tc.tile(wide, own)
@@ -75,7 +75,7 @@ def _normalization(problem: Problem, own: Mapping) -> Function:
     parameter_of = problem.parameter_of
 
     @tc.function
-    def block(x: Any, scale: Any, shift: Any, y: Any, row: Any) -> Any:
+    def block(x: Value, scale: Value, shift: Value, y: Value, row: Value) -> None:
         held = _read(x, row, own, wide, 0)
         if problem.is_centred:
             mean = tc.reduce(held, 1, "+")
@@ -114,7 +114,7 @@ def strips(problem: Problem, plan: Strips) -> KernelDefinition:
 
 
 @tc.function
-def _peak(x: Any, row: Any, own: Any, wide: Any) -> Any:
+def _peak(x: Value, row: Value, own: Mapping, wide: DType) -> Any:
     """The largest element of a row."""
     peaks = tc.tile(wide, own, -tc.inf)
     for col in range(0, x.shape[1], own.shape[1]):
@@ -134,12 +134,10 @@ def _softmax_by_strips(problem: Problem, plan: Strips) -> Function:
     if rows > 1 and not (isinstance(n, int) and n <= most):
         raise CompileError(f"{rows} rows of a block are {n} powers each, and {most} are kept")
 
-    @tc.function
-    def power(x: Any, row: Any, col: Any, peak: Any) -> Any:
-        return tc.exp(x[row, col].to(wide) - peak)
+    power = tc.function(lambda x, row, col, peak: tc.exp(x[row, col].to(wide) - peak))
 
     @tc.function
-    def block(x: Any, scale: Any, shift: Any, y: Any, row: Any) -> Any:
+    def block(x: Value, scale: Value, shift: Value, y: Value, row: Value) -> None:
         powers = tc.shared(wide[1, most])
         peak = _peak(x, row, plan.peak, wide)
         totals = tc.tile(wide, own, 0)
@@ -183,7 +181,7 @@ def _log_softmax_by_strips(problem: Problem, plan: Strips) -> Function:
     step = own.shape[1]
 
     @tc.function
-    def block(x: Any, scale: Any, shift: Any, y: Any, row: Any) -> Any:
+    def block(x: Value, scale: Value, shift: Value, y: Value, row: Value) -> None:
         peak = _peak(x, row, plan.peak, wide)
         totals = tc.tile(wide, own, 0)
         for col in range(0, n, step):
@@ -211,7 +209,7 @@ def _normalization_by_strips(problem: Problem, plan: Strips) -> Function:
     parts, length = (n // groups.pixels, groups.pixels) if groups and is_by_part else (1, n)
 
     @tc.function
-    def mean_of(x: Any, row: Any) -> Any:
+    def mean_of(x: Value, row: Value) -> Any:
         totals = tc.tile(wide, own, 0)
         for col in range(0, n, step):
             for i, j in own:
@@ -223,13 +221,13 @@ def _normalization_by_strips(problem: Problem, plan: Strips) -> Function:
         return mean
 
     @tc.function
-    def about(mean: Any, x: Any, row: Any, i: Any, col: Any, j: Any) -> Any:
+    def about(mean: Value, x: Value, row: Value, i: Value, col: Value, j: Value) -> Any:
         if is_centred:
             return x[row + i, col + j].to(wide) - mean[i]
         return x[row + i, col + j].to(wide)
 
     @tc.function
-    def block(x: Any, scale: Any, shift: Any, y: Any, row: Any) -> Any:
+    def block(x: Value, scale: Value, shift: Value, y: Value, row: Value) -> None:
         mean = mean_of(x, row) if is_centred else None
         squares = tc.tile(wide, own, 0)
         for back in range(-(-n // step)):  # from the end, which is in the nearest cache
@@ -268,12 +266,12 @@ def _softmax_by_columns(problem: Problem, plan: Columns) -> Function:
     n, inner, dtype, wide, own = problem.n, problem.inner, problem.dtype, problem.wide, plan.own
     is_logarithm, is_kept = problem.function == "log_softmax", plan.is_kept
 
-    @tc.function
-    def finished(value: Any, total: Any) -> Any:
-        return (value - total if is_logarithm else tc.exp(value) * total).to(dtype)
+    finished = tc.function(
+        lambda value, total: (value - total if is_logarithm else tc.exp(value) * total).to(dtype)
+    )
 
     @tc.function
-    def block(x: Any, scale: Any, shift: Any, y: Any, a: Any, col: Any) -> Any:
+    def block(x: Value, scale: Value, shift: Value, y: Value, a: Value, col: Value) -> None:
         powers = tc.shared(wide[n if is_kept else 0, own.shape[0]])
         peak = tc.tile(wide, own, -tc.inf)
         for q in range(n):
@@ -305,7 +303,7 @@ def _normalization_by_columns(problem: Problem, plan: Columns) -> Function:
     n, inner, dtype, wide, own = problem.n, problem.inner, problem.dtype, problem.wide, plan.own
 
     @tc.function
-    def block(x: Any, scale: Any, shift: Any, y: Any, a: Any, col: Any) -> Any:
+    def block(x: Value, scale: Value, shift: Value, y: Value, a: Value, col: Value) -> None:
         mean = tc.tile(wide, own, 0)
         if problem.is_centred:
             for q in range(n):

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
-from typing import Any
 
 import taskc as tc
 from taskc import DType, Mapping
-from taskc.kernels.signatures import Extent, Function, wide
+from taskc.kernels.signatures import Extent, Function, Value, wide
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +80,7 @@ class Problem:
         groups = self.groups
 
         @tc.function
-        def parameter_of(row: Any, j: Any) -> Any:
+        def parameter_of(row: Value, j: Value) -> Value:
             if groups is None:
                 return j
             else:

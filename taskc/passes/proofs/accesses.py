@@ -12,9 +12,9 @@ from taskc.analysis.touches import Loop, Touch, reads_memory, seen_through, touc
 from taskc.errors import Location
 from taskc.ir import nodes as ir
 from taskc.ir.build import add
-from taskc.ir.effects import written
 from taskc.ir.linear import Interval, range_of
 from taskc.ir.nodes import LOCAL, Expression, Statement, Tensor, Variable
+from taskc.ir.operations import written
 from taskc.ir.rewrite import bound_by, statements, walk, walk_statements
 from taskc.ir.types import boolean
 

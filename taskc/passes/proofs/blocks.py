@@ -9,7 +9,7 @@ enumerated.
 An "out" parameter is stored once per element (taskc/passes/proofs/coverage.py), so only its reads
 are checked.
 
-Whether the conditions on two accesses keep them apart.
+The conditions on two accesses may keep them apart, between blocks and between workers:
 
     if i < s: buf[i] = buf[i] + buf[i + s]
 

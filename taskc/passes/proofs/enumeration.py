@@ -7,7 +7,7 @@ Axes count from the right: 0 belongs to the workers, and each loop has the axis 
 enclosing loops', so NumPy's broadcasting aligns values of different depths. Nothing is
 expanded before a proof needs it.
 
-The names of expressions, workers, tasks and elements in the proofs' messages.
+Messages name an example that was found: its worker, its task, its element.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ import taskc as tc
 from taskc import DType, f32, f64
 from taskc.backend.cpu.compile import assembly_of
 from taskc.backend.cpu.processor import typical
-from taskc.ir import rounding
+from taskc.ir import arithmetic
 from taskc.passes.pipeline import lower
 from tests.backend.cpu.processors import NAMES, loaded_for
 
@@ -81,7 +81,7 @@ def test_exact(name: str, dtype: DType) -> None:
     a, b, c = (np.ascontiguousarray(each) for each in operands(dtype))
     y = np.empty_like(a)
     loaded_for(fused(dtype, a.size).ir, name).run([a, b, c, y], {})
-    wanted = rounding.fma(a, b, c, dtype)
+    wanted = arithmetic.fma(a, b, c, dtype)
     np.testing.assert_array_equal(y, wanted)
     np.testing.assert_array_equal(np.signbit(y)[~np.isnan(y)], np.signbit(wanted)[~np.isnan(y)])
 

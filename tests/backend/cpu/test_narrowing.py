@@ -22,7 +22,7 @@ from taskc import DType, bf16, f8e4m3, f8e5m2, f16, f32, f64, i8, i16, i32, i64,
 from taskc.backend.cpu.compile import assembly_of
 from taskc.backend.cpu.processor import typical
 from taskc.ir import nodes as ir
-from taskc.ir.rounding import convert
+from taskc.ir.arithmetic import convert
 from taskc.ir.types import boolean
 from taskc.passes.pipeline import lower
 from tests.backend.cpu.processors import NAMES, loaded_for

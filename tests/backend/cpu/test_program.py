@@ -21,8 +21,8 @@ from taskc.backend.cpu import program as programs
 from taskc.backend.cpu.pool import pool, thread_count
 from taskc.backend.cpu.program import LoadedProgram
 from taskc.backend.cpu.target import load
-from taskc.ir.program import kernels_of
 from taskc.programs.arena import blocks_of
+from taskc.programs.ir import kernels_of
 from taskc.programs.planning import plan
 from taskc.runtime import driver, targets
 from tests import guards

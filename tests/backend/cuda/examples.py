@@ -6,9 +6,9 @@ from pathlib import Path
 
 from taskc.commands.loading import load_kernel
 from taskc.ir import nodes as ir
-from taskc.ir.program import kernels_of
 from taskc.lang.definition import Definition
 from taskc.passes.pipeline import lower
+from taskc.programs.ir import kernels_of
 from taskc.runtime.checking import for_target
 
 FOLDER = Path(__file__).parents[3] / "examples"

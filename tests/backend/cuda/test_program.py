@@ -13,7 +13,7 @@ import pytest
 import taskc as tc
 from taskc import boolean, device, f32, i64, repeat, spatial
 from taskc.backend.cuda import program as programs
-from taskc.ir.program import Branch, While, steps_of
+from taskc.programs.ir import Branch, While, steps_of
 from taskc.runtime import driver
 from tests.backend.cuda.chains import (
     chained,

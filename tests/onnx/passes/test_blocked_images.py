@@ -11,11 +11,11 @@ from onnx import ModelProto, NodeProto, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from taskc import f32
-from taskc.ir.program import kernels_of
 from taskc.onnx.importer import import_graph, is_known
 from taskc.onnx.passes.blocked_images import blocked_images
 from taskc.onnx.reader import read
 from taskc.onnx.session import compile
+from taskc.programs.ir import kernels_of
 from taskc.runtime.driver import scheduled
 from tests.onnx.models import model, node, tensor
 

@@ -12,8 +12,8 @@ from onnx import ModelProto, numpy_helper
 
 import taskc as tc
 from taskc import CompileError
-from taskc.ir.program import calls_of
 from taskc.onnx.session import compile
+from taskc.programs.ir import calls_of
 from taskc.runtime.driver import scheduled
 from tests.onnx.models import model, node, tensor
 

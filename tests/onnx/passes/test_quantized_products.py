@@ -11,11 +11,11 @@ import pytest
 from onnx import NodeProto, TensorProto, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from taskc.ir.program import calls_of
 from taskc.onnx.importer import is_known
 from taskc.onnx.passes.quantized_products import quantized_products
 from taskc.onnx.reader import read
 from taskc.onnx.session import compile
+from taskc.programs.ir import calls_of
 from taskc.runtime.driver import scheduled
 from tests.onnx.models import OPSET, model, node, tensor
 

@@ -10,12 +10,12 @@ from onnx import ModelProto, NodeProto, TensorProto, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 import taskc as tc
-from taskc.ir.program import kernels_of
 from taskc.onnx.importer import import_graph, is_known
 from taskc.onnx.passes.pipeline import rewritten
 from taskc.onnx.passes.recognize_attention import recognize_attention
 from taskc.onnx.reader import read
 from taskc.onnx.session import compile
+from taskc.programs.ir import kernels_of
 from taskc.runtime.driver import scheduled
 from tests.onnx.models import model, node, tensor
 from tests.onnx.passes.recognition import Feeds, check, is_left_alone, operators

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from taskc.analysis import facts
-from taskc.ir import divisions, nodes as ir
-from taskc.passes import dead_code, simplify, simplify_expressions, simplify_rules
+from taskc.ir import linear, nodes as ir
+from taskc.passes import simplify, simplify_expressions, simplify_rules
 from tests.random_programs.mutations.mutation import Mutation, Wrong, edited
 
 
@@ -83,7 +83,7 @@ MUTATIONS = (
              simplify._Walker, "_if",
              edited('self.expression(Unary("not", condition), facts)', "condition")),
     Mutation("simplify", "a loop's bounds use no names",
-             dead_code._Sweeper, "statement",
+             simplify._Sweeper, "statement",
              edited("self._use(expression)\n                if", "pass\n                if")),
     Mutation("simplify", "a loop's last value is one step early",
              facts.Facts, "_enter_loop",
@@ -93,15 +93,15 @@ MUTATIONS = (
              edited("edge = stride if modulus % stride == 0 and remainder % stride == 0 else 1",
                     "edge = stride")),
     Mutation("simplify", "a remainder of a remainder is one for any divisors",
-             divisions, "modulo", edited(' and m % n == 0', "")),
+             linear, "modulo", edited(' and m % n == 0', "")),
     Mutation("simplify", "a quotient of a remainder is one for any divisors",
-             divisions, "floor_divided", edited(' and m % n == 0', "")),
+             linear, "floor_divided", edited(' and m % n == 0', "")),
     Mutation("simplify", "what is left of a division may be the divisor",
-             divisions, "_split", edited("high < g", "high <= g")),
+             linear, "_split", edited("high < g", "high <= g")),
     Mutation("simplify", "what is left of a division may be negative",
-             divisions, "_split", edited("low >= 0 and ", "")),
+             linear, "_split", edited("low >= 0 and ", "")),
     Mutation("simplify", "two outer products end as one",
-             divisions, "floor_divided", edited("low // n == high // n", "low // n + 1 >= high // n")),
+             linear, "floor_divided", edited("low // n == high // n", "low // n + 1 >= high // n")),
     Mutation("simplify", "memory that is only reduced is dead",
-             dead_code, "_tensors_of", edited("kind is ir.Reduce or ", "")),
+             simplify, "_tensors_of", edited("kind is ir.Reduce or ", "")),
 )  # fmt: skip

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from taskc.ir import nodes as ir
-from taskc.passes import hoist, unroll, value_numbers, vectorize
+from taskc.passes import hoist, unroll, vectorize
 from tests.random_programs.mutations.mutation import Mutation, Wrong, always, edited
 
 
@@ -61,7 +61,7 @@ MUTATIONS = (
              vectorize._Check, "_is_uniform_comparison", always(True)),
     Mutation("hoist", "all memory is as it was", hoist, "is_stable", always(True)),
     Mutation("hoist", "a remainder is as good as a quotient",
-             value_numbers.Numbers, "of", _confused),
+             hoist.Numbers, "of", _confused),
     Mutation("hoist", "everything belongs one loop further out", hoist.Levels, "level", _shallow),
     Mutation("vectorize", "every offset is aligned", vectorize._Check, "_is_aligned", always(True)),
     Mutation("vectorize", "offsets have no remainder",
@@ -84,5 +84,5 @@ MUTATIONS = (
     Mutation("hoist", "terms of one factor have one sign",
              hoist, "_scaled_sum", edited('"+" if (factor > 0) is positive else "-"', '"+"')),
     Mutation("hoist", "casts of one value are one value",
-             value_numbers.Numbers, "of", edited("what, node.dtype, parts", "what, parts")),
+             hoist.Numbers, "of", edited("what, node.dtype, parts", "what, parts")),
 )  # fmt: skip

@@ -8,7 +8,7 @@ from typing import Any
 
 from taskc.errors import Location
 from taskc.ir import nodes as ir
-from taskc.passes import select, select_matrix, select_reductions, select_scans
+from taskc.passes import select, select_products, select_reductions, select_scans
 from tests.random_programs.mutations.mutation import Mutation, edited
 
 
@@ -43,7 +43,7 @@ MUTATIONS = (
     Mutation("select", "minimum and product start from 0",
              select_reductions, "identity", _zero_identity),
     Mutation("select", "a transposed operand is read as it lies",
-             select_matrix, "operand_element", _not_transposed),
+             select_products, "operand_element", _not_transposed),
     Mutation("select", "the tree's last levels come first",
              select, "reduction", edited("reversed([*enumerate(lanes)])", "enumerate(lanes)")),
     Mutation("select", "a sum starts from 0.0",
@@ -53,11 +53,11 @@ MUTATIONS = (
     Mutation("select", "a scan's second slot takes in nothing",
              select_scans._Step, "chain", edited("index(1)", "index(2)")),
     Mutation("select", "a product goes down in k",
-             select_matrix, "_fused",
+             select_products, "_fused",
              edited("ir.For(q, ZERO, index(mma.left.shape[1]), 1,",
                     "ir.For(q, index(mma.left.shape[1] - 1), index(-1), -1,")),
     Mutation("select", "a product is rounded before it is added",
-             select_matrix, "_fused",
+             select_products, "_fused",
              edited("ir.Fused(a, b, total, loc=mma.loc)",
                     'ir.Binary("+", ir.Binary("*", a, b), total, loc=mma.loc)')),
 )  # fmt: skip

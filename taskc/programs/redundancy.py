@@ -1,0 +1,114 @@
+"""drop_dead: remove calls whose results are never read, and tensors that no call names.
+
+    temporary t: f32[64]
+    temporary u: f32[64]
+    scaled(x, out=t)
+    moved(x, out=u)
+    copied(u, out=y)
+->
+    temporary u: f32[64]
+    moved(x, out=u)
+    copied(u, out=y)
+
+A loop, a while or a branch is removed if nothing that it writes is read. A kernel that prints, stops or asserts is kept
+whether or not its results are read, and so is a call marked `apart`.
+
+share_computations: merge computations that are equal except for names.
+
+    scaled(x, out=t)            scaled: out[i, j] = x[i, j] * 2.0
+    scaled_1(t, out=y)          scaled_1: out[a, b] = h[a, b] * 2.0
+->
+    scaled(x, out=t)
+    scaled(t, out=y)
+
+A function that is called for each layer of a network leaves a computation for each layer. Once merged, they are fused
+and proved once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from taskc.ir import nodes as ir
+from taskc.ir.compare import same_program
+from taskc.ir.nodes import Kernel, Tensor
+from taskc.ir.rewrite import walk
+from taskc.programs.calls import Calls
+from taskc.programs.ir import (
+    Call,
+    Callee,
+    Computation,
+    Program,
+    Step,
+    callees_of,
+    calls_of,
+    map_callees,
+    tensors_named,
+)
+
+
+def drop_dead(program: Program) -> Program:
+    calls = Calls(program)
+    alive = {item for item in program.parameters if isinstance(item, Tensor)}
+    live_steps: list[Step] = []
+    for step in reversed(program.calls):
+        if not alive.isdisjoint(calls.writes(step)) or any(map(_is_seen, calls_of((step,)))):
+            alive |= calls.reads(step)
+            live_steps.append(step)
+    named = {*tensors_named(live_steps)}
+    views = tuple([view for view in program.views if view.tensor in named])
+    named |= {view.of for view in views}
+    temporaries = tuple([tensor for tensor in program.temporaries if tensor in named])
+    constants = tuple([pair for pair in program.constants if pair[0] in named])
+    if (len(live_steps), len(views), len(temporaries), len(constants)) == tuple(
+        map(len, (program.calls, program.views, program.temporaries, program.constants))
+    ):
+        return program
+    return replace(
+        program,
+        calls=tuple(live_steps[::-1]),
+        views=views,
+        temporaries=temporaries,
+        constants=constants,
+    )
+
+
+def _is_seen(call: Call) -> bool:
+    """Whether a call has effects other than writing its outputs."""
+    if not isinstance(call.callee, Kernel):
+        return call.apart
+    return call.apart or any(
+        isinstance(node, ir.Print | ir.Assert | ir.Breakpoint) for node in walk(call.callee.body)
+    )
+
+
+def share_computations(program: Program) -> Program:
+    shared: dict[int, Computation] = {}
+    alike: dict[object, list[tuple[Computation, Kernel]]] = {}
+    for callee in callees_of(program).values():
+        if isinstance(callee, Computation):
+            kernel = _as_kernel(callee)
+            known = alike.setdefault(_signature(callee), [])
+            equal = next((one for one, other in known if same_program(other, kernel)), None)
+            if equal is None:
+                known.append((callee, kernel))
+            else:
+                shared[id(callee)] = equal
+
+    def change(callee: Callee) -> Callee:
+        return shared.get(id(callee), callee)
+
+    return map_callees(program, change) if shared else program
+
+
+def _signature(computation: Computation) -> object:
+    """A key that equal computations share, with their sizes."""
+    tensors = [item for item in computation.parameters if isinstance(item, Tensor)]
+    types = tuple([(item.dtype, item.shape) for item in tensors])
+    return computation.dimensions, len(computation.parameters), types
+
+
+def _as_kernel(computation: Computation) -> Kernel:
+    """A kernel with the computation's value, for comparison."""
+    element = ir.Store(computation.output, computation.variables, computation.value)
+    return Kernel("", computation.parameters, computation.dimensions, 1, element)
