@@ -35,7 +35,7 @@ def _check(text: str, error: InternalError) -> None:
 
 
 def test_in_a_builder(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(norms, "_of_rows", _broken)
+    monkeypatch.setattr(norms, "_by_rows", _broken)
     with pytest.raises(InternalError) as caught:
         _softmax()(X)
     _check("Softmax node that makes 'y', of f32[3, 5]: KeyError", caught.value)
@@ -45,7 +45,7 @@ def test_in_a_builder_of_open_shapes(monkeypatch: pytest.MonkeyPatch) -> None:
     compiled = _softmax()
     for extent in (1, 2):
         compiled(X[:extent])
-    monkeypatch.setattr(norms, "_of_rows", _broken)
+    monkeypatch.setattr(norms, "_by_rows", _broken)
     with pytest.raises(InternalError) as caught:  # the program with dimensions is built now
         compiled(X)
     _check("Softmax node that makes 'y'", caught.value)

@@ -11,25 +11,14 @@ from taskc import boolean, f64, i64
 from taskc.kernels.attention import attention
 from taskc.kernels.indices import place_of
 from taskc.kernels.matmul import batch_matmul
-from taskc.kernels.reductions import reduction
-from taskc.kernels.rows import softmax
 from taskc.kernels.signatures import wide
 from taskc.operators.call import Call, Made, at_least, operator
+from taskc.operators.movement import joined, transposed
 from taskc.operators.norms import softmax_along
-from taskc.operators.operands import (
-    are_equal,
-    broadcast,
-    converted,
-    element,
-    element_type,
-    kernel_of,
-    ones,
-    repeated,
-    tensors,
-    wants,
-)
+from taskc.operators.operands import are_equal, converted, element, kernel_of, ones, repeated
 from taskc.operators.products import multiplied
-from taskc.operators.tensors import Extent, Function, Shape, Tensor, computed, reshaped
+from taskc.operators.reductions import folded
+from taskc.operators.tensors import Extent, Function, Shape, Tensor, computed
 from taskc.programs.tracing import Computed, Element, TensorHandle
 
 LOST = -1e30  # added to a score, it makes the key's share 0, if the query sees other keys
@@ -40,7 +29,7 @@ _FLAT_OR_HEADS = range(3, 5)
 
 @operator("Attention", since=23, ranks=(_FLAT_OR_HEADS,) * 3 + (at_least(1), 4, 4, 1))
 def attend(call: Call) -> Made:
-    q, k, v, mask, past_k, past_v, lengths = tensors(call, 7)
+    q, k, v, mask, past_k, past_v, lengths = call.tensors(7)
     is_flat = len(q.shape) == 3
     if len({len(x.shape) for x in (q, k, v)}) > 1 or (past_k is None) != (past_v is None):
         raise call.node.error("its queries, keys and values aren't of one form")
@@ -51,7 +40,7 @@ def attend(call: Call) -> Made:
         k, v = (_by_heads(call, x, "kv_num_heads") for x in (k, v))
     before = 0 if past_k is None else past_k.shape[2]
     if past_k is not None:
-        k, v = _after_past(past_k, k), _after_past(past_v, v)
+        k, v = joined([past_k, k], 2, computed), joined([past_v, v], 2, computed)
     scale = call.attribute("scale")
     if are_equal(q.shape[3], 0) or are_equal(k.shape[1], 0) or are_equal(v.shape[1], 0):
         raise call.node.error("it has no heads or no features")
@@ -59,7 +48,7 @@ def attend(call: Call) -> Made:
     is_short = mask is not None and not are_equal(mask.shape[-1], k.shape[2])
     has_windows = max(call.attribute(f"{side}_window_size", -1) for side in ("left", "right")) >= 0
     is_usual = lengths is None and not (is_short or has_windows or call.attribute("softcap", 0.0))
-    if is_usual and not wants(call, 3):
+    if is_usual and not call.wants(3):
         is_causal = bool(call.attribute("is_causal", 0))
         y, scores = _by_kernel(q, k, v, mask, scale, before if is_causal else None), None
     else:
@@ -70,7 +59,7 @@ def attend(call: Call) -> Made:
 @operator("Attention", domain="taskc")
 def attend_by_rows(call: Call) -> Tensor:
     """softmax(q @ k.T * scale + mask) @ v, found by a pass, for all shapes that these products take."""
-    q, k, v, mask = tensors(call, 4)
+    q, k, v, mask = call.tensors(4)
     scale, axis = call.attribute("scale"), call.attribute("axis") % max(len(q.shape), len(k.shape))
     if not _fits(q, k, v, mask) or axis != 3:
         return _as_written(call, q, k, v, mask, scale, axis)
@@ -117,15 +106,9 @@ def _as_written(
     scale: float, axis: int,
 ) -> TensorHandle:  # fmt: skip
     """The two products and the softmax, for shapes that the attention kernel doesn't take."""
-    *stack, keys, features = k.shape
-
-    @tc.function
-    def turned(*at: Element) -> Computed:
-        place = (*at[:-2], at[-1], at[-2])
-        return k[place]
-
-    raw = multiplied(q, computed((*stack, features, keys), turned))
-    shape = raw.shape if mask is None else broadcast(call, raw.shape, mask.shape)
+    last = len(k.shape) - 1
+    raw = multiplied(q, transposed(k, (*range(last - 1), last, last - 1)))
+    shape = raw.shape if mask is None else call.broadcast(raw.shape, mask.shape)
     product, dtype = repeated(raw), raw.dtype
     if mask is None:
         scores = computed(shape, lambda *at: product(at) * scale)
@@ -149,8 +132,7 @@ def _by_kernel(
         causal=offset is not None, offset=offset,
         mask=None if mask is None else mask.dtype[mask.shape], scale=scale, dtype=q.dtype,
     )  # fmt: skip
-    mixed: TensorHandle = kernel(q, k, v) if mask is None else kernel(q, k, v, mask)
-    return mixed
+    return kernel(q, k, v) if mask is None else kernel(q, k, v, mask)
 
 
 def _in_steps(
@@ -160,22 +142,16 @@ def _in_steps(
     """Attention with features that the kernel lacks: scores as an output, a cap, windows, a length for each batch."""
     batches, heads, queries, features = q.shape
     _, kv_heads, keys, value_features = v.shape
-    shape, joined = (batches, heads, queries, keys), heads // kv_heads * queries
+    shape, rows = (batches, heads, queries, keys), heads // kv_heads * queries
     dtype, cap = wide(q.dtype), call.attribute("softcap", 0.0)
     stacks = (batches, kv_heads)
     product = kernel_of(
-        batch_matmul,
-        (stacks, stacks),
-        joined,
-        keys,
-        features,
-        dtype=q.dtype,
-        total=dtype,
+        batch_matmul, (stacks, stacks), rows, keys, features, dtype=q.dtype, total=dtype,
         transpose_b=True,
-    )
-    raw = reshaped(product(reshaped(q, *stacks, joined, features), k), *shape)
+    )  # fmt: skip
+    raw = product(q.reshape(*stacks, rows, features), k).reshape(*shape)
     if call.attribute("softmax_precision", 0):
-        precise = element_type(call, call.attribute("softmax_precision"))
+        precise = call.element_type(call.attribute("softmax_precision"))
         dtype = f64 if precise is f64 else dtype
     scaled = computed(shape, lambda *at: raw[at].to(dtype) * scale)
     capped = computed(shape, lambda *at: tc.tanh(scaled[at] / cap) * cap) if cap else scaled
@@ -187,11 +163,7 @@ def _in_steps(
         return value if is_seen(b, i, j) else -tc.inf
 
     scores = computed(shape, biased)
-    peaks = kernel_of(reduction, "max", shape, (3,), dtype=dtype)(scores)
-    rows = batches * heads * queries
-    powers = reshaped(
-        kernel_of(softmax, rows, keys, dtype=dtype)(reshaped(scores, rows, keys)), *shape
-    )
+    peaks, powers = folded("max", scores, (3,), keepdims=False), softmax_along(scores, 3)
     own = q.dtype
 
     @tc.function
@@ -199,15 +171,14 @@ def _in_steps(
         return own(tc.where(peaks[b, h, i] == -tc.inf, 0, powers[b, h, i, j]))
 
     shares = computed(shape, share)
-    mixed = kernel_of(batch_matmul, (stacks, stacks), joined, value_features, keys, dtype=own)
-    y = mixed(reshaped(shares, *stacks, joined, keys), v)
-    made = reshaped(y, batches, heads, queries, value_features)
+    mixed = kernel_of(batch_matmul, (stacks, stacks), rows, value_features, keys, dtype=own)
+    y = mixed(shares.reshape(*stacks, rows, keys), v).reshape(*shape[:3], value_features)
     outputs = scaled, capped, scores, shares
     mode = call.attribute("qk_matmul_output_mode", 0)
     if mode not in range(len(outputs)):
         raise call.node.error(f"it has no scores of mode {mode}")
     asked = outputs[mode]
-    return made, converted(asked, own) if wants(call, 3) else None
+    return y, converted(asked, own) if call.wants(3) else None
 
 
 def _masked(call: Call, mask: TensorHandle | None, shape: Shape) -> Function:
@@ -267,18 +238,9 @@ def _flat(x: TensorHandle) -> TensorHandle:
     )
 
 
-def _after_past(past: TensorHandle, x: TensorHandle) -> TensorHandle:
-    """New keys or values after the past ones, along the sequence."""
-    batches, heads, length, features = past.shape
-    return computed(
-        (batches, heads, length + x.shape[2], features),
-        lambda b, h, i, f: past[b, h, i, f] if i < length else x[b, h, i - length, f],
-    )
-
-
 @operator("RotaryEmbedding", since=23)
 def rotated(call: Call) -> Tensor:
-    x, cosine, sine, places = tensors(call, 4)
+    x, cosine, sine, places = call.tensors(4)
     features = x.shape[-1]
     if len(x.shape) == 3:
         heads = call.attribute("num_heads", 0)

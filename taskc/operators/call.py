@@ -27,10 +27,11 @@ from typing import Any, TypeAlias, cast
 
 import numpy as np
 
+import taskc as tc
 from taskc import CompileError, DType, i64
 from taskc.errors import RetryError
 from taskc.ir.text_rules import identifier
-from taskc.lang.sizes import Dimension, Size
+from taskc.lang.sizes import Dimension, Size, are_surely_equal as are_equal
 from taskc.operators.graph import Array, Node
 from taskc.operators.tensors import (
     OBJECTS,
@@ -52,6 +53,12 @@ Made: TypeAlias = "Held | tuple[Held | None, ...]"
 Builder: TypeAlias = "Callable[[Call], Made]"
 Inline: TypeAlias = "Callable[..., tuple[Tensor, ...]]"
 Number: TypeAlias = "Extent | float"
+
+# By the numbers that models use.
+ELEMENT_TYPES: dict[int, DType] = {
+    1: tc.f32, 2: tc.u8, 3: tc.i8, 4: tc.u16, 5: tc.i16, 6: tc.i32, 7: tc.i64, 9: tc.boolean,
+    10: tc.f16, 11: tc.f64, 12: tc.u32, 13: tc.u64, 16: tc.bf16, 17: tc.f8e4m3, 19: tc.f8e5m2,
+}  # fmt: skip
 
 MAX_BY_PYTHON = 1 << 14  # elements
 
@@ -211,6 +218,61 @@ class Call:
             error.dimensions = tuple(extent.dimensions.values())
             raise error
         return int(extent)
+
+    def tensors(self, count: int) -> Sequence[Any]:
+        """The first inputs of a node that needs kernels: each a handle, or None if absent."""
+        self.require_kernel()
+        return tuple([self.tensor(place) if self.has(place) else None for place in range(count)])
+
+    def wants(self, place: int) -> bool:
+        """Whether the model uses this output."""
+        return place < len(self.node.outputs) and self.node.outputs[place] != ""
+
+    def axis_of(self, axis: Extent, rank: int) -> int:
+        """The number of an axis, which may be counted from the end."""
+        if not -rank <= axis < rank:
+            raise self.node.error(f"there is no axis {axis} in {rank} dimensions")
+        return int(axis) % rank
+
+    def axis(self, rank: int, default: int) -> int:
+        """The axis that the attribute 'axis' names."""
+        return self.axis_of(self.attribute("axis", default), rank)
+
+    def axes_of(self, axes: Sequence[Extent], rank: int) -> tuple[int, ...]:
+        """The numbers of axes, each named once, in the order in which they are named."""
+        numbers = tuple([self.axis_of(axis, rank) for axis in axes])
+        if len({*numbers}) < len(numbers):
+            raise self.node.error(f"it names an axis twice: {list(axes)}")
+        return numbers
+
+    def broadcast(self, *shapes: Sequence[Extent]) -> Shape:
+        """The shape to which all of these broadcast."""
+        result: list[Extent] = []
+        for shape in shapes:
+            result[:0] = [1] * (len(shape) - len(result))
+            for back in range(1, len(shape) + 1):
+                extent, before = shape[-back], result[-back]
+                if are_equal(before, 1):
+                    result[-back] = extent
+                elif not are_equal(extent, 1) and not are_equal(extent, before):
+                    text = " and ".join(str([*shape]) for shape in shapes)
+                    raise self.node.error(f"the shapes {text} can't be broadcast together")
+        return tuple(result)
+
+    def element_type(self, number: int) -> DType:
+        """The element type that a number in an attribute names."""
+        if number not in ELEMENT_TYPES:
+            raise self.node.error(f"it names the element type {number}, which taskc doesn't have")
+        return ELEMENT_TYPES[number]
+
+    def attribute_type(self, name: str, otherwise: DType) -> DType:
+        """The element type that an attribute names by its number."""
+        number = self.attribute(name)
+        if number is None:
+            return otherwise
+        if number not in ELEMENT_TYPES:
+            raise self.node.error(f"its attribute '{name}' names the element type {number}")
+        return ELEMENT_TYPES[number]
 
     def compute(
         self, shape: Sequence[Extent], function: Function, dtype: DType | None = None

@@ -25,7 +25,7 @@ from taskc import CompileError, TensorType, boolean
 from taskc.operators.call import Builder, Call, DataError, Made, UnrolledError, operator
 from taskc.operators.graph import Array, Graph, Node
 from taskc.operators.movement import joined
-from taskc.operators.operands import are_equal, axis_of, spliced
+from taskc.operators.operands import are_equal, spliced
 from taskc.operators.tensors import (
     Extent,
     Held,
@@ -264,7 +264,7 @@ def scan(call: Call) -> Made:
     axes = call.attribute("scan_input_axes") or [0] * count
     backwards = call.attribute("scan_input_directions") or [0] * count
     read = [
-        (x, axis_of(call, axis, len(x.shape)), bool(back))
+        (x, call.axis_of(axis, len(x.shape)), bool(back))
         for x, axis, back in zip(inputs, axes, backwards, strict=True)
     ]
     results = _scan(call, body, state, read)
@@ -272,7 +272,7 @@ def scan(call: Call) -> Made:
     ends = call.attribute("scan_output_axes") or [0] * outputs
     directions = call.attribute("scan_output_directions") or [0] * outputs
     stacked = [
-        _laid(x, axis_of(call, axis, len(x.shape)), bool(back))
+        _laid(x, call.axis_of(axis, len(x.shape)), bool(back))
         for x, axis, back in zip(results[len(state) :], ends, directions, strict=True)
     ]
     return (*results[: len(state)], *stacked)
@@ -331,16 +331,14 @@ def _stacked(call: Call, parts: Sequence[Tensor], axis: int) -> Tensor:
     if not parts:
         raise call.node.error(NO_STEPS)
     rank = len(parts[0].shape) + 1
-    place = axis_of(call, axis, rank)
+    place = call.axis_of(axis, rank)
     extents = parts[0].shape
     for part in parts:
         if not all(are_equal(one, other) for one, other in zip(part.shape, extents, strict=True)):
             raise call.node.error(UNLIKE_STEPS)
     shape = (*extents[:place], 1, *extents[place:])
     single = [reshaped(handle_of(part), *shape) for part in parts]
-    result = joined(single, place, partial(tc.compute, name="steps"))
-    assert isinstance(result, TensorHandle)
-    return result
+    return joined(single, place, partial(computed, name="steps"))
 
 
 _ELEMENTWISE = "taskc.operators.elementwise"  # each of its operators broadcasts all inputs

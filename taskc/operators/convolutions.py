@@ -32,7 +32,6 @@ from taskc.operators.operands import (
     converted_for_all,
     is_one,
     kernel_of,
-    tensors,
     widened,
 )
 from taskc.operators.products import shifted
@@ -96,7 +95,7 @@ def blocks(call: Call) -> Held:
 @operator("Folded", domain="taskc")
 def folded_filters(call: Call) -> Made:
     """Filters and bias of a convolution with the following batch norm folded in."""
-    w, b, scale, shift, mean, variance = tensors(call, 6)
+    w, b, scale, shift, mean, variance = call.tensors(6)
     epsilon, total = call.attribute("epsilon"), wide(w.dtype)
 
     @tc.function
@@ -293,7 +292,7 @@ def conv_integer(call: Call) -> Held:
 @operator("ScaledSums", domain="taskc")
 def scaled_sums(call: Call) -> Held:
     """Sums of products of bytes times the scales of images and filters, plus a bias."""
-    _, of_x, of_w, bias = tensors(call, 4)
+    _, of_x, of_w, bias = call.tensors(4)
     sums = call.images(0)
     read, left, right = elements_of(sums), _of_feature(of_x), _of_feature(of_w)
 
@@ -308,7 +307,7 @@ def scaled_sums(call: Call) -> Held:
 
 @operator("QLinearConv")
 def quantized_conv(call: Call) -> Tensor:
-    _, of_x, _, _, of_w, _, of_y, zero_y, b = tensors(call, 9)
+    _, of_x, _, _, of_w, _, of_y, zero_y, b = call.tensors(9)
     sums = rows_of(_sums(call, 0, 3, 2, 5))
     if b is not None:
         products = sums

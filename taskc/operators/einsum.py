@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import prod
 
 from taskc.operators.call import Call, Made, operator
+from taskc.operators.movement import transposed
 from taskc.operators.operands import are_equal, element, ones
 from taskc.operators.products import multiplied
 from taskc.operators.reductions import folded
@@ -23,11 +24,8 @@ class _Operand:
 
     def ordered(self, labels: Sequence[str]) -> TensorHandle:
         """The tensor with its axes in this order."""
-        x, place = self.x, tuple([labels.index(label) for label in self.labels])
-        if place == tuple(range(len(place))):
-            return x
-        shape = tuple([x.shape[self.labels.index(label)] for label in labels])
-        return computed(shape, lambda *at: x[tuple(at[axis] for axis in place)], name="ordered")
+        order = [self.labels.index(label) for label in labels]
+        return self.x if order == [*range(len(order))] else transposed(self.x, order, "ordered")
 
     def extents(self, labels: Sequence[str]) -> Shape:
         return tuple([self.x.shape[self.labels.index(label)] for label in labels])

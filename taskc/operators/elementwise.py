@@ -14,8 +14,7 @@ import numpy as np
 import taskc as tc
 from taskc import DType, boolean, f8e4m3, f8e5m2, f32, f64, u8
 from taskc.operators.call import Builder, Call, Made, operator
-from taskc.operators.operands import broadcast, element, ones
-from taskc.operators.shapes import attribute_type
+from taskc.operators.operands import element, ones
 from taskc.operators.tensors import (
     Blocked,
     Function,
@@ -38,7 +37,7 @@ def elementwise(
 
     The result of blocked images is blocked.
     """
-    shape = broadcast(call, *(x.shape for x in inputs))
+    shape = call.broadcast(*(x.shape for x in inputs))
     once = tuple([ones(x.shape) for x in inputs])
     blocks = _blocks_of(inputs, shape, dtype or call.dtype(0))
     by_blocks = blocks is not None
@@ -227,7 +226,7 @@ def power(call: Call) -> Made:
     if isinstance(exponent, np.ndarray) and exponent.dtype != object and exponent.size == 1:
         product, shape = (
             _PRODUCTS.get(exponent.item()),
-            broadcast(call, call.shape(0), exponent.shape),
+            call.broadcast(call.shape(0), exponent.shape),
         )
         if product is not None:
             result = elementwise(call, product, (call.images(0),))
@@ -333,13 +332,13 @@ def _wrapped(number: object, dtype: DType) -> object:
 
 @operator("Cast")
 def cast_to(call: Call) -> Made:
-    return _converted(call, attribute_type(call, "to", tc.f32))
+    return _converted(call, call.attribute_type("to", tc.f32))
 
 
 @operator("BitCast", since=26)
 def bit_cast(call: Call) -> Made:
     call.require_kernel()
-    x, dtype = call.tensor(0), attribute_type(call, "to", tc.f32)
+    x, dtype = call.tensor(0), call.attribute_type("to", tc.f32)
     if x.dtype.bits != dtype.bits:
         raise call.node.error(f"{x.dtype} and {dtype} have other numbers of bits")
     if dtype is x.dtype:

@@ -12,9 +12,7 @@ import taskc as tc
 from taskc import DType, f32, f64, i64
 from taskc.operators.call import Call, Made, operator
 from taskc.operators.graph import Array
-from taskc.operators.operands import axis_of
 from taskc.operators.products import multiplied
-from taskc.operators.shapes import attribute_type
 from taskc.operators.tensors import Extent, Tensor, computed, computed_once, handle_of
 from taskc.programs.tracing import Computed, Element, TensorHandle
 
@@ -54,16 +52,6 @@ def _half_inverse(length: Extent, given: Extent, dtype: DType) -> Array:
     return computed_once(lambda: computed((given * 2, length), tc.function(value)))
 
 
-@operator("DFT", since=17)
-def dft_along_attribute(call: Call) -> Made:
-    return _dft(call, call.attribute("axis", 1))
-
-
-@operator("DFT", since=20)
-def dft(call: Call) -> Made:
-    return _dft(call, call.single(2) if call.has(2) else -2)
-
-
 def _length(call: Call, usual: Extent) -> Extent:
     length = call.single(1) if call.has(1) else usual
     if isinstance(length, int) and length < 1:
@@ -71,10 +59,15 @@ def _length(call: Call, usual: Extent) -> Extent:
     return length
 
 
-def _dft(call: Call, named: int) -> Tensor:
+@operator("DFT", since=17)
+def dft(call: Call) -> Tensor:
     call.require_kernel()
+    if call.node.version < 20:
+        named = call.attribute("axis", 1)
+    else:
+        named = call.single(2) if call.has(2) else -2
     x, rank = call.tensor(0), len(call.shape(0))
-    axis, parts, extent = axis_of(call, named, rank), x.shape[-1], x.shape[named]
+    axis, parts, extent = call.axis_of(named, rank), x.shape[-1], x.shape[named]
     if axis == rank - 1 or parts not in (1, 2):
         raise call.node.error(
             "it takes numbers of one or two parts along the last axis, and another one"
@@ -135,7 +128,7 @@ def mel_weight_matrix(call: Call) -> Made:
     """Each band is a triangle over the frequencies: it rises from one edge to the next, and falls to the one after."""
     bands, length, rate = (int(call.known(n).item()) for n in range(3))
     lowest, highest = (float(call.known(n).item()) for n in (3, 4))
-    dtype = attribute_type(call, "output_datatype", f32)
+    dtype = call.attribute_type("output_datatype", f32)
     if min(bands, length, rate) < 1 or not 0 <= lowest <= highest <= rate / 2:
         raise call.node.error(
             f"there are no {bands} bands from {lowest} to {highest} Hz of {length} samples at {rate} Hz"

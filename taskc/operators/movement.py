@@ -6,34 +6,45 @@ Pad, with all of its modes.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import cast
+from typing import TypeVar, cast
+
+import numpy as np
 
 import taskc as tc
 from taskc import boolean
 from taskc.kernels.indices import inside, place_of
 from taskc.lang.sizes import Size
 from taskc.operators.call import Call, Made, at_least, operator
-from taskc.operators.operands import are_equal, axes_of, axis_of, broadcast, element, ones, spliced
+from taskc.operators.graph import Array
+from taskc.operators.operands import are_equal, element, ones, spliced
 from taskc.operators.tensors import Extent, Function, Tensor, computed
 from taskc.programs.tracing import Computed, Element, TensorHandle
 
 
+def transposed(x: TensorHandle, order: Sequence[int], name: str | None = None) -> TensorHandle:
+    """The tensor with its axes in another order."""
+    place = tuple([order.index(axis) for axis in range(len(order))])
+    shape = [x.shape[axis] for axis in order]
+    return computed(shape, lambda *at: x[tuple(at[axis] for axis in place)], name)
+
+
 @operator("Transpose")
 def transpose(call: Call) -> Made:
-    x = call.tensor(0)
-    rank = len(x.shape)
-    order = axes_of(call, call.attribute("perm") or range(rank)[::-1], rank)
+    rank = len(call.shape(0))
+    order = call.axes_of(call.attribute("perm") or range(rank)[::-1], rank)
     if len(order) != rank:
         raise call.node.error(f"its attribute 'perm' has {len(order)} axes, and the input {rank}")
-    place = [order.index(axis) for axis in range(rank)]
-    shape = [x.shape[axis] for axis in order]
-    return call.compute(shape, lambda *at: x[tuple(at[axis] for axis in place)])
+    source = call.given(0)
+    if call.by_python and isinstance(source, np.ndarray):
+        turned: Array = source.transpose(order).copy()
+        return turned
+    return transposed(call.tensor(0), order, call.name)
 
 
 @operator("Expand")
 def expand(call: Call) -> Made:
     x = call.tensor(0)
-    shape, once = broadcast(call, x.shape, call.integers(1)), ones(x.shape)
+    shape, once = call.broadcast(x.shape, call.integers(1)), ones(x.shape)
     return call.compute(shape, lambda *at: element(x, once, at))
 
 
@@ -50,6 +61,7 @@ def tile(call: Call) -> Made:
 
 # Parts and wholes.
 
+_Joined = TypeVar("_Joined")
 _MOST_JOINED = 16  # tensors that one computation reads
 
 
@@ -57,7 +69,7 @@ _MOST_JOINED = 16  # tensors that one computation reads
 def concat(call: Call) -> Made:
     parts = [call.tensor(position) for position in range(len(call.inputs))]
     rank = len(parts[0].shape)
-    axis = axis_of(call, call.attribute("axis"), rank)
+    axis = call.axis_of(call.attribute("axis"), rank)
     shape = [*parts[0].shape]
     for part in parts[1:]:
         others = zip(shape[:axis] + shape[axis + 1 :], _without(part.shape, axis), strict=False)
@@ -72,7 +84,7 @@ def _without(shape: Sequence[Extent], axis: int) -> list[Extent]:
     return [*shape[:axis], *shape[axis + 1 :]]
 
 
-def joined(parts: Sequence[TensorHandle], axis: int, compute: Callable[..., Tensor]) -> Tensor:
+def joined(parts: Sequence[TensorHandle], axis: int, compute: Callable[..., _Joined]) -> _Joined:
     """Tensors concatenated along an axis; many of them are concatenated in groups first."""
     while len(parts) > _MOST_JOINED:
         groups = [parts[n : n + _MOST_JOINED] for n in range(0, len(parts), _MOST_JOINED)]
@@ -111,7 +123,7 @@ def strided(
 @operator("Split")
 def split(call: Call) -> Made:
     x = call.tensor(0)
-    axis = axis_of(call, call.attribute("axis", 0), len(x.shape))
+    axis = call.axis(len(x.shape), 0)
     extent, count = x.shape[axis], len(call.node.outputs)
     lengths = call.attribute("split") if call.node.version < 13 else None
     if call.has(1):
@@ -163,7 +175,7 @@ def _sliced(
     rank = len(x.shape)
     shape, by = [*x.shape], [1] * rank
     first: list[Extent] = [0] * rank
-    named = axes_of(call, axes, rank)
+    named = call.axes_of(axes, rank)
     if not len(starts) == len(ends) == len(named) == len(steps):
         raise call.node.error("its starts, ends, axes and steps aren't of one length")
     for axis, start, end, step in zip(named, starts, ends, steps, strict=True):
@@ -231,7 +243,7 @@ def _checked_places(call: Call, position: int, extents: Sequence[Extent]) -> Fun
 @operator("Gather")
 def gather(call: Call) -> Made:
     x, places = call.tensor(0), call.tensor(1)
-    axis = axis_of(call, call.attribute("axis", 0), len(x.shape))
+    axis = call.axis(len(x.shape), 0)
     extent, behind = x.shape[axis], axis + len(places.shape)
     place_in = _checked_places(call, 1, [extent])
     shape = [*x.shape[:axis], *places.shape, *x.shape[axis + 1 :]]
@@ -267,7 +279,7 @@ def check_lines(call: Call, axis: int) -> None:
 def gather_elements(call: Call) -> Made:
     call.require_kernel()
     x, places = call.tensor(0), call.tensor(1)
-    axis = axis_of(call, call.attribute("axis", 0), len(x.shape))
+    axis = call.axis(len(x.shape), 0)
     check_lines(call, axis)
     extent = x.shape[axis]
     place_in = _checked_places(call, 1, [extent])
@@ -365,7 +377,7 @@ def pad(call: Call) -> Made:
     x, pads = call.tensor(0), call.integers(1)
     dtype = x.dtype
     if call.has(3):
-        axes = axes_of(call, call.integers(3), len(x.shape))
+        axes = call.axes_of(call.integers(3), len(x.shape))
         half = len(axes)
         if len(pads) != 2 * half:
             raise call.node.error(f"it has {len(pads)} pads of {half} axes")

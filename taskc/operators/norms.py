@@ -10,30 +10,19 @@ from taskc.kernels.reductions import argmax, reduction
 from taskc.kernels.rows import layer_norm, log_softmax, rms_norm, softmax
 from taskc.kernels.windows import local_response_norm
 from taskc.operators.call import Call, Made, at_least, operator
-from taskc.operators.operands import (
-    Template,
-    axis_of,
-    converted,
-    element_type,
-    is_one,
-    kernel_of,
-    repeated,
-    size,
-    tensors,
-    wants,
-)
+from taskc.operators.operands import Template, converted, is_one, kernel_of, repeated, size
 from taskc.operators.tensors import Extent, Tensor, computed, reshaped
 from taskc.programs.tracing import Computed, Element, TensorHandle
 
 
 @operator("BatchNormalization", since=7)
 def batch_norm(call: Call) -> Made:
-    x, scale, shift, mean, variance = tensors(call, 5)
+    x, scale, shift, mean, variance = call.tensors(5)
     epsilon = call.attribute("epsilon", 1e-5)
     if not call.attribute("spatial", 1):
         raise call.node.error("taskc normalizes channels, and not each place of them (spatial=0)")
     is_training = call.attribute("training_mode", 0)
-    if not is_training and any(wants(call, place) for place in range(1, 5)):
+    if not is_training and any(call.wants(place) for place in range(1, 5)):
         raise call.node.error("taskc computes the running mean and variance in training mode only")
     if not is_training:
         return _of_channels(x, mean, variance, scale, shift, epsilon)
@@ -87,27 +76,18 @@ def instance_norm(call: Call) -> Tensor:
 
 
 @operator("GroupNormalization", since=18, ranks=(at_least(2),))
-def group_norm_of_groups(call: Call) -> Tensor:
-    return _group_norm(call, of_channels=False)
-
-
-@operator("GroupNormalization", since=21, ranks=(at_least(2),))
 def group_norm(call: Call) -> Tensor:
-    return _group_norm(call, of_channels=True)
-
-
-def _group_norm(call: Call, of_channels: bool) -> Tensor:
     """Group norm; scale and shift are per channel, or per group in its first version."""
     channels, groups = call.shape(0)[1], call.count("num_groups")
     if channels % groups:
         raise call.node.error(f"{channels} channels aren't {groups} groups of as many")
     each = channels // groups
-    return _by_groups(call, groups, each, 1 if of_channels else each)
+    return _by_groups(call, groups, each, each if call.node.version < 21 else 1)
 
 
 def _by_groups(call: Call, groups: Extent, each: Extent, own: Extent) -> Tensor:
     """Groups of `each` channels, normalized; `own` neighbouring channels share a scale and a shift."""
-    x, scale, shift = tensors(call, 3)
+    x, scale, shift = call.tensors(3)
     rows, elements = x.shape[0] * groups, each * size(x.shape[2:])
     kernel = kernel_of(
         layer_norm, rows, elements, dtype=x.dtype, scaled=False, shifted=False,
@@ -119,14 +99,14 @@ def _by_groups(call: Call, groups: Extent, each: Extent, own: Extent) -> Tensor:
 
 @operator("LayerNormalization", since=17)
 def layer_normalization(call: Call) -> Made:
-    x, scale, shift = tensors(call, 3)
-    axis = axis_of(call, call.attribute("axis", -1), len(x.shape))
+    x, scale, shift = call.tensors(3)
+    axis = call.axis(len(x.shape), -1)
     rows, elements = size(x.shape[:axis]), size(x.shape[axis:])
     epsilon = call.attribute("epsilon", 1e-5)
     y = _scaled(call, layer_norm, x, axis, scale, shift, epsilon)
-    if not (wants(call, 1) or wants(call, 2)):
+    if not (call.wants(1) or call.wants(2)):
         return y
-    stash = element_type(call, call.attribute("stash_type", 1))
+    stash = call.element_type(call.attribute("stash_type", 1))
     mean, variance = _moments(converted(x, stash).reshape(rows, elements), [1])
     inverse = computed((rows,), lambda i: 1 / tc.sqrt(variance[i] + epsilon))
     shape = (*x.shape[:axis], *[1] * (len(x.shape) - axis))
@@ -135,8 +115,8 @@ def layer_normalization(call: Call) -> Made:
 
 @operator("RMSNormalization", since=23)
 def rms_normalization(call: Call) -> Tensor:
-    x, scale = tensors(call, 2)
-    axis = axis_of(call, call.attribute("axis", -1), len(x.shape))
+    x, scale = call.tensors(2)
+    axis = call.axis(len(x.shape), -1)
     return _scaled(call, rms_norm, x, axis, scale, None, call.attribute("epsilon", 1e-5))
 
 
@@ -166,8 +146,8 @@ def _scaled(
 
 @operator("LpNormalization")
 def lp_normalization(call: Call) -> Tensor:
-    (x,) = tensors(call, 1)
-    axis, power = axis_of(call, call.attribute("axis", -1), len(x.shape)), call.attribute("p", 2)
+    (x,) = call.tensors(1)
+    axis, power = call.axis(len(x.shape), -1), call.attribute("p", 2)
     if power not in (1, 2):
         raise call.node.error(f"taskc has the norms 1 and 2, and not {power}")
     parts = computed(x.shape, lambda *at: abs(x[at]) if power == 1 else x[at] * x[at])
@@ -185,24 +165,14 @@ def lp_normalization(call: Call) -> Tensor:
 @operator("Softmax")
 @operator("LogSoftmax")
 @operator("Hardmax")
-def softmax_of_flattened(call: Call) -> Tensor:
-    (x,) = tensors(call, 1)
-    axis = axis_of(call, call.attribute("axis", 1), len(x.shape))
-    return _of_rows(call, x, size(x.shape[:axis]), size(x.shape[axis:]), 1)
-
-
-@operator("Softmax", since=13)
-@operator("LogSoftmax", since=13)
-@operator("Hardmax", since=13)
 def softmax_of_axis(call: Call) -> Tensor:
-    (x,) = tensors(call, 1)
-    axis = axis_of(call, call.attribute("axis", -1), len(x.shape))
-    return _of_rows(call, x, size(x.shape[:axis]), x.shape[axis], size(x.shape[axis + 1 :]))
-
-
-def _of_rows(
-    call: Call, x: TensorHandle, rows: Extent, elements: Extent, inner: Extent
-) -> TensorHandle:
+    """Of an axis; before opset 13, of it and all that follow as one."""
+    (x,) = call.tensors(1)
+    is_flattened = call.node.version < 13
+    axis = call.axis(len(x.shape), 1 if is_flattened else -1)
+    rows, elements, inner = size(x.shape[:axis]), x.shape[axis], size(x.shape[axis + 1 :])
+    if is_flattened:
+        elements, inner = elements * inner, 1
     if call.node.operator != "Hardmax":
         make = softmax if call.node.operator == "Softmax" else log_softmax
         return _by_rows(make, x, rows, elements, inner)
@@ -226,7 +196,7 @@ def _by_rows(
 
 @operator("LRN")
 def normalized_locally(call: Call) -> Tensor:
-    (x,) = tensors(call, 1)
+    (x,) = call.tensors(1)
     if len(x.shape) < 2 or call.attribute("size") < 1:
         raise call.node.error(
             f"there are no {call.attribute('size')} neighbouring channels in {[*x.shape]}"

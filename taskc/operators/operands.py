@@ -1,7 +1,4 @@
-"""Operands of the library's kernels: inputs as handles, conversions, and kernels from templates.
-
-Functions shared by several families of operators: axes, and shapes broadcast as NumPy does.
-"""
+"""Shared by several families of operators: operands converted for kernels, kernels of templates, and indices."""
 
 from __future__ import annotations
 
@@ -21,13 +18,11 @@ from taskc.kernels.signatures import wide
 from taskc.lang.definition import Definition
 from taskc.lang.sizes import Dimension, Scope, Size, are_surely_equal as are_equal, tracing
 from taskc.lang.source import called_from
-from taskc.operators.call import Call
 from taskc.operators.graph import Array
 from taskc.operators.tensors import (
     Extent,
     Function,
     Kernel,
-    Shape,
     Tensor,
     computed,
     handle_of,
@@ -38,30 +33,7 @@ from taskc.programs.tracing import Computed, Element, TensorHandle
 
 Template: TypeAlias = "Callable[..., Definition]"
 
-__all__ = [
-    "ELEMENT_TYPES", "are_equal", "axes_of", "axis_of", "broadcast", "element", "equals", "ones", "spliced", "total",
-]  # fmt: skip
-
-# By the numbers that models use.
-ELEMENT_TYPES: dict[int, DType] = {
-    1: tc.f32, 2: tc.u8, 3: tc.i8, 4: tc.u16, 5: tc.i16, 6: tc.i32, 7: tc.i64, 9: tc.boolean,
-    10: tc.f16, 11: tc.f64, 12: tc.u32, 13: tc.u64, 16: tc.bf16, 17: tc.f8e4m3, 19: tc.f8e5m2,
-}  # fmt: skip
-
-
-def axis_of(call: Call, axis: Extent, rank: int) -> int:
-    """The number of an axis, which may be counted from the end."""
-    if not -rank <= axis < rank:
-        raise call.node.error(f"there is no axis {axis} in {rank} dimensions")
-    return int(axis) % rank
-
-
-def axes_of(call: Call, axes: Sequence[Extent], rank: int) -> tuple[int, ...]:
-    """The numbers of axes, each named once, in the order in which they are named."""
-    numbers = tuple([axis_of(call, axis, rank) for axis in axes])
-    if len({*numbers}) < len(numbers):
-        raise call.node.error(f"it names an axis twice: {list(axes)}")
-    return numbers
+__all__ = ["are_equal", "element", "equals", "ones", "spliced", "total"]
 
 
 def equals(one: Extent, other: Extent) -> bool:
@@ -74,21 +46,6 @@ def equals(one: Extent, other: Extent) -> bool:
         return bool(one == other)
     except tc.CompileError:
         return False
-
-
-def broadcast(call: Call, *shapes: Sequence[Extent]) -> Shape:
-    """The shape to which all of these broadcast."""
-    result: list[Extent] = []
-    for shape in shapes:
-        result[:0] = [1] * (len(shape) - len(result))
-        for back in range(1, len(shape) + 1):
-            extent, before = shape[-back], result[-back]
-            if are_equal(before, 1):
-                result[-back] = extent
-            elif not are_equal(extent, 1) and not are_equal(extent, before):
-                text = " and ".join(str([*shape]) for shape in shapes)
-                raise call.node.error(f"the shapes {text} can't be broadcast together")
-    return tuple(result)
 
 
 def ones(shape: Sequence[Extent]) -> tuple[bool, ...]:
@@ -122,24 +79,6 @@ def total(terms: Sequence[Function]) -> Function:
     middle = len(terms) // 2
     left, right = total(terms[:middle]), total(terms[middle:])
     return tc.function(lambda at: left(at) + right(at))
-
-
-def tensors(call: Call, count: int) -> Sequence[Any]:
-    """The first inputs of a node that needs kernels: each a handle, or None if absent."""
-    call.require_kernel()
-    return tuple([call.tensor(place) if call.has(place) else None for place in range(count)])
-
-
-def element_type(call: Call, number: int) -> DType:
-    """The element type that a number in an attribute names."""
-    if number not in ELEMENT_TYPES:
-        raise call.node.error(f"it names the element type {number}, which taskc doesn't have")
-    return ELEMENT_TYPES[number]
-
-
-def wants(call: Call, place: int) -> bool:
-    """Whether the model uses this output."""
-    return place < len(call.node.outputs) and call.node.outputs[place] != ""
 
 
 def is_one(extent: Extent) -> bool:

@@ -14,7 +14,7 @@ from taskc.kernels.pooling import (
 from taskc.kernels.signatures import wide
 from taskc.kernels.windows import Windows, max_places
 from taskc.operators.call import Call, Made, at_least, operator
-from taskc.operators.operands import Template, kernel_of, tensors, wants
+from taskc.operators.operands import Template, kernel_of
 from taskc.operators.reductions import folded
 from taskc.operators.tensors import Blocked, Held, Images, Tensor, computed, elements_of
 from taskc.operators.windows import spatial, windows_of
@@ -24,7 +24,7 @@ from taskc.programs.tracing import Computed, Element, TensorHandle
 @operator("MaxPool")
 def largest(call: Call) -> Made:
     call.require_kernel()
-    if not wants(call, 1):
+    if not call.wants(1):
         return _pooled(call, call.images(0), max_pool)
     x = call.tensor(0)
     y = elements_of(_pooled(call, x, max_pool))
@@ -38,25 +38,33 @@ def average(call: Call) -> Held:
     return _pooled(call, call.images(0), average_pool, count_include_pad=is_counted)
 
 
+_GLOBAL: dict[str, tuple[str, Template]] = {
+    "GlobalMaxPool": ("max", global_max_pool),
+    "GlobalAveragePool": ("mean", global_average_pool),
+}
+
+
 @operator("GlobalMaxPool", ranks=(at_least(2),))
-def global_largest(call: Call) -> Tensor:
-    return _of_all(call, "max", global_max_pool)
-
-
 @operator("GlobalAveragePool", ranks=(at_least(2),))
-def global_average(call: Call) -> Tensor:
-    return _of_all(call, "mean", global_average_pool)
+def of_whole_images(call: Call) -> Tensor:
+    x, (fold, blocked_pool) = call.images(0), _GLOBAL[call.node.operator]
+    if isinstance(x, Blocked):
+        n, c, *extents = x.shape
+        options = {"order": "NCHWc", "results": "NCHW", "dtype": x.dtype}
+        return kernel_of(blocked_pool, n, *extents, c, **options)(x.handle)
+    call.require_kernel()
+    return folded(fold, x, _spatial_axes(x), keepdims=True)
 
 
 @operator("LpPool", since=2)
 def norm(call: Call) -> Tensor:
-    (x,) = tensors(call, 1)
+    (x,) = call.tensors(1)
     return _root(call, elements_of(_pooled(call, _powers(call, x), sum_pool)), x.dtype)
 
 
 @operator("GlobalLpPool", since=2, ranks=(at_least(2),))
 def global_norm(call: Call) -> Tensor:
-    (x,) = tensors(call, 1)
+    (x,) = call.tensors(1)
     return _root(call, folded("sum", _powers(call, x), _spatial_axes(x), keepdims=True), x.dtype)
 
 
@@ -86,16 +94,6 @@ def _root(call: Call, sums: TensorHandle, dtype: DType) -> TensorHandle:
 
 def _spatial_axes(x: TensorHandle) -> tuple[int, ...]:
     return tuple(range(2, len(x.shape)))
-
-
-def _of_all(call: Call, fold: str, pool: Template) -> Tensor:
-    blocks = call.images(0)
-    if isinstance(blocks, Blocked):
-        n, c, *extents = blocks.shape
-        options = {"order": "NCHWc", "results": "NCHW", "dtype": blocks.dtype}
-        return kernel_of(pool, n, *extents, c, **options)(blocks.handle)
-    (x,) = tensors(call, 1)
-    return folded(fold, x, _spatial_axes(x), keepdims=True)
 
 
 def _windows(call: Call, x: Images) -> Windows:

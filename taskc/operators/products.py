@@ -27,7 +27,6 @@ from taskc.operators.operands import (
     is_one,
     kernel_of,
     repeated,
-    tensors,
     widened,
 )
 from taskc.operators.quantization import exact_type, requantized, sums_of_bytes
@@ -215,7 +214,7 @@ def _integer_sums(call: Call, factors: tuple[int, int], zeros: tuple[int, int]) 
 
 @operator("QLinearMatMul")
 def quantized_product(call: Call) -> Tensor:
-    _, of_a, _, _, of_b, _, of_y, zero_y = tensors(call, 8)
+    _, of_a, _, _, of_b, _, of_y, zero_y = call.tensors(8)
     sums = _integer_sums(call, (0, 3), (2, 5))
     return requantized(
         sums, (repeated(_of_rows(of_a)), repeated(of_b), repeated(of_y)),
@@ -239,7 +238,7 @@ def shifted(x: TensorHandle, zero: Function | None, dtype: DType) -> TensorHandl
 
 @operator("Det", since=11)
 def determinant(call: Call) -> Made:
-    (x,) = tensors(call, 1)
+    (x,) = call.tensors(1)
     *batch, rows, columns = x.shape if len(x.shape) >= 2 else (0, 1)
     if not are_equal(rows, columns):
         raise call.node.error(f"its input {[*x.shape]} is no square matrix")

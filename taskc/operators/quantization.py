@@ -21,15 +21,7 @@ from taskc.ir.types import from_numpy
 from taskc.kernels.matmul import product
 from taskc.kernels.reductions import reduction
 from taskc.operators.call import Call, Made, operator
-from taskc.operators.operands import (
-    axis_of,
-    constant_of,
-    element_type,
-    is_one,
-    kernel_of,
-    size,
-    tensors,
-)
+from taskc.operators.operands import constant_of, is_one, kernel_of, size
 from taskc.operators.tensors import (
     Extent,
     Function,
@@ -69,14 +61,14 @@ def requantized(
 
 @operator("QuantizeLinear")
 def quantize(call: Call) -> Held:
-    _, scale, zero = tensors(call, 3)
+    _, scale, zero = call.tensors(3)
     x = call.images(0)
     read = elements_of(x)
     dtype = _quantized_type(call, zero)
     step, origin = _parameter(call, x, scale), _parameter(call, x, zero)
     wide = f32 if x.dtype is not scale.dtype or x.dtype.bits < 32 else x.dtype
     if call.attribute("precision", 0):
-        wide = element_type(call, call.attribute("precision"))
+        wide = call.element_type(call.attribute("precision"))
     if dtype.is_float:
         if not call.attribute("saturate", 1):
             raise call.node.error(
@@ -95,11 +87,11 @@ def quantize(call: Call) -> Held:
 
 @operator("DequantizeLinear")
 def dequantize(call: Call) -> Held:
-    _, scale, zero = tensors(call, 3)
+    _, scale, zero = call.tensors(3)
     x = call.images(0)
     dtype = scale.dtype
     if call.attribute("output_dtype", 0):
-        dtype = element_type(call, call.attribute("output_dtype"))
+        dtype = call.element_type(call.attribute("output_dtype"))
     step, origin = _parameter(call, x, scale), _parameter(call, x, zero)
     read = elements_of(x)
     # Differences of 32-bit integers are exact in i32, and all others in f32.
@@ -116,7 +108,7 @@ def dequantize(call: Call) -> Held:
 
 @operator("DynamicQuantizeLinear")
 def quantize_by_range(call: Call) -> Made:
-    (x,) = tensors(call, 1)
+    (x,) = call.tensors(1)
     count = size(x.shape)
     row = x.reshape(count)
     largest = kernel_of(reduction, "max", (count,), (0,), dtype=f32)(row)
@@ -142,7 +134,7 @@ def _parameter(call: Call, x: Images, parameter: TensorHandle | None) -> Functio
     rank, extents = len(x.shape), parameter.shape
     if all(map(is_one, extents)):
         return tc.function(lambda at: parameter[tuple(0 for _ in range(len(extents)))])
-    axis = axis_of(call, call.attribute("axis", 1), rank)
+    axis = call.axis(rank, 1)
     if len(extents) == 1:
         return tc.function(lambda at: parameter[at[axis]])
     block = call.attribute("block_size", 0)
@@ -157,7 +149,7 @@ def _quantized_type(call: Call, zero: TensorHandle | None) -> DType:
     if zero is not None:
         return zero.dtype
     number = call.attribute("output_dtype", 0)
-    return element_type(call, number) if number else u8
+    return call.element_type(number) if number else u8
 
 
 # Sums of products of bytes.

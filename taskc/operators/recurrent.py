@@ -17,6 +17,7 @@ import taskc as tc
 from taskc import i64
 from taskc.operators.call import Call, Made, operator
 from taskc.operators.elementwise import PLAIN, WITH_ATTRIBUTES
+from taskc.operators.movement import transposed
 from taskc.operators.products import rows_times
 from taskc.operators.tensors import Extent, Function, Shape, Tensor, computed, memory, reshaped
 from taskc.programs.tracing import Computed, Element, TensorHandle
@@ -120,21 +121,6 @@ def _times(x: TensorHandle, w: Tensor, bias: TensorHandle | None = None) -> Tens
 _RANKS = (3, 3, 3, 2, 1, 3, 3, 2)
 
 
-@operator("LSTM", since=7, ranks=_RANKS)
-def lstm(call: Call) -> Made:
-    return _outputs(call, ["Sigmoid", "Tanh", "Tanh"], 4, _lstm_step)
-
-
-@operator("GRU", since=7, ranks=_RANKS)
-def gru(call: Call) -> Made:
-    return _outputs(call, ["Sigmoid", "Tanh"], 3, _gru_step)
-
-
-@operator("RNN", since=7, ranks=_RANKS)
-def rnn(call: Call) -> Made:
-    return _outputs(call, ["Tanh"], 1, _rnn_step)
-
-
 def _lstm_step(own: Direction) -> Step:
     """A step of an LSTM. The gates are input, output and forget, and the cell's candidate."""
     hidden, peephole = own.hidden, own.peephole
@@ -219,8 +205,20 @@ def _rnn_step(own: Direction) -> Step:
     return step
 
 
-def _outputs(call: Call, usual: list[str], gates: int, make: Callable[[Direction], Step]) -> Made:
+# The usual activations of a cell, its gates, and its steps.
+_CELLS: dict[str, tuple[list[str], int, Callable[[Direction], Step]]] = {
+    "LSTM": (["Sigmoid", "Tanh", "Tanh"], 4, _lstm_step),
+    "GRU": (["Sigmoid", "Tanh"], 3, _gru_step),
+    "RNN": (["Tanh"], 1, _rnn_step),
+}
+
+
+@operator("LSTM", since=7, ranks=_RANKS)
+@operator("GRU", since=7, ranks=_RANKS)
+@operator("RNN", since=7, ranks=_RANKS)
+def recurrent(call: Call) -> Made:
     """Run all directions over all steps: y of all steps and the last states, in the model's layout."""
+    usual, gates, make = _CELLS[call.node.operator]
     call.require_kernel()
     is_batch_first = bool(call.attribute("layout", 0))
     x = call.tensor(0)
@@ -363,11 +361,4 @@ def _stacked(parts: list[TensorHandle]) -> TensorHandle:
 
 def _swapped(x: TensorHandle) -> TensorHandle:
     """x with its first two axes exchanged."""
-    first, second, *rest = x.shape
-
-    @tc.function
-    def other(i: Element, j: Element, *at: Element) -> Computed:
-        place = (j, i, *at)
-        return x[place]
-
-    return computed((second, first, *rest), other)
+    return transposed(x, (1, 0, *range(2, len(x.shape))))

@@ -11,15 +11,7 @@ from taskc.kernels.reductions import argmax, argmin, reduction
 from taskc.kernels.scans import cumprod, cumsum
 from taskc.kernels.signatures import wide
 from taskc.operators.call import Call, Made, operator
-from taskc.operators.operands import (
-    Template,
-    axis_of,
-    converted,
-    kernel_of,
-    repeated,
-    size,
-    tensors,
-)
+from taskc.operators.operands import Template, converted, kernel_of, repeated, size
 from taskc.operators.tensors import Function, Shape, Tensor, computed, reshaped
 from taskc.programs.tracing import Computed, Element, TensorHandle
 
@@ -37,7 +29,7 @@ def _reduces(
     def build(call: Call) -> Tensor:
         if call.by_python and fold in _OF_SIZES and before is behind is None:
             return _of_known(call, _OF_SIZES[fold])
-        (x,) = tensors(call, 1)
+        (x,) = call.tensors(1)
         dtype, total, given = x.dtype, wide(x.dtype), x
         if before is not None:
             given = computed(x.shape, lambda *at: before(x[at].to(total)))
@@ -67,7 +59,7 @@ def _axes(call: Call, rank: int) -> tuple[int, ...]:
         axes = call.integers(1) if call.has(1) else []
     if not axes:
         return () if call.attribute("noop_with_empty_axes", 0) else tuple(range(rank))
-    return tuple(sorted({axis_of(call, axis, rank) for axis in axes}))
+    return tuple(sorted({call.axis_of(axis, rank) for axis in axes}))
 
 
 def folded(fold: str, x: TensorHandle, axes: tuple[int, ...], keepdims: bool) -> TensorHandle:
@@ -110,7 +102,7 @@ _reduces("ReduceLogSum", "sum", behind=tc.log)
 @operator("ReduceLogSumExp")
 def reduce_log_sum_exp(call: Call) -> Tensor:
     """The largest element is subtracted first: its power would overflow."""
-    (x,) = tensors(call, 1)
+    (x,) = call.tensors(1)
     axes, dtype, total = _axes(call, len(x.shape)), x.dtype, wide(x.dtype)
     peak = folded("max", converted(x, total), axes, keepdims=True)
     of = repeated(peak)
@@ -131,8 +123,8 @@ def reduce_log_sum_exp(call: Call) -> Tensor:
 @operator("ArgMax")
 @operator("ArgMin")
 def place_of_extreme(call: Call) -> Tensor:
-    (x,) = tensors(call, 1)
-    axis = axis_of(call, call.attribute("axis", 0), len(x.shape))
+    (x,) = call.tensors(1)
+    axis = call.axis(len(x.shape), 0)
     kernel = kernel_of(
         _PLACES[call.node.operator], x.shape, axis, dtype=x.dtype,
         keepdims=bool(call.attribute("keepdims", 1)),
@@ -144,8 +136,8 @@ def place_of_extreme(call: Call) -> Tensor:
 @operator("CumSum")
 @operator("CumProd", since=26)
 def running(call: Call) -> Tensor:
-    (x,) = tensors(call, 1)
-    axis = axis_of(call, call.integers(1)[0], len(x.shape))
+    (x,) = call.tensors(1)
+    axis = call.axis_of(call.integers(1)[0], len(x.shape))
     kernel = kernel_of(
         _SCANS[call.node.operator], x.shape, axis, dtype=x.dtype,
         exclusive=bool(call.attribute("exclusive", 0)), reverse=bool(call.attribute("reverse", 0)),
@@ -155,9 +147,9 @@ def running(call: Call) -> Tensor:
 
 @operator("TopK")
 def largest_few(call: Call) -> Made:
-    (x,) = tensors(call, 1)
+    (x,) = call.tensors(1)
     count = call.single(1) if call.has(1) else call.attribute("k")
-    axis = axis_of(call, call.attribute("axis", -1), len(x.shape))
+    axis = call.axis(len(x.shape), -1)
     extent = x.shape[axis]
     if isinstance(extent, int) and not 0 <= count <= extent:
         raise call.node.error(f"it has {extent} elements to take {count} of")

@@ -14,7 +14,7 @@ from taskc import DType, f32, f64
 from taskc.kernels.indices import inside
 from taskc.kernels.sampling import cubic
 from taskc.operators.call import Call, Made, operator
-from taskc.operators.operands import are_equal, axes_of, spliced, total
+from taskc.operators.operands import are_equal, spliced, total
 from taskc.operators.tensors import (
     Extent,
     Function,
@@ -45,12 +45,8 @@ def upsample_by_attributes(call: Call) -> Made:
 
 
 @operator("Upsample", since=9)
-def upsample(call: Call) -> Made:
-    return _upsampled(call, _floats(call, 1))
-
-
 @operator("Resize", since=10)
-def resize_by_scales(call: Call) -> Made:
+def upsample(call: Call) -> Made:
     return _upsampled(call, _floats(call, 1))
 
 
@@ -67,7 +63,7 @@ def resize(call: Call) -> Made:
     extents = call.shape(0)
     rank = len(extents)
     named = call.attribute("axes")
-    axes = range(rank) if named is None else axes_of(call, named, rank)
+    axes = range(rank) if named is None else call.axes_of(named, rank)
     roi = _floats(call, 1) if call.has(1) and call.known(1).size else [0.0] * rank + [1.0] * rank
     starts = dict(zip(axes, roi, strict=False))
     ends = dict(zip(axes, roi[len(roi) // 2 :], strict=False))

@@ -26,7 +26,7 @@ from taskc.kernels.sampling import (
 from taskc.kernels.transpose import transpose
 from taskc.kernels.windows import Windows
 from taskc.operators.call import Call, Made, at_least, operator
-from taskc.operators.operands import equals, kernel_of, size, tensors
+from taskc.operators.operands import equals, kernel_of, size
 from taskc.operators.products import multiplied
 from taskc.operators.resizing import rounded
 from taskc.operators.tensors import Extent, Tensor, computed, reshaped
@@ -38,7 +38,7 @@ _FIRST_NAMES = {"bilinear": "linear", "bicubic": "cubic"}  # of versions for 2-D
 
 @operator("GridSample", since=16, ranks=(at_least(2), at_least(2)))
 def grid_sample(call: Call) -> Made:
-    x, grid = tensors(call, 2)
+    x, grid = call.tensors(2)
     mode, padding = call.attribute("mode", "linear"), call.attribute("padding_mode", "zeros")
     mode = _FIRST_NAMES.get(mode, mode)
     if mode not in TAPS or padding not in ("zeros", "border", "reflection"):
@@ -51,7 +51,8 @@ def grid_sample(call: Call) -> Made:
     if x.dtype is boolean and mode != "nearest":
         raise call.node.error(f"there is nothing between bools, and its mode is '{mode}'")
     exact = x.dtype if x.dtype.is_float or mode == "nearest" else f32
-    kernel = kernel_of(grid_samples, images, channels, tuple(extents), size(results), dtype=x.dtype, given=grid.dtype,
+    kernel = kernel_of(
+        grid_samples, images, channels, tuple(extents), size(results), dtype=x.dtype, given=grid.dtype,
         result=exact, how=Sampling(mode, padding, bool(is_aligned)),
     )  # fmt: skip
     y = kernel(x, grid.reshape(images, size(results), rank))
@@ -60,20 +61,13 @@ def grid_sample(call: Call) -> Made:
 
 
 @operator("RoiAlign", since=10)
-def roi_align_from_corners(call: Call) -> Made:
-    return _aligned(call, is_shifted=False)
-
-
-@operator("RoiAlign", since=16)
 def roi_align(call: Call) -> Made:
-    way = call.attribute("coordinate_transformation_mode", "half_pixel")
+    usual = "output_half_pixel" if call.node.version < 16 else "half_pixel"
+    way = call.attribute("coordinate_transformation_mode", usual)
     if way not in ("half_pixel", "output_half_pixel"):
         raise call.node.error(f"taskc doesn't know its coordinates '{way}'")
-    return _aligned(call, is_shifted=way == "half_pixel")
-
-
-def _aligned(call: Call, is_shifted: bool) -> Made:
-    x, boxes, batch = tensors(call, 3)
+    is_shifted = way == "half_pixel"
+    x, boxes, batch = call.tensors(3)
     mode = call.attribute("mode", "avg")
     if mode not in ("avg", "max"):
         raise call.node.error(f"taskc doesn't know its mode '{mode}'")
@@ -103,7 +97,7 @@ def _aligned(call: Call, is_shifted: bool) -> Made:
 
 @operator("DeformConv", since=19)
 def deform_conv(call: Call) -> Made:
-    x, _, offsets, bias, mask = tensors(call, 5)
+    x, _, offsets, bias, mask = call.tensors(5)
     _check(call)
     images, channels, height, width = x.shape
     (features, deep, *size), groups = call.shape(1), call.attribute("group", 1)

@@ -19,7 +19,7 @@ from taskc.kernels.indices import (
 from taskc.kernels.windows import columns_added
 from taskc.operators.call import Call, Made, at_least, operator
 from taskc.operators.movement import check_lines, padded
-from taskc.operators.operands import are_equal, axis_of, kernel_of, spliced, tensors
+from taskc.operators.operands import are_equal, kernel_of, spliced
 from taskc.operators.tensors import Function, Shape, Tensor, computed, reshaped
 from taskc.operators.windows import spatial as spatial_of, windows_of
 from taskc.programs.tracing import Computed, Element, TensorHandle
@@ -37,7 +37,7 @@ def _reduction(call: Call) -> Function:
 def scatter_elements(call: Call) -> Made:
     call.require_kernel()
     x, places, updates = (call.tensor(position) for position in range(3))
-    axis = axis_of(call, call.attribute("axis", 0), len(x.shape))
+    axis = call.axis(len(x.shape), 0)
     check_lines(call, axis)
     result = computed(x.shape, lambda *at: x[at], name="copy")
     if prod(places.shape):
@@ -73,7 +73,7 @@ def tensor_scatter(call: Call) -> Made:
     call.require_kernel()
     past, update = call.tensor(0), call.tensor(1)
     rank, mode = len(past.shape), call.attribute("mode", "linear")
-    axis = axis_of(call, call.attribute("axis", -2), rank)
+    axis = call.axis(rank, -2)
     most, count = past.shape[axis], update.shape[axis]
     others = [n for n in range(rank) if n != axis]
     fits = len(update.shape) == rank and all(
@@ -146,7 +146,7 @@ def _with_zeros(call: Call, x: TensorHandle) -> Tensor:
 
 @operator("Col2Im", since=18)
 def col2im(call: Call) -> Made:
-    (x,) = tensors(call, 1)
+    (x,) = call.tensors(1)
     extents, size = tuple(call.integers(1)), tuple(call.integers(2))
     windows = windows_of(call, extents, size)
     counts = windows.counts(extents)

@@ -14,7 +14,7 @@ import taskc as tc
 from taskc import f32, i64
 from taskc.kernels.indices import gathering, inside, nonzero, place_of, suppression
 from taskc.operators.call import Call, Made, operator
-from taskc.operators.operands import axis_of, kernel_of, spliced, tensors
+from taskc.operators.operands import kernel_of, spliced
 from taskc.operators.tensors import Counted, computed, handle_of
 from taskc.programs.tracing import Computed, Element, TensorHandle
 
@@ -37,7 +37,7 @@ def compress(call: Call) -> Made:
     x, axis, flags = call.tensor(0), call.attribute("axis"), call.given(1)
     if axis is None:
         x, axis = x.reshape(prod(x.shape)), 0
-    axis = axis_of(call, axis, len(x.shape))
+    axis = call.axis_of(axis, len(x.shape))
     extent, (flag_count,) = x.shape[axis], flags.shape
     is_sized = isinstance(extent, int) and isinstance(flag_count, int)
     if is_sized and flag_count > extent:
@@ -69,7 +69,7 @@ def _places(x: TensorHandle) -> Counted:
 
 @operator("NonMaxSuppression", since=10, ranks=(3, 3))
 def non_max_suppression(call: Call) -> Made:
-    boxes, scores, _, overlap, least = tensors(call, 5)
+    boxes, scores, _, overlap, least = call.tensors(5)
     batches, count, corners = boxes.shape
     if corners != 4 or len(scores.shape) != 3:
         raise call.node.error(

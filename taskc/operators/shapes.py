@@ -16,7 +16,7 @@ from taskc.ir.types import from_numpy
 from taskc.lang.sizes import Size, quotient
 from taskc.operators.call import Call, Made, operator
 from taskc.operators.graph import Array
-from taskc.operators.operands import ELEMENT_TYPES, are_equal, axes_of, axis_of, equals, spliced
+from taskc.operators.operands import are_equal, equals, spliced
 from taskc.operators.tensors import Extent, Tensor, handle_of, reshaped
 from taskc.programs.tracing import Computed, Element
 
@@ -85,7 +85,7 @@ def _rest(call: Call, whole: Sequence[Extent], others: Sequence[Extent]) -> Exte
 def flatten(call: Call) -> Made:
     x, axis = call.given(0), call.attribute("axis", 1)
     rank = len(x.shape)
-    axis = rank if axis == rank else axis_of(call, axis, rank)
+    axis = rank if axis == rank else call.axis_of(axis, rank)
     return reshaped(x, *(prod(x.shape[:axis]), prod(x.shape[axis:])))
 
 
@@ -104,7 +104,7 @@ def squeeze(call: Call) -> Made:
     if named is None:
         dropped = tuple([axis for axis in range(rank) if equals(x.shape[axis], 1)])
     else:
-        dropped = axes_of(call, named, rank)
+        dropped = call.axes_of(named, rank)
     for axis in dropped:
         if not equals(x.shape[axis], 1):
             raise call.node.error(f"it drops axis {axis}, which has {x.shape[axis]} elements")
@@ -115,7 +115,7 @@ def squeeze(call: Call) -> Made:
 def unsqueeze(call: Call) -> Made:
     x, named = call.given(0), _axes(call) or []
     rank = len(x.shape) + len(named)
-    added, rest = axes_of(call, named, rank), iter(x.shape)
+    added, rest = call.axes_of(named, rank), iter(x.shape)
     return reshaped(x, *[1 if axis in added else next(rest) for axis in range(rank)])
 
 
@@ -127,16 +127,6 @@ def filled(call: Call, shape: Sequence[Extent], number: float, dtype: DType) -> 
         return call.compute(shape, lambda *at: number, dtype)
     call.require_kernel()
     return call.compute(shape, lambda *at: dtype(number))
-
-
-def attribute_type(call: Call, name: str, otherwise: DType) -> DType:
-    """The element type that an attribute names by its number."""
-    number = call.attribute(name)
-    if number is None:
-        return otherwise
-    if number not in ELEMENT_TYPES:
-        raise call.node.error(f"its attribute '{name}' names the element type {number}")
-    return ELEMENT_TYPES[number]
 
 
 @operator("ConstantOfShape")
@@ -170,7 +160,7 @@ def eye_like(call: Call) -> Made:
     call.require_kernel()
     if len(call.shape(0)) != 2:
         raise call.node.error(f"its input has {len(call.shape(0))} dimensions, and not 2")
-    dtype, diagonal = attribute_type(call, "dtype", call.dtype(0)), call.attribute("k", 0)
+    dtype, diagonal = call.attribute_type("dtype", call.dtype(0)), call.attribute("k", 0)
     if dtype is boolean:
         return call.compute(call.shape(0), lambda i, j: j - i == diagonal)
     return call.compute(call.shape(0), lambda i, j: dtype(1) if j - i == diagonal else dtype(0))
@@ -182,7 +172,7 @@ def one_hot(call: Call) -> Made:
     (depth,) = (int(call.known(1).item()),)
     places, values = call.tensor(0), call.tensor(2)
     rank = len(places.shape) + 1
-    axis = axis_of(call, call.attribute("axis", -1), rank)
+    axis = call.axis(rank, -1)
     shape = (*places.shape[:axis], depth, *places.shape[axis:])
 
     def value(*at: Element) -> Computed:
