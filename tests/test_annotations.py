@@ -22,7 +22,7 @@ import pytest
 import taskc as tc
 from taskc.lang import cuda
 from taskc.lang.calls import bind
-from taskc.lang.intrinsics import INTRINSICS, Intrinsic
+from taskc.lang.names import INTRINSICS, Intrinsic
 from tests.test_docs import _BLOCK, DOCUMENTS
 
 ROOT = Path(__file__).parents[1]

@@ -31,7 +31,7 @@ from taskc.ir.types import u64
 from taskc.ir.verify import _Verifier
 from taskc.ir.verify_expressions import _RARE
 from taskc.lang.builtins import HANDLERS
-from taskc.lang.intrinsics import INTRINSICS
+from taskc.lang.names import INTRINSICS
 from tests.ir.stage_programs import PROGRAMS
 
 ROOT = Path(__file__).parent.parent

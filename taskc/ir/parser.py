@@ -5,18 +5,416 @@
 The grammar is ir.lark. lark makes a tree; a builder turns it into nodes from the top down, since a
 number's type comes from its surroundings. A name means what was bound to it last in a scope that is
 still open; a name in use can't be bound again. Every node gets its place in the text.
+
+Each kind of tree has a method of its grammar rule's name: statements here, expressions in
+`taskc.ir.parser_expressions`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Sequence, Sequence as List
+from dataclasses import replace
+from functools import lru_cache
 from typing import Any, TypeVar
 
+import numpy as np
+from lark import Token, Tree
+
+from taskc.errors import Location
 from taskc.ir import nodes as ir
-from taskc.ir.code_size import deep
-from taskc.ir.parser_expressions import Node, location, syntax_tree
-from taskc.ir.parser_statements import Statements
-from taskc.ir.types import i32, i64
+from taskc.ir.bits import bytes_of, words_of
+from taskc.ir.code_size import deep, too_deep
+from taskc.ir.mapping import Mapping
+from taskc.ir.mapping_forms import MappingError
+from taskc.ir.nodes import Expression, Statement
+from taskc.ir.operations import OPERATIONS
+from taskc.ir.parser_expressions import Expressions, Names, Node, location, syntax_tree
+from taskc.ir.rewrite import STATEMENT_TYPES
+from taskc.ir.text_rules import FUNCTIONS, result_type
+from taskc.ir.types import boolean, i32, i64
+
+
+@lru_cache(maxsize=1024)
+def _mapping(text: str) -> Mapping:
+    return Mapping.parse(text)
+
+
+_SCOPES = {"mbarrier": ir.BARRIER}
+
+
+class Statements:
+    """Turns trees into statements, and into the tensors that they declare."""
+
+    def __init__(self, text: str, file: str) -> None:
+        self.names = Names(text, file)
+        self.expression = Expressions(self.names)
+
+    # --- blocks ---
+
+    def body(self, tree: Node) -> Statement:
+        statements = self.statements(tree)
+        return statements[0] if len(statements) == 1 else ir.Sequence(statements)
+
+    def statements(self, tree: Node) -> tuple[Statement, ...]:
+        """The statements of a scope; declarations of rings, tables and snippets produce none."""
+        with self.names.nested():
+            parsed = [self.statement(child) for child in tree.children]
+        return tuple([statement for statement in parsed if statement is not None])
+
+    def statement(self, tree: Node) -> Statement | None:
+        loc = self.names.location(tree)
+        try:
+            build = _STATEMENTS.get(tree.data)
+            return self.by_fields(tree, loc) if build is None else build(self, tree, loc)
+        except RecursionError:
+            raise too_deep(loc) from None
+
+    def by_fields(self, tree: Node, loc: Location) -> Statement:
+        """A statement of the rule's name, whose tree lists expressions, texts and blocks in the order of fields."""
+        held: list[Any] = []
+        for child in tree.children:
+            if isinstance(child, Tree) and child.data == "block":
+                held.append(self.body(child))
+            elif isinstance(child, Token) and child.type == "STRING":
+                held.append(self.names.string(child))
+            else:
+                held.append(self.expression(child, None))
+        return _BY_NAME[tree.data.rstrip("_")](*held, loc=loc)
+
+    def pass_(self, tree: Node, loc: Location) -> Statement:
+        return ir.Sequence((), loc=loc)
+
+    def scope(self, tree: Node, loc: Location) -> Statement:
+        return ir.Sequence(self.statements(tree.children[0]), loc=loc)
+
+    def if_(self, tree: Node, loc: Location) -> Statement:
+        condition, then, *alternatives = tree.children
+        otherwise: Statement | None = None
+        if alternatives and alternatives[-1].data == "else_":
+            otherwise = self.body(alternatives.pop().children[0])
+        for part in reversed(alternatives):
+            test, block = part.children
+            otherwise = ir.If(
+                self.expression(test, None),
+                self.body(block),
+                otherwise,
+                loc=self.names.location(part),
+            )
+        return ir.If(self.expression(condition, None), self.body(then), otherwise, loc=loc)
+
+    def for_(self, tree: Node, loc: Location) -> Statement:
+        binder, word, arguments, block = tree.children
+        declared = self.names.declared(binder)
+        trees = arguments.children
+        if len(trees) > 3:
+            raise self.names.error(f"{word} takes one to three arguments", arguments)
+        bounds = self.expression.operands(trees[:2], declared or i64)
+        step = 1
+        if len(trees) == 3:
+            value = self.expression(trees[2], i64)
+            if not isinstance(value, ir.Constant) or value.dtype is not i64:
+                raise self.names.error("a step is an integer constant", trees[2])
+            step = int(value.value)
+        dtype = declared or self.expression.type_among(trees[:2], bounds) or i64
+        if len(bounds) == 1:
+            bounds = (ir.Constant(0, dtype, loc=loc), *bounds)
+        with self.names.nested():
+            variable = self.names.bind(binder, dtype)
+            body = self.body(block)
+        kind = "serial" if word == "range" else str(word)
+        return ir.For(variable, bounds[0], bounds[1], step, body, kind, loc=loc)
+
+    def grid(self, tree: Node, loc: Location) -> Statement:
+        binders, extents, sizes, *options, block = tree.children
+        shape = self.extents(extents.children)
+        by = self.names.sizes(sizes)
+        attributes: dict[str, Any] = {}
+        for option in options:
+            match option.data:
+                case "order":
+                    attributes["order"] = tuple(
+                        [
+                            self.names.string(entry) if entry.type == "STRING" else int(entry)
+                            for entry in option.children
+                        ]
+                    )
+                case "cluster":
+                    attributes["cluster"] = self.names.sizes(option.children[0])
+                case _:
+                    attributes["persistent"] = True
+        if len(by) != len(shape):
+            raise self.names.error(
+                f"the tile sizes are {len(by)}, the dimensions {len(shape)}", sizes
+            )
+        with self.names.nested():
+            variables = self.names.bind_all(binders, shape)
+            body = self.body(block)
+        return ir.Grid(variables, shape, by, body, **attributes, loc=loc)
+
+    def pipeline(self, tree: Node, loc: Location) -> Statement:
+        binder, extent, by, stages, *options, block = tree.children
+        total = self.expression(extent, i64)
+        chosen = {str(o.data): o.children[0] for o in options if isinstance(o, Tree)}
+        transport = self.names.word(chosen["transport"]) if "transport" in chosen else None
+        turns = str(chosen["turns"]) if "turns" in chosen else None
+        is_specialized = any(isinstance(option, Token) for option in options)
+        with self.names.nested():
+            variable = self.names.bind(binder, i64)
+            body = self.body(block)
+        return ir.Pipeline(
+            *(variable, total, int(by), int(stages), body, transport, is_specialized, turns),
+            loc=loc,
+        )
+
+    def each(self, tree: Node, loc: Location) -> Statement:
+        binders, token, *on, block = tree.children
+        mapping = self.mapping(token)
+        worker = self.expression(on[0].children[0], i64) if on else None
+        with self.names.nested():
+            variables = self.names.bind_all(binders, mapping.shape)
+            body = self.body(block)
+        return ir.Each(variables, mapping, worker, body, loc=loc)
+
+    def roles(self, tree: Node, loc: Location) -> Statement:
+        found = []
+        for part in tree.children:
+            name, first, workers, block = part.children
+            body = self.body(block)
+            found.append(ir.Role(self.names.title(name), int(first), int(workers), body))
+        return ir.Roles(tuple(found), loc=loc)
+
+    # --- simple statements ---
+
+    def let(self, tree: Node, loc: Location) -> Statement:
+        binder, value_tree = tree.children
+        value = self.expression(value_tree, self.names.declared(binder))
+        return ir.Let(self.names.bind(binder, value.dtype), value, loc=loc)
+
+    def allocate(self, tree: Node, loc: Location) -> Statement:
+        parts = list(tree.children)
+        attributes: dict[str, Any] = {}
+        if parts[0].type == "CONSTANT":
+            attributes["constant"] = True
+            del parts[0]
+        word, name, type_tree, *modifiers = parts
+        fill_tree: Node | None = None
+        for part in modifiers:
+            if part.data == "by":
+                attributes["owners"] = self.mapping(part.children[0])
+            else:
+                fill_tree = part.children[0]
+        tensor = self.tensor(name, type_tree, _SCOPES.get(str(word), str(word)), **attributes)
+        fill = None if fill_tree is None else self.expression(fill_tree, tensor.dtype)
+        if fill is not None and not isinstance(fill, ir.Constant):
+            raise self.names.error("a tensor is filled with a constant", fill_tree)
+        return ir.Allocate(self.names.define(name, tensor), fill, loc=loc)
+
+    def peer(self, tree: Node, loc: Location) -> Statement:
+        name, other, rank = tree.children
+        of = self.names.find(other, ir.Tensor)
+        number = self.expression(rank, i64)
+        tensor = replace(of, name=str(name), offset=None, loc=self.names.location(name))
+        return ir.Peer(self.names.define(name, tensor), of, number, loc=loc)
+
+    def store(self, tree: Node, loc: Location) -> Statement:
+        tensor, indices = self.expression.place(tree.children[0])
+        return ir.Store(tensor, indices, self.expression(tree.children[1], tensor.dtype), loc=loc)
+
+    def atomic(self, tree: Node, loc: Location) -> Statement:
+        *result, place, operator, value_tree = tree.children
+        tensor, indices = self.expression.place(place)
+        value = self.expression(value_tree, tensor.dtype)
+        variable = self.names.bind(result[1], tensor.dtype) if result else None
+        return ir.Atomic(str(operator)[:-1], tensor, indices, value, variable, loc=loc)
+
+    def do(self, tree: Node, loc: Location) -> Statement:
+        parts = list(tree.children)
+        binder = None
+        if isinstance(parts[0], Token):
+            binder = parts[1]
+            del parts[:2]
+        operation = self.names.word(parts[0])
+        if operation not in OPERATIONS:
+            raise self.names.error(f"there is no operation {operation!r}", parts[0])
+        trees = parts[1].children if len(parts) > 1 else []
+        operands = tuple([self.expression(tree, None) for tree in trees])
+        if binder is None:
+            return ir.Do(operation, operands, loc=loc)
+        dtype = self.names.declared(binder) or result_type(operation, operands)
+        if dtype is None:
+            raise self.names.error(f"{operation} has no result", binder)
+        return ir.Do(operation, operands, self.names.bind(binder, dtype), loc=loc)
+
+    def move(self, tree: Node, loc: Location) -> Statement:
+        place, value_tree, binders, sizes, *options = tree.children
+        shape = self.names.sizes(sizes)
+        attributes: dict[str, Any] = {}
+        with self.names.nested():
+            variables = self.names.bind_all(binders, shape)
+            tensor, indices = self.expression.place(place)
+            value = self.expression(value_tree, tensor.dtype)
+            for option in options:
+                child = option.children[0]
+                match option.data:
+                    case "guard":
+                        attributes["guard"] = self.expression(child, boolean)
+                    case "by":
+                        attributes["by"] = self.mapping(child)
+                    case _:
+                        attributes["how"] = self.names.word(child)
+        return ir.Move(tensor, indices, variables, shape, value, **attributes, loc=loc)
+
+    def mma(self, tree: Node, loc: Location) -> Statement:
+        accumulator, left, right, *options = tree.children
+        chosen = {option.data: option.children[0] for option in options}
+        return ir.Mma(
+            self.names.find(accumulator, ir.Tensor),
+            self.operand(left),
+            self.operand(right),
+            self.names.word(chosen["how"]) if "how" in chosen else None,
+            self.expression(chosen["onto"], boolean) if "onto" in chosen else None,
+            self.names.dtype(chosen["rounded"].children[0]) if "rounded" in chosen else None,
+            loc=loc,
+        )
+
+    def operand(self, tree: Node) -> ir.Operand:
+        place, rows, columns, *transposed = tree.children
+        tensor, origin = self.expression.place(place)
+        return ir.Operand(tensor, origin, (int(rows), int(columns)), bool(transposed))
+
+    def reduce(self, tree: Node, loc: Location) -> Statement:
+        targets, operator, sources, axis = tree.children
+        tensors = self.tensors(targets), self.tensors(sources)
+        return ir.Reduce(*tensors, int(axis), self.operator(operator), loc=loc)
+
+    def scan(self, tree: Node, loc: Location) -> Statement:
+        targets, operator, sources, axis, *exclusive = tree.children
+        tensors = self.tensors(targets), self.tensors(sources)
+        return ir.Scan(*tensors, int(axis), self.operator(operator), bool(exclusive), loc=loc)
+
+    def tensors(self, tree: Node) -> tuple[ir.Tensor, ...]:
+        return tuple([self.names.find(name, ir.Tensor) for name in tree.children])
+
+    def operator(self, token: Token) -> str | ir.Combine:
+        return self.names.find(token, ir.Combine) if token.type == "NAME" else str(token)
+
+    def print(self, tree: Node, loc: Location) -> Statement:
+        text, *values = tree.children
+        found = tuple([self.expression(value, None) for value in values])
+        return ir.Print(self.names.string(text), found, loc=loc)
+
+    def breakpoint(self, tree: Node, loc: Location) -> Statement:
+        whose = dict([str(token).split("=") for token in tree.children])
+        block, worker = [int(whose[who]) if who in whose else None for who in ("block", "worker")]
+        return ir.Breakpoint(block, worker, loc=loc)
+
+    def ring_step(self, tree: Node, loc: Location) -> Statement:
+        operation, name, step = tree.children
+        ring = self.names.find(name, ir.Ring)
+        return ir.RingStep(str(operation), ring, self.expression(step, i64), loc=loc)
+
+    def barrier(self, tree: Node, loc: Location) -> Statement:
+        scope, *orders = tree.children
+        text = self.names.string(orders[0].children[0]) if orders else ""
+        return ir.Barrier(str(scope), text, loc=loc)
+
+    # --- tensors ---
+
+    def tensor(self, name: Token, tree: Node, scope: str, **more: Any) -> ir.Tensor:
+        dtype = self.names.dtype(tree.children[0])
+        shape: tuple[int | Expression, ...] = ()
+        held_in: Callable[[ir.Tensor], ir.Tensor] | None = None
+        if tree.data == "type":
+            shape = self.extents(tree.children[1].children)
+            for modifier in tree.children[2:]:
+                values = modifier.children
+                match modifier.data:
+                    case "reshaped":
+                        more["given"] = shape
+                        shape = self.extents([v for v in values if v is not None])
+                    case "laid":
+                        more["layout"] = self.mapping(values[0])
+                    case "swizzled":
+                        more["swizzle"] = ir.Swizzle(*map(int, values))
+                    case "as_bytes":
+                        held_in = bytes_of
+                    case "as_words":
+                        held_in = words_of
+                    case _:
+                        more["offset"] = int(values[0])
+        tensor = ir.Tensor(str(name), dtype, shape, scope, **more, loc=self.names.location(name))
+        return tensor if held_in is None else held_in(tensor)
+
+    def extents(self, trees: List[Node]) -> tuple[int | Expression, ...]:
+        found = []
+        for tree in trees:
+            extent = self.expression(tree, i64)
+            plain = isinstance(extent, ir.Constant) and extent.dtype is i64
+            found.append(int(extent.value) if plain else extent)  # type: ignore[union-attr]
+        return tuple(found)
+
+    def mapping(self, token: Node) -> Mapping:
+        try:
+            return _mapping(str(token))
+        except MappingError as error:
+            raise self.names.error(f"in the mapping: {error}", token) from None
+
+    # --- declarations, which leave no statement ---
+
+    def ring(self, tree: Node, loc: Location) -> None:
+        name, *members, stages, transport = tree.children
+        tensors = tuple([self.names.find(member, ir.Tensor) for member in members])
+        ring = ir.Ring(str(name), tensors, int(stages), self.names.word(transport.children[0]))
+        self.names.define(name, ring)
+
+    def table(self, tree: Node, loc: Location) -> None:
+        name, text = tree.children
+        try:
+            values = np.array(json.loads(str(text)), np.int64)
+        except (ValueError, OverflowError):
+            raise self.names.error("a table is a list of integers", text) from None
+        self.names.define(name, ir.Table(str(name), values))
+
+    def snippet(self, tree: Node, loc: Location) -> None:
+        name, *binders, meaning, text = tree.children
+        with self.names.nested():
+            parameters = tuple([self.names.bind(binder, i64) for binder in binders])
+            value = self.expression(meaning, None)
+        if name in FUNCTIONS:
+            raise self.names.error(f"{name} is a function already", name)
+        self.names.define(name, ir.Snippet(str(name), self.names.string(text), parameters, value))
+
+    def combine(self, tree: Node, loc: Location) -> None:
+        name, pairs, *written, results = tree.children
+        with self.names.nested():
+            parameters = tuple([self.names.bind(binder, i64) for binder in pairs.children])
+            lets = tuple([self._combine_let(part) for part in written])
+            values = tuple([self.expression(value, None) for value in results.children])
+        half = len(parameters) // 2
+        made = ir.Combine(str(name), parameters[:half], parameters[half:], lets, values)
+        self.names.define(name, made)
+
+    def _combine_let(self, tree: Node) -> ir.Let:
+        let = self.let(tree, self.names.location(tree))
+        assert isinstance(let, ir.Let)
+        return let
+
+
+_BY_NAME: dict[str, Callable[..., Statement]] = {
+    kind.__name__.lower(): kind for kind in STATEMENT_TYPES
+}
+
+_Statement = Callable[[Statements, Node, Location], Statement | None]
+
+_STATEMENTS: dict[str, _Statement] = {
+    name: getattr(Statements, name)
+    for name in (
+        "pass_ scope if_ for_ grid pipeline each roles let allocate peer store atomic do move mma"
+        " reduce scan print breakpoint ring_step barrier ring table snippet combine"
+    ).split()
+}
+
 
 T = TypeVar("T")
 

@@ -17,8 +17,8 @@ from taskc.ir.types import u64
 from taskc.lang.calls import HANDLERS, bind, handles
 from taskc.lang.context import Context, refuse
 from taskc.lang.conversions import constant_integer, index
-from taskc.lang.intrinsics import INTRINSICS
 from taskc.lang.memory import allocate
+from taskc.lang.names import INTRINSICS
 from taskc.lang.values import NOTHING, Value, describe
 
 _GRID_SYNC = "tc.cuda.grid_sync"

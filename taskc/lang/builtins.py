@@ -19,8 +19,8 @@ from taskc.lang.calls import HANDLERS, Handler, bind, handles, named
 from taskc.lang.context import Context, refuse
 from taskc.lang.conversions import condition as as_condition, literal, scalar, unify
 from taskc.lang.expressions import Evaluated
-from taskc.lang.intrinsics import INTRINSICS, UNARY_FUNCTIONS
 from taskc.lang.loops import plain_range
+from taskc.lang.names import INTRINSICS, UNARY_FUNCTIONS
 from taskc.lang.operators import (
     binary,
     boolean_operation,

@@ -15,8 +15,7 @@ from taskc.lang.context import Context, FunctionFrame, Scope
 from taskc.lang.conversions import is_boolean, scalar, settled_choice
 from taskc.lang.expressions import convert_to, refuse_sub_byte, unstarred
 from taskc.lang.functions import FunctionDefinition, Outside
-from taskc.lang.intrinsics import INTRINSICS, Intrinsic
-from taskc.lang.names import PEERS, word_for
+from taskc.lang.names import INTRINSICS, PEERS, Intrinsic, word_for
 from taskc.lang.operators import compute
 from taskc.lang.source import Source
 from taskc.lang.values import (

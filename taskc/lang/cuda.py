@@ -13,8 +13,7 @@ from typing import Any, TypeVar
 
 from taskc.ir.operations import OFFERED, Operation
 from taskc.lang.definition import cuda_kernel as kernel
-from taskc.lang.intrinsics import INTRINSICS, Intrinsic, in_kernels
-from taskc.lang.names import word_for
+from taskc.lang.names import INTRINSICS, Intrinsic, in_kernels, word_for
 
 V = TypeVar("V")
 

@@ -14,7 +14,7 @@ import numpy as np
 from taskc.ir import arithmetic
 from taskc.ir.types import f64
 from taskc.lang.functions import function
-from taskc.lang.intrinsics import elementwise, of_bits, on_numbers
+from taskc.lang.names import elementwise, of_bits, on_numbers
 from taskc.lang.sizes import Size
 
 V = TypeVar("V")

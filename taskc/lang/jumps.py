@@ -8,7 +8,7 @@
                                                total += x[q]
 
 So the IR has no jumps, proofs need conditions only, and the work of a loop that may end early isn't proved to be
-done. Backends detect that the rest of a loop does nothing: taskc/analysis/early_exit.py.
+done. Backends detect that the rest of a loop does nothing: taskc/analysis/touches.py.
 """
 
 from __future__ import annotations

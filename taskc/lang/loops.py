@@ -24,9 +24,9 @@ from taskc.lang.barriers import check_grid_barriers
 from taskc.lang.calls import HANDLERS, handles
 from taskc.lang.context import UNBOUND, Context, Scope
 from taskc.lang.conversions import constant_integer, extent, flag, index
-from taskc.lang.intrinsics import INTRINSICS
 from taskc.lang.jumps import Leaving, Loop, Skippable, may_end
 from taskc.lang.memory import wrong_workers
+from taskc.lang.names import INTRINSICS
 from taskc.lang.operators import compute
 from taskc.lang.values import (
     MappingLoop,

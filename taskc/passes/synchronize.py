@@ -33,7 +33,6 @@ from itertools import zip_longest
 from types import MappingProxyType
 
 from taskc.analysis.accesses import Access, Crew, conflict_scope
-from taskc.analysis.early_exit import decides_by_cells
 from taskc.analysis.phases import (
     Phases,
     rings_between_roles,
@@ -41,7 +40,7 @@ from taskc.analysis.phases import (
     shared_tensors,
     surely_runs,
 )
-from taskc.analysis.touches import reads_memory
+from taskc.analysis.touches import decides_by_cells, reads_memory
 from taskc.errors import assert_never
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import Expression, Ring, Statement, Tensor, Variable

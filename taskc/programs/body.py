@@ -20,7 +20,7 @@ from taskc.errors import CompileError, Location
 from taskc.ir.nodes import Expression, Tensor, Variable
 from taskc.ir.signature import outputs_of
 from taskc.ir.types import TensorType, from_numpy, i64
-from taskc.lang.intrinsics import on_numbers
+from taskc.lang.names import on_numbers
 from taskc.lang.source import assigned_names, call_site, way_out
 from taskc.lang.values import describe
 from taskc.programs.ir import Branch, Step, While, condition_problem, writes_of

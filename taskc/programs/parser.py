@@ -19,9 +19,8 @@ from lark import Token, Tree
 from taskc.ir import nodes as ir
 from taskc.ir.code_size import deep
 from taskc.ir.nodes import Expression
-from taskc.ir.parser import kernel_of, signature
+from taskc.ir.parser import Statements, kernel_of, signature
 from taskc.ir.parser_expressions import Node, location, syntax_tree
-from taskc.ir.parser_statements import Statements
 from taskc.ir.rewrite import walk
 from taskc.ir.signature import Parameter, inputs_of, is_output, outputs_of
 from taskc.ir.types import TensorType, i64

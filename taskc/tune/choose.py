@@ -16,7 +16,7 @@ from typing import Any, TypeVar, cast
 from taskc.ir.mapping import Mapping
 from taskc.ir.types import DType
 from taskc.lang.definition import Definition, KernelDefinition
-from taskc.lang.intrinsics import Intrinsic
+from taskc.lang.names import Intrinsic
 from taskc.lang.sizes import tracing
 from taskc.runtime.machine import Machine
 from taskc.runtime.settings import VERSION

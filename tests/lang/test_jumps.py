@@ -11,7 +11,7 @@ import pytest
 
 import taskc as tc
 from taskc import CompileError, f32, i32, i64, spatial
-from taskc.analysis.early_exit import exit_condition
+from taskc.analysis.touches import exit_condition
 from taskc.ir import nodes as ir
 from taskc.ir.rewrite import walk
 from taskc.passes.pipeline import lower

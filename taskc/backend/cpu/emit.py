@@ -15,7 +15,7 @@ from collections.abc import Callable
 from functools import partial
 from itertools import islice
 
-from taskc.analysis.early_exit import exit_condition
+from taskc.analysis.touches import exit_condition
 from taskc.backend.cpu.flow import Flow, turns_between_looks
 from taskc.backend.cpu.instructions import (
     SCALAR,

@@ -27,9 +27,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 
-from taskc.analysis.early_exit import exit_condition
 from taskc.analysis.facts import Facts
-from taskc.analysis.touches import reads
+from taskc.analysis.touches import exit_condition, reads
 from taskc.backend.cuda.expressions import UNARY, ExpressionWriter, Line
 from taskc.backend.cuda.matrices import word_of_halves
 from taskc.backend.cuda.operations import OperationWriter, atomic_text

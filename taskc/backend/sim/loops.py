@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from taskc.analysis.early_exit import exit_condition
+from taskc.analysis.touches import exit_condition
 from taskc.backend.sim import analysis
 from taskc.backend.sim.accesses import check_turns
 from taskc.backend.sim.analysis import Turns, TurnWatch, named_source

@@ -7,13 +7,11 @@ from collections.abc import Callable, Iterator
 from taskc.errors import CompileError
 from taskc.ir.types import DType
 from taskc.onnx.passes.blocked_images import blocked_images
-from taskc.onnx.passes.exact_sums import exact_sums
 from taskc.onnx.passes.fold_batch_norm import fold_batch_norm
-from taskc.onnx.passes.low_precision import low_precision
+from taskc.onnx.passes.precision import exact_sums, low_precision
 from taskc.onnx.passes.quantized_products import quantized_products
 from taskc.onnx.passes.recognize_attention import recognize_attention
-from taskc.onnx.passes.recognize_gelu import recognize_gelu
-from taskc.onnx.passes.recognize_norms import recognize_norms
+from taskc.onnx.passes.recognize_formulas import recognize_gelu, recognize_norms
 from taskc.operators.graph import Graph
 
 Pass = Callable[[Graph], Graph]

@@ -8,7 +8,7 @@ from runpy import run_path
 import numpy as np
 import pytest
 
-import taskc.backend.cpu.math.tables as tables
+import taskc.backend.cpu.math.notation as tables
 from taskc.backend.cpu.instructions import SCALAR
 from taskc.backend.cpu.processor import host
 from taskc.ir import arithmetic

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from onnx import ModelProto, NodeProto, numpy_helper
 
-from taskc.onnx.passes.recognize_gelu import recognize_gelu
+from taskc.onnx.passes.recognize_formulas import recognize_gelu
 from tests.onnx.models import model, node, tensor
 from tests.onnx.passes.recognition import check, is_left_alone, operators
 

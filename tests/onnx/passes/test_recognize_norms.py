@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from taskc.onnx.passes.recognize_norms import recognize_norms
+from taskc.onnx.passes.recognize_formulas import recognize_norms
 from tests.onnx.passes.recognition import check, is_left_alone, operators
 from tests.onnx.passes.test_recognize_gelu import Net
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from taskc.backend.cpu.instructions import LaneValue
-from taskc.backend.cpu.math import error, exponential, trigonometric
+from taskc.backend.cpu.math import exponential, trigonometric
 from taskc.backend.cpu.math.notation import Term
 from taskc.backend.cpu.native import Elementwise
 from taskc.ir.arithmetic import MATH_FUNCTIONS
@@ -19,7 +19,7 @@ __all__ = ["math_function"]
 # The formula of a function is that of its name in one of the files.
 _FUNCTIONS: dict[str, Callable[..., Term]] = {
     name: formula
-    for file in (error, exponential, trigonometric)
+    for file in (exponential, trigonometric)
     for name, formula in vars(file).items()
     if name in MATH_FUNCTIONS
 }

@@ -1,4 +1,4 @@
-"""Values with Python's operators, so that formulas read as on paper; and the means that formulas have.
+"""Values with Python's operators, so that formulas read as on paper; and what formulas use.
 
 `where_rare` is code for rare operands: a function that is called if any lane needs it. `lookup` reads tables.
 
@@ -6,13 +6,19 @@
 there, at 100 to 200 ns for each number. f32 is computed in f64. For f64, the product is split into two numbers
 (Dekker), and the sum of three is rounded once (Boldo and Melquiond, "Emulation of a FMA and correctly rounded sums:
 proved algorithms using rounding to odd").
+
+The tables are lines of tables.jsonl; benchmarks/polynomials.py documents how each number was found.
+
+Polynomials begin with their lowest power.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from importlib.resources import files
 
 from taskc.backend.cpu.instructions import (
     SCALAR,
@@ -327,3 +333,27 @@ def _is_not_finite(x: Term) -> Term:
 
 def _of_library(a: Term, b: Term, c: Term) -> Terms:
     return (a.fused(b, c),)
+
+
+Table = dict[DType, tuple[float, ...]]
+
+_lines = (files("taskc.backend.cpu.math") / "tables.jsonl").read_text(encoding="utf-8").splitlines()
+_rows = {row["name"]: row for row in map(json.loads, _lines)}
+
+
+def _table(name: str) -> Table:
+    row = _rows[name]
+    return {dtype: tuple(row[dtype.name]) for dtype in (f32, f64) if dtype.name in row}
+
+
+EXP, EXP2 = _table("EXP"), _table("EXP2")
+LOG, LOG_EXTENDED = _table("LOG"), _table("LOG_EXTENDED")
+SIN, COS, TAN = _table("SIN"), _table("COS"), _table("TAN")
+ASIN, ATAN = _table("ASIN"), _table("ATAN")
+ERF = _table("ERF")
+TAIL, TAIL_CENTER, TAIL_END = _table("TAIL"), _table("TAIL_CENTER"), _table("TAIL_END")
+LN2, LOG2_E, TWO_THIRDS = _table("LN2"), _table("LOG2_E"), _table("TWO_THIRDS")
+HALF_PI, TWO_OVER_PI = _table("HALF_PI"), _table("TWO_OVER_PI")
+LOST: tuple[tuple[float, ...], ...] = tuple([tuple(row) for row in _rows["LOST"]["rows"]])
+LOST_WIDTH: float = _rows["LOST"]["width"]
+TWO_OVER_PI_WORDS = tuple([int(word, 16) for word in _rows["TWO_OVER_PI_WORDS"]["words"]])

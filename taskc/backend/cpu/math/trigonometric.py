@@ -11,8 +11,7 @@ from itertools import pairwise
 from math import inf, nan
 
 from taskc.backend.cpu.math.exponential import bias, log1p
-from taskc.backend.cpu.math.notation import Term, Terms, lookup, where_rare
-from taskc.backend.cpu.math.tables import (
+from taskc.backend.cpu.math.notation import (
     ASIN,
     ATAN,
     COS,
@@ -22,6 +21,10 @@ from taskc.backend.cpu.math.tables import (
     TAN,
     TWO_OVER_PI,
     TWO_OVER_PI_WORDS,
+    Term,
+    Terms,
+    lookup,
+    where_rare,
 )
 from taskc.ir.types import f32, f64, i64, u64
 

@@ -1,4 +1,13 @@
-"""low_precision: round both operands of products with weights to a shorter type, and sum in f32.
+"""Precision that a user asks for: exact sums, or operands of a shorter type.
+
+exact_sums: convolutions add up their products one by one, without Winograd's algorithm.
+
+    y = Conv(x, w)     ->     y = Conv(x, w, exact=1)
+
+By default 3 x 3 convolutions may use Winograd's algorithm where it is faster: it needs fewer products, and rounds
+differently.
+
+low_precision: round both operands of products with weights to a shorter type, and sum in f32.
 
     y = MatMul(x, w)     ->     y = MatMul(x, w, operands='bf16')
 
@@ -13,6 +22,17 @@ from dataclasses import replace
 
 from taskc.ir.types import DType
 from taskc.operators.graph import Graph, Node
+
+
+def exact_sums(graph: Graph) -> Graph:
+    nodes = [
+        replace(node, attributes={**node.attributes, "exact": 1})
+        if node.operator == "Conv" and not node.domain
+        else node
+        for node in graph.nodes
+    ]
+    return replace(graph, nodes=tuple(nodes))
+
 
 _PRODUCTS = frozenset({"MatMul", "Gemm"})
 
