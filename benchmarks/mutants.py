@@ -23,7 +23,9 @@ from report import parse_options
 from taskc.ir.nodes import Kernel
 from taskc.lang.definition import Definition
 from taskc.mutation import inputs_of, mutate
+from taskc.programs.definition import ProgramDefinition
 from taskc.programs.ir import Program, map_kernels
+from taskc.runtime.driver import scheduled
 
 EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("*.py"))
 
@@ -42,6 +44,13 @@ def definitions() -> list[tuple[str, Definition]]:
             if isinstance(it, Definition)
         ]
     return found
+
+
+def lowered(definition: Definition, target: str) -> Kernel | Program:
+    """The kernel, or the program with kernels for its computations."""
+    if isinstance(definition, ProgramDefinition):
+        return scheduled(definition, target)[0]
+    return definition.ir
 
 
 def on(target: str, mutated: Kernel | Program) -> Kernel | Program:
@@ -66,7 +75,7 @@ def main() -> None:
     totals: Counter[str] = Counter()
     rows = []
     for name, definition, target in cases(quick=options.quick):
-        mutants = list(mutate(on(target, definition.ir), inputs_of(definition)))
+        mutants = list(mutate(on(target, lowered(definition, target)), inputs_of(definition)))
         survivors = [m for m in mutants if not m.reported]
         print(f"{name:36} {target:8} {len(mutants) - len(survivors):4} of {len(mutants):4}")
         for m in survivors:
