@@ -260,7 +260,6 @@ def shaped_feeds(model: Model, options: argparse.Namespace) -> list[dict[str, Ar
     """`feeds_of` for each set of shapes given by --shape: the first shapes of all inputs, then the second ones, etc.
 
     An input with one shape has it in all sets. Extents of the same name are equal. All inputs need a shape.
-
     """
     shapes_of: dict[str, list[tuple[int, ...]]] = {}
     for name, shape in options.shape:
@@ -343,7 +342,6 @@ def feeds_of(model: Model, options: argparse.Namespace) -> dict[str, Array]:
 
     Floats are normally distributed. Integers and booleans are 0 or 1, which are valid in most tables and masks. If a
     bundle has only certain shapes, the first set is used.
-
     """
     extents, files = dict(options.dim), dict(options.input)
     if model.shapes and not extents:

@@ -246,7 +246,6 @@ class Asked:
     """A problem named on the command line.
 
     call     Python source that builds the kernel, with {plan} for the plan; `imports` is the import that it needs
-
     """
 
     title: str

@@ -48,7 +48,6 @@ class Mutant:
     kind      "delete", "move", "slot", "buffer" or "mapping"
     finding   the report: a Finding, or a sentence (a wrong result, a refusal)
     reason    if it wasn't reported: why it is no bug, as proved or shown by runs
-
     """
 
     kind: str
@@ -182,7 +181,6 @@ class _Trial:
 
     below_phases  the kernel places its barriers itself
     unproved      findings of the proofs about the unbroken kernel: they know nothing of reductions lowered to exchanges
-
     """
 
     whole: Kernel | Program

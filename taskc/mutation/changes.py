@@ -51,7 +51,6 @@ class Change:
     kind    "delete", "move", "slot", "buffer" or "mapping"
     reason  why it is no bug, if that is known without running it
     probes  kernels each of which gives the right result only if the change is no bug
-
     """
 
     kind: str

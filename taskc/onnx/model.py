@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextvars import copy_context
 from functools import partial
@@ -13,7 +14,7 @@ from taskc.arrays.arguments import ArgumentError
 from taskc.arrays.device import AnyArray
 from taskc.arrays.dlpack import host_view, is_on_cuda
 from taskc.backend.limits import NO_LIMITS, Limits, limited
-from taskc.errors import CompileError
+from taskc.errors import CompileError, InternalError
 from taskc.ir.types import from_numpy
 from taskc.lang.values import did_you_mean
 from taskc.operators.graph import Array, Graph, Value
@@ -106,7 +107,7 @@ def place_of(target: str) -> Place:
 # --- A graph's programs -------------------------------------------------------------------------
 
 
-class ProgramSource:
+class ProgramSource(ABC):
     """The source of a graph's programs.
 
     is_staged  whether the graph runs in stages, whatever the shapes
@@ -117,23 +118,24 @@ class ProgramSource:
     shapes: Sequence[Mapping[str, tuple[int, ...]]] = ()
 
     @property
+    @abstractmethod
     def graph(self) -> Graph:
-        raise NotImplementedError
+        """The graph as it was read."""
 
     def find(self, arrays: Arrays, *, is_traced: bool) -> Runnable | None:
         """The one program that runs all of the graph for arrays like these; None where it runs in stages."""
         return None
 
+    @abstractmethod
     def traced(self, arrays: Arrays) -> Imported:
         """The traced program of the whole graph; an error says why there is none."""
-        raise NotImplementedError
 
-    def store(self, arrays: Arrays, runnable: Runnable) -> None:
+    def store(self, arrays: Arrays, runnable: Runnable) -> None:  # noqa: B027 (most store nothing)
         """Called before a program that was found for arrays like these runs for the first time."""
 
     def run(self, arrays: Arrays) -> list[Any]:
-        """All outputs for these inputs, in stages."""
-        raise NotImplementedError
+        """All outputs for these inputs, in stages; asked for only where `find` returned None."""
+        raise InternalError("a source without stages found no program")
 
     def staged(self) -> tuple[Runnable, ...]:
         """The programs of all stages that are still kept."""
@@ -202,7 +204,6 @@ class Model:
     """A compiled model. Calls may come from several threads.
 
     Inputs named in `foreign` are no tensors of taskc: they are passed through unchanged.
-
     """
 
     def __init__(
@@ -280,7 +281,6 @@ class Model:
         """Compile for arrays like these, as a first call would, without running.
 
         Program parts that depend on the results of other parts are compiled by calls.
-
         """
         arrays = self.checked(feeds)
         with limited(self._limits):

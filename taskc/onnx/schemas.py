@@ -223,7 +223,6 @@ def body_of(
 
     A body names the operator sets of its nodes; of several bodies, this is the latest up to the node's version. Some
     bodies depend on the node's attributes and types.
-
     """
     schema = defs.get_schema(node.operator, node.version, node.domain)
     if version := _version(schema.function_opset_versions, node):

@@ -1,7 +1,6 @@
 """DFT and STFT as products with the matrix of a transform; rows and columns are parts of complex numbers.
 
 MelWeightMatrix is the matrix from such a spectrum to frequency bands on the mel scale.
-
 """
 
 from __future__ import annotations
@@ -23,7 +22,6 @@ def _transform(
     """The matrix of a DFT from `given` numbers of one or two parts each to `made` frequencies (all, or half and one).
 
     Its entry for element n and frequency k is the real or imaginary part of exp(-2 pi i n k / length).
-
     """
     count, sign = length if made == length else made, 1 if is_inverse else -1
     turn, scale = 2 * pi / length, 1 / length if is_inverse else 1.0

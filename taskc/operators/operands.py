@@ -40,7 +40,6 @@ def equals(one: Extent, other: Extent) -> bool:
     """Whether extents are equal, where what is built depends on it: the program may assume it (`Assumptions`).
 
     Use `are_equal` where sizes that are equal only at some calls may as well count as different.
-
     """
     try:
         return bool(one == other)

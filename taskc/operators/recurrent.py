@@ -22,7 +22,7 @@ from taskc.operators.products import rows_times
 from taskc.operators.tensors import Extent, Function, Shape, Tensor, computed, memory, reshaped
 from taskc.programs.tracing import Computed, Element, TensorHandle
 
-# What a cell computes otherwise than the operator of that name, or what no operator computes.
+# Activations whose formula in a cell differs from the operator's of that name, or that are no operator.
 _OWN: dict[str, tuple[Function, dict[str, float]]] = {
     "Affine": (lambda x, alpha, beta: alpha * x + beta, {"alpha": 1.0, "beta": 0.0}),
     "HardSigmoid": (lambda x, alpha, beta: min(max(alpha * x + beta, 0), 1), {"alpha": 0.2, "beta": 0.5}),

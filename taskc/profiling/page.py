@@ -134,7 +134,6 @@ def page_of(found: Profile, named: str, notes: Sequence[str] = ()) -> str:
     """The page of a profile.
 
     named  the profiled program, as the user named it
-
     """
     return page(
         found.name,

@@ -120,7 +120,6 @@ class Profile:
 
     seconds   of the whole program in one call
     sequence  the calls in execution order: the index in `calls`, and the seconds of each
-
     """
 
     name: str

@@ -244,7 +244,6 @@ def is_read_in_place(kernel: ir.Kernel, given: Tensor, output: Tensor) -> bool:
 
     Only values of stores to the output may read the input, each at the store's own indices; a `tc.out` is stored
     exactly once.
-
     """
     same_type = given.dtype.bits == output.dtype.bits and given.layout == output.layout
     if given.role != "in" or not same_type or not _equal(given.shape, output.shape):

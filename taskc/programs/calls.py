@@ -170,7 +170,6 @@ class Joined:
 
     gone      parameters of each that the joined call doesn't have
     of_added  the joined parameter for each of the added call's
-
     """
 
     def __init__(

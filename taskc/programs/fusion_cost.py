@@ -295,7 +295,6 @@ class _Weigh:
         """The number of neighbouring lanes with equal quotients; 0 if these are whole vectors.
 
         None if it is no digit of a number that counts up (though it may be a digit of such a digit).
-
         """
         along = [
             variable

@@ -84,7 +84,6 @@ class Pairs:
         """The call of the callee that `make` returns: a computation, or a kernel if it is proved.
 
         what  whatever else the callee depends on
-
         """
         key = (id(kept.callee), id(added.callee), what, _pattern(calls, kept, added))
         if key not in self.made:

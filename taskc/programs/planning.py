@@ -201,7 +201,6 @@ def _laid(
     """Place blocks of these sizes, each alive from the first group that accesses it to the last one.
 
     Memory that a while accesses is alive throughout, since a turn may read values of the one before.
-
     """
     firsts, lasts = [0] * len(amounts), [-1] * len(amounts)
     times = {number: time for time, group in enumerate(groups) for number in group}

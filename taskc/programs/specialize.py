@@ -227,7 +227,6 @@ class Launches:
     """The launches of a program in order; each has to run before the next one is requested, which may depend on it.
 
     all  all launches, each once, whether or not conditions let them run
-
     """
 
     def __init__(self, known: Sized, given: dict[Tensor | Variable, Any]) -> None:

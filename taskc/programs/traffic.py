@@ -83,7 +83,6 @@ def is_small(value: Expression) -> bool:
     """Whether an expression is within the limits of a fused one; a larger one stays several kernels.
 
     Parts that occur several times count each time: this is the size of its text.
-
     """
     sizes: dict[int, tuple[int, int]] = {}
     for node in operands_first(value):
@@ -220,7 +219,6 @@ class Traffic:
     loaded      elements, by parameter
     operations  by the type of their result
     products    multiply-adds of matrix instructions, by the types of operands and sum
-
     """
 
     loaded: dict[Tensor, float] = field(default_factory=dict)

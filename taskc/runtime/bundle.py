@@ -132,7 +132,6 @@ class BundleFile:
     """A bundle in a file. Sections share its memory, which nobody may write.
 
     is_ours  only taskc writes the file, so that it may be mapped
-
     """
 
     def __init__(self, file: BufferedReader, name: str, *, is_ours: bool = False) -> None:

@@ -46,7 +46,6 @@ class Doing:
     text    a description, such as "running it after hoist"
     step    of `steps`, from 0 on: the proofs, the run as written, and a run after each pass
     block   of `blocks`: the number of blocks that have ended
-
     """
 
     text: str
@@ -89,7 +88,6 @@ class Examination:
     steps     the kernels that were run, as written first
     bound     the arguments
     results   their values after the run as written, if it could run
-
     """
 
     findings: tuple[Finding, ...]
@@ -110,7 +108,6 @@ class ProgramExamination:
     calls     the examined calls in order, up to the first with an error; a loop's in each step
     results   the values of the arguments after these calls, as written
     called    the kernel of each call, with its name in the program's text; also of calls that were not examined
-
     """
 
     findings: tuple[Finding, ...]

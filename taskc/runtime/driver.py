@@ -161,7 +161,6 @@ def compile(
     """The runner of a kernel on a target: compiled once, by the first thread that asks, and cached.
 
     Programs that call the kernel share it.
-
     """
     entry = _entry(definition)
     target = target or entry.target
@@ -271,7 +270,6 @@ def compile_ahead(definition: Definition, target: str) -> tuple[CompiledCubin, .
 
     The assembler's report of each is in its `resources`. The code goes into the cache folder, where calls find it, also
     after the folder was copied to another machine.
-
     """
     from taskc.backend.cache import Cache
     from taskc.backend.cuda.compile import compiled

@@ -46,7 +46,6 @@ class Runner:
     direct  makes the fast path: a function that takes a call's own arguments, checks them, and passes
             those that it doesn't accept to the given function. None if there is no such path
     code    the target's compiled code
-
     """
 
     run: Callable[[Bound], None]
@@ -74,7 +73,6 @@ class Backend:
                None where the target runs them one by one
     machine    the machine that programs with such arguments are scheduled for; None: the processor at hand
     stops      whether `breakpoint()` stops there
-
     """
 
     compile: Callable[[Kernel, Hashable], Runner]

@@ -51,7 +51,6 @@ class Dot:
 
     kind   winner, default, or nothing
     title  the text of its tooltip
-
     """
 
     x: float

@@ -92,7 +92,6 @@ def seen_by(problem: Any, machine: Machine) -> Machine:
     """The machine for a problem's plans, with the lanes of its accumulation type.
 
     This is `problem.wide`, or f32 if the problem has none.
-
     """
     return machine.of(getattr(problem, "wide", f32))
 

@@ -80,7 +80,6 @@ class Trial:
     """A plan that was tried.
 
     is_new  it was measured now, and not found in the database
-
     """
 
     plan: Plan

@@ -189,7 +189,6 @@ class Compiled:
     seconds  of the stages that ran, by name
     code     the hash of the machine code
     note     such as its resources
-
     """
 
     seconds: Mapping[str, float]
