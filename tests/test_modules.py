@@ -50,7 +50,7 @@ ELSEWHERE = {
     "onnx/test_session.py": "onnx/model",
     "onnx/test_tensors.py": "onnx/serialized",
     "operators/test_op.py": "operators/build operators/call operators/graph",
-    "onnx/test_node_cases.py": "onnx/backend operators/control operators/einsum operators/fourier"
+    "onnx/test_node_cases.py": "onnx/backend operators/control operators/fourier"
     " operators/movement operators/resizing operators/shapes"
     " operators/attention operators/norms operators/operands"
     " operators/reductions",
@@ -60,7 +60,7 @@ ELSEWHERE = {
     "onnx/test_products.py": "operators/products",
     "onnx/test_random_images.py": "operators/sampling",
     "onnx/test_selections.py": "operators/selections",
-    "onnx/passes/test_blocked_images.py": "operators/tensors",
+    "onnx/passes/test_blocked_images.py": "onnx/passes/convolutions operators/tensors",
     "onnx/passes/test_recognize_gelu.py": "onnx/passes/formulas onnx/passes/recognize_formulas",
     "onnx/test_recurrent.py": "operators/recurrent",
     # The language is tested by what a kernel says: names, arithmetic, loops and memory.
@@ -111,7 +111,7 @@ ELSEWHERE = {
     "backend/sim/test_statistics.py": "backend/sim/report",
     "backend/sim/test_bulk.py": "backend/sim/copies",
     "backend/sim/test_waiting.py": "backend/sim/analysis",
-    "lang/test_warpgroups.py": "backend/operands backend/sim/products",
+    "lang/test_warpgroups.py": "backend/sim/products",
     "test_corpus.py": "backend/sim/asynchronous backend/sim/recording",
     "commands/test_demo.py": "commands/demo_programs",
     "tune/test_workers.py": "tune/worker",

@@ -4,9 +4,8 @@
                  simplify, select, overlap, layout, flatten, vectorize and CUDA's emitter
     prover       the proofs of facts, and the terms of a sum. By facts, synchronize, layout, hoist, overlap, prove and
                  the simulator
-    touches      every access of a statement or an expression, with the facts that hold there. By prove, phases and
-                 CUDA's emitter
-    early_exit   loops that end before their range does. By synchronize and the backends
+    touches      every access of a statement or an expression, with the facts that hold there, and loops that end
+                 before their range does. By prove, synchronize, phases and the backends
     indices      the part of an index that all workers share, and the rest for each of them. By prove, accesses
                  and lower_mappings
     accesses     may two accesses conflict, and between how many workers? By synchronize, layout and prove

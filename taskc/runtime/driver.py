@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from taskc.arrays.arguments import Bound, Signature
 from taskc.arrays.dlpack import is_on_cuda
+from taskc.arrays.packed import packed
 from taskc.backend.cache import code_text
-from taskc.backend.packing import packed
 from taskc.ir import nodes as ir
 from taskc.ir.code_size import deep
 from taskc.ir.nodes import Kernel

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from taskc.arrays.arguments import ALIGNMENT, Bound
 from taskc.arrays.device import Device
-from taskc.backend.packing import unpacked
+from taskc.arrays.packed import unpacked
 from taskc.errors import CheckError, CompileError, Finding, Location
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import Kernel, Variable

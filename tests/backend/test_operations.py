@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from taskc.backend.cpu.emit import Emitter
 from taskc.backend.cpu.math import math_function
 from taskc.backend.cuda.prelude import library
 from taskc.backend.cuda.statements import StatementWriter
+from taskc.backend.operations import printed
 from taskc.backend.sim.report import FindingList
 from taskc.backend.sim.run import Simulation
 from taskc.ir import nodes as ir
@@ -92,3 +94,8 @@ def test_what_its_meaning_orders_mutants_lose(row: Operation) -> None:
     )
     moves = bool(row.reads or row.writes)
     assert is_wait(ir.Do(row.name, ())) == (says and not moves), "taskc/ir/operations.py"
+
+
+def test_braces_are_braces() -> None:
+    assert printed("{} of {{}}: {x}, }", [1, np.float32(0.5)]) == "1 of {0.5}: {x}, }"
+    assert printed("{x}", []) == "{x}"

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from taskc.arrays.packed import packed
 from taskc.backend.cpu import jit
 from taskc.backend.cpu.emit import PRINT, PRINTER, Emitter, emitted
 from taskc.backend.cpu.entry import Called, entry_text, has_entry
@@ -20,7 +21,6 @@ from taskc.backend.cpu.module import DUE, GO_ON, LOOK, head_text, module_text, o
 from taskc.backend.cpu.operations import writer
 from taskc.backend.cpu.pool import pool
 from taskc.backend.cpu.processor import Processor, host
-from taskc.backend.packing import packed
 from taskc.errors import CompileError, Location
 from taskc.ir import nodes as ir
 from taskc.ir.code_size import deeply

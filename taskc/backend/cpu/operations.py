@@ -19,8 +19,7 @@ from taskc.backend.cpu.instructions import SCALAR, Builder, LaneValue, constant,
 from taskc.backend.cpu.memory import LaneAddress, LaneMemory
 from taskc.backend.cpu.native import Elementwise
 from taskc.backend.cpu.values import LaneValues
-from taskc.backend.operands import operands_of
-from taskc.backend.printed import printed
+from taskc.backend.operations import operands_of, printed
 from taskc.ir import nodes as ir, operations
 from taskc.ir.operations import DOTS, PACK, TILED, TURN
 from taskc.ir.target import DotInstruction, TileInstruction

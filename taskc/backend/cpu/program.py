@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from taskc.arrays.packed import packed
 from taskc.backend.cpu import jit
 from taskc.backend.cpu.compile import LoadedKernel, words_of
 from taskc.backend.cpu.entry import GIVEN_UP, entry_text, has_entry
@@ -25,7 +26,6 @@ from taskc.backend.cpu.module import head_text
 from taskc.backend.cpu.pool import pool
 from taskc.backend.cpu.processor import host
 from taskc.backend.limits import LimitError, current_limits
-from taskc.backend.packing import packed
 from taskc.errors import InternalError, assert_never
 from taskc.format import bytes_text
 from taskc.ir import nodes as ir

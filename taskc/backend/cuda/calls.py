@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from taskc.arrays.packed import shape_of
+from taskc.arrays.packed import packed, shape_of
 from taskc.arrays.torch import empty_on, is_recorded, is_tensor, note_written
 from taskc.backend.cuda.api import DeviceError
 from taskc.backend.cuda.array import Array, Packed, asarray, empty, from_host, ordinal_of, to_host
@@ -23,7 +23,6 @@ from taskc.backend.cuda.libraries import library_of, note_use
 from taskc.backend.cuda.memory import DeviceMemory, is_own, keep_borrowed
 from taskc.backend.cuda.program import DeviceProgram, ProgramForm
 from taskc.backend.cuda.streams import Stream, current_stream, is_entered, order_after
-from taskc.backend.packing import packed
 from taskc.ir import nodes as ir
 from taskc.ir.extents import extent_value
 from taskc.ir.nodes import Tensor

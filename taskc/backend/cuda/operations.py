@@ -17,7 +17,7 @@ from taskc.backend.cuda.expressions import SUM, ExpressionWriter
 from taskc.backend.cuda.matrices import PackedRegisters, matrix_move
 from taskc.backend.cuda.prelude import PreludeEntry, library
 from taskc.backend.cuda.watchdog import WatchedWait, limit, numbered
-from taskc.backend.operands import operands_of
+from taskc.backend.operations import operands_of
 from taskc.errors import CompileError, InternalError, Location
 from taskc.ir import nodes as ir
 from taskc.ir.extents import size_in_bytes

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from taskc.backend.operands import operands_of
+from taskc.backend.operations import operands_of
 from taskc.backend.sim.clusters import groups_of
 from taskc.backend.sim.machine import Frame, Group
 from taskc.backend.sim.memory import Array, Storage

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from taskc.backend.operands import operands_of
+from taskc.backend.operations import operands_of
 from taskc.backend.sim.accesses import Watch
 from taskc.backend.sim.machine import Frame, Group, Run
 from taskc.backend.sim.memory import Array, SharedArena, Storage, shared_memory

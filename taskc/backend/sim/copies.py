@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from taskc.backend.operands import operands_of
+from taskc.backend.operations import operands_of
 from taskc.backend.sim.accesses import check_vector
 from taskc.backend.sim.asynchronous import (
     Mbarrier,

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from taskc.backend.operands import operands_of
+from taskc.backend.operations import operands_of
 from taskc.backend.sim.expressions import Evaluate
 from taskc.backend.sim.machine import Frame, both
 from taskc.backend.sim.memory import Array

@@ -16,7 +16,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from taskc.backend.operands import operands_of
+from taskc.backend.operations import operands_of
 from taskc.backend.sim.asynchronous import check_fences
 from taskc.backend.sim.machine import Frame
 from taskc.backend.sim.memory import Array, Storage

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from taskc.backend.printed import printed
+from taskc.backend.operations import printed
 from taskc.backend.sim import analysis
 from taskc.backend.sim.accesses import AccessCompiler
 from taskc.backend.sim.expressions import ExpressionCompiler

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from taskc.backend.operands import operands_of
+from taskc.backend.operations import operands_of
 from taskc.backend.sim.accesses import Watch
 from taskc.backend.sim.asynchronous import Channel
 from taskc.backend.sim.copies import close_group, wait_for

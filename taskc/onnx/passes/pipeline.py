@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator
 
 from taskc.errors import CompileError
 from taskc.ir.types import DType
-from taskc.onnx.passes.blocked_images import blocked_images
-from taskc.onnx.passes.fold_batch_norm import fold_batch_norm
+from taskc.onnx.passes.convolutions import blocked_images, fold_batch_norm
 from taskc.onnx.passes.precision import exact_sums, low_precision
 from taskc.onnx.passes.quantized_products import quantized_products
 from taskc.onnx.passes.recognize_attention import recognize_attention

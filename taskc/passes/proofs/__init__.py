@@ -1,7 +1,7 @@
 """The proofs at stage parsed; `passes/prove.py` runs them.
 
-program      every access, with its loops and conditions
+accesses     every access, with its loops and conditions
 enumeration  expressions over all workers and slots at once
+folding      indices that were divided into rows and columns
 tiles, replicas, bounds, coverage (with boxes), races (with blocks): one question each
-wording      names of workers, tasks and elements in findings
 """

@@ -23,12 +23,12 @@ from typing import Any
 
 import numpy as np
 
+from taskc.arrays.packed import packed
 from taskc.backend.cuda import watchdog
 from taskc.backend.cuda.compiled import TensorMap, count
 from taskc.backend.cuda.emit import emit
 from taskc.backend.cuda.expressions import KernelSource
 from taskc.backend.cuda.prelude import prelude_text
-from taskc.backend.packing import packed
 from taskc.ir import nodes as ir
 from taskc.ir.extents import extent_value
 from taskc.ir.rewrite import map_children, substitute, walk

@@ -12,7 +12,7 @@ from onnx.reference import ReferenceEvaluator
 
 from taskc import f32
 from taskc.onnx.importer import import_graph, is_known
-from taskc.onnx.passes.blocked_images import blocked_images
+from taskc.onnx.passes.convolutions import blocked_images
 from taskc.onnx.reader import read
 from taskc.onnx.session import compile
 from taskc.programs.ir import kernels_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from taskc.onnx.passes.fold_batch_norm import fold_batch_norm
+from taskc.onnx.passes.convolutions import fold_batch_norm
 from tests.onnx.models import node
 from tests.onnx.passes.recognition import check, is_left_alone, operators
 from tests.onnx.passes.test_blocked_images import SIDE, Network

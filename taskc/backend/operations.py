@@ -1,8 +1,9 @@
-"""The operands of a target operation, sorted by their kinds in ir/operations.py."""
+"""Shared by the backends: the operands of a target operation sorted by kind, and the line of a `tc.print`."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import Expression
@@ -10,7 +11,12 @@ from taskc.ir.operations import OPERATIONS
 
 
 class Operands(NamedTuple):
-    """Each kind in its order: places (of the own block or remote), values, and constants as numbers."""
+    """Operands by their kinds in ir/operations.py, each kind in its order.
+
+    places   addresses, of the own block or remote
+    values   expressions
+    numbers  constants
+    """
 
     places: list[ir.Address]
     values: list[Expression]
@@ -30,3 +36,9 @@ def operands_of(node: ir.Do) -> Operands:
         else:
             sorted_operands.values.append(operand)
     return sorted_operands
+
+
+def printed(text: str, values: Iterable[Any]) -> str:
+    """The line of a `tc.print`: each `{}` is replaced by a value; other braces are kept."""
+    first, *pieces = text.split("{}")
+    return first + "".join([f"{v}{piece}" for v, piece in zip(values, pieces, strict=True)])

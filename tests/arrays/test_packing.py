@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from taskc.backend.packing import packed
+from taskc.arrays.packed import packed
 from taskc.ir import nodes as ir
 from taskc.ir.mapping import repeat
 from taskc.ir.types import f32, i32
