@@ -21,6 +21,7 @@ import importlib.util
 import json
 import os
 import resource
+import signal
 import subprocess
 import sys
 import time
@@ -307,26 +308,18 @@ def _models(folder: Path, listed: Path | None, quick: bool) -> Iterator[Case]:
             yield Case(file, path, extents.get(file, {}))
 
 
-def in_process(kind: str, job: dict[str, Any], threads: int, limit: float) -> dict[str, Any]:
+def in_process(kind: str, job: dict[str, Any], threads: int, limit: int) -> dict[str, Any]:
     """The measurements of a job in a fresh process with an empty cache, or its `error`.
 
     all_cpu_s  the CPU time until the process has ended, with what it still does after the first result
     """
     with TemporaryDirectory() as cache:
         environment = os.environ | {"TASKC_THREADS": str(threads), "TASKC_CACHE": cache}
-        command = [sys.executable, __file__, "--job", kind, json.dumps(job)]
+        command = [sys.executable, __file__, "--job", kind, json.dumps(job), str(limit)]
         before = _cpu()
-        try:
-            done = subprocess.run(
-                command,
-                env=environment,
-                capture_output=True,
-                text=True,
-                check=False,
-                timeout=limit,
-            )
-        except subprocess.TimeoutExpired:
-            return {"error": f"over {limit:.0f} s"}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode == -signal.SIGXCPU:
+        return {"error": f"over {limit} s of CPU"}
     if done.returncode:
         return {"error": (done.stderr.strip().splitlines() or [f"ends with {done.returncode}"])[-1]}
     measured: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
@@ -401,14 +394,18 @@ def phases_of(measured: dict[str, Any]) -> str:
 
 def main() -> None:
     if sys.argv[1:2] == ["--job"]:
-        print(json.dumps(JOBS[sys.argv[2]](**json.loads(sys.argv[3]))))
+        kind, job, limit = sys.argv[2:]
+        resource.setrlimit(resource.RLIMIT_CPU, (int(limit), -1))
+        print(json.dumps(JOBS[kind](**json.loads(job))))
         return
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--models", type=Path, metavar="FOLDER", help="where the models are")
     parser.add_argument("--list", type=Path, metavar="FILE", help="which, and their inputs")
     parser.add_argument("--only", metavar="TEXT", default="", help="cases of such names")
     parser.add_argument("--threads", type=int, default=os.cpu_count(), help="(default: all)")
-    parser.add_argument("--limit", type=float, default=600, help="seconds for a case (default 600)")
+    parser.add_argument(
+        "--limit", type=int, default=600, help="CPU seconds of a case (default 600)"
+    )
     parser.add_argument("--phases", action="store_true", help="where the time went, by case")
     parser.add_argument("--quick", action="store_true", help="small models, and few steps")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows there")
