@@ -32,6 +32,9 @@ class Row:
     fraction_of_peak  of the rate of a loop of fused multiply-adds
     fraction_of_copy  of the rate of a copy of as many bytes
     peak_bytes        of memory that a process took at most, and planned_bytes, that it was to take
+    cpu_ms            until the result, and all_cpu_ms, until the process has ended
+    kernels           that were compiled
+    spans             CPU seconds and number, by the part of a compile (taskc/ir/spans.py)
     """
 
     benchmark: str
@@ -48,6 +51,11 @@ class Row:
     discarded: int | None = None
     peak_bytes: int | None = None
     planned_bytes: int | None = None
+    cpu_ms: float | None = None
+    all_cpu_ms: float | None = None
+    peer_cpu_ms: float | None = None
+    kernels: int | None = None
+    spans: dict[str, tuple[float, int]] | None = None
 
     @classmethod
     def paired(
@@ -96,6 +104,8 @@ def finish(rows: list[Row], file: Path | None) -> None:
         if row.peak_bytes is not None and row.planned_bytes is not None:
             peak, planned = bytes_text(row.peak_bytes, "MiB"), bytes_text(row.planned_bytes, "MiB")
             line += f"   {peak} at most, planned were {planned}"
+        if row.cpu_ms is not None:
+            line += f"   {time_text(row.cpu_ms / 1e3, 'ms', '9.4g')} of CPU, {row.kernels} kernels"
         print(line)
     ratios = [row.ratio for row in rows if row.ratio is not None]
     if ratios:

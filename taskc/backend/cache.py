@@ -27,6 +27,7 @@ from pathlib import Path
 from taskc.ir import nodes as ir
 from taskc.ir.printer import to_text
 from taskc.ir.rewrite import walk
+from taskc.ir.spans import span
 
 LIMIT = 256 << 20  # bytes; the entries that were used longest ago go first
 _PRUNED_EVERY = 32  # writes
@@ -90,6 +91,7 @@ class Cache:
     limit: int = LIMIT
     _writes: int = 0
 
+    @span("cache/read")
     def get(self, key: str) -> bytes | None:
         file = self.open(key)
         if file is None:
@@ -128,6 +130,7 @@ class Cache:
     def put(self, key: str, payload: bytes) -> None:
         self.write(key, [_head(key, payload), payload])
 
+    @span("cache/write")
     def write(
         self, key: str, pieces: Iterable[bytes | memoryview], *, durable: bool = False
     ) -> None:
@@ -272,6 +275,7 @@ def key_of(*parts: str) -> str:
 
 
 @cache
+@span("cache/keys")
 def sources_version(version: str, kept: Path, *folders: Path) -> str:
     """The version and the content of every source: a development tree compiles anew, and a copy of one doesn't.
 
@@ -300,6 +304,7 @@ def _sources(folder: str) -> Iterator[str]:
         yield from [os.path.join(place, name) for name in names if name.endswith(_SOURCES)]
 
 
+@span("cache/keys")
 def code_text(kernel: ir.Kernel) -> str:
     """The kernel's text and the locations of its assertions, which are part of their messages."""
     places = [node.loc for node in walk(kernel.body) if isinstance(node, ir.Assert)]

@@ -10,6 +10,8 @@ on processors that have what this one has. It has a program for each set of shap
   taskc compile programs.py:layer -o layer.taskc
   taskc compile model.onnx --inputs tokens --outputs pooled -o part.onnx
 
+With --profile it shows the CPU time of each part of the compile, how many times it ran, and its share.
+
 With --inputs and --outputs it is the part of the model between these tensors; -o FILE.onnx saves
 that as a model of its own, with its weights inside.
 """
@@ -33,9 +35,18 @@ from taskc.commands.loading import (
     shape_of,
     shaped_feeds,
 )
-from taskc.commands.terminal import Progress, UsageError, add_json, write, write_json
-from taskc.format import bytes_text, many, time_text
+from taskc.commands.terminal import (
+    Progress,
+    UsageError,
+    add_json,
+    columns,
+    write,
+    write_json,
+    write_text,
+)
+from taskc.format import bytes_text, many, share_text, time_text
 from taskc.ir.signature import bind_dimensions, inputs_of
+from taskc.ir.spans import Total, grouped, recorded
 from taskc.output_file import write_whole
 from taskc.programs.arena import blocks_of
 from taskc.programs.definition import ProgramDefinition
@@ -61,6 +72,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-o", dest="to", metavar="FILE", help="write a bundle, FILE.taskc, or the part, FILE.onnx"
     )
+    parser.add_argument(
+        "--profile", action="store_true", help="show which parts of the compile take how long"
+    )
     add_json(parser)
 
 
@@ -80,8 +94,8 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError(f"-o names a bundle, FILE.taskc, or an ONNX model, and not {to!r}")
     if not is_model(options.model):
         return _bundle_program(options)
-    start = time.perf_counter()
-    with Progress() as progress:
+    start, start_cpu = time.perf_counter(), time.process_time()
+    with Progress() as progress, recorded() as spans:
         progress(f"reading {options.model}")
         part: Any = options.model
         if options.inputs or options.outputs or (to is not None and is_model(to)):
@@ -104,11 +118,15 @@ def run(options: argparse.Namespace) -> int:
             sizes.append(size_of(traced.program, [one[name].shape for name in traced.inputs]))
         if is_saved:
             tc.save_bundle(model, to, *feeds)
-    seconds = time.perf_counter() - start
+    seconds, cpu_seconds = time.perf_counter() - start, time.process_time() - start_cpu
     if options.json:
         answer = {"model": options.model, "saved": to, "seconds": seconds}
+        if options.profile:
+            answer["profile"] = {name: asdict(total) for name, total in spans.items()}
         write_json(answer | asdict(sizes[0]) | {"programs": len(sizes)})
         return 0
+    if options.profile:
+        write_text(f"{profile_table(grouped(spans, cpu_seconds))}\n")
     write((str(model.name or options.model), "bold"), end="")
     write(f": {', '.join(map(str, model.inputs))} -> {', '.join(map(str, model.outputs))}")
     for size in sizes:
@@ -127,6 +145,8 @@ def _bundle_program(options: argparse.Namespace) -> int:
         raise UsageError("a program is compiled as a whole, for all sizes that it takes")
     if options.precision != "f32":
         raise UsageError("--precision is of models: a program says its own types")
+    if options.profile:
+        raise UsageError("--profile is of models")
     start = time.perf_counter()
     program = load_kernel(options.model)
     if not isinstance(program, ProgramDefinition):
@@ -142,6 +162,22 @@ def _bundle_program(options: argparse.Namespace) -> int:
     write((str(program.signature), "bold"))
     write(f"saved as {options.to}; {time_text(seconds, 's', '.2f')}")
     return 0
+
+
+def profile_table(profile: Sequence[tuple[str, Total]]) -> str:
+    """The CPU seconds of the parts of a compile, as columns of text."""
+    seconds = sum(total.seconds for name, total in profile if not name.startswith(" ")) or 1.0
+    rows = [("part", "CPU", "share", "times")]
+    rows += [
+        (
+            name,
+            time_text(total.seconds, "ms", ".0f"),
+            share_text(total.seconds / seconds),
+            str(total.count),
+        )
+        for name, total in profile
+    ]
+    return columns(rows, right=(1, 2, 3))
 
 
 def _described(size: Size) -> str:

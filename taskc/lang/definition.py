@@ -21,6 +21,7 @@ from taskc.ir.arithmetic import convert
 from taskc.ir.extents import extent_value
 from taskc.ir.nodes import Kernel, Tensor, Variable
 from taskc.ir.signature import Parameter, Signed, inputs_of, named_type, outputs_of
+from taskc.ir.spans import span
 from taskc.ir.types import DType, TensorType, boolean, f64
 from taskc.lang.sizes import Dimension, dim, tracing
 from taskc.lang.values import SelfDescribed, describe
@@ -327,13 +328,14 @@ def _decorator(
             )
         token = tracing.set(None)  # a kernel that a program's body defines is no part of it
         try:
-            parsed, dimensions, tuples = parse_kernel(
-                function,
-                workers=int(workers),
-                target=target,
-                is_cuda_kernel=is_cuda_kernel,
-                around=sys._getframe(1).f_locals,
-            )
+            with span("parse kernels"):
+                parsed, dimensions, tuples = parse_kernel(
+                    function,
+                    workers=int(workers),
+                    target=target,
+                    is_cuda_kernel=is_cuda_kernel,
+                    around=sys._getframe(1).f_locals,
+                )
         except CompileError as error:  # its location says where; our own frames would bury it
             raise error.with_traceback(None) from error.__cause__
         finally:

@@ -16,6 +16,7 @@ from typing import TypeVar
 import taskc as tc
 from taskc import ProgramDefinition, TensorType
 from taskc.errors import NOWHERE
+from taskc.ir.spans import span
 from taskc.ir.text_rules import identifier
 from taskc.lang.source import called_from
 from taskc.operators.build import built, returned
@@ -42,6 +43,7 @@ def is_known(operator: str, domain: str, version: int) -> bool:
     return builder_of(operator, version, domain) is not None
 
 
+@span("trace")
 def import_graph(
     graph: Graph,
     inputs: Mapping[str, TensorType],

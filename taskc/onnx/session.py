@@ -29,6 +29,7 @@ import taskc
 from taskc import CompileError, DType, bf16
 from taskc.backend.cache import Cache, key_of, sources_version
 from taskc.backend.limits import NO_LIMITS, Limits
+from taskc.ir.spans import span
 from taskc.onnx.bundled import Bundled, BundledEntry, ends_of, entries_json, head_json
 from taskc.onnx.model import PROCESSOR, Model, Place, ProgramSource, compiled, place_of
 from taskc.onnx.passes import pipeline
@@ -116,14 +117,16 @@ def _traced(
     options: dict[str, Any],
     place: Place,
 ) -> Traced:
-    from taskc.onnx.importer import is_known  # slow: loads all operators
-    from taskc.onnx.stages import Traced
+    with span("import"):
+        from taskc.onnx.importer import is_known  # slow: loads all operators
+        from taskc.onnx.stages import Traced
 
     if not isinstance(model, Graph):
-        from taskc.onnx.reader import read  # slow: loads the package onnx
-
-        model = read(model, is_known)
-    with built_for(place.machine):
+        with span("import"):
+            from taskc.onnx.reader import read  # slow: loads the package onnx
+        with span("read the model"):
+            model = read(model, is_known)
+    with built_for(place.machine), span("rewrite the model"):
         return Traced(rewritten(model, **options), place, model)
 
 
@@ -321,6 +324,7 @@ class _CachedModel(ProgramSource):
             return None
         return bundled
 
+    @span("cache/keep the model")
     def _write(self, key: str, arrays: Arrays, runnable: Runnable) -> None:
         writer = Writer()
         content = {"key": key, **self.head, "entries": entries_json(writer, [(arrays, runnable)])}

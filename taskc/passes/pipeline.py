@@ -5,7 +5,6 @@ Each row is a pass and the last stage at which it has work, after the reason for
 
 from __future__ import annotations
 
-import logging
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -17,6 +16,7 @@ from taskc.errors import blaming_taskc
 from taskc.ir import nodes as ir
 from taskc.ir.code_size import deep
 from taskc.ir.printer import to_text
+from taskc.ir.spans import span
 from taskc.output_file import write_whole
 from taskc.passes.await_products import await_products
 from taskc.passes.common_strides import common_strides
@@ -38,8 +38,6 @@ from taskc.passes.synchronize import synchronize
 from taskc.passes.unpack import unpack
 from taskc.passes.unroll import unroll
 from taskc.passes.vectorize import vectorize
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,10 +122,13 @@ def lower_steps(kernel: ir.Kernel) -> Iterator[Step]:
     before = ""
     for number, row in passes_of(kernel):
         start = time.perf_counter()
-        with deep(kernel.loc), blaming_taskc(row.name, partial(to_text, kernel)):
+        with (
+            span(f"kernel passes/{row.name}"),
+            deep(kernel.loc),
+            blaming_taskc(row.name, partial(to_text, kernel)),
+        ):
             kernel = row.run(kernel)
         seconds = time.perf_counter() - start
-        logger.debug("%s: %.2f ms", row.name, seconds * 1e3)
         if folder:
             before = _dump(Path(folder), number, row.name, kernel, seconds, before)
         yield Step(row.name, kernel, seconds)

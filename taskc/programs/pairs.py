@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from taskc.errors import CompileError
 from taskc.ir.code_size import deeply
 from taskc.ir.nodes import Kernel, Tensor
+from taskc.ir.spans import span
 from taskc.ir.types import DType
 from taskc.passes.proofs.accesses import collect
 from taskc.passes.proofs.bounds import bounds_findings
@@ -34,11 +35,13 @@ class _AnyMachine:
         return self
 
 
+@span("proofs/fused kernels")
 def kernel_problem(kernel: Kernel) -> CompileError | None:
     """The first problem found by the proofs of a kernel, or None."""
     return next(iter(findings(kernel)), None)
 
 
+@span("proofs/fused computations")
 @deeply
 def computation_problem(computation: Computation) -> CompileError | None:
     """The first index of a computation that isn't proved in bounds; its other proofs always succeed."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from taskc.errors import blaming_taskc
 from taskc.ir.code_size import deeply
+from taskc.ir.spans import span
 from taskc.programs.blocks import Machine
 from taskc.programs.calls import map_bodies
 from taskc.programs.fuse_computations import fuse_computations
@@ -42,7 +43,8 @@ def fused(program: Program, lanes: int = 16) -> Program:
 
     def run(program: Program) -> Program:
         for change in passes(lanes):
-            with blaming_taskc(_name(change), partial(str, program)):
+            name = _name(change)
+            with span(f"program passes/{name}"), blaming_taskc(name, partial(str, program)):
                 program = change(program)
         return program
 
@@ -78,6 +80,6 @@ def lower_program(program: Program, machine: Machine, others: Between = _nothing
     """
     # Expressions are easier to fuse than kernels, so the remaining computations become kernels last.
     program = fused_program(program, machine, others)
-    with blaming_taskc("schedule", partial(str, program)):
+    with span("program passes/schedule"), blaming_taskc("schedule", partial(str, program)):
         program = schedule(program, machine)
     return others("kernel", program)

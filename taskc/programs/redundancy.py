@@ -33,6 +33,7 @@ from taskc.ir import nodes as ir
 from taskc.ir.compare import same_program
 from taskc.ir.nodes import Kernel, Tensor
 from taskc.ir.rewrite import walk
+from taskc.ir.spans import span
 from taskc.programs.calls import Calls
 from taskc.programs.ir import (
     Call,
@@ -82,6 +83,7 @@ def _is_seen(call: Call) -> bool:
     )
 
 
+@span("program passes/share_computations")
 def share_computations(program: Program) -> Program:
     shared: dict[int, Computation] = {}
     alike: dict[object, list[tuple[Computation, Kernel]]] = {}

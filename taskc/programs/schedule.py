@@ -53,6 +53,7 @@ from taskc.ir.code_size import deep
 from taskc.ir.mapping import Mapping, repeat, spatial
 from taskc.ir.nodes import Expression, Statement, Tensor, Variable
 from taskc.ir.rewrite import expressions, operands_first, substitute, walk
+from taskc.ir.spans import span
 from taskc.lang import names as tc
 from taskc.lang.functions import function
 from taskc.passes.proofs.accesses import collect
@@ -94,7 +95,9 @@ def kernel_of(computation: Computation, machine: Machine) -> ir.Kernel:
         computation = fewest_axes(computation)
         for make in (_fast, boxes):
             kernel = make(computation, machine)
-            if not bounds_findings(collect(kernel)):
+            with span("proofs/schedules"):
+                is_proved = not bounds_findings(collect(kernel))
+            if is_proved:
                 return kernel
         return boxes(computation, machine, all_held=True)
 

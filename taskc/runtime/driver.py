@@ -28,6 +28,7 @@ from taskc.ir.code_size import deep
 from taskc.ir.nodes import Kernel
 from taskc.ir.reentry import Turn, door, for_another_thread, may_wait
 from taskc.ir.rewrite import walk
+from taskc.ir.spans import span
 from taskc.lang.definition import Definition, KernelDefinition
 from taskc.programs.definition import ProgramDefinition
 from taskc.programs.ir import Program, kernels_of
@@ -245,9 +246,8 @@ def scheduled(
     cached, passes = _entry(definition).scheduled, registered()
     key = machine_name, passes
     if key not in cached:
-        from taskc.programs.pipeline import (
-            lower_program,
-        )  # slow: all passes, which bundles don't need
+        with span("import"):  # slow: all passes, which bundles don't need
+            from taskc.programs.pipeline import lower_program
 
         check_target(machine_name, definition.ir.loc)
         others = partial(over_program, passes)

@@ -19,6 +19,7 @@ from taskc.errors import CheckError, CompileError, Finding, Location
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import Kernel, Variable
 from taskc.ir.rewrite import walk
+from taskc.ir.spans import span
 from taskc.ir.target import TARGETS
 from taskc.programs.arena import Block, blocks_of
 from taskc.programs.ir import Program
@@ -110,7 +111,8 @@ def find_target(name: str) -> Backend:
         if name not in _targets:
             known = ", ".join(_targets)
             raise CompileError(f"there is no target {name!r}", hint=f"there is {known}")
-        backend = _backends.setdefault(name, _targets[name]())
+        with span("import"):
+            backend = _backends.setdefault(name, _targets[name]())
     return backend
 
 
@@ -190,7 +192,8 @@ def _processor() -> Backend:
     cpu.limit_threads(thread_limit())
 
     def compile(kernel: Kernel, facts: Hashable) -> Runner:
-        from taskc.passes.pipeline import lower  # slow: all passes, which bundles don't need
+        with span("import"):
+            from taskc.passes.pipeline import lower  # slow: all passes, which bundles don't need
 
         loaded = cpu.load(kernel, lower, kept, version)
         return _on_processor(loaded, lambda number: loaded.compiled.asserts[number - 1])

@@ -131,3 +131,21 @@ def test_bench_asks_what_a_bundle_was_made_of(run: Any) -> None:
     assert "--onnx FILE.onnx is what it was made of" in ended.err
     ended = run("bench", "model.taskc", "--onnx", "model.onnx", "--budget", "0.1s")
     assert ended.code == 0 or "which isn't installed" in ended.err
+
+
+def test_the_parts_of_a_compile(run: Any) -> None:
+    ended = run("compile", "model.onnx", "--dim", "tokens:1=4", "--profile")
+    assert (ended.code, ended.err) == (0, "")
+    head, *lines = ended.out.splitlines()
+    assert re.split(r"  +", head) == ["part", "CPU", "share", "times"]
+    rows = {line[:30].strip().split("  ")[0]: re.split(r"  +", line.strip()) for line in lines[:-2]}
+    assert {"trace", "program passes", "drop_dead", "cache", "load code", "other"} <= {*rows}
+    for _, cpu, share, times in rows.values():
+        assert re.fullmatch(r"\d+ ms", cpu)
+        assert re.fullmatch(r"[\d.]+%", share)
+        assert int(times) > 0
+    arguments = ("--dim", "tokens:1=6", "--profile", "--json")
+    answer = json.loads(run("compile", "model.onnx", *arguments).out)
+    assert answer["profile"]["load code"]["count"] >= answer["kernels"]
+    ended = run("compile", "model.py:whole", "-o", "model.taskc", "--profile")
+    assert "--profile is of models" in ended.err

@@ -27,6 +27,7 @@ from taskc.ir.code_size import deeply
 from taskc.ir.extents import size_in_bytes
 from taskc.ir.nodes import Tensor
 from taskc.ir.rewrite import map_children, substitute, walk
+from taskc.ir.spans import span
 
 _GIVEN_UP = 3  # status of `run`: a signal handler raised an exception
 
@@ -65,13 +66,16 @@ class CompiledObject:
 
 def compile_kernel(lean: ir.Kernel, processor: Processor) -> CompiledObject:
     text, emitter = llvm_text(lean, processor)
-    code = processor.machine.emit_object(optimized(text, processor, unrolls=emitter.unrolls))
+    module = optimized(text, processor, unrolls=emitter.unrolls)
+    with span("LLVM/generate code"):
+        code = processor.machine.emit_object(module)
     asserts = tuple([(node.text, node.loc) for node in emitter.asserts])
     prints = tuple([(p.text, tuple([v.dtype.name for v in p.values])) for p in emitter.prints])
     scratch, spilled = emitter.privates.scratch, emitter.spilled
     return CompiledObject(code, scratch, spilled, has_entry(lean), asserts, prints)
 
 
+@span("emission")
 @deeply
 def llvm_text(lean: ir.Kernel, processor: Processor) -> tuple[str, Emitter]:
     """The module's text, and the emitter of its block."""

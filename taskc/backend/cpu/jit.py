@@ -22,6 +22,7 @@ from taskc.backend.cache import Cache, key_of
 from taskc.backend.cpu.module import optimized
 from taskc.backend.cpu.processor import host
 from taskc.ir.reentry import door
+from taskc.ir.spans import span
 
 # An LLJIT costs 2 ms, and leaks 10 KB for each library that it ever had.
 _LIBRARIES = 64
@@ -51,6 +52,7 @@ class LinkedLibrary:
             del self._tracker  # frees the code, which has to happen before the linker goes
 
 
+@span("load code")
 def load_object(
     code: bytes, name: str, exported: Sequence[str], imported: Mapping[str, int] | None = None
 ) -> LinkedLibrary:
@@ -114,7 +116,8 @@ def object_of(kind: str, text: str, *, optimize: bool = True) -> Object:
     if not code:
         module = optimized(text, processor) if optimize else llvm.parse_assembly(text)
         module.verify()
-        code = processor.machine.emit_object(module)
+        with span("LLVM/generate code of entries"):
+            code = processor.machine.emit_object(module)
         if cache is not None:
             cache.put(key, code)
     return Object(key, bytes(code))

@@ -19,6 +19,7 @@ from taskc.backend.cpu.math.notation import in_parts
 from taskc.backend.cpu.processor import Processor
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import Tensor
+from taskc.ir.spans import span
 from taskc.ir.target import TARGETS
 
 # Symbols of the pool: a flag that is set when signals are due, and the functions that check. They touch no memory of
@@ -130,6 +131,7 @@ def _job(kernel: ir.Kernel) -> str:
     )
 
 
+@span("LLVM/optimize")
 def optimized(text: str, processor: Processor, *, unrolls: bool = False) -> llvm.ModuleRef:
     parsed = llvm.parse_assembly(text)
     parsed.verify()

@@ -31,6 +31,7 @@ from taskc.format import bytes_text
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import Tensor, Variable
 from taskc.ir.reentry import Turn
+from taskc.ir.spans import span
 from taskc.programs.ir import Program
 from taskc.programs.plan import (
     Given,
@@ -251,6 +252,7 @@ class LoadedProgram:
                 most = max((loaded.compiled.scratch for loaded in self.kernels), default=0)
                 pool().prepare(most)
 
+    @span("run")
     def _run_frame(self, frame: int) -> int:
         if self._run is None:
             address = pool().library["run_program"]
@@ -314,7 +316,8 @@ class LoadedProgram:
         """The plan for given sizes, and for `threads`, by default as many as it may use."""
         if threads is None:
             threads = min(pool().threads, self._limits.threads or _ALL)
-        return self._planned(sizes, threads, self._busy)
+        with span("plan"):
+            return self._planned(sizes, threads, self._busy)
 
     def _busy(self, kernel: int, words: Sequence[int]) -> int:
         """The number of threads that a call keeps busy; 0 where it is too quick for more than one."""
