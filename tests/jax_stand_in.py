@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from taskc.backend.cpu import function
+from taskc.backend.cpu.pool import pool
 
 _pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
     ("PyCapsule_GetPointer", ctypes.pythonapi)
@@ -139,7 +139,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     made = module()
     monkeypatch.setitem(sys.modules, "jax", made)
     yield made
-    function._table[2] = None
+    ctypes.c_void_p.from_address(pool().library["buffers_class"]).value = None
 
 
 @pytest.fixture(params=["stand-in", pytest.param("JAX", marks=pytest.mark.jax)])
@@ -148,4 +148,4 @@ def jax(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iter
     made = module() if request.param == "stand-in" else importlib.import_module("jax")
     monkeypatch.setitem(sys.modules, "jax", made)
     yield made
-    function._table[2] = None
+    ctypes.c_void_p.from_address(pool().library["buffers_class"]).value = None

@@ -12,7 +12,7 @@ import pytest
 
 import taskc as tc
 from taskc import f32, f64, i32, repeat, spatial
-from taskc.backend.cpu.function import admit_arrays
+from taskc.backend.cpu.entry import admit_arrays
 from tests.jax_stand_in import CustomVJP, Tracer, jax, run, stand_in
 
 __all__ = ["jax", "stand_in"]  # fixtures

@@ -91,7 +91,7 @@ ELSEWHERE = {
     "backend/cpu/test_examples.py": "backend/cpu/compile backend/cpu/target",
     "backend/cpu/test_extremes.py": "backend/cpu/native",
     "backend/cpu/test_jit.py": "backend/cpu/module",
-    "backend/cpu/test_entry.py": "backend/cpu/function",
+    "backend/cpu/test_cost.py": "backend/cpu/block_count",
     "backend/cpu/test_math.py": "backend/cpu/math/exponential backend/cpu/math/notation"
     " backend/cpu/math/trigonometric",
     # What CUDA's backend emits is compiled, for a GPU and for this machine, and run on the latter.

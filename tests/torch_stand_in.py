@@ -16,7 +16,7 @@ import pytest
 from taskc import device as arrays
 from taskc.arrays.dlpack import DTYPES, DLTensor, code_of
 from taskc.arrays.torch import _ExchangeAPI
-from taskc.backend.cpu import function
+from taskc.backend.cpu.pool import pool
 
 STRIDED = "torch.strided"
 
@@ -262,9 +262,10 @@ def torch(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
 @contextmanager
 def _admitted_anew() -> Iterator[None]:
     """Compiled code knows no tensors yet, nor afterwards these."""
-    function._table[:] = (None, None, None)
+    words = (ctypes.c_void_p * 8).from_address(pool().library["torch"])
+    words[:] = [None] * 8
     yield
-    function._table[:] = (None, None, None)
+    words[:] = [None] * 8
 
 
 def tensor_of(library: Any, array: np.ndarray) -> Any:

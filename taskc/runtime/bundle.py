@@ -237,9 +237,8 @@ class Writer:
 
     def add(self, definition: ProgramDefinition) -> int:
         """Compile a program for the processor at hand; returns its number in the bundle."""
-        from taskc.backend.cpu.entry import has_entry
         from taskc.backend.cpu.pool import pool_object
-        from taskc.backend.cpu.program import LoadedProgram, entry_object
+        from taskc.backend.cpu.program import LoadedProgram
 
         runner = whole_program(definition, "cpu")
         if runner is None:
@@ -249,8 +248,8 @@ class Writer:
         assert isinstance(runner.code, LoadedProgram)
         program, _ = scheduled(definition)
         add = self.sections.add
-        for compiled in (pool_object(), *([entry_object(program)] if has_entry(program) else [])):
-            self._objects[compiled.key] = add(compiled.code)
+        code = pool_object()
+        self._objects[code.key] = add(code.code)
         self.programs.append(
             {
                 "steps": add(json.dumps(_steps(program), separators=(",", ":")).encode()),

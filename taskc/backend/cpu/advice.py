@@ -17,8 +17,8 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from taskc.backend.cpu.block_count import WORTH, cost_of
 from taskc.backend.cpu.compile import assembly_of
-from taskc.backend.cpu.function import WORTH, cost_of
 from taskc.backend.cpu.memory import WINDOW
 from taskc.backend.cpu.processor import Processor
 from taskc.backend.lanes import LaneForm, LaneForms

@@ -12,15 +12,14 @@ import numpy as np
 
 from taskc.arrays.packed import packed
 from taskc.backend.cpu import jit
+from taskc.backend.cpu.block_count import count_text
 from taskc.backend.cpu.emit import PRINT, PRINTER, Emitter, emitted
-from taskc.backend.cpu.entry import Called, entry_text, has_entry
-from taskc.backend.cpu.function import count_text, python_function
-from taskc.backend.cpu.jit import Object, object_of
+from taskc.backend.cpu.entry import Called, python_function
 from taskc.backend.cpu.math import math_function
-from taskc.backend.cpu.module import DUE, GO_ON, LOOK, head_text, module_text, optimized
+from taskc.backend.cpu.module import DUE, GO_ON, LOOK, module_text, optimized
 from taskc.backend.cpu.operations import writer
 from taskc.backend.cpu.pool import pool
-from taskc.backend.cpu.processor import Processor, host
+from taskc.backend.cpu.processor import Processor
 from taskc.errors import CompileError, Location
 from taskc.ir import nodes as ir
 from taskc.ir.code_size import deeply
@@ -46,7 +45,6 @@ class CompiledObject:
     code: bytes
     scratch: int
     spilled: int
-    has_entry: bool
     asserts: tuple[tuple[str, Location], ...] = ()
     prints: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
@@ -72,7 +70,7 @@ def compile_kernel(lean: ir.Kernel, processor: Processor) -> CompiledObject:
     asserts = tuple([(node.text, node.loc) for node in emitter.asserts])
     prints = tuple([(p.text, tuple([v.dtype.name for v in p.values])) for p in emitter.prints])
     scratch, spilled = emitter.privates.scratch, emitter.spilled
-    return CompiledObject(code, scratch, spilled, has_entry(lean), asserts, prints)
+    return CompiledObject(code, scratch, spilled, asserts, prints)
 
 
 @span("emission")
@@ -175,23 +173,9 @@ class LoadedKernel:
 
         Calls it doesn't accept go to `slow`; `failed` raises the error of an assertion.
         """
-        if not self.compiled.has_entry:
-            return None
-        kernel, compiled_code = self.kernel, self.library
-        addresses = [
-            pool().run,
-            compiled_code["job"],
-            compiled_code["count"],
-            self.compiled.scratch,
-        ]
-        library = jit.load_object(entry_object(kernel).code, kernel.name, ["entry", "context"])
-        return python_function(kernel, library, addresses, slow, failed, needs=compiled_code)
-
-
-def entry_object(kernel: ir.Kernel) -> Object:
-    """The compiled function through which Python calls kernels with these parameters."""
-    text = entry_text(kernel, 4)
-    return object_of("kernel", f"{head_text(host())}\n{text}\n")
+        library, scratch = self.library, self.compiled.scratch
+        code = [pool().run, library["job"], library["count"], scratch]
+        return python_function(self.kernel, code, slow, failed, library)
 
 
 def refuse(kernel: ir.Kernel) -> None:

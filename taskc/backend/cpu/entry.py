@@ -1,70 +1,90 @@
-"""The text of the compiled function that Python calls: it unpacks and checks the arguments, then runs the kernel.
-
-    PyObject *entry(PyObject *slow, PyObject *const *args, Py_ssize_t count, PyObject *names)
+"""Compiled code as a Python function: `entry` of c/calls.c, with a table that tells which arguments fit.
 
 It accepts contiguous NumPy arrays and PyTorch tensors that fit the parameters, and Python's own numbers:
 
 | argument | how it is read |
 | --- | --- |
-| array | its buffer tells its address, and whether type, shape and order are the parameter's |
+| NumPy's array | its fields tell its address, and whether type, shape and order are the parameter's |
+| JAX's array | its buffer tells them, where it is only read |
 | PyTorch tensor | described like a buffer (c/torch_tensors.c); new outputs are then tensors, too |
 | number | read if it has one of Python's types and fits |
 
-Every other call goes to `slow`, which copies, packs or reports the error: a Python callable that takes a tuple of all
-arguments, and None or the names of the last of them.
+Every other call goes to `slow`, which copies, packs or reports the error. PyTorch's tensors and JAX's arrays are read
+once a call has had one, when `admit_tensors` and `admit_arrays` set up what that takes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import TypeAlias
+import ctypes
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from taskc.arrays.dlpack import type_code
-from taskc.arrays.packed import memory_of
+from taskc.arrays.dlpack import DTYPES, type_code
+from taskc.arrays.packed import memory_of, packed_class
+from taskc.arrays.torch import door
+from taskc.backend.cpu.pool import pool
 from taskc.errors import InternalError
 from taskc.ir import nodes as ir
 from taskc.ir.bits import has_whole_rows
 from taskc.ir.nodes import Expression, Kernel, Tensor, Variable
 from taskc.ir.rewrite import walk
 from taskc.ir.signature import inputs_of, outputs_of
-from taskc.ir.types import DType, TensorType, boolean, f32, f64, u8, u16
+from taskc.ir.types import TensorType, boolean, f32, f64
 from taskc.programs.ir import Program
 
 # A function with parameters, and dimensions that they determine.
 Called: TypeAlias = "Kernel | Program"
 
-# The pointers in `context`, in this order. Then follow the type of each output's elements, the class of each packed
-# parameter, and for each parameter whose element type buffers can't name, that type and the integer type of the same
-# width.
-CONTEXT = (
-    *("call", "read", "ask", "ndarray"),
-    *("empty", "out", "failed", "dtype", "view", "tensors"),
-)
+GIVEN_UP = (1 << 31) - 1  # no assertion's number: a signal handler raised an exception
 
-# Buffers' names of element types. C's `long` may have 32 or 64 bits: the size of an element is checked, too.
-_FORMATS = {
-    "bool": "?", "i8": "b", "i16": "h", "i32": "i", "i64": "lq", "u8": "B", "u16": "H",
-    "u32": "I", "u64": "LQ", "f16": "e", "f32": "f", "f64": "d",
-}  # fmt: skip
-# Types that buffers can't name, with the integers that stand for their bits.
-BITS = {"bf16": u16, "f8e4m3": u8, "f8e5m2": u8}
+# As c/calls.c names them.
+_TRUTH, _INTEGER, _SINGLE, _DOUBLE, _ARRAY = range(5)
+_NEW, _CONSTANT, _WORD = range(3)
+_OPERATORS = {"+": 3, "-": 4, "*": 5, "//": 6, "%": 7}
+_BUFFERS_NAMES = "?bhilqBHILQefd"
 
-_CONTIGUOUS, _WRITABLE = 0x20 | 0x10 | 0x08 | 0x04, 0x01
+# Objects whose addresses compiled code has, kept alive for the life of the process.
+_kept: list[object] = []
+
+
+class _Sample(ctypes.Structure):
+    """A row of `samples`."""
+
+    _fields_ = (("type", ctypes.c_int32), ("tensor", ctypes.c_void_p))
+
+
+def admit_tensors() -> None:
+    """Let compiled code accept tensors directly, where this PyTorch supports it."""
+    library = pool().library
+    if ctypes.c_void_p.from_address(library["torch"]).value:
+        return
+    torch_door = door(DTYPES)
+    if torch_door is None:
+        return
+    _kept.append(torch_door)
+    rows = (_Sample * len(torch_door.samples)).from_address(library["samples"])
+    for row, (dtype, tensor) in zip(rows, torch_door.samples.items(), strict=True):
+        row.type, row.tensor = type_code(dtype), id(tensor)
+    words = (torch_door.read, *map(id, torch_door.objects))
+    (ctypes.c_void_p * len(words)).from_address(library["torch"])[:] = [*words]
+
+
+def admit_arrays(kind: type) -> None:
+    """Let compiled code accept arrays of a class through their buffers, where they are only read."""
+    place = ctypes.c_void_p.from_address(pool().library["buffers_class"])
+    if place.value != id(kind):
+        _kept.append(kind)
+        place.value = id(kind)
 
 
 def has_entry(called: Called) -> bool:
-    """Whether compiled code can take the arguments: all have types that buffers can name, if need be by their bits.
-
-    An output with a layout is accepted only as `out=`.
-    """
+    """Whether compiled code can take the arguments. An output with a layout is accepted only as `out=`."""
     takes_output = takes_out(called)
     for parameter in called.parameters:
         if isinstance(parameter, Tensor):
-            if _stored(parameter).name not in _FORMATS:
-                return False
             is_packed = _is_packed(parameter)
             if is_packed and not all(isinstance(n, int) for n in parameter.argument_shape):
                 return False
@@ -76,15 +96,25 @@ def has_entry(called: Called) -> bool:
 
 
 def _are_told_in_order(called: Called) -> bool:
-    """Whether each computed extent depends only on dimensions that are extents earlier in the order of unpacking."""
+    """Whether each computed extent depends only on dimensions that are extents earlier in the order of unpacking.
+
+    Also whether extents tell all dimensions: only a program calls a kernel with others.
+    """
     known: set[Expression] = set()
-    for parameter in (*inputs_of(called.parameters), *outputs_of(called.parameters)):
+    for parameter in _in_order(called):
         for extent in parameter.argument_shape if isinstance(parameter, Tensor) else ():
             if isinstance(extent, Variable):
                 known.add(extent)
             elif not isinstance(extent, int) and not known.issuperset(_variables(extent)):
                 return False
-    return True
+    return known.issuperset(called.dimensions)
+
+
+def _in_order(called: Called) -> Iterator[Tensor | Variable]:
+    """The parameters in the order in which their arguments are unpacked."""
+    outputs = outputs_of(called.parameters)
+    yield from (item for item in called.parameters if item not in outputs)
+    yield from outputs
 
 
 def _variables(extent: Expression) -> list[Variable]:
@@ -97,16 +127,6 @@ def takes_out(called: Called) -> bool:
     return is_free and len(outputs_of(called.parameters)) == 1
 
 
-def _code(dtype: DType) -> int:
-    return type_code(np.dtype(dtype.numpy))
-
-
-def _stored(item: Tensor) -> DType:
-    """The element type of an array's buffer."""
-    dtype = item.argument.dtype
-    return u8 if dtype.is_sub_byte else BITS.get(dtype.name, dtype)
-
-
 def _is_packed(item: Tensor) -> bool:
     """Whether the argument is a packed array: one with a layout, or with rows that don't fill whole bytes."""
     declared = item.argument
@@ -114,440 +134,187 @@ def _is_packed(item: Tensor) -> bool:
     return declared.layout is not None or is_ragged
 
 
-def packed_of(called: Called) -> list[Tensor]:
-    """The parameters that take packed arrays."""
-    return [p for p in called.parameters if isinstance(p, Tensor) and _is_packed(p)]
+def python_function(
+    called: Called,
+    code: Sequence[int],
+    slow: Callable[..., Any],
+    failed: Callable[[int], Any],
+    needs: object,
+) -> Callable[..., Any] | None:
+    """The compiled function that Python calls; None where compiled code can't take its arguments.
 
-
-def packed_type(item: Tensor) -> TensorType:
-    """The type that an array is packed as for a parameter."""
-    declared = item.argument
-    return TensorType(declared.dtype, declared.argument_shape, declared.layout)
-
-
-def viewed_of(called: Called) -> list[Tensor]:
-    """The parameters whose element type buffers can't name."""
-    return [p for p in called.parameters if isinstance(p, Tensor) and p.dtype.name in BITS]
-
-
-GIVEN_UP = (1 << 31) - 1  # no assertion's number: a signal handler raised an exception
-
-_DECLARATIONS = """\
-declare void @PyBuffer_Release(ptr)
-declare ptr @PyObject_VectorcallDict(ptr, ptr, i64, ptr)
-declare ptr @PyErr_Occurred()
-declare ptr @PyTuple_New(i64)
-declare i32 @PyTuple_SetItem(ptr, i64, ptr)
-declare i64 @PyTuple_Size(ptr)
-declare ptr @PyTuple_GetItem(ptr, i64)
-declare ptr @PyLong_FromLongLong(i64)
-declare i64 @PyLong_AsLongLong(ptr)
-declare double @PyFloat_AsDouble(ptr)
-declare void @Py_DecRef(ptr)
-declare void @Py_IncRef(ptr)
-@PyLong_Type = external global i8
-@PyFloat_Type = external global i8
-@PyBool_Type = external global i8
-@_Py_TrueStruct = external global i8
-@_Py_NoneStruct = external global i8
-declare double @llvm.fabs.f64(double)
-declare {i64, i1} @llvm.sadd.with.overflow.i64(i64, i64)
-declare {i64, i1} @llvm.ssub.with.overflow.i64(i64, i64)
-declare {i64, i1} @llvm.smul.with.overflow.i64(i64, i64)
-%buffer = type { ptr, ptr, i64, i64, i32, i32, ptr, ptr, ptr, ptr, ptr }
-"""
-
-
-def context_size(called: Called) -> int:
-    known = len(CONTEXT) + len(outputs_of(called.parameters)) + len(packed_of(called))
-    return known + 2 * len(viewed_of(called))
-
-
-def entry_text(called: Called, words: int) -> str:
-    """The text of `entry`, which passes the words of all arguments to `call_kernel` or `call_program` of c/calls.c.
-
-    words  the last ones of the context: so many are what runs
+    code    the last words of the table: what runs, as c/calls.c has it
+    slow    takes a call that compiled code doesn't
+    failed  raises what an assertion says
+    needs   what that code needs to be there
     """
-    return _EntryWriter(called, words).text()
+    if not has_entry(called) or not _objects_are_plain():
+        return None
+
+    def ended(number: int) -> None:
+        if number == GIVEN_UP:
+            pool().raise_again()
+        failed(number)
+
+    items = [*called.parameters, *called.dimensions]
+    writer = _TableWriter({item: number for number, item in enumerate(items)})
+    rows = np.array([writer.row(item) for item in _in_order(called)], np.int64)
+    rows = rows.reshape(len(called.parameters), -1)
+    terms = np.array(writer.terms, np.int64)
+    rows[:, -1] = terms.ctypes.data + terms.itemsize * rows[:, -1]
+    library = pool().library
+    call = library["call_kernel" if isinstance(called, Kernel) else "call_program"]
+    out = sys.intern("out")
+    outputs = len(outputs_of(called.parameters))
+    objects = (id(out) if takes_out(called) else 0, id(ended), id(np.empty), id(np.ndarray))
+    counts = (len(items), len(called.parameters) - outputs, outputs)
+    table = np.array([call, *objects, *counts, rows.ctypes.data, *code], np.int64)
+    function = table.view(_Slow)
+    function.slow = slow
+    function.needs = (ended, out, rows, terms, writer.objects, needs)
+    return _builtin(called.name, library["entry"], function)
 
 
-@dataclass(slots=True)
-class _EntryWriter:
-    """The function in LLVM IR, line by line; it jumps to the label `failing` where an argument doesn't fit.
+class _TableWriter:
+    """The rows of parameters.
 
-    words      the last ones of the context: so many are what runs
-    sizes      the symbolic dimensions that are known
-    addresses  for each array: its tensor, address and bytes
-    releases   what a failure releases: a label, the instruction, and the label that follows
-    arrays     an i1 for each tensor parameter: whether the argument was a NumPy array
+    words    the number of each parameter's and dimension's word
+    objects  those that rows have addresses of
     """
 
-    called: Called
-    words: int
-    lines: list[str] = field(default_factory=list)
-    names: int = 0
-    failing: str = "slow"
-    sizes: dict[Variable, str] = field(default_factory=dict)
-    addresses: list[tuple[Tensor, str, str]] = field(default_factory=list)
-    releases: list[tuple[str, str, str]] = field(default_factory=list)
-    arrays: list[str] = field(default_factory=list)
+    def __init__(self, words: Mapping[Tensor | Variable, int]) -> None:
+        self.words = words
+        self.terms: list[int] = []
+        self.objects: list[object] = []
+        self._known: set[Variable] = set()
 
-    def emit(self, line: str) -> None:
-        self.lines.append(f"  {line}")
+    def row(self, item: Tensor | Variable) -> list[int]:
+        """`parameter`; of its extents the place among all terms."""
+        place = self.words[item]
+        if isinstance(item, Tensor):
+            return [_ARRAY, place, 0, 0, *self._array(item)]
+        dtype = item.dtype
+        if dtype.is_integer:
+            least, most = max(dtype.minimum, -(2**63)), min(dtype.maximum, 2**63 - 1)
+            kind, bounds = _INTEGER, [int(least), int(most)]
+        else:
+            kind, bounds = {boolean: _TRUTH, f32: _SINGLE, f64: _DOUBLE}[dtype], [0, 0]
+        return [kind, place, *bounds, *[0] * 13]
 
-    def new(self, text: str) -> str:
-        self.names += 1
-        self.emit(f"%v{self.names} = {text}")
-        return f"%v{self.names}"
-
-    def start(self, label: str) -> None:
-        self.lines.append(f"{label}:")
-
-    def need(self, condition: str) -> None:
-        """Continue if the condition holds; otherwise release everything held so far and go to `slow`."""
-        self.names += 1
-        self.emit(f"br i1 {condition}, label %go{self.names}, label %{self.failing}")
-        self.start(f"go{self.names}")
-
-    def need_equal(self, kind: str, a: str, b: object) -> None:
-        self.need(self.new(f"icmp eq {kind} {a}, {b}"))
-
-    def hold(self, release: str) -> None:
-        """Release this first on every later failure."""
-        self.names += 1
-        label = f"fail{self.names}"
-        self.releases.append((label, release, self.failing))
-        self.failing = label
-
-    # The function.
-
-    def text(self) -> str:
-        called = self.called
-        outputs = outputs_of(called.parameters)
-        inputs = [item for item in called.parameters if item not in outputs]
-        items = [*called.parameters, *called.dimensions]
-        places = {item: number for number, item in enumerate(items)}
-        size = context_size(called) + self.words
-        head = [
-            f"@context = global [{size} x ptr] zeroinitializer",
-            "define ptr @entry(ptr %self, ptr %args, i64 %count, ptr %names) {",
-            "start:",
-            f"  %words = alloca [{len(items) + 1} x i64]",
-            *(f"  %view{n} = alloca %buffer" for n in range(len(called.parameters))),
-            *(f"  %made{n} = alloca ptr" for n in range(len(outputs))),
-            "  %operands = alloca [4 x ptr]",
-        ]
-        self.need_equal("i64", "%count", len(inputs))
-        has_out = self._given(outputs)
-        for number, item in enumerate(inputs):
-            argument = self.new(f"getelementptr ptr, ptr %args, i64 {number}")
-            value = self.new(f"load ptr, ptr {argument}")
-            place = self.new(f"getelementptr i64, ptr %words, i64 {places[item]}")
-            if isinstance(item, Tensor):
-                written = "false" if item.role == "in" else "true"
-                self.tensor(item, value, f"%view{places[item]}", place, written)
-            else:
-                self.scalar(item, value, place)
-        only_arrays = "true"
-        for is_array in self.arrays:
-            only_arrays = self.new(f"and i1 {only_arrays}, {is_array}")
-        for number, item in enumerate(outputs):
-            place = self.new(f"getelementptr i64, ptr %words, i64 {places[item]}")
-            value = self._output(item, number, has_out, only_arrays)
-            self.tensor(item, value, f"%view{places[item]}", place, has_out)
-        for dimension in called.dimensions:
-            place = self.new(f"getelementptr i64, ptr %words, i64 {places[dimension]}")
-            if dimension not in self.sizes:
-                # Only a program calls this kernel, since no argument tells the dimension.
-                self.need("false")
-                continue
-            self.emit(f"store i64 {self.sizes[dimension]}, ptr {place}")
-        # A newly allocated array overlaps no other.
-        self.overlaps(inputs if has_out == "false" else called.parameters)
-        self._run()
-        for number in range(len(called.parameters)):
-            if isinstance(called.parameters[number], Tensor):
-                self.emit(f"call void @PyBuffer_Release(ptr %view{number})")
-        self._result(outputs)
-        return "\n".join([_DECLARATIONS, *head, *self.lines, *self._slow(), "}"])
-
-    def _given(self, outputs: Sequence[Tensor]) -> str:
-        """An i1 that holds if `out=` is given as the one keyword; other keywords go to `slow`."""
-        none = self.new("icmp eq ptr %names, null")
-        if not takes_out(self.called):
-            self.need(none)
-            return "false"
-        self.emit(f"br i1 {none}, label %positional, label %keyword")
-        self.start("keyword")
-        self.need_equal("i64", self.new("call i64 @PyTuple_Size(ptr %names)"), 1)
-        name = self.new("call ptr @PyTuple_GetItem(ptr %names, i64 0)")
-        self.need_equal("ptr", name, self.context(CONTEXT.index("out")))
-        self.emit("br label %positional")
-        self.start("positional")
-        return self.new(f"xor i1 {none}, true")
-
-    def _output(self, item: Tensor, number: int, given: str, only_arrays: str) -> str:
-        """The output array: the one of `out=`, or a new array or tensor where the output has no layout.
-
-        The compiled function owns a reference to it.
-        """
-        if item.layout is not None:
-            self.need(given)
-        if given != "false":
-            self.emit(f"br i1 {given}, label %given, label %allocate")
-            self.start("given")
-            place = self.new("getelementptr ptr, ptr %args, i64 %count")
-            array = self.new(f"load ptr, ptr {place}")
-            self.emit(f"call void @Py_IncRef(ptr {array})")
-            self.emit(f"store ptr {array}, ptr %made{number}")
-            self.emit("br label %placed")
-            self.start("allocate")
-        # A dimension of no input is known only from `out=`; without that, `slow` takes the call.
-        extents = [
-            None if isinstance(extent, Variable) and extent not in self.sizes
-            else self.number(extent) for extent in item.argument_shape
-        ]  # fmt: skip
-        shape = self.new(f"call ptr @PyTuple_New(i64 {len(extents)})")
-        self.need(self.new(f"icmp ne ptr {shape}, null"))
-        for index, size in enumerate(extents):
-            if size is None:
-                size = "0"
-                self.emit(f"call void @Py_DecRef(ptr {shape})")
-                self.need("false")
-            python_size = self.new(f"call ptr @PyLong_FromLongLong(i64 {size})")
-            self.new(f"call i32 @PyTuple_SetItem(ptr {shape}, i64 {index}, ptr {python_size})")
-        self._make(item, number, shape, only_arrays)
-        self.emit(f"call void @Py_DecRef(ptr {shape})")
-        fresh = self.new(f"load ptr, ptr %made{number}")
-        self.need(self.new(f"icmp ne ptr {fresh}, null"))
-        if given != "false":
-            self.emit("br label %placed")
-            self.start("placed")
-        array = self.new(f"load ptr, ptr %made{number}")
-        self.hold(f"call void @Py_DecRef(ptr {array})")
-        return array
-
-    def _make(self, item: Tensor, number: int, shape: str, only_arrays: str) -> None:
-        """Allocate an array, or a tensor if an argument is one; null where that isn't possible."""
-        self.emit(f"br i1 {only_arrays}, label %array_like{number}, label %tensor_like{number}")
-        self.start(f"tensor_like{number}")
-        self.emit(f"store ptr {self.new_tensor(shape, item.dtype)}, ptr %made{number}")
-        self.emit(f"br label %made_like{number}")
-        self.start(f"array_like{number}")
-        kind = self.context(len(CONTEXT) + number)
-        self.emit(f"store ptr {self.call(CONTEXT.index('empty'), shape, kind)}, ptr %made{number}")
-        self.emit(f"br label %made_like{number}")
-        self.start(f"made_like{number}")
-
-    def _run(self) -> None:
-        call = self.context(CONTEXT.index("call"))
-        status = len(self.called.parameters) + len(self.called.dimensions)
-        runs = f"getelementptr (ptr, ptr @context, i64 {context_size(self.called)})"
-        code = self.new(f"call i64 {call}(ptr %words, i64 {status}, ptr {runs})")
-        self.need(self.new(f"icmp sge i64 {code}, 0"))
-        self._fail_if(code)
-
-    def _fail_if(self, number: str) -> None:
-        """Call `failed`, which raises, with the number of an assertion; 0 means none failed."""
-        fine = self.new(f"icmp eq i64 {number}, 0")
-        self.emit(f"br i1 {fine}, label %fine, label %wrong")
-        self.start("wrong")
-        number_object = self.new(f"call ptr @PyLong_FromLongLong(i64 {number})")
-        self.call(CONTEXT.index("failed"), number_object)
-        self.emit(f"call void @Py_DecRef(ptr {number_object})")
-        for _, release, _ in reversed(self.releases):
-            self.emit(release)
-        self.emit("ret ptr null")
-        self.start("fine")
-
-    def _result(self, outputs: Sequence[Tensor]) -> None:
-        arrays = [self.new(f"load ptr, ptr %made{number}") for number in range(len(outputs))]
-        if len(arrays) == 1:
-            self.emit(f"ret ptr {arrays[0]}")
-            return
-        if not arrays:
-            self.emit("call void @Py_IncRef(ptr @_Py_NoneStruct)")
-            self.emit("ret ptr @_Py_NoneStruct")
-            return
-        result = self.new(f"call ptr @PyTuple_New(i64 {len(arrays)})")
-        for number, array in enumerate(arrays):
-            self.new(f"call i32 @PyTuple_SetItem(ptr {result}, i64 {number}, ptr {array})")
-        self.emit(f"ret ptr {result}")
-
-    def _slow(self) -> Iterator[str]:
-        for label, release, following in reversed(self.releases):
-            yield f"{label}:"
-            yield f"  {release}"
-            yield f"  br label %{following}"
-        yield "slow:"
-        yield f"  %ask = load ptr, ptr getelementptr (ptr, ptr @context, i64 {CONTEXT.index('ask')})"
-        yield "  %answer = call ptr %ask(ptr %self, ptr %args, i64 %count, ptr %names)"
-        yield "  ret ptr %answer"
-
-    # Arguments.
-
-    def field(self, view: str, kind: str, number: int) -> str:
-        place = self.new(f"getelementptr %buffer, ptr {view}, i32 0, i32 {number}")
-        return self.new(f"load {kind}, ptr {place}")
-
-    def context(self, number: int) -> str:
-        return self.new(f"load ptr, ptr getelementptr (ptr, ptr @context, i64 {number})")
-
-    def tensor(self, item: Tensor, value: str, view: str, place: str, written: str) -> None:
-        """Read an array. `written`, an i1, tells whether to mark a PyTorch tensor as written."""
-        dtype, stored = item.argument.dtype, _stored(item)
-        flags = _CONTIGUOUS | (_WRITABLE if item.role != "in" else 0)
-        codes = [ord(code) for code in _FORMATS[stored.name]]
-        kind = self.new(
-            f"call i32 {self.context(CONTEXT.index('read'))}(ptr @context, ptr {value}, ptr {view},"
-            f" {self._classes(item)}, i32 {flags}, i8 {codes[0]},"
-            f" i8 {codes[-1]}, i64 {stored.nbytes}, i32 {_code(stored if dtype.is_sub_byte else dtype)}, i1 {written})"
-        )
-        self.need(self.new(f"icmp sge i32 {kind}, 0"))
-        self.hold(f"call void @PyBuffer_Release(ptr {view})")
-        self.arrays.append(self.new(f"icmp eq i32 {kind}, 0"))
+    def _array(self, item: Tensor) -> list[int]:
+        declared = item.argument
+        is_sub_byte = declared.dtype.is_sub_byte
+        element = np.dtype(np.uint8) if is_sub_byte else declared.dtype.numpy
+        # C's `long` has another number and name than the type that is as wide.
+        names = [name for name in _BUFFERS_NAMES if np.dtype(name) == element]
+        numbers = [np.dtype(name).num for name in names] or [element.num]
+        codes = [ord(name) for name in names] or [0]
+        kind: type = np.ndarray
+        extents, bits = item.argument_shape, declared.dtype.bits if is_sub_byte else 0
         if _is_packed(item):
             # A slice of a packed array, or a result that NumPy computes from it, has its class, too: check the shape.
-            self._check_shape(memory_of(packed_type(item))[:1], view)
-        else:
-            bits = dtype.bits if dtype.is_sub_byte else 0
-            self._check_shape(item.argument_shape, view, bits)
-        address = self.field(view, "ptr", 0)
-        start = self.new(f"ptrtoint ptr {address} to i64")
-        if stored.nbytes > 1:
-            self.need_equal("i64", self.new(f"and i64 {start}, {stored.nbytes - 1}"), 0)
-        self.addresses.append((item, start, self.field(view, "i64", 2)))
-        self.emit(f"store ptr {address}, ptr {place}")
+            packed = TensorType(declared.dtype, declared.argument_shape, declared.layout)
+            kind, extents, bits = packed_class(packed), memory_of(packed)[:1], 0
+        made = item.dtype.numpy
+        self.objects += kind, made
+        start = len(self.terms)
+        for extent in extents:
+            self.terms += self._extent(extent)
+        return [
+            *(id(kind), numbers[0], numbers[-1], codes[0], codes[-1], element.itemsize, type_code(element)),
+            *(item.role != "in", item.layout is not None, bits, id(made), len(extents), start),
+        ]  # fmt: skip
 
-    def _classes(self, item: Tensor) -> str:
-        """The class that `read_argument` checks for, and two element types or nulls."""
-        packed, viewed = packed_of(self.called), viewed_of(self.called)
-        number, first = (
-            CONTEXT.index("ndarray"),
-            len(CONTEXT) + len(outputs_of(self.called.parameters)),
-        )
-        if item in packed:
-            number = first + packed.index(item)
-        operands = [self.context(number), "null", "null"]
-        if item in viewed:
-            number = first + len(packed) + 2 * viewed.index(item)
-            operands[1:] = [self.context(number), self.context(number + 1)]
-        return ", ".join(f"ptr {each}" for each in operands)
+    def _extent(self, extent: int | Expression) -> list[int]:
+        """The terms of an extent; that of a dimension which isn't known yet tells it."""
+        if isinstance(extent, Variable) and extent not in self._known:
+            self._known.add(extent)
+            return [_NEW, self.words[extent], extent.multiple]
+        return self._value(extent)
 
-    def new_tensor(self, shape: str, dtype: DType) -> str:
-        """Allocate a PyTorch tensor; only if an argument is a tensor."""
-        place = self.new(f"getelementptr ptr, ptr {self.context(CONTEXT.index('tensors'))}, i64 1")
-        maker = self.new(f"load ptr, ptr {place}")
-        return self.new(f"call ptr {maker}(ptr {shape}, i32 {_code(dtype)})")
-
-    def call(self, function: int, *operands: str) -> str:
-        """Call a function of the context with at most three operands; returns its result."""
-        for number, operand in enumerate(operands, start=1):
-            place = self.new(f"getelementptr ptr, ptr %operands, i64 {number}")
-            self.emit(f"store ptr {operand}, ptr {place}")
-        first = self.new("getelementptr ptr, ptr %operands, i64 1")
-        # The flag allows the function to use the slot before the operands.
-        count = len(operands) - 2**63
-        return self.new(
-            f"call ptr @PyObject_VectorcallDict("
-            f"ptr {self.context(function)}, ptr {first}, i64 {count}, ptr null)"
-        )
-
-    def _check_shape(self, extents: Sequence[int | Expression], view: str, bits: int = 0) -> None:
-        """Check the shape of an array of bytes, in whose rows elements of so many bits are packed."""
-        self.need_equal("i32", self.field(view, "i32", 5), len(extents))
-        shape = self.field(view, "ptr", 7)
-        for number, extent in enumerate(extents):
-            size = self.new(
-                f"load i64, ptr {self.new(f'getelementptr i64, ptr {shape}, i64 {number}')}"
-            )
-            if bits and number == len(extents) - 1:
-                total = self.new(f"mul i64 {size}, 8")
-                self.need_equal("i64", self.new(f"urem i64 {total}, {bits}"), 0)
-                size = self.new(f"udiv i64 {total}, {bits}")
-            self._extent(extent, size)
-
-    def _extent(self, extent: int | Expression, size: str) -> None:
-        if isinstance(extent, Variable) and extent not in self.sizes:
-            self.sizes[extent] = size
-            if extent.multiple > 1:
-                self.need_equal("i64", self.new(f"urem i64 {size}, {extent.multiple}"), 0)
-        else:
-            self.need_equal("i64", size, self.number(extent))
-
-    def number(self, extent: int | Expression) -> str:
-        """The value of an extent of known dimensions; one that overflows i64 goes to `slow`."""
+    def _value(self, extent: int | Expression) -> list[int]:
         match extent:
             case int():
-                return str(extent)
+                return [_CONSTANT, extent]
             case ir.Constant(value=value):
-                return str(int(value))
+                return [_CONSTANT, int(value)]
             case Variable():
-                return self.sizes[extent]
+                return [_WORD, self.words[extent]]
             case ir.Cast():
-                return self.number(extent.operand)
-            case ir.Binary(operator="+" | "-" | "*" as operator):
-                name = {"+": "sadd", "-": "ssub", "*": "smul"}[operator]
-                left, right = self.number(extent.left), self.number(extent.right)
-                result = self.new(
-                    f"call {{i64, i1}} @llvm.{name}.with.overflow.i64(i64 {left}, i64 {right})"
-                )
-                self.need_equal("i1", self.new(f"extractvalue {{i64, i1}} {result}, 1"), "false")
-                return self.new(f"extractvalue {{i64, i1}} {result}, 0")
-            case ir.Binary(operator="//" | "%" as operator, right=ir.Constant(value=by)):
-                left = self.number(extent.left)
-                # It has the sign of the dividend.
-                signed_remainder = self.new(f"srem i64 {left}, {by}")
-                is_below = self.new(f"icmp slt i64 {signed_remainder}, 0")
-                correction = self.new(f"select i1 {is_below}, i64 {by}, i64 0")
-                modulo = self.new(f"add i64 {signed_remainder}, {correction}")
-                if operator == "%":
-                    return modulo
-                return self.new(f"sdiv i64 {self.new(f'sub i64 {left}, {modulo}')}, {by}")
+                return self._value(extent.operand)
+            case (
+                ir.Binary(operator="+" | "-" | "*", left=left, right=right)
+                | ir.Binary(operator="//" | "%", left=left, right=ir.Constant() as right)
+            ):
+                return [_OPERATORS[extent.operator], *self._value(left), *self._value(right)]
         raise InternalError(f"an extent can't be {type(extent).__name__}")
 
-    def scalar(self, item: Variable, value: str, place: str) -> None:
-        kind = self.new(f"load ptr, ptr {self.new(f'getelementptr i8, ptr {value}, i64 8')}")
-        if item.dtype is boolean:
-            self.need_equal("ptr", kind, "@PyBool_Type")
-            holds = self.new(f"icmp eq ptr {value}, @_Py_TrueStruct")
-            self.emit(f"store i64 {self.new(f'zext i1 {holds} to i64')}, ptr {place}")
-        elif item.dtype.is_float:
-            self.need_equal("ptr", kind, "@PyFloat_Type")
-            number = self.new(f"call double @PyFloat_AsDouble(ptr {value})")
-            if item.dtype is f64:
-                self.emit(f"store double {number}, ptr {place}")
-                return
-            # A number that overflows f32 is refused; infinities and NaN pass.
-            narrow = self.new(f"fptrunc double {number} to float")
-            size = self.new(f"call double @llvm.fabs.f64(double {number})")
-            fits = self.new(f"fcmp ule double {size}, 0x47EFFFFFE0000000")
-            infinite = self.new(f"fcmp oeq double {size}, 0x7FF0000000000000")
-            self.need(self.new(f"or i1 {fits}, {infinite}"))
-            self.emit(f"store float {narrow}, ptr {place}")
-        else:
-            self.need_equal("ptr", kind, "@PyLong_Type")
-            number = self.new(f"call i64 @PyLong_AsLongLong(ptr {value})")
-            error = self.new("call ptr @PyErr_Occurred()")  # it doesn't fit 64 bits
-            self.need(self.new(f"icmp eq ptr {error}, null"))
-            self._integer(item.dtype, number)
-            self.emit(f"store i64 {number}, ptr {place}")
 
-    def _integer(self, dtype: DType, number: str) -> None:
-        if dtype.bits < 64:
-            low = self.new(f"icmp sge i64 {number}, {dtype.minimum}")
-            high = self.new(f"icmp sle i64 {number}, {dtype.maximum}")
-            self.need(self.new(f"and i1 {low}, {high}"))
-        elif dtype.kind == "uint":
-            self.need(self.new(f"icmp sge i64 {number}, 0"))
+class _ArrayFields(ctypes.Structure):
+    """`array`."""
 
-    def overlaps(self, given: Sequence[Tensor | Variable]) -> None:
-        """Check that no array that is written overlaps another one."""
-        addresses = [entry for entry in self.addresses if entry[0] in given]
-        for number, (first, a, a_size) in enumerate(addresses):
-            for second, b, b_size in addresses[number + 1 :]:
-                if first.role == "in" and second.role == "in":
-                    continue
-                before = self.new(f"icmp ule i64 {self.new(f'add i64 {a}, {a_size}')}, {b}")
-                after = self.new(f"icmp ule i64 {self.new(f'add i64 {b}, {b_size}')}, {a}")
-                self.need(self.new(f"or i1 {before}, {after}"))
+    _fields_ = (
+        ("count", ctypes.c_int64), ("type", ctypes.c_int64), ("data", ctypes.c_int64),
+        ("rank", ctypes.c_int32), ("extents", ctypes.c_int64), ("strides", ctypes.c_int64),
+        ("base", ctypes.c_int64), ("element", ctypes.c_int64), ("flags", ctypes.c_int32),
+    )  # fmt: skip
+
+
+class _MethodDefinition(ctypes.Structure):
+    """PyMethodDef."""
+
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("function", ctypes.c_void_p),
+        ("flags", ctypes.c_int),
+        ("documentation", ctypes.c_char_p),
+    )
+
+
+_FASTCALL, _KEYWORDS = 0x80, 0x02
+
+
+class _Slow(np.ndarray[Any, Any]):
+    """The fallback for calls that compiled code doesn't accept. Its memory is that code's table."""
+
+    slow: Callable[..., Any]
+    needs: object
+    definition: _MethodDefinition
+
+    def __call__(self, values: tuple[Any, ...], names: tuple[str, ...] | None) -> Any:
+        """Called by compiled code with all arguments, and the names of the last of them."""
+        count = len(values) - len(names or ())
+        keywords = dict(zip(names or (), values[count:], strict=True))
+        return self.slow(*values[:count], **keywords)
+
+
+def _objects_are_plain() -> bool:
+    """Whether objects have the layout that compiled code expects: a reference count, the type, and NumPy's fields.
+
+    So it is in CPython, but not where threads run without its lock, nor where it traces references.
+    """
+    if sys.implementation.name != "cpython" or sys.maxsize < 1 << 62:
+        return False
+    if object.__basicsize__ != 16:
+        return False
+    probe = np.zeros((2, 3), np.float32)
+    fields = _ArrayFields.from_address(id(probe))
+    element = id(probe.dtype)
+    number = ctypes.c_int32.from_address(element + 28).value
+    order = ctypes.c_char.from_address(element + 26).value
+    seen = fields.type, fields.data, fields.rank, fields.element, fields.flags, number, order
+    address, flags = probe.ctypes.data, probe.flags.num
+    if seen != (id(np.ndarray), address, 2, element, flags, probe.dtype.num, b"="):
+        return False
+    return [*(ctypes.c_int64 * 2).from_address(fields.extents)] == [2, 3]
+
+
+def _builtin(name: str, address: int, slow: _Slow) -> Callable[..., Any]:
+    """The C function at an address as a Python function, with `slow` as its self."""
+    definition = _MethodDefinition(name.encode(), address, _FASTCALL | _KEYWORDS, None)
+    slow.definition = definition  # Python keeps a pointer to it
+    make = ctypes.pythonapi.PyCFunction_NewEx
+    make.restype = ctypes.py_object
+    make.argtypes = (ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
+    function: Callable[..., Any] = make(ctypes.addressof(definition), slow, None)
+    return function

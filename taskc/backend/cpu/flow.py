@@ -18,7 +18,7 @@ from collections.abc import Callable
 from functools import partial
 
 from taskc.analysis.facts import Facts
-from taskc.backend.cpu.function import own_cost
+from taskc.backend.cpu.block_count import own_cost
 from taskc.backend.cpu.instructions import LaneValue, constant
 from taskc.backend.cpu.module import look_text
 from taskc.backend.cpu.values import LaneValues

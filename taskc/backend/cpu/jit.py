@@ -4,7 +4,7 @@ JITLink lays out an object's code, constants and data in one block, so that its 
 older linker, llvmlite's default, maps each kind wherever there is room, and aborts the process where the distance
 exceeds 2 GiB.
 
-`object_of` compiles and caches LLVM text that belongs to no kernel: the thread pool, and the entries of calls.
+`object_of` compiles and caches LLVM text that belongs to no kernel: the thread pool.
 """
 
 from __future__ import annotations
@@ -107,14 +107,14 @@ def give_code(objects: Mapping[str, bytes]) -> None:
     _given.update(objects)
 
 
-def object_of(kind: str, text: str, *, optimize: bool = True) -> Object:
-    """Compile for this processor. `optimize=False` is for code that takes longer to optimize than to run."""
+def object_of(kind: str, text: str) -> Object:
+    """Compile for this processor."""
     processor = host()
     cache, version = _kept[0] if _kept else (None, "")
     key = key_of(kind, text, processor.fingerprint, version)
     code = _given.get(key) or (cache and cache.get(key))
     if not code:
-        module = optimized(text, processor) if optimize else llvm.parse_assembly(text)
+        module = optimized(text, processor)
         module.verify()
         with span("LLVM/generate code of entries"):
             code = processor.machine.emit_object(module)

@@ -106,8 +106,7 @@ _EXPORTED = (
     *("system_call", "futex", "current_processor", "keep_on"),
     *("masks", "processors", "handles", "handled", "avoided"),
     *("begin", "run_program", "monotonic_clock", "stamps", "taken", "stamped", "stamp_nothing"),
-    *("call_kernel", "call_program", "ask_slow", "read_argument"),
-    *("read_tensor", "new_tensor", "torch", "samples"),
+    *("call_kernel", "call_program", "entry", "torch", "samples", "buffers_class"),
 )
 
 

@@ -17,14 +17,9 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from taskc.arrays.packed import packed
-from taskc.backend.cpu import jit
 from taskc.backend.cpu.compile import LoadedKernel, words_of
-from taskc.backend.cpu.entry import GIVEN_UP, entry_text, has_entry
-from taskc.backend.cpu.function import python_function
-from taskc.backend.cpu.jit import Object, object_of
-from taskc.backend.cpu.module import head_text
+from taskc.backend.cpu.entry import GIVEN_UP, python_function
 from taskc.backend.cpu.pool import pool
-from taskc.backend.cpu.processor import host
 from taskc.backend.limits import LimitError, current_limits
 from taskc.errors import InternalError, assert_never
 from taskc.format import bytes_text
@@ -360,19 +355,7 @@ class LoadedProgram:
         self, slow: Callable[..., Any], failed: Callable[[int], Any]
     ) -> Callable[..., Any] | None:
         """A compiled Python function, as for a kernel; plans, too, are found by compiled code."""
-        if not has_entry(self.program):
-            return None
-        code = entry_object(self.program).code
-        library = jit.load_object(code, self.program.name, ["entry", "context"])
-        return python_function(
-            self.program, library, [self._node.address], slow, failed, needs=self
-        )
-
-
-def entry_object(program: Program) -> Object:
-    """The compiled function through which Python calls a program."""
-    text = entry_text(program, 1)
-    return object_of("program", f"{head_text(host())}\n{text}\n", optimize=False)
+        return python_function(self.program, [self._node.address], slow, failed, self)
 
 
 _WARM = 3  # rounds that don't count

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from taskc.backend.cache import Cache, code_text, key_of
 from taskc.backend.cpu.compile import CompiledObject, LoadedKernel, compile_kernel, refuse
-from taskc.backend.cpu.function import admit_arrays, admit_tensors
+from taskc.backend.cpu.entry import admit_arrays, admit_tensors
 from taskc.backend.cpu.jit import keep_code
 from taskc.backend.cpu.pool import limit_threads
 from taskc.backend.cpu.processor import host

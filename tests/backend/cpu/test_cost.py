@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 import taskc as tc
-from taskc.backend.cpu.function import cost_of, count_text
+from taskc.backend.cpu.block_count import cost_of, count_text
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import Expression, Statement, Unary, Variable, constant
 from taskc.ir.types import f32, i64

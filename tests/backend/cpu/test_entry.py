@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import weakref
 from pathlib import Path
@@ -12,7 +11,7 @@ import numpy as np
 import pytest
 
 import taskc as tc
-from taskc.backend.cpu import function as functions
+from taskc.backend.cpu import entry
 from tests import guards
 from tests.counting import instructions
 
@@ -75,11 +74,10 @@ def test_a_warm_kernel_is_traced_in_a_program() -> None:
 @pytest.mark.parametrize("strange", ["header", "implementation"])
 def test_other_kinds_of_python(strange: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if strange == "header":
-        monkeypatch.setattr(
-            functions.ctypes.c_void_p, "from_address", lambda place: ctypes.c_int64(0)
-        )
+        strange_fields = entry._ArrayFields()
+        monkeypatch.setattr(entry._ArrayFields, "from_address", lambda place: strange_fields)
     else:
-        monkeypatch.setattr(functions.sys.implementation, "name", "pypy")
+        monkeypatch.setattr(entry.sys.implementation, "name", "pypy")
     kernel = identity(tc.i32)
     assert kernel(3).tolist() == [3]
     assert kernel.direct is None

@@ -1,5 +1,5 @@
 #include "runtime.h"
 #include "pool.c"
 #include "program.c"
-#include "calls.c"
 #include "torch_tensors.c"
+#include "calls.c"

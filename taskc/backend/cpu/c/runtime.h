@@ -60,7 +60,7 @@ void *aligned_alloc(i64 alignment, i64 size);
 void free(void *memory);
 
 // Of Python.
-extern u8 _Py_FalseStruct, _Py_NoneStruct;
+extern u8 _Py_FalseStruct, _Py_TrueStruct, _Py_NoneStruct, PyBool_Type, PyLong_Type, PyFloat_Type;
 void Py_IncRef(void *object);
 void Py_DecRef(void *object);
 i32 PyGILState_Ensure(void);
@@ -69,6 +69,7 @@ void *PyEval_SaveThread(void);
 void PyEval_RestoreThread(void *state);
 i32 PyErr_CheckSignals(void);
 void PyErr_Clear(void);
+void *PyErr_Occurred(void);
 void PyErr_Fetch(void **type, void **value, void **trace);
 void PyErr_Restore(void *type, void *value, void *trace);
 void PyErr_WriteUnraisable(void *object);
@@ -83,6 +84,7 @@ void *PyTuple_GetItem(void *tuple, i64 index);
 i32 PyTuple_SetItem(void *tuple, i64 index, void *item);
 void *PyLong_FromLongLong(i64 value);
 i64 PyLong_AsLongLong(void *number);
+double PyFloat_AsDouble(void *number);
 
 INTERNAL void *type_of(void *object) {
     return ((void **)object)[1];

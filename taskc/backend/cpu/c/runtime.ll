@@ -2,9 +2,12 @@
 
 %struct.anon = type { i64, [56 x i8], ptr, i64, i32, i32, i32, i32, ptr, i64, ptr }
 %struct.call = type { ptr, ptr, i64, i64, ptr, ptr, i64, i64 }
-%struct.anon.0 = type { i32, ptr }
-%struct.anon.1 = type { ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr }
+%struct.anon.0 = type { ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr }
+%struct.anon.1 = type { i32, ptr }
 %struct.part = type { i64, i64, [48 x i8] }
+%struct.unpacking = type { ptr, ptr, ptr, i64, ptr, i64, i8 }
+%struct.memory = type { %struct.buffer, ptr }
+%struct.buffer = type { ptr, ptr, i64, i64, i32, i32, ptr, ptr, ptr, ptr, ptr }
 %struct.tensor = type { ptr, i32, i32, i32, i32, ptr, ptr, i64 }
 
 @exception = internal global [3 x ptr] zeroinitializer, align 16
@@ -15,10 +18,6 @@
 @avoided = global i32 -1, align 4
 @taken = global i64 0, align 8
 @stamp_nothing.empty = internal global %struct.call { ptr @nothing, ptr null, i64 0, i64 0, ptr null, ptr null, i64 0, i64 0 }, align 8
-@_Py_NoneStruct = external global i8, align 1
-@samples = global [32 x %struct.anon.0] zeroinitializer, align 16
-@torch = global %struct.anon.1 zeroinitializer, align 8
-@_Py_FalseStruct = external global i8, align 1
 @main_thread = global i64 0, align 8
 @inside = global i32 0, align 4
 @watching = global i8 0, align 1
@@ -33,6 +32,15 @@
 @handled = global i64 0, align 8
 @monotonic_clock = global i32 0, align 4
 @stamps = global ptr null, align 8
+@torch = global %struct.anon.0 zeroinitializer, align 8
+@samples = global [32 x %struct.anon.1] zeroinitializer, align 16
+@buffers_class = global ptr null, align 8
+@_Py_TrueStruct = external global i8, align 1
+@PyBool_Type = external global i8, align 1
+@PyLong_Type = external global i8, align 1
+@PyFloat_Type = external global i8, align 1
+@_Py_FalseStruct = external global i8, align 1
+@_Py_NoneStruct = external global i8, align 1
 
 define void @raise() {
   %1 = load ptr, ptr @exception, align 16
@@ -1106,401 +1114,563 @@ define i64 @call_program(ptr %0, i64 %1, ptr %2) {
   ret i64 %11
 }
 
-define ptr @ask_slow(ptr %0, ptr %1, i64 %2, ptr %3) {
+define ptr @entry(ptr %0, ptr %1, i64 %2, ptr %3) {
   %5 = alloca [3 x ptr], align 16
-  tail call void @PyErr_Clear()
-  %6 = icmp eq ptr %3, null
-  br i1 %6, label %9, label %7
+  %6 = alloca [4 x ptr], align 16
+  %7 = alloca i64, align 8
+  %8 = alloca [3 x ptr], align 16
+  %9 = alloca %struct.unpacking, align 8
+  %10 = alloca [2 x ptr], align 16
+  %11 = getelementptr inbounds nuw i8, ptr %0, i64 16
+  %12 = load ptr, ptr %11, align 8
+  %13 = getelementptr inbounds nuw i8, ptr %12, i64 40
+  %14 = load i64, ptr %13, align 8
+  %15 = add nsw i64 %14, 1
+  %16 = alloca i64, i64 %15, align 16
+  %17 = getelementptr inbounds nuw i8, ptr %12, i64 48
+  %18 = load i64, ptr %17, align 8
+  %19 = getelementptr inbounds nuw i8, ptr %12, i64 56
+  %20 = load i64, ptr %19, align 8
+  %21 = add nsw i64 %20, %18
+  %22 = alloca %struct.memory, i64 %21, align 16
+  %23 = add nsw i64 %20, 1
+  %24 = alloca ptr, i64 %23, align 16
+  store ptr %12, ptr %9, align 8
+  %25 = getelementptr inbounds nuw i8, ptr %9, i64 8
+  store ptr %16, ptr %25, align 8
+  %26 = getelementptr inbounds nuw i8, ptr %9, i64 16
+  store ptr %22, ptr %26, align 8
+  %27 = getelementptr inbounds nuw i8, ptr %9, i64 24
+  store i64 0, ptr %27, align 8
+  %28 = getelementptr inbounds nuw i8, ptr %9, i64 32
+  store ptr %24, ptr %28, align 8
+  %29 = getelementptr inbounds nuw i8, ptr %9, i64 40
+  store i64 0, ptr %29, align 8
+  %30 = getelementptr inbounds nuw i8, ptr %9, i64 48
+  store i8 0, ptr %30, align 8
+  %31 = getelementptr inbounds nuw i8, ptr %9, i64 49
+  call void @llvm.memset.p0.i64(ptr align 1 %31, i8 0, i64 7, i1 false)
+  %32 = icmp eq i64 %2, %18
+  br i1 %32, label %33, label %271
 
-7:
-  %8 = tail call i64 @PyTuple_Size(ptr %3)
-  br label %9
+33:
+  %34 = icmp ne ptr %3, null
+  br i1 %34, label %35, label %46
 
-9:
-  %10 = phi i64 [ %8, %7 ], [ 0, %4 ]
-  %11 = add nsw i64 %10, %2
-  %12 = tail call ptr @PyTuple_New(i64 %11)
-  %13 = icmp eq ptr %12, null
-  br i1 %13, label %29, label %14
+35:
+  %36 = getelementptr inbounds nuw i8, ptr %12, i64 8
+  %37 = load ptr, ptr %36, align 8
+  %38 = icmp eq ptr %37, null
+  br i1 %38, label %271, label %39
 
-14:
-  %15 = icmp sgt i64 %11, 0
-  br i1 %15, label %21, label %16
+39:
+  %40 = call i64 @PyTuple_Size(ptr %3)
+  %41 = icmp eq i64 %40, 1
+  br i1 %41, label %42, label %271
 
-16:
-  store ptr null, ptr %5, align 16
-  %17 = getelementptr inbounds nuw i8, ptr %5, i64 8
-  store ptr %12, ptr %17, align 8
-  %18 = getelementptr inbounds nuw i8, ptr %5, i64 16
-  %19 = select i1 %6, ptr @_Py_NoneStruct, ptr %3
-  store ptr %19, ptr %18, align 16
-  %20 = call ptr @PyObject_VectorcallDict(ptr %0, ptr %17, i64 -9223372036854775806, ptr null)
-  call void @Py_DecRef(ptr %12)
-  br label %29
+42:
+  %43 = call ptr @PyTuple_GetItem(ptr %3, i64 0)
+  %44 = load ptr, ptr %36, align 8
+  %45 = icmp eq ptr %43, %44
+  br i1 %45, label %46, label %271
 
-21:
-  %22 = phi i64 [ %27, %21 ], [ 0, %14 ]
-  %23 = getelementptr inbounds nuw ptr, ptr %1, i64 %22
-  %24 = load ptr, ptr %23, align 8
-  tail call void @Py_IncRef(ptr %24)
-  %25 = load ptr, ptr %23, align 8
-  %26 = tail call i32 @PyTuple_SetItem(ptr %12, i64 %22, ptr %25)
-  %27 = add nuw nsw i64 %22, 1
-  %28 = icmp eq i64 %27, %11
-  br i1 %28, label %16, label %21
-
-29:
-  %30 = phi ptr [ %20, %16 ], [ null, %9 ]
-  ret ptr %30
-}
-
-declare void @PyErr_Clear()
-
-declare i64 @PyTuple_Size(ptr)
-
-declare ptr @PyTuple_New(i64)
-
-declare void @Py_IncRef(ptr)
-
-declare i32 @PyTuple_SetItem(ptr, i64, ptr)
-
-define i32 @read_argument(ptr %0, ptr %1, ptr %2, ptr %3, ptr %4, ptr %5, i32 %6, i8 %7, i8 %8, i64 %9, i32 %10, i1 %11) {
-  %13 = alloca [4 x ptr], align 16
-  %14 = getelementptr inbounds nuw i8, ptr %1, i64 8
-  %15 = load ptr, ptr %14, align 8
-  %16 = icmp eq ptr %15, %3
-  br i1 %16, label %36, label %17
-
-17:
-  %18 = getelementptr inbounds nuw i8, ptr %0, i64 24
-  %19 = load ptr, ptr %18, align 8
-  %20 = icmp eq ptr %3, %19
-  br i1 %20, label %21, label %80
-
-21:
-  %22 = getelementptr inbounds nuw i8, ptr %0, i64 72
-  %23 = load ptr, ptr %22, align 8
-  %24 = getelementptr inbounds nuw i8, ptr %23, i64 16
-  %25 = load ptr, ptr %24, align 8
-  %26 = icmp eq ptr %15, %25
-  br i1 %26, label %27, label %29
-
-27:
-  %28 = icmp eq ptr %4, null
-  br i1 %28, label %53, label %80
-
-29:
-  %30 = load ptr, ptr %23, align 8
-  %31 = icmp eq ptr %30, null
-  br i1 %31, label %80, label %32
-
-32:
-  %33 = tail call i32 %30(ptr %1, ptr %2, i32 %10, i64 %9, i1 %11)
-  %34 = icmp eq i32 %33, 0
-  %35 = select i1 %34, i32 1, i32 -1
-  br label %80
-
-36:
-  %37 = icmp eq ptr %4, null
-  br i1 %37, label %53, label %38
-
-38:
-  %39 = getelementptr inbounds nuw i8, ptr %0, i64 56
-  %40 = load ptr, ptr %39, align 8
-  %41 = tail call ptr @PyObject_GetAttr(ptr %1, ptr %40)
-  tail call void @Py_DecRef(ptr %41)
-  %42 = icmp eq ptr %41, %4
-  br i1 %42, label %43, label %80
-
-43:
-  store ptr null, ptr %13, align 16
-  %44 = getelementptr inbounds nuw i8, ptr %13, i64 8
-  store ptr %1, ptr %44, align 8
-  %45 = getelementptr inbounds nuw i8, ptr %13, i64 16
-  store ptr %5, ptr %45, align 16
-  %46 = getelementptr inbounds nuw i8, ptr %13, i64 24
-  %47 = getelementptr inbounds nuw i8, ptr %0, i64 24
+46:
+  %47 = getelementptr inbounds nuw i8, ptr %12, i64 64
   %48 = load ptr, ptr %47, align 8
-  store ptr %48, ptr %46, align 8
-  %49 = getelementptr inbounds nuw i8, ptr %0, i64 64
-  %50 = load ptr, ptr %49, align 8
-  %51 = call ptr @PyObject_VectorcallDict(ptr %50, ptr %44, i64 -9223372036854775805, ptr null)
-  %52 = icmp eq ptr %51, null
-  br i1 %52, label %80, label %53
+  %49 = icmp sgt i64 %2, 0
+  br i1 %49, label %50, label %108
 
-53:
-  %54 = phi ptr [ null, %27 ], [ %51, %43 ], [ null, %36 ]
-  %55 = icmp eq ptr %54, null
-  %56 = select i1 %55, ptr %1, ptr %54
-  %57 = call i32 @PyObject_GetBuffer(ptr %56, ptr %2, i32 %6)
-  call void @Py_DecRef(ptr %54)
-  %58 = icmp eq i32 %57, 0
-  br i1 %58, label %59, label %80
+50:
+  %51 = phi i64 [ %103, %102 ], [ 0, %46 ]
+  %52 = phi ptr [ %104, %102 ], [ %48, %46 ]
+  %53 = getelementptr inbounds nuw ptr, ptr %1, i64 %51
+  %54 = load ptr, ptr %53, align 8
+  %55 = load i64, ptr %52, align 8
+  %56 = icmp eq i64 %55, 4
+  br i1 %56, label %57, label %62
 
-59:
-  %60 = getelementptr inbounds nuw i8, ptr %2, i64 40
-  %61 = load ptr, ptr %60, align 8
-  %62 = load i8, ptr %61, align 1
-  %63 = and i8 %62, -2
-  %64 = icmp eq i8 %63, 60
-  %65 = zext i1 %64 to i64
-  %66 = getelementptr inbounds nuw i8, ptr %61, i64 %65
-  %67 = load i8, ptr %66, align 1
-  %68 = icmp eq i8 %67, %7
-  %69 = icmp eq i8 %67, %8
-  %70 = or i1 %68, %69
-  br i1 %70, label %71, label %79
+57:
+  %58 = getelementptr inbounds nuw i8, ptr %52, i64 88
+  %59 = load i64, ptr %58, align 8
+  %60 = icmp ne i64 %59, 0
+  %61 = call fastcc i1 @read_array(ptr %9, ptr %52, ptr %54, i1 %60)
+  br i1 %61, label %102, label %271
 
-71:
-  %72 = getelementptr inbounds nuw i8, ptr %66, i64 1
-  %73 = load i8, ptr %72, align 1
-  %74 = icmp eq i8 %73, 0
-  br i1 %74, label %75, label %79
+62:
+  %63 = load ptr, ptr %25, align 8
+  %64 = getelementptr inbounds nuw i8, ptr %52, i64 8
+  %65 = load i64, ptr %64, align 8
+  %66 = getelementptr inbounds i64, ptr %63, i64 %65
+  %67 = getelementptr inbounds nuw i8, ptr %54, i64 8
+  %68 = load ptr, ptr %67, align 8
+  switch i64 %55, label %89 [
+    i64 0, label %69
+    i64 1, label %73
+  ]
+
+69:
+  %70 = icmp eq ptr %54, @_Py_TrueStruct
+  %71 = zext i1 %70 to i64
+  store i64 %71, ptr %66, align 8
+  %72 = icmp eq ptr %68, @PyBool_Type
+  br i1 %72, label %102, label %271
+
+73:
+  %74 = icmp eq ptr %68, @PyLong_Type
+  br i1 %74, label %75, label %271
 
 75:
-  %76 = getelementptr inbounds nuw i8, ptr %2, i64 24
-  %77 = load i64, ptr %76, align 8
-  %78 = icmp eq i64 %77, %9
-  br i1 %78, label %80, label %79
-
-79:
-  call void @PyBuffer_Release(ptr %2)
-  br label %80
+  %76 = call i64 @PyLong_AsLongLong(ptr %54)
+  store i64 %76, ptr %66, align 8
+  %77 = getelementptr inbounds nuw i8, ptr %52, i64 16
+  %78 = load i64, ptr %77, align 8
+  %79 = icmp sgt i64 %78, %76
+  br i1 %79, label %271, label %80
 
 80:
-  %81 = phi i32 [ -1, %43 ], [ -1, %17 ], [ -1, %27 ], [ -1, %29 ], [ %35, %32 ], [ -1, %53 ], [ -1, %79 ], [ 0, %75 ], [ -1, %38 ]
-  ret i32 %81
+  %81 = getelementptr inbounds nuw i8, ptr %52, i64 24
+  %82 = load i64, ptr %81, align 8
+  %83 = icmp sgt i64 %76, %82
+  br i1 %83, label %271, label %84
+
+84:
+  %85 = icmp eq i64 %76, -1
+  br i1 %85, label %86, label %102
+
+86:
+  %87 = call ptr @PyErr_Occurred()
+  %88 = icmp eq ptr %87, null
+  br i1 %88, label %102, label %271
+
+89:
+  %90 = icmp eq ptr %68, @PyFloat_Type
+  br i1 %90, label %91, label %271
+
+91:
+  %92 = call double @PyFloat_AsDouble(ptr %54)
+  %93 = load i64, ptr %52, align 8
+  %94 = icmp eq i64 %93, 3
+  br i1 %94, label %95, label %96
+
+95:
+  store double %92, ptr %66, align 8
+  br label %102
+
+96:
+  %97 = call double @llvm.fabs.f64(double %92)
+  %98 = fptrunc double %92 to float
+  store float %98, ptr %66, align 4
+  %99 = fcmp ule double %97, 0x47EFFFFFE0000000
+  %100 = fcmp oeq double %97, 0x7FF0000000000000
+  %101 = or i1 %99, %100
+  br i1 %101, label %102, label %271
+
+102:
+  %103 = add nuw nsw i64 %51, 1
+  %104 = getelementptr inbounds nuw i8, ptr %52, i64 136
+  %105 = icmp eq i64 %103, %2
+  br i1 %105, label %106, label %50
+
+106:
+  %107 = load i64, ptr %27, align 8
+  br label %108
+
+108:
+  %109 = phi i64 [ 0, %46 ], [ %107, %106 ]
+  %110 = phi ptr [ %48, %46 ], [ %104, %106 ]
+  %111 = load i64, ptr %19, align 8
+  %112 = icmp sgt i64 %111, 0
+  br i1 %112, label %113, label %228
+
+113:
+  %114 = getelementptr inbounds nuw i8, ptr %8, i64 8
+  %115 = getelementptr inbounds nuw i8, ptr %8, i64 16
+  %116 = getelementptr inbounds nuw i8, ptr %6, i64 8
+  %117 = getelementptr inbounds nuw i8, ptr %6, i64 16
+  %118 = getelementptr inbounds nuw i8, ptr %6, i64 24
+  %119 = getelementptr inbounds ptr, ptr %1, i64 %2
+  br label %120
+
+120:
+  %121 = phi i64 [ 0, %113 ], [ %222, %221 ]
+  %122 = phi ptr [ %110, %113 ], [ %223, %221 ]
+  br i1 %34, label %210, label %123
+
+123:
+  %124 = getelementptr inbounds nuw i8, ptr %122, i64 96
+  %125 = load i64, ptr %124, align 8
+  %126 = icmp eq i64 %125, 0
+  br i1 %126, label %127, label %271
+
+127:
+  %128 = getelementptr inbounds nuw i8, ptr %122, i64 128
+  %129 = load ptr, ptr %128, align 8
+  %130 = getelementptr inbounds nuw i8, ptr %122, i64 120
+  %131 = load i64, ptr %130, align 8
+  %132 = call ptr @PyTuple_New(i64 %131)
+  %133 = icmp eq ptr %132, null
+  br i1 %133, label %271, label %134
+
+134:
+  %135 = load i64, ptr %130, align 8
+  %136 = icmp sgt i64 %135, 0
+  br i1 %136, label %137, label %139
+
+137:
+  %138 = load ptr, ptr %25, align 8
+  br label %143
+
+139:
+  %140 = icmp eq ptr %129, null
+  store ptr null, ptr %8, align 16
+  store ptr %132, ptr %114, align 8
+  %141 = getelementptr inbounds nuw i8, ptr %122, i64 112
+  %142 = load ptr, ptr %141, align 8
+  store ptr %142, ptr %115, align 16
+  br i1 %140, label %206, label %161
+
+143:
+  %144 = phi i64 [ %152, %148 ], [ 0, %137 ]
+  %145 = phi ptr [ %146, %148 ], [ %129, %137 ]
+  %146 = call fastcc ptr @value_of(ptr %145, ptr %138, ptr %7)
+  %147 = icmp eq ptr %146, null
+  br i1 %147, label %158, label %148
+
+148:
+  %149 = load i64, ptr %7, align 8
+  %150 = call ptr @PyLong_FromLongLong(i64 %149)
+  %151 = call i32 @PyTuple_SetItem(ptr %132, i64 %144, ptr %150)
+  %152 = add nuw nsw i64 %144, 1
+  %153 = load i64, ptr %130, align 8
+  %154 = icmp slt i64 %152, %153
+  br i1 %154, label %143, label %155
+
+155:
+  store ptr null, ptr %8, align 16
+  store ptr %132, ptr %114, align 8
+  %156 = getelementptr inbounds nuw i8, ptr %122, i64 112
+  %157 = load ptr, ptr %156, align 8
+  store ptr %157, ptr %115, align 16
+  br label %161
+
+158:
+  store ptr null, ptr %8, align 16
+  store ptr %132, ptr %114, align 8
+  %159 = getelementptr inbounds nuw i8, ptr %122, i64 112
+  %160 = load ptr, ptr %159, align 8
+  store ptr %160, ptr %115, align 16
+  br label %206
+
+161:
+  %162 = load i8, ptr %30, align 8
+  %163 = trunc nuw i8 %162 to i1
+  br i1 %163, label %164, label %201
+
+164:
+  %165 = getelementptr inbounds nuw i8, ptr %122, i64 80
+  %166 = load i64, ptr %165, align 8
+  %167 = trunc i64 %166 to i32
+  %168 = load ptr, ptr getelementptr inbounds nuw (i8, ptr @samples, i64 8), align 8
+  %169 = icmp eq ptr %168, null
+  br i1 %169, label %206, label %176
+
+170:
+  %171 = add nuw nsw i64 %178, 1
+  %172 = getelementptr inbounds nuw [32 x %struct.anon.1], ptr @samples, i64 0, i64 %171
+  %173 = getelementptr inbounds nuw i8, ptr %172, i64 8
+  %174 = load ptr, ptr %173, align 8
+  %175 = icmp eq ptr %174, null
+  br i1 %175, label %206, label %176
+
+176:
+  %177 = phi ptr [ %172, %170 ], [ @samples, %164 ]
+  %178 = phi i64 [ %171, %170 ], [ 0, %164 ]
+  %179 = load i32, ptr %177, align 16
+  %180 = icmp eq i32 %179, %167
+  br i1 %180, label %181, label %170
+
+181:
+  %182 = getelementptr inbounds nuw i8, ptr %177, i64 8
+  %183 = call i64 @PyTuple_Size(ptr %132)
+  %184 = call ptr @PyTuple_New(i64 %183)
+  %185 = icmp sgt i64 %183, 0
+  br i1 %185, label %190, label %186
+
+186:
+  store ptr null, ptr %6, align 16
+  %187 = load ptr, ptr %182, align 8
+  store ptr %187, ptr %116, align 8
+  store ptr %132, ptr %117, align 16
+  store ptr %184, ptr %118, align 8
+  %188 = load ptr, ptr getelementptr inbounds nuw (i8, ptr @torch, i64 56), align 8
+  %189 = call ptr @PyObject_VectorcallDict(ptr %188, ptr %116, i64 -9223372036854775805, ptr null)
+  call void @Py_DecRef(ptr %184)
+  br label %207
+
+190:
+  %191 = phi i64 [ %193, %190 ], [ %183, %181 ]
+  %192 = phi i64 [ %199, %190 ], [ 1, %181 ]
+  %193 = add nsw i64 %191, -1
+  %194 = call ptr @PyLong_FromLongLong(i64 %192)
+  %195 = call i32 @PyTuple_SetItem(ptr %184, i64 %193, ptr %194)
+  %196 = call ptr @PyTuple_GetItem(ptr %132, i64 %193)
+  %197 = call i64 @PyLong_AsLongLong(ptr %196)
+  %198 = call i64 @llvm.smax.i64(i64 %197, i64 1)
+  %199 = mul nuw nsw i64 %198, %192
+  %200 = icmp samesign ugt i64 %191, 1
+  br i1 %200, label %190, label %186
+
+201:
+  %202 = load ptr, ptr %9, align 8
+  %203 = getelementptr inbounds nuw i8, ptr %202, i64 24
+  %204 = load ptr, ptr %203, align 8
+  %205 = call ptr @PyObject_VectorcallDict(ptr %204, ptr %114, i64 -9223372036854775806, ptr null)
+  br label %207
+
+206:
+  call void @Py_DecRef(ptr %132)
+  br label %271
+
+207:
+  %208 = phi ptr [ %205, %201 ], [ %189, %186 ]
+  call void @Py_DecRef(ptr %132)
+  %209 = icmp eq ptr %208, null
+  br i1 %209, label %271, label %214
+
+210:
+  %211 = load ptr, ptr %119, align 8
+  %212 = icmp eq ptr %211, null
+  br i1 %212, label %271, label %213
+
+213:
+  call void @Py_IncRef(ptr %211)
+  br label %214
+
+214:
+  %215 = phi ptr [ %211, %213 ], [ %208, %207 ]
+  %216 = load ptr, ptr %28, align 8
+  %217 = load i64, ptr %29, align 8
+  %218 = add nsw i64 %217, 1
+  store i64 %218, ptr %29, align 8
+  %219 = getelementptr inbounds ptr, ptr %216, i64 %217
+  store ptr %215, ptr %219, align 8
+  %220 = call fastcc i1 @read_array(ptr %9, ptr %122, ptr %215, i1 %34)
+  br i1 %220, label %221, label %271
+
+221:
+  %222 = add nuw nsw i64 %121, 1
+  %223 = getelementptr inbounds nuw i8, ptr %122, i64 136
+  %224 = load i64, ptr %19, align 8
+  %225 = icmp slt i64 %222, %224
+  br i1 %225, label %120, label %226
+
+226:
+  %227 = load i64, ptr %27, align 8
+  br label %228
+
+228:
+  %229 = phi i64 [ %227, %226 ], [ %109, %108 ]
+  %230 = load ptr, ptr %26, align 8
+  %231 = select i1 %34, i64 %229, i64 %109
+  %232 = getelementptr inbounds %struct.memory, ptr %230, i64 %231
+  %233 = icmp sgt i64 %231, 0
+  br i1 %233, label %234, label %265
+
+234:
+  %235 = phi ptr [ %263, %262 ], [ %230, %228 ]
+  %236 = getelementptr inbounds nuw i8, ptr %235, i64 80
+  %237 = load ptr, ptr %236, align 8
+  %238 = getelementptr inbounds nuw i8, ptr %237, i64 88
+  %239 = load i64, ptr %238, align 8
+  %240 = icmp eq i64 %239, 0
+  br i1 %240, label %262, label %241
+
+241:
+  %242 = load ptr, ptr %235, align 8
+  %243 = ptrtoint ptr %242 to i64
+  %244 = getelementptr inbounds nuw i8, ptr %235, i64 16
+  br label %245
+
+245:
+  %246 = phi ptr [ %230, %241 ], [ %260, %259 ]
+  %247 = load ptr, ptr %246, align 8
+  %248 = ptrtoint ptr %247 to i64
+  %249 = icmp eq ptr %246, %235
+  br i1 %249, label %259, label %250
+
+250:
+  %251 = load i64, ptr %244, align 8
+  %252 = add i64 %251, %243
+  %253 = icmp ugt i64 %252, %248
+  br i1 %253, label %254, label %259
+
+254:
+  %255 = getelementptr inbounds nuw i8, ptr %246, i64 16
+  %256 = load i64, ptr %255, align 8
+  %257 = add i64 %256, %248
+  %258 = icmp ugt i64 %257, %243
+  br i1 %258, label %271, label %259
+
+259:
+  %260 = getelementptr inbounds nuw i8, ptr %246, i64 88
+  %261 = icmp ult ptr %260, %232
+  br i1 %261, label %245, label %262
+
+262:
+  %263 = getelementptr inbounds nuw i8, ptr %235, i64 88
+  %264 = icmp ult ptr %263, %232
+  br i1 %264, label %234, label %265
+
+265:
+  %266 = load ptr, ptr %12, align 8
+  %267 = load ptr, ptr %25, align 8
+  %268 = load i64, ptr %13, align 8
+  %269 = getelementptr inbounds nuw i8, ptr %12, i64 72
+  %270 = call i64 %266(ptr %267, i64 %268, ptr %269)
+  br label %271
+
+271:
+  %272 = phi i64 [ -1, %4 ], [ -1, %42 ], [ -1, %39 ], [ -1, %35 ], [ %270, %265 ], [ -1, %206 ], [ -1, %254 ], [ -1, %214 ], [ -1, %210 ], [ -1, %207 ], [ -1, %127 ], [ -1, %123 ], [ -1, %96 ], [ -1, %89 ], [ -1, %86 ], [ -1, %80 ], [ -1, %75 ], [ -1, %73 ], [ -1, %69 ], [ -1, %57 ]
+  %273 = load i64, ptr %27, align 8
+  %274 = icmp sgt i64 %273, 0
+  br i1 %274, label %280, label %275
+
+275:
+  %276 = icmp eq i64 %272, 0
+  %277 = load i64, ptr %29, align 8
+  br i1 %276, label %290, label %278
+
+278:
+  %279 = icmp sgt i64 %277, 0
+  br i1 %279, label %309, label %307
+
+280:
+  %281 = phi i64 [ %288, %287 ], [ 0, %271 ]
+  %282 = getelementptr inbounds nuw %struct.memory, ptr %22, i64 %281
+  %283 = getelementptr inbounds nuw i8, ptr %282, i64 8
+  %284 = load ptr, ptr %283, align 8
+  %285 = icmp eq ptr %284, null
+  br i1 %285, label %287, label %286
+
+286:
+  call void @PyBuffer_Release(ptr %282)
+  br label %287
+
+287:
+  %288 = add nuw nsw i64 %281, 1
+  %289 = icmp eq i64 %288, %273
+  br i1 %289, label %275, label %280
+
+290:
+  switch i64 %277, label %295 [
+    i64 1, label %291
+    i64 0, label %294
+  ]
+
+291:
+  %292 = load ptr, ptr %28, align 8
+  %293 = load ptr, ptr %292, align 8
+  br label %346
+
+294:
+  call void @Py_IncRef(ptr @_Py_NoneStruct)
+  br label %346
+
+295:
+  %296 = call ptr @PyTuple_New(i64 %277)
+  %297 = icmp sgt i64 %277, 0
+  br i1 %297, label %298, label %346
+
+298:
+  %299 = load ptr, ptr %28, align 8
+  br label %300
+
+300:
+  %301 = phi i64 [ %305, %300 ], [ 0, %298 ]
+  %302 = getelementptr inbounds nuw ptr, ptr %299, i64 %301
+  %303 = load ptr, ptr %302, align 8
+  %304 = call i32 @PyTuple_SetItem(ptr %296, i64 %301, ptr %303)
+  %305 = add nuw nsw i64 %301, 1
+  %306 = icmp eq i64 %305, %277
+  br i1 %306, label %346, label %300
+
+307:
+  %308 = icmp slt i64 %272, 0
+  br i1 %308, label %315, label %339
+
+309:
+  %310 = phi i64 [ %313, %309 ], [ 0, %278 ]
+  %311 = getelementptr inbounds nuw ptr, ptr %24, i64 %310
+  %312 = load ptr, ptr %311, align 8
+  call void @Py_DecRef(ptr %312)
+  %313 = add nuw nsw i64 %310, 1
+  %314 = icmp eq i64 %313, %277
+  br i1 %314, label %307, label %309
+
+315:
+  call void @PyErr_Clear()
+  %316 = icmp eq ptr %3, null
+  br i1 %316, label %319, label %317
+
+317:
+  %318 = call i64 @PyTuple_Size(ptr %3)
+  br label %319
+
+319:
+  %320 = phi i64 [ %318, %317 ], [ 0, %315 ]
+  %321 = add nsw i64 %320, %2
+  %322 = call ptr @PyTuple_New(i64 %321)
+  %323 = icmp eq ptr %322, null
+  br i1 %323, label %346, label %324
+
+324:
+  %325 = icmp sgt i64 %321, 0
+  br i1 %325, label %331, label %326
+
+326:
+  store ptr null, ptr %5, align 16
+  %327 = getelementptr inbounds nuw i8, ptr %5, i64 8
+  store ptr %322, ptr %327, align 8
+  %328 = getelementptr inbounds nuw i8, ptr %5, i64 16
+  %329 = select i1 %316, ptr @_Py_NoneStruct, ptr %3
+  store ptr %329, ptr %328, align 16
+  %330 = call ptr @PyObject_VectorcallDict(ptr %0, ptr %327, i64 -9223372036854775806, ptr null)
+  call void @Py_DecRef(ptr %322)
+  br label %346
+
+331:
+  %332 = phi i64 [ %337, %331 ], [ 0, %324 ]
+  %333 = getelementptr inbounds nuw ptr, ptr %1, i64 %332
+  %334 = load ptr, ptr %333, align 8
+  call void @Py_IncRef(ptr %334)
+  %335 = load ptr, ptr %333, align 8
+  %336 = call i32 @PyTuple_SetItem(ptr %322, i64 %332, ptr %335)
+  %337 = add nuw nsw i64 %332, 1
+  %338 = icmp eq i64 %337, %321
+  br i1 %338, label %326, label %331
+
+339:
+  store ptr null, ptr %10, align 16
+  %340 = getelementptr inbounds nuw i8, ptr %10, i64 8
+  %341 = call ptr @PyLong_FromLongLong(i64 %272)
+  store ptr %341, ptr %340, align 8
+  %342 = getelementptr inbounds nuw i8, ptr %12, i64 16
+  %343 = load ptr, ptr %342, align 8
+  %344 = call ptr @PyObject_VectorcallDict(ptr %343, ptr %340, i64 -9223372036854775807, ptr null)
+  %345 = load ptr, ptr %340, align 8
+  call void @Py_DecRef(ptr %345)
+  br label %346
+
+346:
+  %347 = phi ptr [ null, %339 ], [ %293, %291 ], [ %296, %295 ], [ @_Py_NoneStruct, %294 ], [ %330, %326 ], [ null, %319 ], [ %296, %300 ]
+  ret ptr %347
 }
 
-declare ptr @PyObject_GetAttr(ptr, ptr)
-
-declare i32 @PyObject_GetBuffer(ptr, ptr, i32)
+declare void @llvm.memset.p0.i64(ptr, i8, i64, i1 immarg)
 
 declare void @PyBuffer_Release(ptr)
 
-define ptr @new_tensor(ptr %0, i32 %1) {
-  %3 = alloca [4 x ptr], align 16
-  %4 = load ptr, ptr getelementptr inbounds nuw (i8, ptr @samples, i64 8), align 8
-  %5 = icmp eq ptr %4, null
-  br i1 %5, label %40, label %12
-
-6:
-  %7 = add nuw nsw i64 %14, 1
-  %8 = getelementptr inbounds nuw [32 x %struct.anon.0], ptr @samples, i64 0, i64 %7
-  %9 = getelementptr inbounds nuw i8, ptr %8, i64 8
-  %10 = load ptr, ptr %9, align 8
-  %11 = icmp eq ptr %10, null
-  br i1 %11, label %40, label %12
-
-12:
-  %13 = phi ptr [ %8, %6 ], [ @samples, %2 ]
-  %14 = phi i64 [ %7, %6 ], [ 0, %2 ]
-  %15 = load i32, ptr %13, align 16
-  %16 = icmp eq i32 %15, %1
-  br i1 %16, label %17, label %6
-
-17:
-  %18 = getelementptr inbounds nuw i8, ptr %13, i64 8
-  %19 = tail call i64 @PyTuple_Size(ptr %0)
-  %20 = tail call ptr @PyTuple_New(i64 %19)
-  %21 = icmp sgt i64 %19, 0
-  br i1 %21, label %29, label %22
-
-22:
-  store ptr null, ptr %3, align 16
-  %23 = getelementptr inbounds nuw i8, ptr %3, i64 8
-  %24 = load ptr, ptr %18, align 8
-  store ptr %24, ptr %23, align 8
-  %25 = getelementptr inbounds nuw i8, ptr %3, i64 16
-  store ptr %0, ptr %25, align 16
-  %26 = getelementptr inbounds nuw i8, ptr %3, i64 24
-  store ptr %20, ptr %26, align 8
-  %27 = load ptr, ptr getelementptr inbounds nuw (i8, ptr @torch, i64 56), align 8
-  %28 = call ptr @PyObject_VectorcallDict(ptr %27, ptr %23, i64 -9223372036854775805, ptr null)
-  call void @Py_DecRef(ptr %20)
-  br label %40
-
-29:
-  %30 = phi i64 [ %32, %29 ], [ %19, %17 ]
-  %31 = phi i64 [ %38, %29 ], [ 1, %17 ]
-  %32 = add nsw i64 %30, -1
-  %33 = tail call ptr @PyLong_FromLongLong(i64 %31)
-  %34 = tail call i32 @PyTuple_SetItem(ptr %20, i64 %32, ptr %33)
-  %35 = tail call ptr @PyTuple_GetItem(ptr %0, i64 %32)
-  %36 = tail call i64 @PyLong_AsLongLong(ptr %35)
-  %37 = tail call i64 @llvm.smax.i64(i64 %36, i64 1)
-  %38 = mul nuw nsw i64 %37, %31
-  %39 = icmp samesign ugt i64 %30, 1
-  br i1 %39, label %29, label %22
-
-40:
-  %41 = phi ptr [ %28, %22 ], [ null, %2 ], [ null, %6 ]
-  ret ptr %41
-}
-
 declare ptr @PyLong_FromLongLong(i64)
-
-declare i64 @PyLong_AsLongLong(ptr)
-
-declare ptr @PyTuple_GetItem(ptr, i64)
-
-define i32 @read_tensor(ptr %0, ptr %1, i32 %2, i64 %3, i1 %4) {
-  %6 = alloca [4 x ptr], align 16
-  %7 = alloca [4 x ptr], align 16
-  %8 = alloca %struct.tensor, align 8
-  %9 = getelementptr inbounds nuw i8, ptr %0, i64 8
-  %10 = load ptr, ptr %9, align 8
-  %11 = load ptr, ptr getelementptr inbounds nuw (i8, ptr @torch, i64 8), align 8
-  %12 = icmp eq ptr %10, %11
-  %13 = load ptr, ptr getelementptr inbounds nuw (i8, ptr @torch, i64 16), align 8
-  %14 = icmp eq ptr %10, %13
-  %15 = select i1 %12, i1 true, i1 %14
-  br i1 %15, label %16, label %101
-
-16:
-  %17 = load ptr, ptr getelementptr inbounds nuw (i8, ptr @torch, i64 24), align 8
-  %18 = tail call ptr @PyObject_GetAttr(ptr %0, ptr %17)
-  tail call void @Py_DecRef(ptr %18)
-  %19 = icmp eq ptr %18, @_Py_FalseStruct
-  br i1 %19, label %25, label %20
-
-20:
-  %21 = load ptr, ptr getelementptr inbounds nuw (i8, ptr @torch, i64 32), align 8
-  %22 = getelementptr inbounds nuw i8, ptr %7, i64 8
-  call void @llvm.memset.p0.i64(ptr align 16 %7, i8 0, i64 32, i1 false)
-  %23 = call ptr @PyObject_VectorcallDict(ptr %21, ptr %22, i64 -9223372036854775808, ptr null)
-  call void @Py_DecRef(ptr %23)
-  %24 = icmp eq ptr %23, @_Py_FalseStruct
-  br i1 %24, label %25, label %101
-
-25:
-  %26 = load ptr, ptr getelementptr inbounds nuw (i8, ptr @torch, i64 40), align 8
-  call void @llvm.memset.p0.i64(ptr align 16 %6, i8 0, i64 32, i1 false)
-  %27 = getelementptr inbounds nuw i8, ptr %6, i64 8
-  store ptr %0, ptr %27, align 8
-  %28 = call ptr @PyObject_VectorcallDict(ptr %26, ptr %27, i64 -9223372036854775807, ptr null)
-  call void @Py_DecRef(ptr %28)
-  %29 = icmp eq ptr %28, @_Py_FalseStruct
-  br i1 %29, label %30, label %101
-
-30:
-  %31 = load ptr, ptr @torch, align 8
-  %32 = call i32 %31(ptr %0, ptr %8)
-  %33 = icmp eq i32 %32, 0
-  %34 = getelementptr inbounds nuw i8, ptr %8, i64 8
-  %35 = load i32, ptr %34, align 8
-  %36 = icmp eq i32 %35, 1
-  %37 = select i1 %33, i1 %36, i1 false
-  %38 = getelementptr inbounds nuw i8, ptr %8, i64 20
-  %39 = load i32, ptr %38, align 4
-  %40 = icmp eq i32 %39, %2
-  %41 = select i1 %37, i1 %40, i1 false
-  br i1 %41, label %42, label %99
-
-42:
-  %43 = getelementptr inbounds nuw i8, ptr %8, i64 16
-  %44 = load i32, ptr %43, align 8
-  %45 = icmp sgt i32 %44, 0
-  br i1 %45, label %46, label %71
-
-46:
-  %47 = getelementptr inbounds nuw i8, ptr %8, i64 24
-  %48 = load ptr, ptr %47, align 8
-  %49 = getelementptr inbounds nuw i8, ptr %8, i64 32
-  %50 = load ptr, ptr %49, align 8
-  %51 = zext nneg i32 %44 to i64
-  br label %54
-
-52:
-  %53 = icmp eq i64 %69, 0
-  br i1 %53, label %77, label %71
-
-54:
-  %55 = phi i64 [ %51, %46 ], [ %58, %66 ]
-  %56 = phi i1 [ true, %46 ], [ %68, %66 ]
-  %57 = phi i64 [ 1, %46 ], [ %69, %66 ]
-  %58 = add nsw i64 %55, -1
-  %59 = getelementptr inbounds nuw i64, ptr %48, i64 %58
-  %60 = load i64, ptr %59, align 8
-  %61 = icmp eq i64 %60, 1
-  br i1 %61, label %66, label %62
-
-62:
-  %63 = getelementptr inbounds nuw i64, ptr %50, i64 %58
-  %64 = load i64, ptr %63, align 8
-  %65 = icmp eq i64 %64, %57
-  br label %66
-
-66:
-  %67 = phi i1 [ true, %54 ], [ %65, %62 ]
-  %68 = select i1 %56, i1 %67, i1 false
-  %69 = mul nsw i64 %60, %57
-  %70 = icmp samesign ugt i64 %55, 1
-  br i1 %70, label %54, label %52
-
-71:
-  %72 = phi i1 [ %68, %52 ], [ true, %42 ]
-  %73 = phi i64 [ %69, %52 ], [ 1, %42 ]
-  %74 = load ptr, ptr %8, align 8
-  %75 = icmp ne ptr %74, null
-  %76 = select i1 %72, i1 %75, i1 false
-  br i1 %76, label %77, label %99
-
-77:
-  %78 = phi i64 [ %73, %71 ], [ 0, %52 ]
-  br i1 %4, label %79, label %85
-
-79:
-  %80 = load ptr, ptr getelementptr inbounds nuw (i8, ptr @torch, i64 48), align 8
-  %81 = call fastcc ptr @answer_of(ptr %80, i64 1, ptr %0)
-  %82 = icmp eq ptr %81, null
-  br i1 %82, label %99, label %83
-
-83:
-  %84 = load i32, ptr %43, align 8
-  br label %85
-
-85:
-  %86 = phi i32 [ %84, %83 ], [ %44, %77 ]
-  %87 = load ptr, ptr %8, align 8
-  %88 = getelementptr inbounds nuw i8, ptr %8, i64 40
-  %89 = load i64, ptr %88, align 8
-  %90 = getelementptr inbounds i8, ptr %87, i64 %89
-  store ptr %90, ptr %1, align 8
-  %91 = getelementptr inbounds nuw i8, ptr %1, i64 8
-  store ptr null, ptr %91, align 8
-  %92 = mul nsw i64 %78, %3
-  %93 = getelementptr inbounds nuw i8, ptr %1, i64 16
-  store i64 %92, ptr %93, align 8
-  %94 = getelementptr inbounds nuw i8, ptr %1, i64 24
-  store i64 %3, ptr %94, align 8
-  %95 = getelementptr inbounds nuw i8, ptr %1, i64 36
-  store i32 %86, ptr %95, align 4
-  %96 = getelementptr inbounds nuw i8, ptr %8, i64 24
-  %97 = load ptr, ptr %96, align 8
-  %98 = getelementptr inbounds nuw i8, ptr %1, i64 48
-  store ptr %97, ptr %98, align 8
-  br label %99
-
-99:
-  %100 = phi i32 [ -1, %30 ], [ 0, %85 ], [ -1, %71 ], [ -1, %79 ]
-  br label %101
-
-101:
-  %102 = phi i32 [ -1, %5 ], [ %100, %99 ], [ -1, %20 ], [ -1, %25 ]
-  ret i32 %102
-}
-
-define internal fastcc ptr @answer_of(ptr %0, i64 %1, ptr %2) {
-  %4 = alloca [4 x ptr], align 16
-  call void @llvm.memset.p0.i64(ptr align 16 %4, i8 0, i64 32, i1 false)
-  %5 = getelementptr inbounds nuw i8, ptr %4, i64 8
-  store ptr %2, ptr %5, align 8
-  %6 = or disjoint i64 %1, -9223372036854775808
-  %7 = call ptr @PyObject_VectorcallDict(ptr %0, ptr %5, i64 %6, ptr null)
-  call void @Py_DecRef(ptr %7)
-  ret ptr %7
-}
 
 declare i64 @pthread_self()
 
@@ -1662,9 +1832,548 @@ declare ptr @aligned_alloc(i64, i64)
 
 declare i32 @clock_gettime(i32, ptr)
 
-declare ptr @PyObject_VectorcallDict(ptr, ptr, i64, ptr)
+declare i64 @PyTuple_Size(ptr)
 
-declare void @llvm.memset.p0.i64(ptr, i8, i64, i1 immarg)
+declare ptr @PyTuple_GetItem(ptr, i64)
+
+declare void @Py_IncRef(ptr)
+
+define internal fastcc i1 @read_array(ptr %0, ptr %1, ptr %2, i1 %3) {
+  %5 = alloca [4 x ptr], align 16
+  %6 = alloca [4 x ptr], align 16
+  %7 = alloca %struct.tensor, align 8
+  %8 = alloca i64, align 8
+  %9 = getelementptr inbounds nuw i8, ptr %0, i64 16
+  %10 = load ptr, ptr %9, align 8
+  %11 = getelementptr inbounds nuw i8, ptr %0, i64 24
+  %12 = load i64, ptr %11, align 8
+  %13 = getelementptr inbounds %struct.memory, ptr %10, i64 %12
+  %14 = getelementptr inbounds nuw i8, ptr %13, i64 8
+  store ptr null, ptr %14, align 8
+  %15 = getelementptr inbounds nuw i8, ptr %2, i64 8
+  %16 = load ptr, ptr %15, align 8
+  %17 = getelementptr inbounds nuw i8, ptr %1, i64 32
+  %18 = load ptr, ptr %17, align 8
+  %19 = icmp eq ptr %16, %18
+  br i1 %19, label %20, label %59
+
+20:
+  %21 = getelementptr inbounds nuw i8, ptr %1, i64 88
+  %22 = load i64, ptr %21, align 8
+  %23 = icmp eq i64 %22, 0
+  %24 = select i1 %23, i32 1, i32 1025
+  %25 = getelementptr inbounds nuw i8, ptr %2, i64 56
+  %26 = load ptr, ptr %25, align 8
+  %27 = getelementptr inbounds nuw i8, ptr %26, i64 28
+  %28 = load i32, ptr %27, align 4
+  %29 = sext i32 %28 to i64
+  %30 = getelementptr inbounds nuw i8, ptr %2, i64 16
+  %31 = load ptr, ptr %30, align 8
+  store ptr %31, ptr %13, align 8
+  %32 = getelementptr inbounds nuw i8, ptr %2, i64 24
+  %33 = load i32, ptr %32, align 8
+  %34 = getelementptr inbounds nuw i8, ptr %13, i64 36
+  store i32 %33, ptr %34, align 4
+  %35 = getelementptr inbounds nuw i8, ptr %2, i64 32
+  %36 = load ptr, ptr %35, align 8
+  %37 = getelementptr inbounds nuw i8, ptr %13, i64 48
+  store ptr %36, ptr %37, align 8
+  %38 = getelementptr inbounds nuw i8, ptr %2, i64 64
+  %39 = load i32, ptr %38, align 8
+  %40 = load i64, ptr %21, align 8
+  %41 = icmp eq i64 %40, 0
+  %42 = select i1 %41, i32 0, i32 -2147483648
+  %43 = or disjoint i32 %42, %24
+  %44 = and i32 %43, %39
+  %45 = icmp eq i32 %44, %24
+  br i1 %45, label %46, label %285
+
+46:
+  %47 = getelementptr inbounds nuw i8, ptr %1, i64 40
+  %48 = load i64, ptr %47, align 8
+  %49 = icmp eq i64 %48, %29
+  br i1 %49, label %54, label %50
+
+50:
+  %51 = getelementptr inbounds nuw i8, ptr %1, i64 48
+  %52 = load i64, ptr %51, align 8
+  %53 = icmp eq i64 %52, %29
+  br i1 %53, label %54, label %285
+
+54:
+  %55 = load ptr, ptr %25, align 8
+  %56 = getelementptr inbounds nuw i8, ptr %55, i64 26
+  %57 = load i8, ptr %56, align 2
+  %58 = icmp eq i8 %57, 62
+  br i1 %58, label %285, label %201
+
+59:
+  %60 = load ptr, ptr %0, align 8
+  %61 = getelementptr inbounds nuw i8, ptr %60, i64 32
+  %62 = load ptr, ptr %61, align 8
+  %63 = icmp eq ptr %18, %62
+  br i1 %63, label %64, label %285
+
+64:
+  %65 = load ptr, ptr @buffers_class, align 8
+  %66 = icmp eq ptr %16, %65
+  br i1 %66, label %149, label %67
+
+67:
+  %68 = getelementptr inbounds nuw i8, ptr %0, i64 48
+  store i8 1, ptr %68, align 8
+  %69 = getelementptr inbounds nuw i8, ptr %1, i64 80
+  %70 = load i64, ptr %69, align 8
+  %71 = trunc i64 %70 to i32
+  %72 = getelementptr inbounds nuw i8, ptr %1, i64 72
+  %73 = load i64, ptr %72, align 8
+  %74 = load ptr, ptr %15, align 8
+  %75 = load ptr, ptr getelementptr inbounds nuw (i8, ptr @torch, i64 8), align 8
+  %76 = icmp eq ptr %74, %75
+  %77 = load ptr, ptr getelementptr inbounds nuw (i8, ptr @torch, i64 16), align 8
+  %78 = icmp eq ptr %74, %77
+  %79 = select i1 %76, i1 true, i1 %78
+  br i1 %79, label %80, label %285
+
+80:
+  %81 = load ptr, ptr getelementptr inbounds nuw (i8, ptr @torch, i64 24), align 8
+  %82 = tail call ptr @PyObject_GetAttr(ptr %2, ptr %81)
+  tail call void @Py_DecRef(ptr %82)
+  %83 = icmp eq ptr %82, @_Py_FalseStruct
+  br i1 %83, label %89, label %84
+
+84:
+  %85 = load ptr, ptr getelementptr inbounds nuw (i8, ptr @torch, i64 32), align 8
+  %86 = getelementptr inbounds nuw i8, ptr %6, i64 8
+  call void @llvm.memset.p0.i64(ptr align 16 %6, i8 0, i64 32, i1 false)
+  %87 = call ptr @PyObject_VectorcallDict(ptr %85, ptr %86, i64 -9223372036854775808, ptr null)
+  call void @Py_DecRef(ptr %87)
+  %88 = icmp eq ptr %87, @_Py_FalseStruct
+  br i1 %88, label %89, label %285
+
+89:
+  %90 = load ptr, ptr getelementptr inbounds nuw (i8, ptr @torch, i64 40), align 8
+  call void @llvm.memset.p0.i64(ptr align 16 %5, i8 0, i64 32, i1 false)
+  %91 = getelementptr inbounds nuw i8, ptr %5, i64 8
+  store ptr %2, ptr %91, align 8
+  %92 = call ptr @PyObject_VectorcallDict(ptr %90, ptr %91, i64 -9223372036854775807, ptr null)
+  call void @Py_DecRef(ptr %92)
+  %93 = icmp eq ptr %92, @_Py_FalseStruct
+  br i1 %93, label %94, label %285
+
+94:
+  %95 = load ptr, ptr @torch, align 8
+  %96 = call i32 %95(ptr %2, ptr %7)
+  %97 = icmp eq i32 %96, 0
+  %98 = getelementptr inbounds nuw i8, ptr %7, i64 8
+  %99 = load i32, ptr %98, align 8
+  %100 = icmp eq i32 %99, 1
+  %101 = select i1 %97, i1 %100, i1 false
+  %102 = getelementptr inbounds nuw i8, ptr %7, i64 20
+  %103 = load i32, ptr %102, align 4
+  %104 = icmp eq i32 %103, %71
+  %105 = select i1 %101, i1 %104, i1 false
+  br i1 %105, label %106, label %187
+
+106:
+  %107 = getelementptr inbounds nuw i8, ptr %7, i64 16
+  %108 = load i32, ptr %107, align 8
+  %109 = icmp sgt i32 %108, 0
+  br i1 %109, label %110, label %135
+
+110:
+  %111 = getelementptr inbounds nuw i8, ptr %7, i64 24
+  %112 = load ptr, ptr %111, align 8
+  %113 = getelementptr inbounds nuw i8, ptr %7, i64 32
+  %114 = load ptr, ptr %113, align 8
+  %115 = zext nneg i32 %108 to i64
+  br label %118
+
+116:
+  %117 = icmp eq i64 %133, 0
+  br i1 %117, label %141, label %135
+
+118:
+  %119 = phi i64 [ %115, %110 ], [ %122, %130 ]
+  %120 = phi i1 [ true, %110 ], [ %132, %130 ]
+  %121 = phi i64 [ 1, %110 ], [ %133, %130 ]
+  %122 = add nsw i64 %119, -1
+  %123 = getelementptr inbounds nuw i64, ptr %112, i64 %122
+  %124 = load i64, ptr %123, align 8
+  %125 = icmp eq i64 %124, 1
+  br i1 %125, label %130, label %126
+
+126:
+  %127 = getelementptr inbounds nuw i64, ptr %114, i64 %122
+  %128 = load i64, ptr %127, align 8
+  %129 = icmp eq i64 %128, %121
+  br label %130
+
+130:
+  %131 = phi i1 [ true, %118 ], [ %129, %126 ]
+  %132 = select i1 %120, i1 %131, i1 false
+  %133 = mul nsw i64 %124, %121
+  %134 = icmp samesign ugt i64 %119, 1
+  br i1 %134, label %118, label %116
+
+135:
+  %136 = phi i1 [ %132, %116 ], [ true, %106 ]
+  %137 = phi i64 [ %133, %116 ], [ 1, %106 ]
+  %138 = load ptr, ptr %7, align 8
+  %139 = icmp ne ptr %138, null
+  %140 = select i1 %136, i1 %139, i1 false
+  br i1 %140, label %141, label %187
+
+141:
+  %142 = phi i64 [ %137, %135 ], [ 0, %116 ]
+  br i1 %3, label %143, label %188
+
+143:
+  %144 = load ptr, ptr getelementptr inbounds nuw (i8, ptr @torch, i64 48), align 8
+  %145 = call fastcc ptr @answer_of(ptr %144, i64 1, ptr %2)
+  %146 = icmp eq ptr %145, null
+  br i1 %146, label %187, label %147
+
+147:
+  %148 = load i32, ptr %107, align 8
+  br label %188
+
+149:
+  %150 = getelementptr inbounds nuw i8, ptr %1, i64 56
+  %151 = load i64, ptr %150, align 8
+  %152 = icmp eq i64 %151, 0
+  br i1 %152, label %285, label %153
+
+153:
+  %154 = getelementptr inbounds nuw i8, ptr %1, i64 88
+  %155 = load i64, ptr %154, align 8
+  %156 = icmp eq i64 %155, 0
+  br i1 %156, label %157, label %285
+
+157:
+  %158 = tail call i32 @PyObject_GetBuffer(ptr %2, ptr %13, i32 60)
+  %159 = icmp eq i32 %158, 0
+  br i1 %159, label %160, label %285
+
+160:
+  %161 = getelementptr inbounds nuw i8, ptr %13, i64 40
+  %162 = load ptr, ptr %161, align 8
+  %163 = load i8, ptr %162, align 1
+  %164 = and i8 %163, -2
+  %165 = icmp eq i8 %164, 60
+  %166 = zext i1 %165 to i64
+  %167 = getelementptr inbounds nuw i8, ptr %162, i64 %166
+  %168 = load i8, ptr %167, align 1
+  %169 = sext i8 %168 to i64
+  %170 = load i64, ptr %150, align 8
+  %171 = icmp eq i64 %170, %169
+  br i1 %171, label %176, label %172
+
+172:
+  %173 = getelementptr inbounds nuw i8, ptr %1, i64 64
+  %174 = load i64, ptr %173, align 8
+  %175 = icmp eq i64 %174, %169
+  br i1 %175, label %176, label %186
+
+176:
+  %177 = getelementptr inbounds nuw i8, ptr %167, i64 1
+  %178 = load i8, ptr %177, align 1
+  %179 = icmp eq i8 %178, 0
+  br i1 %179, label %180, label %186
+
+180:
+  %181 = getelementptr inbounds nuw i8, ptr %13, i64 24
+  %182 = load i64, ptr %181, align 8
+  %183 = getelementptr inbounds nuw i8, ptr %1, i64 72
+  %184 = load i64, ptr %183, align 8
+  %185 = icmp eq i64 %182, %184
+  br i1 %185, label %201, label %186
+
+186:
+  tail call void @PyBuffer_Release(ptr %13)
+  br label %285
+
+187:
+  br label %285
+
+188:
+  %189 = phi i32 [ %148, %147 ], [ %108, %141 ]
+  %190 = load ptr, ptr %7, align 8
+  %191 = getelementptr inbounds nuw i8, ptr %7, i64 40
+  %192 = load i64, ptr %191, align 8
+  %193 = getelementptr inbounds i8, ptr %190, i64 %192
+  store ptr %193, ptr %13, align 8
+  store ptr null, ptr %14, align 8
+  %194 = mul nsw i64 %142, %73
+  %195 = getelementptr inbounds nuw i8, ptr %13, i64 16
+  store i64 %194, ptr %195, align 8
+  %196 = getelementptr inbounds nuw i8, ptr %13, i64 24
+  store i64 %73, ptr %196, align 8
+  %197 = getelementptr inbounds nuw i8, ptr %13, i64 36
+  store i32 %189, ptr %197, align 4
+  %198 = getelementptr inbounds nuw i8, ptr %7, i64 24
+  %199 = load ptr, ptr %198, align 8
+  %200 = getelementptr inbounds nuw i8, ptr %13, i64 48
+  store ptr %199, ptr %200, align 8
+  br label %201
+
+201:
+  %202 = getelementptr inbounds nuw i8, ptr %13, i64 80
+  store ptr %1, ptr %202, align 8
+  %203 = load i64, ptr %11, align 8
+  %204 = add nsw i64 %203, 1
+  store i64 %204, ptr %11, align 8
+  %205 = getelementptr inbounds nuw i8, ptr %13, i64 36
+  %206 = load i32, ptr %205, align 4
+  %207 = sext i32 %206 to i64
+  %208 = getelementptr inbounds nuw i8, ptr %1, i64 120
+  %209 = load i64, ptr %208, align 8
+  %210 = icmp eq i64 %209, %207
+  br i1 %210, label %211, label %285
+
+211:
+  %212 = load ptr, ptr %13, align 8
+  %213 = ptrtoint ptr %212 to i64
+  %214 = getelementptr inbounds nuw i8, ptr %1, i64 72
+  %215 = load i64, ptr %214, align 8
+  %216 = add nsw i64 %215, -1
+  %217 = and i64 %216, %213
+  %218 = icmp eq i64 %217, 0
+  br i1 %218, label %219, label %285
+
+219:
+  %220 = getelementptr inbounds nuw i8, ptr %0, i64 8
+  %221 = load ptr, ptr %220, align 8
+  %222 = icmp sgt i32 %206, 0
+  br i1 %222, label %223, label %278
+
+223:
+  %224 = getelementptr inbounds nuw i8, ptr %1, i64 128
+  %225 = load ptr, ptr %224, align 8
+  %226 = getelementptr inbounds nuw i8, ptr %13, i64 48
+  %227 = getelementptr inbounds nuw i8, ptr %1, i64 104
+  br label %228
+
+228:
+  %229 = phi i64 [ %207, %223 ], [ %273, %270 ]
+  %230 = phi i64 [ 0, %223 ], [ %272, %270 ]
+  %231 = phi i64 [ %215, %223 ], [ %236, %270 ]
+  %232 = phi ptr [ %225, %223 ], [ %271, %270 ]
+  %233 = load ptr, ptr %226, align 8
+  %234 = getelementptr inbounds nuw i64, ptr %233, i64 %230
+  %235 = load i64, ptr %234, align 8
+  %236 = mul nsw i64 %235, %231
+  %237 = load i64, ptr %227, align 8
+  %238 = icmp ne i64 %237, 0
+  %239 = add nsw i64 %229, -1
+  %240 = icmp eq i64 %230, %239
+  %241 = select i1 %238, i1 %240, i1 false
+  br i1 %241, label %242, label %247
+
+242:
+  %243 = shl nsw i64 %235, 3
+  %244 = srem i64 %243, %237
+  %245 = sdiv i64 %243, %237
+  %246 = icmp eq i64 %244, 0
+  br i1 %246, label %247, label %263
+
+247:
+  %248 = phi i64 [ %235, %228 ], [ %245, %242 ]
+  %249 = load i64, ptr %232, align 8
+  %250 = icmp eq i64 %249, 0
+  br i1 %250, label %251, label %264
+
+251:
+  %252 = getelementptr inbounds nuw i8, ptr %232, i64 16
+  %253 = load i64, ptr %252, align 8
+  %254 = icmp sgt i64 %253, 1
+  br i1 %254, label %255, label %258
+
+255:
+  %256 = srem i64 %248, %253
+  %257 = icmp eq i64 %256, 0
+  br i1 %257, label %258, label %263
+
+258:
+  %259 = getelementptr inbounds nuw i8, ptr %232, i64 8
+  %260 = load i64, ptr %259, align 8
+  %261 = getelementptr inbounds i64, ptr %221, i64 %260
+  store i64 %248, ptr %261, align 8
+  %262 = getelementptr inbounds nuw i8, ptr %232, i64 24
+  br label %270
+
+263:
+  br label %285
+
+264:
+  %265 = call fastcc ptr @value_of(ptr %232, ptr %221, ptr %8)
+  %266 = icmp ne ptr %265, null
+  %267 = load i64, ptr %8, align 8
+  %268 = icmp eq i64 %248, %267
+  %269 = select i1 %266, i1 %268, i1 false
+  br i1 %269, label %270, label %285
+
+270:
+  %271 = phi ptr [ %262, %258 ], [ %265, %264 ]
+  %272 = add nuw nsw i64 %230, 1
+  %273 = load i64, ptr %208, align 8
+  %274 = icmp slt i64 %272, %273
+  br i1 %274, label %228, label %275
+
+275:
+  %276 = load ptr, ptr %13, align 8
+  %277 = ptrtoint ptr %276 to i64
+  br label %278
+
+278:
+  %279 = phi i64 [ %277, %275 ], [ %213, %219 ]
+  %280 = phi i64 [ %236, %275 ], [ %215, %219 ]
+  %281 = getelementptr inbounds nuw i8, ptr %13, i64 16
+  store i64 %280, ptr %281, align 8
+  %282 = getelementptr inbounds nuw i8, ptr %1, i64 8
+  %283 = load i64, ptr %282, align 8
+  %284 = getelementptr inbounds i64, ptr %221, i64 %283
+  store i64 %279, ptr %284, align 8
+  br label %285
+
+285:
+  %286 = phi i1 [ false, %211 ], [ false, %201 ], [ true, %278 ], [ false, %54 ], [ false, %187 ], [ false, %50 ], [ false, %20 ], [ false, %59 ], [ false, %157 ], [ false, %153 ], [ false, %149 ], [ false, %186 ], [ false, %67 ], [ false, %84 ], [ false, %89 ], [ false, %263 ], [ false, %264 ]
+  ret i1 %286
+}
+
+declare i64 @PyLong_AsLongLong(ptr)
+
+declare ptr @PyErr_Occurred()
+
+declare double @PyFloat_AsDouble(ptr)
+
+declare double @llvm.fabs.f64(double)
+
+declare ptr @PyTuple_New(i64)
+
+define internal fastcc ptr @value_of(ptr %0, ptr %1, ptr %2) {
+  %4 = alloca i64, align 8
+  %5 = alloca i64, align 8
+  %6 = getelementptr inbounds nuw i8, ptr %0, i64 8
+  %7 = load i64, ptr %0, align 8
+  %8 = icmp eq i64 %7, 0
+  br i1 %8, label %56, label %9
+
+9:
+  %10 = icmp slt i64 %7, 3
+  br i1 %10, label %11, label %20
+
+11:
+  %12 = icmp eq i64 %7, 2
+  br i1 %12, label %13, label %16
+
+13:
+  %14 = load i64, ptr %6, align 8
+  %15 = getelementptr inbounds i64, ptr %1, i64 %14
+  br label %16
+
+16:
+  %17 = phi ptr [ %15, %13 ], [ %6, %11 ]
+  %18 = load i64, ptr %17, align 8
+  store i64 %18, ptr %2, align 8
+  %19 = getelementptr inbounds nuw i8, ptr %0, i64 16
+  br label %56
+
+20:
+  %21 = call fastcc ptr @value_of(ptr %6, ptr %1, ptr %4)
+  %22 = icmp eq ptr %21, null
+  br i1 %22, label %56, label %23
+
+23:
+  %24 = call fastcc ptr @value_of(ptr %21, ptr %1, ptr %5)
+  %25 = icmp eq ptr %24, null
+  br i1 %25, label %56, label %26
+
+26:
+  %27 = load i64, ptr %4, align 8
+  %28 = load i64, ptr %5, align 8
+  switch i64 %7, label %39 [
+    i64 3, label %29
+    i64 4, label %34
+    i64 5, label %50
+  ]
+
+29:
+  %30 = tail call { i64, i1 } @llvm.sadd.with.overflow.i64(i64 %27, i64 %28)
+  %31 = freeze { i64, i1 } %30
+  %32 = extractvalue { i64, i1 } %31, 1
+  %33 = extractvalue { i64, i1 } %31, 0
+  store i64 %33, ptr %2, align 8
+  br i1 %32, label %55, label %56
+
+34:
+  %35 = tail call { i64, i1 } @llvm.ssub.with.overflow.i64(i64 %27, i64 %28)
+  %36 = freeze { i64, i1 } %35
+  %37 = extractvalue { i64, i1 } %36, 1
+  %38 = extractvalue { i64, i1 } %36, 0
+  store i64 %38, ptr %2, align 8
+  br i1 %37, label %55, label %56
+
+39:
+  %40 = srem i64 %27, %28
+  %41 = icmp slt i64 %40, 0
+  %42 = select i1 %41, i64 %28, i64 0
+  %43 = add nsw i64 %42, %40
+  %44 = icmp eq i64 %7, 7
+  br i1 %44, label %48, label %45
+
+45:
+  %46 = sub nsw i64 %27, %43
+  %47 = sdiv i64 %46, %28
+  br label %48
+
+48:
+  %49 = phi i64 [ %47, %45 ], [ %43, %39 ]
+  store i64 %49, ptr %2, align 8
+  br label %56
+
+50:
+  %51 = tail call { i64, i1 } @llvm.smul.with.overflow.i64(i64 %27, i64 %28)
+  %52 = freeze { i64, i1 } %51
+  %53 = extractvalue { i64, i1 } %52, 1
+  %54 = extractvalue { i64, i1 } %52, 0
+  store i64 %54, ptr %2, align 8
+  br i1 %53, label %55, label %56
+
+55:
+  br label %56
+
+56:
+  %57 = phi ptr [ %19, %16 ], [ null, %3 ], [ null, %23 ], [ null, %20 ], [ null, %55 ], [ %24, %50 ], [ %24, %48 ], [ %24, %29 ], [ %24, %34 ]
+  ret ptr %57
+}
+
+declare i32 @PyTuple_SetItem(ptr, i64, ptr)
+
+declare { i64, i1 } @llvm.sadd.with.overflow.i64(i64, i64)
+
+declare { i64, i1 } @llvm.ssub.with.overflow.i64(i64, i64)
+
+declare { i64, i1 } @llvm.smul.with.overflow.i64(i64, i64)
+
+declare i32 @PyObject_GetBuffer(ptr, ptr, i32)
+
+declare ptr @PyObject_GetAttr(ptr, ptr)
+
+define internal fastcc ptr @answer_of(ptr %0, i64 %1, ptr %2) {
+  %4 = alloca [4 x ptr], align 16
+  call void @llvm.memset.p0.i64(ptr align 16 %4, i8 0, i64 32, i1 false)
+  %5 = getelementptr inbounds nuw i8, ptr %4, i64 8
+  store ptr %2, ptr %5, align 8
+  %6 = or disjoint i64 %1, -9223372036854775808
+  %7 = call ptr @PyObject_VectorcallDict(ptr %0, ptr %5, i64 %6, ptr null)
+  call void @Py_DecRef(ptr %7)
+  ret ptr %7
+}
+
+declare void @PyErr_Clear()
+
+declare ptr @PyObject_VectorcallDict(ptr, ptr, i64, ptr)
 
 declare i64 @llvm.smin.i64(i64, i64)
 

@@ -31,7 +31,7 @@ static void *answer_of(void *function, i64 count, void *object) {
 }
 
 // A new tensor of a shape and an element type on the CPU, or none.
-void *new_tensor(void *shape, i32 type) {
+INTERNAL void *new_tensor(void *shape, i32 type) {
     i64 number = 0;
     while (samples[number].tensor && samples[number].type != type)
         number++;
@@ -52,7 +52,7 @@ void *new_tensor(void *shape, i32 type) {
 
 // Describes the memory of a contiguous tensor of the CPU as buffers are described, all but the format: 0, or -1 for
 // what has to be looked at otherwise. The tensor has to stay.
-i32 read_tensor(void *object, buffer *view, i32 type, i64 bytes, _Bool written) {
+INTERNAL i32 read_tensor(void *object, buffer *view, i32 type, i64 bytes, _Bool written) {
     void *kind = type_of(object);
     if (kind != torch.tensor_class && kind != torch.parameter_class)
         return -1;
