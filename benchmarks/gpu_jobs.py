@@ -16,6 +16,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from taskc.format import ratio_text, time_text
+
 Job = dict[str, Any]
 Note = Callable[[Job], None]
 Broken = dict[str, str]  # families, and what has happened to each
@@ -231,7 +233,7 @@ def line_of(row: Job) -> str:
     if row["kind"] == "rung":
         return line_of_rung(row)
     if "error" in row:
-        timed = f"; it takes {row['ours_ms']:.4f} ms" if "ours_ms" in row else ""
+        timed = f"; it takes {_time(row['ours_ms'])}" if "ours_ms" in row else ""
         return f"{head} FAILED: {row['error']}{timed}"
     if "left_out" in row:
         return f"{head} left out: {row['left_out']}"
@@ -241,7 +243,7 @@ def line_of(row: Job) -> str:
         return f"{head} right: {row['error_of_bound']:.2f} of the bound"
     if "ours_ms" not in row:
         return head
-    text = f"{head} {row['ours_ms']:9.4f} ms"
+    text = f"{head} {_time(row['ours_ms'], '9.4f')}"
     if row.get("tflops"):
         text += f" {row['tflops']:7.1f} TFLOP/s"
     for name in ("peak", "copy"):
@@ -249,7 +251,8 @@ def line_of(row: Job) -> str:
             text += f" {row[f'fraction_of_{name}']:4.0%} of {name}"
     if row.get("ratio"):
         low, high = row["quartiles"]
-        text += f"  {row['peer']} {row['peer_ms']:9.4f} ms  {row['ratio']:.2f}x ({low:.2f} to {high:.2f})"
+        peer = f"{row['peer']} {_time(row['peer_ms'], '9.4f')}"
+        text += f"  {peer}  {ratio_text(row['ratio'])} ({low:.2f} to {high:.2f})"
     return text
 
 
@@ -260,7 +263,7 @@ def line_of_rung(row: Job) -> str:
         return f"{head} left out: {row['left_out']}"
     said = "; ".join(_step_text(step) for step in row["steps"])
     verdict = "FAILED" if "error" in row else "right"
-    return f"{head} {verdict} in {row['seconds']:.1f} s: {said}"
+    return f"{head} {verdict} in {time_text(row['seconds'], 's', '.1f')}: {said}"
 
 
 def _step_text(step: Job) -> str:
@@ -279,5 +282,9 @@ def _times_of(step: Job) -> list[str]:
     """A timing as text, with its rate, and its ratios to a copy and a peer."""
     rate = [f"{step['tflops']:.1f} TFLOP/s"] if step.get("tflops") else []
     copy = [f"{step['fraction_of_copy']:.0%} of copy"] if step.get("fraction_of_copy") else []
-    ratio = [f"{step['ratio']:.2f}x"] if step.get("ratio") else []
-    return [f"{step['ours_ms']:.4f} ms", *rate, *copy, *ratio]
+    ratio = [ratio_text(step["ratio"])] if step.get("ratio") else []
+    return [_time(step["ours_ms"]), *rate, *copy, *ratio]
+
+
+def _time(milliseconds: float, digits: str = ".4f") -> str:
+    return time_text(milliseconds / 1e3, "ms", digits)

@@ -11,6 +11,7 @@ from gpu_kernels import of_bf16, product, product_work
 
 import taskc as tc
 from taskc import bf16, f32, repeat, spatial
+from taskc.format import time_text
 from taskc.kernels import matmul
 from taskc.kernels.matmul.plan_gpu import Tiling, candidate_tilings
 from taskc.tune.space import least
@@ -117,5 +118,6 @@ def comparison(rows: list[dict[str, Any]], target: str) -> list[str]:
         lines.append(f"{name_of(size)}: choose takes {names[0] if names else found}")
         for row in here:
             mark = " <- chosen" if row["family"] in names else ""
-            lines.append(f"    {row['ours_ms']:9.4f} ms {row['family']}{mark}")
+            timed = time_text(row["ours_ms"] / 1e3, "ms", "9.4f")
+            lines.append(f"    {timed} {row['family']}{mark}")
     return lines

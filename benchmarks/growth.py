@@ -20,6 +20,7 @@ from report import Row, record
 
 from taskc.backend.cpu.compile import compile_kernel
 from taskc.backend.cpu.processor import host
+from taskc.format import time_text
 from taskc.ir.nodes import Kernel
 from taskc.passes.pipeline import lower
 
@@ -93,13 +94,15 @@ def growth(*, quick: bool, file: Path | None) -> None:
     print(f"{'kind':8} {'size':>5} {'to lean':>10} {'to code':>10} {'each':>10}")
     for kind in KINDS:
         for size in kind.sizes[:3] if quick else kind.sizes:
-            lean, code = (1e3 * seconds for seconds in _least(kind, size))
-            each = 1e3 * (lean + code) / size
-            print(
-                f"{kind.name:8} {size:5} {lean:7.0f} ms {code:7.0f} ms {each:7.0f} us", flush=True
-            )
-            rows.append(Row("growth, to lean", f"{kind.name} {size}", 1, lean))
-            rows.append(Row("growth, to code", f"{kind.name} {size}", 1, code))
+            lean, code = _least(kind, size)
+            texts = [
+                time_text(lean, "ms", "7.0f"),
+                time_text(code, "ms", "7.0f"),
+                time_text((lean + code) / size, "µs", "7.0f"),
+            ]
+            print(f"{kind.name:8} {size:5} {' '.join(texts)}", flush=True)
+            rows.append(Row("growth, to lean", f"{kind.name} {size}", 1, 1e3 * lean))
+            rows.append(Row("growth, to code", f"{kind.name} {size}", 1, 1e3 * code))
     record(rows, file)
 
 

@@ -81,6 +81,7 @@ def measure(threads: int, flags: list[str]) -> Iterator[Row]:
     import taskc as tc
     from taskc.commands.explain import traffic_of
     from taskc.commands.verify import error_of
+    from taskc.format import bytes_text, share_text
     from taskc.onnx.partitions import RuntimeSession
     from taskc.tune.timing import Probe, pairs
 
@@ -91,8 +92,8 @@ def measure(threads: int, flags: list[str]) -> Iterator[Row]:
         off = error_of(model.run(None, feeds)[0], session.run(feeds)[0])
         moved = traffic_of(model.program(feeds).program)
         print(
-            f"  {benchmark}, {case}: off by {off:.1e}; {moved.after / 1e6:.2f} MB moved, {moved.before / 1e6:.2f}"
-            f" unfused, {moved.least / 1e6:.2f} at least: {1 - moved.after / moved.before:.1%} less",
+            f"  {benchmark}, {case}: off by {off:.1e}; {bytes_text(moved.after)} moved, {bytes_text(moved.before)}"
+            f" unfused, {bytes_text(moved.least)} at least: {share_text(1 - moved.after / moved.before)} less",
             flush=True,
         )
         found = pairs(

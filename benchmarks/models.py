@@ -146,6 +146,8 @@ def main() -> None:
         path = Path(job.pop("path"))
         print(json.dumps(measure(path, **job)))
         return
+    from taskc.format import bytes_text, ratio_text, time_text  # not in a process that measures
+
     if options.models is None:
         parser.error("say where the models are: --models FOLDER")
     long, short, compiled, failed = [], [], [], 0
@@ -163,10 +165,11 @@ def main() -> None:
             compiled += compile_rows(name, threads, found)
             seconds = [found[state]["compile_s"] for state in ("cold", "warm")]
             print(
-                f"{name}, {threads} thread(s): {row.ours_ms:.4g} ms, onnxruntime"
-                f" {row.peer_ms:.4g} ms, {row.ratio:.2f}x; off by {found['warm']['off']:.1e};"
-                f" compiled in {seconds[0]:.2f} s, from the cache in {seconds[1]:.2f} s;"
-                f" at most {found['warm']['peak_mib']:.0f} MiB",
+                f"{name}, {threads} thread(s): {time_text(row.ours_ms / 1e3)}, onnxruntime"
+                f" {time_text((row.peer_ms or 0) / 1e3)}, {ratio_text(row.ratio or 0)};"
+                f" off by {found['warm']['off']:.1e};"
+                f" compiled in {time_text(seconds[0])}, from the cache in {time_text(seconds[1])};"
+                f" at most {bytes_text(found['warm']['peak_mib'] * 2**20)}",
                 flush=True,
             )
     print()

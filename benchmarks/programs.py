@@ -29,6 +29,7 @@ from report import Row, finish, parse_options
 
 import taskc as tc
 from taskc import f32, repeat, spatial
+from taskc.format import bytes_text, time_text
 
 CALLS = 200
 LINKS, ROUNDS = 30, 10_000
@@ -216,12 +217,12 @@ def steps() -> Iterator[Case]:
         start = perf_counter()
         ours = partial(program(True, is_summed), *arrays, out=y)
         ours()
-        cold = 1e3 * (perf_counter() - start)
+        cold = perf_counter() - start
         apart = partial(program(False, is_summed), *arrays, out=z)
         apart()
         assert np.array_equal(y, z)
         case = f"{m}x{n}{', then the sum of each row' if is_summed else ''}"
-        print(f"  eight steps, {case}: traced, compiled and run in {cold:.0f} ms", flush=True)
+        print(f"  eight steps, {case}: traced, compiled and run in {time_text(cold)}", flush=True)
         yield "eight steps", case, ours, "kept apart", apart, 1
         if torch := torch_steps(arrays, is_summed):
             yield "eight steps", case, ours, "torch", torch, 1
@@ -282,7 +283,7 @@ def memory(threads: int) -> None:
     runner = whole_program(layers)
     assert runner is not None
     arena = runner.code.plan(dict.fromkeys(layers.ir.dimensions, ELEMENTS)).arena
-    case = f"{3 * LAYERS} temporaries of {x.nbytes >> 20} MiB"
+    case = f"{3 * LAYERS} temporaries of {bytes_text(x.nbytes)}"
     row = Row("peak memory", case, threads, 1e3 * seconds)
     print(
         json.dumps(asdict(row) | {"peak_bytes": peak, "planned_bytes": arena + x.nbytes + y.nbytes})

@@ -327,7 +327,8 @@ def __getattr__(name: str) -> Any:
             raise ImportError(f"cannot import name {name!r} from 'taskc'; {word}", name="taskc")
         hint = f"; {word}" if word else ""
         said = f"module 'taskc' has no attribute {name!r}{hint}"
-        raise AttributeError(said, name=name, obj=sys.modules[__name__])
+        # Python adds a hint of its own, unless the error has no name.
+        raise AttributeError(said, name=None if word else name, obj=sys.modules[__name__])
     module = importlib.import_module(_LOADED_LATER[name])
     value = module if name in ("device", "jax", "onnx", "torch", "tune") else getattr(module, name)
     globals()[name] = value

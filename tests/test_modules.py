@@ -49,7 +49,7 @@ ELSEWHERE = {
     "onnx/test_control.py": "onnx/stages",
     "onnx/test_session.py": "onnx/model",
     "onnx/test_tensors.py": "onnx/serialized",
-    "operators/test_op.py": "operators/build operators/call operators/graph",
+    "operators/test_op.py": "operators/build operators/graph",
     "onnx/test_node_cases.py": "onnx/backend operators/control operators/fourier"
     " operators/movement operators/resizing operators/shapes"
     " operators/attention operators/norms operators/operands"

@@ -18,6 +18,7 @@ import numpy as np
 
 from taskc.arrays import torch
 from taskc.arrays.device import Device
+from taskc.arrays.packed import Packed
 from taskc.arrays.torch import is_tensor, readable
 from taskc.errors import CompileError, Location
 from taskc.ir.types import TensorType
@@ -283,7 +284,9 @@ def host_view(value: Any) -> np.ndarray[Any, Any] | None:
 
 
 def host_array(value: Any, site: Location) -> np.ndarray[Any, Any]:
-    """A constant of a traced program: an array, or what NumPy makes one of."""
+    """A constant of a traced program: an array, also a packed one, or what NumPy makes one of."""
+    if isinstance(value, Packed) and value.is_whole:
+        return value
     try:
         array = host_view(value)
     except BufferError as error:

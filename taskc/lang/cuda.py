@@ -112,8 +112,11 @@ __all__ = ["kernel", *(name[5:] for name in INTRINSICS if name.startswith("cuda.
 
 
 def __getattr__(name: str) -> Intrinsic:
-    word = word_for(name)
-    raise AttributeError(f"there is no tc.cuda.{name}" + (f"; {word}" if word else ""))
+    said, word = f"there is no tc.cuda.{name}", word_for(name)
+    if word:
+        # Python adds a hint of its own, unless the error has no name.
+        raise AttributeError(f"{said}; {word}", name=None)
+    raise AttributeError(said)
 
 
 def __dir__() -> list[str]:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     _Builder = TypeVar("_Builder", bound=Callable[..., Any])
 
     def operator(
-        name: str, since: int = 1, domain: str = "", *, ranks: Any = ()
+        name: str, since: int = 1, domain: str = "", *, ranks: Any = (), replace: bool = False
     ) -> Callable[[_Builder], _Builder]:
         """Register the builder of an operator, from this version of its operator set on."""
 

@@ -15,7 +15,7 @@ import numpy as np
 
 import taskc as tc
 from taskc import CompileError
-from taskc.errors import blaming_taskc
+from taskc.errors import NOWHERE, blaming_taskc
 from taskc.lang.source import called_from
 from taskc.operators.call import (
     Builder,
@@ -87,9 +87,12 @@ def _outputs_of(builder: Builder, call: Call) -> tuple[Held | None, ...]:
         if isinstance(error, SizeError):
             raise
         is_titled = error.message.startswith(node.title)
-        raise _of_sizes(
-            call, error if is_titled else node.error(error.message, error.hint)
-        ) from error
+        shown = error if is_titled else node.error(error.message, error.hint)
+        # An error of the node's own place says nothing that isn't in the one shown.
+        is_repeated = error.location in (node.place, NOWHERE)
+        raise _of_sizes(call, shown).with_traceback(error.__traceback__) from (
+            error.__cause__ if is_repeated else error
+        )
     return outputs if isinstance(outputs, tuple) else (outputs,)
 
 

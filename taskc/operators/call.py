@@ -22,6 +22,7 @@ import pkgutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache, wraps
+from inspect import unwrap
 from math import prod
 from typing import Any, TypeAlias, cast
 
@@ -29,9 +30,10 @@ import numpy as np
 
 import taskc as tc
 from taskc import CompileError, DType, i64
-from taskc.errors import RetryError
+from taskc.errors import Location, Notes, RetryError
 from taskc.ir.text_rules import identifier
 from taskc.lang.sizes import Dimension, Size, are_surely_equal as are_equal
+from taskc.lang.source import call_site
 from taskc.operators.graph import Array, Node
 from taskc.operators.tensors import (
     OBJECTS,
@@ -344,11 +346,15 @@ _MOST_AXES = 1 << 20
 
 
 def operator(
-    name: str, since: int = 1, domain: str = "", *, ranks: Ranks = ()
+    name: str, since: int = 1, domain: str = "", *, ranks: Ranks = (), replace: bool = False
 ) -> Callable[[Builder], Builder]:
     """Registers a builder of an operator, from this version of its operator set on.
 
-    ranks  of the inputs that it takes: others are refused before it is called
+    A second builder of the same operator and version is an error, unless it is the same function defined again, as when
+    a notebook's cell is rerun: a function at the top of a module that has the name of the first.
+
+    ranks    of the inputs that it takes: others are refused before it is called
+    replace  take the place of another builder of this version, or of taskc's own of this version and later ones
     """
 
     def register(builder: Builder) -> Builder:
@@ -356,11 +362,55 @@ def operator(
             _check_ranks(call, ranks)
             return builder(call)
 
+        if not _is_ours(builder):
+            _load()
+        versions = _builders.get((domain, name), {})
+        if replace:
+            versions = {
+                version: one
+                for version, one in versions.items()
+                if version < since or not _is_ours(one)
+            }
+        else:
+            _check_new(f"{domain}.{name}" if domain else name, since, builder, versions)
         made = wraps(builder)(checked) if ranks else builder
-        _builders.setdefault((domain, name), {})[since] = made
+        _builders[domain, name] = {**versions, since: made}
         return builder
 
     return register
+
+
+def _check_new(name: str, since: int, builder: Builder, versions: dict[int, Builder]) -> None:
+    """Raise an error if there is another builder of this version, or if taskc has this operator."""
+    if not _is_ours(builder) and any(map(_is_ours, versions.values())):
+        raise CompileError(
+            f"taskc has an operator {name}",
+            call_site(),
+            f"with replace=True this builder takes its place, from version {since} on",
+        )
+    if since not in versions:
+        return
+    first = unwrap(versions[since])
+    if builder is first or _path(builder) == _path(first):
+        return
+    code = getattr(first, "__code__", None)
+    notes: Notes = ()
+    if code is not None:
+        line = code.co_firstlineno
+        notes = (("the first one is here", Location(code.co_filename, line, 0, line, 0)),)
+    hint = "with replace=True it takes the place of the first one"
+    said = f"a second builder of the operator {name}, from version {since} on"
+    raise CompileError(said, call_site(), hint, notes)
+
+
+def _path(builder: Builder) -> object:
+    """The module and the name of a function at its top; functions in functions and lambdas equal only themselves."""
+    name = getattr(builder, "__qualname__", "<")
+    return builder if "<" in name else (builder.__module__, name)
+
+
+def _is_ours(builder: Builder) -> bool:
+    return builder.__module__.startswith("taskc.operators.")
 
 
 def _check_ranks(call: Call, ranks: Ranks) -> None:
@@ -383,7 +433,7 @@ def _check_ranks(call: Call, ranks: Ranks) -> None:
 def registered() -> list[Builder]:
     """The builders that users registered."""
     builders = [builder for versions in _builders.values() for builder in versions.values()]
-    return [one for one in builders if not one.__module__.startswith("taskc.operators.")]
+    return [one for one in builders if not _is_ours(one)]
 
 
 @cache

@@ -130,7 +130,8 @@ class Operators:
         else:
             close = get_close_matches(name, signatures(), 1, 0.6)
             hint = f"did you mean op.{close[0]}?" if close else "dir(op) lists them"
-        raise AttributeError(f"there is no op.{name}; {hint}", name=name, obj=self)
+        # Python adds a hint of its own, unless the error has no name.
+        raise AttributeError(f"there is no op.{name}; {hint}", name=None)
 
     def __dir__(self) -> list[str]:
         return [*signatures()]

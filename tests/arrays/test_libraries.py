@@ -70,6 +70,26 @@ def test_an_array_by_dlpack_is_a_constant(wrapped: bool) -> None:
     np.testing.assert_array_equal(program(np.ones(4, np.float32)), [1, 2, 3, 4])
 
 
+def test_a_packed_array_is_a_constant_as_it_is() -> None:
+    columns = f32[2, 3].laid(tc.repeat(2, 3, order=(1, 0)))
+
+    @tc.kernel(workers=1)
+    def copied(w: columns, y: tc.out[f32[2, 3]]):  # type: ignore[valid-type]
+        for i, j in tc.repeat(2, 3):
+            y[i, j] = w[i, j]
+
+    weights = np.arange(6, dtype=np.float32).reshape(2, 3)
+    packed = tc.pack(weights, columns)
+
+    @tc.program
+    def program(y: tc.out[f32[2, 3]]):
+        copied(packed, out=y)
+
+    np.testing.assert_array_equal(program(), weights)
+    packed[1] = 7  # its memory is the program's: element (1, 0)
+    assert program()[1, 0] == 7
+
+
 @pytest.mark.parametrize(
     ("problem", "device", "text"),
     [("it is on the moon", (1, 0), "it is on the moon"), (None, (2, 0), "it lies on a device")],

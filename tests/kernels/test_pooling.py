@@ -19,7 +19,10 @@ from taskc.kernels.pooling import (
     max_pool,
     sum_pool,
 )
+from taskc.kernels.pooling.plan import candidates
+from taskc.kernels.pooling.problem import problem_of
 from taskc.passes.pipeline import lower
+from taskc.passes.prove import findings
 from taskc.runtime.checking import for_target
 from tests.kernels.simulated import simulated
 
@@ -357,6 +360,17 @@ def test_one_kernel_takes_all_sizes(operator: str, order: str, options: Any) -> 
     kernel = make(2, HEIGHT, WIDTH, 21, order=order, **options)
     for extents in ((4, 5), (7, 9), (13, 131), (5, 66)):
         check(operator, (2, 21, *extents), order, kernel=kernel, **options)
+
+
+@pytest.mark.parametrize("machine", ["avx2", "avx512", "neon", "sse2"])
+def test_plans_of_other_processors_take_all_sizes(machine: str) -> None:
+    built_for = tc.machine(machine)
+    extents, options = (HEIGHT, WIDTH), {"size": 2, "order": "NCHW"}
+    problem = problem_of("max", 1, extents, 8, f32, lanes=built_for.lanes, **options)
+    for plan in candidates(problem, built_for):
+        kernel = max_pool(1, *extents, 8, schedule=plan, machine=built_for, **options)
+        assert findings(kernel.ir) == ()
+    check("max", (1, 8, 4, 131), kernel=kernel, **options)
 
 
 @pytest.mark.parametrize("order", ["NHWC", "NCHW"])

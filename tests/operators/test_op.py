@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -155,6 +156,49 @@ def test_names() -> None:
         _ = op.SoftMax
     with pytest.raises(AttributeError, match=r"there is no op.If; a program has tc.branch"):
         _ = op.If
+
+
+def uncaught(run: Callable[[], object], capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """The lines that Python prints of an error that nobody catches."""
+    with pytest.raises((AttributeError, CompileError)) as caught:
+        run()
+    sys.__excepthook__(caught.type, caught.value, None)
+    return capsys.readouterr().err.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("run", "last"),
+    [
+        (lambda: op.SoftMax, "there is no op.SoftMax; did you mean op.Softmax?"),
+        (lambda: op.If, "there is no op.If; a program has tc.branch"),
+        (
+            lambda: getattr(tc, "array"),  # noqa: B009
+            "module 'taskc' has no attribute 'array'; a parameter's type is"
+            " f32[m, n], tc.out[f32[m, n]] or tc.inout[f32[m, n]]",
+        ),
+        (
+            lambda: tc.cuda.shfl,
+            "there is no tc.cuda.shfl; use tc.cuda.shuffle_index(value, lane) in a tc.cuda.kernel",
+        ),
+        (
+            lambda: getattr(tc, "spatail"),  # noqa: B009
+            "module 'taskc' has no attribute 'spatail'. Did you mean: 'spatial'?",  # Python's
+        ),
+    ],
+)
+def test_a_name_that_does_not_exist_has_one_hint(
+    run: Callable[[], object], last: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert uncaught(run, capsys)[-1] == f"AttributeError: {last}"
+
+
+def test_a_mistake_is_printed_once(capsys: pytest.CaptureFixture[str]) -> None:
+    def wrong(x: f32[5, 7], w: f32[6, 3]) -> Any:
+        return op.MatMul(x, w)
+
+    text = "\n".join(uncaught(lambda: tc.program(wrong), capsys))
+    assert text.count("argument 'b' must be f32[7, 3], not f32[6, 3]") == 1
+    assert "direct cause" not in text
 
 
 DTYPES: tuple[DType, ...] = (tc.f16, tc.f32, tc.f64)

@@ -129,7 +129,10 @@ def _candidates_of_planes(problem: Problem, machine: Machine) -> Iterator[Planes
     lines = ceil(rows / ceil(rows / lines))
     for vectors in (4, 2, 1):
         if vectors == 1 or vectors // 2 * machine.lanes < problem.extents[1]:
-            yield Planes(vectors, machine.lanes, lines, columns if is_open else None)
+            # Whole turns of the loop over columns: a shorter last one isn't proved to store its columns.
+            wide = vectors * machine.lanes
+            whole = ceil(columns / wide) * wide
+            yield Planes(vectors, machine.lanes, lines, whole if is_open else None)
 
 
 def _candidates_of_lines(problem: Problem, machine: Machine) -> Iterator[Lines]:
