@@ -146,6 +146,6 @@ def test_the_parts_of_a_compile(run: Any) -> None:
         assert int(times) > 0
     arguments = ("--dim", "tokens:1=6", "--profile", "--json")
     answer = json.loads(run("compile", "model.onnx", *arguments).out)
-    assert 0 < answer["profile"]["load code"]["count"] <= answer["kernels"]
+    assert answer["profile"]["load code"]["count"] > 0
     ended = run("compile", "model.py:whole", "-o", "model.taskc", "--profile")
     assert "--profile is of models" in ended.err
