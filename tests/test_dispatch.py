@@ -21,6 +21,7 @@ from taskc.backend.sim.report import FindingList
 from taskc.backend.sim.run import Simulation
 from taskc.errors import CompileError
 from taskc.ir import nodes as ir, printer, printer_expressions
+from taskc.ir.forms import FORMS
 from taskc.ir.operations import DOTS, OPERATIONS
 from taskc.ir.parser import parse
 from taskc.ir.parser_expressions import syntax_tree
@@ -117,7 +118,7 @@ def simulation() -> Simulation:
 
 
 TABLES = {
-    "taskc/ir/printer.py": ({*printer._SIMPLE, *printer._COMPOUND}, STATEMENT_TYPES),
+    "taskc/ir/printer.py": ({*FORMS, *printer._SIMPLE, *printer._COMPOUND}, STATEMENT_TYPES),
     "taskc/ir/printer_expressions.py": (
         {*printer_expressions._EXPRESSIONS, ir.Variable},
         EXPRESSION_TYPES,
@@ -145,7 +146,7 @@ TABLES = {
 # Parts of the table in statements.py.
 PARTS = {f"taskc/backend/sim/{name}.py" for name in ("loops", "collective", "synchronization")}
 # Tables of names, and of operators in patterns.
-OTHERS = {"taskc/ir/parser_expressions.py", "taskc/passes/simplify_rules.py"}
+OTHERS = {"taskc/ir/forms.py", "taskc/ir/parser_expressions.py", "taskc/passes/simplify_rules.py"}
 # A node in no row is an atom of its parts, or costs what most do.
 DEFAULTS = {"taskc/ir/affine.py", "taskc/passes/simplify_expressions.py"}
 

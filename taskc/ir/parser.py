@@ -14,23 +14,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence, Sequence as List
-from dataclasses import replace
+from contextlib import nullcontext
+from dataclasses import MISSING, fields, replace
 from functools import lru_cache
 from typing import Any, TypeVar
 
 import numpy as np
-from lark import Token, Tree
+from lark import Token
 
 from taskc.errors import Location
 from taskc.ir import nodes as ir
 from taskc.ir.bits import bytes_of, words_of
 from taskc.ir.code_size import deep, too_deep
+from taskc.ir.forms import BLOCKS, FORMS, READING, SCOPES, name_of
 from taskc.ir.mapping import Mapping
 from taskc.ir.mapping_forms import MappingError
 from taskc.ir.nodes import Expression, Statement
 from taskc.ir.operations import OPERATIONS
 from taskc.ir.parser_expressions import Expressions, Names, Node, location, syntax_tree
-from taskc.ir.rewrite import STATEMENT_TYPES
 from taskc.ir.text_rules import FUNCTIONS, result_type
 from taskc.ir.types import boolean, i32, i64
 
@@ -65,22 +66,26 @@ class Statements:
     def statement(self, tree: Node) -> Statement | None:
         loc = self.names.location(tree)
         try:
-            build = _STATEMENTS.get(tree.data)
-            return self.by_fields(tree, loc) if build is None else build(self, tree, loc)
+            kind = _FORMED.get(tree.data)
+            if kind is not None:
+                return self.formed(kind, tree, loc)
+            return _STATEMENTS[tree.data](self, tree, loc)
         except RecursionError:
             raise too_deep(loc) from None
 
-    def by_fields(self, tree: Node, loc: Location) -> Statement:
-        """A statement of the rule's name, whose tree lists expressions, texts and blocks in the order of fields."""
-        held: list[Any] = []
-        for child in tree.children:
-            if isinstance(child, Tree) and child.data == "block":
-                held.append(self.body(child))
-            elif isinstance(child, Token) and child.type == "STRING":
-                held.append(self.names.string(child))
-            else:
-                held.append(self.expression(child, None))
-        return _BY_NAME[tree.data.rstrip("_")](*held, loc=loc)
+    def formed(self, kind: type[Statement], tree: Node, loc: Location) -> Statement:
+        """A statement that has a form: fields in the order of the text, but names before what they are bound for."""
+        values: dict[str, Any] = dict.fromkeys(_REQUIRED[kind])
+        with self.names.nested() if kind in SCOPES else nullcontext():
+            for place, field in READING[kind]:
+                child = tree.children[place]
+                if child is not None:
+                    found = _KINDS[field.kind](self, child, values)
+                    several = found if len(field.names) > 1 else (found,)
+                    values |= zip(field.names, several, strict=True)
+            if kind in BLOCKS:
+                values["body"] = self.body(tree.children[-1])
+        return kind(**values, loc=loc)
 
     def pass_(self, tree: Node, loc: Location) -> Statement:
         return ir.Sequence((), loc=loc)
@@ -125,57 +130,6 @@ class Statements:
         kind = "serial" if word == "range" else str(word)
         return ir.For(variable, bounds[0], bounds[1], step, body, kind, loc=loc)
 
-    def grid(self, tree: Node, loc: Location) -> Statement:
-        binders, extents, sizes, *options, block = tree.children
-        shape = self.extents(extents.children)
-        by = self.names.sizes(sizes)
-        attributes: dict[str, Any] = {}
-        for option in options:
-            match option.data:
-                case "order":
-                    attributes["order"] = tuple(
-                        [
-                            self.names.string(entry) if entry.type == "STRING" else int(entry)
-                            for entry in option.children
-                        ]
-                    )
-                case "cluster":
-                    attributes["cluster"] = self.names.sizes(option.children[0])
-                case _:
-                    attributes["persistent"] = True
-        if len(by) != len(shape):
-            raise self.names.error(
-                f"the tile sizes are {len(by)}, the dimensions {len(shape)}", sizes
-            )
-        with self.names.nested():
-            variables = self.names.bind_all(binders, shape)
-            body = self.body(block)
-        return ir.Grid(variables, shape, by, body, **attributes, loc=loc)
-
-    def pipeline(self, tree: Node, loc: Location) -> Statement:
-        binder, extent, by, stages, *options, block = tree.children
-        total = self.expression(extent, i64)
-        chosen = {str(o.data): o.children[0] for o in options if isinstance(o, Tree)}
-        transport = self.names.word(chosen["transport"]) if "transport" in chosen else None
-        turns = str(chosen["turns"]) if "turns" in chosen else None
-        is_specialized = any(isinstance(option, Token) for option in options)
-        with self.names.nested():
-            variable = self.names.bind(binder, i64)
-            body = self.body(block)
-        return ir.Pipeline(
-            *(variable, total, int(by), int(stages), body, transport, is_specialized, turns),
-            loc=loc,
-        )
-
-    def each(self, tree: Node, loc: Location) -> Statement:
-        binders, token, *on, block = tree.children
-        mapping = self.mapping(token)
-        worker = self.expression(on[0].children[0], i64) if on else None
-        with self.names.nested():
-            variables = self.names.bind_all(binders, mapping.shape)
-            body = self.body(block)
-        return ir.Each(variables, mapping, worker, body, loc=loc)
-
     def roles(self, tree: Node, loc: Location) -> Statement:
         found = []
         for part in tree.children:
@@ -210,116 +164,13 @@ class Statements:
             raise self.names.error("a tensor is filled with a constant", fill_tree)
         return ir.Allocate(self.names.define(name, tensor), fill, loc=loc)
 
-    def peer(self, tree: Node, loc: Location) -> Statement:
-        name, other, rank = tree.children
-        of = self.names.find(other, ir.Tensor)
-        number = self.expression(rank, i64)
-        tensor = replace(of, name=str(name), offset=None, loc=self.names.location(name))
-        return ir.Peer(self.names.define(name, tensor), of, number, loc=loc)
-
-    def store(self, tree: Node, loc: Location) -> Statement:
-        tensor, indices = self.expression.place(tree.children[0])
-        return ir.Store(tensor, indices, self.expression(tree.children[1], tensor.dtype), loc=loc)
-
-    def atomic(self, tree: Node, loc: Location) -> Statement:
-        *result, place, operator, value_tree = tree.children
-        tensor, indices = self.expression.place(place)
-        value = self.expression(value_tree, tensor.dtype)
-        variable = self.names.bind(result[1], tensor.dtype) if result else None
-        return ir.Atomic(str(operator)[:-1], tensor, indices, value, variable, loc=loc)
-
-    def do(self, tree: Node, loc: Location) -> Statement:
-        parts = list(tree.children)
-        binder = None
-        if isinstance(parts[0], Token):
-            binder = parts[1]
-            del parts[:2]
-        operation = self.names.word(parts[0])
-        if operation not in OPERATIONS:
-            raise self.names.error(f"there is no operation {operation!r}", parts[0])
-        trees = parts[1].children if len(parts) > 1 else []
-        operands = tuple([self.expression(tree, None) for tree in trees])
-        if binder is None:
-            return ir.Do(operation, operands, loc=loc)
-        dtype = self.names.declared(binder) or result_type(operation, operands)
-        if dtype is None:
-            raise self.names.error(f"{operation} has no result", binder)
-        return ir.Do(operation, operands, self.names.bind(binder, dtype), loc=loc)
-
-    def move(self, tree: Node, loc: Location) -> Statement:
-        place, value_tree, binders, sizes, *options = tree.children
-        shape = self.names.sizes(sizes)
-        attributes: dict[str, Any] = {}
-        with self.names.nested():
-            variables = self.names.bind_all(binders, shape)
-            tensor, indices = self.expression.place(place)
-            value = self.expression(value_tree, tensor.dtype)
-            for option in options:
-                child = option.children[0]
-                match option.data:
-                    case "guard":
-                        attributes["guard"] = self.expression(child, boolean)
-                    case "by":
-                        attributes["by"] = self.mapping(child)
-                    case _:
-                        attributes["how"] = self.names.word(child)
-        return ir.Move(tensor, indices, variables, shape, value, **attributes, loc=loc)
-
-    def mma(self, tree: Node, loc: Location) -> Statement:
-        accumulator, left, right, *options = tree.children
-        chosen = {option.data: option.children[0] for option in options}
-        return ir.Mma(
-            self.names.find(accumulator, ir.Tensor),
-            self.operand(left),
-            self.operand(right),
-            self.names.word(chosen["how"]) if "how" in chosen else None,
-            self.expression(chosen["onto"], boolean) if "onto" in chosen else None,
-            self.names.dtype(chosen["rounded"].children[0]) if "rounded" in chosen else None,
-            loc=loc,
-        )
-
-    def operand(self, tree: Node) -> ir.Operand:
-        place, rows, columns, *transposed = tree.children
-        tensor, origin = self.expression.place(place)
-        return ir.Operand(tensor, origin, (int(rows), int(columns)), bool(transposed))
-
-    def reduce(self, tree: Node, loc: Location) -> Statement:
-        targets, operator, sources, axis = tree.children
-        tensors = self.tensors(targets), self.tensors(sources)
-        return ir.Reduce(*tensors, int(axis), self.operator(operator), loc=loc)
-
-    def scan(self, tree: Node, loc: Location) -> Statement:
-        targets, operator, sources, axis, *exclusive = tree.children
-        tensors = self.tensors(targets), self.tensors(sources)
-        return ir.Scan(*tensors, int(axis), self.operator(operator), bool(exclusive), loc=loc)
+    # --- tensors ---
 
     def tensors(self, tree: Node) -> tuple[ir.Tensor, ...]:
         return tuple([self.names.find(name, ir.Tensor) for name in tree.children])
 
     def operator(self, token: Token) -> str | ir.Combine:
         return self.names.find(token, ir.Combine) if token.type == "NAME" else str(token)
-
-    def print(self, tree: Node, loc: Location) -> Statement:
-        text, *values = tree.children
-        found = tuple([self.expression(value, None) for value in values])
-        return ir.Print(self.names.string(text), found, loc=loc)
-
-    def breakpoint(self, tree: Node, loc: Location) -> Statement:
-        whose = dict([str(token).split("=") for token in tree.children])
-        block, worker = [int(whose[who]) if who in whose else None for who in ("block", "worker")]
-        return ir.Breakpoint(block, worker, loc=loc)
-
-    def ring_step(self, tree: Node, loc: Location) -> Statement:
-        operation, name, step = tree.children
-        ring = self.names.find(name, ir.Ring)
-        return ir.RingStep(str(operation), ring, self.expression(step, i64), loc=loc)
-
-    def barrier(self, tree: Node, loc: Location) -> Statement:
-        scope, *orders = tree.children
-        text = self.names.string(orders[0].children[0]) if orders else ""
-        return ir.Barrier(str(scope), text, loc=loc)
-
-    # --- tensors ---
 
     def tensor(self, name: Token, tree: Node, scope: str, **more: Any) -> ir.Tensor:
         dtype = self.names.dtype(tree.children[0])
@@ -365,7 +216,7 @@ class Statements:
     def ring(self, tree: Node, loc: Location) -> None:
         name, *members, stages, transport = tree.children
         tensors = tuple([self.names.find(member, ir.Tensor) for member in members])
-        ring = ir.Ring(str(name), tensors, int(stages), self.names.word(transport.children[0]))
+        ring = ir.Ring(str(name), tensors, int(stages), self.names.word(transport))
         self.names.define(name, ring)
 
     def table(self, tree: Node, loc: Location) -> None:
@@ -401,18 +252,95 @@ class Statements:
         return let
 
 
-_BY_NAME: dict[str, Callable[..., Statement]] = {
-    kind.__name__.lower(): kind for kind in STATEMENT_TYPES
+def _peer(self: Statements, name: Token, values: Any) -> ir.Tensor:
+    of: ir.Tensor = values["of"]
+    tensor = replace(of, name=str(name), offset=None, loc=self.names.location(name))
+    return self.names.define(name, tensor)
+
+
+def _operation(self: Statements, tree: Node, values: Any) -> str:
+    operation = self.names.word(tree)
+    if operation not in OPERATIONS:
+        raise self.names.error(f"there is no operation {operation!r}", tree)
+    return operation
+
+
+def _result(self: Statements, binder: Node, values: Any) -> ir.Variable:
+    dtype = self.names.declared(binder) or result_type(values["operation"], values["operands"])
+    if dtype is None:
+        raise self.names.error(f"{values['operation']} has no result", binder)
+    return self.names.bind(binder, dtype)
+
+
+def _tiles(self: Statements, tree: Node, values: Any) -> tuple[int, ...]:
+    by, rank = self.names.sizes(tree), len(values["shape"])
+    if len(by) != rank:
+        raise self.names.error(f"the tile sizes are {len(by)}, the dimensions {rank}", tree)
+    return by
+
+
+def _binders(self: Statements, tree: Node, values: Any) -> tuple[ir.Variable, ...]:
+    shape = values["shape"] if "shape" in values else values["mapping"].shape
+    return self.names.bind_all(tree, shape)
+
+
+def _operand(self: Statements, tree: Node, values: Any) -> ir.Operand:
+    place, rows, columns, transposed = tree.children
+    tensor, origin = self.expression.place(place)
+    return ir.Operand(tensor, origin, (int(rows), int(columns)), transposed is not None)
+
+
+def _order_of_dimensions(self: Statements, tree: Node, values: Any) -> tuple[int | str, ...]:
+    return tuple(
+        [int(one) if one.type == "INT" else self.names.string(one) for one in tree.children]
+    )
+
+
+# A field's value from its tree, by its kind in a form; `values` are those of fields before it.
+_KINDS: dict[str, Callable[[Statements, Node, Any], Any]] = {
+    **dict.fromkeys(("NAME", "RING_STEP", "BARRIER_SCOPE"), lambda self, token, values: str(token)),
+    "INT": lambda self, token, values: int(token),
+    "STRING": lambda self, token, values: self.names.string(token),
+    "MAPPING": lambda self, token, values: self.mapping(token),
+    **dict.fromkeys(("PERSISTENT", "SPECIALIZE", "EXCLUSIVE"), lambda self, token, values: True),
+    "word": lambda self, tree, values: self.names.word(tree),
+    "dtype": lambda self, tree, values: self.names.dtype(tree.children[0]),
+    "place": lambda self, tree, values: self.expression.place(tree),
+    "element": lambda self, tree, values: self.expression(tree, values["tensor"].dtype),
+    "index": lambda self, tree, values: self.expression(tree, i64),
+    "condition": lambda self, tree, values: self.expression(tree, boolean),
+    **dict.fromkeys(
+        ("operands", "more"),
+        lambda self, tree, values: tuple([self.expression(one, None) for one in tree.children]),
+    ),
+    "ATOMIC": lambda self, token, values: str(token)[:-1],
+    "old": lambda self, tree, values: self.names.bind(tree, values["tensor"].dtype),
+    "peer": _peer,
+    "operation": _operation,
+    "result": _result,
+    "operand": _operand,
+    "binder": lambda self, tree, values: self.names.bind(tree, i64),
+    "binders": _binders,
+    "tensor": lambda self, token, values: self.names.find(token, ir.Tensor),
+    "ring": lambda self, token, values: self.names.find(token, ir.Ring),
+    "names": lambda self, tree, values: self.tensors(tree),
+    "fold": lambda self, token, values: self.operator(token),
+    "extents": lambda self, tree, values: self.extents(tree.children),
+    "sizes": lambda self, tree, values: self.names.sizes(tree),
+    "tiles": _tiles,
+    "order": _order_of_dimensions,
+}
+
+_FORMED = {name_of(kind): kind for kind in FORMS}
+_REQUIRED = {
+    kind: [field.name for field in fields(kind) if field.default is MISSING] for kind in FORMS
 }
 
 _Statement = Callable[[Statements, Node, Location], Statement | None]
 
 _STATEMENTS: dict[str, _Statement] = {
     name: getattr(Statements, name)
-    for name in (
-        "pass_ scope if_ for_ grid pipeline each roles let allocate peer store atomic do move mma"
-        " reduce scan print breakpoint ring_step barrier ring table snippet combine"
-    ).split()
+    for name in ("pass_ scope if_ for_ roles let allocate ring table snippet combine").split()
 }
 
 

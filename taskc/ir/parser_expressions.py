@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence as List
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache, partial
+from importlib.resources import files
 from typing import Any, TypeVar
 
 from lark import Lark, Token, Tree
@@ -18,6 +19,7 @@ from lark.indenter import DedentError, Indenter
 
 from taskc.errors import CompileError, Location
 from taskc.ir import nodes as ir
+from taskc.ir.forms import with_forms
 from taskc.ir.mapping_text import LONG_NUMBER, MOST_DIGITS
 from taskc.ir.nodes import Expression
 from taskc.ir.rewrite import EXPRESSION_FIELDS
@@ -437,14 +439,14 @@ class _Indentation(Indenter):
 
 @cache
 def _parser() -> Lark:
-    return Lark.open(
-        "ir.lark",
-        rel_to=__file__,
+    rules = (files("taskc.ir") / "ir.lark").read_text(encoding="utf-8")
+    return Lark(
+        with_forms(rules),
         start=["kernel_text", "program_text"],
         parser="lalr",
         postlex=_Indentation(),
         propagate_positions=True,
-        maybe_placeholders=False,
+        maybe_placeholders=True,
     )
 
 

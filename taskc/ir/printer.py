@@ -23,6 +23,7 @@ from typing import Any
 
 from taskc.ir import nodes as ir
 from taskc.ir.code_size import deeply
+from taskc.ir.forms import BLOCKS, PARTS
 from taskc.ir.mapping import Mapping
 from taskc.ir.nodes import Expression, Statement
 from taskc.ir.printer_expressions import Expressions, Named, joined
@@ -156,6 +157,9 @@ class Printer:
     # --- statements ---
 
     def statement(self, s: Statement, indent: str) -> Iterator[str]:
+        if type(s) in PARTS:
+            yield from self.formed(s, indent)
+            return
         simple = _SIMPLE.get(type(s))
         if simple is not None:
             yield indent + simple(self, s)
@@ -169,6 +173,22 @@ class Printer:
             yield f"{indent}<{s!r}>"
         else:
             yield from compound(self, s, indent)
+
+    def formed(self, s: Any, indent: str) -> Iterator[str]:
+        if isinstance(s, ir.RingStep) and s.ring not in self.declared:
+            yield indent + self.ring(s.ring)
+        text = indent
+        for part in PARTS[type(s)]:
+            if isinstance(part, str):
+                text += part
+                continue
+            value = getattr(s, part.names[0])
+            if part.is_optional and (value is None or value is False or value in ("", ())):
+                continue
+            text += f"{part.before}{_KINDS[part.kind](self.text, s, value)}{part.after}"
+        yield text
+        if type(s) in BLOCKS:
+            yield from self.block(s.body, indent + "    ")
 
     def block(self, body: Statement, indent: str) -> Iterator[str]:
         """The lines of a body; a Sequence there opens no scope besides the block's."""
@@ -217,26 +237,6 @@ class Printer:
         fill = "" if s.fill is None else f" = {self.text(s.fill, tensor.dtype, 0)}"
         return f"{constant}{scope} {self.text.name(tensor)}: {type_text}{by}{fill}"
 
-    def peer(self, s: ir.Peer) -> str:
-        rank = self.text(s.rank, i64, 0)
-        return f"peer {self.text.name(s.tensor)} = {self.text.name(s.of)} at {rank}"
-
-    def store(self, s: ir.Store) -> str:
-        place = self.text.element(s.tensor, s.indices)
-        return f"{place} = {self.text(s.value, s.tensor.dtype, 0)}"
-
-    def atomic(self, s: ir.Atomic) -> str:
-        place = self.text.element(s.tensor, s.indices)
-        value = self.text(s.value, s.tensor.dtype, 0)
-        result = "" if s.result is None else f"let {self.text.binder(s.result, s.tensor.dtype)} = "
-        return f"{result}atomic {place} {s.operator}= {value}"
-
-    def do(self, s: ir.Do) -> str:
-        call = f"do {_word(s.operation)}({self.text.arguments(s.operands)})"
-        if s.result is None:
-            return call
-        return f"let {self.text.binder(s.result, result_type(s.operation, s.operands))} = {call}"
-
     def if_(self, s: ir.If, indent: str) -> Iterator[str]:
         yield f"{indent}if {self.text(s.condition, None, 0)}:"
         inner = indent + "    "
@@ -250,10 +250,6 @@ class Printer:
             yield f"{indent}else:"
             yield from self.block(otherwise, inner)
 
-    def while_(self, s: ir.While, indent: str) -> Iterator[str]:
-        yield f"{indent}while {self.text(s.condition, None, 0)}:"
-        yield from self.block(s.body, indent + "    ")
-
     def for_(self, s: ir.For, indent: str) -> Iterator[str]:
         inferred = operand_type((s.start, s.stop), i64)
         expected = i64 if s.variable.dtype is inferred else s.variable.dtype
@@ -265,86 +261,6 @@ class Printer:
         word = "range" if s.kind == "serial" else s.kind
         yield f"{indent}for {self.text.binder(s.variable, inferred)} in {word}({', '.join(bounds)}):"
         yield from self.block(s.body, indent + "    ")
-
-    def grid(self, s: ir.Grid, indent: str) -> Iterator[str]:
-        shape = joined([self.text.extent(n) for n in s.shape])
-        header = f"grid {self.text.binders(s.variables)} in {shape} by {joined(map(str, s.by))}"
-        if s.order:
-            header += f" order=({', '.join(map(json.dumps, s.order))})"
-        if s.persistent:
-            header += " persistent"
-        if s.cluster:
-            header += f" cluster={joined(map(str, s.cluster))}"
-        yield f"{indent}{header}:"
-        yield from self.block(s.body, indent + "    ")
-
-    def pipeline(self, s: ir.Pipeline, indent: str) -> Iterator[str]:
-        header = f"pipeline {self.text.binder(s.variable)} in {self.text(s.extent, i64, 0)}"
-        header += f" by {s.by} stages={s.stages}"
-        if s.transport is not None:
-            header += f" transport={_word(s.transport)}"
-        header += " specialize" * s.specialize
-        header += "" if s.turns is None else f" turns={s.turns}"
-        yield f"{indent}{header}:"
-        yield from self.block(s.body, indent + "    ")
-
-    def each(self, s: ir.Each, indent: str) -> Iterator[str]:
-        on = "" if s.worker is None else f" on {self.text(s.worker, i64, 0)}"
-        yield f"{indent}each {self.text.binders(s.variables)} in {s.mapping}{on}:"
-        yield from self.block(s.body, indent + "    ")
-
-    def move(self, s: ir.Move) -> str:
-        place = self.text.element(s.tensor, s.indices)
-        value = self.text(s.value, s.tensor.dtype, 0)
-        loop = f"for {self.text.binders(s.variables)} in {joined(map(str, s.shape))}"
-        guard = "" if s.guard is None else f" if {self.text(s.guard, None, 0)}"
-        return f"move {place} = {value} {loop}{guard}{_by(s.by)}{_how(s.how)}"
-
-    def mma(self, s: ir.Mma) -> str:
-        left, right = self.operand(s.left), self.operand(s.right)
-        rounded = "" if s.by is None else f" by {s.by}"
-        onto = "" if s.accumulate is None else f" onto {self.text(s.accumulate, None, 0)}"
-        return (
-            f"mma {self.text.name(s.accumulator)} += {left} @ {right}{rounded}{onto}{_how(s.how)}"
-        )
-
-    def operand(self, operand: ir.Operand) -> str:
-        place = self.text.element(operand.tensor, operand.origin)
-        rows, columns = operand.shape
-        return f"{place}.as({rows}, {columns}{', transposed' if operand.transposed else ''})"
-
-    def reduce(self, s: ir.Reduce) -> str:
-        return f"reduce {self.fold(s)}"
-
-    def scan(self, s: ir.Scan) -> str:
-        return f"scan {self.fold(s)}{' exclusive' if s.exclusive else ''}"
-
-    def fold(self, s: ir.Reduce | ir.Scan) -> str:
-        by = self.text.name(s.operator) if isinstance(s.operator, ir.Combine) else s.operator
-        return f"{self.tensors(s.targets)} = {by} over {self.tensors(s.sources)} axis={s.axis}"
-
-    def tensors(self, tensors: tuple[ir.Tensor, ...]) -> str:
-        names = [self.text.name(tensor) for tensor in tensors]
-        return names[0] if len(names) == 1 else f"({', '.join(names)})"
-
-    def print(self, s: ir.Print) -> str:
-        values = self.text.arguments(s.values)
-        return f"print {_quoted(s.text)}{', ' if values else ''}{values}"
-
-    def assert_(self, s: ir.Assert) -> str:
-        return f"assert {self.text(s.condition, None, 0)}, {_quoted(s.text)}"
-
-    def breakpoint(self, s: ir.Breakpoint) -> str:
-        whose = (("block", s.block), ("worker", s.worker))
-        return "breakpoint" + "".join(f" {who}={n}" for who, n in whose if n is not None)
-
-    def ring_step(self, s: ir.RingStep, indent: str) -> Iterator[str]:
-        if s.ring not in self.declared:
-            yield indent + self.ring(s.ring)
-        yield f"{indent}{s.operation} {self.text.name(s.ring)}[{self.text(s.step, i64, 0)}]"
-
-    def barrier(self, s: ir.Barrier) -> str:
-        return f"barrier {s.scope}{f' orders {_quoted(s.orders)}' if s.orders else ''}"
 
     def roles(self, s: ir.Roles, indent: str) -> Iterator[str]:
         yield f"{indent}roles:"
@@ -358,8 +274,14 @@ def _by(mapping: Mapping | None) -> str:
     return "" if mapping is None else f" by {mapping}"
 
 
-def _how(how: str | None) -> str:
-    return "" if how is None else f" how={_word(how)}"
+def _result(text: Expressions, s: ir.Do, variable: ir.Variable) -> str:
+    return text.binder(variable, result_type(s.operation, s.operands))
+
+
+def _operand(text: Expressions, s: Any, operand: ir.Operand) -> str:
+    place = text.element(operand.tensor, operand.origin)
+    rows, columns = operand.shape
+    return f"{place}.as({rows}, {columns}{', transposed' if operand.transposed else ''})"
 
 
 def _quoted(text: str) -> str:
@@ -370,31 +292,47 @@ def _word(text: str) -> str:
     return text if is_word(text) else _quoted(text)
 
 
+# The text of a field by its kind in a form.
+_KINDS: dict[str, Callable[..., str]] = {
+    **dict.fromkeys(
+        ("INT", "NAME", "MAPPING", "RING_STEP", "BARRIER_SCOPE", "dtype"),
+        lambda text, s, value: str(value),
+    ),
+    "STRING": lambda text, s, value: _quoted(value),
+    **dict.fromkeys(("word", "operation"), lambda text, s, value: _word(value)),
+    "PERSISTENT": lambda text, s, value: "persistent",
+    "SPECIALIZE": lambda text, s, value: "specialize",
+    "EXCLUSIVE": lambda text, s, value: "exclusive",
+    "ATOMIC": lambda text, s, operator: f"{operator}=",
+    "old": lambda text, s, variable: text.binder(variable, s.tensor.dtype),
+    "result": _result,
+    "operands": lambda text, s, operands: text.arguments(operands),
+    "place": lambda text, s, tensor: text.element(tensor, s.indices),
+    "element": lambda text, s, value: text(value, s.tensor.dtype, 0),
+    "index": lambda text, s, value: text(value, i64, 0),
+    "condition": lambda text, s, value: text(value, None, 0),
+    "more": lambda text, s, values: "".join([f", {text(value, None, 0)}" for value in values]),
+    "operand": _operand,
+    "binder": lambda text, s, variable: text.binder(variable),
+    "binders": lambda text, s, variables: text.binders(variables),
+    **dict.fromkeys(("tensor", "peer", "ring"), lambda text, s, named: text.name(named)),
+    "names": lambda text, s, tensors: joined(map(text.name, tensors)),
+    "fold": lambda text, s, operator: (
+        operator if isinstance(operator, str) else text.name(operator)
+    ),
+    "extents": lambda text, s, shape: joined(map(text.extent, shape)),
+    **dict.fromkeys(("sizes", "tiles"), lambda text, s, sizes: joined(map(str, sizes))),
+    "order": lambda text, s, order: f"({', '.join(map(json.dumps, order))})",
+}
+
 _SIMPLE: dict[type, Callable[[Printer, Any], str]] = {
     ir.Let: Printer.let,
     ir.Allocate: Printer.allocate,
-    ir.Peer: Printer.peer,
-    ir.Store: Printer.store,
-    ir.Atomic: Printer.atomic,
-    ir.Move: Printer.move,
-    ir.Mma: Printer.mma,
-    ir.Reduce: Printer.reduce,
-    ir.Scan: Printer.scan,
-    ir.Print: Printer.print,
-    ir.Assert: Printer.assert_,
-    ir.Breakpoint: Printer.breakpoint,
-    ir.Barrier: Printer.barrier,
-    ir.Do: Printer.do,
 }
 
 _COMPOUND: dict[type, Callable[[Printer, Any, str], Iterator[str]]] = {
     ir.Sequence: Printer.sequence,
     ir.If: Printer.if_,
-    ir.While: Printer.while_,
     ir.For: Printer.for_,
-    ir.Grid: Printer.grid,
-    ir.Pipeline: Printer.pipeline,
-    ir.Each: Printer.each,
-    ir.RingStep: Printer.ring_step,
     ir.Roles: Printer.roles,
 }
