@@ -31,9 +31,9 @@ from taskc.errors import Finding
 from taskc.format import many
 from taskc.ir import nodes as ir
 from taskc.ir.rewrite import walk
-from taskc.lang.definition import Definition, KernelDefinition
+from taskc.lang.definition import Definition
 from taskc.programs.definition import ProgramDefinition
-from taskc.runtime.checking import Doing, Examination, ProgramExamination, examine, examine_program
+from taskc.runtime.checking import CallExamination, Doing, Examination, examine
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -62,7 +62,6 @@ def run(options: argparse.Namespace) -> int:
         write_finding(str(finding))
     margin = ""
     if isinstance(definition, ProgramDefinition):
-        assert isinstance(examined, ProgramExamination)
         count = many(len(examined.called), "call")
         if len(calls) < len(examined.called):
             count = f"{len(calls)} of {count}"
@@ -75,7 +74,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _examined(
     definition: Definition, options: argparse.Namespace
-) -> tuple[Examination | ProgramExamination, list[tuple[str, Examination, dict[str, Any]]]]:
+) -> tuple[Examination, list[tuple[str, CallExamination, dict[str, Any]]]]:
     """The examination, and the name and a summary of each kernel that ran in it."""
     arguments, seeds = example_of(definition), tuple(range(options.seeds))
     with Progress() as progress:
@@ -86,17 +85,12 @@ def _examined(
             else:
                 progress(f"{options.kernel}: {doing}", doing.share)
 
-        if isinstance(definition, ProgramDefinition):
-            whole = examine_program(
-                definition, arguments, seeds, target=options.target, progress=show
-            )
-            return whole, [
-                (name, part, summarize(kernel, part))
-                for (name, kernel), part in zip(whole.called, whole.calls, strict=False)
-            ]
-        assert isinstance(definition, KernelDefinition)
-        one = examine(definition, arguments, seeds, target=options.target, progress=show)
-        return one, [(options.kernel, one, summarize(definition.ir, one))]
+        whole = examine(definition, arguments, seeds, target=options.target, progress=show)
+        is_program = isinstance(definition, ProgramDefinition)
+        return whole, [
+            (name if is_program else options.kernel, part, summarize(kernel, part))
+            for (name, kernel), part in zip(whole.called, whole.calls, strict=False)
+        ]
 
 
 def _result(findings: Sequence[Finding]) -> Part:
@@ -108,7 +102,7 @@ def _result(findings: Sequence[Finding]) -> Part:
     return ", ".join(counted), "bold red" if counts["error"] else "yellow"
 
 
-def summarize(kernel: ir.Kernel, examination: Examination) -> dict[str, Any]:
+def summarize(kernel: ir.Kernel, examination: CallExamination) -> dict[str, Any]:
     """Counts of what was checked, and the worst memory traffic of the last run."""
     steps = examination.steps
     final = steps[-1].report if steps else Report(())
@@ -129,7 +123,7 @@ def summarize(kernel: ir.Kernel, examination: Examination) -> dict[str, Any]:
 
 
 def write_summary(
-    name: str, examination: Examination, summary: dict[str, Any], margin: str = ""
+    name: str, examination: CallExamination, summary: dict[str, Any], margin: str = ""
 ) -> None:
     phases, blocks = summary["phases"], summary["blocks"]
     workers = many(summary["workers"], "worker")

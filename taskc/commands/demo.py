@@ -29,7 +29,7 @@ from taskc.format import many, time_text
 from taskc.ir.nodes import STAGES
 from taskc.lang.definition import KernelDefinition
 from taskc.passes.pipeline import lower
-from taskc.runtime.checking import Examination, examine
+from taskc.runtime.checking import CallExamination, examine
 
 M, N, K = 40, 24, 36  # 24 is not a multiple of the block's 16 columns: edges are masked
 ROWS = 5  # of the model's input
@@ -53,7 +53,7 @@ def run(options: argparse.Namespace) -> int:
 
     _heading(3, "Proved, lowered, and run after every pass")
     with Progress() as progress:
-        examination = examine(kernel, progress=lambda doing: progress(str(doing)))
+        (examination,) = examine(kernel, progress=lambda doing: progress(str(doing))).calls
     _write_passes(examination)
     write()
     write_summary("linear", examination, summarize(kernel.ir, examination), margin="    ")
@@ -91,7 +91,7 @@ def _indented(text: str) -> str:
     return "\n".join(f"    {line}" if line else "" for line in text.rstrip("\n").splitlines())
 
 
-def _write_passes(examination: Examination) -> None:
+def _write_passes(examination: CallExamination) -> None:
     rows = []
     if examination.ok:
         proved = "proved: every element of y is stored once, indices in bounds, no races"

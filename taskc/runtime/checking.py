@@ -1,8 +1,7 @@
 """The checker: proves a kernel, then runs it in the simulator after every pass.
 
-    check(definition)            its errors and warnings
-    examine(definition)          the same, with the memory traffic of every run
-    examine_program(definition)  the same for each call of a program, on the values that the call gets
+    check(definition)    its errors and warnings
+    examine(definition)  the same, with the memory traffic of every run; of a program, of each call
 
 After each pass, the results have to equal, bit for bit, those of the kernel as written. If they
 don't, the pass is wrong, and an `InternalError` names it.
@@ -81,19 +80,10 @@ class Examined:
 
 
 @dataclass(frozen=True, slots=True)
-class Examination:
-    """The results of examining a kernel.
-
-    findings  its problems, each once
-    steps     the kernels that were run, as written first
-    bound     the arguments
-    results   their values after the run as written, if it could run
-    """
+class _WithFindings:
+    """Problems, each once."""
 
     findings: tuple[Finding, ...]
-    steps: tuple[Examined, ...]
-    bound: Bound
-    results: tuple[Any, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -101,23 +91,31 @@ class Examination:
 
 
 @dataclass(frozen=True, slots=True)
-class ProgramExamination:
-    """The results of examining a program.
+class CallExamination(_WithFindings):
+    """The results of examining one call of a kernel.
 
-    findings  its problems, each once
-    calls     the examined calls in order, up to the first with an error; a loop's in each step
-    results   the values of the arguments after these calls, as written
-    called    the kernel of each call, with its name in the program's text; also of calls that were not examined
+    steps    the kernels that were run, as written first
+    bound    the arguments
+    results  their values after the run as written, if it could run
     """
 
-    findings: tuple[Finding, ...]
-    calls: tuple[Examination, ...]
+    steps: tuple[Examined, ...]
+    bound: Bound
+    results: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Examination(_WithFindings):
+    """The results of examining a kernel, which is one call, or a program.
+
+    calls    the examined calls in order, up to the first with an error; a loop's in each step
+    results  the values of the arguments after these calls, as written
+    called   the kernel of each call, with its name in the program's text; also of calls that were not examined
+    """
+
+    calls: tuple[CallExamination, ...]
     results: tuple[Any, ...] = ()
     called: tuple[tuple[str, ir.Kernel], ...] = ()
-
-    @property
-    def ok(self) -> bool:
-        return not any(finding.severity == "error" for finding in self.findings)
 
 
 def check(
@@ -138,15 +136,12 @@ def check(
                code is reported, too
     progress   called with each step and its position, as in `progress=print`
     """
-    options: dict[str, Any] = {"target": target, "progress": progress}
-    if isinstance(definition, ProgramDefinition):
-        return Findings(examine_program(definition, arguments, seeds, stages, **options).findings)
-    assert isinstance(definition, KernelDefinition)
-    return Findings(examine(definition, arguments, seeds, stages, **options).findings)
+    examination = examine(definition, arguments, seeds, stages, target=target, progress=progress)
+    return Findings(examination.findings)
 
 
 def examine(
-    definition: KernelDefinition,
+    definition: Definition,
     arguments: Sequence[Any] | None = None,
     seeds: Sequence[int] = (0,),
     stages: str | Iterable[str] = "all",
@@ -154,35 +149,24 @@ def examine(
     target: str | None = None,
     progress: Progress = lambda doing: None,
 ) -> Examination:
-    """Check a kernel as `check` does, and return what was run and measured. `progress` is called with each step."""
-    kernel = for_target(definition.ir, target)
-    wanted = _wanted(stages)
-    bound = _bound(definition, arguments)
-    return _examine(kernel, bound, seeds, wanted, progress)
+    """Check a kernel or a program as `check` does, and return what was run and measured.
 
-
-def examine_program(
-    definition: ProgramDefinition,
-    arguments: Sequence[Any] | None = None,
-    seeds: Sequence[int] = (0,),
-    stages: str | Iterable[str] = "all",
-    *,
-    target: str | None = None,
-    progress: Progress = lambda doing: None,
-) -> ProgramExamination:
-    """Check a program as `check` does, and return what was run.
-
-    Each call is examined as its kernel would be, on the results of earlier calls. The check ends
+    Each call of a program is examined as its kernel would be, on the results of earlier calls. The check ends
     at a call with an error, as later calls would get meaningless numbers.
     """
     wanted = _wanted(stages)
+    if isinstance(definition, KernelDefinition):
+        kernel = for_target(definition.ir, target)
+        call = _examine(kernel, _bound(definition, arguments), seeds, wanted, progress)
+        return Examination(call.findings, (call,), call.results, ((kernel.name, kernel),))
+    assert isinstance(definition, ProgramDefinition)
     program = map_kernels(
         scheduled(definition, target)[0], lambda kernel: for_target(kernel, target)
     )
     bound = _bound(definition, arguments)
     names = {id(kernel): name for name, kernel in kernels_of(program).items()}
     findings: dict[Any, Finding] = {}
-    calls: list[Examination] = []
+    calls: list[CallExamination] = []
     values = _copies(program, bound)
     launched = launches(program, values)
     for number, launch in enumerate(launched, start=1):
@@ -198,7 +182,7 @@ def examine_program(
             if isinstance(value, np.ndarray):
                 value[...] = result
     called = tuple([(names[id(launch.kernel)], launch.kernel) for launch in launched.all])
-    return ProgramExamination(tuple(findings.values()), tuple(calls), tuple(values), called)
+    return Examination(tuple(findings.values()), tuple(calls), tuple(values), called)
 
 
 def _bound(definition: Definition, arguments: Sequence[Any] | None) -> Bound:
@@ -219,18 +203,18 @@ def _examine(
     seeds: Sequence[int],
     wanted: frozenset[str] | None,
     progress: Progress,
-) -> Examination:
+) -> CallExamination:
     examination = _Examination(kernel, bound, tuple(seeds), progress)
     if kernel.stage == "parsed":
         examination.tell("proving")
         errors = proof_errors(kernel)
         if errors:
-            return Examination(tuple(map(_as_finding, errors)), (), bound)
+            return CallExamination(tuple(map(_as_finding, errors)), (), bound)
     examination.run("parse", kernel, is_last=True)
     if not examination.errors:
         examination.lower(wanted)
     results = tuple(examination.expected or ())
-    return Examination(examination.found(), tuple(examination.steps), bound, results)
+    return CallExamination(examination.found(), tuple(examination.steps), bound, results)
 
 
 def processor_at_hand() -> str:

@@ -24,9 +24,8 @@ from taskc.errors import CheckError
 from taskc.format import bytes_text
 from taskc.ir.nodes import Tensor
 from taskc.ir.signature import is_output
-from taskc.lang.definition import Definition, KernelDefinition
-from taskc.programs.definition import ProgramDefinition
-from taskc.runtime.checking import examine, examine_program
+from taskc.lang.definition import Definition
+from taskc.runtime.checking import examine
 from taskc.runtime.driver import compile_ahead
 from taskc.tune.operands import Operands, operands_of
 from taskc.tune.timing import Disturbances
@@ -62,17 +61,12 @@ class SimulatedWorker(Worker):
     def call(self, definition: Definition, operands: Operands) -> None:
         """Run it as written and lowered: both must agree, without races or accesses out of bounds."""
         given = list(operands.inputs)
-        if isinstance(definition, ProgramDefinition):
-            program = examine_program(definition, given, stages=("lean",), target=self.target)
-            findings, results = program.findings, program.results
-        else:
-            assert isinstance(definition, KernelDefinition)
-            kernel = examine(definition, given, stages=("lean",), target=self.target)
-            findings, results = kernel.findings, kernel.results
-        errors = tuple([finding for finding in findings if finding.severity == "error"])
+        examined = examine(definition, given, stages=("lean",), target=self.target)
+        errors = tuple([finding for finding in examined.findings if finding.severity == "error"])
         if errors:
             raise CheckError(errors)
-        for (parameter, memory), result in zip(_places(definition, operands), results, strict=True):
+        places = _places(definition, operands)
+        for (parameter, memory), result in zip(places, examined.results, strict=True):
             if isinstance(parameter, Tensor) and parameter.role != "in":
                 np.copyto(memory, result)
 

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from taskc.lang.definition import Definition
-from taskc.programs.definition import ProgramDefinition
-from taskc.runtime.checking import examine, examine_program
+from taskc.runtime.checking import examine
 
 
 def simulated(
@@ -22,12 +21,8 @@ def simulated(
 
     Of a program that is what its last kernel computes, in that kernel's shape.
     """
-    if isinstance(definition, ProgramDefinition):
-        program = examine_program(definition, arguments, target=target, stages=stages)
-        findings, calls = program.findings, program.calls
-    else:
-        examination = examine(definition, arguments, target=target, stages=stages)
-        findings, calls = examination.findings, (examination,)
+    examination = examine(definition, arguments, target=target, stages=stages)
+    findings, calls = examination.findings, examination.calls
     wrong = [str(finding) for finding in findings if finding.severity == "error"]
     assert not wrong, "\n".join(wrong)
     conflicts = [f for f in findings if f.kind == "bank-conflict"]

@@ -30,7 +30,7 @@ from taskc.kernels.reductions.problem import problem_of as reduction_problem, pr
 from taskc.kernels.rows.plan import candidates as row_plans
 from taskc.kernels.scans import candidates as scan_plans, problem_of as scan_problem
 from taskc.kernels.transpose import candidates as transpose_plans, problem_of as transpose_problem
-from taskc.runtime.checking import examine, examine_program
+from taskc.runtime.checking import examine
 from taskc.runtime.machine import Machine
 from taskc.tune.space import least, plans, sample
 from tests.kernels.problems import gemm
@@ -172,14 +172,9 @@ def test_no_plan_changes_the_result(space: Any, problem: Any, machine: Machine) 
 
 
 def simulated(definition: Any, arguments: list[Any], target: str, plan: str) -> Any:
-    if isinstance(definition, tc.ProgramDefinition):
-        examined = examine_program(definition, arguments, stages=("lean",), target=target)
-        result, findings = examined.calls[-1].results[-1], examined.findings
-    else:
-        call = examine(definition, arguments, stages=("lean",), target=target)
-        result, findings = call.results[-1], call.findings
-    assert not [finding for finding in findings if finding.severity == "error"], plan
-    return result
+    examined = examine(definition, arguments, stages=("lean",), target=target)
+    assert examined.ok, plan
+    return examined.calls[-1].results[-1]
 
 
 @pytest.mark.each_value

@@ -6,7 +6,7 @@ and compiled.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from math import prod
 from typing import Any
@@ -27,7 +27,7 @@ from taskc.kernels.transpose import transpose
 from taskc.lang.definition import Definition, KernelDefinition
 from taskc.mutation import inputs_of, mutate
 from taskc.passes.pipeline import lower
-from taskc.runtime.checking import Examination, examine, examine_program
+from taskc.runtime.checking import examine
 from taskc.runtime.machine import Machine
 from tests.kernels.simulated import simulated
 
@@ -68,11 +68,7 @@ def checked(
     ways     of bank conflicts that there are
     sectors  that requests touch, of those that they could do with
     """
-    calls: Sequence[Examination]
-    if isinstance(definition, KernelDefinition):
-        calls = (examine(definition, arguments, stages=stages, target=target),)
-    else:
-        calls = examine_program(definition, arguments, stages=stages, target=target).calls
+    calls = examine(definition, arguments, stages=stages, target=target).calls
     for call in calls:
         assert [finding.message for finding in call.findings if finding.severity == "error"] == []
         for traffic in call.steps[-1].report.accesses:
@@ -345,11 +341,7 @@ ALIGNED: dict[str, Callable[[Machine], Definition]] = {
 def test_requests_touch_no_sector_too_many(target: str, name: str) -> None:
     """Where rows begin well: the simulator counts the 32 bytes of memory that each request of a warp touches."""
     definition = ALIGNED[name](tc.machine(target))
-    if isinstance(definition, KernelDefinition):
-        calls: Sequence[Examination] = (examine(definition, stages=("lean",), target=target),)
-    else:
-        calls = examine_program(definition, stages=("lean",), target=target).calls
-    for call in calls:
+    for call in examine(definition, stages=("lean",), target=target).calls:
         assert not call.findings
         traffic = [t for t in call.steps[-1].report.accesses if t.scope == ir.GLOBAL]
         assert traffic

@@ -18,7 +18,7 @@ from taskc.kernels.matmul import MATMUL, PRODUCT, batch_matmul, matmul, product
 from taskc.kernels.matmul.problem import problem_of
 from taskc.kernels.rows import softmax
 from taskc.passes.pipeline import lower
-from taskc.runtime.checking import examine, examine_program
+from taskc.runtime.checking import examine
 from taskc.tune.space import Space
 
 TARGETS = ("sse2", "neon", "avx2", "avx2_vnni", "avx512", "avx512_vnni", "avx512_bf16", "avx512_amx")  # fmt: skip
@@ -93,10 +93,6 @@ def test_it_is_compiled_here_and_right_in_the_simulator(target: str) -> None:
 
 def simulated(definition: Any, arguments: list[Any], target: str) -> Any:
     """What the last call writes."""
-    if isinstance(definition, tc.ProgramDefinition):
-        program = examine_program(definition, arguments, stages=("lean",), target=target)
-        assert program.ok, program.findings
-        return program.calls[-1].results[-1]
-    found = examine(definition, arguments, stages=("lean",), target=target)
-    assert found.ok, found.findings
-    return found.results[-1]
+    examined = examine(definition, arguments, stages=("lean",), target=target)
+    assert examined.ok, examined.findings
+    return examined.calls[-1].results[-1]

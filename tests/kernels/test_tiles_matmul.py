@@ -5,6 +5,7 @@ Nothing here runs on a GPU: kernels are checked in the simulator, after every pa
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,7 +21,7 @@ from taskc.ir.rewrite import walk
 from taskc.kernels.matmul import Tiling, matmul
 from taskc.kernels.matmul.gpu import is_worth_copying
 from taskc.passes.pipeline import lower
-from taskc.runtime.checking import Examination, examine, examine_program, for_target
+from taskc.runtime.checking import CallExamination, examine, for_target
 from tests.kernels.problems import copied, gemm, tiling_of
 
 SM_80 = tc.machine("sm_80")
@@ -70,19 +71,15 @@ def checked(
     target: str = "sm_80",
     extents: tuple[Any, Any, Any] | None = None,
     **options: Any,
-) -> list[Examination]:
+) -> Sequence[CallExamination]:
     """No findings after the passes, no conflict in shared memory, and the right numbers."""
     m, n, k = shape
     machine = tc.machine(target)
     kernel = matmul(*(extents or shape), machine=machine, tiling=plan, **options)
     activation = options.pop("activation", None)
     arguments = operands(m, n, k, **options)
-    if isinstance(kernel, tc.ProgramDefinition):
-        program = examine_program(kernel, arguments, stages=stages, target=target)
-        findings, calls = program.findings, list(program.calls)
-    else:
-        examination = examine(kernel, arguments, stages=stages, target=target)
-        findings, calls = examination.findings, [examination]
+    examination = examine(kernel, arguments, stages=stages, target=target)
+    findings, calls = examination.findings, examination.calls
     assert not [f for f in findings if f.kind != "uncoalesced"], findings
     made = calls[-1].results[-1].astype(np.float64)
     whole = expected(arguments, **options)
@@ -95,7 +92,7 @@ def checked(
     return calls
 
 
-def operations(examination: Examination) -> set[str]:
+def operations(examination: CallExamination) -> set[str]:
     """What the kernel does with the target's operations at the end."""
     body = examination.steps[-1].kernel.body
     return {node.operation for node in walk(body) if isinstance(node, ir.Do)}
@@ -185,7 +182,7 @@ def test_operands_are_rounded_on_their_way(transpose_b: bool) -> None:
         kernel = matmul(33, 17, 36, machine=tc.machine(target), tiling=tiling(tf32), **options)
         made = examine(kernel, [a, given], stages=ENDS, target=target)
         assert not [f for f in made.findings if f.severity == "error"]
-        assert {"mma.sync.m16n8k8.tf32", "ldmatrix.x4"} <= operations(made)
+        assert {"mma.sync.m16n8k8.tf32", "ldmatrix.x4"} <= operations(*made.calls)
         np.testing.assert_array_equal(made.results[-1], total)
     vector = matmul(1, 17, 36, machine=SM_80, **options)
     made = examine(vector, [a[:1], given], stages=ENDS, target="sm_80")
@@ -220,7 +217,7 @@ def test_rows_of_odd_lengths_are_padded(transpose_a: bool, transpose_b: bool) ->
         tiling(f16), SM_80,
     )  # fmt: skip
     arguments = operands(33, 19, 45, bias=True, **options)
-    examined = examine_program(program, arguments, stages=ENDS, target="sm_80")
+    examined = examine(program, arguments, stages=ENDS, target="sm_80")
     assert not [f for f in examined.findings if f.kind != "uncoalesced"], examined.findings
     names = [call.steps[-1].kernel.name for call in examined.calls]
     assert names == ["pad", "pad", "matmul"]
@@ -240,7 +237,7 @@ def test_operands_of_bytes_get_neighbours_along_k(transpose_a: bool, transpose_b
     program = copied(gemm(33, 19, 150, (u8, i8, i32), **layout), tiling(i8), SM_80)
     arguments = operands(33, 19, 150, dtype=i8, **layout)
     arguments[0] = arguments[0].view(np.uint8)
-    examined = examine_program(program, arguments, stages=ENDS, target="sm_80")
+    examined = examine(program, arguments, stages=ENDS, target="sm_80")
     assert not [f for f in examined.findings if f.severity == "error"], examined.findings
     for call in examined.calls:
         shared = [a.ways for a in call.steps[-1].report.accesses if a.scope == ir.SHARED]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +19,7 @@ from taskc.ir.printer import to_text
 from taskc.ir.target import SM_90A, TARGETS
 from taskc.kernels.matmul import Tiling, matmul
 from taskc.passes.pipeline import lower
-from taskc.runtime.checking import Examination, examine, examine_program
+from taskc.runtime.checking import CallExamination, examine
 from tests.kernels.problems import tiling_of
 from tests.kernels.test_tiles_matmul import expected, operands
 
@@ -101,7 +102,7 @@ def test_parts_of_long_sums(is_known: bool) -> None:
     program = matmul(*extents, k, machine=HOPPER, tiling=plan, **options)
     assert isinstance(program, tc.ProgramDefinition)
     stages = "all" if is_known else ("parsed", "lean")
-    made = examine_program(program, [a, b, bias], stages=stages, target="sm_90a")
+    made = examine(program, [a, b, bias], stages=stages, target="sm_90a")
     assert {finding.kind for finding in made.findings} <= {"bank-conflict"}
     partial, added = (call.steps[-1] for call in made.calls)
     assert max(access.ways for access in partial.report.accesses) <= 2
@@ -156,14 +157,11 @@ def few_rows_of(
     stages: Any = ("parsed", "lean"),
     extents: Any = None,
     **options: Any,
-) -> list[Examination]:
+) -> Sequence[CallExamination]:
     definition = matmul(*(extents or shape), machine=HOPPER, tiling=plan, **options)
     activation = options.pop("activation", None)
     arguments = operands(*shape, **options)
-    if isinstance(definition, tc.ProgramDefinition):
-        calls = list(examine_program(definition, arguments, stages=stages, target="sm_90a").calls)
-    else:
-        calls = [examine(definition, arguments, stages=stages, target="sm_90a")]
+    calls = examine(definition, arguments, stages=stages, target="sm_90a").calls
     for call in calls:
         assert not [finding for finding in call.findings if finding.kind != "uncoalesced"]
     first = calls[0].steps[-1].kernel
@@ -232,7 +230,7 @@ def test_blocks_that_load_for_each_other_after_every_pass(transpose_b: bool) -> 
     arguments = operands(*shape, **options)
     made = examine(definition, arguments, stages="all", target="sm_90a")
     assert not made.findings
-    last = made.steps[-1]
+    last = made.calls[0].steps[-1]
     text = to_text(last.kernel)
     assert all(word in text for word in ("tma.load.multicast(&sb[", "stmatrix.x4(", "tma.store("))
     assert {access.ways for access in last.report.accesses if access.scope == ir.SHARED} == {1}

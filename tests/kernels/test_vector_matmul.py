@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +18,7 @@ from taskc.ir.rewrite import walk
 from taskc.kernels.matmul import matmul
 from taskc.kernels.matmul.plan_gpu import MOST_VECTORS as MOST
 from taskc.passes.pipeline import lower
-from taskc.runtime.checking import Examination, examine, examine_program
+from taskc.runtime.checking import CallExamination, examine
 from tests.kernels.test_tiles_matmul import expected, operands, relu
 
 HOPPER = tc.machine("sm_90a")
@@ -30,15 +31,11 @@ def examined(
     stages: Any = ("parsed", "lean"),
     extents: tuple[Any, Any, Any] | None = None,
     **options: Any,
-) -> list[Examination]:
+) -> Sequence[CallExamination]:
     made = matmul(*(extents or shape), machine=HOPPER, **options)
     activation = options.pop("activation", None)
     arguments = operands(*shape, **options)
-    calls: list[Examination]
-    if isinstance(made, tc.ProgramDefinition):
-        calls = list(examine_program(made, arguments, stages=stages, target="sm_90a").calls)
-    else:
-        calls = [examine(made, arguments, stages=stages, target="sm_90a")]
+    calls = examine(made, arguments, stages=stages, target="sm_90a").calls
     findings = [finding for call in calls for finding in call.findings]
     assert {finding.kind for finding in findings} <= {"bank-conflict", "uncoalesced"}, findings
     accesses = [access for call in calls for access in call.steps[-1].report.accesses]

@@ -23,7 +23,7 @@ from taskc.kernels.matmul import matmul
 from taskc.lang.definition import KernelDefinition
 from taskc.passes import specialize
 from taskc.passes.pipeline import lower
-from taskc.runtime.checking import Examination, examine
+from taskc.runtime.checking import CallExamination, examine
 from tests.kernels.test_tiles_warp_specialized import tiling
 
 HOPPER = tc.machine("sm_90a")
@@ -43,8 +43,8 @@ def operands(shape: tuple[int, int, int], dtype: DType, result: DType) -> list[A
 
 def examined(
     definition: tc.KernelDefinition, given: list[Any], stages: Any = ("lean",)
-) -> Examination:
-    made = examine(definition, given, stages=stages, target="sm_90a")
+) -> CallExamination:
+    (made,) = examine(definition, given, stages=stages, target="sm_90a").calls
     assert not [finding for finding in made.findings if finding.severity == "error"], made.findings
     return made
 

@@ -6,7 +6,7 @@ import taskc as tc
 from taskc import f32
 from taskc.kernels.reductions import reduction
 from taskc.kernels.rows import softmax
-from taskc.runtime.checking import examine_program
+from taskc.runtime.checking import examine
 from taskc.runtime.driver import compile_ahead
 from tests.programs.lookalikes import doubled, tiled
 from tests.programs.running import called, check
@@ -68,8 +68,8 @@ def test_bulk_copies_of_gpus_stay() -> None:
     assert len(check(program, "sm_80", is_processor=False).calls) == 2
     assert len(check(program).calls) == 1
     assert len(compile_ahead(program, "sm_80")) == 2
-    assert len(examine_program(program, stages="parsed", target="sm_90a").calls) == 2
-    assert len(examine_program(program, stages="parsed").calls) == 1
+    assert len(examine(program, stages="parsed", target="sm_90a").calls) == 2
+    assert len(examine(program, stages="parsed").calls) == 1
 
 
 def test_a_part_is_read_where_it_starts() -> None:

@@ -321,7 +321,7 @@ def test_what_a_kernel_does_wrong_is_raised() -> None:
     assert not y.any()
     (finding,) = tc.check(program)
     assert finding.message.startswith("race")
-    examined = checking.examine_program(program)
+    examined = checking.examine(program)
     assert [call.ok for call in examined.calls] == [True, False]
     assert not examined.ok
 
@@ -355,7 +355,7 @@ def test_a_call_is_checked_on_what_it_gets_from_those_before() -> None:
     findings = tc.check(by_places(2))
     assert {finding.kind for finding in findings} == {"assertion", "out-of-bounds"}
     told: list[Any] = []
-    examined = checking.examine_program(by_places(0), progress=told.append, target="sm_80")
+    examined = checking.examine(by_places(0), progress=told.append, target="sm_80")
     assert [call.bound.values[-1].tolist() for call in examined.calls] == [[0, 1, 2, 3]] * 2
     assert examined.results[1].tolist() == [0, 1, 2, 3]
     assert told[0].text == "call 1, numbers: proving"

@@ -40,7 +40,7 @@ def test_a_correct_kernel_has_no_findings(target: str | None) -> None:
 
 def test_every_stage_is_run_or_those_that_are_asked_for() -> None:
     told: list[Any] = []
-    whole = checking.examine(matmul(2), progress=told.append)
+    (whole,) = checking.examine(matmul(2), progress=told.append).calls
     assert {step.kernel.stage for step in whole.steps} == set(ir.STAGES)
     first, *rest = [doing for doing in told if not doing.block]
     assert str(first) == "proving (1 of 23)"
@@ -48,7 +48,7 @@ def test_every_stage_is_run_or_those_that_are_asked_for() -> None:
     assert [doing.text for doing in rest[1:]] == [
         f"running it after {step.name}" for step in whole.steps[1:]
     ]
-    some = checking.examine(matmul(2), stages=("pipelined", "lean"))
+    (some,) = checking.examine(matmul(2), stages=("pipelined", "lean")).calls
     assert [step.kernel.stage for step in some.steps] == ["parsed", "pipelined", "lean"]
     with pytest.raises(ValueError, match="there is no stage 'late'; there are parsed, "):
         tc.check(matmul(2), stages="late")
