@@ -63,9 +63,6 @@ def classifier() -> Graph:
     return Graph("classifier", (x,), ("y",), nodes, weights(), {"x": x, "y": y})
 
 
-# mypy: ignore-errors
-
-
 @tc.kernel(workers=128)
 def differences(x: f32[1024], y: tc.out[f32[1024]]):
     for start in tc.tiles(1024, by=128):

@@ -1,4 +1,4 @@
-"""The operator library: templates, Python functions that return kernels or programs, in the language.
+"""Templates: Python functions that return kernels or programs, written in the language.
 
 matmul         GEMM: products of matrices, with transposed or packed operands and an epilogue; batches of products;
                products of 8- and 16-bit numbers
