@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -30,7 +30,6 @@ from taskc.errors import InternalError
 from taskc.ir import nodes as ir
 from taskc.ir.bits import has_whole_rows
 from taskc.ir.nodes import Expression, Kernel, Tensor, Variable
-from taskc.ir.rewrite import walk
 from taskc.ir.signature import inputs_of, outputs_of
 from taskc.ir.types import TensorType, boolean, f32, f64
 from taskc.programs.ir import Program
@@ -43,6 +42,7 @@ GIVEN_UP = (1 << 31) - 1  # no assertion's number: a signal handler raised an ex
 # As c/calls.c names them.
 _TRUTH, _INTEGER, _SINGLE, _DOUBLE, _ARRAY = range(5)
 _NEW, _CONSTANT, _WORD = range(3)
+_KINDS = {boolean: _TRUTH, f32: _SINGLE, f64: _DOUBLE}
 _OPERATORS = {"+": 3, "-": 4, "*": 5, "//": 6, "%": 7}
 _BUFFERS_NAMES = "?bhilqBHILQefd"
 
@@ -80,53 +80,6 @@ def admit_arrays(kind: type) -> None:
         place.value = id(kind)
 
 
-def has_entry(called: Called) -> bool:
-    """Whether compiled code can take the arguments. An output with a layout is accepted only as `out=`."""
-    takes_output = takes_out(called)
-    for parameter in called.parameters:
-        if isinstance(parameter, Tensor):
-            is_packed = _is_packed(parameter)
-            if is_packed and not all(isinstance(n, int) for n in parameter.argument_shape):
-                return False
-            if is_packed and parameter.role == "out" and not takes_output:
-                return False
-        elif parameter.dtype not in (f32, f64, boolean) and not parameter.dtype.is_integer:
-            return False
-    return _are_told_in_order(called)
-
-
-def _are_told_in_order(called: Called) -> bool:
-    """Whether each computed extent depends only on dimensions that are extents earlier in the order of unpacking.
-
-    Also whether extents tell all dimensions: only a program calls a kernel with others.
-    """
-    known: set[Expression] = set()
-    for parameter in _in_order(called):
-        for extent in parameter.argument_shape if isinstance(parameter, Tensor) else ():
-            if isinstance(extent, Variable):
-                known.add(extent)
-            elif not isinstance(extent, int) and not known.issuperset(_variables(extent)):
-                return False
-    return known.issuperset(called.dimensions)
-
-
-def _in_order(called: Called) -> Iterator[Tensor | Variable]:
-    """The parameters in the order in which their arguments are unpacked."""
-    outputs = outputs_of(called.parameters)
-    yield from (item for item in called.parameters if item not in outputs)
-    yield from outputs
-
-
-def _variables(extent: Expression) -> list[Variable]:
-    return [node for node in walk(extent) if isinstance(node, Variable)]
-
-
-def takes_out(called: Called) -> bool:
-    """Whether the kernel has one output, which `out=` can name because no input has that name."""
-    is_free = all(parameter.name != "out" for parameter in inputs_of(called.parameters))
-    return is_free and len(outputs_of(called.parameters)) == 1
-
-
 def _is_packed(item: Tensor) -> bool:
     """Whether the argument is a packed array: one with a layout, or with rows that don't fill whole bytes."""
     declared = item.argument
@@ -148,7 +101,7 @@ def python_function(
     failed  raises what an assertion says
     needs   what that code needs to be there
     """
-    if not has_entry(called) or not _objects_are_plain():
+    if not _objects_are_plain():
         return None
 
     def ended(number: int) -> None:
@@ -156,18 +109,19 @@ def python_function(
             pool().raise_again()
         failed(number)
 
-    items = [*called.parameters, *called.dimensions]
-    writer = _TableWriter({item: number for number, item in enumerate(items)})
-    rows = np.array([writer.row(item) for item in _in_order(called)], np.int64)
-    rows = rows.reshape(len(called.parameters), -1)
+    writer = _TableWriter(called)
+    try:
+        rows = np.array(writer.rows(), np.int64).reshape(len(called.parameters), -1)
+    except _UnfitError:
+        return None
     terms = np.array(writer.terms, np.int64)
     rows[:, -1] = terms.ctypes.data + terms.itemsize * rows[:, -1]
     library = pool().library
     call = library["call_kernel" if isinstance(called, Kernel) else "call_program"]
     out = sys.intern("out")
     outputs = len(outputs_of(called.parameters))
-    objects = (id(out) if takes_out(called) else 0, id(ended), id(np.empty), id(np.ndarray))
-    counts = (len(items), len(called.parameters) - outputs, outputs)
+    objects = (id(out) if writer.takes_out else 0, id(ended), id(np.empty), id(np.ndarray))
+    counts = (len(writer.words), len(called.parameters) - outputs, outputs)
     table = np.array([call, *objects, *counts, rows.ctypes.data, *code], np.int64)
     function = table.view(_Slow)
     function.slow = slow
@@ -175,21 +129,39 @@ def python_function(
     return _builtin(called.name, library["entry"], function)
 
 
+class _UnfitError(Exception):
+    """Compiled code can't take the arguments."""
+
+
 class _TableWriter:
     """The rows of parameters.
 
-    words    the number of each parameter's and dimension's word
-    objects  those that rows have addresses of
+    words      the number of each parameter's and dimension's word
+    takes_out  whether there is one output, which `out=` can name because no input has that name
+    objects    those that rows have addresses of
     """
 
-    def __init__(self, words: Mapping[Tensor | Variable, int]) -> None:
-        self.words = words
+    def __init__(self, called: Called) -> None:
+        items = [*called.parameters, *called.dimensions]
+        self.words = {item: number for number, item in enumerate(items)}
+        inputs, self._outputs = inputs_of(called.parameters), outputs_of(called.parameters)
+        is_free = all(parameter.name != "out" for parameter in inputs)
+        self.takes_out = is_free and len(self._outputs) == 1
         self.terms: list[int] = []
         self.objects: list[object] = []
-        self._known: set[Variable] = set()
+        self._called = called
+        self._known: set[Variable] = set()  # dimensions
 
-    def row(self, item: Tensor | Variable) -> list[int]:
-        """`parameter`; of its extents the place among all terms."""
+    def rows(self) -> list[list[int]]:
+        """`parameter` for each, in the order in which arguments are unpacked."""
+        inputs = [item for item in self._called.parameters if item not in self._outputs]
+        rows = [self._row(item) for item in (*inputs, *self._outputs)]
+        if not self._known.issuperset(self._called.dimensions):
+            raise _UnfitError  # only a program calls this kernel, since no argument tells the dimension
+        return rows
+
+    def _row(self, item: Tensor | Variable) -> list[int]:
+        """Of a tensor's extents it has the place among all terms."""
         place = self.words[item]
         if isinstance(item, Tensor):
             return [_ARRAY, place, 0, 0, *self._array(item)]
@@ -198,7 +170,9 @@ class _TableWriter:
             least, most = max(dtype.minimum, -(2**63)), min(dtype.maximum, 2**63 - 1)
             kind, bounds = _INTEGER, [int(least), int(most)]
         else:
-            kind, bounds = {boolean: _TRUTH, f32: _SINGLE, f64: _DOUBLE}[dtype], [0, 0]
+            kind, bounds = _KINDS.get(dtype, -1), [0, 0]
+            if kind < 0:
+                raise _UnfitError
         return [kind, place, *bounds, *[0] * 13]
 
     def _array(self, item: Tensor) -> list[int]:
@@ -213,6 +187,9 @@ class _TableWriter:
         extents, bits = item.argument_shape, declared.dtype.bits if is_sub_byte else 0
         if _is_packed(item):
             # A slice of a packed array, or a result that NumPy computes from it, has its class, too: check the shape.
+            is_fixed = all(isinstance(extent, int) for extent in extents)
+            if not is_fixed or (item.role == "out" and not self.takes_out):
+                raise _UnfitError  # an output with a layout is accepted only as `out=`
             packed = TensorType(declared.dtype, declared.argument_shape, declared.layout)
             kind, extents, bits = packed_class(packed), memory_of(packed)[:1], 0
         made = item.dtype.numpy
@@ -239,6 +216,8 @@ class _TableWriter:
             case ir.Constant(value=value):
                 return [_CONSTANT, int(value)]
             case Variable():
+                if extent not in self._known:  # an argument tells it later
+                    raise _UnfitError
                 return [_WORD, self.words[extent]]
             case ir.Cast():
                 return self._value(extent.operand)
