@@ -117,7 +117,7 @@ ELSEWHERE = {
     "tune/test_workers.py": "tune/worker",
     "analysis/test_banks.py": "analysis/coalescing",
     "passes/test_select_fragments.py": "passes/select_moves",
-    "onnx/passes/test_exact_sums.py": "onnx/passes/precision",
+    "onnx/passes/test_quantized_products.py": "onnx/passes/products",
 }
 _ELSEWHERE = [module for modules in ELSEWHERE.values() for module in modules.split()]
 

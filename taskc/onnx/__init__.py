@@ -45,7 +45,8 @@ if TYPE_CHECKING:
 
 # Names whose modules import the package onnx, or all of taskc.
 _LATER = dict.fromkeys(("Call", "operator"), "taskc.operators.call")
-_LATER |= dict.fromkeys(("extract", "extract_model", "partition"), "taskc.onnx.partitions")
+_LATER |= dict.fromkeys(("extract", "extract_model"), "taskc.onnx.extraction")
+_LATER["partition"] = "taskc.onnx.partitions"
 
 
 def __getattr__(name: str) -> Any:

@@ -49,29 +49,6 @@ from taskc.runtime.served import Runnable
 from taskc.runtime.settings import thread_limit
 
 
-def extract(
-    model: str | os.PathLike[str] | bytes | ModelProto,
-    inputs: Sequence[str] | None = None,
-    outputs: Sequence[str] | None = None,
-) -> Graph:
-    """The graph between the named tensors."""
-    proto, where, folder = load(model)
-    return read_proto(cut(proto, where, inputs, outputs), where, folder, is_known)
-
-
-def extract_model(
-    model: str | os.PathLike[str] | bytes | ModelProto,
-    inputs: Sequence[str] | None = None,
-    outputs: Sequence[str] | None = None,
-) -> ModelProto:
-    """The same part as a model to be saved; external data of the whole one is included in it."""
-    proto, where, folder = load(model)
-    part = cut(proto, where, inputs, outputs)
-    for tensor in tensors_of(part.graph):
-        take_in(tensor, where, folder)
-    return part
-
-
 def cut(
     proto: ModelProto,
     where: Location,

@@ -10,7 +10,7 @@ import pytest
 from onnx import ModelProto, numpy_helper, save
 
 from taskc.onnx.importer import is_known
-from taskc.onnx.passes.quantized_products import quantized_products
+from taskc.onnx.passes.products import quantized_products
 from taskc.onnx.reader import read
 from taskc.onnx.session import compile
 from tests.onnx.models import model, node, tensor

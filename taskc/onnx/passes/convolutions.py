@@ -11,6 +11,13 @@ fold_batch_norm: fold a batch norm into the filters and bias of the convolution 
 All inputs but x are constants: the filters are computed once, when the model is compiled. Scaled filters are rounded,
 where sums were before.
 
+exact_sums: convolutions add up their products one by one, without Winograd's algorithm. Users ask for it.
+
+    y = Conv(x, w)     ->     y = Conv(x, w, exact=1)
+
+By default 3 x 3 convolutions may use Winograd's algorithm where it is faster: it needs fewer products, and rounds
+differently.
+
 blocked_images: keep images in blocked layout between convolutions.
 
     a = Conv(x, w)            a = Conv(x, w, results='NCHWc')
@@ -66,6 +73,16 @@ def _foldable(tensors: Tensors, node: Node) -> Node | None:
     constants = [*filter(None, conv.inputs[1:]), *node.inputs[1:]]
     is_known = all(tensors.array(name) is not None for name in constants)
     return conv if is_alone and is_known else None
+
+
+def exact_sums(graph: Graph) -> Graph:
+    nodes = [
+        replace(node, attributes={**node.attributes, "exact": 1})
+        if node.operator == "Conv" and not node.domain
+        else node
+        for node in graph.nodes
+    ]
+    return replace(graph, nodes=tuple(nodes))
 
 
 # These have kernels for blocked images.

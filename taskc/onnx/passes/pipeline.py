@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterator
 
 from taskc.errors import CompileError
 from taskc.ir.types import DType
-from taskc.onnx.passes.convolutions import blocked_images, fold_batch_norm
-from taskc.onnx.passes.precision import exact_sums, low_precision
-from taskc.onnx.passes.quantized_products import quantized_products
+from taskc.onnx.passes.convolutions import blocked_images, exact_sums, fold_batch_norm
+from taskc.onnx.passes.products import low_precision, quantized_products
 from taskc.onnx.passes.recognize_attention import recognize_attention
 from taskc.onnx.passes.recognize_formulas import recognize_gelu, recognize_norms
 from taskc.operators.graph import Graph

@@ -12,7 +12,7 @@ from onnx import NodeProto, TensorProto, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from taskc.onnx.importer import is_known
-from taskc.onnx.passes.quantized_products import quantized_products
+from taskc.onnx.passes.products import quantized_products
 from taskc.onnx.reader import read
 from taskc.onnx.session import compile
 from taskc.programs.ir import calls_of

@@ -1,4 +1,6 @@
-"""quantized_products: products of dequantized bytes multiply the bytes, and scale the sums.
+"""Rewrites of products: of bytes, and in a shorter type.
+
+quantized_products: products of dequantized bytes multiply the bytes, and scale the sums.
 
     a = DequantizeLinear(x, s, p)            i = MatMulInteger(x, w, p, q)
     b = DequantizeLinear(w, t, q)      ->    f = DequantizeLinear(i, t)
@@ -8,14 +10,23 @@ The sums are then exact, and a following quantization of y is fused into the pro
 Gemm, which also adds its c, and a Conv are rewritten, too: a Conv's sums are scaled and get their bias by an operator
 of taskc's own, which keeps blocked images. The weights are constants, with one scale or one for each column, or
 feature, of the result; x has one scale.
+
+low_precision: round both operands of products with weights to a shorter type, and sum in f32. Users ask for it.
+
+    y = MatMul(x, w)     ->     y = MatMul(x, w, operands='bf16')
+
+Everything else is unchanged: products of two activations (attention's), convolutions, recurrences, and models of types
+other than f32. This pass runs only if `precision` is set; `taskc verify --precision` measures its cost.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from taskc.ir.types import DType
 from taskc.onnx.passes.formulas import Rewriting, Tensors, replaced
 from taskc.operators.graph import Graph, Node
 
@@ -100,3 +111,20 @@ def _multiply_bytes(made: Rewriting, node: Node, x: _Dequantized, w: _Dequantize
     product = made.add(node, "Mul", [scaled, x.scale], "" if bias else y)
     if bias:
         made.add(node, "Add", [product, bias], y)
+
+
+_PRODUCTS = frozenset({"MatMul", "Gemm"})
+
+
+def low_precision(operands: DType) -> Callable[[Graph], Graph]:
+    """The pass for a type of operands."""
+
+    def marked(node: Node) -> Node:
+        if node.domain or node.operator not in _PRODUCTS:
+            return node
+        return replace(node, attributes={**node.attributes, "operands": operands.name})
+
+    def low_precision(graph: Graph) -> Graph:
+        return replace(graph, nodes=tuple(map(marked, graph.nodes)))
+
+    return low_precision
