@@ -9,8 +9,7 @@ from __future__ import annotations
 import keyword
 from collections import ChainMap
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeVar
 
 import taskc as tc
@@ -20,7 +19,7 @@ from taskc.ir.spans import span
 from taskc.ir.text_rules import identifier
 from taskc.lang.source import called_from
 from taskc.operators.build import built, returned
-from taskc.operators.call import Call, CountError, UnrolledError, builder_of
+from taskc.operators.call import Call, CountError, builder_of
 from taskc.operators.graph import Array, Graph, Node
 from taskc.operators.tensors import Counted, Held, Loose, Tensor, rows_of
 from taskc.programs.sizes import Assumptions
@@ -60,11 +59,10 @@ def import_graph(
     counts = [f"{name}_count" for name in graph.outputs]
     names = _identifiers([*inputs, *graph.outputs, *counts])
     outputs: list[Output] = []
-    unrolled: set[int] = set()
 
     def body(*handles: TensorHandle) -> dict[str, TensorHandle]:
         values: dict[str, Held] = {**dict(zip(inputs, handles, strict=True)), **(known or {})}
-        scope = _Scope(ChainMap(values), late, 1, unrolled)
+        scope = _Scope(ChainMap(values), late, 1, set())
         made: dict[str, TensorHandle] = {}
         outputs.clear()
         _build(graph, scope)
@@ -76,10 +74,8 @@ def import_graph(
     kinds = dict(zip(names, inputs.values(), strict=False))
     with called_from(NOWHERE):
         name = identifier(graph.name or "model")
-        while True:
-            with suppress(UnrolledError):
-                program = tc.trace(name, kinds, body, assumptions=assumptions)
-                return Imported(program, tuple(inputs), tuple(outputs))
+        program = tc.trace(name, kinds, body, assumptions=assumptions)
+        return Imported(program, tuple(inputs), tuple(outputs))
 
 
 def behind(
@@ -160,10 +156,14 @@ def _build(graph: Graph, scope: _Scope) -> None:
 
 
 def _built(node: Node, scope: _Scope) -> tuple[Held | None, ...]:
-    def inline(graph: Graph, given: Sequence[Tensor], turns: int = 1) -> tuple[Tensor, ...]:
+    def inline(
+        graph: Graph, given: Sequence[Tensor], turns: int = 1, late: frozenset[str] = frozenset()
+    ) -> tuple[Tensor, ...]:
         names = [value.name for value in graph.inputs]
         values: dict[str, Held] = dict(zip(names, given, strict=True))
-        inner = replace(scope, values=scope.values.new_child(values), turns=scope.turns * turns)
+        inner = _Scope(
+            scope.values.new_child(values), scope.late | late, scope.turns * turns, scope.unrolled
+        )
         _build(graph, inner)
         _check_counts(node, graph.outputs, inner)
         made = [inner.values[name] for name in graph.outputs]

@@ -29,6 +29,7 @@ from taskc.operators.call import (
 )
 from taskc.operators.control import settled
 from taskc.operators.tensors import Counted, Held, dtype_of, handle_of, now, rows_of
+from taskc.programs.sizes import StepNumber
 from taskc.programs.tracing import TensorHandle
 from taskc.runtime.served import CountedOutput, Output, arrays_of
 
@@ -51,6 +52,9 @@ def built(call: Call) -> tuple[Held | None, ...]:
             return _outputs_of(builder, replace(call, by_python=True))
         except NeedsKernelError:
             pass
+        except CompileError:  # Python can't tell, as it differs from step to step
+            if not any(isinstance(dimension, StepNumber) for dimension in call.dimensions):
+                raise
     if _is_constant(call):
         return _folded(builder, call)
     return _outputs_of(builder, call)

@@ -70,7 +70,7 @@ class NeedsKernelError(RetryError):
 
 
 class UnrolledError(RetryError):
-    """A loop can't become one of the program: the model is traced again, with each turn built separately."""
+    """A Loop can't become one of the program: each of its steps is built separately."""
 
 
 class DataError(CompileError):
@@ -100,11 +100,12 @@ class CountError(CompileError):
 class Call:
     """A node with its inputs.
 
-    inline     builds the nodes of a graph attribute from that graph's inputs, for one of so many turns
+    inline     builds the nodes of a graph attribute from that graph's inputs, for one of so many turns, with more
+               names that decide late
     by_python  all inputs are few known integers, and Python computes with them
     late       names of tensors that decide at run time, though tracing could decide
-    turns      how often the loops around it run it
-    unrolled   identities of the Loop nodes whose turns are each built separately
+    turns      how many copies of it the loops around it build
+    unrolled   identities of the Loop nodes whose steps are each built separately
     """
 
     node: Node

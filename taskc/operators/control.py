@@ -1,8 +1,14 @@
 """If, Loop and Scan.
 
-A condition or trip count that is known is decided while the model is traced: one branch is built, or each turn
-separately, so that shapes may change from turn to turn. Otherwise the node becomes a branch or a while of the program,
-whose bodies always make tensors of the same types. The number of parts that a loop stacks has to be known.
+A condition that is known is decided while the model is traced: one branch is built. Otherwise the node becomes a branch
+of the program, whose bodies make tensors of the same types.
+
+    Loop                                            becomes
+    of known count, its steps all of one type       a loop of the program; its body is built once
+    of known count, and few steps, or unlike ones   each step separately, so that shapes may change
+    whose count or condition is data                a while of the program, without stacked parts
+
+A count is known where it is given, and where Python computes it: by counters that the steps carry (`_known`).
 
 Tensors whose rank is data: one branch of an If adds leading axes of one element, and the other doesn't.
 
@@ -15,18 +21,25 @@ readers get the tensor without the axes. Any other reader raises the error that 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any, cast
 
 import numpy as np
 
 import taskc as tc
-from taskc import CompileError, TensorType, boolean
-from taskc.operators.call import Builder, Call, DataError, Made, UnrolledError, operator
+from taskc import CompileError, TensorType, boolean, i64
+from taskc.ir.types import from_numpy
+from taskc.lang.sizes import Size
+from taskc.operators.call import Builder, Call, DataError, Made, UnrolledError, is_few, operator
 from taskc.operators.graph import Array, Graph, Node
 from taskc.operators.movement import joined
 from taskc.operators.operands import are_equal, spliced
 from taskc.operators.tensors import (
+    OBJECTS,
     Extent,
     Held,
     Loose,
@@ -37,12 +50,13 @@ from taskc.operators.tensors import (
     handle_of,
     reshaped,
 )
-from taskc.programs.tracing import Computed, Element, TensorHandle
+from taskc.programs.tracing import Computed, Element, TensorHandle, current_trace
 
 NO_STEPS = "it has no steps, and taskc doesn't know what they would have made"
 UNLIKE_STEPS = "its steps make tensors of different shapes"
-_MOST_STEPS = 4096
-_MAX_NESTED = 16  # turns of nested loops that are each built separately
+_FEW_STEPS = 4  # that are each built separately, in nested loops together
+_MOST_STEPS = 4096  # that are built separately where a loop of the program can't make them
+_MOST_COUNTED = 1 << 16  # whose counters Python computes
 
 
 @operator("If")
@@ -103,15 +117,19 @@ def loop(call: Call) -> Made:
             return _or_known(
                 call, position, lambda: _turns(call, body, most, goes_on, state, np.array(0))
             )
+    assert not isinstance(goes_on, TensorHandle)
+    count = math.inf if most is None else call.integers(0)[0]
+    is_long = isinstance(count, Size) or call.turns * count > _FEW_STEPS
+    if is_long and id(call.node) not in call.unrolled:
+        try:
+            with _attempt():
+                return _steps(call, body, count, goes_on, state)
+        except (UnrolledError, CompileError):
+            # Data ends it, or the types of its steps differ.
+            call.unrolled.add(id(call.node))
     stacked: list[list[Tensor]] = [[] for _ in body.outputs[1 + len(state) :]]
     limit = None if most is None else call.number(call.integers(0)[0], "the number of its steps")
     turns = 1 if limit is None else max(1, limit)
-    if call.turns > 1 and call.turns * turns > _MAX_NESTED and id(call.node) not in call.unrolled:
-        try:
-            return _turns(call, body, most, goes_on, state, np.array(0), turns)
-        except CompileError as error:  # a turn needs its number, or makes another type, or parts
-            call.unrolled.add(id(call.node))
-            raise UnrolledError from error
     step = 0
     while limit is None or step < limit:
         if isinstance(goes_on, TensorHandle):
@@ -132,6 +150,119 @@ def loop(call: Call) -> Made:
     return (*state, *(_stacked(call, tensors, 0) for tensors in stacked))
 
 
+def _steps(
+    call: Call, body: Graph, most: Extent | float, goes_on: Array, given: Sequence[Tensor]
+) -> Made:
+    """A Loop of known count as a loop of the program; an error where it can't be one."""
+    count, known = (
+        (most, {}) if isinstance(most, Size) else _known(call, body, most, goes_on, given)
+    )
+
+    # A number of steps that Python computed includes the condition's say.
+    goes_on_name = body.outputs[0] if isinstance(count, Size) else body.inputs[1].name
+    outputs = [name for place, name in enumerate(body.outputs[1:]) if place not in known]
+    needed = replace(body, outputs=(goes_on_name, *outputs))
+    late = frozenset(_differing(body, {value.name for value in body.inputs}))
+
+    def step(number: Size, state: Sequence[TensorHandle]) -> Sequence[Tensor]:
+        unknown = iter(state)
+        values = [
+            known[place].at(number) if place in known else next(unknown)
+            for place in range(len(given))
+        ]
+        index = np.array(number, OBJECTS[i64])
+        goes_on, *results = call.inline(needed, (index, np.array(True), *values), 1, late)
+        if isinstance(goes_on, TensorHandle) or not goes_on.item():
+            raise UnrolledError
+        return results
+
+    carried = [tensor for place, tensor in enumerate(given) if place not in known]
+    last, stacked = _repeated(call, count, carried, step)
+    ends = iter(last)
+    state = [
+        known[place].values[-1] if place in known else next(ends) for place in range(len(given))
+    ]
+    return (*state, *stacked)
+
+
+def _differing(body: Graph, names: set[str]) -> set[str]:
+    """Tensors that may differ from step to step, in a Loop's body and the graphs within; `names` do, around it."""
+    names = {*names}
+    for node in body.nodes:
+        for inner in node.graphs:
+            names |= _differing(inner, names)
+        if not names.isdisjoint(node.reads):
+            names.update(node.outputs)
+    return names
+
+
+def _known(
+    call: Call, body: Graph, most: Extent | float, goes_on: Array, given: Sequence[Tensor]
+) -> tuple[int, dict[int, _Known]]:
+    """The number of a Loop's steps, and the values of carried tensors that Python computes for all of them.
+
+    These are counters, and conditions on them. The part of the body that computes them runs now, step by step.
+    """
+    places = [place for place, tensor in enumerate(given) if _is_counted(tensor)]
+    while True:
+        state = [
+            tensor if place in places else handle_of(tensor) for place, tensor in enumerate(given)
+        ]
+        part = replace(body, outputs=(body.outputs[0], *[body.outputs[1 + at] for at in places]))
+        part = replace(part, nodes=tuple(part.needed))
+        results = call.inline(part, (np.array(0), np.array(True), *state))[1:]
+        remaining = [
+            place
+            for place, result in zip(places, results, strict=True)
+            if _is_counted(result) and _is_alike(result, given[place])
+        ]
+        if remaining == places:
+            break
+        places = remaining
+    number = body.inputs[0].name
+    is_numbered = number in part.outputs or any(number in node.reads for node in part.nodes)
+    values = {place: [given[place]] for place in places}
+    count: Any = 0
+    while count < most and goes_on.item():
+        made = call.inline(part, (np.array(count), np.array(True), *state))
+        if not all(map(_is_counted, made)) or count == _MOST_COUNTED:
+            raise UnrolledError
+        goes_on, *changed = cast("Sequence[Array]", made)
+        is_still = all(map(np.array_equal, changed, [state[place] for place in places]))
+        if is_still and not is_numbered and goes_on.item() and most < math.inf:
+            count = most  # all steps are like this one
+            break
+        for place, value in zip(places, changed, strict=True):
+            state[place] = value
+            values[place].append(value)
+        count += 1
+    if count * call.turns <= _FEW_STEPS:
+        raise UnrolledError
+    return count, {place: _Known(np.stack(series)) for place, series in values.items()}
+
+
+def _is_counted(tensor: Tensor) -> bool:
+    return isinstance(tensor, np.ndarray) and tensor.dtype.kind in "biu" and is_few(tensor)
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """The values of a carried tensor before each step, and after the last: few integers, which Python computes."""
+
+    values: Array
+
+    def at(self, step: Size) -> Tensor:
+        first, *others = self.values
+        stride = others[0] - first if others else 0 * first
+        dtype = from_numpy(self.values.dtype)
+        numbers = np.arange(len(self.values)).reshape(-1, *[1] * first.ndim)
+        if dtype.is_integer and np.array_equal(self.values, first + numbers * stride):
+            objects = first.astype(object) + stride.astype(object) * step
+            return np.array(objects, OBJECTS[dtype])
+        values = handle_of(self.values)
+        return computed(first.shape, lambda *at: values[spliced(at, 0, 0, (step,))], "known")
+
+
 def _turns(
     call: Call,
     body: Graph,
@@ -139,9 +270,8 @@ def _turns(
     goes_on: Tensor,
     given: Sequence[Tensor],
     first: Array,
-    turns: int = 1,
 ) -> Made:
-    """A while loop of the program from step `first` on; `turns` is the trip count where that is known."""
+    """A while loop of the program from step `first` on."""
     stacked = call.node.outputs[len(given) :]
     if any(stacked):
         raise _by_turns(
@@ -155,7 +285,7 @@ def _turns(
     _set_flag(flag, _scalar(goes_on), count, limit)
     for _ in tc.steps_while(flag):
         # There is no turn where the condition doesn't hold.
-        goes_on, *made = call.inline(body, (count, np.array(True), *state), turns)
+        goes_on, *made = call.inline(body, (count, np.array(True), *state))
         goes_on = _carried(_scalar(goes_on))
         _change(call, state, made[: len(state)])
         following = computed((), lambda: count[()] + 1, name="count")
@@ -211,6 +341,12 @@ def _or_known(call: Call, position: int, build: Callable[[], Made]) -> Made:
         raise unknown from reason
 
 
+def _attempt() -> AbstractContextManager[None]:
+    trace = current_trace()
+    assert trace is not None
+    return trace.attempt()
+
+
 def _carried(x: TensorHandle, out: TensorHandle | None = None) -> TensorHandle:
     """A copy of a tensor in memory of its own, or in `out`."""
     return computed(x.shape, lambda *at: x[at], name="carried", out=out)
@@ -244,16 +380,12 @@ def scan_of_batches(call: Call) -> Made:
     given = [handle_of(call.given(position)) for position in range(1, len(call.inputs))]
     states = len(given) - count
     backwards = call.attribute("directions") or [0] * count
-    batch = given[0].shape[0]
-    results = [
-        _scan(
-            call, body,
-            [x[b] for x in given[:states]],
-            [(x[b], 0, bool(back)) for x, back in zip(given[states:], backwards, strict=True)],
-        )
-        for b in range(batch)
-    ]  # fmt: skip
-    return tuple([_stacked(call, parts, 0) for parts in zip(*results, strict=True)])
+
+    def step(b: Size, _: Sequence[TensorHandle]) -> Sequence[Tensor]:
+        read = [(x[b], 0, bool(back)) for x, back in zip(given[states:], backwards, strict=True)]
+        return _scan(call, body, [x[b] for x in given[:states]], read)
+
+    return (*_repeated(call, given[0].shape[0], (), step)[1],)
 
 
 @operator("Scan", since=9)
@@ -289,17 +421,36 @@ def _scan(
     read  scanned inputs: each with its axis, and whether it is scanned backwards
     """
     steps = read[0][0].shape[read[0][1]]
+
+    def step(t: Size, state: Sequence[TensorHandle]) -> Sequence[Tensor]:
+        parts = [_step_of(x, axis, steps - 1 - t if back else t) for x, axis, back in read]
+        return call.inline(body, (*state, *parts))
+
+    state, stacked = _repeated(call, steps, given, step)
+    return (*state, *stacked)
+
+
+def _repeated(
+    call: Call,
+    count: Extent,
+    given: Sequence[Tensor],
+    step: Callable[[Size, Sequence[TensorHandle]], Sequence[Tensor]],
+) -> tuple[list[TensorHandle], list[TensorHandle]]:
+    """The final state of a loop of the program, and the parts that its steps made, stacked.
+
+    step  from a step's number and the state before it to the state after it, and its parts
+    """
     state = [_carried(handle_of(tensor)) for tensor in given]
     stacked: list[TensorHandle] = []
-    for t in tc.steps(steps):
-        parts = [_step_of(x, axis, steps - 1 - t if back else t) for x, axis, back in read]
-        results = [*map(handle_of, call.inline(body, (*state, *parts)))]
-        _change(call, state, results[: len(state)])
+    for number in tc.steps(count):
+        results = [*map(handle_of, step(number, state))]
+        # A part may be what the state was.
         for part in results[len(state) :]:
-            kind = TensorType(part.dtype, (steps, *part.shape))
+            kind = TensorType(part.dtype, (count, *part.shape))
             stacked.append(tc.empty(kind))
-            _carried(part, stacked[-1][t])
-    return (*state, *stacked)
+            _carried(part, stacked[-1][number])
+        _change(call, state, results[: len(state)])
+    return state, stacked
 
 
 def _step_of(x: TensorHandle, axis: int, step: Extent) -> TensorHandle:

@@ -6,7 +6,8 @@ Handles have no values. Mistakes in a call are found at its line, in `taskc.prog
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from math import gcd
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, cast, overload
@@ -542,6 +543,32 @@ class Trace(Sizes):
         assert written.outer is not None
         self.calls, self.written = outer_calls, written.outer
         return step, body, written
+
+    @contextmanager
+    def attempt(self) -> Iterator[None]:
+        """Forget all that was recorded within, if an error ends it."""
+        kept: tuple[Any, ...] = (self.temporaries, self.calls, self.opened, self.awaited)
+        lengths = [*map(len, kept)]
+        named: tuple[dict[Any, Any], ...] = (
+            *(self.views, self.constants, self.packed, self.ended),
+            self.written.repeated,
+        )
+        counts = [*map(len, named)]
+        loops, branching, written = len(self.loops), self.branching, self.written.copy()
+        try:
+            yield
+        except BaseException:
+            self.calls, self.branching = kept[1], branching
+            # Caches that name what was written before find it no more, nor tensors that are gone.
+            self.written = written
+            for items, length in zip(kept, lengths, strict=True):
+                del items[length:]
+            for items, count in zip(named, counts, strict=True):
+                for added in [*items][count:]:
+                    del items[added]
+            while len(self.loops) > loops:
+                self.leave()
+            raise
 
     # --- loops ---
 

@@ -59,6 +59,12 @@ class Written:
         self.repeated: dict[Tensor, Location] = {} if outer is None else outer.repeated
         self.needs: list[Need] = []
 
+    def copy(self) -> Written:
+        """The same state, to go on from later."""
+        copy = Written(self.sizes, self.outer, is_loop=self.is_loop)
+        copy.state, copy.repeated, copy.needs = self.state, self.repeated, [*self.needs]
+        return copy
+
     def of(self, memory: Tensor) -> list[Span]:
         """The spans that are surely written: before the enclosing bodies, and in this iteration of each."""
         outer = [] if self.outer is None else self.outer.of(memory)

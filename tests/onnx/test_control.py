@@ -7,12 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 from onnx import GraphProto, ModelProto, TensorProto, ValueInfoProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
 
 import taskc as tc
 from taskc import CompileError
-from taskc.programs.ir import Branch, Loop, While, steps_of
+from taskc.programs.ir import Branch, Loop, While, calls_of, steps_of
+from tests.each_value import few
 
 from .models import model, node, tensor
+from .random_loops import loop_of
 
 BOOL, INT = TensorProto.BOOL, TensorProto.INT64
 many = np.arange(300, dtype=np.float32)  # more elements than may decide what is compiled
@@ -371,3 +374,185 @@ def test_a_scan_is_a_loop(count: int) -> None:
             np.testing.assert_allclose(one, other, rtol=1e-5)
     assert [one.shape for one in found] == [(3,), (3, count), (count, 3)]
     assert steps(made, Loop, s0=s, x=x, z=z) == 1
+
+
+def test_a_part_may_be_the_state_before_the_step() -> None:
+    body = graph(
+        "body",
+        [tensor("s", 3), tensor("xt", 3)],
+        [node("Add", ["s", "xt"], ["s_new"]), node("Identity", ["s"], ["part"])],
+        [tensor("s_new", 3), tensor("part", 3)],
+    )
+    scan = node("Scan", ["s0", "x"], ["s1", "all"], body=body, num_scan_inputs=1)
+    made = compiled(model([scan], [tensor("s0", 3), tensor("x", 4, 3)], ["s1", "all"]))
+    s, x = many[:3], many[:12].reshape(4, 3)
+    last, parts = made(s, x)
+    sums = np.cumsum([s, *x], 0)
+    assert np.array_equal(last, sums[-1])
+    assert np.array_equal(parts, sums[:-1])
+
+
+def test_a_scan_of_batches_is_a_loop_of_loops() -> None:
+    body = graph(
+        "body",
+        [tensor("s", 3), tensor("xt", 3)],
+        [node("Add", ["s", "xt"], ["s_new"]), node("Neg", ["s_new"], ["part"])],
+        [tensor("s_new", 3), tensor("part", 3)],
+    )
+    scan = node(
+        "Scan", ["", "s0", "x"], ["s1", "all"], body=body, num_scan_inputs=1, directions=[1]
+    )
+    made = compiled(
+        model([scan], [tensor("s0", 2, 3), tensor("x", 2, 4, 3)], ["s1", "all"], opset=8)
+    )
+    s, x = many[:6].reshape(2, 3), many[:24].reshape(2, 4, 3)
+    last, parts = made(s, x)
+    sums = s[:, None] + np.cumsum(x[:, ::-1], 1)
+    assert np.array_equal(last, sums[:, -1])
+    assert np.array_equal(parts, -sums)
+    assert steps(made, Loop, s0=s, x=x) == 2
+
+
+def counted(count: int, body: list[Any], outputs: list[Any], **constants: Any) -> ModelProto:
+    """A Loop of known count that carries `s` and the counter `n`, and reads `rows`."""
+    constants = {"most": np.int64(count), "zero": np.int64(0), **constants}
+    inside = [tensor("i", type=INT), tensor("keep", type=BOOL), tensor("s", 3), tensor("n", type=INT)]  # fmt: skip
+    names = ["s_last", "n_last", *[f"all_{k}" for k in range(len(outputs) - 3)]]
+    turns = node("Loop", ["most", "", "x", "zero"], names, name="turns",
+                 body=helper.make_graph(body, "body", inside, outputs))  # fmt: skip
+    arrays = [numpy_helper.from_array(np.asarray(a), name) for name, a in constants.items()]
+    return model([turns], [tensor("x", 3), tensor("rows", None, 3)], names, initializer=arrays)
+
+
+# The counter counts by three, and chooses a row.
+COUNTING = [
+    node("Add", ["n", "three"], ["n_new"]),
+    node("Mod", ["n", "five"], ["place"]),
+    node("Gather", ["rows", "place"], ["row"]),
+    node("Sub", ["row", "s"], ["s_new"]),
+    node("Add", ["s_new", "row"], ["part"]),
+]
+COUNTED = {"three": np.int64(3), "five": np.int64(5)}
+
+
+def counting(count: int, x: Any, rows: Any) -> tuple[Any, int, Any]:
+    parts = []
+    for step in range(count):
+        row = rows[step * 3 % 5]
+        x = row - x
+        parts.append(x + row)
+    return x, 3 * count, np.array(parts)
+
+
+@pytest.mark.parametrize("ends", ["by the count", "by its counter"])
+def test_the_body_of_a_loop_of_known_count_is_built_once(ends: str) -> None:
+    """Counters are known in each step. A condition on them ends the loop before its count does."""
+    is_counter = ends == "by its counter"
+    going = node("Less", ["n_new", "end"], ["go"]) if is_counter else node("Identity", ["keep"], ["go"])  # fmt: skip
+    calls = {}
+    for count in (5, 50, 500):
+        constants = {**COUNTED, "end": np.int64(3 * count - 1)}
+        proto = counted(
+            1 << 40 if is_counter else count,
+            [*COUNTING, going],
+            [*CARRIED, tensor("part", 3)],
+            **constants,
+        )
+        made = compiled(proto)
+        feeds = {"x": many[:3], "rows": many[:15].reshape(5, 3)}
+        for one, other in zip(made(**feeds), counting(count, *feeds.values()), strict=True):
+            assert np.array_equal(one, other)
+        calls[count] = len([*calls_of(made.program(feeds).program.ir.calls)])
+        assert steps(made, Loop, **feeds) == 1
+    assert len({*calls.values()}) == 1
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 4])
+def test_few_steps_are_built_one_by_one(count: int) -> None:
+    made = compiled(
+        counted(count, [*COUNTING, node("Identity", ["keep"], ["go"])], CARRIED, **COUNTED)
+    )
+    feeds = {"x": many[:3], "rows": many[:15].reshape(5, 3)}
+    s, n = made(**feeds)
+    expected = counting(count, *feeds.values())
+    assert (s.tolist(), int(n)) == (expected[0].tolist(), expected[1])
+    assert steps(made, Loop, **feeds) == 0
+
+
+def test_steps_that_differ_in_type_are_built_one_by_one() -> None:
+    """Three elements in the first step, and six in all that follow."""
+    wide = graph(
+        "body",
+        [tensor("i", type=INT), tensor("keep", type=BOOL), tensor("s", None)],
+        [
+            node("Slice", ["s", "zero", "three"], ["low"]),
+            node("Concat", ["low", "x"], ["s_new"], axis=0),
+            node("Identity", ["keep"], ["go"]),
+        ],
+        [tensor("go", type=BOOL), tensor("s_new", None)],
+        zero=np.array([0]),
+        three=np.array([3]),
+    )
+    turns = node("Loop", ["most", "", "x"], ["y"], body=wide)
+    most = numpy_helper.from_array(np.int64(9), "most")
+    made = compiled(model([turns], [tensor("x", 3)], ["y"], initializer=[most]))
+    x = many[:3]
+    assert made(x).tolist() == [*x, *x]
+    assert steps(made, Loop, x=x) == 0
+
+
+def test_a_choice_by_the_step_is_a_branch() -> None:
+    branches = {
+        "then_branch": graph("a", [], [node("Sub", ["row", "s"], ["p"])], [tensor("p", 3)]),
+        "else_branch": graph("b", [], [node("Add", ["row", "s"], ["q"])], [tensor("q", 3)]),
+    }
+    body = [
+        *COUNTING[:3],
+        node("Less", ["i", "three"], ["early"]),
+        node("If", ["early"], ["s_new"], **branches),
+        node("Identity", ["keep"], ["go"]),
+    ]
+    made = compiled(counted(40, body, CARRIED, **COUNTED))
+    x, rows = many[:3], many[:15].reshape(5, 3)
+    expected = x
+    for step in range(40):
+        row = rows[step * 3 % 5]
+        expected = row - expected if step < 3 else row + expected
+    assert made(x=x, rows=rows)[0].tolist() == expected.tolist()
+    assert steps(made, Branch, x=x, rows=rows) == steps(made, Loop, x=x, rows=rows) == 1
+
+
+def test_a_loop_in_a_branch() -> None:
+    """It stays a loop, as does one in the body of a loop."""
+
+    def times(name: str, inner: list[Any], given: str) -> Any:
+        inside = [tensor(f"{name}i", type=INT), tensor(f"{name}c", type=BOOL), tensor(f"{name}v", 300)]  # fmt: skip
+        nodes = [*inner, node("Identity", [f"{name}c"], [f"{name}k"])]
+        outputs = [tensor(f"{name}k", type=BOOL), tensor(f"{name}w", 300)]
+        body = helper.make_graph(nodes, name, inside, outputs)
+        return node("Loop", [f"{name}n", "", given], [f"{name}y"], body=body)
+
+    inner = times("b", [node("Sub", ["x", "bv"], ["bw"])], "av")
+    outer = times("a", [inner, node("Add", ["by", "e"], ["aw"])], "x")
+    proto = chosen([outer, node("Identity", ["ay"], ["z"])], [node("Identity", ["x"], ["w"])])
+    proto.graph.initializer.extend(
+        [numpy_helper.from_array(np.int64(count), name) for name, count in (("an", 7), ("bn", 9))]
+    )
+    made = compiled(proto)
+    x = many / 1024
+    expected = x
+    for _ in range(7):
+        expected = x - expected + np.exp(x)
+    np.testing.assert_allclose(made(x), -expected, rtol=1e-5)
+    np.testing.assert_array_equal(made(-x), x)
+    assert steps(made, Loop, x=x) == 2
+
+
+@pytest.mark.parametrize("seed", few(range(400), 12))
+def test_random_loops(seed: int) -> None:
+    """ONNX's evaluator joins parts of several axes along the first, so that shapes may differ."""
+    proto, feeds = loop_of(seed)
+    with np.errstate(all="ignore"):
+        expected = ReferenceEvaluator(proto).run(None, feeds)
+    for one, other in zip(compiled(proto).run(None, feeds), expected, strict=True):
+        np.testing.assert_allclose(one.reshape(np.shape(other)), other, rtol=1e-4, atol=1e-4)

@@ -96,22 +96,34 @@ def test_where_a_size_decides_there_is_a_program_for_each_way() -> None:
 
 
 def test_an_extent_that_has_to_be_a_number_is_one() -> None:
-    """A Loop of so many turns is written out: there is a program for each number, and the other axis is open."""
+    """Each step of a Loop adds a row: there is a program for each number of steps, and the other axis is open."""
+    shapes = [(2, 3), (3, 4), (3, 5), (3, 6), (2, 7), (2, 8), (3, 9)]
+    growing = [node("Concat", ["h", "x"], ["next"], axis=0)]
+    assert _checked(_loop_over_rows(growing), shapes) == [1, 2, 3, 3, 4, 4, 4]
+
+
+def test_the_steps_of_a_loop_are_a_dimension() -> None:
+    shapes = [(2, 3), (3, 4), (3, 5), (3, 6), (7, 7), (12, 8), (3, 9), (20, 9)]
+    summing = [
+        node("Add", ["h", "x"], ["sums"]),
+        node("ReduceSum", ["sums", "first"], ["next"], keepdims=1),
+    ]
+    assert _checked(_loop_over_rows(summing), shapes) == [1, 2, 3, 3, 3, 3, 3, 3]
+
+
+def _loop_over_rows(nodes: list[Any]) -> Any:
+    """A Loop of as many steps as `x` has rows, which carries `h`, one row at first."""
     body = model(
-        [
-            node("Add", ["h", "x"], ["sums"]),
-            node("ReduceSum", ["sums", "first"], ["next"], keepdims=1),
-            node("Identity", ["goes_on"], ["still"]),
-        ],
+        [*nodes, node("Identity", ["goes_on"], ["still"])],
         [
             tensor("turn", type=TensorProto.INT64),
             tensor("goes_on", type=TensorProto.BOOL),
-            tensor("h", None),
+            tensor("h", None, None),
         ],
         ["still", "next"],
         initializer=[numpy_helper.from_array(integers(0), "first")],
     ).graph
-    proto = model(
+    return model(
         [
             node("Shape", ["x"], ["shape"]),
             node("Gather", ["shape", "zero"], ["turns"]),
@@ -126,8 +138,6 @@ def test_an_extent_that_has_to_be_a_number_is_one() -> None:
             numpy_helper.from_array(np.array(True), "true"),
         ],
     )
-    shapes = [(2, 3), (3, 4), (3, 5), (3, 6), (2, 7), (2, 8), (3, 9)]
-    assert _checked(proto, shapes) == [1, 2, 3, 3, 4, 4, 4]
 
 
 def test_the_steps_of_a_scan_are_a_dimension() -> None:

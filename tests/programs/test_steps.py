@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -9,9 +10,10 @@ import pytest
 
 import taskc as tc
 from taskc import f32, i64
-from taskc.errors import CompileError
+from taskc.errors import NOWHERE, CompileError
 from taskc.ir import calls_text, parse_program, to_text
 from taskc.programs.ir import Loop
+from taskc.programs.tracing import current_trace
 from taskc.programs.verify import verify_program
 from tests.lang.notebook import cell, indented
 from tests.programs.test_written import checked, doubled, halved, numbers
@@ -48,6 +50,29 @@ def test_a_recurrence_over_parts_of_its_output() -> None:
     assert isinstance(loop, Loop)
     assert len(loop.body) == 1
     assert repr(sums).endswith(", 2 calls>")
+
+
+def test_an_attempt_that_fails_leaves_nothing() -> None:
+    def halving(fails: bool) -> Any:
+        def body(x: Any) -> Any:
+            before, trace = tc.compute((4, 3), lambda t, i: x[t, i]), current_trace()
+            assert trace is not None
+            with suppress(CompileError), trace.attempt():
+                if fails:
+                    table = tc.constant(np.ones(3, np.float32))
+                    for t in tc.steps(4):
+                        flag = tc.compute((), lambda: t > 2)
+                        with tc.branch(flag):
+                            tc.compute(3, lambda i: table[i] + x[t, i], out=before[t])
+                            raise CompileError("no", NOWHERE)
+            for t in tc.steps(4):
+                halved(before[t])
+            return before
+
+        return tc.trace("halving", {"x": f32[4, 3]}, body)
+
+    assert to_text(halving(True).ir) == to_text(halving(False).ir)
+    assert not halving(True).ir.constants
 
 
 def test_the_text_of_a_loop() -> None:
