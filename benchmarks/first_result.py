@@ -315,6 +315,7 @@ def in_process(kind: str, job: dict[str, Any], threads: int, limit: int) -> dict
     """
     with TemporaryDirectory() as cache:
         environment = os.environ | {"TASKC_THREADS": str(threads), "TASKC_CACHE": cache}
+        environment.pop("TASKC_TIER", None)
         command = [sys.executable, __file__, "--job", kind, json.dumps(job), str(limit)]
         before = _cpu()
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)

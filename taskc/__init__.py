@@ -126,6 +126,7 @@ if TYPE_CHECKING:
     from taskc import device, jax, onnx, torch
     from taskc.arrays.arguments import ArgumentError, CopyWarning
     from taskc.runtime.checking import check
+    from taskc.runtime.targets import finish_compiling
     from taskc.runtime.user_passes import register_pass
     from taskc.tune.template import tune
 
@@ -138,6 +139,7 @@ if TYPE_CHECKING:
         precision: str = "f32",
         threads: int | None = None,
         memory: int | None = None,
+        wait: bool = False,
     ) -> Any:
         """Compile an ONNX model: a file, its bytes, a ModelProto, or a graph from `tc.onnx`."""
 
@@ -220,6 +222,7 @@ __all__ = [
     "f32",
     "f64",
     "fast_exp2",
+    "finish_compiling",
     "floor",
     "fma",
     "fmod",
@@ -308,6 +311,7 @@ _LOADED_LATER = {
     "check": "taskc.runtime.checking",
     "compile": "taskc.onnx.session",
     "device": "taskc.device",
+    "finish_compiling": "taskc.runtime.targets",
     "jax": "taskc.jax",
     "load_bundle": "taskc.onnx.bundled",
     "onnx": "taskc.onnx",

@@ -25,6 +25,7 @@ from taskc.ir.mapping_forms import MappingError
 from taskc.markup import visible
 from taskc.output_file import write_whole
 
+_MEASURING = (["bench"], ["best"], ["profile"], ["tune"])  # commands that always time full code
 COMMANDS = (
     *("demo", "show", "run", "profile", "check", "map", "mutate", "tune", "best", "db", "doctor"),
     *("compile", "explain", "verify", "bench"),
@@ -76,6 +77,8 @@ def _run(arguments: Sequence[str] | None) -> int:
         if more and not options.takes_more:
             parser.error(f"unrecognized arguments: {' '.join(more)}")
         options.more = more
+        if words[:1] in _MEASURING:
+            os.environ.setdefault("TASKC_TIER", "full")
         if any("\0" in word for word in vars(options).values() if isinstance(word, str)):
             raise UsageError("an argument has a character of number 0")
         code: int = options.run(options)

@@ -39,6 +39,9 @@ database.database = lambda: _NOTHING  # type: ignore[assignment]
 from tests import guards  # noqa: E402
 from tests.each_value import mark_others  # noqa: E402
 
+# Each kernel is compiled once, to full code; tests/backend/cpu/test_tiers.py has both tiers.
+os.environ.setdefault("TASKC_TIER", "full")
+
 GOLDEN = Path(__file__).parent / "golden"
 
 # Compilers make many small objects that live long: looking through them again and again takes a fifth of

@@ -125,8 +125,10 @@ def install() -> None:
         return
     make = LoadedKernel.__init__
 
-    def make_known(self: LoadedKernel, kernel: ir.Kernel, compiled: CompiledObject) -> None:
-        make(self, kernel, compiled)
+    def make_known(
+        self: LoadedKernel, kernel: ir.Kernel, compiled: CompiledObject, *entry: Any, **options: Any
+    ) -> None:
+        make(self, kernel, compiled, *entry, **options)
         self.guarded = _known[self.library["job"]] = _Known(kernel)  # type: ignore[attr-defined]
 
     LoadedKernel.__init__ = make_known  # type: ignore[method-assign]

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import os
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -50,7 +51,7 @@ from taskc.runtime.checking import comparison_across_targets
 from taskc.runtime.driver import call
 from taskc.runtime.machine import machine
 from taskc.runtime.settings import target_name
-from taskc.runtime.targets import default_target
+from taskc.runtime.targets import default_target, finish_compiling
 from taskc.tune.timing import seconds
 
 _WARM = 3  # untimed calls
@@ -74,12 +75,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="T",
         help="where it runs: cpu, sim or cuda",
     )
+    parser.add_argument(
+        "--tier",
+        choices=("quick", "full"),
+        metavar="T",
+        help="quick: time the code that is made first; full: make only full code, as TASKC_TIER does",
+    )
     add_feeds(parser)
     add_precision(parser)
     add_json(parser)
 
 
 def run(options: argparse.Namespace) -> int:
+    if options.tier:
+        os.environ["TASKC_TIER"] = options.tier
     if is_model(options.kernel) or is_bundle(options.kernel):
         return _run_model(options)
     if options.dim or options.input or options.precision != "f32":
@@ -121,6 +130,7 @@ def _run_model(options: argparse.Namespace) -> int:
         names, once = _prepared(options)
         outputs = once()
     first = time.perf_counter() - start
+    finish_compiling()
     for _ in range(_WARM):
         once()
     times = [seconds(once) for _ in range(options.repeat)]
@@ -233,6 +243,7 @@ def _times(
 
     for _ in range(min(_WARM, options.repeat)):
         timed()
+    finish_compiling()
     return [timed() for _ in range(options.repeat)]
 
 

@@ -29,6 +29,7 @@ from taskc.runtime.served import (
     on_host,
     outputs_of,
 )
+from taskc.runtime.targets import finish_compiling
 
 if TYPE_CHECKING:
     from taskc.onnx.importer import Imported
@@ -265,7 +266,10 @@ class Model:
 
     def _computed(self, arrays: Mapping[str, Any]) -> list[Any]:
         with limited(self._limits):  # programs' calls go through `driver.call`, each with its door
-            return self._place.returned(self._programs.run(arrays), arrays.values())
+            outputs = self._place.returned(self._programs.run(arrays), arrays.values())
+        if self._limits.wait:
+            finish_compiling()
+        return outputs
 
     @property
     def graph(self) -> Graph:

@@ -75,6 +75,7 @@ def compile(
     precision: str = "f32",
     threads: int | None = None,
     memory: int | None = None,
+    wait: bool = False,
 ) -> Model:
     """Compile an ONNX model: a file, its bytes, a ModelProto, or a graph from `tc.onnx`.
 
@@ -86,8 +87,9 @@ def compile(
                --precision bf16` measures the difference
     threads  the most threads of a call
     memory  the most bytes of weights and temporaries that each program takes; a call that needs more is an error
+    wait    the first call for new shapes returns once everything has its full code (`tc.finish_compiling`)
     """
-    limits = Limits(threads, memory)
+    limits = Limits(threads, memory, wait)
     if hasattr(model, "forward") or hasattr(model, "parameters"):
         raise CompileError(
             f"a model is a file, its bytes or a ModelProto, and this is the module {type(model).__name__}",
@@ -326,7 +328,7 @@ class _CachedModel(ProgramSource):
 
     @span("cache/keep the model")
     def _write(self, key: str, arrays: Arrays, runnable: Runnable) -> None:
-        writer = Writer()
+        writer = Writer(in_cache=True)
         content = {"key": key, **self.head, "entries": entries_json(writer, [(arrays, runnable)])}
         if writer.sections.nbytes <= _LARGEST and _is_plain():
             pieces = writer.sections.pieces(writer.content(content))

@@ -31,6 +31,7 @@ from taskc.programs.specialize import Sized, SizedCall
 from taskc.programs.traffic import Traffic, traffic
 from taskc.runtime.driver import scheduled, signature, whole_program
 from taskc.runtime.machine import Machine, machine
+from taskc.runtime.targets import finish_compiling
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,6 +214,7 @@ def _measured(
         return np.zeros((rounds, 0)), 0.0, 0
     assert isinstance(runner.code, LoadedProgram)
     runner.run(bound)  # errors show here
+    finish_compiling()
     samples, whole = timed(runner.code, bound.values, bound.dimensions, rounds)
     workspace = max((kernel.compiled.scratch for kernel in runner.code.kernels), default=0)
     return samples, max(0.0, float(np.median(whole))), workspace

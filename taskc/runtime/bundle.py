@@ -37,7 +37,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from io import BufferedReader
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -52,8 +52,11 @@ from taskc.programs.definition import ProgramDefinition
 from taskc.programs.ir import Program, kernels_of, map_kernels
 from taskc.programs.plan import Json, from_record, recorded
 from taskc.runtime.driver import scheduled, whole_program
-from taskc.runtime.settings import VERSION
-from taskc.runtime.targets import find_target, loaded_program
+from taskc.runtime.settings import VERSION, tier
+from taskc.runtime.targets import find_target, finish_compiling, kernel_cache, loaded_program
+
+if TYPE_CHECKING:
+    from taskc.backend.cpu.compile import LoadedKernel
 
 FORMAT = 2  # increases with every change of the format or its meaning
 _MAGIC = b"taskc bundle".ljust(16, b"\0")
@@ -135,6 +138,7 @@ class BundleFile:
     """
 
     def __init__(self, file: BufferedReader, name: str, *, is_ours: bool = False) -> None:
+        self.is_ours = is_ours
         self.where = Location(name, 0, 0, 0, 0) if name else NOWHERE
         self._memory = self._mapped(file) if is_ours else self._read(file)
         self.content, self._sections = self._manifest()
@@ -229,8 +233,12 @@ _LARGE = 1 << 20  # bytes of floats, whose SHA-256 would take longer than the re
 
 @dataclass(slots=True)
 class Writer:
-    """A bundle under construction."""
+    """A bundle under construction.
 
+    in_cache  kernels are named by their keys in the cache; otherwise the bundle holds their full code
+    """
+
+    in_cache: bool = False
     sections: Sections = field(default_factory=Sections)
     programs: list[Json] = field(default_factory=list)
     _objects: dict[str, int] = field(default_factory=dict)
@@ -247,6 +255,8 @@ class Writer:
             )
         assert isinstance(runner.code, LoadedProgram)
         program, _ = scheduled(definition)
+        if not self.in_cache:
+            finish_compiling()
         add = self.sections.add
         code = pool_object()
         self._objects[code.key] = add(code.code)
@@ -254,7 +264,10 @@ class Writer:
             {
                 "steps": add(json.dumps(_steps(program), separators=(",", ":")).encode()),
                 "tuples": {name: [*parts] for name, parts in definition.tuples.items()},
-                "kernels": [add(kernel.compiled.to_bytes()) for kernel in runner.code.kernels],
+                "kernels": [
+                    kernel.key if self.in_cache else add(kernel.compiled.to_bytes())
+                    for kernel in runner.code.kernels
+                ],
                 "constants": [
                     [add(_bytes_of(memory)), _checksum_of(tensor, memory)]
                     for tensor, memory in program.constants
@@ -345,10 +358,21 @@ class Bundle:
             raise self.file.damaged(number)
         return content
 
-    def program(self, number: int) -> BundledProgram:
-        """A program, with its machine code loaded into this process."""
+    def _kernel(self, kernel: Kernel, code: int | str) -> LoadedKernel:
+        """A kernel whose code is a section of the bundle, or the entry of the cache with this key."""
         from taskc.backend.cpu.compile import CompiledObject, LoadedKernel
 
+        if isinstance(code, int):
+            return LoadedKernel(kernel, CompiledObject.from_bytes(self._bytes(code)))
+        cache = kernel_cache()
+        content = cache.get(code) if self.file.is_ours else None
+        if content is None:
+            raise self.file.error("the code of a kernel is no longer in the cache")
+        compiled = CompiledObject.from_bytes(content)
+        return LoadedKernel(kernel, compiled, code, cache, stays_quick=tier() is not None)
+
+    def program(self, number: int) -> BundledProgram:
+        """A program, with its machine code loaded into this process."""
         with self.file.reading():
             content = self._programs[number]
             steps = json.loads(self._bytes(content["steps"]))
@@ -357,9 +381,8 @@ class Bundle:
                 np.frombuffer(self._constant(*record), np.uint8) for record in content["constants"]
             ]
             program = replace(program, constants=tuple(zip(tensors, memories, strict=True)))
-            compiled = [CompiledObject.from_bytes(self._bytes(n)) for n in content["kernels"]]
-            pairs = zip(kernels_of(program).values(), compiled, strict=True)
-            kernels = [LoadedKernel(kernel, code) for kernel, code in pairs]
+            pairs = zip(kernels_of(program).values(), content["kernels"], strict=True)
+            kernels = [self._kernel(kernel, code) for kernel, code in pairs]
             tuples = {name: tuple(parts) for name, parts in content["tuples"].items()}
         return BundledProgram(program, kernels, blocks, tuples)
 

@@ -20,6 +20,10 @@ VARIABLES: tuple[tuple[str, str], ...] = (
     ("TASKC_TARGET", "the target that a call runs on, in place of the default one"),
     ("TASKC_CACHE", "the cache folder, in place of the platform's"),
     ("TASKC_THREADS", "the most threads that a kernel runs on, of the processors that there are"),
+    (
+        "TASKC_TIER",
+        "quick or full: only such code on the processor, in place of quick code that full code replaces",
+    ),
 )
 
 
@@ -36,6 +40,14 @@ def thread_limit() -> int | None:
     if not (given.isascii() and given.isdecimal()) or int(given) < 1:
         raise CompileError(f"TASKC_THREADS is a number of at least 1, not {given!r}")
     return int(given)
+
+
+def tier() -> str | None:
+    """The only tier of code on the processor: "quick" or "full"; None: first the one, then the other."""
+    given = os.environ.get("TASKC_TIER") or None
+    if given not in (None, "quick", "full"):
+        raise CompileError(f"TASKC_TIER is quick or full, not {given!r}")
+    return given
 
 
 def cache_folder() -> Path:

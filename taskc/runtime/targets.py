@@ -8,13 +8,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from taskc.arrays.arguments import ALIGNMENT, Bound
 from taskc.arrays.device import Device
 from taskc.arrays.packed import unpacked
+from taskc.backend.cache import Cache
 from taskc.errors import CheckError, CompileError, Finding, Location
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import Kernel, Variable
@@ -25,7 +26,7 @@ from taskc.programs.arena import Block, blocks_of
 from taskc.programs.ir import Program
 from taskc.programs.plan import Plan
 from taskc.programs.planning import Busy, plan, waits
-from taskc.runtime.settings import VERSION, cache_folder, thread_limit
+from taskc.runtime.settings import VERSION, cache_folder, thread_limit, tier
 from taskc.runtime.user_passes import over_plan, registered
 
 if TYPE_CHECKING:
@@ -182,20 +183,36 @@ register_target("sim", _simulator)
 # --- the processor ---------------------------------------------------------------------------
 
 
+def kernel_cache() -> Cache:
+    """The cache of kernels that are compiled for the processor."""
+    return _cache_of(cache_folder() / "cpu")
+
+
+_cache_of = cache(Cache)
+
+
+def finish_compiling() -> None:
+    """Wait until everything that is compiled for the processor has its full code.
+
+    A kernel's first code is quick to make and slower to run; full code replaces it in the background.
+    """
+    from taskc.backend.cpu.target import finish
+
+    finish()
+
+
 def _processor() -> Backend:
-    from taskc.backend.cache import Cache
     from taskc.backend.cpu import target as cpu
 
     version = compiler_version()
-    kept = Cache(cache_folder() / "cpu")
-    cpu.keep_code(kept, version)
+    cpu.keep_code(kernel_cache(), version)
     cpu.limit_threads(thread_limit())
 
     def compile(kernel: Kernel, facts: Hashable) -> Runner:
         with span("import"):
             from taskc.passes.pipeline import lower  # slow: all passes, which bundles don't need
 
-        loaded = cpu.load(kernel, lower, kept, version)
+        loaded = cpu.load(kernel, lower, kernel_cache(), version, tier())
         return _on_processor(loaded, lambda number: loaded.compiled.asserts[number - 1])
 
     def program(program: Program, runners: list[Runner]) -> Runner:

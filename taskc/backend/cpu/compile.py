@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import ctypes
 import json
+import weakref
+import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from taskc.arrays.packed import packed
-from taskc.backend.cpu import jit
+from taskc.backend.cache import Cache
+from taskc.backend.cpu import jit, tiers
 from taskc.backend.cpu.block_count import count_text
 from taskc.backend.cpu.emit import PRINT, PRINTER, Emitter, emitted
 from taskc.backend.cpu.entry import Called, python_function
@@ -19,7 +23,7 @@ from taskc.backend.cpu.math import math_function
 from taskc.backend.cpu.module import DUE, GO_ON, LOOK, module_text, optimized
 from taskc.backend.cpu.operations import writer
 from taskc.backend.cpu.pool import pool
-from taskc.backend.cpu.processor import Processor
+from taskc.backend.cpu.processor import Processor, host
 from taskc.errors import CompileError, Location
 from taskc.ir import nodes as ir
 from taskc.ir.code_size import deeply
@@ -40,6 +44,7 @@ class CompiledObject:
     spilled  bytes that a worker keeps in memory across barriers
     asserts  text and location of each assertion
     prints   text of each `tc.print`, and the types of its values
+    text     of quick code (tiers.py) the module that full code is made from; `unrolls`: whether LLVM unrolls its loops
     """
 
     code: bytes
@@ -47,30 +52,58 @@ class CompiledObject:
     spilled: int
     asserts: tuple[tuple[str, Location], ...] = ()
     prints: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    text: str = ""
+    unrolls: bool = False
 
     def to_bytes(self) -> bytes:
-        description = asdict(self)
-        del description["code"]
-        return json.dumps(description).encode() + b"\n" + self.code
+        description = asdict(self) | {"code": len(self.code), "text": bool(self.text)}
+        text = zlib.compress(self.text.encode(), 1) if self.text else b""
+        return json.dumps(description).encode() + b"\n" + self.code + text
 
     @staticmethod
     def from_bytes(content: bytes) -> CompiledObject:
-        text, _, code = content.partition(b"\n")
-        description = json.loads(text)
+        head, _, rest = content.partition(b"\n")
+        description = json.loads(head)
+        size, has_text = description.pop("code"), description.pop("text")
+        text = zlib.decompress(rest[size:]).decode() if has_text else ""
         asserts = tuple([(said, Location(**loc)) for said, loc in description.pop("asserts")])
         prints = tuple([(said, tuple(types)) for said, types in description.pop("prints")])
-        return CompiledObject(code=code, asserts=asserts, prints=prints, **description)
+        return CompiledObject(
+            code=rest[:size], asserts=asserts, prints=prints, text=text, **description
+        )
+
+    def full(self, processor: Processor) -> CompiledObject:
+        """The same with full code."""
+        return replace(self, code=_full_code(self.text, processor, unrolls=self.unrolls), text="")
 
 
-def compile_kernel(lean: ir.Kernel, processor: Processor) -> CompiledObject:
-    text, emitter = llvm_text(lean, processor)
-    module = optimized(text, processor, unrolls=emitter.unrolls)
+def _full_code(text: str, processor: Processor, *, unrolls: bool) -> bytes:
+    module = optimized(text, processor, unrolls=unrolls)
     with span("LLVM/generate code"):
-        code = processor.machine.emit_object(module)
+        code: bytes = processor.machine.emit_object(module)
+    return code
+
+
+def compile_kernel(
+    lean: ir.Kernel, processor: Processor, *, is_quick: bool = False
+) -> CompiledObject:
+    """Compile a kernel.
+
+    is_quick  to quick code, where there is such
+    """
+    text, emitter = llvm_text(lean, processor)
+    is_quick = is_quick and tiers.has_quick(text)
+    code = (
+        tiers.quick_code(text, processor)
+        if is_quick
+        else _full_code(text, processor, unrolls=emitter.unrolls)
+    )
     asserts = tuple([(node.text, node.loc) for node in emitter.asserts])
     prints = tuple([(p.text, tuple([v.dtype.name for v in p.values])) for p in emitter.prints])
     scratch, spilled = emitter.privates.scratch, emitter.spilled
-    return CompiledObject(code, scratch, spilled, asserts, prints)
+    return CompiledObject(
+        code, scratch, spilled, asserts, prints, text if is_quick else "", emitter.unrolls
+    )
 
 
 @span("emission")
@@ -125,20 +158,47 @@ def assembly_of(lean: ir.Kernel, processor: Processor) -> str:
 
 
 class LoadedKernel:
-    """A compiled kernel in this process."""
+    """A compiled kernel in this process. Quick code is replaced by full code, once there is such.
 
-    def __init__(self, kernel: ir.Kernel, compiled: CompiledObject) -> None:
+    key, cache  the entry of the cache that holds its code; None where there is none
+    stays_quick  quick code isn't replaced
+    """
+
+    def __init__(
+        self,
+        kernel: ir.Kernel,
+        compiled: CompiledObject,
+        key: str = "",
+        cache: Cache | None = None,
+        *,
+        stays_quick: bool = False,
+    ) -> None:
         self.kernel = kernel
         self.compiled = compiled
+        self.key = key
+        self._cache = cache
         names = {DUE: "due", LOOK: "look", GO_ON: "go_on"}
-        imported = {name: pool().library[it] for name, it in names.items()}
+        self._imported = {name: pool().library[it] for name, it in names.items()}
         if compiled.prints:
             self._writer = writer(compiled.prints)  # called by compiled code
-            imported.update({PRINT: pool().library["print"], PRINTER: id(self._writer)})
-        self.library = jit.load_object(compiled.code, kernel.name, ["job", "count"], imported)
+            self._imported |= {PRINT: pool().library["print"], PRINTER: id(self._writer)}
+        self.library = self._linked(["job", "count", *([tiers.NOW] if compiled.text else [])])
+        if compiled.text and not stays_quick:
+            tiers.later(partial(_complete, weakref.ref(self)))
         self._count = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(self.library["count"])
         # Threads start with the first run.
         self._run: Callable[..., int] | None = None
+
+    def _linked(self, exported: Sequence[str]) -> jit.LinkedLibrary:
+        return jit.load_object(self.compiled.code, self.kernel.name, exported, self._imported)
+
+    def complete(self) -> None:
+        """Replace quick code by full code, in the cache, too."""
+        self.compiled = self.compiled.full(host())
+        if self._cache is not None:
+            self._cache.put(self.key, self.compiled.to_bytes())
+        self._full = self._linked(["job"])
+        ctypes.c_void_p.from_address(self.library[tiers.NOW]).value = self._full["job"]
 
     def count(self, words: np.ndarray[Any, Any]) -> int:
         """The number of blocks of a call with these words, negative where one thread is enough for them."""
@@ -176,6 +236,12 @@ class LoadedKernel:
         library, scratch = self.library, self.compiled.scratch
         code = [pool().run, library["job"], library["count"], scratch]
         return python_function(self.kernel, code, slow, failed, library)
+
+
+def _complete(reference: weakref.ref[LoadedKernel]) -> None:
+    kernel = reference()
+    if kernel is not None:
+        kernel.complete()
 
 
 def refuse(kernel: ir.Kernel) -> None:

@@ -60,7 +60,7 @@ class Processor:
     """`features` decide the code that is emitted, as LLVM may not know the processor's name.
 
     target   the name of what ir/target.py says about it
-    machine  LLVM's
+    machine  LLVM's; quick_machine: the same, generating code without optimization
     """
 
     target: str
@@ -69,6 +69,7 @@ class Processor:
     layout: str
     features: str
     machine: Any
+    quick_machine: Any
 
     @property
     def lanes(self) -> int:
@@ -176,7 +177,11 @@ def processor(triple: str, name: str, features: Mapping[str, bool]) -> Processor
     listed = ",".join(
         f"{'+' if feature in has else '-'}{feature}" for feature in sorted({*has, *features})
     )
-    machine = llvm.Target.from_triple(triple).create_target_machine(
-        cpu=name, features=listed, opt=2, reloc="pic", codemodel="default"
+    machine, quick_machine = (
+        llvm.Target.from_triple(triple).create_target_machine(
+            cpu=name, features=listed, opt=level, reloc="pic", codemodel="default"
+        )
+        for level in (2, 0)
     )
-    return Processor(target, name, triple, str(machine.target_data), listed, machine)
+    layout = str(machine.target_data)
+    return Processor(target, name, triple, layout, listed, machine, quick_machine)

@@ -12,9 +12,18 @@ from taskc.backend.cpu.jit import keep_code
 from taskc.backend.cpu.pool import limit_threads
 from taskc.backend.cpu.processor import host
 from taskc.backend.cpu.program import LoadedProgram
+from taskc.backend.cpu.tiers import compiling, finish
 from taskc.ir import nodes as ir
 
-__all__ = ["LoadedProgram", "admit", "cache_key", "keep_code", "limit_threads", "load"]
+__all__ = [
+    "LoadedProgram",
+    "admit",
+    "cache_key",
+    "finish",
+    "keep_code",
+    "limit_threads",
+    "load",
+]
 
 Lower = Callable[[ir.Kernel], ir.Kernel]
 
@@ -27,21 +36,29 @@ def admit(foreign: Mapping[str, type]) -> None:
         admit_arrays(foreign["jax"])
 
 
-def load(kernel: ir.Kernel, lower: Lower, cache: Cache, version: str) -> LoadedKernel:
+def load(
+    kernel: ir.Kernel, lower: Lower, cache: Cache, version: str, tier: str | None
+) -> LoadedKernel:
     """A kernel as its author wrote it, compiled for this processor or loaded from the cache.
 
     lower    lowers it to stage lean
     version  version of the whole compiler
+    tier     "quick" or "full" code; None: one after the other (tiers.py)
     """
     refuse(kernel)
     processor = host()
     key = cache_key(kernel, version)
     cached = cache.get(key)
-    if cached is not None:
-        return LoadedKernel(kernel, CompiledObject.from_bytes(cached))
-    compiled = compile_kernel(lower(replace(kernel, target=processor.target)), processor)
-    cache.put(key, compiled.to_bytes())
-    return LoadedKernel(kernel, compiled)
+    compiled = None if cached is None else CompiledObject.from_bytes(cached)
+    if compiled is None:
+        with compiling():
+            lean = lower(replace(kernel, target=processor.target))
+            compiled = compile_kernel(lean, processor, is_quick=tier != "full")
+        cache.put(key, compiled.to_bytes())
+    loaded = LoadedKernel(kernel, compiled, key, cache, stays_quick=tier is not None)
+    if tier == "full" and compiled.text:
+        loaded.complete()
+    return loaded
 
 
 def cache_key(kernel: ir.Kernel, version: str) -> str:

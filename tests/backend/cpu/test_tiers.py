@@ -1,0 +1,242 @@
+"""Quick code, and full code that replaces it: equal bits, whenever it happens."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import taskc as tc
+from taskc import bf16, f16, f32, i8, repeat, spatial
+from taskc.backend.cpu import tiers
+from taskc.backend.cpu.compile import CompiledObject, LoadedKernel, compile_kernel, llvm_text
+from taskc.backend.cpu.processor import host, typical
+from taskc.ir.signature import outputs_of
+from taskc.kernels.attention import attention
+from taskc.kernels.convolution import convolution
+from taskc.kernels.matmul import batch_matmul, matmul
+from taskc.kernels.rows import layer_norm, softmax
+from taskc.passes.pipeline import lower
+from taskc.runtime.targets import kernel_cache
+
+KERNELS = {
+    "matmul": lambda: matmul(37, 65, 41),
+    "few rows": lambda: matmul(3, 130, 67),
+    "half": lambda: matmul(19, 33, 20, dtype=f16),
+    "bf16": lambda: matmul(19, 33, 20, dtype=bf16),
+    "bytes": lambda: matmul(19, 33, 20, dtype=i8),
+    "batches": lambda: batch_matmul(3, 17, 9, 21, activation=tc.gelu),
+    "convolution": lambda: convolution(1, 9, 11, 5, 17, padding=1, dtype=f32),
+    "softmax": lambda: softmax(7, 133),
+    "layer norm": lambda: layer_norm(5, 77),
+    "attention": lambda: attention(1, 2, 19, 23, 32),
+}
+PROCESSORS = ("avx512_vnni", "avx2", "sse2", "neon")
+
+
+def kernels_of(name: str) -> list[Any]:
+    return [kernel.ir for kernel in KERNELS[name]().kernels]
+
+
+def code_of(kernel: Any, *, is_quick: bool) -> CompiledObject:
+    lean = lower(replace(kernel, target=host().target))
+    return compile_kernel(lean, host(), is_quick=is_quick)
+
+
+def run(loaded: LoadedKernel) -> list[bytes]:
+    """The outputs' bits for the same random arguments."""
+    parameters = loaded.kernel.parameters
+    random = np.random.default_rng(7)
+    values = [
+        random.standard_normal(p.shape).astype(p.dtype.numpy)
+        if p.dtype.is_float
+        else random.integers(-9, 9, p.shape).astype(p.dtype.numpy)
+        for p in parameters
+    ]
+    assert loaded.run(values, {}) == 0
+    outputs = {tensor.name for tensor in outputs_of(parameters)}
+    pairs = zip(parameters, values, strict=True)
+    return [value.tobytes() for parameter, value in pairs if parameter.name in outputs]
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_bits_are_equal(name: str) -> None:
+    for kernel in kernels_of(name):
+        quick, full = (code_of(kernel, is_quick=is_quick) for is_quick in (True, False))
+        assert quick.text
+        assert not full.text
+        assert quick.code != full.code
+        loaded = LoadedKernel(kernel, quick, stays_quick=True)
+        expected = run(LoadedKernel(kernel, full))
+        assert run(loaded) == expected
+        loaded.complete()
+        assert loaded.compiled == full
+        assert run(loaded) == expected
+
+
+@pytest.mark.parametrize("target", PROCESSORS)
+@pytest.mark.parametrize("name", KERNELS)
+def test_every_processor_has_quick_code(name: str, target: str) -> None:
+    for kernel in kernels_of(name):
+        lean = lower(replace(kernel, target=target))
+        assert compile_kernel(lean, typical(target), is_quick=True).code
+
+
+def test_tiles_and_large_modules_have_no_quick_code() -> None:
+    lean = lower(replace(matmul(64, 64, 64, dtype=bf16).ir, target="avx512_amx"))
+    text, _ = llvm_text(lean, typical("avx512_amx"))
+    assert ("@llvm.x86.t" in text) != tiers.has_quick(text)
+    assert not tiers.has_quick("\n" * 10_000)
+
+
+def test_an_object_keeps_its_text() -> None:
+    quick = code_of(kernels_of("matmul")[0], is_quick=True)
+    assert CompiledObject.from_bytes(quick.to_bytes()) == quick
+
+
+@tc.kernel(workers=16)
+def doubled(x: f32[1 << 14], y: tc.out[f32[1 << 14]]) -> None:
+    for (block,) in tc.tiles((1 << 14,), by=(256,)):
+        for (i,) in repeat(16) * spatial(16):
+            y[block + i] = x[block + i] * 2.0
+
+
+def test_code_is_replaced_while_it_runs() -> None:
+    """Calls from two threads see one result, before, while and after the code is replaced."""
+    quick = code_of(doubled.ir, is_quick=True)
+    x = np.arange(1 << 14, dtype=np.float32)
+    for _ in range(20):
+        loaded = LoadedKernel(doubled.ir, quick, stays_quick=True)
+        ended, wrong = threading.Event(), []
+
+        def call(loaded: LoadedKernel = loaded, ended: Any = ended, wrong: Any = wrong) -> None:
+            while not ended.is_set():
+                y = np.zeros_like(x)
+                loaded.run([x, y], {})
+                if not np.array_equal(y, 2 * x):
+                    wrong.append(y)
+
+        threads = [threading.Thread(target=call) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        loaded.complete()
+        ended.set()
+        for thread in threads:
+            thread.join()
+        assert not wrong
+
+
+def test_a_failure_is_reported(monkeypatch: Any, caplog: Any) -> None:
+    quick = code_of(doubled.ir, is_quick=True)
+    monkeypatch.setattr(LoadedKernel, "complete", lambda self: 1 / 0)
+    loaded = LoadedKernel(doubled.ir, quick)
+    with pytest.raises(ZeroDivisionError):
+        tiers.finish()
+    assert "goes on in quick code" in caplog.text
+    tiers.finish()
+    run(loaded)
+
+
+# --- In processes that have both tiers ----------------------------------------------------------
+
+_CALL = """
+import numpy as np, taskc as tc
+from taskc.kernels.matmul import matmul
+from taskc.backend.cpu import tiers
+kernel = matmul(37, 65, 41)
+a = np.arange(37 * 41, dtype=np.float32).reshape(37, 41) % 7
+b = np.arange(41 * 65, dtype=np.float32).reshape(41, 65) % 5
+assert np.array_equal(kernel(a, b), a @ b)
+"""
+
+
+def python(code: str, folder: Path, **variables: str) -> str:
+    folder.mkdir(mode=0o700, exist_ok=True)
+    environment = {**os.environ, "TASKC_CACHE": str(folder), **variables}
+    if "TASKC_TIER" not in variables:
+        del environment["TASKC_TIER"]
+    script = folder.with_name("script.py")
+    script.write_text(code)
+    command = [sys.executable, str(script)]
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    return f"{ended.returncode} {ended.stdout}{ended.stderr}".strip()
+
+
+def entries(folder: Path, monkeypatch: Any) -> list[CompiledObject]:
+    """The kernels in a cache."""
+    monkeypatch.setenv("TASKC_CACHE", str(folder))
+    names = sorted(path.name for path in (folder / "cpu").iterdir())
+    contents = [kernel_cache().get(name) for name in names]
+    return [CompiledObject.from_bytes(c) for c in contents if c and c.startswith(b"{")]
+
+
+def test_a_process_that_ends_early_leaves_quick_code(tmp_path: Path, monkeypatch: Any) -> None:
+    folder = tmp_path / "cache"
+    # The thread waits while another call compiles, here for ever.
+    assert python(f"from taskc.backend.cpu import tiers\ntiers._GRACE = 99\n{_CALL}", folder) == "0"
+    assert [bool(code.text) for code in entries(folder, monkeypatch)] == [True]
+    assert (
+        python(
+            f"{_CALL}\ntc.finish_compiling()\nassert np.array_equal(kernel(a, b), a @ b)", folder
+        )
+        == "0"
+    )
+    assert [bool(code.text) for code in entries(folder, monkeypatch)] == [False]
+    assert python(f"{_CALL}\nassert not tiers._threads", folder) == "0"
+
+
+@pytest.mark.parametrize(("tier", "is_quick"), [("quick", True), ("full", False)])
+def test_one_tier_alone(tier: str, is_quick: bool, tmp_path: Path, monkeypatch: Any) -> None:
+    folder = tmp_path / "cache"
+    assert (
+        python(
+            f"{_CALL}\ntc.finish_compiling()\nassert not tiers._threads", folder, TASKC_TIER=tier
+        )
+        == "0"
+    )
+    assert [bool(code.text) for code in entries(folder, monkeypatch)] == [is_quick]
+    assert python(_CALL, folder, TASKC_TIER="full") == "0"
+    assert [bool(code.text) for code in entries(folder, monkeypatch)] == [False]
+
+
+def test_no_such_tier(tmp_path: Path) -> None:
+    said = python(_CALL, tmp_path / "cache", TASKC_TIER="best")
+    assert "CompileError: error: TASKC_TIER is quick or full, not 'best'" in said
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks")
+def test_a_child_of_a_fork_makes_its_own_full_code(tmp_path: Path) -> None:
+    child = """
+import os
+child = os.fork()
+if not child:
+    other = matmul(38, 65, 41)
+    other(np.ones((38, 41), np.float32), b)
+    tc.finish_compiling()
+    assert np.array_equal(kernel(a, b), a @ b)
+    os._exit(0 if len(tiers._threads) == 1 else 1)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+"""
+    assert python(_CALL + child, tmp_path / "cache") == "0"
+
+
+def test_a_program_takes_full_code_without_a_new_plan(tmp_path: Path) -> None:
+    code = """
+import numpy as np, taskc as tc
+from taskc import f32
+@tc.program
+def both(x: f32[40, 30], y: f32[30, 20], z: tc.out[f32[40, 20]]):
+    tc.op.Softmax(tc.op.MatMul(x, y), axis=-1, out=z)
+x, y = np.random.default_rng(1).random((40, 30), "f"), np.ones((30, 20), "f")
+first = both(x, y)
+tc.finish_compiling()
+assert np.array_equal(both(x, y), first)
+"""
+    assert python(code, tmp_path / "cache") == "0"
