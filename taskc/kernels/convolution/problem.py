@@ -469,13 +469,13 @@ def problem_of(
     axes = len(extents)
     windows = Windows.of(axes, **{name: options.pop(name) for name in WINDOWS})
     more = along_axes(output_padding, axes, "output_padding")
-    depth, height, width = (1,) * (3 - axes) + extents
-    slices = Slices()
-    if axes == 3:
-        alone, last = windows.along(0), more[0] if options.get("transposed") else None
-        (size,), (stride,), (dilation,) = alone.size, alone.stride, alone.dilation
-        slices = Slices(depth, size, stride, dilation, alone.before[0], alone.behind[0], last)
-    planes = windows.along(*((None, 0) if axes == 1 else range(axes - 2, axes)))
+    missing = 3 - axes
+    depth, height, width = (1,) * missing + extents
+    windows = windows.along(*(None,) * missing, *range(axes))
+    deep, planes = windows.along(0), windows.along(1, 2)
+    (size,), (stride,), (dilation,) = deep.size, deep.stride, deep.dilation
+    last = more[0] if axes == 3 and options.get("transposed") else None
+    slices = Slices(depth, size, stride, dilation, deep.before[0], deep.behind[0], last)
     options |= {"order": order, "results": results or order, "residual": residual or in_place}
     options |= {"extents": (height, width), "output_padding": (0, *more)[-2:], **planes.options}
     problem = Problem(
