@@ -1,4 +1,4 @@
-"""Images, for all operators that take them: where their numbers lie, NHWC, NCHW or NCHWc, and options by axis."""
+"""Images, for all operators that take them: where their numbers lie, NHWC, NCHW or NCHWc, and the tiles of a line."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ import taskc as tc
 from taskc import CompileError, DType, Machine, TensorType, f32, repeat
 from taskc.kernels.signatures import Extent, Function, Value, known
 
-Pair = int | tuple[int, int]
-Sides = int | tuple[int, int] | tuple[int, int, int, int]
 ORDERS = ("NHWC", "NCHW", "NCHWc")
 _MOST_EDGE_TILES = 8
 
@@ -74,48 +72,6 @@ def check_orders(*orders: str) -> None:
     for order in orders:
         if order not in ORDERS:
             raise CompileError(f"images are NHWC, NCHW or NCHWc, not {order}")
-
-
-def along_axes(value: int | tuple[int, ...], axes: int, what: str) -> tuple[int, ...]:
-    """A number for all axes, or one for each of them, as so many numbers."""
-    if isinstance(value, int):
-        return (value,) * axes
-    if len(value) != axes:
-        raise CompileError(f"{what} is a number, or one for each of {axes} axes, and not {value}")
-    return tuple(value)
-
-
-def pair(value: Pair, what: str) -> tuple[int, int]:
-    """Of both axes: of height and width."""
-    first, second = along_axes(value, 2, what)
-    return first, second
-
-
-def triple(value: int | tuple[int, ...], what: str) -> tuple[int, int, int]:
-    """Of three axes: of depth, height and width."""
-    first, second, third = along_axes(value, 3, what)
-    return first, second, third
-
-
-def sides(value: Sides) -> tuple[int, int, int, int]:
-    """Above, left, below and right."""
-    match value:
-        case int():
-            return value, value, value, value
-        case (down, right):
-            return down, right, down, right
-        case (above, left, below, right):
-            return above, left, below, right
-    raise CompileError(
-        f"padding is a number, (above and below, beside) or (above, left, below, right), and not {value}"
-    )
-
-
-def six_sides(value: int | tuple[int, ...]) -> tuple[int, ...]:
-    """In front, above, left, behind, below and right."""
-    if isinstance(value, tuple) and len(value) == 6:
-        return value
-    return triple(value, "padding, where it isn't six,") * 2
 
 
 @dataclass(frozen=True, slots=True)

@@ -476,8 +476,6 @@ def _scan_of_parts(problem: Problem, plan: LookBack, words: TensorType) -> Kerne
     given, wide, behind = problem.given, problem.wide, problem.behind
     outer, along, _ = given.shape
     size, warps, rows, folded = plan.size, plan.warps, plan.rows, problem.folded
-    wait, all_lanes = _waited(problem), _folded_by_lanes(problem)
-    row_scan = _scanned_rows(problem, plan)
 
     @tc.cuda.kernel(workers=WARP * warps)
     def scan(x: tc.typed[given], state: tc.inout[words], y: tc.out[given]) -> None:
@@ -492,7 +490,7 @@ def _scan_of_parts(problem: Problem, plan: LookBack, words: TensorType) -> Kerne
                     p = first + r * ROW + s
                     if p >= behind and p < along + behind:
                         t[r * 4 + s] = x[line, problem.element(p), 0].to(wide)
-            total = row_scan(t, lane)
+            total = _scanned_rows(problem, plan, t, lane)
             if lane == WARP - 1:
                 sums[w // WARP] = total
             tc.sync()
@@ -507,10 +505,10 @@ def _scan_of_parts(problem: Problem, plan: LookBack, words: TensorType) -> Kerne
                     tc.cuda.store_release(state[line, group, place], word(every))
                 mine = wide(problem.start)
                 if lane < place:
-                    mine = wait(state, line, group, lane)
-                seen = all_lanes(mine)
+                    mine = _waited(state, line, group, lane, wide)
+                seen = _folded_by_lanes(mine, folded)
                 if group > 0:
-                    prefix = wait(state, line, group - 1, WARP)
+                    prefix = _waited(state, line, group - 1, WARP, wide)
                     seen = folded(prefix, seen)
                 if w == 0:
                     if place == WARP - 1:
@@ -532,53 +530,40 @@ def word(value: Value) -> Any:
     return value.bitcast(u32).to(u64) << 1 | 1
 
 
-def _waited(problem: Problem) -> Function:
+@tc.function
+def _waited(state: Value, line: Value, group: Value, at: Values, wide: DType) -> Any:
     """A word's sum, once it is there."""
-
-    @tc.function
-    def wait(state: Value, line: Value, group: Value, at: Values) -> Any:
-        found = u64(0)
-        while found == 0:
-            found = tc.cuda.load_acquire(state[line, group, at])
-        return (found >> 1).to(u32).bitcast(problem.wide)
-
-    return wait
+    found = u64(0)
+    while found == 0:
+        found = tc.cuda.load_acquire(state[line, group, at])
+    return (found >> 1).to(u32).bitcast(wide)
 
 
-def _folded_by_lanes(problem: Problem) -> Function:
-    folded = problem.folded
-
-    @tc.function
-    def all_lanes(value: Value) -> Value:
-        for distance in tc.static([1, 2, 4, 8, 16]):
-            value = folded(value, tc.cuda.shuffle_xor(value, distance))
-        return value
-
-    return all_lanes
+@tc.function
+def _folded_by_lanes(value: Value, folded: Function) -> Value:
+    for distance in tc.static([1, 2, 4, 8, 16]):
+        value = folded(value, tc.cuda.shuffle_xor(value, distance))
+    return value
 
 
-def _scanned_rows(problem: Problem, plan: LookBack) -> Function:
+@tc.function
+def _scanned_rows(problem: Problem, plan: LookBack, t: Value, lane: Value) -> Any:
     """A warp's rows become prefixes, each of four elements a lane; the last lane's result is the sum of all."""
-    folded, rows = problem.folded, plan.rows
-
-    @tc.function
-    def scanned(t: Value, lane: Value) -> Any:
-        carried = problem.wide(problem.start)
-        for r in tc.static(range(rows)):
-            for s in tc.static(range(1, 4)):
-                t[r * 4 + s] = folded(t[r * 4 + s - 1], t[r * 4 + s])
-            prefix = t[r * 4 + 3]
-            for distance in tc.static([1, 2, 4, 8, 16]):
-                other = tc.cuda.shuffle_up(prefix, distance)
-                prefix = folded(other, prefix) if lane >= distance else prefix
-            other = tc.cuda.shuffle_up(prefix, 1)
-            base = folded(carried, other) if lane > 0 else carried
-            for s in tc.static(range(4)):
-                t[r * 4 + s] = folded(base, t[r * 4 + s])
-            carried = folded(carried, tc.cuda.shuffle_index(prefix, WARP - 1))
-        return carried
-
-    return scanned
+    folded = problem.folded
+    carried = problem.wide(problem.start)
+    for r in tc.static(range(plan.rows)):
+        for s in tc.static(range(1, 4)):
+            t[r * 4 + s] = folded(t[r * 4 + s - 1], t[r * 4 + s])
+        prefix = t[r * 4 + 3]
+        for distance in tc.static([1, 2, 4, 8, 16]):
+            other = tc.cuda.shuffle_up(prefix, distance)
+            prefix = folded(other, prefix) if lane >= distance else prefix
+        other = tc.cuda.shuffle_up(prefix, 1)
+        base = folded(carried, other) if lane > 0 else carried
+        for s in tc.static(range(4)):
+            t[r * 4 + s] = folded(base, t[r * 4 + s])
+        carried = folded(carried, tc.cuda.shuffle_index(prefix, WARP - 1))
+    return carried
 
 
 SCAN: KernelOperator[Problem, Plan, KernelDefinition | ProgramDefinition] = operator(

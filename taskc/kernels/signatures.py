@@ -61,6 +61,12 @@ def parameters_of(other: Callable[P, R]) -> Callable[[Callable[..., R]], Callabl
     return decorate
 
 
+def defaults_of(function: Callable[..., Any]) -> dict[str, Any]:
+    """The parameters of a function that have defaults, with these."""
+    named = inspect.signature(function).parameters.values()
+    return {item.name: item.default for item in named if item.default is not item.empty}
+
+
 # Numbers that are summed one after the other, at most; of more there are partial sums, which are added up. A long sum
 # grows until what is added to it is little more than its last place, and of that always the same side is lost.
 LONG_SUM = 1 << 12
@@ -84,6 +90,13 @@ def types_of_products(
     summed = total or (i32 if is_narrow else wide(dtype))
     is_rounded = total is None and dtype.is_float and dtype is not tf32
     return summed, result or (dtype if is_rounded else summed)
+
+
+def with_types(options: dict[str, Any]) -> dict[str, Any]:
+    """The options of a product, with the types that a call doesn't say: a `right` operand has the left one's."""
+    dtype = options["dtype"]
+    total, result = types_of_products(dtype, options.get("total"), options.get("result"))
+    return {**options, "right": options.get("right") or dtype, "total": total, "result": result}
 
 
 Extent = Any  # an int, or a tc.dim

@@ -1,5 +1,7 @@
 """Windows over the spatial axes of images, and over neighbouring channels.
 
+Convolutions and poolings of one, two and three axes complete their options here.
+
 columns_added        Col2Im: windows, a column for each, added up where they overlap
 max_places           the place of each window's largest element, counted through the whole tensor
 local_response_norm  elements over a power of the sum of their neighbours' squares
@@ -10,13 +12,41 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from math import prod
+from typing import Any
 
 import taskc as tc
-from taskc import DType, KernelDefinition, Machine, i64, repeat, spatial
+from taskc import CompileError, DType, KernelDefinition, Machine, i64, repeat, spatial
 from taskc.kernels.signatures import Extent, wide
 from taskc.programs.tracing import Computed, Element
 
 _VECTORS = 4  # of pixels in a block
+
+Pair = int | tuple[int, int]
+Sides = int | tuple[int, int] | tuple[int, int, int, int]
+Triple = int | tuple[int, int, int]
+WINDOWS = ("size", "stride", "padding", "dilation")  # options of a call
+SixSides = int | tuple[int, int, int] | tuple[int, int, int, int, int, int]
+
+
+def along_axes(value: int | tuple[int, ...], axes: int, what: str) -> tuple[int, ...]:
+    """A number for all axes, or one for each of them, as so many numbers."""
+    if isinstance(value, int):
+        return (value,) * axes
+    if len(value) != axes:
+        raise CompileError(f"{what} is a number, or one for each of {axes} axes, and not {value}")
+    return tuple(value)
+
+
+def _sides(value: int | tuple[int, ...], axes: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The padding before and after each axis."""
+    if isinstance(value, tuple) and len(value) == 2 * axes:
+        return value[:axes], value[axes:]
+    if axes == 2 and isinstance(value, tuple) and len(value) != axes:
+        raise CompileError(
+            f"padding is a number, (above and below, beside) or (above, left, below, right), and not {value}"
+        )
+    both = along_axes(value, axes, "padding, where it isn't six," if axes == 3 else "padding")
+    return both, both
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +59,24 @@ class Windows:
     before: tuple[int, ...]
     behind: tuple[int, ...]
 
+    @staticmethod
+    def of(
+        axes: int,
+        *,
+        size: int | tuple[int, ...],
+        stride: int | tuple[int, ...] | None,
+        padding: int | tuple[int, ...] = 0,
+        dilation: int | tuple[int, ...] = 1,
+    ) -> Windows:
+        """The windows of a call, whose options are numbers for all axes, or one for each of them.
+
+        stride   the windows' size where it is None
+        padding  before all axes and then after all, or the same before and after each
+        """
+        taps, apart = along_axes(size, axes, "size"), along_axes(dilation, axes, "dilation")
+        steps = taps if stride is None else along_axes(stride, axes, "stride")
+        return Windows(taps, steps, apart, *_sides(padding, axes))
+
     @property
     def padding(self) -> tuple[int, ...]:
         """The padding in the order that the library's kernels take: all before, then all after."""
@@ -39,15 +87,38 @@ class Windows:
         """The extent from the first tap to the last."""
         return tuple((n - 1) * d + 1 for n, d in zip(self.size, self.dilation, strict=True))
 
-    def counts(self, extents: Iterable[Extent]) -> tuple[Extent, ...]:
-        """The number of windows along each axis of images of these extents."""
-        axes = zip(extents, self.before, self.behind, self.covered, self.stride, strict=True)
-        return tuple((n + low + high - covered) // step + 1 for n, low, high, covered, step in axes)
+    def padded(self, extents: Iterable[Extent]) -> tuple[Extent, ...]:
+        axes = zip(extents, self.before, self.behind, strict=True)
+        return tuple(n + low + high for n, low, high in axes)
+
+    def counts(self, extents: Iterable[Extent], *, is_ceil: bool = False) -> tuple[Extent, ...]:
+        """The number of windows along each axis of images of these extents.
+
+        is_ceil  a last window may end beyond the padding, if it begins in the image or in the padding before it
+        """
+        if not is_ceil:
+            axes = zip(self.padded(extents), self.covered, self.stride, strict=True)
+            return tuple((whole - covered) // step + 1 for whole, covered, step in axes)
+        counts = []
+        for n, low, high, covered, step in self._axes(extents):
+            # One more that ends beyond the padding, if it doesn't begin there: the same for all extents.
+            beyond = high + step - covered
+            counts.append((n + low + min(beyond, max(0, beyond - step)) + step - 1) // step)
+        return tuple(counts)
 
     def extents(self, counts: Iterable[Extent]) -> tuple[Extent, ...]:
         """The least extents of images that have so many windows along each axis."""
-        axes = zip(counts, self.before, self.behind, self.covered, self.stride, strict=True)
+        axes = self._axes(counts)
         return tuple((n - 1) * step + covered - low - high for n, low, high, covered, step in axes)
+
+    def _axes(self, extents: Iterable[Extent]) -> Iterable[tuple[Extent, ...]]:
+        """Extents, each with its axis' padding, covered extent and stride."""
+        return zip(extents, self.before, self.behind, self.covered, self.stride, strict=True)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The windows as options of a call."""
+        return {name: getattr(self, name) for name in WINDOWS}
 
     @property
     def is_of_columns(self) -> bool:

@@ -19,13 +19,12 @@ import numpy as np
 
 import taskc as tc
 from taskc import f32, i8, i32
-from taskc.kernels.convolution import convolution, convolution_1d, convolution_3d
+from taskc.kernels.convolution import convolution_of, is_widened
 from taskc.kernels.signatures import wide
 from taskc.kernels.windows import Windows
 from taskc.operators.call import Call, Made, operator
 from taskc.operators.movement import padded
 from taskc.operators.operands import (
-    Template,
     as_it_is,
     constant_of,
     converted,
@@ -62,8 +61,6 @@ from taskc.operators.tensors import (
 )
 from taskc.operators.windows import halves, numbers, spatial, windows_of
 from taskc.programs.tracing import Computed, Element, TensorHandle
-
-_TEMPLATES: dict[int, Template] = {1: convolution_1d, 2: convolution, 3: convolution_3d}
 
 
 @operator("Conv")
@@ -136,8 +133,7 @@ def convolved(
     call: Call, x: Images, w: Tensor, b: Tensor | None, windows: Windows, **options: object
 ) -> TensorHandle:
     """The convolution of images with filters, by the library's kernel for this number of spatial axes."""
-    if wide(x.dtype) is not x.dtype and not tc.machine().instructions(x.dtype, x.dtype, f32):
-        # Otherwise each tap would widen its number again.
+    if is_widened(x.dtype, tc.machine()):
         options = {"result": x.dtype, **options}
         x, w = _widened_images(x), _widened_filters(w)
     images, channels, *extents = x.shape
@@ -146,22 +142,15 @@ def convolved(
     features = w.shape[1] * groups if is_transposed else w.shape[0]
     if w.shape[0 if is_transposed else 1] * (1 if is_transposed else groups) != channels:
         raise call.node.error(f"its filters are {list(w.shape)}, and x has {channels} channels")
-    is_packed = isinstance(w, np.ndarray) and tc.machine().is_processor
-    rank = len(extents)
-    if rank == 3 and not tc.machine().is_processor:
+    if len(extents) == 3 and not tc.machine().is_processor:
         assert not isinstance(x, Blocked)
         return _by_slices(call, x, w, b, windows)
-    alone, rows = rank == 1, {"results": "NCHW"} if isinstance(x, Blocked) else {}
     kernel = kernel_of(
-        _TEMPLATES[rank], images, *extents, channels, features,
-        size=windows.size[0] if alone else windows.size,
-        stride=windows.stride[0] if alone else windows.stride,
-        dilation=windows.dilation[0] if alone else windows.dilation,
-        padding=windows.padding, groups=groups,
-        filters="IOHW" if is_transposed else "OIHW",
-        packed=is_packed, bias=b is not None, dtype=x.dtype,
-        order="NCHWc" if isinstance(x, Blocked) else "NCHW",
-        **{"exact": bool(call.attribute("exact", 0)), **rows, **options},
+        convolution_of, images, tuple(extents), channels, features,
+        groups=groups, filters="IOHW" if is_transposed else "OIHW", dtype=x.dtype,
+        order="NCHWc" if isinstance(x, Blocked) else "NCHW", is_constant=isinstance(w, np.ndarray),
+        bias=b is not None, **windows.options,
+        **{"exact": bool(call.attribute("exact", 0)), "results": "NCHW", **options},
     )  # fmt: skip
     return kernel(elements_of(x), w, *(() if b is None else (widened(b, x.dtype),)))
 
@@ -208,8 +197,8 @@ def conv_transpose(call: Call) -> Tensor:
     if not tc.machine().is_processor:
         return _spread_out(call, images, handle_of(w), b, windows, results)
     added = [made - least for made, least in zip(results, windows.extents(extents), strict=True)]
-    padding = added[0] if len(added) == 1 else tuple(added)
-    return convolved(call, images, w, b, windows, transposed=True, output_padding=padding)
+    more = tuple(added)
+    return convolved(call, images, w, b, windows, transposed=True, output_padding=more)
 
 
 def _transposed_windows(

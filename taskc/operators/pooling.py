@@ -130,8 +130,7 @@ def _plane(x: Images, windows: Windows, pool: Template, options: dict[str, objec
     images, channels, height, width = x.shape
     kernel = kernel_of(
         pool, images, height, width, channels,
-        size=windows.size, stride=windows.stride, dilation=windows.dilation, padding=windows.padding,
-        order="NCHWc" if isinstance(x, Blocked) else "NCHW", dtype=x.dtype, **options,
+        order="NCHWc" if isinstance(x, Blocked) else "NCHW", dtype=x.dtype, **windows.options, **options,
     )  # fmt: skip
     return kernel(elements_of(x))
 

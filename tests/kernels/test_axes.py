@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,13 @@ import pytest
 
 import taskc as tc
 from taskc import f32
-from taskc.kernels.convolution import convolution_1d, convolution_3d
+from taskc.kernels.convolution import (
+    convolution,
+    convolution_1d,
+    convolution_3d,
+    convolution_of,
+)
+from taskc.kernels.windows import Windows
 from taskc.runtime import driver
 
 Array = np.ndarray[Any, Any]
@@ -178,6 +185,57 @@ def test_lines_on_gpus(machine: str, order: str, filters: str, options: dict[str
         made = made.transpose(0, 2, 1) if order == "NHWC" else made
         expected = exact(x, w, (stride,), (sides,), (1,), groups)
         np.testing.assert_allclose(made, expected, atol=1e-5)
+
+
+def test_the_number_of_axes_is_that_of_the_extents() -> None:
+    how: dict[str, Any] = {
+        "size": 3,
+        "padding": 1,
+        "dtype": f32,
+        "machine": tc.machine("avx2"),
+        "packed": True,
+    }
+    for extents, named in (
+        ((9,), convolution_1d(1, 9, 8, 8, **how)),
+        ((9, 7), convolution(1, 9, 7, 8, 8, **how)),
+        ((5, 9, 7), convolution_3d(1, 5, 9, 7, 8, 8, **how)),
+    ):
+        assert convolution_of(1, extents, 8, 8, **how) is named
+    how["packed"] = False
+    assert convolution_of(1, (9, 7), 8, 8, is_constant=True, **how).packs.keys() == {"w"}
+    how |= {"machine": tc.machine("sm_80"), "dtype": tc.f16}
+    assert not convolution_of(1, (9, 7), 8, 8, is_constant=True, **how).packs, (
+        "it takes them as they are"
+    )
+
+
+@pytest.mark.parametrize(
+    ("axes", "padding", "before", "behind"),
+    [
+        (1, 2, (2,), (2,)), (1, (1, 2), (1,), (2,)), (2, (1, 2), (1, 2), (1, 2)),
+        (2, (0, 1, 2, 3), (0, 1), (2, 3)), (3, (1, 2, 3), (1, 2, 3), (1, 2, 3)),
+        (3, (0, 1, 2, 3, 4, 5), (0, 1, 2), (3, 4, 5)),
+    ],
+)  # fmt: skip
+def test_padding_is_before_and_after_each_axis(
+    axes: int, padding: Any, before: tuple[int, ...], behind: tuple[int, ...]
+) -> None:
+    made = Windows.of(axes, size=3, stride=None, padding=padding)
+    ones = (1,) * axes
+    assert made == Windows((3,) * axes, (3,) * axes, ones, before, behind)
+
+
+@pytest.mark.parametrize(
+    ("axes", "padding", "text"),
+    [
+        (2, (1, 2, 3), r"^padding is a number, \(above and below, beside\) or \(above, left, below, right\), and not"),
+        (3, (1, 2), r"^padding, where it isn't six, is a number, or one for each of 3 axes, and not \(1, 2\)"),
+    ],
+)  # fmt: skip
+def test_other_paddings_are_refused(axes: int, padding: Any, text: str) -> None:
+    with pytest.raises(tc.CompileError) as raised:
+        Windows.of(axes, size=3, stride=None, padding=padding)
+    assert re.match(text, raised.value.message)
 
 
 def test_gpus_have_no_images_of_three_axes() -> None:

@@ -30,6 +30,7 @@ from taskc.kernels.reductions.problem import problem_of as reduction_problem, pr
 from taskc.kernels.rows.plan import candidates as row_plans
 from taskc.kernels.scans import candidates as scan_plans, problem_of as scan_problem
 from taskc.kernels.transpose import candidates as transpose_plans, problem_of as transpose_problem
+from taskc.kernels.windows import Windows
 from taskc.runtime.checking import examine
 from taskc.runtime.machine import Machine
 from taskc.tune.space import least, plans, sample
@@ -58,6 +59,13 @@ def convolved(groups: int, dtype: tc.DType) -> convolution.Problem:
     return convolution.Problem(
         1, (9, 9), 8, 8, (3, 3), (1, 1), (1, 1, 1, 1), (1, 1), groups, "NHWC", "NHWC", "OHWI", None, False,
         dtype, dtype, f32, dtype,
+    )  # fmt: skip
+
+
+def pooled(operator: str, channels: int, order: str) -> pooling.Problem:
+    return pooling_problem(
+        operator=operator, images=2, extents=(9, 30), channels=channels, order=order, dtype=f32, lanes=16,
+        windows=Windows.of(2, size=3, stride=2),
     )  # fmt: skip
 
 
@@ -120,10 +128,10 @@ STREAMED: list[tuple[Any, Any, Any, Any, Any, float]] = [
     (transpose, transpose_plans, transpose_problem((2, 3, 70), (1, 0, 2), f32), [(2, 3, 70)],
      lambda x: x.swapaxes(0, 1), 0),
     (pooling, pooling_plans,
-     pooling_problem("average", 2, (9, 30), 37, f32, size=3, stride=2, order="NHWC", lanes=16),
+     pooled("average", 37, "NHWC"),
      [(2, 9, 30, 37)], lambda x: windows(x, (1, 2)).mean((4, 5)), 1e-6),
     (pooling, pooling_plans,
-     pooling_problem("max", 2, (9, 30), 7, f32, size=3, stride=2, order="NCHW", lanes=16),
+     pooled("max", 7, "NCHW"),
      [(2, 7, 9, 30)], lambda x: windows(x, (2, 3)).max((4, 5)), 0),
 ]  # fmt: skip
 OTHERS += [

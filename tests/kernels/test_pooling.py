@@ -21,6 +21,7 @@ from taskc.kernels.pooling import (
 )
 from taskc.kernels.pooling.plan import candidates
 from taskc.kernels.pooling.problem import problem_of
+from taskc.kernels.windows import Windows
 from taskc.passes.pipeline import lower
 from taskc.passes.prove import findings
 from taskc.runtime.checking import for_target
@@ -366,7 +367,10 @@ def test_one_kernel_takes_all_sizes(operator: str, order: str, options: Any) -> 
 def test_plans_of_other_processors_take_all_sizes(machine: str) -> None:
     built_for = tc.machine(machine)
     extents, options = (HEIGHT, WIDTH), {"size": 2, "order": "NCHW"}
-    problem = problem_of("max", 1, extents, 8, f32, lanes=built_for.lanes, **options)
+    problem = problem_of(
+        operator="max", images=1, extents=extents, channels=8, order="NCHW", dtype=f32,
+        windows=Windows.of(2, size=2, stride=None), lanes=built_for.lanes,
+    )  # fmt: skip
     for plan in candidates(problem, built_for):
         kernel = max_pool(1, *extents, 8, schedule=plan, machine=built_for, **options)
         assert findings(kernel.ir) == ()

@@ -18,7 +18,7 @@ from math import prod
 from typing import Any
 
 import taskc as tc
-from taskc import CompileError, DType, Machine, f16
+from taskc import CompileError, DType, Machine, f16, f32
 from taskc.kernels.convolution.direct import direct
 from taskc.kernels.convolution.gpu import depthwise, gemm, implicit_gemm
 from taskc.kernels.convolution.packs import packs
@@ -32,15 +32,16 @@ from taskc.kernels.convolution.plan_gpu import (
     with_copies,
 )
 from taskc.kernels.convolution.plan_packs import Packs
-from taskc.kernels.convolution.problem import Problem, Slices, problem_of
+from taskc.kernels.convolution.problem import Problem, problem_of
 from taskc.kernels.convolution.reordered import is_product, pointwise, reordered, reordered_problem
 from taskc.kernels.convolution.winograd import winograd
-from taskc.kernels.images import blocked, six_sides, triple
+from taskc.kernels.images import blocked
 from taskc.kernels.machine_facts import work_of_products
 from taskc.kernels.matmul import Tiling
 from taskc.kernels.matmul.plan_gpu import Vectors
 from taskc.kernels.operator import KernelOperator, operator
-from taskc.kernels.signatures import Extent, Value, Values
+from taskc.kernels.signatures import Extent, Value, Values, defaults_of, wide
+from taskc.kernels.windows import Pair, Sides, SixSides, Triple
 from taskc.tune.choose import choose
 from taskc.tune.space import Work
 
@@ -68,16 +69,16 @@ def convolution(
     channels: int,
     features: int,
     *,
-    size: int | tuple[int, int] = 3,
-    stride: int | tuple[int, int] = 1,
-    padding: int | tuple[int, int] | tuple[int, int, int, int] = 0,
-    dilation: int | tuple[int, int] = 1,
+    size: Pair = 3,
+    stride: Pair = 1,
+    padding: Sides = 0,
+    dilation: Pair = 1,
     groups: int = 1,
     order: str = "NHWC",
     results: str | None = None,
     filters: str = "OHWI",
     transposed: bool = False,
-    output_padding: int | tuple[int, int] = 0,
+    output_padding: Pair = 0,
     packed: bool = False,
     exact: bool = True,
     bias: bool = False,
@@ -125,7 +126,7 @@ def convolution(
     machine   what it is built for, by its mappings: `tc.machine()`, `tc.machine("avx2")`, `tc.machine("sm_80")`
     schedule  how, on a processor; `tiling`: elsewhere, of `own`, `depth` and `stages`
     """
-    return _convolution((height, width), **locals())
+    return convolution_of(extents=(height, width), **_options(locals()))
 
 
 def convolution_1d(
@@ -149,14 +150,7 @@ def convolution_1d(
 
     padding  zeros on each side, or (left, right). All else is as in `convolution`, without the axis of height
     """
-    machine = machine or tc.machine()
-    left, right = (padding, padding) if isinstance(padding, int) else padding
-    problem = problem_of(
-        images, (1, width), channels, features,
-        size=(1, size), stride=(1, stride), padding=(0, left, 0, right), dilation=(1, dilation),
-        order=order, filters=filters, axes=1, output_padding=(0, output_padding), lanes=machine.lanes, **options,
-    )  # fmt: skip
-    return build(problem, schedule, machine)
+    return convolution_of(extents=(width,), **_options(locals()))
 
 
 def convolution_3d(
@@ -167,14 +161,14 @@ def convolution_3d(
     channels: int,
     features: int,
     *,
-    size: int | tuple[int, int, int] = 3,
-    stride: int | tuple[int, int, int] = 1,
-    padding: int | tuple[int, int, int] | tuple[int, int, int, int, int, int] = 0,
-    dilation: int | tuple[int, int, int] = 1,
+    size: Triple = 3,
+    stride: Triple = 1,
+    padding: SixSides = 0,
+    dilation: Triple = 1,
     order: str = "NHWC",
     filters: str = "OHWI",
     transposed: bool = False,
-    output_padding: int | tuple[int, int, int] = 0,
+    output_padding: Triple = 0,
     machine: Machine | None = None,
     schedule: Direct | Packs | None = None,
     **options: Any,
@@ -185,26 +179,39 @@ def convolution_3d(
     padding  zeros on all sides, of each axis, or (front, above, left, back, below, right). All else is as in
              `convolution`, with the axis of depth before that of height
     """
-    machine = machine or tc.machine()
-    sizes, strides = triple(size, "size"), triple(stride, "stride")
-    dilations = triple(dilation, "dilation")
-    front, above, left, back, below, right = six_sides(padding)
-    more = triple(output_padding, "output_padding")
-    depths = sizes[0], strides[0], dilations[0], front, back, more[0] if transposed else None
-    problem = problem_of(
-        images, (height, width), channels, features,
-        size=sizes[1:], stride=strides[1:], padding=(above, left, below, right), dilation=dilations[1:],
-        order=order, filters=filters, axes=3, transposed=transposed, output_padding=more[1:],
-        slices=Slices(depth, *depths), lanes=machine.lanes, **options,
-    )  # fmt: skip
-    return build(problem, schedule, machine)
+    return convolution_of(extents=(depth, height, width), **_options(locals()))
 
 
-def _convolution(
-    extents: tuple[Extent, Extent], *, height: Extent, width: Extent, **options: Any
+def convolution_of(
+    images: Extent,
+    extents: tuple[Extent, ...],
+    channels: int,
+    features: int,
+    *,
+    is_constant: bool = False,
+    machine: Machine | None = None,
+    **options: Any,
 ) -> Definition:
-    machine = options["machine"] = options["machine"] or tc.machine()
-    return CONVOLUTION(extents=extents, lanes=machine.lanes, **options)
+    """A convolution of images of one, two or three axes, with the options of `convolution`.
+
+    is_constant  filters are the same at all calls, and come packed on machines that pack them
+    """
+    machine = machine or tc.machine()
+    options = {**defaults_of(convolution), **options, "machine": machine, "lanes": machine.lanes}
+    options["packed"] |= is_constant and machine.is_processor
+    sizes = {"images": images, "extents": extents, "channels": channels, "features": features}
+    return CONVOLUTION(**sizes, **options)
+
+
+def _options(given: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of a call without the extents of images."""
+    options = {**given.pop("options", {}), **given}
+    return {name: options[name] for name in options if name not in ("depth", "height", "width")}
+
+
+def is_widened(dtype: DType, machine: Machine) -> bool:
+    """Whether images and filters are better converted to the type of sums once than at each of a filter's taps."""
+    return wide(dtype) is not dtype and not machine.instructions(dtype, dtype, f32)
 
 
 def _checked(problem: Problem, plan: Plan | None, machine: Machine) -> Definition | None:

@@ -76,7 +76,6 @@ def pack_filters(problem: Problem, plan: Packs) -> tc.KernelDefinition:
     given, made, lanes = problem.types[1], packed_type(problem, plan), plan.lanes
     filter_at, features, channels = problem.filter_at, problem.features, plan.channels_of(problem)
     rows, columns, *whole = made.shape
-    tap_of = _tap_of(problem, plan)
 
     @tc.kernel(workers=lanes)
     def pack_filters(w: tc.typed[given], packed: tc.out[made]) -> None:
@@ -87,7 +86,7 @@ def pack_filters(problem: Problem, plan: Packs) -> tc.KernelDefinition:
                         for o in spatial(lanes):
                             value = problem.right(0)
                             if f + o < features and c + q < channels:
-                                tap, channel = tap_of(s, c + q)
+                                tap, channel = _tap_of(problem, plan, s, c + q)
                                 value = w[filter_at(f + o, r, tap, channel)]
                             packed[r, s, c + q, f + o] = value
 
@@ -125,20 +124,15 @@ def _sum_up(problem: Problem, plan: Packs) -> Function:
     return sum_up
 
 
-def _tap_of(problem: Problem, plan: Packs) -> Function:
+@tc.function
+def _tap_of(problem: Problem, plan: Packs, tap: Value, channel: Value) -> Values:
     """The tap of a row and the channel, of those of the plan: joined ones are in the order of an image's numbers."""
-    channels, columns = problem.group_channels, problem.size[1]
-
-    @tc.function
-    def tap_of(tap: Value, channel: Value) -> Values:
-        if not plan.joined:
-            return tap, channel
-        elif problem.is_nhwc:
-            return channel // channels, channel % channels
-        else:
-            return channel % columns, channel // columns
-
-    return tap_of
+    if not plan.joined:
+        return tap, channel
+    elif problem.is_nhwc:
+        return channel // problem.group_channels, channel % problem.group_channels
+    else:
+        return channel % problem.size[1], channel // problem.size[1]
 
 
 def _copy(problem: Problem, plan: Packs) -> Function:
@@ -184,7 +178,7 @@ def _line(problem: Problem, plan: Packs) -> Function:
 
 def _joined_line(problem: Problem, plan: Packs) -> Function:
     """Copies what the taps of each result are multiplied by: of neighbours in an image as many as there are."""
-    image_at, tap_of, wide = problem.image_at, _tap_of(problem, plan), problem.extents[1]
+    image_at, wide = problem.image_at, problem.extents[1]
     channels, taps = problem.group_channels, problem.size[1]
     runs, length = (1, taps * channels) if problem.is_nhwc else (channels, taps)
     stride, dilation, left = problem.stride[1], problem.dilation[1], problem.padding[1]
@@ -198,7 +192,7 @@ def _joined_line(problem: Problem, plan: Packs) -> Function:
         image, channel, h, j = place
         for run in range(runs):
             for q in own:
-                tap, c = tap_of(0, run * length + q)
+                tap, c = _tap_of(problem, plan, 0, run * length + q)
                 column = (j + p) * stride + tap * dilation - left
                 value = problem.dtype(0)
                 if part.is_inside or 0 <= column < wide:

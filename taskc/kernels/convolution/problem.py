@@ -7,17 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import taskc as tc
-from taskc import CompileError, DType, TensorType, f16
+from taskc import CompileError, DType, TensorType
 from taskc.kernels.epilogue import Epilogue
-from taskc.kernels.images import (
-    Pair,
-    Sides,
-    check_orders,
-    images_type,
-    number_at,
-    pair,
-    sides,
-)
+from taskc.kernels.images import check_orders, images_type, number_at
 from taskc.kernels.signatures import (
     ASSUMED_PIXELS,
     ASSUMED_SIDE,
@@ -29,8 +21,9 @@ from taskc.kernels.signatures import (
     Values,
     known,
     require_numbers,
-    types_of_products,
+    with_types,
 )
+from taskc.kernels.windows import WINDOWS, Windows, along_axes
 
 # of a filter along an axis whose extent is assumed, at the least: the filter may be long
 _STEPS = 16
@@ -53,10 +46,14 @@ class Slices:
 
     @property
     def outputs(self) -> int:
-        covered = (self.size - 1) * self.dilation + 1
-        if self.more is not None:
-            return (self.extent - 1) * self.stride + covered - self.front - self.back + self.more
-        return (self.extent + self.front + self.back - covered) // self.stride + 1
+        windows = Windows(
+            (self.size,), (self.stride,), (self.dilation,), (self.front,), (self.back,)
+        )
+        if self.more is None:
+            (count,) = windows.counts((self.extent,))
+            return int(count)
+        (least,) = windows.extents((self.extent,))
+        return int(least) + self.more
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +102,45 @@ class Problem:
     slices: Slices = Slices()
     axes_given: tuple[Extent, ...] | None = None
 
+    def check(self) -> None:
+        """Raise an error if there is no such convolution."""
+        channels, features, groups, filters = (
+            self.channels,
+            self.features,
+            self.groups,
+            self.filters,
+        )
+        require_numbers(
+            "convolution", channels=channels, features=features, depth=self.slices.extent
+        )
+        orders = self.order, self.results
+        check_orders(*orders)
+        if self.axes != 2 and "NCHWc" in orders:
+            raise CompileError("only images of two axes are blocked")
+        if not self.is_sized and "NCHWc" in orders:
+            raise CompileError("heights and widths of blocked images are numbers")
+        if not self.is_sized and self.transposed:
+            raise CompileError("heights and widths of transposed convolutions are numbers")
+        known = ("OHWI", "OIHW", "IOHW") if self.transposed else ("OHWI", "OIHW")
+        if filters not in known:
+            raise CompileError(f"filters are {' or '.join(known)}, not {filters}")
+        if groups < 1 or channels % groups or features % groups:
+            raise CompileError(
+                f"{channels} channels and {features} features are not {groups} groups of as many"
+            )
+        depths = self.slices.size, self.slices.stride, self.slices.dilation
+        if min(*self.size, *self.stride, *self.dilation, *depths) < 1:
+            raise CompileError(
+                f"a filter of {self.size}, strides of {self.stride} and dilations of {self.dilation}:"
+                " all are 1 or more"
+            )
+        outputs = (self.slices.outputs, *self.outputs)
+        if min([extent for extent in outputs if isinstance(extent, int)]) < 1:
+            raise CompileError(
+                f"a filter that covers {self.covered} does not fit into {self.windows.padded(self.extents)}",
+                hint="these are heights and widths, with dilation and padding",
+            )
+
     @property
     def wide(self) -> DType:
         """The type of sums, which are in registers."""
@@ -128,31 +164,23 @@ class Problem:
         return self.features // self.groups
 
     @property
+    def windows(self) -> Windows:
+        return Windows(self.size, self.stride, self.dilation, self.padding[:2], self.padding[2:])
+
+    @property
     def covered(self) -> tuple[int, int]:
         """The rows and columns from the filter's first tap to its last."""
-        down, right = ((n - 1) * d + 1 for n, d in zip(self.size, self.dilation, strict=True))
+        down, right = self.windows.covered
         return down, right
 
     @property
-    def padded(self) -> tuple[Extent, Extent]:
-        above, left, below, right = self.padding
-        return self.extents[0] + above + below, self.extents[1] + left + right
-
-    @property
     def outputs(self) -> tuple[Extent, Extent]:
-        if self.transposed:
-            above, left, below, right = self.padding
-            axes = zip(
-                self.extents, self.stride, self.covered, (above + below, left + right),
-                self.output_padding, strict=True,
-            )  # fmt: skip
-            rows, columns = (
-                (n - 1) * step + taps - cut + more for n, step, taps, cut, more in axes
-            )
+        windows = self.windows
+        if not self.transposed:
+            rows, columns = windows.counts(self.extents)
             return rows, columns
-        both = zip(self.padded, self.covered, self.stride, strict=True)
-        rows, columns = ((whole - covered) // step + 1 for whole, covered, step in both)
-        return rows, columns
+        least = windows.extents(self.extents)
+        return least[0] + self.output_padding[0], least[1] + self.output_padding[1]
 
     @property
     def spread(self) -> tuple[int, int]:
@@ -425,49 +453,34 @@ class Problem:
 
 
 def problem_of(
-    images: Extent, extents: tuple[Extent, Extent], channels: int, features: int,
-    *, size: Pair, stride: Pair, padding: Sides, dilation: Pair, order: str, filters: str,
-    groups: int = 1, results: str | None = None, transposed: bool = False, output_padding: Pair = 0,
-    residual: bool = False, in_place: bool = False, dtype: DType = f16, right: DType | None = None,
-    total: DType | None = None, result: DType | None = None, axes: int = 2, slices: Slices = Slices(),
-    bias: bool = False, activation: Any = None, **others: Any,
-) -> Problem:  # fmt: skip
-    """Check options and complete them; `others` are as in a `Problem`."""
-    require_numbers("convolution", channels=channels, features=features, depth=slices.extent)
-    check_orders(order, results or order)
-    if axes != 2 and "NCHWc" in (order, results):
-        raise CompileError("only images of two axes are blocked")
-    if not all(isinstance(extent, int) for extent in extents):
-        if "NCHWc" in (order, results):
-            raise CompileError("heights and widths of blocked images are numbers")
-        if transposed:
-            raise CompileError("heights and widths of transposed convolutions are numbers")
-    known = ("OHWI", "OIHW", "IOHW") if transposed else ("OHWI", "OIHW")
-    if filters not in known:
-        raise CompileError(f"filters are {' or '.join(known)}, not {filters}")
-    if groups < 1 or channels % groups or features % groups:
-        raise CompileError(
-            f"{channels} channels and {features} features are not {groups} groups of as many"
-        )
-    total, result = types_of_products(dtype, total, result)
+    images: Extent,
+    extents: tuple[Extent, ...],
+    channels: int,
+    features: int,
+    *,
+    order: str,
+    results: str | None = None,
+    output_padding: int | tuple[int, ...] = 0,
+    residual: bool = False,
+    in_place: bool = False,
+    **options: Any,
+) -> Problem:
+    """Check options and complete them, of images of one, two or three axes; the others are as in a `Problem`."""
+    axes = len(extents)
+    windows = Windows.of(axes, **{name: options.pop(name) for name in WINDOWS})
+    more = along_axes(output_padding, axes, "output_padding")
+    missing = 3 - axes
+    depth, height, width = (1,) * missing + extents
+    windows = windows.along(*(None,) * missing, *range(axes))
+    deep, planes = windows.along(0), windows.along(1, 2)
+    (size,), (stride,), (dilation,) = deep.size, deep.stride, deep.dilation
+    last = more[0] if axes == 3 and options.get("transposed") else None
+    slices = Slices(depth, size, stride, dilation, deep.before[0], deep.behind[0], last)
+    options |= {"order": order, "results": results or order, "residual": residual or in_place}
+    options |= {"extents": (height, width), "output_padding": (0, *more)[-2:], **planes.options}
     problem = Problem(
-        images=images, extents=extents, channels=channels, features=features, size=pair(size, "size"),
-        stride=pair(stride, "stride"), padding=sides(padding), dilation=pair(dilation, "dilation"),
-        groups=groups, order=order, results=results or order, filters=filters, transposed=transposed,
-        output_padding=pair(output_padding, "output_padding"), residual=residual or in_place,
-        in_place=in_place, axes=axes, slices=slices, dtype=dtype, right=right or dtype, total=total,
-        result=result, bias=bias, activation=activation, **others,
+        images=images, channels=channels, features=features, in_place=in_place, axes=axes, slices=slices,
+        **with_types(options),
     )  # fmt: skip
-    depths = slices.size, slices.stride, slices.dilation
-    if min(*problem.size, *problem.stride, *problem.dilation, *depths) < 1:
-        raise CompileError(
-            f"a filter of {problem.size}, strides of {problem.stride} and dilations of {problem.dilation}:"
-            " all are 1 or more"
-        )
-    outputs = (problem.slices.outputs, *problem.outputs)
-    if min([extent for extent in outputs if isinstance(extent, int)]) < 1:
-        raise CompileError(
-            f"a filter that covers {problem.covered} does not fit into {problem.padded}",
-            hint="these are heights and widths, with dilation and padding",
-        )
+    problem.check()
     return problem

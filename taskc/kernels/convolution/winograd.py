@@ -143,7 +143,7 @@ def winograd(problem: Problem, plan: Winograd) -> tc.KernelDefinition | tc.Progr
     vectors, whole, lanes = plan.vectors_of(problem), plan.tiles_of(problem), plan.lanes
     lines, _ = plan.lines_of(problem)
     features, total = problem.stored_features, problem.total
-    transform, multiply = _transform(problem, plan), _multiply(problem, plan)
+    transform = _transform(problem, plan)
     finish = _finish(problem, plan)
 
     @tc.function
@@ -155,7 +155,7 @@ def winograd(problem: Problem, plan: Winograd) -> tc.KernelDefinition | tc.Progr
             transform(x, pixels, image, line)
             for f in range(0, plan.features, plan.wide):
                 if feature + f < features:
-                    multiply(pixels, w, sums, feature + f)
+                    _multiply(problem, plan, pixels, w, sums, feature + f)
                     finish(sums, further, y, image, feature + f, line)
 
     return problem.of_packed(lanes, blocks, pack_filters(problem, plan))
@@ -192,26 +192,23 @@ def _transform(problem: Problem, plan: Winograd) -> Function:
     return transform
 
 
-def _multiply(problem: Problem, plan: Winograd) -> Function:
+@tc.function
+def _multiply(
+    problem: Problem, plan: Winograd, pixels: Value, w: Value, sums: Value, feature: Value
+) -> None:
+    """36 GEMMs; the last tiles of registers overlap those before them."""
     vectors, tiles, lanes = plan.vectors_of(problem), plan.tiles_of(problem), plan.lanes
-    own = plan.own
-
-    @tc.function
-    def multiply(pixels: Value, w: Value, sums: Value, feature: Value) -> None:
-        """36 GEMMs; the last tiles of registers overlap those before them."""
-        for n in range(36):
-            for first in range(0, tiles, plan.tiles):
-                t = min(first, tiles - plan.tiles)
-                acc = tc.tile(problem.total, own, 0)
-                for q in range(vectors):
-                    for c in range(lanes):
-                        for i, v, o in own:
-                            number = w[feature + v * lanes + o, n, lanes * q + c]
-                            acc[i, v, o] += pixels[n, q, t + i, c] * number.to(problem.total)
-                for i, v, o in own:
-                    sums[n, v, t + i, o] = acc[i, v, o]
-
-    return multiply
+    for n in range(36):
+        for first in range(0, tiles, plan.tiles):
+            t = min(first, tiles - plan.tiles)
+            acc = tc.tile(problem.total, plan.own, 0)
+            for q in range(vectors):
+                for c in range(lanes):
+                    for i, v, o in plan.own:
+                        number = w[feature + v * lanes + o, n, lanes * q + c]
+                        acc[i, v, o] += pixels[n, q, t + i, c] * number.to(problem.total)
+            for i, v, o in plan.own:
+                sums[n, v, t + i, o] = acc[i, v, o]
 
 
 def _finish(problem: Problem, plan: Winograd) -> Function:

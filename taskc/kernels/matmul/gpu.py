@@ -241,7 +241,7 @@ def tiles(
     if plan.parts == 1:
         return problem.kernel(plan.own.workers, _whole(problem, plan))
     (high, broad), own, k = plan.block, plan.own, problem.k
-    summed, swapped_back = _summed(problem, plan), _swapped_back(plan)
+    summed = _summed(problem, plan)
     steps = ceil(k / (plan.parts * plan.depth)) * plan.depth
     shape = plan.parts, problem.m, problem.n
 
@@ -250,7 +250,7 @@ def tiles(
         for part, row, col in tc.tiles(shape, by=(1, high, broad), persistent=plan.specialize):
             acc = summed(a, b, row, col, part * steps, steps)
             if plan.swap_ab:
-                made = swapped_back(acc)
+                made = _swapped_back(plan, acc)
                 tc.store(sums[part, row : row + high, col : col + broad], made)
             else:
                 tc.store(sums[part, row : row + high, col : col + broad], acc)
@@ -262,7 +262,7 @@ def _whole(problem: Problem, plan: Tiling) -> Function:
     """Blocks that go through all of k."""
     m, n, k, epilogue = problem.m, problem.n, problem.k, problem.epilogue
     (high, broad), own = plan.block, plan.own
-    summed, swapped_back = _summed(problem, plan), _swapped_back(plan)
+    summed = _summed(problem, plan)
 
     # Of what lies behind an edge, the last element before it.
     inside = tc.function(lambda i, j: (min(i, m - 1), min(j, n - 1)))
@@ -275,7 +275,7 @@ def _whole(problem: Problem, plan: Tiling) -> Function:
                 done[j, i] = epilogue(
                     acc[j, i], further, min(col + j, n - 1), inside(row + i, col + j)
                 )
-            made = swapped_back(done)
+            made = _swapped_back(plan, done)
             tc.store(c[row : row + high, col : col + broad], made)
         elif plan.specialize:
             done = tc.tile(problem.result, own)
@@ -304,17 +304,13 @@ def _whole(problem: Problem, plan: Tiling) -> Function:
     return whole
 
 
-def _swapped_back(plan: Tiling) -> Function:
+@tc.function
+def _swapped_back(plan: Tiling, done: Value) -> Any:
     """c's part, of its transpose."""
-
-    @tc.function
-    def swapped_back(done: Value) -> Any:
-        made = tc.shared(done.dtype[plan.block])
-        for j, i in plan.own:
-            made[i, j] = done[j, i]
-        return made
-
-    return swapped_back
+    made = tc.shared(done.dtype[plan.block])
+    for j, i in plan.own:
+        made[i, j] = done[j, i]
+    return made
 
 
 def _summed(problem: Problem, plan: Tiling) -> Function:

@@ -228,18 +228,13 @@ def _part(problem: Problem, plan: Panels, depth: Any) -> Function:
     return part
 
 
-def _element(problem: Problem, plan: Panels) -> Function:
+@tc.function
+def _element(problem: Problem, plan: Panels, b: Value, number: Value, q: Value, j: Value) -> Any:
     """An element of what a tile reads: of a panel, or of b."""
-    of_b, is_panel = problem.element_of(problem.batch[1]), problem.packed or not plan.in_place
-
-    @tc.function
-    def element(b: Value, number: Value, q: Value, j: Value) -> Any:
-        if is_panel:
-            return b[q, j]
-        else:
-            return b[of_b(number, q, j)] if j < problem.n else 0
-
-    return element
+    if problem.packed or not plan.in_place:
+        return b[q, j]
+    else:
+        return b[problem.element_of(problem.batch[1])(number, q, j)] if j < problem.n else 0
 
 
 def _whole(problem: Problem, plan: Panels) -> Function:
@@ -247,7 +242,7 @@ def _whole(problem: Problem, plan: Panels) -> Function:
     m, n, k, total, epilogue = problem.height, problem.n, problem.k, problem.total, problem.epilogue
     rows, wide, place = plan.rows, plan.wide, problem.place
     of_c = problem.element_of(problem.batches)
-    operand, part, element = problem.operand, _part(problem, plan, k), _element(problem, plan)
+    operand, part = problem.operand, _part(problem, plan, k)
     is_widened, is_split = plan.widens(problem), is_long(k)
     # Heights of the last tile, where there are several; of a b that isn't packed `few_rows` takes the smallest m.
     eighths = (0, 2, 3, 4, 5, 6, 8) if problem.packed else (0, 4, 8)
@@ -261,7 +256,7 @@ def _whole(problem: Problem, plan: Panels) -> Function:
         acc = tc.tile(total, own, 0)
         for q in range(*steps):
             for i, j in own:
-                value = element(panel, number, q, first + j).to(total)
+                value = _element(problem, plan, panel, number, q, first + j).to(total)
                 acc[i, j] += operand(a, number, row + i, q) * value
         return acc
 
@@ -331,7 +326,7 @@ def _deep(problem: Problem, plan: Panels) -> Function:
     """Panels beside each other, some rows of b at a time; their sums wait in memory for the next rows."""
     m, n, k, total, epilogue = problem.m, problem.n, problem.k, problem.total, problem.epilogue
     rows, wide, depth, own = plan.rows, plan.wide, plan.depth, plan.own
-    operand, part, element = problem.operand, _part(problem, plan, depth), _element(problem, plan)
+    operand, part = problem.operand, _part(problem, plan, depth)
 
     @tc.function
     def add(
@@ -341,7 +336,7 @@ def _deep(problem: Problem, plan: Panels) -> Function:
         acc = tc.tile(total, own, 0)
         for q in range(min(depth, k - first)):
             for i, j in own:
-                value = element(panel, (), at[0] + q, at[1] + j).to(total)
+                value = _element(problem, plan, panel, (), at[0] + q, at[1] + j).to(total)
                 acc[i, j] += operand(a, (), row + r + i, first + q) * value
         for i, j in own:
             sums[p, r + i, j] += acc[i, j]

@@ -21,7 +21,7 @@ from taskc.kernels.signatures import (
     Made,
     Value,
     Values,
-    types_of_products,
+    with_types,
 )
 
 Extents = Sequence[Extent]
@@ -260,24 +260,11 @@ class Problem:
         return matmul
 
 
-def problem_of(
-    m: Extent,
-    n: Extent,
-    k: Extent,
-    dtype: DType,
-    *,
-    right: DType | None = None,
-    total: DType | None = None,
-    result: DType | None = None,
-    **options: Any,
-) -> Problem:
+def problem_of(m: Extent, n: Extent, k: Extent, dtype: DType, **options: Any) -> Problem:
     """Complete the options of a call: signatures.py has the default types."""
-    total, result = types_of_products(dtype, total, result)
     if options.get("packed") and options.get("transpose_b"):
         options |= {"transpose_b": False, "turned": True}
-    return Problem(
-        m=m, n=n, k=k, dtype=dtype, right=right or dtype, total=total, result=result, **options
-    )  # fmt: skip
+    return Problem(**with_types({"m": m, "n": n, "k": k, "dtype": dtype, **options}))
 
 
 def _check_batch(a: Extents, b: Extents) -> None:

@@ -15,12 +15,12 @@ from typing import Any
 
 import taskc as tc
 from taskc import CompileError, DType, KernelDefinition, Machine, ProgramDefinition, f32
-from taskc.kernels.images import Pair, Sides
 from taskc.kernels.operator import KernelOperator, operator
 from taskc.kernels.pooling.algorithms import boxes, lines, of_one_axis, of_three_axes, planes, whole
 from taskc.kernels.pooling.plan import Boxes, Lines, Planes, candidates
 from taskc.kernels.pooling.problem import Problem, problem_of
 from taskc.kernels.signatures import Extent, parameters_of, require_numbers
+from taskc.kernels.windows import WINDOWS, Pair, Sides, SixSides, Triple, Windows
 
 __all__ = [
     "Boxes",
@@ -78,7 +78,7 @@ def max_pool(
                A window in the padding alone has the least number, -inf of floats
     machine    what it is built for, by its mappings: `tc.machine()`, or `tc.machine("sm_80")`
     """
-    return _pooling("max", **locals())
+    return POOLING(**_options("max", 2, **locals()))
 
 
 def average_pool(
@@ -104,7 +104,7 @@ def average_pool(
 
     count_include_pad  padding is counted, as zeros
     """
-    return _pooling("average", **locals())
+    return POOLING(**_options("average", 2, **locals()))
 
 
 @parameters_of(max_pool)
@@ -113,7 +113,7 @@ def sum_pool(**options: Any) -> Definition:
 
     Numbers of 16 bits are summed in f32; integers wrap.
     """
-    return _pooling("sum", **options)
+    return POOLING(**_options("sum", 2, **options))
 
 
 def max_pool_1d(
@@ -131,7 +131,7 @@ def max_pool_1d(
     machine: Machine | None = None,
 ) -> ProgramDefinition:
     """`max_pool` of x[images, width, channels], or [images, channels, width]; padding is a number or (left, right)."""
-    return of_one_axis(build, "max", **locals())
+    return of_one_axis(build, **_options("max", 1, **locals()))
 
 
 def max_pool_3d(
@@ -141,10 +141,10 @@ def max_pool_3d(
     width: int,
     channels: int,
     *,
-    size: int | tuple[int, int, int],
-    stride: int | tuple[int, int, int] | None = None,
-    padding: int | tuple[int, int, int] | tuple[int, int, int, int, int, int] = 0,
-    dilation: int | tuple[int, int, int] = 1,
+    size: Triple,
+    stride: Triple | None = None,
+    padding: SixSides = 0,
+    dilation: Triple = 1,
     ceil_mode: bool = False,
     order: str = "NHWC",
     dtype: DType = f32,
@@ -154,7 +154,7 @@ def max_pool_3d(
 
     padding  for all sides, for each axis, or (front, above, left, back, below, right)
     """
-    return of_three_axes(build, "max", **locals())
+    return of_three_axes(build, **_options("max", 3, **locals()))
 
 
 def average_pool_1d(
@@ -173,7 +173,7 @@ def average_pool_1d(
     machine: Machine | None = None,
 ) -> ProgramDefinition:
     """`average_pool` of images of one axis, as `max_pool_1d` has them."""
-    return of_one_axis(build, "average", **locals())
+    return of_one_axis(build, **_options("average", 1, **locals()))
 
 
 def average_pool_3d(
@@ -183,10 +183,10 @@ def average_pool_3d(
     width: int,
     channels: int,
     *,
-    size: int | tuple[int, int, int],
-    stride: int | tuple[int, int, int] | None = None,
-    padding: int | tuple[int, int, int] | tuple[int, int, int, int, int, int] = 0,
-    dilation: int | tuple[int, int, int] = 1,
+    size: Triple,
+    stride: Triple | None = None,
+    padding: SixSides = 0,
+    dilation: Triple = 1,
     ceil_mode: bool = False,
     count_include_pad: bool = False,
     order: str = "NHWC",
@@ -194,19 +194,19 @@ def average_pool_3d(
     machine: Machine | None = None,
 ) -> ProgramDefinition:
     """`average_pool` of images of three axes, as `max_pool_3d` has them."""
-    return of_three_axes(build, "average", **locals())
+    return of_three_axes(build, **_options("average", 3, **locals()))
 
 
 @parameters_of(max_pool_1d)
 def sum_pool_1d(**options: Any) -> ProgramDefinition:
     """`sum_pool` of images of one axis, as `max_pool_1d` has them."""
-    return of_one_axis(build, "sum", **options)
+    return of_one_axis(build, **_options("sum", 1, **options))
 
 
 @parameters_of(max_pool_3d)
 def sum_pool_3d(**options: Any) -> ProgramDefinition:
     """`sum_pool` of images of three axes, as `max_pool_3d` has them."""
-    return of_three_axes(build, "sum", **options)
+    return of_three_axes(build, **_options("sum", 3, **options))
 
 
 def global_max_pool(
@@ -224,13 +224,13 @@ def global_max_pool(
 
     That is x's if not said. NCHW has the shape [images, channels, 1, 1].
     """
-    return _pooling("max", **_whole(**locals()))
+    return POOLING(**_options("max", 2, **_whole(**locals())))
 
 
 @parameters_of(global_max_pool)
 def global_average_pool(**options: Any) -> Definition:
     """y = the mean of each channel of an image, as `global_max_pool` has the largest number."""
-    return _pooling("average", **_whole(**options))
+    return POOLING(**_options("average", 2, **_whole(**options)))
 
 
 def _whole(height: Extent, width: Extent, **options: Any) -> dict[str, Any]:
@@ -238,20 +238,16 @@ def _whole(height: Extent, width: Extent, **options: Any) -> dict[str, Any]:
     return {**options, "height": height, "width": width, "size": (height, width), "stride": 1}
 
 
-def _pooling(
-    operator: str,
-    *,
-    height: Extent,
-    width: Extent,
-    schedule: Plan | None = None,
-    machine: Machine | None,
-    **options: Any,
-) -> Definition:
+def _options(
+    operator: str, axes: int, *, schedule: Plan | None = None, machine: Machine | None, **given: Any
+) -> dict[str, Any]:
+    """Options of a `Problem`, a plan and the machine, of a call's arguments."""
     machine = machine or tc.machine()
-    return POOLING(
-        operator=operator, extents=(height, width), lanes=machine.lanes, plan=schedule,
-        machine=machine, **options,
-    )  # fmt: skip
+    windows = Windows.of(axes, **{name: given.pop(name) for name in WINDOWS if name in given})
+    if axes == 2:
+        given |= {"extents": (given.pop("height"), given.pop("width")), "plan": schedule}
+    own = {"operator": operator, "windows": windows, "lanes": machine.lanes, "machine": machine}
+    return {**given, **own}
 
 
 def _checked(problem: Problem, plan: Plan | None, machine: Machine) -> Definition | None:

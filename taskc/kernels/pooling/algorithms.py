@@ -14,20 +14,14 @@ from math import prod
 from typing import Any
 
 import taskc as tc
-from taskc import DType, KernelDefinition, Machine, Mapping, ProgramDefinition, TensorType
+from taskc import KernelDefinition, Machine, Mapping, ProgramDefinition, TensorType
 from taskc.kernels import reductions
-from taskc.kernels.images import (
-    Sides,
-    channels_of,
-    check_orders,
-    six_sides,
-    tiles_of_line,
-    triple,
-)
+from taskc.kernels.images import channels_of, check_orders, tiles_of_line
 from taskc.kernels.pooling.plan import Boxes, Lines, Planes
 from taskc.kernels.pooling.problem import Problem, problem_of
 from taskc.kernels.reductions.problem import problem_of as folded
 from taskc.kernels.signatures import Extent, Function, Value, Values, require_numbers, wide
+from taskc.kernels.windows import Windows
 
 # --- Pooling on processors of NHWC and NCHWc: lanes have channels, and a tile has neighbouring pixels of a line
 #     own = repeat(pixels, vectors) * spatial(1, lanes)
@@ -344,20 +338,12 @@ Build = Any  # makes a kernel of a problem
 
 
 def of_one_axis(
-    build: Build, operator: str, images: Extent, width: Extent, channels: int,
-    *, size: int, stride: int | None, padding: int | tuple[int, int], dilation: int, order: str,
-    machine: Machine | None, **options: Any,
-) -> ProgramDefinition:  # fmt: skip
+    build: Build, *, width: Extent, windows: Windows, machine: Machine, **options: Any
+) -> ProgramDefinition:
     """x[images, width, channels], or [images, channels, width]."""
-    machine = machine or tc.machine()
-    left, right = (padding, padding) if isinstance(padding, int) else padding
-    problem = problem_of(
-        operator, images, (1, width), channels,
-        size=(1, size), stride=None if stride is None else (1, stride), padding=(0, left, 0, right),
-        dilation=(1, dilation), order=order, lanes=machine.lanes, **options,
-    )  # fmt: skip
+    problem = problem_of(extents=(1, width), windows=windows.along(None, 0), **options)
     pool = build(problem, None, machine)
-    given, made = (_without_height(kind, order) for kind in (problem.given, problem.made))
+    given, made = (_without_height(kind, problem.order) for kind in (problem.given, problem.made))
 
     @tc.program
     def pool_1d(x: tc.typed[given], y: tc.out[made]) -> None:
@@ -372,39 +358,27 @@ def _without_height(kind: TensorType, order: str) -> TensorType:
 
 
 def of_three_axes(
-    build: Build, operator: str, images: Extent, depth: int, height: int, width: int, channels: int,
-    *, size: Any, stride: Any, padding: Any, dilation: Any, order: str, dtype: DType,
-    machine: Machine | None, **options: Any,
+    build: Build, *, images: Extent, depth: int, height: int, width: int, channels: int,
+    windows: Windows, order: str, machine: Machine, **options: Any,
 ) -> ProgramDefinition:  # fmt: skip
     """x[images, depth, height, width, channels], or [images, channels, depth, height, width]."""
     check_orders(order)
-    machine = machine or tc.machine()
     require_numbers("pooling", depth=depth, height=height, width=width, channels=channels)
-    taps, apart = triple(size, "size"), triple(dilation, "dilation")
-    steps = taps if stride is None else triple(stride, "stride")
-    windows: tuple[tuple[int, ...], ...] = taps, steps, apart
-    front, above, left, back, below, right = six_sides(padding)
     is_nhwc = order == "NHWC"
     lines, rest = (images, channels) if is_nhwc else (images * channels, 1)
-
-    def problem(
-        count: Extent, pixels: tuple[int, int], features: int, axes: slice, around: Sides, kind: str
-    ) -> Problem:
-        own: list[Any] = [(*values[axes], 1)[:2] for values in windows]
-        return problem_of(
-            operator, count, pixels, features, dtype,
-            size=own[0], stride=own[1], dilation=own[2], padding=around, order=kind, lanes=machine.lanes, **options,
-        )  # fmt: skip
-
-    around = above, left, below, right
-    of_slices = problem(lines * depth, (height, width), rest, slice(1, 3), around, order)
+    planes, dtype = windows.along(1, 2), options["dtype"]
+    of_slices = problem_of(
+        images=lines * depth, extents=(height, width), channels=rest, windows=planes, order=order,
+        **options,
+    )  # fmt: skip
     rows, columns = (int(extent) for extent in of_slices.outputs)
-    of_depth = problem(
-        lines, (depth, 1), rows * columns * rest, slice(0, 1), (front, 0, back, 0), "NHWC"
-    )
-    is_flat = not (prod(taps[1:]) * prod(steps[1:]) > 1 or any(around))
+    of_depth = problem_of(
+        images=lines, extents=(depth, 1), channels=rows * columns * rest, windows=windows.along(0, None),
+        order="NHWC", **options,
+    )  # fmt: skip
+    is_flat = not (prod(planes.size) * prod(planes.stride) > 1 or any(planes.padding))
     total = wide(dtype)
-    if operator != "max" and not is_flat and total is not dtype:  # rounded once
+    if options["operator"] != "max" and not is_flat and total is not dtype:  # rounded once
         of_slices = replace(of_slices, result=total)
         of_depth = replace(of_depth, dtype=total, result=dtype)
     by_slices, by_depth = (build(part, None, machine) for part in (of_slices, of_depth))

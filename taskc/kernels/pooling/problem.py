@@ -7,17 +7,9 @@ from typing import Any
 
 import taskc as tc
 from taskc import CompileError, DType, TensorType, boolean
-from taskc.kernels.images import (
-    Pair,
-    Sides,
-    check_orders,
-    images_type,
-    number_at,
-    pair,
-    results_inside,
-    sides,
-)
+from taskc.kernels.images import check_orders, images_type, number_at, results_inside
 from taskc.kernels.signatures import ASSUMED_SIDE, Extent, Function, Value, known, wide
+from taskc.kernels.windows import Windows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,60 +160,36 @@ class Problem:
 
 
 def problem_of(
-    operator: str, images: Extent, extents: tuple[Extent, Extent], channels: int, dtype: DType,
-    *, size: Any, stride: Pair | None = None, padding: Sides = 0, dilation: Pair = 1, ceil_mode: bool = False,
-    count_include_pad: bool = False, order: str, results: str | None = None, lanes: int,
-) -> Problem:  # fmt: skip
-    """Check options and complete them: the problem of a user's call."""
+    *,
+    extents: tuple[Extent, Extent],
+    windows: Windows,
+    ceil_mode: bool = False,
+    count_include_pad: bool = False,
+    order: str,
+    results: str | None = None,
+    **options: Any,
+) -> Problem:
+    """Check options and complete them; the others are as in a `Problem`."""
     check_orders(order, results or order)
+    operator, dtype = options["operator"], options["dtype"]
     if dtype is boolean or (operator == "average" and not dtype.is_float):
         raise CompileError(f"there is no {operator} pooling of {dtype}")
-    taps, apart, around = pair(size, "size"), pair(dilation, "dilation"), sides(padding)
-    steps = taps if stride is None else pair(stride, "stride")
-    if min(_numbers(*taps, *apart, *steps)) < 1 or min(around) < 0:
+    if (
+        min(_numbers(*windows.size, *windows.dilation, *windows.stride)) < 1
+        or min(windows.padding) < 0
+    ):
         raise CompileError("extents of windows, strides and dilations begin at 1, padding at 0")
-    axes = range(2)
-    outputs = [
-        _windows(extents[n], taps[n], steps[n], apart[n], (around[n], around[n + 2]), ceil_mode)
-        for n in axes
-    ]
+    outputs = windows.counts(extents, is_ceil=ceil_mode)
     if min(_numbers(*outputs, 1)) < 1:
-        covered = tuple((taps[n] - 1) * apart[n] + 1 for n in axes)
-        padded = tuple(extents[n] + around[n] + around[n + 2] for n in axes)
         raise CompileError(
-            f"a window that covers {covered} does not fit into {padded}",
+            f"a window that covers {windows.covered} does not fit into {windows.padded(extents)}",
             hint="these are heights and widths, with dilation and padding",
         )
     return Problem(
-        operator=operator,
-        images=images,
-        extents=extents,
-        channels=channels,
-        size=taps,
-        stride=steps,
-        padding=around,
-        dilation=apart,
-        outputs=(outputs[0], outputs[1]),
-        order=order,
-        results=results or order,
-        lanes=lanes,
-        dtype=dtype,
-        counts_padding=count_include_pad,
-    )
+        extents=extents, outputs=outputs, **windows.options, counts_padding=count_include_pad,
+        order=order, results=results or order, **options,
+    )  # fmt: skip
 
 
 def _numbers(*extents: Extent) -> list[int]:
     return [extent for extent in extents if isinstance(extent, int)]
-
-
-def _windows(
-    extent: Extent, taps: Extent, stride: int, step: int, around: tuple[int, int], is_ceil: bool
-) -> Extent:
-    """How many windows there are along an axis; each begins in the image, or in the padding before it."""
-    before, after = around
-    covered = (taps - 1) * step + 1
-    if not is_ceil:
-        return (extent + before + after - covered) // stride + 1
-    # One more that ends beyond the padding, if it doesn't begin there: the same for all extents.
-    beyond = after + stride - covered
-    return (extent + before + min(beyond, max(0, beyond - stride)) + stride - 1) // stride

@@ -63,20 +63,19 @@ def panels(problem: Problem, plan: Panels) -> tc.KernelDefinition:
     return problem.kernel(plan.lanes, blocks, packed_type(problem, plan))
 
 
-def _weights(problem: Problem) -> Function:
-    """Weights of a group, one below the other; behind the last column and group, those of the last."""
-    weight, last = problem.weight, (problem.groups - 1, problem.n - 1)
-
-    @tc.function
-    def weights(b: Value, scales: Value, zeros: Values, group: Value, q: Value, j: Value) -> Any:
-        return weight(b, scales, zeros, (q, j), (min(group, last[0]), min(j, last[1])))
-
-    return weights
+@tc.function
+def _weight(
+    problem: Problem, b: Value, scales: Value, zeros: Values, group: Value, q: Value, j: Value
+) -> Any:
+    """A weight of a group; behind the last column and group, one of the last."""
+    return problem.weight(
+        b, scales, zeros, (q, j), (min(group, problem.groups - 1), min(j, problem.n - 1))
+    )
 
 
 def _add(problem: Problem, plan: Panels) -> Function:
     """Add the products of a part of a to a panel's sums; weights become floats on their way."""
-    own, depth, group, weight = plan.own, plan.depth, problem.group, _weights(problem)
+    own, depth, group = plan.own, plan.depth, problem.group
 
     @tc.function
     def add(
@@ -88,7 +87,9 @@ def _add(problem: Problem, plan: Panels) -> Function:
         for g in range(0, depth, group):
             for q in range(group):
                 for i, j in own:
-                    w = weight(b, scales, zeros, (first + g) // group, first + g + q, col + j)
+                    w = _weight(
+                        problem, b, scales, zeros, (first + g) // group, first + g + q, col + j
+                    )
                     acc[i, j] += part[i, g + q] * w
         for i, j in own:
             sums[p, i, j] = acc[i, j]
@@ -100,7 +101,7 @@ def _add_widened(problem: Problem, plan: Panels) -> Function:
     """The same for several tiles, of floats that are kept."""
     own, rows, depth, wide = plan.own, plan.rows, plan.depth, plan.wide
     line = repeat(1, plan.vectors) * spatial(1, plan.lanes)
-    group, weight = problem.group, _weights(problem)
+    group = problem.group
 
     @tc.function
     def add(
@@ -110,8 +111,8 @@ def _add_widened(problem: Problem, plan: Panels) -> Function:
         for g in range(0, depth, group):
             for q in range(group):
                 for _, j in line:
-                    widened[g + q, j] = weight(
-                        b, scales, zeros, (first + g) // group, first + g + q, col + j
+                    widened[g + q, j] = _weight(
+                        problem, b, scales, zeros, (first + g) // group, first + g + q, col + j
                     )
         for r in range(0, plan.tall, rows):
             acc = tc.tile(f32, own)

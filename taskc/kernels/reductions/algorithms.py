@@ -8,7 +8,7 @@ import taskc as tc
 from taskc import DType, KernelDefinition, ProgramDefinition, TensorType, i32, i64
 from taskc.kernels.reductions.plan import Fold, Parts, in_two
 from taskc.kernels.reductions.problem import OPERATORS, PLACES, Problem
-from taskc.kernels.signatures import Function, Value
+from taskc.kernels.signatures import Value
 
 # --- A reduction by one kernel, of all elements or of parts of them -----------------------------
 # Where the innermost axis is kept, neighbouring workers have neighbouring columns; where it is folded, they walk
@@ -120,12 +120,10 @@ def in_turn(
 
 def places(problem: Problem, plan: Fold) -> KernelDefinition:
     make = _places_in_rows if problem.has_rows else _places_in_columns
-    return make(problem, plan, _is_better(problem), _found(problem))
+    return make(problem, plan)
 
 
-def _places_in_columns(
-    problem: Problem, plan: Fold, is_better: Function, found: Function
-) -> KernelDefinition:
+def _places_in_columns(problem: Problem, plan: Fold) -> KernelDefinition:
     _, _, middle, along, inner = problem.view
     given, made, wide, own = problem.given, problem.made, problem.wide, plan.own
     rows, columns = own.shape
@@ -140,10 +138,10 @@ def _places_in_columns(
                 for i, j in own:
                     if q + i < along and col + j < inner:
                         value = x[0, 0, b, q + i, col + j].to(wide)
-                        better = is_better(value, best[i, j])
+                        better = _is_better(problem, value, best[i, j])
                         best[i, j] = value if better else best[i, j]
                         place[i, j] = (q + i).to(index) if better else place[i, j]
-            result = found(best, place, 0)
+            result = _found(problem, best, place, 0)
             for j in result.mapping:
                 if col + j < inner:
                     y[0, 0, b, 0, col + j] = result[j].to(i64)
@@ -151,9 +149,7 @@ def _places_in_columns(
     return places
 
 
-def _places_in_rows(
-    problem: Problem, plan: Fold, is_better: Function, found: Function
-) -> KernelDefinition:
+def _places_in_rows(problem: Problem, plan: Fold) -> KernelDefinition:
     _, _, middle, along, _ = problem.view
     given, made, wide, own = problem.given, problem.made, problem.wide, plan.own
     rows, step = own.shape
@@ -168,12 +164,12 @@ def _places_in_rows(
                 for i, j in own:
                     if b + i < middle and turn * step + j < along:
                         value = x[0, 0, b + i, turn * step + j, 0].to(wide)
-                        better = is_better(value, best[i, j])
+                        better = _is_better(problem, value, best[i, j])
                         best[i, j] = value if better else best[i, j]
                         place[i, j] = index(turn) if better else place[i, j]
             for i, j in own:  # where nothing was better, it stays below 0
                 place[i, j] = place[i, j] * step + j.to(index)
-            result = found(best, place, 1)
+            result = _found(problem, best, place, 1)
             for i in result.mapping:
                 if b + i < middle:
                     y[0, 0, b + i, 0, 0] = result[i].to(i64)
@@ -189,43 +185,34 @@ def _index(problem: Problem) -> DType:
     return index
 
 
-def _is_better(problem: Problem) -> Function:
+@tc.function
+def _is_better(problem: Problem, value: Value, best: Value) -> Any:
     """Whether a number's place takes that of the best number before it."""
     is_largest, last = problem.operator == "argmax", problem.last
-
-    @tc.function
-    def is_better(value: Value, best: Value) -> Any:
-        if not problem.wide.is_float:
-            better = value > best if is_largest else value < best
-            better = better or (last and value == best)
-        elif last:
-            better = (value >= best if is_largest else value <= best) or value != value
-        else:  # two comparisons: of what isn't worse, and NaN compares with nothing
-            better = not (value <= best if is_largest else value >= best) and best == best
-        return better
-
-    return is_better
+    if not problem.wide.is_float:
+        better = value > best if is_largest else value < best
+        better = better or (last and value == best)
+    elif last:
+        better = (value >= best if is_largest else value <= best) or value != value
+    else:  # two comparisons: of what isn't worse, and NaN compares with nothing
+        better = not (value <= best if is_largest else value >= best) and best == best
+    return better
 
 
-def _found(problem: Problem) -> Function:
+@tc.function
+def _found(problem: Problem, best: Value, place: Value, axis: int) -> Any:
     """The place of a line's best number, from the best ones and their places.
 
     Where nothing is better than what workers begin with, all numbers are that, and the first is at 0.
     """
-    extreme, along, last = PLACES[problem.operator], problem.view[3], problem.last
-
-    @tc.function
-    def found(best: Value, place: Value, axis: int) -> Any:
-        own = best.mapping
-        peak = tc.reduce(best, axis, extreme)
-        for i, j in own:
-            at = (j, i)[axis]
-            is_best = best[i, j] == peak[at] or best[i, j] != best[i, j]
-            if not is_best or place[i, j] < 0:
-                place[i, j] = -1 if last else along
-        result = tc.reduce(place, axis, "max" if last else "min")
-        for i in result.mapping:
-            result[i] = result[i] if last or result[i] < along else 0
-        return result
-
-    return found
+    own, last = best.mapping, problem.last
+    peak = tc.reduce(best, axis, PLACES[problem.operator])
+    for i, j in own:
+        at = (j, i)[axis]
+        is_best = best[i, j] == peak[at] or best[i, j] != best[i, j]
+        if not is_best or place[i, j] < 0:
+            place[i, j] = -1 if last else problem.view[3]
+    result = tc.reduce(place, axis, "max" if last else "min")
+    for i in result.mapping:
+        result[i] = result[i] if last or result[i] < problem.view[3] else 0
+    return result
