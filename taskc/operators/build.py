@@ -1,7 +1,7 @@
 """Build one node's outputs while a program is traced.
 
 few known integers    by Python
-constants             folded now, by a program of their own, unless the results are much larger
+constants             folded now, by NumPy or by a program of their own, unless the results are much larger
 anything else         by calls of the program
 """
 
@@ -28,7 +28,7 @@ from taskc.operators.call import (
     is_few,
 )
 from taskc.operators.control import settled
-from taskc.operators.tensors import Counted, Held, dtype_of, handle_of, now, rows_of
+from taskc.operators.tensors import Counted, Held, dtype_of, handle_of, now, results_now, rows_of
 from taskc.programs.sizes import StepNumber
 from taskc.programs.tracing import TensorHandle
 from taskc.runtime.served import CountedOutput, Output, arrays_of
@@ -142,7 +142,6 @@ def _folded(builder: Builder, call: Call) -> tuple[Held | None, ...]:
     read = sum(prod(tensor.shape) for tensor in call.inputs if tensor is not None)
     if size > read + _MAX_GROWTH:
         return _outputs_of(builder, call)
-    arrays = now(program) if program.ir.parameters else ()
-    several = arrays if isinstance(arrays, tuple) else (arrays,)
-    computed = iter(arrays_of([output for output in outputs if output is not None], several))
+    arrays = results_now(program) if program.ir.parameters else ()
+    computed = iter(arrays_of([output for output in outputs if output is not None], arrays))
     return tuple([None if output is None else next(computed) for output in outputs])

@@ -210,7 +210,7 @@ def _known(
         ]
         part = replace(body, outputs=(body.outputs[0], *[body.outputs[1 + at] for at in places]))
         part = replace(part, nodes=tuple(part.needed))
-        results = call.inline(part, (np.array(0), np.array(True), *state))[1:]
+        results = call.inline(part, (np.array(0, np.int64), np.array(True), *state))[1:]
         remaining = [
             place
             for place, result in zip(places, results, strict=True)
@@ -224,7 +224,7 @@ def _known(
     values = {place: [given[place]] for place in places}
     count: Any = 0
     while count < most and goes_on.item():
-        made = call.inline(part, (np.array(count), np.array(True), *state))
+        made = call.inline(part, (np.array(count, np.int64), np.array(True), *state))
         if not all(map(_is_counted, made)) or count == _MOST_COUNTED:
             raise UnrolledError
         goes_on, *changed = cast("Sequence[Array]", made)

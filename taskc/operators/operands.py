@@ -25,8 +25,8 @@ from taskc.operators.tensors import (
     Kernel,
     Tensor,
     computed,
+    computed_once,
     handle_of,
-    now,
     reshaped,
 )
 from taskc.programs.tracing import Computed, Element, TensorHandle
@@ -124,17 +124,12 @@ _conversions: WeakKeyDictionary[Scope, dict[object, TensorHandle]] = WeakKeyDict
 
 def constant_of(x: Array, function: Function, result: DType) -> Array:
     """A constant with a function applied to each element, now."""
-    dtype = from_numpy(x.dtype)
-    elements: Array = now(lambda: _of_elements(function, dtype, result)(x.reshape(-1)))
-    return reshaped(elements, *x.shape)
 
+    def body() -> TensorHandle:
+        known = handle_of(x)
+        return computed(x.shape, lambda *at: function(known[at]).to(result))
 
-@cache
-def _of_elements(function: Function, dtype: DType, result: DType) -> tc.ProgramDefinition:
-    n = tc.dim("n")
-    return tc.trace(
-        "constant", {"x": dtype[n]}, lambda x: computed((n,), lambda i: function(x[i]).to(result))
-    )
+    return computed_once(body)
 
 
 @tc.function

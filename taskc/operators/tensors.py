@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextvars import Context
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, TypeAlias, TypeVar, overload
 
 import numpy as np
@@ -23,6 +23,7 @@ from taskc.ir.types import from_numpy
 from taskc.kernels.convolution import blocked
 from taskc.lang.sizes import Size
 from taskc.operators.graph import Array
+from taskc.programs.evaluate import evaluate
 from taskc.programs.tracing import Computed, Element, TensorHandle
 
 Extent: TypeAlias = "int | Size"
@@ -235,5 +236,32 @@ def now(compute: Callable[[], _Result]) -> _Result:
 
 def computed_once(body: Callable[[], TensorHandle]) -> Array:
     """The result of a program of its own, run now."""
-    array: Array = now(lambda: tc.trace("once", {}, body)())
-    return array
+    return results_now(now(lambda: tc.trace("once", {}, body)))[0]
+
+
+def results_now(program: tc.ProgramDefinition) -> tuple[Array, ...]:
+    """The results of a program without inputs: by NumPy, or compiled where NumPy can't compute them."""
+    results = evaluate(program.ir, _math_now)
+    if results is None:
+        arrays = now(program)
+        results = arrays if isinstance(arrays, tuple) else (arrays,)
+    return results
+
+
+def _math_now(name: str, operands: tuple[Array, ...]) -> Array:
+    """A math function of arrays: compiled once for all shapes, since NumPy's may give other bits."""
+    whole = np.broadcast_arrays(*operands)
+    flat = [np.ascontiguousarray(x).reshape(-1) for x in whole]
+    array: Array = now(lambda: _math(name, len(flat), from_numpy(flat[0].dtype))(*flat))
+    return array.reshape(whole[0].shape)
+
+
+@cache
+def _math(name: str, count: int, dtype: DType) -> tc.ProgramDefinition:
+    n = tc.dim("n")
+    function = tc.function(lambda x, y: x**y) if name == "pow" else getattr(tc, name)
+
+    def body(*operands: TensorHandle) -> TensorHandle:
+        return computed((n,), lambda i: function(*[x[i] for x in operands]))
+
+    return tc.trace(name, {f"x{place}": dtype[n] for place in range(count)}, body)
