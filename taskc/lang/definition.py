@@ -23,6 +23,7 @@ from taskc.ir.nodes import Kernel, Tensor, Variable
 from taskc.ir.signature import Parameter, Signed, inputs_of, named_type, outputs_of
 from taskc.ir.spans import span
 from taskc.ir.types import DType, TensorType, boolean, f64
+from taskc.lang.relayout import relayout_of
 from taskc.lang.sizes import Dimension, dim, tracing
 from taskc.lang.values import SelfDescribed, describe
 
@@ -180,8 +181,12 @@ class Definition(SelfDescribed, ABC):
         described = TensorType(item.dtype, item.shape, item.layout)
         wanted = self.packs.get(item.name, item.shape)
         if isinstance(wanted, KernelDefinition):
-            packed: Packed = wanted(array, out=empty(described))
-            return packed
+            given, relayout = wanted.ir.parameters[0], relayout_of(wanted.ir)
+            is_fit = isinstance(given, Tensor) and array.shape == given.shape
+            if relayout is None or not is_fit or array.dtype != item.dtype.numpy:
+                packed: Packed = wanted(array, out=empty(described))
+                return packed
+            return pack(relayout.of(array), described)
         if item.dtype.is_sub_byte:
             array = elements_of(array, item.dtype)
         if array.shape != wanted:
