@@ -229,8 +229,9 @@ def _known(
             raise UnrolledError
         goes_on, *changed = cast("Sequence[Array]", made)
         is_still = all(map(np.array_equal, changed, [state[place] for place in places]))
-        if is_still and not is_numbered and goes_on.item() and most < math.inf:
-            count = most  # all steps are like this one
+        is_like_all = is_still and not is_numbered and count == 0
+        if is_like_all and goes_on.item() and most < math.inf:
+            count = most
             break
         for place, value in zip(places, changed, strict=True):
             state[place] = value

@@ -467,6 +467,25 @@ def test_the_body_of_a_loop_of_known_count_is_built_once(ends: str) -> None:
     assert len({*calls.values()}) == 1
 
 
+def test_a_counter_that_stops_counting() -> None:
+    """It names row 0, then 2, and then 4 in all steps."""
+    body = [
+        node("Add", ["n", "two"], ["more"]),
+        node("Min", ["more", "top"], ["n_new"]),
+        node("Gather", ["rows", "n"], ["row"]),
+        node("Sub", ["row", "s"], ["s_new"]),
+        node("Identity", ["keep"], ["go"]),
+    ]
+    made = compiled(counted(9, body, CARRIED, two=np.int64(2), top=np.int64(4)))
+    x, rows = many[:3], many[:15].reshape(5, 3)
+    expected = x
+    for step in range(9):
+        expected = rows[min(2 * step, 4)] - expected
+    s, n = made(x=x, rows=rows)
+    assert (s.tolist(), int(n)) == (expected.tolist(), 4)
+    assert steps(made, Loop, x=x, rows=rows) == 1
+
+
 @pytest.mark.parametrize("count", [0, 1, 2, 4])
 def test_few_steps_are_built_one_by_one(count: int) -> None:
     made = compiled(
