@@ -14,7 +14,8 @@ their own. Extents that are ints are passed over.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping as Dictionary
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping as Dictionary, Sequence
 from dataclasses import replace
 from operator import attrgetter
 from typing import (
@@ -86,6 +87,7 @@ def is_tuple_of_nodes(kind: type, name: str) -> bool:
 
 Node = Expression | Statement
 N = TypeVar("N", Expression, Statement)
+S = TypeVar("S", bound=Statement)
 T = TypeVar("T")
 
 
@@ -252,6 +254,32 @@ def walk_statements(node: Statement) -> Iterator[Statement]:
         yield current
         if type(current) in STATEMENT_FIELDS:
             stack += [*statements(current)][::-1]
+
+
+class _Surveys(threading.local):
+    """The latest bodies that this thread surveyed, each with its statements by type."""
+
+    latest: tuple[tuple[Statement, dict[type, list[Any]]], ...] = ()
+
+
+_surveys = _Surveys()
+_MOST_SURVEYS = 4  # a pass asks for its kernel's body, and for the one it was made from
+
+
+def all_below(body: Statement, kind: type[S]) -> Sequence[S]:
+    """The statements of a kind in a body, the body itself included, in program order.
+
+    Most passes are for few kernels, and ask first whether there is anything for them. One traversal answers all that
+    ask of the same body.
+    """
+    for surveyed, by_kind in _surveys.latest:
+        if surveyed is body:
+            return by_kind.get(kind, ())
+    by_kind = {}
+    for node in walk_statements(body):
+        by_kind.setdefault(type(node), []).append(node)
+    _surveys.latest = ((body, by_kind), *_surveys.latest[: _MOST_SURVEYS - 1])
+    return by_kind.get(kind, ())
 
 
 def substitute(node: N, values: Dictionary[Variable, Expression]) -> N:
