@@ -14,7 +14,7 @@ from taskc.ir import nodes as ir
 from taskc.ir.code_size import length
 from taskc.ir.fragments import named_by_lines
 from taskc.ir.nodes import BARRIER, GLOBAL, SHARED, Expression, Ring, Statement, Tensor, Variable
-from taskc.ir.rewrite import substitute, walk
+from taskc.ir.rewrite import all_below, substitute, walk
 from taskc.ir.target import MATRIX_MOVES
 from taskc.ir.types import u64
 
@@ -193,15 +193,11 @@ class _Environment:
 def rings_between_roles(body: Statement) -> frozenset[Ring]:
     """The rings that one role fills and another reads."""
     shared_rings: set[Ring] = set()
-    for roles in walk(body):
-        if isinstance(roles, ir.Roles):
-            users = [
-                {step.ring for step in walk(role.body) if isinstance(step, ir.RingStep)}
-                for role in roles.roles
-            ]
-            shared_rings |= {
-                ring for rings in users for ring in rings if sum(ring in u for u in users) > 1
-            }
+    for roles in all_below(body, ir.Roles):
+        users = [{step.ring for step in all_below(role.body, ir.RingStep)} for role in roles.roles]
+        shared_rings |= {
+            ring for rings in users for ring in rings if sum(ring in u for u in users) > 1
+        }
     return frozenset(shared_rings)
 
 
@@ -222,25 +218,24 @@ def surely_runs(loop: Statement) -> bool:
 
 def shared_tensors(body: Statement) -> frozenset[Tensor]:
     """The tensors through which workers can affect each other: shared memory, and written global tensors."""
-    tensors: set[Tensor] = set()
-    for node in walk(body):
-        match node:
-            case ir.Allocate(tensor=tensor) if tensor.scope == SHARED:
-                tensors.add(tensor)
-            case ir.Store(tensor=tensor) | ir.Atomic(tensor=tensor) | ir.Move(tensor=tensor):
-                if tensor.scope == GLOBAL:
-                    tensors.add(tensor)
-            case _:
-                pass  # it writes no memory: Do comes later, and folds are from tile to tile
-    return frozenset(tensors)
+    # Other statements write no memory: Do comes later, and folds are from tile to tile.
+    written = {node.tensor for node in all_below(body, ir.Store)}
+    written |= {node.tensor for node in all_below(body, ir.Atomic)}
+    written |= {node.tensor for node in all_below(body, ir.Move)}
+    return frozenset([tensor for tensor in written if tensor.scope == GLOBAL] + shared_memory(body))
+
+
+def shared_memory(body: Statement) -> list[Tensor]:
+    """The tensors in a block's shared memory, in the order of their allocation."""
+    return [node.tensor for node in all_below(body, ir.Allocate) if node.tensor.scope == SHARED]
 
 
 def sent_by_bulk_copies(body: Statement) -> frozenset[Tensor]:
     """Shared memory that bulk copies transfer to global memory."""
     return frozenset(
         node.tensor
-        for move in walk(body)
-        if isinstance(move, ir.Move) and move.how == "tma" and move.tensor.scope == GLOBAL
+        for move in all_below(body, ir.Move)
+        if move.how == "tma" and move.tensor.scope == GLOBAL
         for node in walk(move.value)
         if isinstance(node, ir.Read)
     )

@@ -26,7 +26,7 @@ from pathlib import Path
 
 from taskc.ir import nodes as ir
 from taskc.ir.printer import to_text
-from taskc.ir.rewrite import walk
+from taskc.ir.rewrite import all_below
 from taskc.ir.spans import span
 
 LIMIT = 256 << 20  # bytes; the entries that were used longest ago go first
@@ -307,5 +307,5 @@ def _sources(folder: str) -> Iterator[str]:
 @span("cache/keys")
 def code_text(kernel: ir.Kernel) -> str:
     """The kernel's text and the locations of its assertions, which are part of their messages."""
-    places = [node.loc for node in walk(kernel.body) if isinstance(node, ir.Assert)]
+    places = [node.loc for node in all_below(kernel.body, ir.Assert)]
     return f"{to_text(kernel)}{places!r}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import struct
+from collections.abc import Hashable
 from dataclasses import fields
 from typing import Any
 
@@ -17,7 +18,7 @@ import numpy as np
 from taskc.ir import nodes as ir
 from taskc.ir.code_size import deeply
 from taskc.ir.printer import expression_text, statement_text
-from taskc.ir.rewrite import EXPRESSION_TYPES, PART_TYPES, STATEMENT_TYPES
+from taskc.ir.rewrite import EXPRESSION_TYPES, PART_TYPES, STATEMENT_TYPES, operands_first
 from taskc.ir.text_rules import single_statement
 from taskc.ir.types import i64
 
@@ -89,6 +90,52 @@ def program_difference(a: ir.Kernel, b: ir.Kernel) -> str | None:
                 left, right = left and single_statement(left), right and single_statement(right)
             stack.append((left, right, _called(kind, name), around))
     return None
+
+
+def structure(*parts: Any) -> Hashable:
+    """A key of expressions, names and tuples of them: equal keys, equal parts, as `same_program` compares.
+
+    x[i] + x[i] * 2.0 and y[k] + y[k] * 2.0 have one key, whether x[i] is one object or two.
+    """
+    numbers = _Numbers()
+    roots = numbers.of(parts)
+    return roots, tuple(numbers.numbers)
+
+
+class _Numbers:
+    """Numbers of distinct parts, in the order of the first ones, operands first; a name's is of its place."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[Hashable, tuple[int]] = {}
+        self.known: dict[int, tuple[int]] = {}  # by identity
+
+    def of(self, item: Any) -> Hashable:
+        kind = type(item)
+        if kind is tuple:
+            return tuple([self.of(part) for part in item])
+        if kind in EXPRESSION_TYPES:
+            for part in operands_first(item):
+                self.number(part)
+        elif kind not in _NAMES:
+            return (item.dtype.str, item.shape, item.tobytes()) if kind is np.ndarray else item
+        return self.number(item)
+
+    def number(self, part: Any) -> Hashable:
+        """The number of a name, or of an expression whose operands have theirs; a tuple, since extents are numbers."""
+        known = self.known.get(id(part))
+        if known is None:
+            key = self.key(part)
+            known = self.known[id(part)] = self.numbers.setdefault(key, (len(self.numbers),))
+        return known
+
+    def key(self, part: Any) -> Hashable:
+        kind = type(part)
+        if kind is ir.Constant:
+            is_float = part.dtype.is_float
+            value = _bits(float(part.value)) if is_float else (type(part.value), part.value)
+            return kind, part.dtype, value
+        fields = tuple([self.of(getattr(part, name)) for name in _FIELDS[kind]])
+        return kind, fields, len(self.numbers) if kind in _NAMES else None
 
 
 def _called(kind: type, name: str) -> str:

@@ -14,7 +14,8 @@ their own. Extents that are ints are passed over.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping as Dictionary
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping as Dictionary, Sequence
 from dataclasses import replace
 from operator import attrgetter
 from typing import (
@@ -86,6 +87,7 @@ def is_tuple_of_nodes(kind: type, name: str) -> bool:
 
 Node = Expression | Statement
 N = TypeVar("N", Expression, Statement)
+S = TypeVar("S", bound=Statement)
 T = TypeVar("T")
 
 
@@ -153,12 +155,14 @@ def map_children(node: N, function: Callable[[Any], Any]) -> N:
 
 def expressions(node: Node) -> Iterator[Expression]:
     """The expressions directly in `node`."""
-    return held_by(node, EXPRESSION_FIELDS)
+    below: Any = _EXPRESSIONS_BELOW.get(type(node))
+    return reversed(below(node)) if below else iter(())
 
 
 def statements(node: Statement) -> Iterator[Statement]:
     """The statements directly in `node`."""
-    return held_by(node, STATEMENT_FIELDS)
+    below: Any = _STATEMENTS_BELOW.get(type(node))
+    return reversed(below(node)) if below else iter(())
 
 
 def tensors_of(node: Node) -> Iterator[Tensor]:
@@ -195,11 +199,11 @@ def walk(node: Node) -> Iterator[Node]:
             stack += below(current)
 
 
-def _below(kind: type) -> Callable[[Any], Iterable[Node]]:
-    """The function that lists such a node's children, last ones first. Compilation spends much of its time in
-    `walk`.
+def _below(kind: type, *tables: Fields) -> Callable[[Any], Iterable[Node]]:
+    """The function that lists such a node's children in the fields of some tables, last ones first. Compilation spends
+    much of its time in `walk`.
     """
-    names = (*EXPRESSION_FIELDS.get(kind, ()), *STATEMENT_FIELDS.get(kind, ()))
+    names = tuple([name for fields in tables for name in fields.get(kind, ())])
     several = tuple([name for name in names if is_tuple_of_nodes(kind, name)])
     single = tuple([name for name in names if is_one_node(kind, name)])
     if names == single:
@@ -209,7 +213,7 @@ def _below(kind: type) -> Callable[[Any], Iterable[Node]]:
         if not single:
             return lambda node: first(node)[::-1]
         return lambda node: (*single_getter(node), *first(node)[::-1])
-    return lambda node: [*held_by(node, EXPRESSION_FIELDS), *held_by(node, STATEMENT_FIELDS)][::-1]
+    return lambda node: [part for fields in tables for part in held_by(node, fields)][::-1]
 
 
 def _below_single(names: tuple[str, ...]) -> Callable[[Any], tuple[Node, ...]]:
@@ -223,35 +227,77 @@ def _below_single(names: tuple[str, ...]) -> Callable[[Any], tuple[Node, ...]]:
     return lambda node: (only(node),)
 
 
-_BELOW = {kind: _below(kind) for kind in (*EXPRESSION_TYPES, *STATEMENT_TYPES)}
+_BELOW = {
+    kind: _below(kind, EXPRESSION_FIELDS, STATEMENT_FIELDS)
+    for kind in (*EXPRESSION_TYPES, *STATEMENT_TYPES)
+}
+_EXPRESSIONS_BELOW = {kind: _below(kind, EXPRESSION_FIELDS) for kind in EXPRESSION_FIELDS}
+_STATEMENTS_BELOW = {kind: _below(kind, STATEMENT_FIELDS) for kind in STATEMENT_FIELDS}
 
 
 def operands_first(
-    expression: Expression, parts: Callable[[Expression], Iterable[Expression]] = expressions
+    expression: Expression, parts: Callable[[Expression], Iterable[Expression]] | None = None
 ) -> list[Expression]:
-    """The distinct parts of an expression, each after its own parts; the expression itself is the last."""
+    """The distinct parts of an expression, each after its own parts; the expression itself is the last.
+
+    parts  lists an expression's parts, where these aren't all of its operands
+    """
     order: list[Expression] = []
     seen: set[int] = set()
-    stack: list[tuple[Expression, bool]] = [(expression, False)]
+    stack: list[Expression | None] = [
+        expression
+    ]  # None: all parts of the last one waiting are done
+    waiting: list[Expression] = []
     while stack:
-        node, is_done = stack.pop()
-        if is_done:
-            order.append(node)
+        node = stack.pop()
+        if node is None:
+            order.append(waiting.pop())
         elif id(node) not in seen:
             seen.add(id(node))
-            stack.append((node, True))
-            stack += [(part, False) for part in [*parts(node)][::-1]]
+            below: Any = _BELOW[type(node)](node) if parts is None else [*parts(node)][::-1]
+            if below:
+                waiting.append(node)
+                stack.append(None)
+                stack += below
+            else:
+                order.append(node)
     return order
 
 
 def walk_statements(node: Statement) -> Iterator[Statement]:
     """`node` and the statements below it, in the order of `walk`, without expressions."""
-    stack: list[Statement] = [node]
+    stack: list[Any] = [node]
     while stack:
         current = stack.pop()
         yield current
-        if type(current) in STATEMENT_FIELDS:
-            stack += [*statements(current)][::-1]
+        if below := _STATEMENTS_BELOW.get(type(current)):
+            stack += below(current)
+
+
+class _Surveys(threading.local):
+    """The latest bodies that this thread surveyed, each with its statements by type."""
+
+    latest: tuple[tuple[Statement, dict[type, list[Any]]], ...] = ()
+
+
+_surveys = _Surveys()
+_MOST_SURVEYS = 4  # a pass asks for its kernel's body, and for the one it was made from
+
+
+def all_below(body: Statement, kind: type[S]) -> Sequence[S]:
+    """The statements of a kind in a body, the body itself included, in program order.
+
+    Most passes are for few kernels, and ask first whether there is anything for them. One traversal answers all that
+    ask of the same body.
+    """
+    for surveyed, by_kind in _surveys.latest:
+        if surveyed is body:
+            return by_kind.get(kind, ())
+    by_kind = {}
+    for node in walk_statements(body):
+        by_kind.setdefault(type(node), []).append(node)
+    _surveys.latest = ((body, by_kind), *_surveys.latest[: _MOST_SURVEYS - 1])
+    return by_kind.get(kind, ())
 
 
 def substitute(node: N, values: Dictionary[Variable, Expression]) -> N:

@@ -74,7 +74,7 @@ from taskc.errors import Location
 from taskc.ir import nodes as ir
 from taskc.ir.build import add, index, less, subtract
 from taskc.ir.nodes import BARRIER, GLOBAL, SHARED, Expression, Ring, Statement, Tensor
-from taskc.ir.rewrite import copy, map_statements, substitute, tensors_of, walk
+from taskc.ir.rewrite import all_below, copy, map_statements, substitute, tensors_of, walk
 from taskc.ir.target import is_asynchronous
 
 
@@ -189,9 +189,7 @@ def _is_seen_by_others(tensor: Tensor) -> bool:
 
 def await_products(kernel: ir.Kernel) -> ir.Kernel:
     read = _read_by_products(kernel.body) | sent_by_bulk_copies(kernel.body)
-    if not read or any(
-        isinstance(n, ir.Do) and n.operation == "wgmma.commit" for n in walk(kernel.body)
-    ):
+    if not read or any(n.operation == "wgmma.commit" for n in all_below(kernel.body, ir.Do)):
         return kernel
     rings = frozenset(ring for ring in rings_between_roles(kernel.body) if ring.transport == "tma")
     placer = _Placer(read, rings)
@@ -202,8 +200,8 @@ def _read_by_products(body: Statement) -> frozenset[Tensor]:
     """Shared memory that asynchronous products read."""
     return frozenset(
         operand.tensor
-        for node in walk(body)
-        if isinstance(node, ir.Mma) and is_product(node)
+        for node in all_below(body, ir.Mma)
+        if is_product(node)
         for operand in (node.left, node.right)
         if operand.tensor.scope == SHARED
     )

@@ -88,7 +88,7 @@ from taskc.ir.mapping import Mapping, auto_map, repeat
 from taskc.ir.mapping_forms import Mode
 from taskc.ir.nodes import GLOBAL, SHARED, TILE, Expression, Statement, Tensor, Variable
 from taskc.ir.operations import PACK, SUMS, TILE_LEFT, TILE_LOAD, TILE_RIGHT, TILE_STORE
-from taskc.ir.rewrite import substitute, walk
+from taskc.ir.rewrite import all_below, substitute, walk
 from taskc.ir.target import (
     DotInstruction,
     MatrixMove,
@@ -448,13 +448,12 @@ def invariant_products(loop: ir.For, offsets: Container[str], facts: Facts) -> l
     It lies inside its tensor whatever holds around the product. `facts` know the ranges of all names,
     and no conditions.
     """
-    nodes = list(walk(loop.body))
-    inside = {node.tensor for node in nodes if isinstance(node, ir.Allocate)}
-    bound = {node.variable for node in (loop, *nodes) if isinstance(node, ir.Let | ir.For)}
+    products = [mma for mma in all_below(loop.body, ir.Mma) if mma.how in offsets]
+    inside = {node.tensor for node in all_below(loop.body, ir.Allocate)}
+    bound = {node.variable for node in (loop, *all_below(loop.body, ir.For))}
+    bound |= {node.variable for node in all_below(loop.body, ir.Let)}
     invariant = []
-    for mma in nodes:
-        if not isinstance(mma, ir.Mma) or mma.how not in offsets:
-            continue
+    for mma in products:
         tensor, origin = mma.right.tensor, mma.right.origin
         is_input = tensor.scope == GLOBAL and tensor.role == "in"
         stays = is_input or (tensor.constant and tensor not in inside)

@@ -46,7 +46,15 @@ from taskc.ir import nodes as ir
 from taskc.ir.build import ZERO, add, equal, floor_divide, index, modulo, multiply, subtract
 from taskc.ir.extents import size_in_bytes
 from taskc.ir.nodes import BARRIER, SHARED, Expression, Ring, Statement, Tensor, Variable
-from taskc.ir.rewrite import map_statements, sequence, statements, substitute, tensors_of, walk
+from taskc.ir.rewrite import (
+    all_below,
+    map_statements,
+    sequence,
+    statements,
+    substitute,
+    tensors_of,
+    walk,
+)
 from taskc.ir.target import MATRIX_INSTRUCTIONS, WARPGROUP, is_asynchronous
 from taskc.ir.types import u64
 from taskc.passes.transports import Pixels, arrivals, common_loads, multicast, pixels_of, together
@@ -79,8 +87,8 @@ def counted_rings(kernel: ir.Kernel) -> dict[Ring, RingBarriers]:
     barriers: dict[Ring, RingBarriers] = {}
     between_roles = rings_between_roles(kernel.body)
     common = _filled_for_each_other(kernel)
-    for node in walk(kernel.body):
-        if not isinstance(node, ir.RingStep) or node.ring in barriers:
+    for node in all_below(kernel.body, ir.RingStep):
+        if node.ring in barriers:
             continue
         ring = node.ring
         if ring.transport != "tma" and ring not in between_roles:
@@ -134,7 +142,7 @@ def _filled_for_each_other(kernel: ir.Kernel) -> set[Ring]:
         return set()
     tensors = {n.tensor for n in walk(kernel.body) if id(n) in common and isinstance(n, ir.Move)}
     again = loops_around(kernel.body)
-    rings = {node.ring for node in walk(kernel.body) if isinstance(node, ir.RingStep)}
+    rings = {node.ring for node in all_below(kernel.body, ir.RingStep)}
     return {ring for ring in rings if tensors & set(ring.tensors) and ring.tensors[-1] not in again}
 
 
@@ -213,9 +221,10 @@ def _stored_to(nodes: Iterable[object]) -> Iterator[Tensor]:
 def lower_rings(kernel: ir.Kernel) -> ir.Kernel:
     rings = counted_rings(kernel)
     lowering = _Lowering(kernel, rings)
-    has_grid = any(isinstance(node, ir.Grid) for node in walk(kernel.body))
-    lower = lowering.visit if has_grid else lowering.drained
-    body = _printed_once(lower(kernel.body, None), kernel.worker)
+    lower = lowering.visit if all_below(kernel.body, ir.Grid) else lowering.drained
+    body = lower(kernel.body, None)
+    if all_below(body, ir.Print):
+        body = _printed_once(body, kernel.worker)
     return replace(kernel, body=body, stage="synchronized")
 
 
@@ -274,7 +283,7 @@ class _Lowering:
     def drained(self, body: Statement, role: ir.Role | None) -> Statement:
         """A body that ends only when its bulk stores have read their sources."""
         lowered = self.visit(body, role)
-        if not sent_by_bulk_copies(body) or any(isinstance(n, ir.Roles) for n in walk(body)):
+        if not sent_by_bulk_copies(body) or all_below(body, ir.Roles):
             return lowered
         return sequence(lowered, ir.Do("tma.wait", (index(0),), loc=body.loc))
 

@@ -70,7 +70,7 @@ from taskc.ir.build import (
     subtract,
 )
 from taskc.ir.nodes import GLOBAL, LOCAL, TILE, Expression, Ring, Statement, Tensor, Variable
-from taskc.ir.rewrite import copy, index_leading, map_statements, walk
+from taskc.ir.rewrite import all_below, copy, index_leading, map_statements, walk
 from taskc.ir.target import TARGETS
 from taskc.ir.types import i64
 from taskc.passes.transports import transport_for
@@ -195,8 +195,7 @@ def needed_scalars(before: Sequence[Statement], users: Sequence[Statement]) -> t
 
 def block_variables(body: Statement) -> frozenset[Variable]:
     """The variables that number the blocks of a grid of single tiles, and bound the loop over a block's tiles."""
-    grids = [node for node in walk(body) if isinstance(node, ir.Grid)]
-    return frozenset(grid.variables[0] for grid in grids if grid.by == (1,))
+    return frozenset(grid.variables[0] for grid in all_below(body, ir.Grid) if grid.by == (1,))
 
 
 def is_tile_loop(statement: Statement, blocks: frozenset[Variable]) -> bool:

@@ -19,13 +19,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from taskc.analysis.phases import sent_by_bulk_copies
+from taskc.analysis.phases import sent_by_bulk_copies, shared_memory
 from taskc.errors import CompileError
 from taskc.ir import nodes as ir
 from taskc.ir.extents import size_in_bytes
 from taskc.ir.fragments import alignment
 from taskc.ir.nodes import SHARED, Ring, Statement, Tensor
-from taskc.ir.rewrite import map_statements, replace_tensors, statements, tensors_of, walk
+from taskc.ir.rewrite import (
+    all_below,
+    map_statements,
+    replace_tensors,
+    statements,
+    tensors_of,
+    walk,
+)
 from taskc.ir.target import TARGETS
 from taskc.passes.lower_rings import mbarrier_bytes
 
@@ -45,20 +52,20 @@ class Life:
 
 
 def overlay(kernel: ir.Kernel) -> ir.Kernel:
-    lives = _lives(kernel.body)
+    lives = _lives(kernel.body) if shared_memory(kernel.body) else []
+    if not lives:
+        return kernel
     remote = {node.of for node in walk(kernel.body) if isinstance(node, ir.Peer)}
     remote |= {
         operand.tensor
-        for node in walk(kernel.body)
-        if isinstance(node, ir.Do) and node.operation == "tma.load.multicast"
+        for node in all_below(kernel.body, ir.Do)
+        if node.operation == "tma.load.multicast"
         for operand in node.operands
         if isinstance(operand, ir.Address)
     }
     remote |= sent_by_bulk_copies(kernel.body)  # nothing tells when the last one has been read
-    last = max((life.last for life in lives), default=0)
+    last = max(life.last for life in lives)
     lives = [replace(life, first=0, last=last) if life.tensor in remote else life for life in lives]
-    if not lives:
-        return kernel
     offsets: dict[Tensor, int] = {}
     for life in sorted(lives, key=lambda life: (-size_in_bytes(life.tensor), life.first)):
         offsets[life.tensor] = _lowest_free(life, lives, offsets)
@@ -115,8 +122,10 @@ def _lives(body: Statement) -> list[Life]:
             if isinstance(inner, ir.Allocate) and inner.tensor.scope == SHARED:
                 born[inner.tensor] = counter + 1
             visit(inner)
+            if not born:
+                continue
             used = {tensor for node in walk(inner) for tensor in tensors_of(node)}
-            used |= {t for n in walk(inner) if isinstance(n, ir.RingStep) for t in n.ring.tensors}
+            used |= {t for step in all_below(inner, ir.RingStep) for t in step.ring.tensors}
             for tensor in used & born.keys():
                 ends[tensor] = counter
         lives.extend(Life(tensor, first, ends[tensor]) for tensor, first in born.items())

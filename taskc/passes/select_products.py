@@ -71,7 +71,7 @@ from taskc.ir.fragments import (
 )
 from taskc.ir.mapping import Mapping
 from taskc.ir.nodes import SHARED, TILE, Expression, Statement, Tensor, Variable
-from taskc.ir.rewrite import map_statements, tensors_of, walk
+from taskc.ir.rewrite import all_below, map_statements, tensors_of, walk
 from taskc.ir.target import (
     MatrixInstruction,
     PackedInstruction,
@@ -88,9 +88,7 @@ def with_packs(kernel: ir.Kernel, target: Target) -> ir.Kernel:
     """Give shared memory that an instruction reads in packs a layout in packs."""
     rows = [row for row in target.products if isinstance(row, PackedInstruction)]
     chosen: dict[Tensor, Tensor] = {}
-    for mma in walk(kernel.body) if rows else ():
-        if not isinstance(mma, ir.Mma):
-            continue
+    for mma in all_below(kernel.body, ir.Mma) if rows else ():
         row = next((row for row in rows if row.types == types_of(mma)), None)
         if row is not None:
             for is_left, operand in ((True, mma.left), (False, mma.right)):

@@ -55,7 +55,7 @@ from taskc.ir.build import index, modulo, multiply
 from taskc.ir.extents import size_in_bytes
 from taskc.ir.mapping import auto_map
 from taskc.ir.nodes import SHARED, Expression, Ring, Statement, Tensor, Variable
-from taskc.ir.rewrite import copy, index_leading, map_statements, tensors_of, walk
+from taskc.ir.rewrite import all_below, copy, index_leading, map_statements, tensors_of, walk
 from taskc.ir.target import LEAST_REGISTERS, TARGETS, WARPGROUP, Target, is_asynchronous
 from taskc.passes.arriving_operands import arriving
 from taskc.passes.await_products import is_product
@@ -79,7 +79,7 @@ from taskc.passes.transports import refusal_of
 
 
 def specialize(kernel: ir.Kernel) -> ir.Kernel:
-    pipelines = [n for n in walk(kernel.body) if isinstance(n, ir.Pipeline) and n.specialize]
+    pipelines = [n for n in all_below(kernel.body, ir.Pipeline) if n.specialize]
     if not pipelines or not TARGETS[kernel.target].transports:
         return kernel
     if len(pipelines) > 1:

@@ -37,6 +37,7 @@ from taskc.analysis.phases import (
     Phases,
     rings_between_roles,
     rings_sent_on,
+    shared_memory,
     shared_tensors,
     surely_runs,
 )
@@ -45,6 +46,7 @@ from taskc.errors import assert_never
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import Expression, Ring, Statement, Tensor, Variable
 from taskc.ir.rewrite import (
+    all_below,
     bound_by,
     expressions,
     map_statements,
@@ -225,6 +227,8 @@ def _identity(loop: Loop) -> int:
 
 
 def synchronize(kernel: ir.Kernel) -> ir.Kernel:
+    if _only_stores_outputs(kernel.body):
+        return kernel
     return replace(kernel, body=_placer_for(kernel).place(kernel.body))
 
 
@@ -232,6 +236,14 @@ def is_synchronized(kernel: ir.Kernel) -> bool:
     """Whether the existing barriers order every conflict; ring steps must not be lowered yet."""
     walked, _ = _placer_for(kernel).walk(kernel.body, (), {})
     return walked is kernel.body
+
+
+def _only_stores_outputs(body: Statement) -> bool:
+    """Whether workers share no memory but outputs, of which each element is proved to be stored once and not read."""
+    ordered = (ir.RingStep, ir.Barrier, ir.Roles, ir.Atomic, ir.Do)
+    if shared_memory(body) or any(all_below(body, kind) for kind in ordered):
+        return False
+    return all(tensor.role == "out" for tensor in shared_tensors(body))
 
 
 def _placer_for(kernel: ir.Kernel) -> _Placer:
@@ -261,18 +273,13 @@ def _set_up_with_barriers(body: Statement, between_roles: frozenset[Ring]) -> di
     """The rings that mbarriers count, by their last tensors: `lower_rings` puts a barrier after those."""
     return {
         step.ring.tensors[-1]: step.ring
-        for step in walk(body)
-        if isinstance(step, ir.RingStep)
-        and (step.ring.transport == "tma" or step.ring in between_roles)
+        for step in all_below(body, ir.RingStep)
+        if step.ring.transport == "tma" or step.ring in between_roles
     }
 
 
 def _copies(body: Statement) -> dict[Tensor, ir.Move]:
-    return {
-        move.tensor: move
-        for move in walk(body)
-        if isinstance(move, ir.Move) and move.how == "cp.async"
-    }
+    return {move.tensor: move for move in all_below(body, ir.Move) if move.how == "cp.async"}
 
 
 Seen = tuple[tuple[int, str | None, bool], ...]

@@ -45,7 +45,7 @@ from taskc.ir.affine import affine, constant_difference
 from taskc.ir.build import ZERO, add, floor_divide, index, less, modulo, multiply, subtract, total
 from taskc.ir.nodes import GLOBAL, Expression, Statement, Tensor, Variable
 from taskc.ir.operations import RELEASE
-from taskc.ir.rewrite import map_children, substitute, walk
+from taskc.ir.rewrite import all_below, map_children, substitute, walk
 from taskc.ir.target import Target
 
 # Limits of a map of pixels: offset of a tap from its filter's first, padding around an image, distance of filters.
@@ -448,7 +448,7 @@ def _line_refusal(shared: Tensor, move: ir.Move, distant: ir.Read, known: Facts)
 
 def common_loads(body: Statement, size: int) -> set[int]:
     """The bulk loads (their ids) that are the same in all `size` blocks of a cluster."""
-    grids = [node for node in walk(body) if isinstance(node, ir.Grid)]
+    grids = all_below(body, ir.Grid)
     if size < 2 or len(grids) != 1:
         return set()
     numbers = _numbers(grids[0])

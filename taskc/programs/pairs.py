@@ -16,7 +16,7 @@ from taskc.ir.spans import span
 from taskc.ir.types import DType
 from taskc.passes.proofs.accesses import collect
 from taskc.passes.proofs.bounds import bounds_findings
-from taskc.passes.prove import findings
+from taskc.passes.prove import problem
 from taskc.programs.calls import Calls, Joined
 from taskc.programs.inlining import sizes_of
 from taskc.programs.ir import Call, Callee, Computation, joined_origins
@@ -33,12 +33,6 @@ class _AnyMachine:
 
     def of(self, dtype: DType) -> _AnyMachine:
         return self
-
-
-@span("proofs/fused kernels")
-def kernel_problem(kernel: Kernel) -> CompileError | None:
-    """The first problem found by the proofs of a kernel, or None."""
-    return next(iter(findings(kernel)), None)
 
 
 @span("proofs/fused computations")
@@ -109,10 +103,12 @@ def _proved(make: Callable[[], Made], kept: Call, added: Call) -> Made | None:
     except UnfusedError as reason:
         logger.debug("%s: %s", about, reason)
         return None
-    problem = kernel_problem(callee) if isinstance(callee, Kernel) else None
-    if problem is not None:
-        logger.info("%s: it isn't proved that one is right: %s", about, problem)
-        return None
+    if isinstance(callee, Kernel):
+        with span("proofs/fused kernels"):
+            error = problem(callee)
+        if error is not None:
+            logger.info("%s: it isn't proved that one is right: %s", about, error)
+            return None
     return callee, joined
 
 

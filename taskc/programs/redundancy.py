@@ -27,10 +27,11 @@ and proved once.
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import replace
 
 from taskc.ir import nodes as ir
-from taskc.ir.compare import same_program
+from taskc.ir.compare import structure
 from taskc.ir.nodes import Kernel, Tensor
 from taskc.ir.rewrite import walk
 from taskc.ir.spans import span
@@ -86,15 +87,11 @@ def _is_seen(call: Call) -> bool:
 @span("program passes/share_computations")
 def share_computations(program: Program) -> Program:
     shared: dict[int, Computation] = {}
-    alike: dict[object, list[tuple[Computation, Kernel]]] = {}
+    known: dict[Hashable, Computation] = {}
     for callee in callees_of(program).values():
         if isinstance(callee, Computation):
-            kernel = _as_kernel(callee)
-            known = alike.setdefault(_signature(callee), [])
-            equal = next((one for one, other in known if same_program(other, kernel)), None)
-            if equal is None:
-                known.append((callee, kernel))
-            else:
+            equal = known.setdefault(structure_of(callee), callee)
+            if equal is not callee:
                 shared[id(callee)] = equal
 
     def change(callee: Callee) -> Callee:
@@ -103,14 +100,7 @@ def share_computations(program: Program) -> Program:
     return map_callees(program, change) if shared else program
 
 
-def _signature(computation: Computation) -> object:
-    """A key that equal computations share, with their sizes."""
-    tensors = [item for item in computation.parameters if isinstance(item, Tensor)]
-    types = tuple([(item.dtype, item.shape) for item in tensors])
-    return computation.dimensions, len(computation.parameters), types
-
-
-def _as_kernel(computation: Computation) -> Kernel:
-    """A kernel with the computation's value, for comparison."""
-    element = ir.Store(computation.output, computation.variables, computation.value)
-    return Kernel("", computation.parameters, computation.dimensions, 1, element)
+def structure_of(computation: Computation) -> Hashable:
+    """A key that computations share if they are equal except for names."""
+    parameters, dimensions = computation.parameters, computation.dimensions
+    return structure(parameters, dimensions, computation.variables, computation.value)

@@ -32,7 +32,7 @@ from taskc.ir import nodes as ir
 from taskc.ir.arithmetic import BIT_COUNTS
 from taskc.ir.extents import extent_value
 from taskc.ir.nodes import Expression, Kernel, Statement, Tensor, Variable
-from taskc.ir.rewrite import expressions, operands_first, statements, walk
+from taskc.ir.rewrite import all_below, expressions, operands_first, statements, walk
 from taskc.ir.types import DType, boolean, i64
 from taskc.programs.ir import variables_in
 
@@ -156,9 +156,7 @@ class Estimate:
 
     def __init__(self, kernel: Kernel, sizes: Mapping[Variable, int] | None = None) -> None:
         self.sizes = {**dict.fromkeys(kernel.dimensions, TYPICAL_SIZE), **(sizes or {})}
-        self.names = {
-            node.variable: node.value for node in walk(kernel.body) if isinstance(node, ir.Let)
-        }
+        self.names = {node.variable: node.value for node in all_below(kernel.body, ir.Let)}
 
     def times(self, node: Statement) -> int:
         """The number of times that a statement's body runs, for all workers together."""

@@ -27,7 +27,7 @@ from taskc.ir import nodes as ir
 from taskc.ir.code_size import deep
 from taskc.ir.nodes import Kernel
 from taskc.ir.reentry import Turn, door, for_another_thread, may_wait
-from taskc.ir.rewrite import walk
+from taskc.ir.rewrite import all_below
 from taskc.ir.spans import span
 from taskc.lang.definition import Definition, KernelDefinition
 from taskc.programs.definition import ProgramDefinition
@@ -178,11 +178,9 @@ def compile(
 
 def _tell_of_breakpoints(kernel: Kernel, target: str) -> None:
     """Warn about breakpoints on a target that doesn't stop at them."""
-    for node in walk(kernel.body):
-        if isinstance(node, ir.Breakpoint):
-            text = "%s: breakpoint() is left out on the target %s; TASKC_TARGET=sim stops there"
-            logger.warning(text, node.loc, target)
-            return
+    for node in all_below(kernel.body, ir.Breakpoint)[:1]:
+        text = "%s: breakpoint() is left out on the target %s; TASKC_TARGET=sim stops there"
+        logger.warning(text, node.loc, target)
 
 
 _NO_CALL = Bound((), {}, None)

@@ -19,7 +19,7 @@ from taskc.backend.cache import Cache
 from taskc.errors import CheckError, CompileError, Finding, Location
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import Kernel, Variable
-from taskc.ir.rewrite import walk
+from taskc.ir.rewrite import all_below
 from taskc.ir.spans import span
 from taskc.ir.target import TARGETS
 from taskc.programs.arena import Block, blocks_of
@@ -88,7 +88,7 @@ class Backend:
 
 def default_target(kernel: Kernel) -> str:
     """A call's target by default: the simulator for a kernel that prints or stops."""
-    looks = any(isinstance(node, ir.Print | ir.Breakpoint) for node in walk(kernel.body))
+    looks = any(all_below(kernel.body, kind) for kind in (ir.Print, ir.Breakpoint))
     return "sim" if looks or kernel.stage != "parsed" else "cpu"
 
 

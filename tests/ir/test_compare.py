@@ -16,8 +16,10 @@ from taskc.ir import (
     program_difference,
     same_program,
 )
+from taskc.ir.compare import structure
 from taskc.ir.nodes import Binary, Variable
 from taskc.ir.rewrite import map_children, walk
+from taskc.ir.types import DType, f32, f64
 from tests.ir.stage_programs import PROGRAMS
 from tests.ir.test_text import HEAD, kernel
 
@@ -107,3 +109,24 @@ def test_names_correspond_one_to_one() -> None:
     assert program_difference(sums(a, b), sums(a, a)) is not None
     assert program_difference(sums(a, a), sums(a, b)) is not None
     assert program_difference(sums(a, b), sums(b, a)) is not None
+
+
+def test_a_structure_is_without_names() -> None:
+    def element(name: str, dtype: DType = f32, shape: tuple[int, ...] = (8, 8)) -> ir.Read:
+        tensor = ir.Tensor(name, dtype, shape, ir.GLOBAL)
+        return ir.Read(tensor, (ir.Variable(f"{name}_row"), ir.Variable(f"{name}_column")))
+
+    def doubled(read: ir.Read, again: ir.Read | None = None, by: float = 2.0) -> ir.Expression:
+        return ir.Binary("+", read, ir.Binary("*", again or read, ir.Constant(by, f32)))
+
+    one = structure(doubled(element("x")))
+    read = element("y")
+    assert structure(doubled(read)) == one
+    assert structure(doubled(read, replace(read))) == one  # equal parts are one part
+    assert structure(doubled(read, replace(read, indices=read.indices[::-1]))) != one
+    assert structure(doubled(read, element("z"))) != one
+    assert structure(doubled(read, by=3.0)) != one
+    assert structure(doubled(element("x", shape=(8, 9)))) != one
+    assert structure(doubled(element("x", dtype=f64))) != one
+    zero, minus = (structure(doubled(read, by=by)) for by in (0.0, -0.0))
+    assert zero != minus

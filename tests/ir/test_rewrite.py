@@ -11,6 +11,7 @@ from taskc.ir import nodes as ir
 from taskc.ir.compare import program_difference
 from taskc.ir.nodes import Binary, Variable, constant
 from taskc.ir.rewrite import (
+    all_below,
     copy,
     expressions,
     index_leading,
@@ -140,3 +141,14 @@ def test_accesses_go_to_one_slot_of_a_ring() -> None:
     assert isinstance(made, ir.Mma)
     assert made.left == ir.Operand(ring, (Z, *corner), (8, 4))
     assert made.right == product.right
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_statements_by_kind(program: Any) -> None:
+    """Of bodies that are surveyed by turns, and more of them than are kept."""
+    bodies = [program().body for _ in range(6)]
+    for body in (*bodies, *bodies):
+        every = [*walk_statements(body)]
+        for kind in {*map(type, every), ir.Roles, ir.Print}:
+            found = all_below(body, kind)
+            assert [*map(id, found)] == [id(node) for node in every if type(node) is kind]

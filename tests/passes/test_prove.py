@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from taskc.errors import CompileError
 from taskc.ir.parser import parse
-from taskc.passes.prove import findings, prove
+from taskc.passes import prove as proofs
+from taskc.passes.prove import findings, problem, prove
 
 MATMUL = """
 kernel matmul{dims}(a: f32[{m}, {k}], b: f32[{k}, {n}], c: out f32[{m}, {n}]) workers=32 stage=parsed:
@@ -71,3 +74,21 @@ def test_the_first_is_raised() -> None:
 def test_a_kernel_with_its_own_barriers_has_no_phases() -> None:
     errors = findings(parse(WRONG.format(stage="synchronized")))
     assert [error.location.line for error in errors] == [6, 6]
+
+
+def test_what_was_proved_when_it_was_fused_is_not_proved_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kernel = parse(MATMUL.format(m=17, n=31, k=7, dims=""))
+    other = parse(MATMUL.format(m=17, n=31, k=7, dims=""))
+    assert problem(kernel) is None
+    assert problem(other) is None
+    wrong = replace(other, parameters=(*other.parameters[:2], other.parameters[0]))
+    proved = []
+    monkeypatch.setattr(proofs, "findings", lambda kernel: proved.append(kernel) or ())
+    lowered = replace(kernel, name="another", target="sm_80")
+    assert prove(lowered) is lowered
+    assert proved == []
+    prove(lowered)  # only the first time: nothing is kept for it any more
+    prove(wrong)  # the body was proved for other parameters
+    assert proved == [lowered, wrong]

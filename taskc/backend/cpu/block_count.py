@@ -16,7 +16,7 @@ from taskc.ir import nodes as ir
 from taskc.ir.arithmetic import MATH_FUNCTIONS
 from taskc.ir.code_size import trip_count
 from taskc.ir.nodes import Expression, Statement, Variable
-from taskc.ir.rewrite import expressions, statements, walk
+from taskc.ir.rewrite import all_below, expressions, statements, walk
 from taskc.ir.types import i64
 
 WORTH = 40_000  # operations, about ten microseconds: below that, other threads come too late
@@ -64,10 +64,9 @@ def count_text(kernel: ir.Kernel, vectors: int) -> str:
 def waits_for_blocks(body: Statement) -> bool:
     """Whether a loop may wait for another block's update."""
     return any(
-        isinstance(node, ir.Atomic) and node.tensor.scope == ir.GLOBAL
-        for loop in walk(body)
-        if isinstance(loop, ir.While)
-        for node in walk(loop.body)
+        node.tensor.scope == ir.GLOBAL
+        for loop in all_below(body, ir.While)
+        for node in all_below(loop.body, ir.Atomic)
     )
 
 

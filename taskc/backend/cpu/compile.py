@@ -29,7 +29,7 @@ from taskc.ir import nodes as ir
 from taskc.ir.code_size import deeply
 from taskc.ir.extents import size_in_bytes
 from taskc.ir.nodes import Tensor
-from taskc.ir.rewrite import map_children, substitute, walk
+from taskc.ir.rewrite import map_children, substitute, walk_statements
 from taskc.ir.spans import span
 
 _GIVEN_UP = 3  # status of `run`: a signal handler raised an exception
@@ -246,7 +246,7 @@ def _complete(reference: weakref.ref[LoadedKernel]) -> None:
 
 def refuse(kernel: ir.Kernel) -> None:
     """Raise an error for operations that only CUDA has, and for arrays too large for any memory."""
-    for node in walk(kernel.body):
+    for node in walk_statements(kernel.body):
         waits_for_grid = isinstance(node, ir.Barrier) and node.scope == "grid"
         if waits_for_grid or isinstance(node, ir.Do | ir.Roles):
             raise CompileError(

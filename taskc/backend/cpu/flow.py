@@ -26,7 +26,7 @@ from taskc.ir import nodes as ir
 from taskc.ir.code_size import trip_count
 from taskc.ir.nodes import Expression, Statement, Tensor, Variable
 from taskc.ir.operations import TILED
-from taskc.ir.rewrite import statements, walk, walk_statements
+from taskc.ir.rewrite import all_below, statements, walk, walk_statements
 from taskc.ir.types import boolean, i64
 
 # Operations of a block: a loop of at most so many doesn't check, such as a GEMM's over k.
@@ -109,8 +109,8 @@ class Flow:
         self.elementwise = values.elementwise
         self.privates = values.privates
         # A signal handler may run a kernel that uses the same tile registers.
-        nodes = walk(values.kernel.body)
-        self.looks = not any(isinstance(n, ir.Do) and n.operation in TILED for n in nodes)
+        nodes = all_below(values.kernel.body, ir.Do)
+        self.looks = not any(node.operation in TILED for node in nodes)
 
     def branch(
         self, holds: LaneValue, then: Callable[[], None], otherwise: Callable[[], None] | None

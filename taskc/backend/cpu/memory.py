@@ -24,8 +24,8 @@ from taskc.backend.cpu.instructions import (
 from taskc.backend.cpu.native import Elementwise
 from taskc.ir import nodes as ir
 from taskc.ir.extents import size_in_bytes, size_in_elements
-from taskc.ir.nodes import GLOBAL, SHARED, Allocate, Kernel, Tensor
-from taskc.ir.rewrite import walk
+from taskc.ir.nodes import GLOBAL, SHARED, Kernel, Tensor
+from taskc.ir.rewrite import all_below
 from taskc.ir.types import DType, boolean, f32, i64, tf32, u8
 
 WINDOW = 4  # vectors that may be loaded to pick one vector's elements from
@@ -270,10 +270,9 @@ class LaneMemory:
 def shared_bytes(kernel: Kernel) -> int:
     """Bytes of shared memory, rounded up to a cache line."""
     end = 0
-    for node in walk(kernel.body):
-        if isinstance(node, Allocate) and node.tensor.scope == SHARED:
-            tensor = node.tensor
-            end = max(end, (tensor.offset or 0) + size_in_bytes(tensor))
+    for node in all_below(kernel.body, ir.Allocate):
+        if node.tensor.scope == SHARED:
+            end = max(end, (node.tensor.offset or 0) + size_in_bytes(node.tensor))
     return -(-end // LINE) * LINE
 
 

@@ -15,7 +15,7 @@ from taskc.ir.build import add
 from taskc.ir.linear import Interval, range_of
 from taskc.ir.nodes import LOCAL, Expression, Statement, Tensor, Variable
 from taskc.ir.operations import written
-from taskc.ir.rewrite import bound_by, statements, walk, walk_statements
+from taskc.ir.rewrite import all_below, bound_by, statements, walk, walk_statements
 from taskc.ir.types import boolean
 
 
@@ -202,7 +202,7 @@ def cell_ranges(kernel: ir.Kernel) -> dict[Tensor, Interval]:
     cells = _cells(kernel)
     if not cells:
         return {}
-    lets = {node.variable: node.value for node in walk(kernel.body) if isinstance(node, ir.Let)}
+    lets = {node.variable: node.value for node in all_below(kernel.body, ir.Let)}
 
     def stored(known: dict[Tensor, Interval]) -> dict[Tensor, Interval]:
         return _stored(kernel, cells, lets, known)
@@ -237,16 +237,15 @@ def _cells(kernel: ir.Kernel) -> dict[Tensor, Interval | None]:
     """The cells, with the values that their Allocates fill them with."""
     cells: dict[Tensor, Interval | None] = {}
     others: set[Tensor] = set()
-    for node in walk(kernel.body):
-        match node:
-            case ir.Allocate(tensor=tensor, fill=fill):
-                if tensor.scope == LOCAL and tensor.dtype.is_integer:
-                    start = None if fill is None else int(fill.value)
-                    cells[tensor] = None if start is None else Interval(start, start)
-            case ir.Atomic() | ir.Move() | ir.Mma() | ir.Reduce() | ir.Scan() | ir.Do():
-                others.update(written(node))
-            case _:
-                pass  # stores are handled one by one, and other nodes don't write
+    for allocate in all_below(kernel.body, ir.Allocate):
+        tensor, fill = allocate.tensor, allocate.fill
+        if tensor.scope == LOCAL and tensor.dtype.is_integer:
+            start = None if fill is None else int(fill.value)
+            cells[tensor] = None if start is None else Interval(start, start)
+    # Stores are handled one by one, and other statements don't write.
+    for kind in (ir.Atomic, ir.Move, ir.Mma, ir.Reduce, ir.Scan, ir.Do) if cells else ():
+        for node in all_below(kernel.body, kind):
+            others.update(written(node))
     return {cell: start for cell, start in cells.items() if cell not in others}
 
 

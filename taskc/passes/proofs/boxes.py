@@ -28,6 +28,7 @@ from taskc.analysis.indices import Array, Index
 from taskc.analysis.touches import Loop
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import Binary, Expression, Variable
+from taskc.ir.rewrite import expressions
 from taskc.passes.proofs.accesses import (
     Access,
     Frame,
@@ -131,6 +132,14 @@ class _Store:
             self.forms = [enumerator.index(index) for index in indices]
         self.indices, self.extents = indices, extents
         self.name = access.tensor.name
+        on_path = [
+            part
+            for frame in access.path
+            for part in ([frame.condition] if isinstance(frame, Guard) else expressions(frame))
+        ]
+        ends = [_end(extent) for extent in (*access.tensor.shape, *extents)]
+        # Most names of a kernel are parts of its values, of which nothing has to be known.
+        self.names = used_variables(program, [*access.indices, *indices, *ends, *on_path])
         self.reversed_dimensions: set[int] = set()
         for d, extent in enumerate(extents):
             self._reverse(
@@ -179,9 +188,15 @@ class _Store:
 
     def _known_at(self, position: int) -> Facts:
         """The facts that the outer frames were passed, and that some element would be stored through the inner ones."""
+        while position and not self._tells(self.access.path[position - 1]):
+            position -= 1
         if position not in self.known:
             self.known[position] = self._facts(position)
         return self.known[position]
+
+    def _tells(self, frame: Frame) -> bool:
+        """Whether more is known after a frame than before it."""
+        return not isinstance(frame, Guard) or frame.asserted
 
     def _facts(self, position: int) -> Facts:
         path = self.access.path
@@ -189,7 +204,10 @@ class _Store:
         after = {id(frame) for frame in path[position:]}
         facts = Facts.empty(self.program.kernel, self.program.ranges)
         for name in self.program.names:
-            if isinstance(name, ir.Let) or id(name) in before:
+            if isinstance(name, ir.Let):
+                if name.variable in self.names:
+                    facts.enter(name)
+            elif id(name) in before:
                 facts = facts.enter(name)
             elif id(name) in after:
                 self._would_enter(name, facts)
