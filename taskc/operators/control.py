@@ -253,9 +253,10 @@ class _Known:
     values: Array
 
     def at(self, step: Size) -> Tensor:
-        first, *others = self.values
-        stride = others[0] - first if others else 0 * first
-        dtype = from_numpy(self.values.dtype)
+        first, dtype = self.values[0], from_numpy(self.values.dtype)
+        if np.array_equal(self.values, np.broadcast_to(first, self.values.shape)):
+            return np.asarray(first)
+        stride = self.values[1] - first if dtype.is_integer else first
         numbers = np.arange(len(self.values)).reshape(-1, *[1] * first.ndim)
         if dtype.is_integer and np.array_equal(self.values, first + numbers * stride):
             objects = first.astype(object) + stride.astype(object) * step

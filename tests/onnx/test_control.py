@@ -486,6 +486,33 @@ def test_a_counter_that_stops_counting() -> None:
     assert steps(made, Loop, x=x, rows=rows) == 1
 
 
+@pytest.mark.parametrize("turns", ["never", "every step"])
+def test_a_flag_that_the_steps_carry(turns: str) -> None:
+    """Flags are no sizes: those of all steps are a table."""
+    turned = node("Not" if turns == "every step" else "Identity", ["flag"], ["other"])
+    body = graph(
+        "body",
+        [tensor("i", type=INT), tensor("keep", type=BOOL), tensor("s", 3), tensor("flag", type=BOOL)],
+        [
+            turned,
+            node("Neg", ["s"], ["minus"]),
+            node("Where", ["flag", "x", "minus"], ["by"]),
+            node("Add", ["s", "by"], ["s_new"]),
+            node("Identity", ["keep"], ["go"]),
+        ],
+        [tensor("go", type=BOOL), tensor("s_new", 3), tensor("other", type=BOOL)],
+    )  # fmt: skip
+    loop = node("Loop", ["most", "", "x", "yes"], ["y", "last"], body=body)
+    arrays = {"most": np.int64(9), "yes": np.array(True)}
+    constants = [numpy_helper.from_array(np.asarray(a), name) for name, a in arrays.items()]
+    made = compiled(model([loop], [tensor("x", 3)], ["y", "last"], initializer=constants))
+    x = many[:3]
+    y, last = made(x)
+    assert y.tolist() == (x * 10 if turns == "never" else x).tolist()
+    assert bool(last) == (turns == "never")
+    assert steps(made, Loop, x=x) == 1
+
+
 @pytest.mark.parametrize("count", [0, 1, 2, 4])
 def test_few_steps_are_built_one_by_one(count: int) -> None:
     made = compiled(
