@@ -24,6 +24,7 @@ LISTED = {
     "taskc/ir/reentry.py": "the discipline itself",
     "taskc/tune/database.py": "re-entrant, for SQLite's connection; whoever comes in while it is held interrupts",
     "taskc/tune/workers.py": "of the tuner's workers, which no call of a kernel asks",
+    "taskc/backend/cpu/tiers.py": "the end of the background's work, for which only `finish` waits, which no call does",
     "taskc/backend/sim/breakpoints.py": "the end of a session of pdb, for which its own thread waits",
 }
 
