@@ -172,6 +172,7 @@ def _rows(random: Random, numbers: np.random.Generator, machine: Machine) -> Pro
     m, n = random.choice(FEW), random.choice((*EXTENTS, 257, 700, 1000, 1025))
     inner = random.choice(((), (), (random.choice(EXTENTS),)))
     m, n = (min(m, 5), random.choice(FEW)) if inner else (m, n)
+    inner = inner if inner != (1,) else ()  # rows as without it: [m, n]
     x = numbers.standard_normal((m, n, *inner)).astype(dtype.numpy)
     wide = x.astype(np.float64)
     largest = wide.max(1, keepdims=True, initial=-np.inf)  # of nothing as well
