@@ -101,6 +101,7 @@ def share_computations(program: Program) -> Program:
 
 
 def structure_of(computation: Computation) -> Hashable:
-    """A key that computations share if they are equal except for names."""
+    """A key that computations share if they are equal except for names; dimensions are the program's, and the same."""
     parameters, dimensions = computation.parameters, computation.dimensions
-    return structure(parameters, dimensions, computation.variables, computation.value)
+    value = structure(parameters, dimensions, computation.variables, computation.value)
+    return dimensions, value

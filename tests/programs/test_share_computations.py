@@ -32,14 +32,14 @@ def test_what_differs_stays() -> None:
 
     @tc.program
     def program(
-        x: f32[m, m], z: f32[m, m], y: f32[n, n], a: tc.out[f32[m, m]], b: tc.out[f32[m, m]],
+        x: f32[m, m], z: f32[m, m], y: f32[n, n], w: f32[n, n], a: tc.out[f32[m, m]], b: tc.out[f32[m, m]],
         c: tc.out[f32[m, m]], d: tc.out[f32[m, m]], e: tc.out[f32[n, n]],
     ):  # fmt: skip
         tc.compute((m, m), lambda i, j: x[i, j] - z[i, j] * 2, out=a)
         tc.compute((m, m), lambda a, b: x[a, b] - z[a, b] * 2, out=b)
         tc.compute((m, m), lambda i, j: x[i, j] - z[i, j] * 3, out=c)
         tc.compute((m, m), lambda i, j: x[i, j] - z[j, i] * 2, out=d)
-        tc.compute((n, n), lambda i, j: y[i, j] - y[i, j] * 2, out=e)
+        tc.compute((n, n), lambda i, j: y[i, j] - w[i, j] * 2, out=e)
 
     shared = share_computations(program.ir)
     assert len(callees_of(shared)) == 4
