@@ -70,8 +70,11 @@ def run(loaded: LoadedKernel) -> list[bytes]:
 def test_bits_are_equal(name: str) -> None:
     for kernel in kernels_of(name):
         quick, full = (code_of(kernel, is_quick=is_quick) for is_quick in (True, False))
-        assert quick.text
         assert not full.text
+        if not quick.text:  # a processor with AMX multiplies bf16 and i8 in tiles
+            assert host().target == "avx512_amx"
+            assert quick == full
+            continue
         assert quick.code != full.code
         loaded = LoadedKernel(kernel, quick, stays_quick=True)
         expected = run(LoadedKernel(kernel, full))
