@@ -18,12 +18,10 @@ class LimitError(CompileError):
 class Limits:
     """threads  that a call runs on
     memory   bytes of a program's constants, and of the temporaries of all its calls that run at one time
-    wait     a model's first call returns once everything has its full code
     """
 
     threads: int | None = None
     memory: int | None = None
-    wait: bool = False
 
     def __post_init__(self) -> None:
         for name, least in (("threads", 1), ("memory", 0)):

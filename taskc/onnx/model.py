@@ -205,6 +205,7 @@ class Model:
     """A compiled model. Calls may come from several threads.
 
     Inputs named in `foreign` are no tensors of taskc: they are passed through unchanged.
+    With `wait`, a checked call returns once everything has its full code.
     """
 
     def __init__(
@@ -216,6 +217,8 @@ class Model:
         foreign: Collection[str] = (),
         limits: Limits = NO_LIMITS,
         place: Place = PROCESSOR,
+        *,
+        wait: bool = False,
     ) -> None:
         self.name = name
         self.inputs = tuple(inputs)
@@ -226,6 +229,7 @@ class Model:
         self._foreign = foreign
         self._limits = limits
         self._place = place
+        self._wait = wait
 
     def __repr__(self) -> str:
         return f"<model {self.name!r}: {', '.join(map(str, self.inputs))}>"
@@ -267,7 +271,7 @@ class Model:
     def _computed(self, arrays: Mapping[str, Any]) -> list[Any]:
         with limited(self._limits):  # programs' calls go through `driver.call`, each with its door
             outputs = self._place.returned(self._programs.run(arrays), arrays.values())
-        if self._limits.wait:
+        if self._wait:
             finish_compiling()
         return outputs
 

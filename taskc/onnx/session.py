@@ -89,7 +89,7 @@ def compile(
     memory  the most bytes of weights and temporaries that each program takes; a call that needs more is an error
     wait    the first call for new shapes returns once everything has its full code (`tc.finish_compiling`)
     """
-    limits = Limits(threads, memory, wait)
+    limits = Limits(threads, memory)
     if hasattr(model, "forward") or hasattr(model, "parameters"):
         raise CompileError(
             f"a model is a file, its bytes or a ModelProto, and this is the module {type(model).__name__}",
@@ -106,12 +106,12 @@ def compile(
         raise CompileError("threads and memory are limits of the processor's programs")
     options = {"exact": exact, "operands": PRECISIONS[precision]}
     if isinstance(model, (str, os.PathLike)) and place is PROCESSOR:
-        cached = _cached_model(Path(model), options, lambda: _traced(model, options, place), limits)
+        cached = _from_cache(Path(model), options, lambda: _traced(model, options, place))
         if cached is not None:
-            return cached
+            return Model(*ends_of(cached.head), cached, limits=limits, wait=wait)
     traced = _traced(model, options, place)
-    graph = traced.graph
-    return Model(graph.name, graph.inputs, graph.returned, traced, limits=limits, place=place)
+    name, inputs, outputs = traced.graph.name, traced.graph.inputs, traced.graph.returned
+    return Model(name, inputs, outputs, traced, limits=limits, place=place, wait=wait)
 
 
 def _traced(
@@ -135,10 +135,10 @@ def _traced(
 # --- The cache ----------------------------------------------------------------------------------
 
 
-def _cached_model(
-    path: Path, options: Mapping[str, Any], trace: Callable[[], Traced], limits: Limits
-) -> Model | None:
-    """The model of a file, from the cache or to be added to it; None where it can't be cached."""
+def _from_cache(
+    path: Path, options: Mapping[str, Any], trace: Callable[[], Traced]
+) -> _CachedModel | None:
+    """The programs of a file's model, from the cache or to be added to it; None where it can't be cached."""
     if not _is_plain():
         return None
     cache = Cache(cache_folder() / "models", LIMIT)
@@ -157,7 +157,7 @@ def _cached_model(
         head = json.dumps(head_json(graph.name, graph.inputs, graph.returned)).encode()
         cache.put(key, head)
     programs.head = json.loads(head)
-    return Model(*ends_of(programs.head), programs, limits=limits)
+    return programs
 
 
 def _state(path: Path) -> tuple[int, ...]:

@@ -182,23 +182,25 @@ class LoadedKernel:
         if compiled.prints:
             self._writer = writer(compiled.prints)  # called by compiled code
             self._imported |= {PRINT: pool().library["print"], PRINTER: id(self._writer)}
-        self.library = self._linked(["job", "count", *([tiers.NOW] if compiled.text else [])])
+        exported = ["job", "count", *([tiers.NOW] if compiled.text else [])]
+        self.library = self._linked(compiled, exported)
         if compiled.text and not stays_quick:
             tiers.later(partial(_complete, weakref.ref(self)))
         self._count = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(self.library["count"])
         # Threads start with the first run.
         self._run: Callable[..., int] | None = None
 
-    def _linked(self, exported: Sequence[str]) -> jit.LinkedLibrary:
-        return jit.load_object(self.compiled.code, self.kernel.name, exported, self._imported)
+    def _linked(self, compiled: CompiledObject, exported: Sequence[str]) -> jit.LinkedLibrary:
+        return jit.load_object(compiled.code, self.kernel.name, exported, self._imported)
 
     def complete(self) -> None:
         """Replace quick code by full code, in the cache, too."""
-        self.compiled = self.compiled.full(host())
+        full = self.compiled.full(host())
         if self._cache is not None:
-            self._cache.put(self.key, self.compiled.to_bytes())
-        self._full = self._linked(["job"])
+            self._cache.put(self.key, full.to_bytes())
+        self._full = self._linked(full, ["job"])  # as long as the quick code that jumps there
         ctypes.c_void_p.from_address(self.library[tiers.NOW]).value = self._full["job"]
+        self.compiled = full
 
     def count(self, words: np.ndarray[Any, Any]) -> int:
         """The number of blocks of a call with these words, negative where one thread is enough for them."""
@@ -235,7 +237,7 @@ class LoadedKernel:
         """
         library, scratch = self.library, self.compiled.scratch
         code = [pool().run, library["job"], library["count"], scratch]
-        return python_function(self.kernel, code, slow, failed, library)
+        return python_function(self.kernel, code, slow, failed, needs=self)
 
 
 def _complete(reference: weakref.ref[LoadedKernel]) -> None:

@@ -161,7 +161,7 @@ class _TableWriter:
         return rows
 
     def _row(self, item: Tensor | Variable) -> list[int]:
-        """Of a tensor's extents it has the place among all terms."""
+        """`parameter`: the kind of an item, its place among the words, and what fits it."""
         place = self.words[item]
         if isinstance(item, Tensor):
             return [_ARRAY, place, 0, 0, *self._array(item)]

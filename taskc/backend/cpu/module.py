@@ -141,11 +141,16 @@ def optimized(text: str, processor: Processor, *, unrolls: bool = False) -> llvm
     options.loop_unrolling = unrolls
     options.loop_interleaving = False
     builder = llvm.newpassmanagers.create_pass_builder(processor.machine, options)
-    passes = builder.getModulePassManager()
+    run_passes(builder.getModulePassManager(), parsed, builder)
+    return parsed
+
+
+def run_passes(
+    passes: llvm.ModulePassManager, module: llvm.ModuleRef, builder: llvm.PassBuilder
+) -> None:
     try:
-        passes.run(parsed, builder)
+        passes.run(module, builder)
     finally:
         # Its own close() finds ObjectRef._dispose first, which does nothing and leaks 50 to 100 KB a kernel.
         llvm.newpassmanagers.NewPassManager._dispose(passes)
         passes.detach()
-    return parsed

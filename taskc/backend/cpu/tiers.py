@@ -2,7 +2,7 @@
 
 | tier | LLVM's passes and code generation | LLVM's time | speed of the code |
 | --- | --- | --- | --- |
-| quick | inlining, registers; code generation without optimization | a quarter | 1.5 to 5 times slower |
+| quick | inlining, registers; code generation without optimization | a quarter | 1.5 to 7 times slower |
 | full | everything (module.py) | 20 to 100 ms a kernel | |
 
 Both come from one text, and no pass reassociates: their results are the same bits. `job` of quick code jumps to the
@@ -28,19 +28,17 @@ from typing import TypeAlias
 import llvmlite.binding as llvm
 
 from taskc.backend.cpu.memory import STACK
+from taskc.backend.cpu.module import head_text, run_passes
 from taskc.backend.cpu.processor import Processor
 from taskc.ir.reentry import may_wait
 from taskc.ir.spans import span
 
 NOW = "now"
 
-_FRAME = (
-    32  # bytes of the stack that a line of text takes at most in quick code: 4 to 17 were measured
-)
-_POLL, _GRACE = (
-    0.01,
-    0.1,
-)  # seconds between two looks whether calls wait, and after the last one that did
+# Bytes of the stack that a line of text may take in quick code: at most 13 were measured, in convolutions.
+_FRAME = 32
+# Seconds between two looks whether calls wait, and after the last one that did.
+_POLL, _GRACE = 0.01, 0.1
 
 _JUMP = f"""\
 declare void @body(i64, i64, ptr, ptr)
@@ -56,8 +54,10 @@ logger = logging.getLogger(__name__)
 
 
 def has_quick(text: str) -> bool:
-    """Whether a module may become quick code: its frame fits, and AMX's tiles need LLVM's passes."""
-    return text.count("\n") * _FRAME <= STACK and "@llvm.x86.t" not in text
+    """Whether a module may become quick code: AMX's tiles need LLVM's passes, and its values have to fit on the stack,
+    beside up to STACK bytes of private arrays.
+    """
+    return text.count("\n") * _FRAME <= STACK // 2 and "@llvm.x86.t" not in text
 
 
 @span("LLVM/quick code")
@@ -71,15 +71,11 @@ def quick_code(text: str, processor: Processor) -> bytes:
     passes.add_always_inliner_pass()
     passes.add_sroa_pass()
     passes.add_simplify_cfg_pass()
-    passes.run(module, builder)
+    run_passes(passes, module, builder)
     module.get_function("job").name = "body"
-    module.link_in(llvm.parse_assembly(f"{_head_of(module)}{_JUMP}"))
+    module.link_in(llvm.parse_assembly(f"{head_text(processor)}\n{_JUMP}"))
     code: bytes = processor.quick_machine.emit_object(module)
     return code
-
-
-def _head_of(module: llvm.ModuleRef) -> str:
-    return f'target triple = "{module.triple}"\ntarget datalayout = "{module.data_layout}"\n'
 
 
 # --- The background thread ----------------------------------------------------------------------
@@ -111,7 +107,11 @@ def compiling() -> Iterator[None]:
 def later(job: Callable[[], None]) -> None:
     """Run a job in the background thread."""
     _jobs.put(job)
-    if not _threads and may_wait():
+    _start()
+
+
+def _start() -> None:
+    if not _threads and may_wait():  # otherwise the next call that may wait starts it
         thread = Thread(target=_run, name="taskc full code", daemon=True)
         _threads.append(thread)
         thread.start()
@@ -119,6 +119,8 @@ def later(job: Callable[[], None]) -> None:
 
 def finish() -> None:
     """Wait until all kernels so far have their full code; raise what has failed in the background."""
+    if not _jobs.empty():
+        _start()
     if _threads:
         done = Event()
         _jobs.put(done)

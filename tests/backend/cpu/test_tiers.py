@@ -111,6 +111,31 @@ def doubled(x: f32[1 << 14], y: tc.out[f32[1 << 14]]) -> None:
             y[block + i] = x[block + i] * 2.0
 
 
+@tc.kernel(workers=16)
+def tripled(x: f32[1 << 14], y: tc.out[f32[1 << 14]]) -> None:
+    for (block,) in tc.tiles((1 << 14,), by=(256,)):
+        for (i,) in repeat(16) * spatial(16):
+            y[block + i] = x[block + i] * 3.0
+
+
+def test_full_code_is_what_runs() -> None:
+    """Shown by full code that is another kernel's."""
+    text = code_of(tripled.ir, is_quick=True).text
+    loaded = LoadedKernel(
+        doubled.ir, replace(code_of(doubled.ir, is_quick=True), text=text), stays_quick=True
+    )
+    x, y = np.arange(1 << 14, dtype=np.float32), np.zeros(1 << 14, np.float32)
+    loaded.run([x, y], {})
+    assert np.array_equal(y, 2 * x)
+    call = loaded.entry(lambda *args: 1 / 0, lambda number: None)
+    assert call is not None
+    loaded.complete()
+    loaded.run([x, y], {})
+    assert np.array_equal(y, 3 * x)
+    del loaded
+    assert np.array_equal(call(x), 3 * x)
+
+
 def test_code_is_replaced_while_it_runs() -> None:
     """Calls from two threads see one result, before, while and after the code is replaced."""
     quick = code_of(doubled.ir, is_quick=True)
@@ -243,3 +268,74 @@ tc.finish_compiling()
 assert np.array_equal(both(x, y), first)
 """
     assert python(code, tmp_path / "cache") == "0"
+
+
+_MODEL = """
+import numpy as np, taskc as tc
+from onnx import helper, TensorProto
+x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, ["n", 20]) for n in "xy")
+node = helper.make_node("Softmax", ["x"], ["y"], axis=-1)
+model = helper.make_model(helper.make_graph([node], "g", [x], [y]))
+given = np.random.default_rng(1).random((40, 20), "f")
+def tiers_of(compiled):
+    return {bool(k.compiled.text) for k in whole_program(compiled.programs[0].program, "cpu").code.kernels}
+from taskc.backend.cpu import tiers
+from taskc.runtime.driver import whole_program
+tiers._GRACE = 1
+"""
+
+
+@pytest.mark.parametrize(("wait", "is_quick"), [(False, True), (True, False)])
+def test_a_model_that_waits(wait: bool, is_quick: bool, tmp_path: Path) -> None:
+    code = f"""{_MODEL}
+compiled = tc.compile(model.SerializeToString(), wait={wait})
+compiled(given)
+assert tiers_of(compiled) == {{{is_quick}}}
+"""
+    assert python(code, tmp_path / "cache") == "0"
+
+
+def test_a_bundle_has_full_code(tmp_path: Path) -> None:
+    code = f"""{_MODEL}
+compiled = tc.compile(model.SerializeToString())
+expected = compiled(given)
+tc.save_bundle(compiled, "{tmp_path}/model.taskc", dict(x=given))
+loaded = tc.load_bundle("{tmp_path}/model.taskc")
+assert np.array_equal(loaded(given), expected)
+assert tiers_of(compiled) == {{False}}
+assert tiers._jobs.empty()
+"""
+    assert python(code, tmp_path / "cache") == "0"
+
+
+def test_a_file_is_loaded_in_quick_code_that_goes_on(tmp_path: Path) -> None:
+    """The model cache names kernels: what another process has completed is full in the next one."""
+    start = f"""{_MODEL}
+import pathlib
+path = pathlib.Path("{tmp_path}/model.onnx")
+if not path.exists():
+    path.write_bytes(model.SerializeToString())
+compiled = tc.compile(path)
+compiled(given)
+"""
+    folder = tmp_path / "cache"
+    assert python(start, folder) == "0"
+    assert python(f"{start}\ntc.finish_compiling()\nassert tiers._threads", folder) == "0"
+    assert python(f"{start}\nassert not tiers._threads", folder) == "0"
+
+
+def test_an_interrupting_call_leaves_its_job_to_the_next() -> None:
+    code = """
+from taskc.backend.cpu import tiers
+from taskc.ir.reentry import door
+done = []
+with door(), door():
+    tiers.later(lambda: done.append(1))
+    assert not tiers._threads
+tiers.finish()
+assert done == [1]
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 0, ended.stderr
