@@ -131,6 +131,8 @@ def by_signals(calls: Calls) -> Iterator[None]:
     try:
         yield
     finally:
+        # First, since a handler that is due sets the timer again.
+        signal.signal(signal.SIGALRM, signal.SIG_IGN)
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
 
