@@ -167,11 +167,8 @@ def _built(node: Node, scope: _Scope) -> tuple[Held | None, ...]:
         _build(graph, inner)
         _check_counts(node, graph.outputs, inner)
         made = [inner.values[name] for name in graph.outputs]
-        goes_on = made[0]
-        if node.operator == "Loop" and isinstance(
-            goes_on, Loose
-        ):  # a reader needs only its element
-            made[0] = goes_on.handle
+        if node.operator == "Loop" and isinstance(goes_on := made[0], Loose):
+            made[0] = goes_on.handle  # a reader needs only its element
         return tuple(map(rows_of, made))
 
     _check_counts(node, node.reads, scope)

@@ -69,6 +69,31 @@ def _circle(needs: list[set[int]], waits: list[int]) -> list[int]:
     return path[seen[at] :]
 
 
+# --- Bodies -------------------------------------------------------------------------------------
+
+
+def _check_bodies(node: Node) -> None:
+    """Raise an error for a body that takes or makes another number of tensors than its node needs."""
+    for body in node.graphs if not node.domain else ():
+        match node.operator:
+            case "If":
+                takes, makes, is_exact = 0, len(node.outputs), True
+            case "Loop":
+                takes = max(2, len(node.inputs))
+                makes, is_exact = 1 + max(takes - 2, len(node.outputs)), False
+            case "Scan":
+                takes = len(node.inputs) - (node.version < 9)
+                states = takes - node.attributes["num_scan_inputs"]
+                makes, is_exact = max(states, len(node.outputs)), False
+            case _:
+                continue
+        if len(body.inputs) != takes:
+            raise node.error(f"its body takes {len(body.inputs)} tensors, and it gives {takes}")
+        if len(body.outputs) != makes and (is_exact or len(body.outputs) < makes):
+            need = makes if is_exact else f"at least {makes}"
+            raise node.error(f"its body makes {len(body.outputs)} tensors, and it needs {need}")
+
+
 # --- Constant nodes -----------------------------------------------------------------------------
 
 
@@ -290,7 +315,9 @@ class _Resolver:
             scope.made.add_constant(node.outputs[0], constant_of(node, attributes))
         elif is_operator and self.is_known(node.operator, node.domain, node.version):
             values = {name: attribute.value for name, attribute in attributes.items()}
-            scope.made.nodes.append(replace(node, attributes=values))
+            node = replace(node, attributes=values)
+            _check_bodies(node)
+            scope.made.nodes.append(node)
             if schema is not None:
                 for value in schemas.made_types(node, schema, scope.made.types_of(node)):
                     scope.made.types.setdefault(value.name, value)

@@ -183,6 +183,9 @@ def complete(
         if attribute.type != formal.type:
             kinds = f"{type_name(attribute.type)}, not {type_name(formal.type)}"
             raise node.error(f"its attribute '{name}' is of type {kinds}")
+        texts = attribute.value if isinstance(attribute.value, list) else [attribute.value]
+        if any(isinstance(text, bytes) for text in texts):
+            raise node.error(f"its attribute '{name}' isn't text in UTF-8")
     for name, formal in schema.attributes.items():
         if formal.required and name not in attributes:
             raise node.error(f"its attribute '{name}' is missing")

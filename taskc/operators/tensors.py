@@ -186,7 +186,10 @@ def dtype_of(tensor: Held) -> DType:
     if tensor.dtype == object:
         dtype: DType = (tensor.dtype.metadata or {}).get("dtype", i64)
         return dtype
-    return from_numpy(tensor.dtype)
+    try:
+        return from_numpy(tensor.dtype)
+    except ValueError:  # a model's constant may be of any of ONNX's types
+        raise CompileError(f"taskc doesn't compute with {tensor.dtype}") from None
 
 
 def handle_of(tensor: Tensor) -> TensorHandle:

@@ -319,6 +319,41 @@ def test_turns_of_a_loop_that_no_program_can_be() -> None:
         with_turns(unlike, 2)(many)
 
 
+@pytest.mark.parametrize(
+    ("operator", "reads", "takes", "makes", "message"),
+    [
+        ("If", ["flag"], [], [], "If node 'n': its body makes 0 tensors, and it needs 1"),
+        ("If", ["flag"], [], ["x", "x"], "If node 'n': its body makes 2 tensors, and it needs 1"),
+        ("If", ["flag"], ["v"], ["x"], "If node 'n': its body takes 1 tensors, and it gives 0"),
+        ("Loop", ["", "flag", "x"], ["i", "v"], ["flag", "x"], "takes 2 tensors, and it gives 3"),
+        ("Loop", ["", "flag", "x"], ["i", "go", "v"], ["go"], "makes 1 tensors, and it needs at least 2"),
+        ("Loop", ["", "flag", "x"], ["i", "go", "v"], [], "makes 0 tensors, and it needs at least 2"),
+        ("Scan", ["x", "rows"], ["v"], ["x"], "takes 1 tensors, and it gives 2"),
+        ("Scan", ["x", "rows"], ["v", "r"], [], "makes 0 tensors, and it needs at least 1"),
+    ],
+)  # fmt: skip
+def test_a_body_that_does_not_fit_its_node(
+    operator: str, reads: list[str], takes: list[str], makes: list[str], message: str
+) -> None:
+    body = graph("body", [*map(tensor, takes)], [], [*map(tensor, makes)])
+    names = ("then_branch", "else_branch") if operator == "If" else ("body",)
+    attributes = {
+        **dict.fromkeys(names, body),
+        **({"num_scan_inputs": 1} if operator == "Scan" else {}),
+    }
+    broken = node(operator, reads, ["y"], name="n", **attributes)
+    inputs = [tensor("flag", type=BOOL), tensor("x", 300), tensor("rows", 5)]
+    with pytest.raises(CompileError, match=message):
+        compiled(model([broken], inputs, ["y"]))
+
+
+def test_a_constant_of_a_type_that_taskc_does_not_have() -> None:
+    two_bits = TensorProto(name="c", data_type=TensorProto.INT2, dims=[2], int32_data=[0b0100])
+    broken = node("Identity", ["c"], ["y"], name="n")
+    with pytest.raises(CompileError, match="Identity node 'n': taskc doesn't compute with int2"):
+        compiled(model([broken], [tensor("x", 3)], ["y"], initializer=[two_bits]))({"x": many[:3]})
+
+
 def test_a_branch_that_says_how_much_there_is() -> None:
     made = compiled(
         chosen(

@@ -260,6 +260,11 @@ CASES: dict[str, tuple[Callable[[], ModelProto | bytes], str, str | None]] = {
         "Elu node 'n': its attribute 'alpha' is of type int, not float",
         None,
     ),
+    "attribute that is no text": (
+        lambda: attributed("Einsum", helper.make_attribute("equation", b"i\xff,i->")),
+        "Einsum node 'n': its attribute 'equation' isn't text in UTF-8",
+        None,
+    ),
     "attribute missing": (
         lambda: attributed("Concat"),
         "Concat node 'n': its attribute 'axis' is missing",
