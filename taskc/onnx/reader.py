@@ -1,12 +1,15 @@
 """Read a model (a file, bytes or a ModelProto) as a graph of operators.
 
-Reading takes two steps. This module parses the protobuf into graphs and functions as written. `resolve.py` makes one
-graph of them, with every name and operator resolved.
+Reading takes three steps. `weights.py` reads large weights apart. This module parses the rest of the file, a protobuf,
+into graphs and functions as written. `resolve.py` makes one graph of them, with every name and operator resolved.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import BufferedReader, BytesIO
 from pathlib import Path
 
 from google.protobuf.message import DecodeError
@@ -36,6 +39,7 @@ from taskc.onnx.serialized import (
     element_type,
     text,
 )
+from taskc.onnx.weights import NO_WEIGHTS, UnknownFormError, Weights, without_weights
 from taskc.operators.graph import Array, Graph, Node, Value
 
 _DEEPEST = 40
@@ -43,12 +47,23 @@ _DEEPEST = 40
 
 def read(model: str | os.PathLike[str] | bytes | ModelProto, is_known: IsKnown = in_onnx) -> Graph:
     """The graph of a model; `is_known` tells whether an operator of a domain and version needn't be expanded."""
-    proto, where, folder = load(model)
-    return read_proto(proto, where, folder, is_known)
+    if isinstance(model, ModelProto):
+        return read_proto(model, NOWHERE, Folder(None), is_known)
+    with _opened(model) as (file, where, folder):
+        try:
+            rest, weights = without_weights(file)
+        except UnknownFormError:
+            file.seek(0)
+            rest, weights = file.read(), {}
+    return read_proto(_parsed(rest, where), where, folder, is_known, weights)
 
 
 def read_proto(
-    proto: ModelProto, where: Location, folder: Folder, is_known: IsKnown = in_onnx
+    proto: ModelProto,
+    where: Location,
+    folder: Folder,
+    is_known: IsKnown = in_onnx,
+    weights: Weights = NO_WEIGHTS,
 ) -> Graph:
     """The graph of a loaded model."""
     if not proto.HasField("graph"):
@@ -75,7 +90,7 @@ def read_proto(
             body_proto.opset_import.add(version=opsets.get("", NEWEST))
         return function_of(body_proto, where, folder)[1]
 
-    return resolve(reader.graph(proto.graph), functions, body, is_known, where)
+    return resolve(reader.graph(proto.graph, weights), functions, body, is_known, where)
 
 
 def load(
@@ -84,15 +99,25 @@ def load(
     """A model's protobuf, the file named in messages, and the folder of its external data."""
     if isinstance(model, ModelProto):
         return model, NOWHERE, Folder(None)
+    with _opened(model) as (file, where, folder):
+        return _parsed(file.read(), where), where, folder
+
+
+@contextmanager
+def _opened(
+    model: str | os.PathLike[str] | bytes,
+) -> Iterator[tuple[BufferedReader | BytesIO, Location, Folder]]:
+    """A model as a file, the file named in messages, and the folder of its external data."""
     if isinstance(model, (bytes, bytearray, memoryview)):
-        return _parsed(bytes(model), NOWHERE), NOWHERE, Folder(None)
+        yield BytesIO(model), NOWHERE, Folder(None)
+        return
     path = Path(model)
     where = Location(str(path), 0, 0, 0, 0)
     try:
-        data = path.read_bytes()
+        with path.open("rb") as file:
+            yield file, where, Folder(path.parent)
     except OSError as error:
         raise CompileError(f"the model can't be read: {error.strerror}", where) from None
-    return _parsed(data, where), where, Folder(path.parent)
 
 
 def _parsed(data: bytes, where: Location) -> ModelProto:
@@ -159,17 +184,17 @@ class _GraphReader:
         self._folder = folder
         self._depth = 0
 
-    def graph(self, proto: GraphProto) -> WrittenGraph:
+    def graph(self, proto: GraphProto, weights: Weights = NO_WEIGHTS) -> WrittenGraph:
         if self._depth > _DEEPEST:
             message = f"the model's graphs lie more than {_DEEPEST} deep within each other"
             raise CompileError(message, self._where)
         self._depth += 1
         try:
-            return self._written(proto)
+            return self._written(proto, weights)
         finally:
             self._depth -= 1
 
-    def _written(self, proto: GraphProto) -> WrittenGraph:
+    def _written(self, proto: GraphProto, weights: Weights) -> WrittenGraph:
         if proto.sparse_initializer:
             raise CompileError(
                 "the model has sparse initializers, which taskc doesn't read", self._where
@@ -179,12 +204,12 @@ class _GraphReader:
         values |= {text(value.name): value_of(value) for value in proto.output}
         values |= {value.name: value for value in inputs}
         constants: dict[str, Array] = {}
-        for tensor in proto.initializer:
+        for number, tensor in enumerate(proto.initializer):
             name = text(tensor.name)
             if name in constants:
                 raise CompileError(f"there are two initializers named '{name}'", self._where)
             subject = Subject(f"the initializer '{name}'", self._where)
-            constants[name] = array_of(tensor, subject, self._folder)
+            constants[name] = array_of(tensor, subject, self._folder, weights.get(number))
         return WrittenGraph(
             text(proto.name),
             tuple(value for value in inputs if value.name not in constants),

@@ -288,9 +288,14 @@ def check_extents(shape: tuple[int, ...], subject: Subject) -> None:
         raise subject.error(f"has the shape {list(shape)}, which no memory holds")
 
 
-def array_of(tensor: TensorProto, subject: Subject, folder: Folder) -> Array:
-    """A read-only array. A tensor of 4-bit or 2-bit integers gives one of ml_dtypes' types."""
-    data, count, stored = _data(tensor, subject, folder)
+def array_of(
+    tensor: TensorProto, subject: Subject, folder: Folder, raw: bytes | None = None
+) -> Array:
+    """A read-only array. A tensor of 4-bit or 2-bit integers gives one of ml_dtypes' types.
+
+    raw  the tensor's raw data, where it was taken out of the protobuf
+    """
+    data, count, stored = _data(tensor, subject, folder, raw)
     if tensor.data_type in _PACKED:
         array = _unpacked(np.frombuffer(data, stored), count, *_PACKED[tensor.data_type])
     elif tensor.data_type == TensorProto.BOOL:
@@ -312,7 +317,7 @@ def take_in(tensor: TensorProto, where: Location, folder: Folder) -> None:
 
 
 def _data(
-    tensor: TensorProto, subject: Subject, folder: Folder
+    tensor: TensorProto, subject: Subject, folder: Folder, raw: bytes | None = None
 ) -> tuple[bytes, int, np.dtype[Any]]:
     """A tensor's bytes (little-endian), its number of elements, and the type that they are stored in."""
     shape = tuple(tensor.dims)
@@ -330,12 +335,13 @@ def _data(
     if tensor.data_location == TensorProto.EXTERNAL:
         entries = {text(entry.key): text(entry.value) for entry in tensor.external_data}
         return folder.read(entries, nbytes, subject), count, stored
-    return _inside(tensor, stores, stored, subject), count, stored
+    return _inside(tensor, stores, stored, subject, raw or tensor.raw_data), count, stored
 
 
-def _inside(tensor: TensorProto, count: int, stored: np.dtype[Any], subject: Subject) -> bytes:
-    """The bytes of a tensor's `count` items, stored in one of its own fields."""
-    raw: bytes = tensor.raw_data
+def _inside(
+    tensor: TensorProto, count: int, stored: np.dtype[Any], subject: Subject, raw: bytes
+) -> bytes:
+    """The bytes of a tensor's `count` items, which are its raw data or in another one of its fields."""
     filled = [name for name in _FIELDS if len(getattr(tensor, name))] + ["raw_data"] * bool(raw)
     if len(filled) > 1:
         raise subject.error(f"has its elements twice: in {' and in '.join(filled)}")

@@ -5,6 +5,9 @@ on: the file's bytes, the options, taskc's sources, the machine, and its tuning 
 inputs and outputs; each of the first sets of shapes that the model is called with adds a bundle. A cache hit loads
 neither the package onnx nor any operator.
 
+Hashing a gigabyte takes half a second. So the hash is cached, too, and a first call doesn't wait for it: if the cache
+has no model whose file is of this size, the file is hashed when its programs are written.
+
 Models that the hash can't cover aren't cached: those with tensors in other files, and any compiled with a user's own
 passes or operators.
 """
@@ -20,6 +23,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -143,21 +147,11 @@ def _from_cache(
         return None
     cache = Cache(cache_folder() / "models", LIMIT)
     try:
-        state = _state(path)
-        content = _content(path, state, cache)
+        file = _File(path, _state(path), (repr(sorted(options.items())), *_surroundings()), cache)
+        key = file.known_key()
     except (OSError, ValueError):
         return None  # reading the model reports the error
-    if content == _ELSEWHERE:
-        return None
-    key = key_of(content, repr(sorted(options.items())), *_surroundings())
-    programs = _CachedModel(path, state, key, cache, trace)
-    head = cache.get(key)
-    if head is None:
-        graph = programs.graph
-        head = json.dumps(head_json(graph.name, graph.inputs, graph.returned)).encode()
-        cache.put(key, head)
-    programs.head = json.loads(head)
-    return programs
+    return None if key == _ELSEWHERE else _CachedModel(file, key, cache, trace)
 
 
 def _state(path: Path) -> tuple[int, ...]:
@@ -166,20 +160,59 @@ def _state(path: Path) -> tuple[int, ...]:
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
-def _content(path: Path, state: tuple[int, ...], kept: Cache) -> str:
-    """The hash of a file, cached once the file has been unchanged for a while: hashing a gigabyte takes half a second.
+@dataclass(frozen=True, slots=True)
+class _File:
+    """A model's file in a state.
 
-    A file that is written twice within one tick of its file system's clock may have the same times.
+    context  everything else that compilation depends on
+    kept     remembers the hashes of files, and the sizes of those that it has models of
     """
-    key = key_of("file", os.path.abspath(path), repr(state))
-    known = kept.get(key)
-    if known is not None:
-        return known.decode()
-    digest = _hashed(path)
-    *_, modified, changed = state
-    if time.time_ns() - max(modified, changed) > _SETTLED and state == _state(path):
-        kept.put(key, digest.encode())
-    return digest
+
+    path: Path
+    state: tuple[int, ...]
+    context: tuple[str, ...]
+    kept: Cache
+
+    @property
+    def is_same(self) -> bool:
+        """Whether the file is still in this state."""
+        try:
+            return _state(self.path) == self.state
+        except OSError:
+            return False
+
+    @property
+    def has_settled(self) -> bool:
+        """Whether a change from now on would be seen: two within one tick of a clock may leave the same times."""
+        *_, modified, changed = self.state
+        return time.time_ns() - max(modified, changed) > _SETTLED
+
+    @property
+    def mark(self) -> str:
+        """The key of an entry that is present if the cache has a model of such a file."""
+        _, _, size, *_ = self.state
+        return key_of("size", str(size), *self.context)
+
+    @property
+    def _key_of_hash(self) -> str:
+        return key_of("file", os.path.abspath(self.path), repr(self.state))
+
+    def known_key(self) -> str | None:
+        """The key, if it can be known at once, or if the cache may have the model."""
+        known = self.kept.get(self._key_of_hash)
+        if known is not None:
+            return self._key(known.decode())
+        return self.key() if self.kept.get(self.mark) is not None or not self.has_settled else None
+
+    def key(self) -> str:
+        """The key of the model; the hash of the file is cached once that has settled."""
+        digest = _hashed(self.path)
+        if self.has_settled and self.is_same:
+            self.kept.put(self._key_of_hash, digest.encode())
+        return self._key(digest)
+
+    def _key(self, digest: str) -> str:
+        return digest if digest == _ELSEWHERE else key_of(digest, *self.context)
 
 
 @span("hash the file")
@@ -234,11 +267,10 @@ class _CachedModel(ProgramSource):
     """The programs of a file's model, from the cache, or traced and added to it."""
 
     def __init__(
-        self, path: Path, state: tuple[int, ...], key: str, kept: Cache, trace: Callable[[], Traced]
+        self, file: _File, key: str | None, kept: Cache, trace: Callable[[], Traced]
     ) -> None:
-        self._path = path
-        self._state = state
-        self._key = key
+        self._file = file
+        self._key = key  # None until programs are written: the cache has none
         self._kept = kept
         self._trace = trace
         self._traced: Once[Traced] = Once()
@@ -246,7 +278,11 @@ class _CachedModel(ProgramSource):
         self._missing: set[Types] = set()  # not in the cache, and not added yet
         self._room = _MAX_STORED
         self._is_plain = True
-        self.head: Json = {}
+        head = None if key is None else kept.get(key)
+        if head is None:
+            graph = self.graph
+            head = json.dumps(head_json(graph.name, graph.inputs, graph.returned)).encode()
+        self.head: Json = json.loads(head)
 
     @property
     def graph(self) -> Graph:
@@ -271,7 +307,9 @@ class _CachedModel(ProgramSource):
         if types not in self._opened:
             if len(self._opened) >= _MAX_LOOKUPS:
                 return None
-            bundled = self._open(self._key_of(types), arrays)
+            bundled = (
+                None if self._key is None else self._open(key_of(self._key, repr(types)), arrays)
+            )
             if self._opened.setdefault(types, bundled) is None:
                 self._missing.add(types)
         opened = self._opened[types]
@@ -291,7 +329,7 @@ class _CachedModel(ProgramSource):
             name: array if name in runnable.inputs else array.copy()
             for name, array in arrays.items()
         }
-        _aside(lambda: self._write(self._key_of(types), inputs, runnable))
+        _aside(lambda: self._write(types, inputs, runnable))
 
     def _source(self) -> Traced:
         return self._traced.get(self._trace_anew)
@@ -299,17 +337,14 @@ class _CachedModel(ProgramSource):
     def _trace_anew(self) -> Traced:
         is_plain = _is_plain()  # before and after, as users may register passes meanwhile
         traced = self._trace()
-        if _state(self._path) != self._state:
+        if not self._file.is_same:
             raise CompileError(
-                f"{self._path} has changed since the model was compiled, which is read again"
+                f"{self._file.path} has changed since the model was compiled, which is read again"
                 " for shapes that are new",
                 hint="compile it anew",
             )
         self._is_plain = is_plain and _is_plain()
         return traced
-
-    def _key_of(self, types: Types) -> str:
-        return key_of(self._key, repr(types))
 
     def _open(self, key: str, arrays: Arrays) -> Bundled | None:
         """The cached bundle of this key, with everything loaded that these arrays need."""
@@ -325,15 +360,35 @@ class _CachedModel(ProgramSource):
             bundled = Bundled(bundle)
             bundled.loaded(arrays)
         except BundleError as error:
-            logger.warning("what the cache has of %s is made again: %s", self._path, error.message)
+            logger.warning(
+                "what the cache has of %s is made again: %s", self._file.path, error.message
+            )
             return None
         return bundled
 
     @span("cache/keep the model")
     @span("write the model's programs")
-    def _write(self, key: str, arrays: Arrays, runnable: Runnable) -> None:
+    def _write(self, types: Types, arrays: Arrays, runnable: Runnable) -> None:
+        key = self._written_key()
+        if key is None:
+            return
+        name = key_of(key, repr(types))
         writer = Writer(in_cache=True)
-        content = {"key": key, **self.head, "entries": entries_json(writer, [(arrays, runnable)])}
+        content = {"key": name, **self.head, "entries": entries_json(writer, [(arrays, runnable)])}
         if writer.sections.nbytes <= _LARGEST and _is_plain():
+            self._kept.put(self._file.mark, b"")
+            self._kept.put(key, json.dumps(self.head).encode())
             pieces = writer.sections.pieces(writer.content(content))
-            self._kept.write(key, pieces, durable=True)
+            self._kept.write(name, pieces, durable=True)
+
+    def _written_key(self) -> str | None:
+        """The key under which programs are written; None where there can't be one."""
+        if self._key is None:
+            try:
+                key = self._file.key()
+            except OSError:
+                return None
+            if key == _ELSEWHERE or not self._file.is_same:
+                return None
+            self._key = key
+        return self._key

@@ -89,7 +89,8 @@ _X = np.ones((2, 3), np.float32)
 
 
 def bundles_in(cache: Path) -> list[Path]:
-    return [it for it in cache.iterdir() if it.read_bytes().startswith(b"taskc bundle")]
+    entries = [*cache.iterdir()] if cache.exists() else []
+    return [it for it in entries if it.read_bytes().startswith(b"taskc bundle")]
 
 
 def called(path: Path, rows: int = 2, **options: Any) -> float:
@@ -156,22 +157,57 @@ def test_a_file_that_changes_under_a_model_is_told(path: Path) -> None:
 def test_a_file_is_hashed_anew_until_it_has_settled(
     path: Path, reads: Reads, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    count, hashed = 0, session._hashed
-
-    def counting(path: Path) -> str:
-        nonlocal count
-        count += 1
-        return hashed(path)
-
-    monkeypatch.setattr(session, "_hashed", counting)
+    hashes = hashes_in(monkeypatch)
     assert [called(path), called(path)] == [4, 4]
-    assert count == 2
+    assert len(hashes) == 2
     monkeypatch.setattr(session, "_SETTLED", 0)
     assert [called(path), called(path), called(path)] == [4, 4, 4]
-    assert (count, reads.count) == (3, 1)
+    assert (len(hashes), reads.count) == (3, 1)
     written(path, 2.0)
     assert called(path) == 9
-    assert count == 4
+    assert len(hashes) == 4
+
+
+def hashes_in(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """The files that are hashed from now on."""
+    hashes, hashed = list[Path](), session._hashed
+
+    def noted(path: Path) -> str:
+        hashes.append(path)
+        return hashed(path)
+
+    monkeypatch.setattr(session, "_hashed", noted)
+    return hashes
+
+
+def test_a_file_that_cannot_be_in_the_cache_is_hashed_later(
+    path: Path, tmp_path: Path, reads: Reads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file of a size that the cache has is hashed first: it may be a copy."""
+    monkeypatch.setattr(session, "_SETTLED", 0)
+    hashes = hashes_in(monkeypatch)
+    found = tc.compile(path)
+    assert not hashes
+    assert found(_X)[0][0, 0] == 4
+    assert hashes == [path]
+    copy, other = tmp_path / "copy.onnx", written(tmp_path / "other.onnx", 2.0)
+    copy.write_bytes(path.read_bytes())
+    assert (called(copy), reads.count) == (4, 1)
+    tc.compile(other)
+    assert hashes == [path, copy, other]
+    assert (called(other), called(other), reads.count) == (9, 9, 3)
+    assert len(hashes) == 3
+
+
+@pytest.mark.parametrize("change", [Path.unlink, lambda path: written(path, 2.0)])
+def test_a_file_that_changes_before_it_is_hashed_is_not_kept(
+    change: Callable[[Path], object], path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "_SETTLED", 0)
+    found = tc.compile(path)
+    change(path)
+    assert found(_X)[0][0, 0] == 4
+    assert not bundles_in(cache)
 
 
 def _registered_pass(monkeypatch: pytest.MonkeyPatch) -> None:
