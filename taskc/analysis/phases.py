@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from taskc.analysis.accesses import Access, Crew, evaluate, make_access
-from taskc.analysis.touches import Loop, Touching, reads, reads_memory, touches
+from taskc.analysis.touches import Loop, Touch, Touching, reads, reads_memory, visit_touches
 from taskc.errors import Location
 from taskc.ir import nodes as ir
 from taskc.ir.code_size import length
@@ -44,10 +44,13 @@ class Phases:
         if isinstance(statement, ir.Move) and statement.how in MATRIX_MOVES:
             # Both the worker that names a line and the owner of its elements touch it.
             accesses += self.of(named_by_lines(statement), lets)
-        for touch in touches(statement, _Environment(self.worker, self.crew, lets)):
+
+        def visit(touch: Touch[_Environment]) -> None:
             node = touch.node
             loc = touch.loc if isinstance(node, ir.Operand) else node.loc
-            accesses += self._access(node, touch.known, loc)
+            accesses.extend(self._access(node, touch.known, loc))
+
+        visit_touches(statement, _Environment(self.worker, self.crew, lets), visit)
         return tuple(accesses)
 
     def of_expression(

@@ -21,7 +21,7 @@ CUDA's emitter uses it for the loads of a vector loop.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeAlias, TypeVar
 
@@ -37,23 +37,35 @@ Assume = Callable[[Fact, Expression, bool], Fact]
 
 def reads(
     node: Expression, known: Fact, assume: Assume[Fact]
-) -> Iterator[tuple[ir.Read | ir.Address, Fact]]:
+) -> list[tuple[ir.Read | ir.Address, Fact]]:
     """The reads, those in indices before their users; `assume` adds a condition that holds, or doesn't."""
+    found: list[tuple[ir.Read | ir.Address, Fact]] = []
+    _add_reads(node, known, assume, found)
+    return found
+
+
+def _add_reads(
+    node: Expression,
+    known: Fact,
+    assume: Assume[Fact],
+    found: list[tuple[ir.Read | ir.Address, Fact]],
+) -> None:
     match node:
+        case Variable() | ir.Constant():
+            pass
         case ir.Select():
-            yield from reads(node.condition, known, assume)
-            yield from reads(node.then, assume(known, node.condition, True), assume)
-            yield from reads(node.otherwise, assume(known, node.condition, False), assume)
+            _add_reads(node.condition, known, assume, found)
+            _add_reads(node.then, assume(known, node.condition, True), assume, found)
+            _add_reads(node.otherwise, assume(known, node.condition, False), assume, found)
         case ir.Binary(operator="and" | "or"):
-            yield from reads(node.left, known, assume)
+            _add_reads(node.left, known, assume, found)
             decided = assume(known, node.left, node.operator == "and")
-            yield from reads(node.right, decided, assume)
+            _add_reads(node.right, decided, assume, found)
         case _:
             for part in expressions(node):
-                if type(part) is not Variable and type(part) is not ir.Constant:
-                    yield from reads(part, known, assume)
+                _add_reads(part, known, assume, found)
             if isinstance(node, ir.Read | ir.Address):
-                yield node, known
+                found.append((node, known))
 
 
 def seen_through(
@@ -118,58 +130,56 @@ class Touch(Generic[K]):
         return self.node.loc
 
 
-Walk: TypeAlias = Generator[Touch[K], None, K]
+def visit_touches(node: Statement, known: K, visit: Callable[[Touch[K]], None]) -> K:
+    """Visit the accesses in program order; returns the facts after the statement."""
 
+    def visit_reads(expression: Expression, here: K) -> None:
+        for read, where in reads(expression, here, _assume):
+            visit(Touch(read, node, where))
 
-def touches(node: Statement, known: K) -> Walk[K]:
-    """The accesses in program order; returns the facts after the statement."""
     match node:
         case ir.Sequence():
             inside = known
             for statement in node.statements:
-                inside = yield from touches(statement, inside)
+                inside = visit_touches(statement, inside, visit)
         case ir.If():
-            yield from touches_of(node.condition, known, node)
-            yield from touches(node.then, known.assume(node.condition, True))
+            visit_reads(node.condition, known)
+            visit_touches(node.then, known.assume(node.condition, True), visit)
             if node.otherwise is not None:
-                yield from touches(node.otherwise, known.assume(node.condition, False))
+                visit_touches(node.otherwise, known.assume(node.condition, False), visit)
         case ir.While():
             again = known.repeated(node)
-            yield from touches_of(node.condition, again, node)
-            yield from touches(node.body, again.under(node))
+            visit_reads(node.condition, again)
+            visit_touches(node.body, again.under(node), visit)
         case ir.For() | ir.Grid() | ir.Pipeline() | ir.Each():
             for expression in expressions(node):
-                yield from touches_of(expression, known, node)
-            yield from touches(node.body, known.repeated(node).under(node))
+                visit_reads(expression, known)
+            visit_touches(node.body, known.repeated(node).under(node), visit)
         case ir.Move():
             inside = known.under(node)
             if node.guard is not None:
-                yield from touches_of(node.guard, inside, node)
+                visit_reads(node.guard, inside)
                 inside = inside.assume(node.guard, True)
             for expression in (*node.indices, node.value):
-                yield from touches_of(expression, inside, node)
-            yield Touch(node, node, inside)
+                visit_reads(expression, inside)
+            visit(Touch(node, node, inside))
         case ir.Roles():
             for role in node.roles:
-                yield from touches(role.body, known.within(role))
+                visit_touches(role.body, known.within(role), visit)
         case _:
             assert type(node) not in STATEMENT_FIELDS, f"{type(node).__name__} has a body"
             for expression in expressions(node):
-                yield from touches_of(expression, known, node)
+                visit_reads(expression, known)
             if isinstance(node, (ir.Store, ir.Atomic)):
-                yield Touch(node, node, known)
+                visit(Touch(node, node, known))
             if isinstance(node, ir.Mma):
-                yield Touch(node.left, node, known)
-                yield Touch(node.right, node, known)
+                visit(Touch(node.left, node, known))
+                visit(Touch(node.right, node, known))
     return known.behind(node)
 
 
-def touches_of(node: Expression, known: K, statement: Statement) -> Iterator[Touch[K]]:
-    """The accesses of an expression in a statement."""
-    for read, where in reads(
-        node, known, lambda now, condition, holds: now.assume(condition, holds)
-    ):
-        yield Touch(read, statement, where)
+def _assume(known: K, condition: Expression, holds: bool) -> K:
+    return known.assume(condition, holds)
 
 
 def exit_condition(loop: ir.For) -> ir.Expression | None:

@@ -25,12 +25,15 @@ from taskc.analysis.touches import reads_memory
 from taskc.ir import nodes as ir
 from taskc.ir.build import ZERO, add, index, subtract
 from taskc.ir.nodes import Constant, Expression, Statement, Variable
-from taskc.ir.rewrite import map_statements, substitute, walk
+from taskc.ir.rewrite import all_below, map_statements, substitute, walk
 from taskc.ir.target import TARGETS
 
 
 def common_strides(kernel: ir.Kernel, *, proving: bool = False) -> ir.Kernel:
     if TARGETS[kernel.target].capabilities and not proving:
+        return kernel
+    strided = [loop for loop in all_below(kernel.body, ir.For) if loop.step > 1]
+    if all(isinstance(loop.start, Constant) for loop in strided):
         return kernel
     body = _Strides(kernel, proving).changed(kernel.body)
     return kernel if body is kernel.body else replace(kernel, body=body)

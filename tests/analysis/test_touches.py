@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from taskc.analysis.touches import Loop, touches
+from taskc.analysis.touches import Loop, Touch, visit_touches
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import Expression, Statement
 from taskc.ir.parser import parse
@@ -57,10 +57,12 @@ kernel k(a: f32[8], n: i64, b: inout f32[8]) workers=4 stage=parsed:
 
 
 def test_all_accesses_of_a_program() -> None:
+    touches: list[Touch[Words]] = []
+    visit_touches(parse(KERNEL).body, Words(), touches.append)
     found = [
         f"{expression_text(ir.Read(touch.node.tensor, touch.node.indices))}: "
         + ", ".join(touch.known.around)
-        for touch in touches(parse(KERNEL).body, Words())
+        for touch in touches
         if not isinstance(touch.node, ir.Operand)
     ]
     both = "n > 1 and a[1] < 1.0"

@@ -29,7 +29,7 @@ from taskc.ir import nodes as ir
 from taskc.ir.code_size import deeply
 from taskc.ir.extents import size_in_bytes
 from taskc.ir.nodes import Tensor
-from taskc.ir.rewrite import map_children, substitute, walk_statements
+from taskc.ir.rewrite import map_children, substitute, walk, walk_statements
 from taskc.ir.spans import span
 
 _GIVEN_UP = 3  # status of `run`: a signal handler raised an exception
@@ -139,6 +139,8 @@ def words_of(
 
 def in_plain_words(kernel: ir.Kernel) -> ir.Kernel:
     """Replace each snippet of PTX by its meaning."""
+    if not any(type(node) is ir.Inline for node in walk(kernel.body)):
+        return kernel
 
     def visit(node: Any) -> Any:
         node = map_children(node, visit)

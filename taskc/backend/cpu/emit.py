@@ -34,7 +34,7 @@ from taskc.errors import InternalError, assert_never
 from taskc.ir import nodes as ir
 from taskc.ir.extents import size_in_elements
 from taskc.ir.nodes import SHARED, Expression, Statement, Tensor, Variable
-from taskc.ir.rewrite import tensors_of, walk, walk_statements
+from taskc.ir.rewrite import all_below, tensors_of, walk, walk_statements
 from taskc.ir.types import boolean, i32, i64
 
 # LLVM's time grows with the square of straight-line code, so that the number of instructions unrolled from one loop is
@@ -216,9 +216,8 @@ class Emitter:
             )
 
     def _note_definitions(self, statement: Statement) -> None:
-        for node in walk(statement):
-            if isinstance(node, ir.Let):
-                self.values.definitions[node.variable] = node.value
+        for node in all_below(statement, ir.Let):
+            self.values.definitions[node.variable] = node.value
 
     def _statement(self, statement: Statement) -> None:
         match statement:

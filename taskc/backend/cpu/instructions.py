@@ -11,6 +11,7 @@ import struct
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cache, lru_cache
 from math import isfinite
 from typing import TypeAlias
 
@@ -48,6 +49,7 @@ _TYPES = {
 }
 
 
+@cache
 def type_of(dtype: DType, lanes: int = SCALAR) -> str:
     """The LLVM type of a value."""
     return vector_of(_TYPES.get(dtype.name) or f"i{dtype.bits}", lanes)
@@ -64,6 +66,12 @@ def vector_of(element: str, lanes: int) -> str:
 
 def constant(number: bool | int | float, dtype: DType, lanes: int = SCALAR) -> LaneValue:
     """A constant, the same on all lanes."""
+    return _constant(repr(number), number, dtype, lanes)
+
+
+@lru_cache(1 << 14)
+def _constant(written: str, number: bool | int | float, dtype: DType, lanes: int) -> LaneValue:
+    """A constant; `written` distinguishes numbers that are equal: 0.0 from -0.0, and True from 1."""
     text = _constant_text(number, dtype)
     if lanes:
         text = f"splat ({type_of(dtype)} {text})"
@@ -154,7 +162,11 @@ class Builder:
 
     def known(self, text: str) -> str | None:
         """The name of an instruction that `pure` wrote here or in an enclosing scope."""
-        return next((known[text] for known in reversed(self._known) if text in known), None)
+        for known in reversed(self._known):
+            name = known.get(text)
+            if name is not None:
+                return name
+        return None
 
     def unknown(self, kind: str, text: str) -> str:
         """An empty inline assembly that returns the vector unchanged and that no optimization sees through.
@@ -345,7 +357,7 @@ class Instructions:
                 for arm in (then, otherwise)
             )
         text = self.builder.pure(f"select {condition.typed}, {then.typed}, {otherwise.typed}")
-        return replace(then, text=text, number=None)
+        return LaneValue(text, then.dtype, then.lanes)
 
     def bitcast(self, value: LaneValue, dtype: DType) -> LaneValue:
         """Reinterpret the bits as another type of the same size."""
@@ -366,7 +378,8 @@ class Instructions:
     # By name.
 
     def _plain(self, instruction: str, a: LaneValue, b: LaneValue) -> LaneValue:
-        return replace(a, text=self.builder.pure(f"{instruction} {a.typed}, {b.text}"), number=None)
+        text = self.builder.pure(f"{instruction} {a.typed}, {b.text}")
+        return LaneValue(text, a.dtype, a.lanes)
 
     def _intrinsic(self, name: str, result: LaneValue, *operands: LaneValue) -> LaneValue:
         """An intrinsic that is overloaded on the type of its result."""
@@ -396,7 +409,7 @@ class Instructions:
 
     def pick(self, numbers: Sequence[float], index: LaneValue) -> LaneValue | None:
         """numbers[index % 32] of 32 f32; None where no instruction computes it."""
-        if not is_avx512(replace(index, dtype=f32)):
+        if not is_avx512(LaneValue(index.text, f32, index.lanes)):
             return None
         low, high = constants(numbers[:16], f32), constants(numbers[16:], f32)
         return self._avx512("vpermi2var.ps.512", f32, low, index, high)
@@ -405,7 +418,7 @@ class Instructions:
         """An instruction whose result has 16 numbers, once for every 16 of the operands' lanes."""
         lanes = max(operand.lanes for operand in operands)
         function, kind = f"llvm.x86.avx512.{name}", type_of(dtype, 16)
-        types = [replace(o, lanes=min(o.lanes, 16)).type for o in operands]
+        types = [type_of(o.dtype, min(o.lanes, 16)) for o in operands]
         self.builder.declare(kind, function, *types)
         parts = []
         for first in range(0, lanes, 16):

@@ -5,6 +5,9 @@
 | quick | inlining, registers; code generation without optimization | a quarter | 1.5 to 7 times slower |
 | full | everything (module.py) | 20 to 100 ms a kernel | |
 
+A large kernel's quick code is generated with optimization, which takes half of full code's time: otherwise its values
+would not fit on the stack.
+
 Both come from one text, and no pass reassociates: their results are the same bits. `job` of quick code jumps to the
 address in `now`, which is its own body's at first. Full code is made in a background thread while no call waits for a
 compilation, and its address is stored in `now`: whoever holds the address of `job` needs no news, and blocks that are
@@ -35,8 +38,9 @@ from taskc.ir.spans import span
 
 NOW = "now"
 
-# Bytes of the stack that a line of text may take in quick code: at most 13 were measured, in convolutions.
-_FRAME = 32
+# Bytes of the stack that a line of text may take without allocation of registers: at most 24 were measured, and 16 in
+# kernels of more than 2,000 lines.
+_FRAME = 24
 # Seconds between two looks whether calls wait, and after the last one that did.
 _POLL, _GRACE = 0.01, 0.1
 
@@ -54,10 +58,8 @@ logger = logging.getLogger(__name__)
 
 
 def has_quick(text: str) -> bool:
-    """Whether a module may become quick code: AMX's tiles need LLVM's passes, and its values have to fit on the stack,
-    beside up to STACK bytes of private arrays.
-    """
-    return text.count("\n") * _FRAME <= STACK // 2 and "@llvm.x86.t" not in text
+    """Whether a module may become quick code: AMX's tiles need LLVM's passes."""
+    return "@llvm.x86.t" not in text
 
 
 @span("LLVM/quick code")
@@ -74,7 +76,10 @@ def quick_code(text: str, processor: Processor) -> bytes:
     run_passes(passes, module, builder)
     module.get_function("job").name = "body"
     module.link_in(llvm.parse_assembly(f"{head_text(processor)}\n{_JUMP}"))
-    code: bytes = processor.quick_machine.emit_object(module)
+    # Without optimization each value has a place on the stack, beside up to STACK bytes of private arrays.
+    is_small = text.count("\n") * _FRAME <= STACK // 2
+    machine = processor.quick_machine if is_small else processor.machine
+    code: bytes = machine.emit_object(module)
     return code
 
 

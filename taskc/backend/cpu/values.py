@@ -47,7 +47,8 @@ class BarrierGroups:
         self._barriers: dict[int, bool] = {}
         self._groups: dict[Variable | Tensor, set[int]] = {}
         self._number = 0
-        self._visit(body)
+        if self.has_barrier(body):  # otherwise all is one group
+            self._visit(body)
 
     def has_barrier(self, statement: Statement) -> bool:
         contains_barrier = self._barriers.get(id(statement))

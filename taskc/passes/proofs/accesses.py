@@ -8,7 +8,7 @@ from itertools import count
 from typing import TypeAlias
 
 from taskc.analysis.facts import Facts
-from taskc.analysis.touches import Loop, Touch, reads_memory, seen_through, touches
+from taskc.analysis.touches import Loop, Touch, reads_memory, seen_through, visit_touches
 from taskc.errors import Location
 from taskc.ir import nodes as ir
 from taskc.ir.build import add
@@ -152,15 +152,20 @@ class State:
         return replace(self, now=now, reads=reads, path=tuple(path), names=names)
 
 
-def states(kernel: ir.Kernel, facts: Facts) -> Iterator[tuple[Touch[State], Indices]]:
-    """Every access in program order, with its indices; `facts` are those at the top of the kernel."""
-    top = State(facts, facts, frozenset(), (), _written(kernel.body), kernel.worker)
-    for touch in touches(kernel.body, top):
+def visit_states(
+    kernel: ir.Kernel, facts: Facts, visit: Callable[[Touch[State], Indices], None]
+) -> None:
+    """Visit every access in program order, with its indices; `facts` are those at the top of the kernel."""
+
+    def visit_touch(touch: Touch[State]) -> None:
         if isinstance(touch.node, ir.Operand):
             for corner in _corners(touch.node):
-                yield touch, corner
+                visit(touch, corner)
         else:
-            yield touch, touch.node.indices
+            visit(touch, touch.node.indices)
+
+    top = State(facts, facts, frozenset(), (), _written(kernel.body), kernel.worker)
+    visit_touches(kernel.body, top, visit_touch)
 
 
 def _corners(operand: ir.Operand) -> tuple[Indices, Indices]:
@@ -257,15 +262,18 @@ def _stored(
 ) -> dict[Tensor, Interval]:
     """All values ever in the cells, given the ranges of values read from them."""
     result = {cell: start for cell, start in cells.items() if start is not None}
-    for touch, _ in states(kernel, Facts.empty(kernel, known)):
+
+    def visit(touch: Touch[State], indices: Indices) -> None:
         store = touch.node
         if not isinstance(store, ir.Store) or store.tensor not in cells:
-            continue
+            return
         if not (tensors_read(store.value, lets) & cells.keys()) <= known.keys():
-            continue  # nothing has been stored to its operands so far
+            return  # nothing has been stored to its operands so far
         allowed = range_of(store.tensor.dtype)
         value = touch.known.now.interval(store.value).meet(allowed)
         result[store.tensor] = value.join(result.get(store.tensor, value))
+
+    visit_states(kernel, Facts.empty(kernel, known), visit)
     return result
 
 
@@ -389,10 +397,11 @@ class Program:
 def collect(kernel: ir.Kernel) -> Program:
     program = Program(kernel, ranges=cell_ranges(kernel))
     accesses = program.accesses
-    for touch in touches(kernel.body, _Site(program)):
+
+    def visit(touch: Touch[_Site]) -> None:
         node, site = touch.node, touch.known
         if isinstance(node, ir.Operand):
-            continue  # of a product, which is in `whole`
+            return  # of a product, which is in `whole`
         kind = READ
         if not isinstance(node, ir.Read | ir.Address):
             kind = ATOMIC if isinstance(node, ir.Atomic) else WRITE
@@ -400,6 +409,8 @@ def collect(kernel: ir.Kernel) -> Program:
                 program.written.add(node.tensor)
         where = site.path, site.phase, touch.loc, len(accesses), touch.statement
         accesses.append(Access(kind, node.tensor, node.indices, *where))
+
+    visit_touches(kernel.body, _Site(program), visit)
     return program
 
 

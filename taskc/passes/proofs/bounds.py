@@ -17,7 +17,15 @@ from taskc.ir import nodes as ir
 from taskc.ir.linear import WRAPPED, Affine, Opaque
 from taskc.ir.nodes import TILE, Expression
 from taskc.ir.rewrite import map_children, walk
-from taskc.passes.proofs.accesses import Guard, Program, State, is_dead, states, used_variables
+from taskc.passes.proofs.accesses import (
+    Guard,
+    Indices,
+    Program,
+    State,
+    is_dead,
+    used_variables,
+    visit_states,
+)
 from taskc.passes.proofs.enumeration import (
     LIMIT,
     Enumerator,
@@ -34,16 +42,19 @@ from taskc.passes.proofs.folding import resolved
 
 
 def bounds_findings(program: Program) -> list[CompileError]:
-    errors = []
-    for touch, indices in states(program.kernel, Facts.empty(program.kernel, program.ranges)):
+    errors: list[CompileError] = []
+
+    def visit(touch: Touch[State], indices: Indices) -> None:
         tensor = touch.node.tensor
         if tensor.scope == TILE:
-            continue
+            return
         for index, extent in zip(indices, tensor.shape, strict=True):
             error = _index(touch, index, extent, program)
             if error is not None:
                 errors.append(error)
                 break
+
+    visit_states(program.kernel, Facts.empty(program.kernel, program.ranges), visit)
     return errors
 
 

@@ -92,11 +92,22 @@ def test_every_processor_has_quick_code(name: str, target: str) -> None:
         assert compile_kernel(lean, typical(target), is_quick=True).code
 
 
-def test_tiles_and_large_modules_have_no_quick_code() -> None:
+def test_tiles_have_no_quick_code() -> None:
     lean = lower(replace(matmul(64, 64, 64, dtype=bf16).ir, target="avx512_amx"))
     text, _ = llvm_text(lean, typical("avx512_amx"))
     assert ("@llvm.x86.t" in text) != tiers.has_quick(text)
-    assert not tiers.has_quick("\n" * 10_000)
+
+
+def test_quick_code_of_a_large_kernel_allocates_registers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without that, each of its values would have a place on the stack."""
+    kernel = kernels_of("softmax")[-1]
+    small = code_of(kernel, is_quick=True)
+    monkeypatch.setattr(tiers, "_FRAME", 1 << 20)
+    large = code_of(kernel, is_quick=True)
+    assert large.text == small.text
+    assert len(large.code) < len(small.code)
+    full = LoadedKernel(kernel, code_of(kernel, is_quick=False))
+    assert run(LoadedKernel(kernel, large, stays_quick=True)) == run(full)
 
 
 def test_an_object_keeps_its_text() -> None:
