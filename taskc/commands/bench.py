@@ -16,7 +16,6 @@ from dataclasses import asdict
 
 from taskc.commands.loading import add_model, add_precision, feeds_of, is_model, model_of
 from taskc.commands.terminal import (
-    Progress,
     UsageError,
     add_json,
     seconds_of,
@@ -25,6 +24,7 @@ from taskc.commands.terminal import (
 )
 from taskc.format import many, ratio_text, time_text
 from taskc.onnx.partitions import RuntimeSession
+from taskc.progress import Progress
 from taskc.runtime.machine import machine
 from taskc.tune.timing import Probe, pairs
 

@@ -18,7 +18,6 @@ from taskc.backend.sim import AccessTraffic, Report
 from taskc.commands.loading import example_of, load_kernel
 from taskc.commands.terminal import (
     Part,
-    Progress,
     add_json,
     add_kernel,
     add_seeds,
@@ -33,6 +32,7 @@ from taskc.ir import nodes as ir
 from taskc.ir.rewrite import walk
 from taskc.lang.definition import Definition
 from taskc.programs.definition import ProgramDefinition
+from taskc.progress import Progress
 from taskc.runtime.checking import CallExamination, Doing, Examination, examine
 
 

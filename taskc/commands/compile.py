@@ -36,7 +36,6 @@ from taskc.commands.loading import (
     shaped_feeds,
 )
 from taskc.commands.terminal import (
-    Progress,
     UsageError,
     add_json,
     columns,
@@ -52,6 +51,7 @@ from taskc.programs.arena import blocks_of
 from taskc.programs.definition import ProgramDefinition
 from taskc.programs.ir import calls_of, kernels_of
 from taskc.programs.planning import plan
+from taskc.progress import Progress
 from taskc.runtime.driver import scheduled, whole_program
 
 

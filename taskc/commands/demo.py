@@ -23,12 +23,13 @@ from taskc.commands import demo_programs
 from taskc.commands.check import summarize, write_summary
 from taskc.commands.demo_programs import OWN, classifier, linear
 from taskc.commands.explain import steps_of
-from taskc.commands.terminal import Progress, columns, write, write_finding, write_text
+from taskc.commands.terminal import columns, write, write_finding, write_text
 from taskc.errors import CheckError, CompileError
 from taskc.format import many, time_text
 from taskc.ir.nodes import STAGES
 from taskc.lang.definition import KernelDefinition
 from taskc.passes.pipeline import lower
+from taskc.progress import Progress
 from taskc.runtime.checking import CallExamination, examine
 
 M, N, K = 40, 24, 36  # 24 is not a multiple of the block's 16 columns: edges are masked

@@ -23,7 +23,6 @@ import taskc as tc
 from taskc.arrays.packed import slots_of
 from taskc.commands.loading import add_model, feeds_of
 from taskc.commands.terminal import (
-    Progress,
     UsageError,
     add_json,
     columns,
@@ -39,6 +38,7 @@ from taskc.operators.graph import Graph
 from taskc.output_file import write_whole
 from taskc.programs.definition import ProgramDefinition
 from taskc.programs.ir import Call, Program, calls_of
+from taskc.progress import Progress
 from taskc.runtime.driver import scheduled
 
 # --- Drawings of graphs ------------------------------------------------------------------------

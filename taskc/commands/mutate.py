@@ -13,7 +13,6 @@ from typing import Any
 
 from taskc.commands.loading import example_of, load_kernel
 from taskc.commands.terminal import (
-    Progress,
     add_json,
     add_kernel,
     add_seeds,
@@ -30,6 +29,7 @@ from taskc.lang.definition import KernelDefinition
 from taskc.mutation import EXAMPLES, Mutant, mutate
 from taskc.programs.definition import ProgramDefinition
 from taskc.programs.ir import Program, map_kernels
+from taskc.progress import Progress
 from taskc.runtime.checking import for_target
 from taskc.runtime.driver import scheduled, signature
 

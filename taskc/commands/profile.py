@@ -27,7 +27,6 @@ from typing import Any
 import taskc as tc
 from taskc.commands.loading import add_feeds, example_of, feeds_of, is_model, load_kernel
 from taskc.commands.terminal import (
-    Progress,
     UsageError,
     add_json,
     add_kernel,
@@ -43,6 +42,7 @@ from taskc.kernels.machine_facts import PROCESSOR, ProcessorFacts
 from taskc.output_file import write_whole
 from taskc.profiling.page import page_of
 from taskc.profiling.profile import COLUMNS, Memory, Profile, ProfiledCall, Work, profile
+from taskc.progress import Progress
 
 _MOST_CALLS = 30  # rows of a table; with more calls, equal kernels share a row
 

@@ -33,7 +33,6 @@ from taskc.commands.loading import (
     loaded,
 )
 from taskc.commands.terminal import (
-    Progress,
     UsageError,
     add_json,
     add_kernel,
@@ -46,6 +45,7 @@ from taskc.ir import nodes as ir
 from taskc.ir.signature import inputs_of, named_type, outputs_of
 from taskc.ir.types import DType, from_numpy
 from taskc.lang.definition import Definition
+from taskc.progress import Progress
 from taskc.runtime.bundle import BundledProgram
 from taskc.runtime.checking import comparison_across_targets
 from taskc.runtime.driver import call

@@ -8,7 +8,6 @@ import logging
 import os
 import re
 import sys
-import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any, TextIO, TypeAlias
 
 from taskc.ir.target import TARGETS
 from taskc.markup import visible
+from taskc.progress import is_terminal
 
 # --- Problems and plans for people: JSON as words -----------------------------------------------
 # {"dtype":{"is":"type","name":"f32"},"is":"Problem","k":64,"m":16,"n":32}   m=16 n=32 k=64 f32
@@ -91,8 +91,6 @@ def printable(text: str) -> str:
 
 
 Part: TypeAlias = "str | tuple[str, str]"  # a text, or a text and its style
-
-_PATIENCE, _REFRESH = 1.0, 0.1  # seconds: until a bar is shown, and between its updates
 
 _RULES = (
     (r"(?m)^error:|(?<=\d: )(?!note)[a-z-]+:(?= )", "bold red"),  # after the line and column
@@ -174,67 +172,6 @@ class LogLines(logging.Handler):
         write_error(f"warning: {record.getMessage()}")
 
 
-class Progress:
-    """A line with the current activity, on a terminal only; it is removed at the end.
-
-    If the completed share is given, a bar is shown after the first second.
-    """
-
-    def __init__(self) -> None:
-        self._is_shown = _is_terminal(sys.stderr)
-        self._begin = time.monotonic()
-        self._bar: Any = None
-        self._latest = 0.0
-
-    def __call__(self, text: str, share: float | None = None) -> None:
-        if not self._is_shown:
-            return
-        now = time.monotonic()
-        if share is None or now - self._begin < _PATIENCE:
-            self.clear()
-            sys.stderr.write(f"{visible(text)} …")
-            sys.stderr.flush()
-        elif self._bar is None or now - self._latest > _REFRESH:
-            self._latest = now
-            self._show(text, share)
-
-    def _show(self, text: str, share: float) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, Progress as Bar, TaskProgressColumn, TextColumn
-
-        if self._bar is None:
-            self.clear()
-            shown = (
-                TextColumn("{task.description}", markup=False),
-                BarColumn(),
-                TaskProgressColumn(),
-            )
-            console = Console(file=sys.stderr, highlight=False, emoji=False)
-            self._bar = Bar(*shown, console=console, transient=True, auto_refresh=False)
-            self._bar.add_task(visible(text), total=1.0)
-            self._bar.start()
-        self._bar.update(0, description=visible(text), completed=share, refresh=True)
-
-    def clear(self) -> None:
-        """Show nothing until the next call."""
-        if self._bar is not None:
-            self._bar.stop()
-            self._bar = None
-        if self._is_shown:
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()
-
-    def __enter__(self) -> Progress:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.clear()
-
-
-def _is_terminal(stream: TextIO) -> bool:
-    return stream.isatty() and os.environ.get("TERM") != "dumb"
-
-
 def _highlighted(text: str) -> list[Part]:
     spans = sorted(
         (match.start(), match.end(), style)
@@ -251,7 +188,7 @@ def _highlighted(text: str) -> list[Part]:
 
 
 def _emit(stream: TextIO, parts: Iterable[Part], end: str) -> None:
-    if not _is_terminal(stream) or os.environ.get("NO_COLOR"):
+    if not is_terminal(stream) or os.environ.get("NO_COLOR"):
         text = "".join(part if isinstance(part, str) else part[0] for part in parts)
         if stream is sys.stdout:
             put(text + end)

@@ -28,7 +28,6 @@ from taskc.backend.cuda.api import DeviceError
 from taskc.backend.cuda.context import context
 from taskc.commands.loading import add_feeds, feeds_of, is_model, load_kernel, load_module
 from taskc.commands.terminal import (
-    Progress,
     UsageError,
     add_json,
     columns,
@@ -48,6 +47,7 @@ from taskc.kernels.matmul import MATMUL
 from taskc.kernels.matmul.problem import problem_of as matmul_problem
 from taskc.lang.definition import Definition
 from taskc.output_file import write_whole
+from taskc.progress import Progress
 from taskc.tune.bench import dry_run, tuned
 from taskc.tune.choose import processor, recorded
 from taskc.tune.database import database

@@ -26,8 +26,9 @@ import numpy as np
 import taskc as tc
 from taskc.arrays.arguments import Array
 from taskc.commands.loading import add_model, add_precision, feeds_of
-from taskc.commands.terminal import Progress, add_json, columns, write, write_json, write_text
+from taskc.commands.terminal import add_json, columns, write, write_json, write_text
 from taskc.onnx.partitions import RuntimeSession
+from taskc.progress import Progress
 from taskc.runtime.machine import machine
 
 _TOLERANCES = {"f32": 1e-3, "bf16": 1e-1}

@@ -24,6 +24,7 @@ from taskc.operators.graph import Array, Graph, Node
 from taskc.operators.tensors import Counted, Held, Loose, Tensor, rows_of
 from taskc.programs.sizes import Assumptions
 from taskc.programs.tracing import TensorHandle
+from taskc.progress import report
 from taskc.runtime.served import Output, Runnable
 
 _Node = TypeVar("_Node")
@@ -56,6 +57,7 @@ def import_graph(
                  has to be right for all sizes
     late         names of tensors that decide only when the program runs
     """
+    report(f"tracing {graph.name or 'the model'}")
     counts = [f"{name}_count" for name in graph.outputs]
     names = _identifiers([*inputs, *graph.outputs, *counts])
     outputs: list[Output] = []

@@ -19,6 +19,7 @@ from taskc.ir.types import from_numpy
 from taskc.lang.values import did_you_mean
 from taskc.operators.graph import Array, Graph, Value
 from taskc.programs.definition import ProgramDefinition
+from taskc.progress import line
 from taskc.runtime import driver
 from taskc.runtime.served import (
     Arrays,
@@ -268,6 +269,7 @@ class Model:
         outputs = copy_context().run(self._computed, self.checked(feeds))
         return [outputs[all_names.index(name)] for name in wanted]
 
+    @line()
     def _computed(self, arrays: Mapping[str, Any]) -> list[Any]:
         with limited(self._limits):  # programs' calls go through `driver.call`, each with its door
             outputs = self._place.returned(self._programs.run(arrays), arrays.values())
@@ -285,6 +287,7 @@ class Model:
         """The only sets of input shapes that a bundle's model accepts; empty if any are accepted."""
         return self._programs.source.shapes
 
+    @line()
     def prepare(self, feeds: Mapping[str, Any]) -> None:
         """Compile for arrays like these, as a first call would, without running.
 

@@ -40,6 +40,7 @@ from taskc.onnx.passes import pipeline
 from taskc.onnx.passes.pipeline import rewritten
 from taskc.operators.graph import Graph
 from taskc.programs.plan import Json
+from taskc.progress import line, report
 from taskc.runtime import user_passes
 from taskc.runtime.bundle import Bundle, BundleError, BundleFile, Writer
 from taskc.runtime.driver import Once
@@ -71,6 +72,7 @@ logger = logging.getLogger(__name__)
 PRECISIONS: dict[str, DType | None] = {"f32": None, "bf16": bf16}
 
 
+@line()
 def compile(
     model: str | os.PathLike[str] | bytes | ModelProto | Graph,
     target: str = "cpu",
@@ -128,6 +130,7 @@ def _traced(
         from taskc.onnx.stages import Traced
 
     if not isinstance(model, Graph):
+        report(f"reading {model}" if isinstance(model, (str, os.PathLike)) else "reading the model")
         with span("import"):
             from taskc.onnx.reader import read  # slow: loads the package onnx
         with span("read the model"):

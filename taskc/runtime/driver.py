@@ -34,6 +34,7 @@ from taskc.programs.definition import ProgramDefinition
 from taskc.programs.ir import Program, kernels_of
 from taskc.programs.specialize import as_it_lies, launches, on_host
 from taskc.programs.tracing import refuse_handles
+from taskc.progress import counted, line, report
 from taskc.runtime.machine import machine
 from taskc.runtime.settings import cache_folder, target_name
 from taskc.runtime.targets import (
@@ -214,6 +215,7 @@ def _whole_program(
     )
 
 
+@line()
 def _compile_all(kernels: list[KernelDefinition], target: str, facts: Hashable) -> list[Runner]:
     """Compile kernels on all cores, equal ones once: LLVM releases the lock while others run Python."""
     texts = [code_text(kernel.ir) for kernel in kernels]
@@ -224,9 +226,11 @@ def _compile_all(kernels: list[KernelDefinition], target: str, facts: Hashable) 
     def compiled(kernel: KernelDefinition) -> Runner:
         return compile(kernel, target, facts)
 
+    names = [kernel.ir.name for kernel in distinct.values()]
     if may_wait():
         with ThreadPoolExecutor(machine().threads) as executor:
-            runners = [*executor.map(for_another_thread(compiled), distinct.values())]
+            compiling = executor.map(for_another_thread(compiled), distinct.values())
+            runners = [*counted("compiling kernel", names, compiling)]
     else:
         runners = [*map(compiled, distinct.values())]
     by_text = dict(zip(distinct, runners, strict=True))
@@ -247,6 +251,7 @@ def scheduled(
         with span("import"):  # slow: all passes, which bundles don't need
             from taskc.programs.pipeline import lower_program
 
+        report(f"fusing {definition.ir.name}")
         check_target(machine_name, definition.ir.loc)
         others = partial(over_program, passes)
         program = lower_program(definition.ir, machine(machine_name), others)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -203,3 +204,22 @@ def run(capsys: pytest.CaptureFixture[str]) -> Any:
 def process(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "taskc", *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False, **options)
+
+
+def on_a_terminal(command: list[str], **environment: str) -> str:
+    """What a command writes to a terminal, standard error included."""
+    pty = pytest.importorskip("pty")
+    own, theirs = pty.openpty()
+    names = {key: value for key, value in os.environ.items() if key != "NO_COLOR"}
+    variables = {**names, "TERM": "xterm", **environment}
+    started = subprocess.Popen(command, stdout=theirs, stderr=theirs, env=variables)
+    os.close(theirs)
+    pieces = []
+    try:
+        while piece := os.read(own, 65536):
+            pieces.append(piece)
+    except OSError:  # Linux says so when the other side has closed
+        pass
+    os.close(own)
+    started.wait()
+    return b"".join(pieces).decode()
