@@ -19,7 +19,6 @@ from typing import Any
 import llvmlite.binding as llvm
 
 from taskc.backend.cache import Cache, key_of
-from taskc.backend.cpu.module import optimized
 from taskc.backend.cpu.processor import host
 from taskc.ir.reentry import door
 from taskc.ir.spans import span
@@ -108,15 +107,15 @@ def give_code(objects: Mapping[str, bytes]) -> None:
 
 
 def object_of(kind: str, text: str) -> Object:
-    """Compile for this processor."""
+    """Compile for this processor; the text is optimized already."""
     processor = host()
     cache, version = _kept[0] if _kept else (None, "")
     key = key_of(kind, text, processor.fingerprint, version)
     code = _given.get(key) or (cache and cache.get(key))
     if not code:
-        module = optimized(text, processor)
-        module.verify()
         with span("LLVM/generate code of entries"):
+            module = llvm.parse_assembly(text)
+            module.verify()
             code = processor.machine.emit_object(module)
         if cache is not None:
             cache.put(key, code)
