@@ -40,7 +40,6 @@ from taskc.arrays.packed import Packed, pack
 from taskc.errors import CheckError, CompileError, Finding, InternalError, Location, set_renderer
 from taskc.ir.mapping import Mapping, auto_map, mapping, repeat, replicate, spatial
 from taskc.ir.types import DType, TensorType
-from taskc.lang import cuda
 from taskc.lang.definition import Definition, KernelDefinition, kernel, set_runner
 from taskc.lang.elementwise import (
     acos,
@@ -117,14 +116,15 @@ from taskc.lang.names import (
     worker,
 )
 from taskc.lang.sizes import Size, dim
-from taskc.programs.body import branch, compute, constant, empty, otherwise, steps, steps_while
-from taskc.programs.definition import ProgramDefinition, program, trace
 from taskc.runtime.machine import Machine, machine
 from taskc.runtime.settings import VERSION
 
 if TYPE_CHECKING:
     from taskc import device, jax, onnx, torch
     from taskc.arrays.arguments import ArgumentError, CopyWarning
+    from taskc.lang import cuda
+    from taskc.programs.body import branch, compute, constant, empty, otherwise, steps, steps_while
+    from taskc.programs.definition import ProgramDefinition, program, trace
     from taskc.runtime.checking import check
     from taskc.runtime.targets import finish_compiling
     from taskc.runtime.user_passes import register_pass
@@ -304,23 +304,35 @@ __all__ = [
 ]
 
 
-# The driver, with its targets and passes, loads at its first use.
+# What a kernel's definition doesn't need loads at its first use: programs, and the driver with its targets and passes.
 _LOADED_LATER = {
     "ArgumentError": "taskc.arrays.arguments",
     "CopyWarning": "taskc.arrays.arguments",
+    "ProgramDefinition": "taskc.programs.definition",
+    "branch": "taskc.programs.body",
     "check": "taskc.runtime.checking",
     "compile": "taskc.onnx.session",
+    "compute": "taskc.programs.body",
+    "constant": "taskc.programs.body",
+    "cuda": "taskc.lang.cuda",
     "device": "taskc.device",
+    "empty": "taskc.programs.body",
     "finish_compiling": "taskc.runtime.targets",
     "jax": "taskc.jax",
     "load_bundle": "taskc.onnx.bundled",
     "onnx": "taskc.onnx",
     "op": "taskc.operators.op",
+    "otherwise": "taskc.programs.body",
+    "program": "taskc.programs.definition",
     "register_pass": "taskc.runtime.user_passes",
     "save_bundle": "taskc.onnx.bundled",
+    "steps": "taskc.programs.body",
+    "steps_while": "taskc.programs.body",
     "torch": "taskc.torch",
+    "trace": "taskc.programs.definition",
     "tune": "taskc.tune",
 }
+_MODULES = ("cuda", "device", "jax", "onnx", "torch", "tune")
 
 
 def __getattr__(name: str) -> Any:
@@ -334,7 +346,7 @@ def __getattr__(name: str) -> Any:
         # Python adds a hint of its own, unless the error has no name.
         raise AttributeError(said, name=None if word else name, obj=sys.modules[__name__])
     module = importlib.import_module(_LOADED_LATER[name])
-    value = module if name in ("device", "jax", "onnx", "torch", "tune") else getattr(module, name)
+    value = module if name in _MODULES else getattr(module, name)
     globals()[name] = value
     return value
 

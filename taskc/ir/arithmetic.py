@@ -23,7 +23,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -207,6 +206,8 @@ def _fma_f64(a: Array, b: Array, c: Array) -> Array:
 
 
 def _exact_fma(a: float, b: float, c: float) -> float:
+    from fractions import Fraction  # loads decimal
+
     exact = Fraction(a) * Fraction(b) + Fraction(c)
     try:
         return float(exact)  # Python rounds a quotient of integers once, subnormal or not

@@ -66,6 +66,10 @@ def expression_text(expression: Expression) -> str:
     return Expressions(None)(expression, None, 0)
 
 
+# Nodes that use what is declared before the body.
+_DECLARING = {ir.RingStep, ir.Lookup, ir.Inline, ir.Reduce, ir.Scan}
+
+
 class Printer:
     """Prints a kernel; a derived class prints programs."""
 
@@ -86,22 +90,24 @@ class Printer:
         declarations: list[str] = []
         rings: dict[ir.Ring, None] = {}
         for node in walk(kernel.body):
-            if type(node) is ir.RingStep:
-                rings[node.ring] = None
-            elif type(node) is ir.Lookup and node.table not in self.declared:
-                self.declared.add(node.table)
-                values = ", ".join(map(str, node.table.values.tolist()))
-                declarations.append(f"    table {self.text.name(node.table)} = [{values}]")
-            elif type(node) is ir.Inline and node.snippet not in self.declared:
-                self.declared.add(node.snippet)
-                declarations.append(f"    {self.snippet(node.snippet)}")
-            elif (
-                isinstance(node, ir.Reduce | ir.Scan)
-                and isinstance(node.operator, ir.Combine)
-                and node.operator not in self.declared
-            ):
-                self.declared.add(node.operator)
-                declarations.append(f"    {self.combine(node.operator)}")
+            if type(node) not in _DECLARING:
+                continue
+            match node:
+                case ir.RingStep():
+                    rings[node.ring] = None
+                case ir.Lookup() if node.table not in self.declared:
+                    self.declared.add(node.table)
+                    values = ", ".join(map(str, node.table.values.tolist()))
+                    declarations.append(f"    table {self.text.name(node.table)} = [{values}]")
+                case ir.Inline() if node.snippet not in self.declared:
+                    self.declared.add(node.snippet)
+                    declarations.append(f"    {self.snippet(node.snippet)}")
+                case (
+                    ir.Reduce(operator=ir.Combine() as combine)
+                    | ir.Scan(operator=ir.Combine() as combine)
+                ) if combine not in self.declared:
+                    self.declared.add(combine)
+                    declarations.append(f"    {self.combine(combine)}")
         self.rings = list(rings)
         return "\n".join([first, *declarations, *self.block(kernel.body, "    "), ""])
 

@@ -27,7 +27,7 @@ from taskc.lang.relayout import relayout_of
 from taskc.lang.sizes import Dimension, dim, tracing
 from taskc.lang.values import SelfDescribed, describe
 
-Example: TypeAlias = Callable[[np.random.Generator], Any]
+Example: TypeAlias = "Callable[[np.random.Generator], Any]"  # numpy.random loads later
 # What a parameter is packed from, by its name: a shape that its own is rounded up from, or what a kernel makes it of.
 Packs: TypeAlias = "Mapping[str, tuple[int, ...] | KernelDefinition]"
 Runner: TypeAlias = "Callable[[Definition, tuple[Any, ...], dict[str, Any]], Any]"

@@ -17,7 +17,6 @@ A value is one of
 from __future__ import annotations
 
 import ast
-import difflib
 import numbers
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -269,7 +268,9 @@ def layout_problem(kind: TensorType) -> str | None:
 
 def did_you_mean(name: str, known: Sequence[str]) -> str | None:
     """A hint with a known name that is so close that it may be meant."""
-    close = difflib.get_close_matches(name, known, 1, 0.65)
+    from difflib import get_close_matches  # only errors need it
+
+    close = get_close_matches(name, known, 1, 0.65)
     return f"did you mean '{close[0]}'?" if close else None
 
 

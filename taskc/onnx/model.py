@@ -133,7 +133,7 @@ class ProgramSource(ABC):
         """The traced program of the whole graph; an error says why there is none."""
 
     def store(self, arrays: Arrays, runnable: Runnable) -> None:  # noqa: B027 (most store nothing)
-        """Called before a program that was found for arrays like these runs for the first time."""
+        """Called after the first run of a program for arrays like these, or once it is compiled."""
 
     def run(self, arrays: Arrays) -> list[Any]:
         """All outputs for these inputs, in stages; asked for only where `find` returned None."""
@@ -166,8 +166,10 @@ class Programs:
             return self.source.run(arrays)
         runnable = entry.runnable
         outputs = outputs_of(runnable, arrays, partial(self._place.call, runnable.program))
-        if entry.fast is None and self._place is PROCESSOR:
-            entry.fast = fast_call(runnable, self.inputs)
+        if entry.fast is None:
+            self.source.store(arrays, runnable)
+            if self._place is PROCESSOR:
+                entry.fast = fast_call(runnable, self.inputs)
         return outputs
 
     def prepare(self, arrays: Arrays) -> None:
@@ -175,6 +177,8 @@ class Programs:
         entry = self._entry(arrays)
         if entry is not None:
             compiled(entry.runnable, self._place)
+            if entry.fast is None:
+                self.source.store(arrays, entry.runnable)
 
     def traced(self, arrays: Arrays) -> Imported:
         """The traced program for inputs like these; an error says why there is none."""
@@ -189,10 +193,7 @@ class Programs:
         return (*self.served.runnables, *self.source.staged())
 
     def _entry(self, arrays: Arrays) -> ServedProgram | None:
-        entry = None if self.source.is_staged else self.served.find(arrays)
-        if entry is not None and entry.fast is None:
-            self.source.store(arrays, entry.runnable)
-        return entry
+        return None if self.source.is_staged else self.served.find(arrays)
 
 
 def compiled(runnable: Runnable, place: Place) -> None:

@@ -7,9 +7,8 @@ into graphs and functions as written. `resolve.py` makes one graph of them, with
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from io import BufferedReader, BytesIO
 from pathlib import Path
 
 from google.protobuf.message import DecodeError
@@ -39,22 +38,27 @@ from taskc.onnx.serialized import (
     element_type,
     text,
 )
-from taskc.onnx.weights import NO_WEIGHTS, UnknownFormError, Weights, without_weights
+from taskc.onnx.weights import NO_WEIGHTS, Parts, Weights, parts_of
 from taskc.operators.graph import Array, Graph, Node, Value
 
 _DEEPEST = 40
 
 
-def read(model: str | os.PathLike[str] | bytes | ModelProto, is_known: IsKnown = in_onnx) -> Graph:
-    """The graph of a model; `is_known` tells whether an operator of a domain and version needn't be expanded."""
+def read(
+    model: str | os.PathLike[str] | bytes | ModelProto,
+    is_known: IsKnown = in_onnx,
+    parts: Callable[[], Parts] | None = None,
+) -> Graph:
+    """The graph of a model.
+
+    is_known  whether an operator of a domain and version needn't be expanded
+    parts     returns the file's parts, where they are being read already
+    """
     if isinstance(model, ModelProto):
         return read_proto(model, NOWHERE, Folder(None), is_known)
-    with _opened(model) as (file, where, folder):
-        try:
-            rest, weights = without_weights(file)
-        except UnknownFormError:
-            file.seek(0)
-            rest, weights = file.read(), {}
+    where, folder = _place_of(model)
+    with _told(where):
+        rest, weights = parts_of(model) if parts is None else parts()
     return read_proto(_parsed(rest, where), where, folder, is_known, weights)
 
 
@@ -99,23 +103,24 @@ def load(
     """A model's protobuf, the file named in messages, and the folder of its external data."""
     if isinstance(model, ModelProto):
         return model, NOWHERE, Folder(None)
-    with _opened(model) as (file, where, folder):
-        return _parsed(file.read(), where), where, folder
+    where, folder = _place_of(model)
+    with _told(where):
+        data = Path(model).read_bytes() if isinstance(model, (str, os.PathLike)) else bytes(model)
+    return _parsed(data, where), where, folder
+
+
+def _place_of(model: str | os.PathLike[str] | bytes) -> tuple[Location, Folder]:
+    """The file named in messages, and the folder of the model's external data."""
+    if not isinstance(model, (str, os.PathLike)):
+        return NOWHERE, Folder(None)
+    path = Path(model)
+    return Location(str(path), 0, 0, 0, 0), Folder(path.parent)
 
 
 @contextmanager
-def _opened(
-    model: str | os.PathLike[str] | bytes,
-) -> Iterator[tuple[BufferedReader | BytesIO, Location, Folder]]:
-    """A model as a file, the file named in messages, and the folder of its external data."""
-    if isinstance(model, (bytes, bytearray, memoryview)):
-        yield BytesIO(model), NOWHERE, Folder(None)
-        return
-    path = Path(model)
-    where = Location(str(path), 0, 0, 0, 0)
+def _told(where: Location) -> Iterator[None]:
     try:
-        with path.open("rb") as file:
-            yield file, where, Folder(path.parent)
+        yield
     except OSError as error:
         raise CompileError(f"the model can't be read: {error.strerror}", where) from None
 

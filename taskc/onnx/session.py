@@ -6,7 +6,7 @@ inputs and outputs; each of the first sets of shapes that the model is called wi
 neither the package onnx nor any operator.
 
 Hashing a gigabyte takes half a second. So the hash is cached, too, and a first call doesn't wait for it: if the cache
-has no model whose file is of this size, the file is hashed when its programs are written.
+has no model whose file is of this size, the file is hashed when its programs are written, after the first result.
 
 Models that the hash can't cover aren't cached: those with tensors in other files, and any compiled with a user's own
 passes or operators.
@@ -35,9 +35,10 @@ from taskc.backend.cache import Cache, key_of, sources_version
 from taskc.backend.limits import NO_LIMITS, Limits
 from taskc.ir.spans import span
 from taskc.onnx.bundled import Bundled, BundledEntry, ends_of, entries_json, head_json
-from taskc.onnx.model import PROCESSOR, Model, Place, ProgramSource, compiled, place_of
+from taskc.onnx.model import PROCESSOR, Model, Place, ProgramSource, place_of
 from taskc.onnx.passes import pipeline
 from taskc.onnx.passes.pipeline import rewritten
+from taskc.onnx.weights import read_ahead
 from taskc.operators.graph import Graph
 from taskc.programs.plan import Json
 from taskc.progress import line, report
@@ -125,16 +126,18 @@ def _traced(
     options: dict[str, Any],
     place: Place,
 ) -> Traced:
-    with span("import"):
-        from taskc.onnx.importer import is_known  # slow: loads all operators
-        from taskc.onnx.stages import Traced
-
-    if not isinstance(model, Graph):
-        report(f"reading {model}" if isinstance(model, (str, os.PathLike)) else "reading the model")
+    if isinstance(model, (str, os.PathLike)):
+        report(f"reading {model}")
+    with read_ahead(model) as parts:
         with span("import"):
-            from taskc.onnx.reader import read  # slow: loads the package onnx
-        with span("read the model"):
-            model = read(model, is_known)
+            from taskc.onnx.stages import Traced  # slow: loads what all operators need
+
+        if not isinstance(model, Graph):
+            with span("import"):
+                from taskc.onnx.importer import is_known
+                from taskc.onnx.reader import read  # slow: loads the package onnx
+            with span("read the model"):
+                model = read(model, is_known, parts)
     with built_for(place.machine), span("rewrite the model"):
         return Traced(rewritten(model, **options), place, model)
 
@@ -326,7 +329,6 @@ class _CachedModel(ProgramSource):
         if self._room < 1 or not self._is_plain or not _is_plain():
             return
         self._room -= 1
-        compiled(runnable, PROCESSOR)  # in this thread, within the call's limits
         # Inputs that the program doesn't take decide what is compiled: copy them, as their owner may change them.
         inputs = {
             name: array if name in runnable.inputs else array.copy()

@@ -20,7 +20,6 @@ from taskc.onnx.importer import Imported, behind
 from taskc.onnx.model import Place, Programs, ProgramSource
 from taskc.onnx.versions import MAX_SETS, Kind
 from taskc.operators.call import CountError, DataError
-from taskc.operators.control import NO_STEPS, UNLIKE_STEPS
 from taskc.operators.graph import Array, Graph, Node, Value
 from taskc.runtime.machine import built_for
 from taskc.runtime.served import Arrays, Runnable, keep, on_host
@@ -154,6 +153,8 @@ class _Control:
     def _turns(
         self, known: Mapping[str, Any], most: Any = None, goes_on: Any = None, *state: Any
     ) -> list[Array]:
+        from taskc.operators.control import NO_STEPS, UNLIKE_STEPS  # few models have loops
+
         names = [value.name for value in next(self._node.graphs).inputs]
         parts: list[list[Any]] = []
         while (most is None or len(parts) < _element(most)) and (

@@ -15,13 +15,19 @@ once, from the file. It isn't mapped: a process dies if another one shortens a f
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from io import BufferedReader, BytesIO
 from types import MappingProxyType
 from typing import TypeAlias
 
+from taskc.ir.reentry import may_wait
+from taskc.ir.spans import span
+
 Weights: TypeAlias = "Mapping[int, bytes]"  # by the number of the initializer in the main graph
+Parts: TypeAlias = "tuple[bytes, Weights]"
 NO_WEIGHTS: Weights = MappingProxyType({})
 
 _LARGE = 1 << 12  # bytes
@@ -35,12 +41,33 @@ class UnknownFormError(ValueError):
     """The file is damaged, or encoded as no writer of models is known to do."""
 
 
-def without_weights(file: BufferedReader | BytesIO) -> tuple[bytes, Weights]:
+@span("read the model")
+def parts_of(model: str | os.PathLike[str] | bytes) -> Parts:
+    """A model's protobuf without large weights, and these. Protobuf gets what it alone may understand as a whole."""
+    with open(model, "rb") if isinstance(model, (str, os.PathLike)) else BytesIO(model) as file:
+        try:
+            return without_weights(file)
+        except UnknownFormError:
+            file.seek(0)
+            return file.read(), {}
+
+
+def without_weights(file: BufferedReader | BytesIO) -> Parts:
     """The file's ModelProto without the large weights of its main graph, and these."""
     end = file.seek(0, os.SEEK_END)
     file.seek(0)
     reading = _Reading(file)
     return reading.model(end), reading.weights
+
+
+@contextmanager
+def read_ahead(model: object) -> Iterator[Callable[[], Parts] | None]:
+    """A function that returns the parts of a file, which a thread reads meanwhile; None for other models."""
+    if not isinstance(model, (str, os.PathLike)) or not may_wait():
+        yield None
+        return
+    with ThreadPoolExecutor(1) as executor:
+        yield executor.submit(parts_of, model).result
 
 
 @dataclass(slots=True)

@@ -27,8 +27,16 @@ from taskc.operators.call import (
     builder_of,
     is_few,
 )
-from taskc.operators.control import settled
-from taskc.operators.tensors import Counted, Held, dtype_of, handle_of, now, results_now, rows_of
+from taskc.operators.tensors import (
+    Counted,
+    Held,
+    Loose,
+    dtype_of,
+    handle_of,
+    now,
+    results_now,
+    rows_of,
+)
 from taskc.programs.sizes import StepNumber
 from taskc.programs.tracing import TensorHandle
 from taskc.runtime.served import CountedOutput, Output, arrays_of
@@ -42,11 +50,15 @@ def built(call: Call) -> tuple[Held | None, ...]:
     builder = builder_of(node.operator, node.version, node.domain)
     if builder is None:
         raise node.error("taskc doesn't have this operator")
-    inputs, loose = settled(node, builder, call.inputs)
-    call = replace(call, inputs=inputs)
-    if loose is not None:
-        outputs = _outputs_of(builder, call)
-        return tuple([None if held is None else loose.like(rows_of(held)) for held in outputs])
+    if any(isinstance(held, Loose) for held in call.inputs):
+        from taskc.operators.control import settled  # most models have no such operators
+
+        inputs, loose = settled(node, builder, call.inputs)
+        call = replace(call, inputs=inputs)
+        if loose is not None:
+            outputs = _outputs_of(builder, call)
+            return tuple([None if held is None else loose.like(rows_of(held)) for held in outputs])
+    inputs = call.inputs
     if inputs and all(map(is_few, inputs)):
         try:
             return _outputs_of(builder, replace(call, by_python=True))

@@ -18,10 +18,9 @@ otherwise parse. Floats, and many integers, always go into kernels.
 from __future__ import annotations
 
 import importlib
-import pkgutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cache, wraps
+from functools import wraps
 from inspect import unwrap
 from math import prod
 from typing import Any, TypeAlias, cast
@@ -31,9 +30,11 @@ import numpy as np
 import taskc as tc
 from taskc import CompileError, DType, i64
 from taskc.errors import Location, Notes, RetryError
+from taskc.ir.spans import span
 from taskc.ir.text_rules import identifier
 from taskc.lang.sizes import Dimension, Size, are_surely_equal as are_equal
 from taskc.lang.source import call_site
+from taskc.operators.files import FILES
 from taskc.operators.graph import Array, Node
 from taskc.operators.tensors import (
     OBJECTS,
@@ -364,7 +365,7 @@ def operator(
             return builder(call)
 
         if not _is_ours(builder):
-            _load()
+            _load(name, domain)
         versions = _builders.get((domain, name), {})
         if replace:
             versions = {
@@ -437,22 +438,21 @@ def registered() -> list[Builder]:
     return [one for one in builders if not _is_ours(one)]
 
 
-@cache
-def _load() -> None:
-    """Import the package's modules, which register their builders."""
-    package = importlib.import_module(__package__)
-    for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
-        importlib.import_module(module.name)
+def _load(name: str, domain: str) -> None:
+    """Import the file of an operator, which registers its builders, if it is taskc's."""
+    file = FILES.get((domain, name))
+    if file is not None:
+        with span("import"):
+            importlib.import_module(f"{__package__}.{file}")
 
 
 def names_of(domain: str) -> list[str]:
     """The operators of a domain that have a builder."""
-    _load()
-    return [name for of, name in _builders if of == domain]
+    return [name for of, name in {**FILES, **_builders} if of == domain]
 
 
 def builder_of(name: str, version: int, domain: str = "") -> Builder | None:
     """The builder of an operator as of a version of its operator set, or None."""
-    _load()
+    _load(name, domain)
     versions = [since for since in _builders.get((domain, name), ()) if since <= version]
     return _builders[domain, name][max(versions)] if versions else None

@@ -8,7 +8,6 @@ import taskc as tc
 from taskc import i64
 from taskc.kernels.reductions import argmax, reduction
 from taskc.kernels.rows import layer_norm, log_softmax, rms_norm, softmax
-from taskc.kernels.windows import local_response_norm
 from taskc.operators.call import Call, Made, at_least, operator
 from taskc.operators.operands import Template, converted, is_one, kernel_of, repeated, size
 from taskc.operators.tensors import Extent, Tensor, computed, reshaped
@@ -196,6 +195,8 @@ def _by_rows(
 
 @operator("LRN")
 def normalized_locally(call: Call) -> Tensor:
+    from taskc.kernels.windows import local_response_norm  # few models have it
+
     (x,) = call.tensors(1)
     if len(x.shape) < 2 or call.attribute("size") < 1:
         raise call.node.error(

@@ -8,7 +8,6 @@ import taskc as tc
 from taskc import boolean, f64, i64, u8
 from taskc.kernels.indices import top_k
 from taskc.kernels.reductions import argmax, argmin, reduction
-from taskc.kernels.scans import cumprod, cumsum
 from taskc.kernels.signatures import wide
 from taskc.operators.call import Call, Made, operator
 from taskc.operators.operands import Template, converted, kernel_of, repeated, size
@@ -16,7 +15,6 @@ from taskc.operators.tensors import Function, Shape, Tensor, computed, reshaped
 from taskc.programs.tracing import Computed, Element, TensorHandle
 
 _PLACES: dict[str, Template] = {"ArgMax": argmax, "ArgMin": argmin}
-_SCANS: dict[str, Template] = {"CumSum": cumsum, "CumProd": cumprod}
 
 _OF_SIZES: dict[str, Function] = {"sum": sum, "prod": prod, "max": max, "min": min}
 
@@ -136,10 +134,13 @@ def place_of_extreme(call: Call) -> Tensor:
 @operator("CumSum")
 @operator("CumProd", since=26)
 def running(call: Call) -> Tensor:
+    from taskc.kernels.scans import cumprod, cumsum  # few models have scans
+
     (x,) = call.tensors(1)
     axis = call.axis_of(call.integers(1)[0], len(x.shape))
+    template = {"CumSum": cumsum, "CumProd": cumprod}[call.node.operator]
     kernel = kernel_of(
-        _SCANS[call.node.operator], x.shape, axis, dtype=x.dtype,
+        template, x.shape, axis, dtype=x.dtype,
         exclusive=bool(call.attribute("exclusive", 0)), reverse=bool(call.attribute("reverse", 0)),
     )  # fmt: skip
     return kernel(x)

@@ -20,7 +20,7 @@ import numpy as np
 import taskc as tc
 from taskc import CompileError, DType, TensorType, i8, i16, i32, i64, u8, u16, u32, u64
 from taskc.ir.types import from_numpy
-from taskc.kernels.convolution import blocked
+from taskc.kernels.images import blocked
 from taskc.lang.sizes import Size
 from taskc.operators.graph import Array
 from taskc.programs.evaluate import evaluate

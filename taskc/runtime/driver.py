@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import weakref
+from collections import Counter
 from collections.abc import Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
@@ -218,7 +219,13 @@ def _whole_program(
 @line()
 def _compile_all(kernels: list[KernelDefinition], target: str, facts: Hashable) -> list[Runner]:
     """Compile kernels on all cores, equal ones once: LLVM releases the lock while others run Python."""
-    texts = [code_text(kernel.ir) for kernel in kernels]
+    signatures = [kernel.signature for kernel in kernels]
+    counts = Counter(signatures)
+    # Printing a kernel's code takes longer, and few have the signature of another one.
+    texts = [
+        code_text(kernel.ir) if counts[signature] > 1 else signature
+        for kernel, signature in zip(kernels, signatures, strict=True)
+    ]
     distinct: dict[str, KernelDefinition] = {}
     for text, kernel in zip(texts, kernels, strict=True):
         distinct.setdefault(text, kernel)

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import atexit
 import os
-import shutil
 import sys
-import tempfile
 from functools import cache
 from pathlib import Path
 
@@ -70,6 +67,10 @@ def cache_folder() -> Path:
 @cache
 def _temporary_folder() -> Path:
     """A folder of this process alone: somebody else could have created one with a predictable name."""
+    import atexit
+    import shutil
+    import tempfile
+
     folder, owner = tempfile.mkdtemp(prefix="taskc-"), os.getpid()
 
     def remove() -> None:

@@ -16,6 +16,7 @@ import pytest
 from onnx import TensorProto, numpy_helper
 
 import taskc as tc
+from taskc.backend.cpu.program import LoadedProgram
 from taskc.ir.nodes import Unary
 from taskc.onnx import reader, session
 from taskc.onnx.passes import pipeline
@@ -410,6 +411,25 @@ def test_a_call_does_not_wait_for_the_disk(
     thread.start()
     thread.join()
     assert len(bundles_in(cache)) == 1
+
+
+def test_programs_are_written_after_the_first_result(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events: list[str] = []
+    run = LoadedProgram.run
+
+    def noted(program: LoadedProgram, *args: Any) -> int:
+        events.append("run")
+        return run(program, *args)
+
+    monkeypatch.setattr(LoadedProgram, "run", noted)
+    monkeypatch.setattr(session, "_aside", lambda write: events.append("write"))
+    found = tc.compile(path)
+    found(_X)
+    assert events == ["run", "write"]
+    found.prepare({"x": _X[:1]})
+    assert events == ["run", "write", "write"]
 
 
 def test_a_process_that_ends_at_once_has_kept_it(path: Path, cache: Path) -> None:

@@ -11,8 +11,9 @@ import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from taskc import CompileError
+from taskc.ir.reentry import door
 from taskc.onnx.reader import read
-from taskc.onnx.weights import UnknownFormError, without_weights
+from taskc.onnx.weights import UnknownFormError, parts_of, read_ahead, without_weights
 
 from .models import model, node, tensor
 
@@ -73,6 +74,25 @@ def test_a_file_bytes_and_a_message_are_the_same_graph(tmp_path: Path) -> None:
             assert graph.constants[name].dtype == array.dtype
             assert np.array_equal(graph.constants[name], array)
             assert not graph.constants[name].flags.writeable
+
+
+def test_a_thread_reads_a_file_ahead(tmp_path: Path) -> None:
+    """A call that interrupts another one has no threads; bytes needn't be read."""
+    path = tmp_path / "model.onnx"
+    path.write_bytes(_model().SerializeToString())
+    with read_ahead(path) as parts:
+        assert parts is not None
+        assert parts() == parts_of(path)
+        assert str(read(path, parts=parts)) == str(read(path))
+    with read_ahead(path.read_bytes()) as parts:
+        assert parts is None
+    with door(), door(), read_ahead(path) as parts:
+        assert parts is None
+    with (
+        pytest.raises(CompileError, match="the model can't be read: No such file"),
+        read_ahead(tmp_path / "nothing") as parts,
+    ):
+        read(tmp_path / "nothing", parts=parts)
 
 
 def test_a_graph_in_two_pieces_is_one() -> None:

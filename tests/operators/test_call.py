@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from functools import partial
 from typing import Any
 
@@ -12,6 +13,7 @@ import taskc as tc
 from taskc import CompileError
 from taskc.operators import call as operators
 from taskc.operators.call import Builder, operator, registered
+from taskc.operators.files import FILES
 from tests.onnx.models import model, node, tensor
 
 X = np.array([1, -2, 3], np.float32)
@@ -19,7 +21,8 @@ X = np.array([1, -2, 3], np.float32)
 
 @pytest.fixture(autouse=True)
 def _own_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    operators._load()
+    for file in {*FILES.values()}:  # all register before the table is exchanged
+        importlib.import_module(f"taskc.operators.{file}")
     monkeypatch.setattr(operators, "_builders", {**operators._builders})
 
 

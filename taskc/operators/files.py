@@ -1,0 +1,51 @@
+"""The file of each operator: a model loads those that its operators are in."""
+
+from __future__ import annotations
+
+_NAMES = {
+    "attention": "Attention taskc.Attention RotaryEmbedding",
+    "control": "If Loop Scan",
+    "convolutions": (
+        "Conv taskc.Blocks taskc.Folded ConvTranspose ConvInteger taskc.ScaledSums QLinearConv"
+    ),
+    "elementwise": (
+        "Abs Acos Acosh Add Asin Asinh Atan Atanh BitwiseAnd BitwiseNot BitwiseOr "
+        "BitwiseXor Ceil Cos Cosh Erf Exp Floor HardSwish Log Mish Mul Neg PRelu "
+        "Reciprocal Relu Round Sigmoid Sign Sin Sinh Softplus Softsign Sqrt Sub Tan Tanh "
+        "And Equal Greater GreaterOrEqual IsNaN Less LessOrEqual Not Or Xor Celu Clip Elu "
+        "HardSigmoid LeakyRelu Selu Swish ThresholdedRelu IsInf Gelu BitShift Div Mod Pow "
+        "Max Min Sum Mean Where Cast BitCast CastLike"
+    ),
+    "fourier": "DFT STFT MelWeightMatrix",
+    "movement": (
+        "Transpose Expand Tile Concat Split Slice Gather GatherElements GatherND "
+        "ReverseSequence DepthToSpace SpaceToDepth Pad"
+    ),
+    "norms": (
+        "BatchNormalization InstanceNormalization GroupNormalization LayerNormalization "
+        "RMSNormalization LpNormalization Hardmax LogSoftmax Softmax LRN"
+    ),
+    "pooling": "MaxPool AveragePool GlobalAveragePool GlobalMaxPool LpPool GlobalLpPool",
+    "products": "MatMul Gemm MatMulInteger QLinearMatMul Det Einsum",
+    "quantization": "QuantizeLinear DequantizeLinear DynamicQuantizeLinear",
+    "recurrent": "RNN GRU LSTM",
+    "reductions": (
+        "ReduceSum ReduceMean ReduceProd ReduceMax ReduceMin ReduceL1 ReduceSumSquare "
+        "ReduceL2 ReduceLogSum ReduceLogSumExp ArgMin ArgMax CumProd CumSum TopK"
+    ),
+    "resizing": "Upsample Resize",
+    "sampling": "GridSample RoiAlign DeformConv",
+    "scattering": "ScatterElements Scatter ScatterND TensorScatter MaxUnpool Col2Im",
+    "selections": "NonZero Compress NonMaxSuppression",
+    "shapes": (
+        "Identity Shape Size Reshape Flatten Squeeze Unsqueeze ConstantOfShape Range "
+        "EyeLike OneHot Trilu Dropout"
+    ),
+}
+
+# By domain and name.
+FILES: dict[tuple[str, str], str] = {}
+for _file, _names in _NAMES.items():
+    for _name in _names.split():
+        _domain, _, _operator = _name.rpartition(".")
+        FILES[_domain, _operator] = _file
