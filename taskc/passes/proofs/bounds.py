@@ -8,6 +8,8 @@ range, all combinations are tried. Tiles are not checked: an owned element exist
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from taskc.analysis.facts import Facts
@@ -33,8 +35,7 @@ from taskc.passes.proofs.enumeration import (
 from taskc.passes.proofs.folding import resolved
 
 
-def bounds_findings(program: Program) -> list[CompileError]:
-    errors = []
+def bounds_findings(program: Program) -> Iterator[CompileError]:
     for touch, indices in states(program.kernel, Facts.empty(program.kernel, program.ranges)):
         tensor = touch.node.tensor
         if tensor.scope == TILE:
@@ -42,9 +43,8 @@ def bounds_findings(program: Program) -> list[CompileError]:
         for index, extent in zip(indices, tensor.shape, strict=True):
             error = _index(touch, index, extent, program)
             if error is not None:
-                errors.append(error)
+                yield error
                 break
-    return errors
 
 
 def _index(
