@@ -10,6 +10,9 @@ The value is the same to the last bit: it is substituted unchanged, in the tempo
 stays two operations. A reader of a view reads the element under it. Where elements are computed more than once, by
 several readers or by one that repeats them, the operations are weighed against the memory traffic saved. Either all
 readers take the value, or none.
+
+The result needs no proof: of a computation only the indices of its reads can be wrong, and a schedule either proves
+each of them in bounds, or puts its read under the condition that it is.
 """
 
 from __future__ import annotations
@@ -22,14 +25,14 @@ from taskc.ir.rewrite import rewritten, substitute, walk
 from taskc.programs.calls import Calls, Joined, computation_of, is_free_computation, name_of
 from taskc.programs.indices import seen_in
 from taskc.programs.ir import Call, Computation, Program
-from taskc.programs.pairs import Pairs, UnfusedError, computation_problem
+from taskc.programs.pairs import Pairs, UnfusedError
 from taskc.programs.traffic import elements_of, is_small, is_worth, operations_of
 
 _MOST_INPUTS = 24
 
 
 def fuse_computations(program: Program) -> Program:
-    """Fuse until nothing changes: substituting an index that was read from memory can prove it in bounds."""
+    """Fuse until nothing changes: a reader that was fused has the readers, and the cost, of both."""
     pairs = Pairs()
     while True:
         calls = Calls(program)
@@ -107,8 +110,7 @@ class _Producer:
         read = dict(self.calls.reading(call, made))
         gone = frozenset(read), frozenset([producer.output])  # both may be the same computation
         joined = Joined(call, consumer.parameters, self.call, gone)
-        extents = dict(zip(consumer.variables, consumer.output.shape, strict=True))
-        elements = _Elements(producer, joined.value(producer), extents)
+        elements = _Elements(producer, joined.value(producer))
         offsets = {item: self.calls.view(given).offset for item, given in read.items()}
         merged = elements.put_into(consumer.value, offsets, made)
         if not is_small(merged) or len(joined.parameters()) > _MOST_INPUTS:
@@ -120,26 +122,15 @@ class _Producer:
             dimensions=tuple(dict.fromkeys([*consumer.dimensions, *producer.dimensions])),
             value=merged,
         )
-        problem = computation_problem(fused) if elements.is_computed else None
-        if problem is not None:
-            raise UnfusedError(f"it isn't proved that one is right: {problem}")
         return fused, joined
 
 
 class _Elements:
-    """The value of a computation, substituted for reads of its elements.
+    """The value of a computation, substituted for reads of its elements."""
 
-    extents      of the reader's variables
-    is_computed  some element is read at indices other than variables with the producer's extents
-    """
-
-    def __init__(
-        self, producer: Computation, value: Expression, extents: dict[Variable, int | Expression]
-    ) -> None:
+    def __init__(self, producer: Computation, value: Expression) -> None:
         self.producer = producer
         self.value = value
-        self.extents = extents
-        self.is_computed = False
         self.made: dict[object, Expression] = {}
 
     def put_into(
@@ -157,10 +148,6 @@ class _Elements:
 
     def at(self, indices: tuple[Expression, ...]) -> Expression:
         """The value of one element; equal variables as indices give the same expression."""
-        self.is_computed |= not all(
-            isinstance(place, Variable) and self.extents.get(place) == extent
-            for place, extent in zip(indices, self.producer.output.shape, strict=True)
-        )
         key = tuple([place if isinstance(place, Variable) else id(place) for place in indices])
         element = self.made.get(key)
         if element is None:

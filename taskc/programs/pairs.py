@@ -1,52 +1,19 @@
-"""Fuse two callees into one: once for equal pairs of calls, and only if the result is proved.
+"""Fuse two callees into one, once for equal pairs of calls.
 
-Prove fused callees as hand-written ones are; a callee that can't be proved isn't used.
+Prove fused kernels as hand-written ones are; a kernel that can't be proved isn't used.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 
-from taskc.errors import CompileError
-from taskc.ir.code_size import deeply
 from taskc.ir.nodes import Kernel, Tensor
 from taskc.ir.spans import span
-from taskc.ir.types import DType
-from taskc.passes.proofs.accesses import collect
-from taskc.passes.proofs.bounds import bounds_findings
 from taskc.passes.prove import problem
 from taskc.programs.calls import Calls, Joined
 from taskc.programs.inlining import sizes_of
 from taskc.programs.ir import Call, Callee, Computation, joined_origins
-from taskc.programs.schedule import boxes
-
-
-@dataclass(frozen=True, slots=True)
-class _AnyMachine:
-    """A stand-in for any machine: whether indices are in bounds doesn't depend on the machine."""
-
-    lanes: int = 16
-    threads: int = 1
-    is_processor: bool = True
-
-    def of(self, dtype: DType) -> _AnyMachine:
-        return self
-
-
-@span("proofs/fused computations")
-@deeply
-def computation_problem(computation: Computation) -> CompileError | None:
-    """The first index of a computation that isn't proved in bounds; its other proofs always succeed."""
-    problem: CompileError | None = None
-    for all_held in (False, True):  # with all held, the proof takes 20 times as long
-        kernel = boxes(computation, _AnyMachine(), all_held=all_held)
-        problem = next(iter(bounds_findings(collect(kernel))), None)
-        if problem is None:
-            break
-    return problem
-
 
 logger = logging.getLogger(__name__)
 

@@ -42,7 +42,7 @@ vectors and read from windows of four.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import ceil, lcm
 from typing import Any
@@ -89,27 +89,31 @@ def schedule(program: Program, machine: Machine) -> Program:
 
 
 def kernel_of(computation: Computation, machine: Machine) -> ir.Kernel:
-    """A kernel whose blocks are boxes of the output, or squares, or runs of short rows."""
+    """A kernel whose blocks are boxes of the output, or squares, or runs of short rows.
+
+    Where an index isn't proved in bounds, all are checked: each read is under the condition that its indices are.
+    """
     machine = machine.of(computation.output.dtype)
     with deep(computation.loc):
         computation = fewest_axes(computation)
-        for make in (_fast, boxes):
-            kernel = make(computation, machine)
+        for kernel in _candidates(computation, machine):
             with span("proofs/schedules"):
-                is_proved = not bounds_findings(collect(kernel))
+                is_proved = not bounds_findings(collect(kernel), most=1)
             if is_proved:
                 return kernel
         return boxes(computation, machine, all_held=True)
 
 
-def _fast(computation: Computation, machine: Machine) -> ir.Kernel:
+def _candidates(computation: Computation, machine: Machine) -> Iterator[ir.Kernel]:
+    """The kernels of a computation, fastest first."""
     turned = turned_reads(computation)
     if turned is not None:
-        return squares(computation, turned, machine)
-    computation, period = long_axes(computation, machine.lanes)
-    if period > 1 and machine.is_processor:
-        return runs(computation, period, machine)
-    return boxes(computation, machine)
+        yield squares(computation, turned, machine)
+    else:
+        longer, period = long_axes(computation, machine.lanes)
+        if period > 1:
+            yield runs(longer, period, machine) if machine.is_processor else boxes(longer, machine)
+    yield boxes(computation, machine)
 
 
 def boxes(computation: Computation, machine: Machine, *, all_held: bool = False) -> ir.Kernel:

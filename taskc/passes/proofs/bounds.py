@@ -8,6 +8,8 @@ range, all combinations are tried. Tiles are not checked: an owned element exist
 
 from __future__ import annotations
 
+from math import inf
+
 import numpy as np
 
 from taskc.analysis.facts import Facts
@@ -41,12 +43,13 @@ from taskc.passes.proofs.enumeration import (
 from taskc.passes.proofs.folding import resolved
 
 
-def bounds_findings(program: Program) -> list[CompileError]:
+def bounds_findings(program: Program, most: float = inf) -> list[CompileError]:
+    """The accesses that aren't proved, the first `most` of them."""
     errors: list[CompileError] = []
 
     def visit(touch: Touch[State], indices: Indices) -> None:
         tensor = touch.node.tensor
-        if tensor.scope == TILE:
+        if tensor.scope == TILE or len(errors) >= most:
             return
         for index, extent in zip(indices, tensor.shape, strict=True):
             error = _index(touch, index, extent, program)
