@@ -133,7 +133,7 @@ class _Lowering:
         }
         self.sums: dict[int, Tensor] = {}  # of products whose sums are computed before them
         self.picking: dict[int, tuple[Statement, frozenset[Variable]]] = {}
-        # Slots by tile, indices and surroundings, with the expressions of their keys.
+        # Slots by tile, names or constants as indices, and surroundings; with the masks of those.
         self.slots: dict[Hashable, tuple[Sequence[Expression], Expression]] = {}
         self.known = facts_of_names(kernel)
 
@@ -375,13 +375,14 @@ class _Lowering:
                 and all(i is v for i, v in zip(indices, loop.variables, strict=True))
             ):
                 return trip_number(own_trips)
+        if not all(isinstance(i, ir.Constant | Variable) for i in indices):
+            return self.slot_by_enumeration(tile, indices, scope, loc)
         # Straight-line code names an element many times.
-        place = tile, *map(_identity, indices)
-        key = place, scope.offset, scope.trips, tuple(map(id, scope.masks))
+        key = tile, tuple(indices), scope.offset, scope.trips, tuple(map(id, scope.masks))
         known = self.slots.get(key)
         if known is None:
             slot = self.slot_by_enumeration(tile, indices, scope, loc)
-            known = self.slots[key] = (*indices, *scope.masks), slot
+            known = self.slots[key] = scope.masks, slot
         return known[1]
 
     def slot_by_enumeration(
@@ -417,10 +418,6 @@ def _loop_of(move: ir.Move) -> ir.Each:
     assert move.by is not None
     store = ir.Store(move.tensor, move.indices, move.value, loc=move.loc)
     return ir.Each(move.variables, move.by, None, guarded(move.guard, store), loc=move.loc)
-
-
-def _identity(index: Expression) -> Hashable:
-    return ("constant", index.value) if isinstance(index, ir.Constant) else id(index)
 
 
 def _mma_tensors(mma: ir.Mma) -> tuple[Tensor, Tensor, Tensor]:
