@@ -42,12 +42,14 @@ NEGATED = {"<": ">=", ">=": "<", ">": "<=", "<=": ">", "==": "!=", "!=": "=="}
 class Facts(Known):
     """All facts at a point of a program.
 
-    truths   boolean atoms, and whether they hold
-    _proofs  what was asked, and the answers
+    truths    boolean atoms, and whether they hold
+    _proofs   what was asked, and the answers
+    _assumed  the facts under further conditions; a chain of branches assumes the first ones again and again
     """
 
     truths: dict[Opaque, bool] = field(default_factory=dict)
     _proofs: dict[int, tuple[Expression, bool | None]] = field(default_factory=dict)
+    _assumed: dict[tuple[int, bool, bool], tuple[Expression, Facts]] = field(default_factory=dict)
 
     @staticmethod
     def empty(
@@ -125,6 +127,13 @@ class Facts(Known):
         What reads memory that may change is left out, unless `lasting` is False: the facts are then
         for expressions evaluated at this very moment.
         """
+        key = id(condition), holds, lasting
+        known = self._assumed.get(key)
+        if known is None:
+            known = self._assumed[key] = condition, self._assuming(condition, holds, lasting)
+        return known[1]
+
+    def _assuming(self, condition: Expression, holds: bool, lasting: bool) -> Facts:
         match condition:
             case Unary(operator="not"):
                 return self.assume(condition.operand, holds=not holds, lasting=lasting)
@@ -147,7 +156,7 @@ class Facts(Known):
         term = self.scope.term(condition)
         if not isinstance(term, Opaque) or (lasting and term.volatile) or term in self.truths:
             return self
-        facts = replace(self, truths={**self.truths, term: holds}, _proofs={})
+        facts = replace(self, truths={**self.truths, term: holds}, _proofs={}, _assumed={})
         named = self.scope.conditions.get(condition) if type(condition) is Variable else None
         return facts if named is None else facts._assume_named(named, holds)
 
@@ -172,7 +181,7 @@ class Facts(Known):
         if operator == "==":
             return self._with(form)._with(-form)._with_modulus(form)
         key = _equality(form)
-        facts = replace(self, truths={**self.truths, key: False}, _proofs={})
+        facts = replace(self, truths={**self.truths, key: False}, _proofs={}, _assumed={})
         # x >= 0 and x != 0 is x > 0, which is stronger.
         low, high = facts.interval_of(form)
         if low == 0:
@@ -202,7 +211,11 @@ class Facts(Known):
                 return self
             intervals = {**intervals, atom: tighter}
         facts = replace(
-            self, inequalities=(*self.inequalities, form), intervals=intervals, _proofs={}
+            self,
+            inequalities=(*self.inequalities, form),
+            intervals=intervals,
+            _proofs={},
+            _assumed={},
         )
         if len(form.terms) == 1 and factor < 0 and form.constant > 0:
             facts = facts._with_positive_factors(atom)
@@ -237,7 +250,12 @@ class Facts(Known):
                     known = self.moduli.get(name, 1)
                     step = n // gcd(n, factor)
                     merged = known * step // gcd(known, step)
-                    return replace(self, moduli={**self.moduli, name: merged}, _proofs={})
+                    return replace(
+                        self,
+                        moduli={**self.moduli, name: merged},
+                        _proofs={},
+                        _assumed={},
+                    )
         return self
 
     def _enter_loop(

@@ -20,8 +20,9 @@ loops over slots, or else as an entry of a table indexed by those loops.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 import numpy as np
 
@@ -47,7 +48,15 @@ from taskc.ir.nodes import (
     Variable,
 )
 from taskc.ir.reentry import cached_property
-from taskc.ir.rewrite import map_children, map_expressions, map_statements, substitute, walk
+from taskc.ir.rewrite import (
+    expressions,
+    map_children,
+    map_expressions,
+    map_statements,
+    statements,
+    substitute,
+    walk,
+)
 from taskc.ir.target import (
     MATRIX_MOVES,
     TARGETS,
@@ -123,6 +132,9 @@ class _Lowering:
             if isinstance(row, DotInstruction) and row.offset
         }
         self.sums: dict[int, Tensor] = {}  # of products whose sums are computed before them
+        self.picking: dict[int, tuple[Statement, frozenset[Variable]]] = {}
+        # Slots by tile, names or constants as indices, and surroundings; with the masks of those.
+        self.slots: dict[Hashable, tuple[Sequence[Expression], Expression]] = {}
         self.known = facts_of_names(kernel)
 
     def register(self, tile: Tensor) -> Tensor:
@@ -199,12 +211,27 @@ class _Lowering:
             inner = replace(
                 scope, trips=(*scope.trips, (loop.variable, range(start, stop, loop.step)))
             )
-            kind = "unroll" if _picks_registers(loop) else loop.kind
+            kind = "unroll" if loop.variable in self.picking_registers(loop.body) else loop.kind
             return replace(loop, body=self.statement(loop.body, inner), kind=kind)
         loop = replace(
             loop, start=self.expression(loop.start, scope), stop=self.expression(loop.stop, scope)
         )
         return replace(loop, body=self.statement(loop.body, scope))
+
+    def picking_registers(self, statement: Statement) -> frozenset[Variable]:
+        """The variables in indices of tiles; loops over them have to be unrolled."""
+        known = self.picking.get(id(statement))
+        if known is None:
+            accesses = [
+                node
+                for node in (statement, *chain(*map(walk, expressions(statement))))
+                if isinstance(node, ir.Read | ir.Store) and node.tensor.scope == TILE
+            ]
+            used = {part for node in accesses for index in node.indices for part in walk(index)}
+            own = frozenset([part for part in used if isinstance(part, Variable)])
+            variables = own.union(*map(self.picking_registers, statements(statement)))
+            known = self.picking[id(statement)] = statement, variables
+        return known[1]
 
     def column_sums(self, loop: ir.For) -> list[Statement]:
         """The column sums that products in a loop need of loop-invariant right operands."""
@@ -348,6 +375,21 @@ class _Lowering:
                 and all(i is v for i, v in zip(indices, loop.variables, strict=True))
             ):
                 return trip_number(own_trips)
+        if not all(isinstance(i, ir.Constant | Variable) for i in indices):
+            return self.slot_by_enumeration(tile, indices, scope, loc)
+        # Straight-line code names an element many times.
+        key = tile, tuple(indices), scope.offset, scope.trips, tuple(map(id, scope.masks))
+        known = self.slots.get(key)
+        if known is None:
+            slot = self.slot_by_enumeration(tile, indices, scope, loc)
+            known = self.slots[key] = scope.masks, slot
+        return known[1]
+
+    def slot_by_enumeration(
+        self, tile: Tensor, indices: Sequence[Expression], scope: _Surroundings, loc: Location
+    ) -> Expression:
+        owners = tile.owners
+        assert owners is not None
         resolved = [substitute(i, scope.lets) for i in indices]
         masks = (
             scope.masks if any(isinstance(n, ir.Lookup) for i in resolved for n in walk(i)) else ()
@@ -376,17 +418,6 @@ def _loop_of(move: ir.Move) -> ir.Each:
     assert move.by is not None
     store = ir.Store(move.tensor, move.indices, move.value, loc=move.loc)
     return ir.Each(move.variables, move.by, None, guarded(move.guard, store), loc=move.loc)
-
-
-def _picks_registers(loop: ir.For) -> bool:
-    """Whether the index of a tile uses the loop's variable."""
-    return any(
-        part is loop.variable
-        for node in walk(loop.body)
-        if isinstance(node, ir.Read | ir.Store) and node.tensor.scope == TILE
-        for index in node.indices
-        for part in walk(index)
-    )
 
 
 def _mma_tensors(mma: ir.Mma) -> tuple[Tensor, Tensor, Tensor]:

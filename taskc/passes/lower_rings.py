@@ -128,9 +128,7 @@ def mbarrier_bytes(kernel: ir.Kernel) -> int:
     counted = counted_rings(kernel).values()
     tensors = [t for c in counted for t in c.tensors]
     tensors += {
-        node.tensor
-        for node in walk(kernel.body)
-        if isinstance(node, ir.Allocate) and node.tensor.scope == BARRIER
+        node.tensor for node in all_below(kernel.body, ir.Allocate) if node.tensor.scope == BARRIER
     }
     return sum(size_in_bytes(tensor) for tensor in tensors)
 

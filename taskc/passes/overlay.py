@@ -55,7 +55,7 @@ def overlay(kernel: ir.Kernel) -> ir.Kernel:
     lives = _lives(kernel.body) if shared_memory(kernel.body) else []
     if not lives:
         return kernel
-    remote = {node.of for node in walk(kernel.body) if isinstance(node, ir.Peer)}
+    remote = {node.of for node in all_below(kernel.body, ir.Peer)}
     remote |= {
         operand.tensor
         for node in all_below(kernel.body, ir.Do)

@@ -46,6 +46,7 @@ from taskc.errors import assert_never
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import Expression, Ring, Statement, Tensor, Variable
 from taskc.ir.rewrite import (
+    EFFECT_FIELDS,
     all_below,
     bound_by,
     expressions,
@@ -197,6 +198,7 @@ class Conflicts:
             values = {
                 v: replace(v, name=f"{v.name}_{when}")
                 for node in walk_statements(loop)
+                if type(node) in EFFECT_FIELDS[ir.Effect.BINDS]
                 for v in bound_by(node)
             }
             if when == "previous" and isinstance(loop, ir.For):

@@ -11,7 +11,7 @@ element's index, on replicated tiles and on uniform values; `tc.reduce` combines
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from typing import Any
 
 import numpy as np
@@ -51,6 +51,7 @@ def tile_findings(program: Program) -> Iterator[CompileError]:
         return enumerators[key]
 
     moves: dict[int, list[Access]] = {}
+    owned: set[Hashable] = set()  # places of earlier accesses
     for access in program.accesses:
         if access.tensor.scope != TILE:
             continue
@@ -58,7 +59,10 @@ def tile_findings(program: Program) -> Iterator[CompileError]:
             moves.setdefault(id(access.phase), []).append(access)
             continue
         enumerator = enumerator_of(access.tensor)
-        error = _access(access, enumerator)
+        place = _place(access)
+        error = None if place in owned else _access(access, enumerator)
+        if error is None and place is not None:
+            owned.add(place)
         if error is None and access.kind != READ:
             error = replica_findings(access, enumerator)
         if error is not None:
@@ -74,6 +78,15 @@ def tile_findings(program: Program) -> Iterator[CompileError]:
 
 
 # --- accesses in mapping loops, and outside of them ---
+
+
+def _place(access: Access) -> Hashable:
+    """A key of an element and the loops around: straight-line code names an element many times. None for an index that
+    is computed.
+    """
+    if all(isinstance(index, ir.Constant | ir.Variable) for index in access.indices):
+        return access.tensor, access.indices, tuple(map(id, access.path))
+    return None
 
 
 def _access(access: Access, enumerator: Enumerator) -> CompileError | None:
