@@ -21,6 +21,7 @@ import llvmlite.binding as llvm
 from taskc.backend.cache import Cache, key_of
 from taskc.backend.cpu.module import optimized
 from taskc.backend.cpu.processor import host
+from taskc.backend.cpu.tiers import compiling
 from taskc.ir.reentry import door
 from taskc.ir.spans import span
 
@@ -114,10 +115,11 @@ def object_of(kind: str, text: str) -> Object:
     key = key_of(kind, text, processor.fingerprint, version)
     code = _given.get(key) or (cache and cache.get(key))
     if not code:
-        module = optimized(text, processor)
-        module.verify()
-        with span("LLVM/generate code of entries"):
-            code = processor.machine.emit_object(module)
+        with compiling():
+            module = optimized(text, processor)
+            module.verify()
+            with span("LLVM/generate code of entries"):
+                code = processor.machine.emit_object(module)
         if cache is not None:
             cache.put(key, code)
     return Object(key, bytes(code))
