@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from taskc.backend.cpu import processes
 from taskc.programs import pipeline
 from taskc.programs.ir import Program
 from taskc.programs.pipeline import passes
@@ -41,6 +42,10 @@ from tests.each_value import mark_others  # noqa: E402
 
 # Each kernel is compiled once, to full code; tests/backend/cpu/test_tiers.py has both tiers.
 os.environ.setdefault("TASKC_TIER", "full")
+
+# No processes compile beside those that run tests, which keep all processors busy, and whose patches only they have;
+# tests/backend/cpu/test_processes.py starts some.
+processes.LEAST = 1 << 30
 
 GOLDEN = Path(__file__).parent / "golden"
 

@@ -52,10 +52,14 @@ def span(name: str) -> Iterator[None]:
 
 @dataclass(slots=True)
 class Total:
-    """The CPU seconds of all spans of a name, and their number."""
+    """The CPU seconds of all spans of a name, and their number.
+
+    elsewhere  the part of the seconds that other processes spent
+    """
 
     seconds: float = 0.0
     count: int = 0
+    elsewhere: float = 0.0
 
 
 class _Totals(logging.Handler):
@@ -70,7 +74,8 @@ class _Totals(logging.Handler):
         assert isinstance(seconds, float)
         total = self.spans.setdefault(name, Total())
         total.seconds += seconds
-        total.count += 1
+        total.count += getattr(record, "count", 1)
+        total.elsewhere += getattr(record, "elsewhere", 0.0)
 
 
 @contextmanager
@@ -86,10 +91,17 @@ def recorded() -> Iterator[dict[str, Total]]:
         logger.removeHandler(totals)
 
 
+def add(totals: Mapping[str, Total]) -> None:
+    """Log spans that another process has recorded."""
+    for name, total in totals.items():
+        more = {"count": total.count, "elsewhere": total.seconds}
+        logger.debug("%s: %.6f s", name, total.seconds, extra=more)
+
+
 def grouped(spans: Mapping[str, Total], seconds: float) -> list[tuple[str, Total]]:
     """The totals in a table's order: longest groups first, each followed by its parts, and what no span covers.
 
-    seconds  the CPU time of everything
+    seconds  the CPU time of this process
     """
     groups: dict[str, list[tuple[str, Total]]] = {}
     for name, total in sorted(spans.items(), key=lambda item: -item[1].seconds):
@@ -101,5 +113,6 @@ def grouped(spans: Mapping[str, Total], seconds: float) -> list[tuple[str, Total
         most = max(total.count for _, total in groups[group])
         rows.append((group, Total(sums[group], most)))
         rows += [(f"  {part}", total) for part, total in groups[group] if part]
-    rows.append(("other", Total(seconds - sum(sums.values()), 1)))
+    here = sum(total.seconds - total.elsewhere for total in spans.values())
+    rows.append(("other", Total(seconds - here, 1)))
     return rows

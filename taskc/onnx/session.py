@@ -48,6 +48,7 @@ from taskc.runtime.driver import Once
 from taskc.runtime.machine import built_for, machine
 from taskc.runtime.served import Arrays, Runnable, Types, types_of
 from taskc.runtime.settings import VERSION, cache_folder, target_name
+from taskc.runtime.targets import expect_kernels
 from taskc.tune.database import database
 
 if TYPE_CHECKING:
@@ -306,7 +307,12 @@ class _CachedModel(ProgramSource):
     def find(self, arrays: Arrays, *, is_traced: bool) -> Runnable | None:
         """The program for arrays like these; None where the graph runs in stages, which aren't cached."""
         loaded = None if is_traced else self._loaded(arrays)
-        return loaded or self._source().find(arrays, is_traced=True)
+        if loaded is not None:
+            return loaded
+        traced = self._source().find(arrays, is_traced=True)
+        if traced is not None and traced.program is not None:
+            expect_kernels(len(traced.program.kernels))
+        return traced
 
     def _loaded(self, arrays: Arrays) -> BundledEntry | None:
         types = types_of(arrays.values())

@@ -28,7 +28,7 @@ from taskc.ir import nodes as ir
 from taskc.ir.code_size import deep
 from taskc.ir.nodes import Kernel
 from taskc.ir.reentry import Turn, door, for_another_thread, may_wait
-from taskc.ir.rewrite import all_below
+from taskc.ir.rewrite import all_below, walk
 from taskc.ir.spans import span
 from taskc.lang.definition import Definition, KernelDefinition
 from taskc.programs.definition import ProgramDefinition
@@ -42,6 +42,7 @@ from taskc.runtime.targets import (
     Runner,
     check_target,
     compiler_version,
+    compiling_threads,
     default_target,
     find_target,
 )
@@ -211,14 +212,17 @@ def _whole_program(
     if make is None:
         return None
     entry, facts = _entry(definition), backend.facts(bound)
-    return entry.once((name, facts, registered())).get(
-        lambda: make(program, _compile_all(kernels, name, facts))
-    )
+
+    def compiled() -> Runner:
+        with backend.compiling():
+            return make(program, _compile_all(kernels, name, facts))
+
+    return entry.once((name, facts, registered())).get(compiled)
 
 
 @line()
 def _compile_all(kernels: list[KernelDefinition], target: str, facts: Hashable) -> list[Runner]:
-    """Compile kernels on all cores, equal ones once: LLVM releases the lock while others run Python."""
+    """Compile kernels on all cores, equal ones once, and the longest first, so that none is waited for."""
     signatures = [kernel.signature for kernel in kernels]
     counts = Counter(signatures)
     # Printing a kernel's code takes longer, and few have the signature of another one.
@@ -230,17 +234,24 @@ def _compile_all(kernels: list[KernelDefinition], target: str, facts: Hashable) 
     for text, kernel in zip(texts, kernels, strict=True):
         distinct.setdefault(text, kernel)
 
-    def compiled(kernel: KernelDefinition) -> Runner:
-        return compile(kernel, target, facts)
+    def compiled(text: str) -> Runner:
+        return compile(distinct[text], target, facts)
 
-    names = [kernel.ir.name for kernel in distinct.values()]
-    if may_wait():
-        with ThreadPoolExecutor(machine().threads) as executor:
-            compiling = executor.map(for_another_thread(compiled), distinct.values())
+    sizes = {text: sum(1 for _ in walk(kernel.ir.body)) for text, kernel in distinct.items()}
+    order = sorted(distinct, key=sizes.__getitem__, reverse=True)
+    names = [distinct[text].ir.name for text in order]
+    threads = compiling_threads()
+    if threads > 1 and may_wait():
+        begin = partial(find_target(target).help_with, len(distinct), threads - 1)
+        executor = ThreadPoolExecutor(threads, initializer=begin)
+        try:
+            compiling = executor.map(for_another_thread(compiled), order)
             runners = [*counted("compiling kernel", names, compiling)]
+        finally:  # after an error nobody waits for the kernels that are being compiled
+            executor.shutdown(wait=False, cancel_futures=True)
     else:
-        runners = [*map(compiled, distinct.values())]
-    by_text = dict(zip(distinct, runners, strict=True))
+        runners = [*map(compiled, order)]
+    by_text = dict(zip(order, runners, strict=True))
     return [by_text[text] for text in texts]
 
 

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cache, partial
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
@@ -16,6 +18,7 @@ from taskc.arrays.arguments import ALIGNMENT, Bound
 from taskc.arrays.device import Device
 from taskc.arrays.packed import unpacked
 from taskc.backend.cache import Cache
+from taskc.backend.limits import current_limits
 from taskc.errors import CheckError, CompileError, Finding, Location
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import Kernel, Variable
@@ -26,6 +29,7 @@ from taskc.programs.arena import Block, blocks_of
 from taskc.programs.ir import Program
 from taskc.programs.plan import Plan
 from taskc.programs.planning import Busy, plan, waits
+from taskc.runtime.machine import machine
 from taskc.runtime.settings import VERSION, cache_folder, thread_limit, tier
 from taskc.runtime.user_passes import over_plan, registered
 
@@ -75,6 +79,9 @@ class Backend:
                None where the target runs them one by one
     machine    the machine that programs with such arguments are scheduled for; None: the processor at hand
     stops      whether `breakpoint()` stops there
+    compiling  a context in which a call waits for a program to be compiled
+    help_with  begins each thread that compiles some of so many kernels of a program; the second number is that of
+               processes that may be started
     """
 
     compile: Callable[[Kernel, Hashable], Runner]
@@ -84,6 +91,8 @@ class Backend:
     program: Callable[[Program, list[Runner]], Runner] | None = None
     machine: Callable[[Sequence[Any]], str | None] = lambda values: None
     stops: bool = False
+    compiling: Callable[[], AbstractContextManager[None]] = nullcontext
+    help_with: Callable[[int, int], None] = lambda kernels, most: None
 
 
 def default_target(kernel: Kernel) -> str:
@@ -202,11 +211,12 @@ def finish_compiling() -> None:
 
 
 def _processor() -> Backend:
-    from taskc.backend.cpu import target as cpu
+    from taskc.backend.cpu import processes, target as cpu
 
     version = compiler_version()
     cpu.keep_code(kernel_cache(), version)
     cpu.limit_threads(thread_limit())
+    processes.begin_with(_compiler)
 
     def compile(kernel: Kernel, facts: Hashable) -> Runner:
         with span("import"):
@@ -218,7 +228,36 @@ def _processor() -> Backend:
     def program(program: Program, runners: list[Runner]) -> Runner:
         return loaded_program(program, [runner.code for runner in runners], blocks_of(program))
 
-    return Backend(compile, alignment=1, program=program)
+    return Backend(
+        compile,
+        alignment=1,
+        program=program,
+        compiling=cpu.compiling,
+        help_with=processes.help_with,
+    )
+
+
+def _compiler() -> tuple[str, str]:
+    """The version of the compiler, and the processor that it compiles for, once all of it is imported."""
+    from taskc.backend.cpu.processor import host
+
+    import_module("taskc.passes.pipeline")
+    return compiler_version(), host().fingerprint
+
+
+def expect_kernels(count: int) -> None:
+    """Start processes that compile beside this one, if so many kernels are enough: they will be compiled soon."""
+    from taskc.backend.cpu import processes
+
+    if count >= processes.LEAST:
+        find_target("cpu")
+        processes.start(compiling_threads() - 1)
+
+
+def compiling_threads() -> int:
+    """The number of threads and processes that compile at a time."""
+    most = machine().threads
+    return min(most, current_limits().threads or most)
 
 
 register_target("cpu", _processor)

@@ -25,6 +25,7 @@ LISTED = {
     "taskc/tune/database.py": "re-entrant, for SQLite's connection; whoever comes in while it is held interrupts",
     "taskc/tune/workers.py": "of the tuner's workers, which no call of a kernel asks",
     "taskc/backend/cpu/tiers.py": "the end of the background's work, for which only `finish` waits, which no call does",
+    "taskc/backend/cpu/processes.py": "the requests of a process that compiles, which makes no calls",
     "taskc/backend/sim/breakpoints.py": "the end of a session of pdb, for which its own thread waits",
 }
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from taskc.arrays.packed import packed
 from taskc.backend.cache import Cache
-from taskc.backend.cpu import jit, tiers
+from taskc.backend.cpu import jit, processes, tiers
 from taskc.backend.cpu.block_count import count_text
 from taskc.backend.cpu.emit import PRINT, PRINTER, Emitter, emitted
 from taskc.backend.cpu.entry import Called, python_function
@@ -72,9 +72,9 @@ class CompiledObject:
             code=rest[:size], asserts=asserts, prints=prints, text=text, **description
         )
 
-    def full(self, processor: Processor) -> CompiledObject:
-        """The same with full code."""
-        return replace(self, code=_full_code(self.text, processor, unrolls=self.unrolls), text="")
+
+def _with_full_code(quick: CompiledObject) -> CompiledObject:
+    return replace(quick, code=_full_code(quick.text, host(), unrolls=quick.unrolls), text="")
 
 
 def _full_code(text: str, processor: Processor, *, unrolls: bool) -> bytes:
@@ -197,7 +197,7 @@ class LoadedKernel:
 
     def complete(self) -> None:
         """Replace quick code by full code, in the cache, too."""
-        full = self.compiled.full(host())
+        full = processes.call(_with_full_code, self.compiled)
         if self._cache is not None:
             self._cache.put(self.key, full.to_bytes())
         self._full = self._linked(full, ["job"])  # as long as the quick code that jumps there

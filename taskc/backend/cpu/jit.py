@@ -20,6 +20,7 @@ import llvmlite.binding as llvm
 
 from taskc.backend.cache import Cache, key_of
 from taskc.backend.cpu.processor import host
+from taskc.backend.cpu.tiers import compiling
 from taskc.ir.reentry import door
 from taskc.ir.spans import span
 
@@ -113,7 +114,7 @@ def object_of(kind: str, text: str) -> Object:
     key = key_of(kind, text, processor.fingerprint, version)
     code = _given.get(key) or (cache and cache.get(key))
     if not code:
-        with span("LLVM/generate code of entries"):
+        with compiling(), span("LLVM/generate code of entries"):
             module = llvm.parse_assembly(text)
             module.verify()
             code = processor.machine.emit_object(module)

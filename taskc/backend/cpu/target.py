@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from taskc.backend.cache import Cache, code_text, key_of
+from taskc.backend.cpu import processes
 from taskc.backend.cpu.compile import CompiledObject, LoadedKernel, compile_kernel, refuse
 from taskc.backend.cpu.entry import admit_arrays, admit_tensors
 from taskc.backend.cpu.jit import keep_code
@@ -19,6 +20,7 @@ __all__ = [
     "LoadedProgram",
     "admit",
     "cache_key",
+    "compiling",
     "finish",
     "keep_code",
     "limit_threads",
@@ -46,19 +48,23 @@ def load(
     tier     "quick" or "full" code; None: one after the other (tiers.py)
     """
     refuse(kernel)
-    processor = host()
     key = cache_key(kernel, version)
     cached = cache.get(key)
     compiled = None if cached is None else CompiledObject.from_bytes(cached)
     if compiled is None:
         with compiling():
-            lean = lower(replace(kernel, target=processor.target))
-            compiled = compile_kernel(lean, processor, is_quick=tier != "full")
+            compiled = processes.call(_compiled, kernel, lower, is_quick=tier != "full")
         cache.put(key, compiled.to_bytes())
     loaded = LoadedKernel(kernel, compiled, key, cache, stays_quick=tier is not None)
     if tier == "full" and compiled.text:
         loaded.complete()
     return loaded
+
+
+def _compiled(kernel: ir.Kernel, lower: Lower, *, is_quick: bool) -> CompiledObject:
+    processor = host()
+    lean = lower(replace(kernel, target=processor.target))
+    return compile_kernel(lean, processor, is_quick=is_quick)
 
 
 def cache_key(kernel: ir.Kernel, version: str) -> str:

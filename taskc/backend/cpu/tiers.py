@@ -30,6 +30,7 @@ from typing import TypeAlias
 
 import llvmlite.binding as llvm
 
+from taskc.backend.cpu import processes
 from taskc.backend.cpu.memory import STACK
 from taskc.backend.cpu.module import head_text, run_passes
 from taskc.backend.cpu.processor import Processor
@@ -135,6 +136,7 @@ def finish() -> None:
 
 
 def _run() -> None:
+    processes.help_with(1, 0)
     while (job := _jobs.get()) is not None:
         while (_compiling or time.monotonic() < _last + _GRACE) and _threads:
             time.sleep(_POLL)
