@@ -167,7 +167,7 @@ def statements(node: Statement) -> Iterator[Statement]:
 
 def tensors_of(node: Node) -> Iterator[Tensor]:
     """The tensors that `node` itself names (not its children)."""
-    return held_by(node, TENSOR_FIELDS)
+    return held_by(node, TENSOR_FIELDS) if type(node) in TENSOR_FIELDS else iter(())
 
 
 def bound_by(node: Node) -> Iterator[Variable]:

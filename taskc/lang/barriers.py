@@ -11,7 +11,7 @@ import ast
 from taskc.ir import nodes as ir
 from taskc.ir.build import modulo
 from taskc.ir.operations import OPERATIONS
-from taskc.ir.rewrite import walk
+from taskc.ir.rewrite import all_below
 from taskc.ir.target import WARP
 from taskc.ir.types import u64
 from taskc.lang.calls import HANDLERS, bind, handles
@@ -90,12 +90,11 @@ def _grid_sync(context: Context, node: ast.Call) -> Value:
 
 def check_grid_barriers(context: Context, body: ir.Statement) -> None:
     """Reject bulk copies of an output in a kernel with grid barriers, since those don't order them."""
-    nodes = list(walk(body))
-    barriers = [node for node in nodes if isinstance(node, ir.Barrier) and node.scope == "grid"]
+    barriers = [node for node in all_below(body, ir.Barrier) if node.scope == "grid"]
     if not barriers:
         return
-    for node in nodes:
-        if not isinstance(node, ir.Do) or OPERATIONS[node.operation].proxy != "asynchronous":
+    for node in all_below(body, ir.Do):
+        if OPERATIONS[node.operation].proxy != "asynchronous":
             continue
         for operand in node.operands:
             if isinstance(operand, ir.Address) and ir.is_parameter_output(operand.tensor):

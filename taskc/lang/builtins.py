@@ -10,6 +10,7 @@ import builtins
 from collections.abc import Callable, Iterable
 from functools import reduce as fold
 from math import inf
+from types import CodeType
 from typing import Any
 
 from taskc.ir import nodes as ir
@@ -290,26 +291,45 @@ _PYTHON_ONLY = (
 @handles("static")
 def _static(context: Context, node: ast.Call, value: ast.expr) -> Value:
     """A constant; here any expression of Python will do, as long as its names are constants."""
-    parts = list(ast.walk(value))
-    if any(isinstance(part, _PYTHON_ONLY) for part in parts):
-        return _evaluate_python(context, value, parts)
+    python = _python(value)
+    if python is not None:
+        return _evaluate_python(context, value, *python)
     known = context.evaluate(value)
     if not is_constant(known):
         raise context.error(f"tc.static needs a constant, and this is {describe(known)}", value)
     return known
 
 
-def _evaluate_python(context: Context, argument: ast.expr, parts: list[ast.AST]) -> Value:
+_Python = tuple[CodeType, list[ast.Name]]
+
+
+def _python(argument: ast.expr) -> _Python | None:
+    """The code of what only Python evaluates, and the names from around it. A node keeps them: loops are unrolled."""
+    kept: dict[str, _Python | None] = vars(argument)
+    if "python" not in kept:
+        kept["python"] = _compiled(argument)
+    return kept["python"]
+
+
+def _compiled(argument: ast.expr) -> _Python | None:
+    parts = list(ast.walk(argument))
+    if not any(isinstance(part, _PYTHON_ONLY) for part in parts):
+        return None
     names = [part for part in parts if isinstance(part, ast.Name)]
     inside = {part.id for part in names if isinstance(part.ctx, ast.Store)}
     inside |= {part.arg for part in parts if isinstance(part, ast.arg)}
+    code = compile(ast.Expression(argument), "<tc.static>", "eval")
+    return code, [part for part in names if part.id not in inside]
+
+
+def _evaluate_python(
+    context: Context, argument: ast.expr, code: CodeType, names: list[ast.Name]
+) -> Value:
     scope: dict[str, Value] = {}
     for part in names:
-        if part.id not in inside:
-            scope[part.id] = context.lookup(part.id, part)
-            if not is_constant(scope[part.id]):
-                raise context.error(f"tc.static needs a constant, and '{part.id}' isn't one", part)
-    code = compile(ast.Expression(argument), "<tc.static>", "eval")
+        scope[part.id] = context.lookup(part.id, part)
+        if not is_constant(scope[part.id]):
+            raise context.error(f"tc.static needs a constant, and '{part.id}' isn't one", part)
     return compute(context, argument, lambda: eval(code, scope))
 
 

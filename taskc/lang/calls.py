@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
+from functools import lru_cache
 from types import FunctionType
 
 from taskc.errors import CompileError
 from taskc.ir import nodes as ir
 from taskc.ir.mapping import Mapping
-from taskc.ir.rewrite import walk
+from taskc.ir.rewrite import walk_statements
 from taskc.ir.types import DType
 from taskc.lang.context import Context, FunctionFrame, Scope
 from taskc.lang.conversions import is_boolean, scalar, settled_choice
 from taskc.lang.expressions import convert_to, refuse_sub_byte, unstarred
-from taskc.lang.functions import FunctionDefinition, Outside
+from taskc.lang.functions import FunctionDefinition
 from taskc.lang.names import INTRINSICS, PEERS, Intrinsic, word_for
 from taskc.lang.operators import compute
 from taskc.lang.source import Source
@@ -129,9 +130,7 @@ def bind(
         assert signature is None, f"{name} is declared already, and its parameters are"
         signature = declared.parameters
     assert signature is not None
-    names = signature.split()
-    positional = names[: names.index("*")] if "*" in names else names
-    known = [parameter.rstrip("?") for parameter in names if parameter != "*"]
+    names, positional, known = _words(signature)
     if len(node.args) > len(positional):
         most = "at most " + counted(len(positional), "argument")
         extra = node.args[len(positional)]
@@ -149,6 +148,14 @@ def bind(
         if parameter != "*" and not parameter.endswith("?") and parameter not in bound:
             raise context.error(f"{name} needs '{parameter}'", node, _form(name, names))
     return bound
+
+
+@lru_cache(maxsize=1024)
+def _words(signature: str) -> tuple[list[str], list[str], list[str]]:
+    """The words of a signature, those of them by position, and the names of all parameters."""
+    words = signature.split()
+    positional = words[: words.index("*")] if "*" in words else words
+    return words, positional, [word.rstrip("?") for word in words if word != "*"]
 
 
 def _form(name: str, names: list[str]) -> str | None:
@@ -235,12 +242,11 @@ def inline(
     """
     source = definition.source
     name = definition.__name__
-    if any(_is_of(frame, definition) for frame in context.frames):
+    # Another of the same text closes over other things, and is another helper.
+    if any(frame.outside is definition.outside for frame in context.frames):
         raise context.error(f"'{name}' calls itself: a helper is inlined, so it can't", node)
     call_loc = context.locate(node)
-    body = source.tree.body
-    if ast.get_docstring(source.tree, clean=False) is not None:
-        body = body[1:]
+    body = source.body
     is_expression_only = len(body) == 1 and isinstance(body[0], ast.Return)
     if not is_expression_only:
         context.require_statement(f"'{name}' has statements, so it", node)
@@ -252,7 +258,7 @@ def inline(
         for parameter, value in values.items()
     }
     inner_target = target if node is root else None
-    frame = FunctionFrame(source, Outside(definition.function), [], target=inner_target)
+    frame = FunctionFrame(source, definition.outside, [], target=inner_target)
     context.frames.append(frame)
     try:
         context.run(body, Scope(names))
@@ -266,19 +272,13 @@ def inline(
         context.root, context.target = root, target
     if node is not root:
         for statement in context.block[length:]:
-            if any(_changes_memory(part) for part in walk(statement)):
+            if any(map(_changes_memory, walk_statements(statement))):
                 raise context.error(
                     f"'{name}' writes to memory, so its call can't be a part of an expression",
                     node,
                     "assign its result to a name before",
                 )
     return frame.result
-
-
-def _is_of(frame: FunctionFrame, definition: FunctionDefinition) -> bool:
-    """Whether it is this helper that is parsed; another of the same text, which closes over other things, is not."""
-    outside = frame.outside
-    return isinstance(outside, Outside) and outside.function is definition.function
 
 
 def _argument(
@@ -317,7 +317,7 @@ def named(context: Context, name: str, value: Value, node: ast.expr) -> Value:
     return context.let(name, value)
 
 
-def _changes_memory(node: object) -> bool:
+def _changes_memory(node: ir.Statement) -> bool:
     if isinstance(node, ir.Atomic):
         return True
     return isinstance(node, (ir.Store, ir.Move)) and node.tensor.scope != ir.LOCAL

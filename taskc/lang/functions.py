@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
 from types import FunctionType
 from typing import Any
 
@@ -54,13 +55,17 @@ class FunctionDefinition(SelfDescribed):
         self.described = f"the function {function.__name__!r}"
         self.__doc__ = function.__doc__
 
-    @property
+    @cached_property
     def source(self) -> Source:
         if self.__name__ == "<lambda>":
             return lambda_source(self.function)
         return source_of(self.function, f"function '{self.__name__}'")
 
-    @property
+    @cached_property
+    def outside(self) -> Outside:
+        return Outside(self.function)
+
+    @cached_property
     def parameters(self) -> tuple[list[str], str | None]:
         """The names of the parameters, and the name of `*rest`; other kinds of parameters are an error."""
         source = self.source

@@ -13,6 +13,7 @@ import builtins
 import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from operator import index
 from typing import Any, ClassVar, TypeVar, cast, overload
 
@@ -59,7 +60,7 @@ class Intrinsic:
     def __repr__(self) -> str:
         return f"tc.{self.__name__}"
 
-    @property
+    @cached_property
     def parameters(self) -> str:
         """The parameters as `bind` takes them: "dtype mapping fill?", with keyword-only ones after `*`."""
         words: list[str] = []

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from types import CodeType, FrameType, FunctionType
@@ -58,9 +59,19 @@ class Source:
         self._lines = lines
         self._first_line = first_line  # the line in the file of the tree's line 1
 
+    @cached_property
+    def body(self) -> list[ast.stmt]:
+        """The statements after the docstring."""
+        has_docstring = ast.get_docstring(self.tree, clean=False) is not None
+        return self.tree.body[has_docstring:]
+
     def locate(self, node: Node) -> Location:
-        """The span of a node; of a statement with a body, its head."""
-        return self.span(node, _head(node) if isinstance(node, _COMPOUND) else node)
+        """The span of a node; of a statement with a body, its head. A node keeps its location: loops are unrolled."""
+        location: Location | None = vars(node).get("location")
+        if location is None:
+            location = self.span(node, _head(node) if isinstance(node, _COMPOUND) else node)
+            vars(node)["location"] = location
+        return location
 
     def span(self, start: Node, end: Node) -> Location:
         """The location from where one node starts to where another ends."""

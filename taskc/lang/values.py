@@ -20,6 +20,7 @@ import ast
 import numbers
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from types import ModuleType
 from typing import Any, TypeAlias, TypeGuard, TypeVar, get_args
 
@@ -231,7 +232,12 @@ def is_constant(value: Value) -> bool:
     """Whether a value is known entirely at compile time."""
     if isinstance(value, (tuple, list)):
         return all(map(is_constant, value))
-    return not isinstance(value, RUN_TIME)
+    return not _is_run_time(type(value))
+
+
+@lru_cache(maxsize=1024)
+def _is_run_time(kind: type) -> bool:
+    return issubclass(kind, RUN_TIME)
 
 
 def plain(value: Value) -> Value:

@@ -20,7 +20,7 @@ from taskc.ir.types import DType
 from taskc.lang.context import Context, FunctionFrame, Scope
 from taskc.lang.conversions import scalar
 from taskc.lang.expressions import convert_to
-from taskc.lang.functions import FunctionDefinition, Outside
+from taskc.lang.functions import FunctionDefinition
 from taskc.lang.operators import binary
 from taskc.lang.parser import EVALUATORS, EXECUTORS
 from taskc.lang.sizes import OfSizes
@@ -163,12 +163,11 @@ def _evaluated(
     # The innermost function returns; the program's would be around it.
     context.frames += [
         FunctionFrame(source, {}, []),
-        FunctionFrame(source, Outside(definition.function), []),
+        FunctionFrame(source, definition.outside, []),
     ]
     context.in_move = True
     body = source.tree.body[-1]
-    has_docstring = ast.get_docstring(source.tree, clean=False) is not None
-    context.run(source.tree.body[has_docstring:], Scope(values))
+    context.run(source.body, Scope(values))
     result = scalar(context, context.frame.result, body)
     return variables, _without_names(context, result, body)
 

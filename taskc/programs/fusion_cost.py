@@ -103,7 +103,12 @@ def _cost(kernel: Kernel, lanes: int) -> float:
 
 
 def _long_operations(values: Iterable[Expression]) -> int:
-    parts = {id(part): part for value in values for part in operands_first(value)}
+    parts = {
+        id(part): part
+        for value in values
+        if not isinstance(value, Variable | ir.Constant)
+        for part in operands_first(value)
+    }
     return sum([n for part in parts.values() if (n := operations_of_node(part)) >= _LONG])
 
 
@@ -216,6 +221,8 @@ class _Weigh:
 
     def value(self, value: Expression, most: int = _GATHER) -> float:
         """The cost of a value: each distinct part once, without the parts of indices."""
+        if isinstance(value, Variable | ir.Constant):
+            return 0
         nodes = without_indices(value)
         reads = [node for node in nodes if isinstance(node, ir.Read)]
         operations = [operations_of_node(node) for node in nodes if not isinstance(node, ir.Read)]
