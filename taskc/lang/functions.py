@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable, Iterator, Mapping
-from functools import cached_property
 from types import FunctionType
 from typing import Any
 
 from taskc.errors import CompileError
+from taskc.ir.reentry import cached_property
 from taskc.lang.source import Source, lambda_source, source_of
 from taskc.lang.values import SelfDescribed, describe
 

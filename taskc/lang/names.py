@@ -13,7 +13,6 @@ import builtins
 import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from operator import index
 from typing import Any, ClassVar, TypeVar, cast, overload
 
@@ -21,6 +20,7 @@ import numpy as np
 
 from taskc.ir import arithmetic
 from taskc.ir.mapping import Mapping
+from taskc.ir.reentry import cached_property
 from taskc.ir.types import DType, TensorType, f64, i64
 
 INTRINSICS: dict[str, Intrinsic] = {}

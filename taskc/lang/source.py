@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from types import CodeType, FrameType, FunctionType
@@ -21,6 +20,7 @@ from typing import TypeAlias, cast
 
 from taskc.errors import NOWHERE, CompileError, Location
 from taskc.ir.code_size import deep
+from taskc.ir.reentry import cached_property
 from taskc.lang.jumps import Skippable, arranged
 
 Node: TypeAlias = ast.expr | ast.stmt | ast.arg | ast.keyword

@@ -232,7 +232,8 @@ def is_constant(value: Value) -> bool:
     """Whether a value is known entirely at compile time."""
     if isinstance(value, (tuple, list)):
         return all(map(is_constant, value))
-    return not _is_run_time(type(value))
+    kind: type = type(value)
+    return not _is_run_time(kind)
 
 
 @lru_cache(maxsize=1024)
