@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -366,20 +367,30 @@ def _ordering_mbarriers(kernel: ir.Kernel) -> set[Tensor]:
 
 
 def _set_up_again(kernel: ir.Kernel) -> Iterator[Tensor]:
-    """The mbarriers that are set up inside a loop, as those of a ring in a loop are; each once."""
+    """The mbarriers that are set up more than once: in a loop, as a ring's in a loop are, or by several statements."""
     loops = [
         node
         for node in walk(kernel.body)
         if isinstance(node, ir.While) or (isinstance(node, ir.For) and node.kind == "serial")
     ]
-    places = [
-        node.operands[0]
-        for loop in loops
-        for node in walk(loop.body)
-        if isinstance(node, ir.Do) and node.operation == "mbarrier.init"
-    ]
-    tensors = [place.tensor for place in places if isinstance(place, ir.Address)]
-    yield from [one for one in dict.fromkeys(tensors) if size_in_bytes(one) <= 8 * 32]
+    again = {place.tensor for loop in loops for place in _set_up(loop.body)}
+    places: dict[Tensor, list[tuple[Expression, ...]]] = {}
+    for place in _set_up(kernel.body):
+        places.setdefault(place.tensor, []).append(place.indices)
+    for tensor, indices in places.items():
+        are_known = all(isinstance(index, ir.Constant) for index in chain(*indices))
+        is_once = len(indices) == 1 or (are_known and len({*indices}) == len(indices))
+        if (tensor in again or not is_once) and size_in_bytes(tensor) <= 8 * 32:
+            yield tensor
+
+
+def _set_up(body: ir.Statement) -> Iterator[ir.Address]:
+    """The places of mbarriers that statements set up."""
+    for node in walk(body):
+        if isinstance(node, ir.Do) and node.operation == "mbarrier.init":
+            place = node.operands[0]
+            if isinstance(place, ir.Address):
+                yield place
 
 
 def _copy(rank: int, *, is_store: bool, is_multicast: bool) -> PreludeEntry:

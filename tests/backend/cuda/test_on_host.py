@@ -218,3 +218,27 @@ def test_mbarriers_are_invalidated_before_they_are_set_up_again() -> None:
         c = np.zeros((8, 16), np.float32)
         assert runnable.run([a, b, c], number) == 0
         np.testing.assert_array_equal(c, np.einsum("pik,pkj->ij", a, b))
+
+
+def test_mbarriers_are_invalidated_before_another_statement_sets_them_up() -> None:
+    @tc.cuda.kernel(workers=32)
+    def mirrored(x: f32[32], y: tc.out[f32[32]]):
+        s = tc.shared(f32[32])
+        full = tc.cuda.barriers(2)
+        w = tc.worker()
+        if w == 0:
+            tc.cuda.mbarrier_init(full[0], 32)
+            tc.cuda.mbarrier_init(full[1], 32)
+        tc.sync()
+        s[w] = x[w]
+        tc.cuda.mbarrier_arrive(full[0])
+        tc.cuda.mbarrier_wait(full[0], 0)
+        y[w] = s[31 - w]
+        tc.sync()
+        if w == 0:
+            tc.cuda.mbarrier_init(full[0], 1)
+
+    (runnable,) = host.build([lower(replace(mirrored.ir, target="sm_90a"))])
+    x, y = np.arange(32, dtype=np.float32), np.zeros(32, np.float32)
+    assert runnable.run([x, y], 0) == 0
+    np.testing.assert_array_equal(y, x[::-1])
