@@ -82,8 +82,12 @@ def test_a_models_first_call_tells_what_it_does(path: Path, tmp_path: Path) -> N
     assert f"reading {path} …" in shown
     assert "tracing main …" in shown
     assert "fusing main …" in shown
-    assert re.search(r"compiling kernel 1 of 2: softmax\w* .* 0%", shown)
-    assert re.search(r"compiling kernel 2 of 2: \w*matmul\w* .* 50%", shown)
+    first = re.search(r"compiling kernel 1 of 2: (\w+) .* 0%", shown)
+    second = re.search(r"compiling kernel 2 of 2: (\w+) .* 50%", shown)
+    assert first is not None
+    assert second is not None
+    assert "softmax" in (first[1], second[1])
+    assert any("matmul" in found[1] for found in (first, second))
     assert shown.endswith("\x1b[2K")  # erased
     assert not on_a_terminal(_called(path), **cache)  # the cache has it
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from taskc.onnx.passes.pipeline import register_pass
 from taskc.operators.graph import Graph, Node, Value
 
 __all__ = [
@@ -30,6 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import TypeAlias, TypeVar
 
+    from taskc.onnx.passes.pipeline import register_pass
+
     Call: TypeAlias = Any  # the real types would import all of taskc
     extract: Callable[..., Any]
     extract_model: Callable[..., Any]
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 
 # Names whose modules import the package onnx, or all of taskc.
 _LATER = dict.fromkeys(("Call", "operator"), "taskc.operators.call")
+_LATER["register_pass"] = "taskc.onnx.passes.pipeline"
 _LATER |= dict.fromkeys(("extract", "extract_model"), "taskc.onnx.extraction")
 _LATER["partition"] = "taskc.onnx.partitions"
 

@@ -83,7 +83,9 @@ def _check_bodies(node: Node) -> None:
                 makes, is_exact = 1 + max(takes - 2, len(node.outputs)), False
             case "Scan":
                 takes = len(node.inputs) - (node.version < 9)
-                states = takes - node.attributes["num_scan_inputs"]
+                scanned = node.attributes["num_scan_inputs"]
+                assert isinstance(scanned, int)  # by its schema
+                states = takes - scanned
                 makes, is_exact = max(states, len(node.outputs)), False
             case _:
                 continue

@@ -24,7 +24,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,8 +35,6 @@ from taskc.backend.limits import NO_LIMITS, Limits
 from taskc.ir.spans import span
 from taskc.onnx.bundled import Bundled, BundledEntry, ends_of, entries_json, head_json
 from taskc.onnx.model import PROCESSOR, Model, Place, ProgramSource, place_of
-from taskc.onnx.passes import pipeline
-from taskc.onnx.passes.pipeline import rewritten
 from taskc.onnx.weights import read_ahead
 from taskc.operators.graph import Graph
 from taskc.programs.plan import Json
@@ -131,6 +128,7 @@ def _traced(
         report(f"reading {model}")
     with read_ahead(model) as parts:
         with span("import"):
+            from taskc.onnx.passes.pipeline import rewritten
             from taskc.onnx.stages import Traced  # slow: loads what all operators need
 
         if not isinstance(model, Graph):
@@ -239,11 +237,10 @@ def _hashed(path: Path) -> str:
 
 def _is_plain() -> bool:
     """Whether compilation depends on nothing but the inputs of `_surroundings`."""
-    operators = sys.modules.get("taskc.operators.call")  # users register theirs there
+    registries = map(sys.modules.get, ("taskc.operators.call", "taskc.onnx.passes.pipeline"))
     return (
         not user_passes.registered()
-        and not pipeline.registered()
-        and (operators is None or not operators.registered())
+        and not any(module is not None and module.registered() for module in registries)
         and target_name("cpu") == "cpu"
         and not os.environ.get("TASKC_DUMP")
     )
@@ -256,13 +253,22 @@ def _surroundings() -> Iterator[str]:
     yield sources_version(VERSION, cache_folder() / "sources", _PACKAGE)
     yield host().fingerprint
     yield repr(machine())
-    yield version("onnx") if find_spec("onnx") else ""
+    yield _installed("onnx")
     tuned = database().path
     for path in (tuned, tuned.with_name(f"{tuned.name}-wal")):
         try:
             yield hashlib.sha256(path.read_bytes()).hexdigest()
         except OSError:
             yield ""
+
+
+def _installed(package: str) -> str:
+    """The versions that the folders of a package's metadata name. importlib.metadata takes 20 ms to load."""
+    found = find_spec(package)
+    if found is None or found.origin is None:
+        return ""
+    folder = Path(found.origin).parent.parent
+    return " ".join(sorted(path.name for path in folder.glob(f"{package}-*.dist-info")))
 
 
 def _aside(write: Callable[[], None]) -> None:

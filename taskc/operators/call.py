@@ -20,7 +20,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import wraps
+from functools import cache, wraps
 from inspect import unwrap
 from math import prod
 from typing import Any, TypeAlias, cast
@@ -442,8 +442,13 @@ def _load(name: str, domain: str) -> None:
     """Import the file of an operator, which registers its builders, if it is taskc's."""
     file = FILES.get((domain, name))
     if file is not None:
-        with span("import"):
-            importlib.import_module(f"{__package__}.{file}")
+        _import(file)
+
+
+@cache
+@span("import")
+def _import(file: str) -> None:
+    importlib.import_module(f"{__package__}.{file}")
 
 
 def names_of(domain: str) -> list[str]:

@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -260,6 +261,11 @@ def test_what_is_compiled_depends_on_is_in_the_hash(
     before = [*session._surroundings()]
     tuned.set_fact("a machine", "a fact", 1.0)
     assert [*session._surroundings()] != before
+
+
+def test_the_version_of_onnx_is_in_the_hash() -> None:
+    assert f"onnx-{version('onnx')}.dist-info" in session._surroundings()
+    assert session._installed("nothing_of_this_name") == ""
 
 
 def test_the_precision_is_in_the_hash(tmp_path: Path, reads: Reads) -> None:
