@@ -20,7 +20,6 @@ import ast
 import numbers
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from types import ModuleType
 from typing import Any, TypeAlias, TypeGuard, TypeVar, get_args
 
@@ -213,10 +212,10 @@ def is_scalar(value: Value) -> bool:
     return isinstance(value, (bool, int, float, Pending, Choice, FloatOfSizes, *EXPRESSIONS))
 
 
-RUN_TIME: tuple[type, ...] = (
+RUN_TIME: frozenset[type] = frozenset((
     *EXPRESSIONS, ir.Tensor, Cell, Pending, Choice, FloatOfSizes, TensorView, TensorPart, Transposed, MappingLoop,
     TilesLoop, PipelineLoop, RangeLoop, Method, Nothing,
-)  # fmt: skip
+))  # fmt: skip
 
 
 def has_float(value: Value) -> bool:
@@ -232,13 +231,7 @@ def is_constant(value: Value) -> bool:
     """Whether a value is known entirely at compile time."""
     if isinstance(value, (tuple, list)):
         return all(map(is_constant, value))
-    kind: type = type(value)
-    return not _is_run_time(kind)
-
-
-@lru_cache(maxsize=1024)
-def _is_run_time(kind: type) -> bool:
-    return issubclass(kind, RUN_TIME)
+    return type(value) not in RUN_TIME
 
 
 def plain(value: Value) -> Value:

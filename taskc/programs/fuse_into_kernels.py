@@ -8,8 +8,9 @@
 
 A `tc.out` is proved to be stored exactly once, and never read. So where the computation reads one element for each of
 its own, at indices that are its variables in some order, it can be computed where that element is stored. The memory
-may be reshaped in between. The fused kernel is proved again; if that fails, the calls aren't fused. A result that other
-calls read is also stored.
+may be reshaped in between. The fused kernel is proved; if that fails, the calls aren't fused. Where all of its accesses
+are at indices that the kernel stores at, its proof is that of the kernel, and is left to when it is lowered. A result
+that other calls read is also stored.
 
 A store of a whole tile is kept, and stores another tile, which is computed in a phase before it.
 
@@ -36,6 +37,7 @@ from taskc.ir.build import ZERO, guarded
 from taskc.ir.extents import are_as_many
 from taskc.ir.nodes import Expression, Kernel, Statement, Tensor, Variable
 from taskc.ir.rewrite import (
+    all_below,
     copy,
     map_statements,
     rewritten,
@@ -43,12 +45,13 @@ from taskc.ir.rewrite import (
     tensors_of,
     walk,
 )
+from taskc.ir.types import boolean
 from taskc.programs.calls import Calls, Joined, computation_of, is_free_computation, name_of
 from taskc.programs.fusion_cost import is_worth_fusing
 from taskc.programs.indices import Indices, bijection, is_same_number, seen_in
 from taskc.programs.inlining import over_program_sizes
 from taskc.programs.ir import Call, Program
-from taskc.programs.pairs import Pairs, UnfusedError, is_fusible_kernel
+from taskc.programs.pairs import Pairs, UnfusedError, is_fusible_kernel, proved
 from taskc.programs.traffic import elements_of, is_small, is_worth, operations_of, reads_of
 
 
@@ -152,6 +155,7 @@ class _Epilogue:
             [self.output, *self._alike()] if self.is_in_order and layouts == (None, None) else []
         )
         self.as_stored = {tensor: self._as_stored(tensor) for tensor in alike}
+        self.is_proved = self._keeps_indices()
 
     def made(self) -> tuple[Kernel, Joined]:
         kernel, computation = self.kernel, self.computation
@@ -172,7 +176,40 @@ class _Epilogue:
         )
         if self.lanes and not is_worth_fusing(kernel, fused, computation, self.stored, self.lanes):
             raise UnfusedError("where it is stored it costs more than the memory between the two")
-        return fused, self.joined
+        return fused if self.is_proved else proved(fused), self.joined
+
+    def _keeps_indices(self) -> bool:
+        """Whether the fused kernel is surely proved when it is lowered, if its kernel would be.
+
+        It stores at the kernel's own indices, in a tensor with the same extents; and at these, or at constants, it
+        reads tensors that nothing writes, on no other condition.
+        """
+        output = self.computation.output
+        shape = output.shape if self.is_in_order else self.read.shape
+        extents: dict[Expression, int | Expression] = dict(
+            zip(self.computation.variables, output.shape, strict=True)
+        )
+
+        def is_inside(read: ir.Read) -> bool:
+            return read.tensor.role == "in" and all(
+                extents.get(place) == extent
+                if isinstance(place, Variable)
+                else place == ZERO and isinstance(extent, int) and extent > 0
+                for place, extent in zip(read.indices, read.tensor.shape, strict=True)
+            )
+
+        nodes = [*walk(self.value)]
+        others = [n for n in nodes if isinstance(n, ir.Read) and n.tensor is not self.read]
+        has_conditions = any(
+            isinstance(node, ir.Select) or (isinstance(node, ir.Binary) and node.dtype is boolean)
+            for node in nodes
+        )
+        return (
+            shape == self.stored.shape
+            and not (others and has_conditions)
+            and all(map(is_inside, others))
+            and not any(node.tensor is self.stored for node in all_below(self.kernel.body, ir.Move))
+        )
 
     # The output element that is computed from each stored element.
 
@@ -393,7 +430,7 @@ class _Prologue:
             kernel, fused, computation, computation.output, self.lanes
         ):
             raise UnfusedError("its reads cost more than the memory between the two")
-        return fused, self.joined
+        return proved(fused), self.joined
 
     def _check_cost(self) -> None:
         wanted = frozenset(self.read)

@@ -1,6 +1,6 @@
 """Fuse two callees into one, once for equal pairs of calls.
 
-Prove fused kernels as hand-written ones are; a kernel that can't be proved isn't used.
+A fused kernel is proved as hand-written ones are, and one that can't be proved isn't used.
 """
 
 from __future__ import annotations
@@ -20,6 +20,10 @@ logger = logging.getLogger(__name__)
 
 class UnfusedError(Exception):
     """The reason why two callees aren't fused."""
+
+
+class UnprovedError(UnfusedError):
+    """A fused kernel isn't proved."""
 
 
 def is_fusible_kernel(call: Call | None) -> bool:
@@ -45,13 +49,13 @@ class Pairs:
     def call(
         self, calls: Calls, kept: Call, added: Call, what: object, make: Callable[[], Made]
     ) -> Call | None:
-        """The call of the callee that `make` returns: a computation, or a kernel if it is proved.
+        """The call of the callee that `make` returns.
 
         what  whatever else the callee depends on
         """
         key = (id(kept.callee), id(added.callee), what, _pattern(calls, kept, added))
         if key not in self.made:
-            self.made[key] = kept.callee, added.callee, _proved(make, kept, added)
+            self.made[key] = kept.callee, added.callee, _made(make, kept, added)
         fused = self.made[key][-1]
         if fused is None:
             return None
@@ -63,20 +67,23 @@ class Pairs:
         return Call(callee, tuple(arguments), loc=kept.loc, parts=parts)
 
 
-def _proved(make: Callable[[], Made], kept: Call, added: Call) -> Made | None:
-    about = f"{kept.callee.name} and {added.callee.name} stay two calls"
+def _made(make: Callable[[], Made], kept: Call, added: Call) -> Made | None:
     try:
-        callee, joined = make()
+        return make()
     except UnfusedError as reason:
-        logger.debug("%s: %s", about, reason)
-        return None
-    if isinstance(callee, Kernel):
-        with span("proofs/fused kernels"):
-            error = problem(callee)
-        if error is not None:
-            logger.info("%s: it isn't proved that one is right: %s", about, error)
-            return None
-    return callee, joined
+        level = logging.INFO if isinstance(reason, UnprovedError) else logging.DEBUG
+        about = f"{kept.callee.name} and {added.callee.name} stay two calls"
+        logger.log(level, "%s: %s", about, reason)
+    return None
+
+
+def proved(kernel: Kernel) -> Kernel:
+    """A fused kernel, if it is proved."""
+    with span("proofs/fused kernels"):
+        error = problem(kernel)
+    if error is not None:
+        raise UnprovedError(f"it isn't proved that one is right: {error}")
+    return kernel
 
 
 def _pattern(calls: Calls, *both: Call) -> tuple[object, ...]:

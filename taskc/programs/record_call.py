@@ -279,13 +279,13 @@ class _TracedCall(Binding):
         return ir.Constant(float(stored) if dtype.is_float else stored.item(), dtype)
 
     def _tensor(self, parameter: ir.Tensor, value: Any) -> ir.Tensor:
-        expected = _expected(parameter)
         if parameter.role == "in" and is_array(value):
             value = self._constant(parameter, host_array(value, self.site))
         if not isinstance(value, TensorHandle):
             hint = "its parts are passed one by one: *name" if isinstance(value, tuple) else None
             what = "an array" if hasattr(value, "__dlpack__") else describe(value)
-            raise self.fail(parameter, f"{expected}, a tensor of the program, not {what}", hint)
+            expected = f"{_expected(parameter)}, a tensor of the program"
+            raise self.fail(parameter, f"{expected}, not {what}", hint)
         array = self.trace.constants.get(value.tensor)
         if array is not None and value.tensor.layout is None and parameter.layout is not None:
             value = self._constant(parameter, array)

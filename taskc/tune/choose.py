@@ -143,7 +143,7 @@ def _measured(space: Space[Problem, AnyPlan]) -> AnyPlan | None:
     exact = chosen.get(space.problem_text)
     if exact is not None:
         return _legal(space, exact)
-    distances = {text: distance(space.problem_text, text) for text in chosen}
+    distances = {text: distance(space.problem_text, text, _NEAR) for text in chosen}
     nearest = min(distances, key=distances.__getitem__)
     plan = _legal(space, chosen[nearest]) if distances[nearest] <= _NEAR else None
     if plan is None or space.predicted(plan) > _NEARLY * space.predicted(space.default):
@@ -162,12 +162,17 @@ def _legal(space: Space[Any, AnyPlan], text: str) -> AnyPlan | None:
     return same if same is not None and space.text(same) == text else None
 
 
-def distance(one: str, other: str) -> float:
-    """The distance of two problems in doublings of extents; infinite where types or orders differ."""
+def distance(one: str, other: str, most: float = inf) -> float:
+    """The distance of two problems in doublings of extents; infinite where types or orders differ, or above `most`."""
     if one == other:
         return 0.0
     a, b = parts(one), parts(other)
-    return sum(_apart(a.get(name), b.get(name)) for name in a.keys() | b.keys())
+    total = 0.0
+    for name in a.keys() | b.keys():
+        total += _apart(a.get(name), b.get(name))
+        if total > most:
+            return inf
+    return total
 
 
 def _apart(one: Any, other: Any) -> float:

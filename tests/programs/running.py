@@ -13,6 +13,7 @@ from taskc.backend import sim
 from taskc.ir.nodes import Tensor
 from taskc.ir.verify import verify
 from taskc.passes.pipeline import lower
+from taskc.passes.prove import problem
 from taskc.programs.blocks import Machine
 from taskc.programs.definition import ProgramDefinition
 from taskc.programs.ir import Program, kernels_of
@@ -76,6 +77,7 @@ def check(
     made = fused(program, 16 if is_processor else 0)
     for kernel in kernels_of(schedule(made, _machine(target))).values():
         verify(kernel)
+        assert problem(kernel) is None
     values = arguments(definition, seed)
     expected = outputs_of(program, values, target)
     for one, other in zip(expected, outputs_of(made, values, target), strict=True):

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
+
+import pytest
 
 import taskc as tc
 from taskc import f16, f32
 from taskc.ir import nodes as ir
+from taskc.ir.build import add
 from taskc.ir.rewrite import walk
+from taskc.passes.prove import problem
+from taskc.programs import pairs
+from taskc.programs.fuse_into_kernels import _Epilogue
+from taskc.programs.indices import Indices
 from taskc.programs.ir import kernels_of
+from taskc.programs.pipeline import fused
 from tests.programs.lookalikes import add_to, both, doubled, tiled
 from tests.programs.running import called, check
 
@@ -32,6 +41,60 @@ def test_a_computation_is_computed_where_a_kernel_stores() -> None:
     assert not made.temporaries
     (kernel,) = kernels_of(made).values()
     assert [text for text, _ in kernel.notes] == ["`compute` is computed where `y` is stored"]
+
+
+def test_an_epilogue_at_the_kernels_own_indices_is_proved_when_it_is_lowered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The proof of the kernel without the epilogue would be the same; a wrong epilogue is found by it."""
+
+    @tc.program
+    def program(x: f32[8, 12], b: f32[12], y: tc.out[f32[8, 12]]):
+        t = doubled(x)
+        tc.compute((8, 12), lambda i, j: t[i, j] * t[i, j] + b[j], out=y)
+
+    def fused_kernel() -> ir.Kernel:
+        (kernel,) = kernels_of(fused(program.ir)).values()
+        return kernel
+
+    monkeypatch.setattr(pairs, "problem", lambda kernel: pytest.fail("it was proved"))
+    assert problem(fused_kernel()) is None
+
+    right = _Epilogue.element
+
+    def wrong(self: Any, at: Indices, value: ir.Expression) -> Any:
+        tensor, (row, column), computed = right(self, at, value)
+        return tensor, (row, add(column, 1)), computed
+
+    monkeypatch.setattr(_Epilogue, "element", wrong)
+    error = problem(fused_kernel())
+    assert error is not None
+    assert "is outside" in error.message or "can't prove" in error.message
+
+
+def test_an_epilogue_at_other_indices_is_proved_when_it_is_fused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    @tc.program
+    def reads_elsewhere(x: f32[8, 12], b: f32[12], y: tc.out[f32[8, 12]]):
+        t = doubled(x)
+        tc.compute((8, 12), lambda i, j: t[i, j] + b[11 - j], out=y)
+
+    @tc.program
+    def reads_another_extent(x: f32[8, 12], b: f32[9, 12], y: tc.out[f32[8, 12]]):
+        t = doubled(x)
+        tc.compute((8, 12), lambda i, j: t[i, j] + b[i, j], out=y)
+
+    @tc.program
+    def reads_on_a_condition(x: f32[8, 12], b: f32[12], y: tc.out[f32[8, 12]]):
+        t = doubled(x)
+        tc.compute((8, 12), lambda i, j: b[j] if t[i, j] > 0 else t[i, j], out=y)
+
+    proofs: list[ir.Kernel] = []
+    monkeypatch.setattr(pairs, "problem", proofs.append)
+    for count, program in enumerate((reads_elsewhere, reads_another_extent, reads_on_a_condition)):
+        fused(program.ir)
+        assert len(proofs) == count + 1
 
 
 def test_a_result_that_others_read_is_stored_besides() -> None:
