@@ -243,7 +243,8 @@ def _compile_all(kernels: list[KernelDefinition], target: str, facts: Hashable) 
     threads = compiling_threads()
     if threads > 1 and may_wait():
         begin = partial(find_target(target).help_with, len(distinct), threads - 1)
-        executor = ThreadPoolExecutor(threads, initializer=begin)
+        # Two for each other process, whose next kernel is sent while it compiles one.
+        executor = ThreadPoolExecutor(2 * threads - 1, initializer=begin)
         try:
             compiling = executor.map(for_another_thread(compiled), order)
             runners = [*counted("compiling kernel", names, compiling)]

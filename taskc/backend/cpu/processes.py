@@ -5,8 +5,9 @@
                  ◄──f(x)────
 
 They are clean, never a fork of this process, which may have threads of other libraries. They are started when many
-kernels have to be compiled, are reused, and are ended when none was compiled for a while. A process answers one request
-at a time, over a socket of its own, and ends when the other end is closed: also when this process is killed.
+kernels have to be compiled, are reused, and are ended when none was compiled for a while. A process does one request
+at a time. It has two connections, so that the next request is there when one is done, and ends when one of them is
+closed: also when this process is killed.
 
 What fails there is done again here: an error is raised as if there were no such processes, and one that was killed
 costs time alone. Functions and arguments are pickled: they are no files, and nobody else can write into the sockets.
@@ -47,6 +48,7 @@ _IDLE = 60.0  # seconds without a request after which they are ended
 _LOOK = 1.0  # seconds between two looks whether they are idle
 _AGAIN = 10.0  # seconds after the end of one before others are started
 _ANSWER = 100.0  # seconds after which a process that doesn't answer is given up
+_CONNECTIONS = 2  # of a process
 _SIZE = 8  # bytes of a message's length
 _SERVE = "import sys; sys.path[:] = sys.argv[2:]; from taskc.backend.cpu.processes import serve; serve(sys.argv[1])"
 # NumPy's threads would keep processors busy, and a process that has threads can't be forked.
@@ -76,7 +78,7 @@ _turn = Turn()
 
 
 class _Process:
-    """The end of a connection that is here."""
+    """This end of a connection to a process."""
 
     def __init__(self, connection: socket) -> None:
         self._connection = connection
@@ -258,7 +260,7 @@ def _start(count: int) -> None:
     import socket
     import subprocess
 
-    pairs = [socket.socketpair() for _ in range(count)]
+    pairs = [socket.socketpair() for _ in range(count * _CONNECTIONS)]
     numbers = [there.fileno() for _, there in pairs]
     processes = [_Process(here) for here, _ in pairs]
     try:
@@ -334,9 +336,10 @@ if hasattr(os, "register_at_fork"):
 
 
 def serve(numbers: str) -> None:
-    """Answer requests until the other end of the connection is closed.
+    """Answer requests until a connection is closed.
 
-    numbers  descriptors of connections: this process serves the first one, and forks for the others
+    numbers  descriptors of connections, one for each process and then the next ones: this is the first process, and
+             forks the others
     """
     import socket
 
@@ -347,39 +350,44 @@ def serve(numbers: str) -> None:
         return
     value = ready()
     seconds = time.process_time()
-    own, others = _served(connections)
-    requests: SimpleQueue[bytes] = SimpleQueue()
-    threading.Thread(target=_read, args=(own, requests, others), daemon=True).start()
-    started = {"processes/start": spans.Total(seconds, 1)} if own is connections[0] else {}
-    _send(own, pickle.dumps((value, started)))
+    own, children = _shared_out(connections)
+    requests: SimpleQueue[tuple[socket.socket, bytes]] = SimpleQueue()
+    for connection in own:
+        threading.Thread(target=_read, args=(connection, requests, children), daemon=True).start()
+        is_first = connection is connections[0]
+        started = {"processes/start": spans.Total(seconds, 1)} if is_first else {}
+        _send(connection, pickle.dumps((value, started)))
     while True:
-        _send(own, _answer(requests.get()))
+        connection, request = requests.get()
+        _send(connection, _answer(request))
 
 
-def _served(connections: Sequence[socket]) -> tuple[socket, list[int]]:
-    """The connection of this process, and the processes that it has forked for the others."""
-    first, *others = connections
+def _shared_out(connections: Sequence[socket]) -> tuple[Sequence[socket], list[int]]:
+    """The connections of this process, and the processes that it has forked for the others."""
+    count = len(connections) // _CONNECTIONS
     children: list[int] = []
-    for own in others:
+    own = 0
+    for other in range(1, count):
         child = os.fork()
         if not child:
-            for other in connections:
-                if other is not own:
-                    other.close()
-            return own, []
+            own, children = other, []
+            break
         children.append(child)
-    for own in others:
-        own.close()
-    return first, children
+    for number, connection in enumerate(connections):
+        if number % count != own:
+            connection.close()
+    return connections[own::count], children
 
 
-def _read(own: socket, requests: SimpleQueue[bytes], children: Sequence[int]) -> None:
+def _read(
+    own: socket, requests: SimpleQueue[tuple[socket, bytes]], children: Sequence[int]
+) -> None:
     """Read requests in a thread, which notices the end of the connection whatever the other thread does."""
     import signal
 
     try:
         while True:
-            requests.put(_receive(own))
+            requests.put((own, _receive(own)))
     except BaseException:
         for child in children:
             with suppress(OSError):

@@ -123,19 +123,26 @@ def test_a_process_is_asked(helped: Any) -> None:
 
 
 def test_busy_processes_are_not_waited_for(helped: Any, tmp_path: Path) -> None:
+    """One has a request that it works on, and the next one."""
     helped(1)
-    there()
+    process = there()
+    until(processes._idle[1].is_ready)
     path = tmp_path / "number"
-    thread = threading.Thread(target=lambda: (processes.help_with(1, 0), sleeping(path)))
-    thread.start()
-    process = int(until(lambda: path.exists() and path.read_text()))
+    threads = [threading.Thread(target=sleeping, args=(path,)) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    until(lambda: not processes._idle)
     assert processes.call(os.getpid) == HERE
+    until(path.exists)
     os.kill(process, signal.SIGKILL)
-    thread.join(30)
-    assert not thread.is_alive()
+    for thread in threads:
+        thread.join(30)
+        assert not thread.is_alive()
+    assert not processes._processes
 
 
 def sleeping(path: Path) -> None:
+    processes.help_with(1, 0)
     assert processes.call(sleeps_there, HERE, path) == 7
 
 
