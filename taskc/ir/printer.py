@@ -108,6 +108,8 @@ class Printer:
                 ) if combine not in self.declared:
                     self.declared.add(combine)
                     declarations.append(f"    {self.combine(combine)}")
+                case _:
+                    pass  # declared already, or nothing to declare
         self.rings = list(rings)
         return "\n".join([first, *declarations, *self.block(kernel.body, "    "), ""])
 
