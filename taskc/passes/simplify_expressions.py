@@ -242,7 +242,7 @@ def _simplified_bitcast(node: Bitcast) -> Expression:
 
 
 def normalized(node: Expression, facts: Facts) -> Expression:
-    """The linear form of an integer expression as an expression, if that is cheaper."""
+    """The linear form of an integer expression as an expression, if that is cheaper or divides less."""
     if type(node) is not Binary and type(node) is not Unary:
         return node
     if type(node) is Binary and node.operator in ("+", "-", "*"):
@@ -253,11 +253,11 @@ def normalized(node: Expression, facts: Facts) -> Expression:
     dtype = node.dtype
     if form.is_constant:
         return Constant(form.constant, dtype)
-    form = _named(_recombined(form), node, facts)
-    written = form.to_expression(dtype)
-    if cost(written) < cost(node) or _divides_later(node, facts) > _divides_later(written, facts):
+    recombined = _recombined(form)
+    written = _named(recombined, node, facts).to_expression(dtype)
+    if recombined is not form or cost(written) < cost(node):
         return written
-    return node
+    return written if _divides_later(node, facts) > _divides_later(written, facts) else node
 
 
 def _divides_later(node: Expression, facts: Facts) -> int:

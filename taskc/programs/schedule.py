@@ -197,11 +197,14 @@ def _run(computation: Computation, first: list[Expression], size: int, lanes: in
 
 @dataclass(frozen=True, slots=True)
 class Turned:
-    """`reads` go along the axis `across` of the output, whose neighbours in memory go along `last`."""
+    """Reads go along the axis `across` of the output, whose neighbours in memory go along `last`.
+
+    reads  equal ones are a tuple, and become one square
+    """
 
     across: int
     last: int
-    reads: tuple[ir.Read, ...]
+    reads: tuple[tuple[ir.Read, ...], ...]
 
 
 def turned_reads(computation: Computation) -> Turned | None:
@@ -215,7 +218,11 @@ def turned_reads(computation: Computation) -> Turned | None:
     if not found:
         return None
     ((across, _),) = Counter(axis for axis, _ in found).most_common(1)
-    return Turned(across, last, tuple([read for axis, read in found if axis == across]))
+    equal: dict[ir.Read, list[ir.Read]] = {}
+    for axis, read in found:
+        if axis == across:
+            equal.setdefault(read, []).append(read)
+    return Turned(across, last, tuple(map(tuple, equal.values())))
 
 
 def _always_evaluated(value: Expression) -> list[ir.Read]:
@@ -260,7 +267,7 @@ def squares(computation: Computation, turned: Turned, machine: Machine) -> ir.Ke
     by = [1] * len(output.shape)
     by[turned.across], by[turned.last] = tall * side, wide * side
     own = lines(side, 1 if is_processor else _GPU_ROWS)
-    types = [read.dtype for read in turned.reads]
+    types = [equal[0].dtype for equal in turned.reads]
     # The last axis of GPUs' squares is longer, so that a column's elements lie in different banks.
     extents = (4, side // 4, side // 4, 4) if is_processor else (side, side + 1)
 
@@ -275,14 +282,15 @@ def squares(computation: Computation, turned: Turned, machine: Machine) -> ir.Ke
         condition = inside(place, output.shape, by)
         return True if condition is None else condition
 
-    def element(read: int, place: Place) -> Expression:
+    def element(number: int, place: Place) -> Expression:
         named = dict(zip(computation.variables, place, strict=True))
-        return substitute(turned.reads[read], named)
+        return substitute(turned.reads[number][0], named)
 
     def store(place: Place, memory: list[Tensor], indices: tuple[Expression, ...]) -> Statement:
         reads: dict[int, Expression] = {
             id(read): ir.Read(tensor, indices)
-            for read, tensor in zip(turned.reads, memory, strict=True)
+            for equal, tensor in zip(turned.reads, memory, strict=True)
+            for read in equal
         }
         return Parts.of(computation, place, reads).stored(output, place, loc)
 

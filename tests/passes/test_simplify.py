@@ -71,5 +71,19 @@ def test_a_loop_and_its_conditions(golden: Any) -> None:
     assert simplify(simple) is simple
 
 
+def test_named_quotients_and_remainders_are_put_together() -> None:
+    """The sum of names is as short, and hides that neighbours of x are neighbours in memory."""
+    f, s, q, p, i, j = (Variable(name) for name in "fsqpij")
+    y = ir.Tensor("y", f32, (6400,), ir.GLOBAL, role="inout")
+    column = b("+", b("*", q, 25), p)
+    place = b("+", b("*", b("+", b("*", b("+", f, s), 40), i), 40), j)
+    lets = ir.Let(i, b("//", column, 40)), ir.Let(j, b("%", column, 40))
+    body: ir.Statement = ir.Sequence((*lets, ir.Store(y, (place,), Constant(1.0, f32))))
+    for variable, count in ((p, 25), (q, 64), (s, 2), (f, 3)):
+        body = loop_of(variable, count, body)
+    simple = to_text(simplify(ir.Kernel("k", (y,), (), 1, body, "scalar")))
+    assert "y[(f + s) * 1600 + q * 25 + p] = 1.0" in simple
+
+
 def loop_of(variable: Variable, count: int, body: ir.Statement) -> For:
     return replace(loop(variable, 0, count), body=body)

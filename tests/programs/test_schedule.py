@@ -17,8 +17,9 @@ import pytest
 import taskc as tc
 from taskc import boolean, f8e4m3, f16, f32, f64, i8, i32, i64, repeat, u8
 from taskc.errors import CheckError
+from taskc.ir.nodes import Read
 from taskc.ir.printer import to_text
-from taskc.ir.rewrite import replace_tensors
+from taskc.ir.rewrite import replace_tensors, walk
 from taskc.lang.definition import KernelDefinition
 from taskc.programs.definition import ProgramDefinition
 from taskc.programs.ir import Computation, kernels_of
@@ -67,6 +68,10 @@ def _turned(x: Any, b: Any) -> Any:
 
 def _turned_and_not(x: Any, y: Any) -> Any:
     return lambda i, j: x[j, i] - y[i, j]
+
+
+def _turned_twice(x: Any, y: Any) -> Any:
+    return lambda i, j: x[j, i] * x[j, i] + y[j, i]
 
 
 def _turned_inside(x: Any) -> Any:
@@ -229,6 +234,7 @@ CASES: dict[str, tuple[Body, Shape, tuple[np.ndarray, ...]]] = {
     "turned, long": (_turned, (300, 290), (array(290, 300), array(290))),
     "turned, not whole blocks": (_turned, (272, 272), (array(272, 272), array(272))),
     "turned and not": (_turned_and_not, (20, 35), (array(35, 20), array(20, 35))),
+    "turned, one twice": (_turned_twice, (40, 37), (array(37, 40), array(37, 40, below=2))),
     "NCHW to NHWC": (_turned_inside, (2, 5, 6, 18), (array(2, 18, 5, 6),)),
     "NCHW to NHWC, three": (_turned_inside, (2, 5, 6, 3), (array(2, 3, 5, 6),)),
     "heads": (_heads, (12, 5, 24), (array(5, 12, 24),)),
@@ -426,6 +432,12 @@ def test_what_is_used_in_many_places_is_computed_once() -> None:
     definition = tc.trace("case", {"x": f32[20]}, lambda x: tc.compute((20,), _halved(x)))
     x = array(20)
     np.testing.assert_array_equal(definition(x), np.where(np.arange(20) < 9, x, 0))
+
+
+def test_equal_reads_are_turned_once() -> None:
+    (kernel,) = kernels_of(scheduled(program_of(*CASES["turned, one twice"]))[0]).values()
+    reads = [node.tensor.name for node in walk(kernel.body) if isinstance(node, Read)]
+    assert sorted(name for name in reads if name.startswith("x")) == ["x0", "x1"]
 
 
 def test_an_index_is_used_in_the_condition_that_it_is_under() -> None:

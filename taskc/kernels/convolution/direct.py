@@ -15,6 +15,7 @@ From the sums of a tile of pixels by features to results, stored where they belo
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import groupby
 from math import ceil
 from typing import Any
 
@@ -342,18 +343,34 @@ def _summed(problem: Problem, plan: Direct) -> Function:
     steps = ceil(min(plan.depth, problem.group_channels) / near)
     across_channels = _across_channels(problem, plan)
 
+    def loops(part: _Part) -> list[tuple[tuple[int, int], ...]]:
+        """The taps of a tile; neighbours whose code is the same for all pixels are together."""
+        first, last = part.tiles.first * step, (part.tiles.first + part.tiles.wide - 1) * step
+
+        def alone(tap: tuple[int, int]) -> int | None:
+            number, offset = tap
+            if problem.transposed:
+                return number
+            if part.is_open or part.tiles.is_inside:
+                return None
+            # With one channel a step, a loop would cost as much as the products in it.
+            return None if near > 1 and first + offset >= 0 and last + offset < width else number
+
+        return [tuple(taps) for _, taps in groupby(part.taps, alone)]
+
     @tc.function
     def across_columns(
         operands: Values, place: Values, h: Value, first: Value, part: _Part
     ) -> None:
-        is_constant = not (part.tiles.is_inside or part.is_open)  # which taps lie outside
-        if is_constant or problem.transposed:
-            for tap, offset in tc.static(part.taps):
-                across_channels(operands, place, h, tap, offset, first, part)
-        else:
-            for tap in range(problem.size[1]):
-                offset = tap * problem.dilation[1] - problem.padding[1]
-                across_channels(operands, place, h, tap, offset, first, part)
+        for taps in tc.static(loops(part)):
+            if len(taps) == 1:
+                for tap, offset in tc.static(taps):
+                    across_channels(operands, place, h, tap, offset, first, part)
+            else:
+                alike = tc.static(part if part.is_open else part.inside)
+                for tap in range(taps[0][0], taps[-1][0] + 1):
+                    offset = tap * problem.dilation[1] - problem.padding[1]
+                    across_channels(operands, place, h, tap, offset, first, alike)
 
     @tc.function
     def across_rows(

@@ -33,7 +33,6 @@ from taskc.kernels.convolution.problem import Problem
 from taskc.kernels.signatures import Function, Value, Values
 
 Matrix = tuple[tuple[float, ...], ...]
-Numbers = Sequence[Sequence[Value]]
 
 # B^T = BOTH @ PIXELS, G = BOTH @ FILTERS / 24 and A^T = RESULTS @ BOTH, of the points 0, 1, -1, 2, -2 and
 # infinity: what is found of a point and of its opposite is the sum and the difference of what even and odd powers have.
@@ -61,14 +60,25 @@ RESULTS: Matrix = (
     (0, 0, 1, 0, 8, 1),
 )
 
-_SIX = range(6)
-
 
 @tc.function
-def transformed(numbers: Numbers, first: Matrix, second: Matrix) -> Numbers:
-    """M d M^T, where M is second @ first."""
-    columns = [product(second, product(first, column)) for column in zip(*numbers, strict=True)]
-    return [product(second, product(first, row)) for row in zip(*columns, strict=True)]
+def transform(tile: Value, extent: int, first: Matrix, second: Matrix, lanes: int) -> None:
+    """Replace the extent x extent elements of a tile by M tile M^T, where M is second @ first.
+
+    All columns come first, then all rows: loops, so that a kernel has the text of one column and one row.
+    """
+    for b in range(extent):
+        for lane in spatial(lanes):
+            column = [tile[a, b, lane] for a in range(extent)]
+            changed = product(second, product(first, column))
+            for a, value in enumerate(changed):
+                tile[a, b, lane] = value
+    for a in range(len(second)):
+        for lane in spatial(lanes):
+            row = [tile[a, b, lane] for b in range(extent)]
+            changed = product(second, product(first, row))
+            for b, value in enumerate(changed):
+                tile[a, b, lane] = value
 
 
 @tc.function
@@ -89,18 +99,6 @@ def combination(terms: list[tuple[int, float]], values: Sequence[Value]) -> Valu
     for place, factor in tc.static(terms[1:]):
         total = total + values[place] * factor
     return total
-
-
-@tc.function
-def numbers(tile: Value, extent: int, lane: Value) -> Numbers:
-    return [[tile[a, b, lane] for b in range(extent)] for a in range(extent)]
-
-
-@tc.function
-def change(tile: Value, values: Numbers, lane: Value) -> None:
-    for a, row in enumerate(values):
-        for b, value in enumerate(row):
-            tile[a, b, lane] = value
 
 
 def packed_type(problem: Problem, plan: Winograd) -> TensorType:
@@ -128,9 +126,11 @@ def pack_filters(problem: Problem, plan: Winograd) -> tc.KernelDefinition:
         for f, c in tc.tiles((made.shape[0], made.shape[2]), by=(lanes, lanes)):
             for q in range(lanes):
                 u = tc.tile(f64, own)
-                for o in spatial(lanes):
-                    taps = [[tap(w, f + o, r, s, c + q) for s in range(3)] for r in range(3)]
-                    change(u, transformed(taps, FILTERS, BOTH), o)
+                for r in range(3):
+                    for s in range(3):
+                        for o in spatial(lanes):
+                            u[r, s, o] = tap(w, f + o, r, s, c + q)
+                transform(u, 3, FILTERS, BOTH, lanes)
                 for a, b, o in own:
                     packed[f + o, 6 * a + b, c + q] = (u[a, b, o] * 24.0**-2).to(problem.dtype)
 
@@ -143,7 +143,7 @@ def winograd(problem: Problem, plan: Winograd) -> tc.KernelDefinition | tc.Progr
     vectors, whole, lanes = plan.vectors_of(problem), plan.tiles_of(problem), plan.lanes
     lines, _ = plan.lines_of(problem)
     features, total = problem.stored_features, problem.total
-    transform = _transform(problem, plan)
+    load_pixels = _load_pixels(problem, plan)
     finish = _finish(problem, plan)
 
     @tc.function
@@ -152,7 +152,7 @@ def winograd(problem: Problem, plan: Winograd) -> tc.KernelDefinition | tc.Progr
         for image, feature, line in tc.tiles(shape, by=by, order=plan.order):
             pixels = tc.shared(total[36, vectors, whole, lanes])
             sums = tc.shared(total[36, plan.vectors, whole, lanes])
-            transform(x, pixels, image, line)
+            load_pixels(x, pixels, image, line)
             for f in range(0, plan.features, plan.wide):
                 if feature + f < features:
                     _multiply(problem, plan, pixels, w, sums, feature + f)
@@ -161,7 +161,7 @@ def winograd(problem: Problem, plan: Winograd) -> tc.KernelDefinition | tc.Progr
     return problem.of_packed(lanes, blocks, pack_filters(problem, plan))
 
 
-def _transform(problem: Problem, plan: Winograd) -> Function:
+def _load_pixels(problem: Problem, plan: Winograd) -> Function:
     vectors, lanes, total = plan.vectors_of(problem), plan.lanes, problem.total
     _, across = plan.lines_of(problem)
     shape = (vectors, 4 * plan.lines + 2, 4 * across + 2, lanes)
@@ -169,7 +169,7 @@ def _transform(problem: Problem, plan: Winograd) -> Function:
     image_at, (above, left, _, _) = problem.image_at, problem.padding
 
     @tc.function
-    def transform(x: Value, pixels: Value, image: Value, line: Value) -> None:
+    def load_pixels(x: Value, pixels: Value, image: Value, line: Value) -> None:
         """pixels[6 * a + b] = (B^T d B)[a, b], for the pixels d of all tiles of a block."""
         near = tc.load(
             shape,
@@ -184,12 +184,11 @@ def _transform(problem: Problem, plan: Winograd) -> Function:
                     d = tc.tile(total, own)
                     for a, b, c in own:
                         d[a, b, c] = near[q, 4 * i + a, 4 * j + b, c]
-                    for c in spatial(lanes):
-                        change(d, transformed(numbers(d, 6, c), PIXELS, BOTH), c)
+                    transform(d, 6, PIXELS, BOTH, lanes)
                     for a, b, c in own:
                         pixels[6 * a + b, q, i * across + j, c] = d[a, b, c]
 
-    return transform
+    return load_pixels
 
 
 @tc.function
@@ -228,8 +227,7 @@ def _finish(problem: Problem, plan: Winograd) -> Function:
                     m = tc.tile(problem.total, own)
                     for a, b, o in own:
                         m[a, b, o] = sums[6 * a + b, v, i * across + j, o]
-                    for o in spatial(lanes):
-                        change(m, transformed(numbers(m, 6, o), BOTH, RESULTS), o)
+                    transform(m, 6, BOTH, RESULTS, lanes)
                     for a, b, o in made:
                         h, k = 4 * (line + i) + a, 4 * j + b
                         f = feature + v * lanes + o

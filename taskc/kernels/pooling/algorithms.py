@@ -100,10 +100,12 @@ def _tile(problem: Problem, plan: Lines) -> Function:
         folds = plan.tile((pixels - 1) * right + (taps - 1) * apart + 1)
         seen = tc.tile(wide, folds, start)
         seen_columns(x, seen, folds, image, channel, i, j, first, is_inside)
-        for s in tc.static(range(taps)):
+        for p, o in own:
+            value = seen[p * right, o]
+            found[p, o] = value if is_first else folded(found[p, o], value)
+        for s in range(1, taps):
             for p, o in own:
-                value = seen[p * right + s * apart, o]
-                found[p, o] = value if is_first and s == 0 else folded(found[p, o], value)
+                found[p, o] = folded(found[p, o], seen[p * right + s * apart, o])
 
     @tc.function
     def tile(
