@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
 from taskc.analysis.facts import Facts
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import Binary, Constant, Expression, For, Kernel, Let, Unary, Variable, constant
-from taskc.ir.types import f32, i32, i64
+from taskc.ir.types import boolean, f32, i32, i64
+from tests.counting import calls
 from tests.evaluator import Environment, Generator, Machine
 
 NOTHING = ir.Sequence(())
@@ -279,6 +281,25 @@ def test_facts_of_one_branch_stay_there() -> None:
         False,
         None,
     )
+
+
+def test_a_chain_of_branches_takes_time_for_its_links() -> None:
+    """Where a concatenation reads: `not c and not d and x < 3`, each condition named."""
+
+    def simplified_chain(links: int) -> None:
+        x, facts = Variable("x"), Facts.empty()
+        names: list[Variable] = []
+        for k in range(links):
+            condition: Expression = b("<", x, 5 * k)
+            for name in names[::-1]:
+                condition = b("and", Unary("not", name), condition)
+            names.append(Variable(f"c{k}", boolean))
+            facts = facts.enter(Let(names[-1], condition))
+            facts.assume(names[-1], holds=False).prove(b("<", x, 5 * k))
+            facts.assume(condition, holds=False).prove(b("<", x, 5 * k))
+
+    few, many = (calls(partial(simplified_chain, links)) for links in (6, 12))
+    assert many < 2 * few
 
 
 def test_constants() -> None:
