@@ -288,14 +288,29 @@ def run(first, count):
 """
 
 
+_scripts: list[subprocess.Popen[str]] = []
+
+
+@pytest.fixture(autouse=True)
+def _ended_scripts() -> Iterator[None]:
+    """Whatever a test leaves of its scripts is ended, and their pipes are closed."""
+    yield
+    while _scripts:
+        script = _scripts.pop()
+        script.kill()
+        with script:
+            pass  # closes the pipes, which a child of it may have, too
+
+
 def script(code: str, folder: Path, count: int = 1) -> subprocess.Popen[str]:
     """A process that runs code after `_PROGRAM`, with its cache in a folder."""
     folder.mkdir(mode=0o700, exist_ok=True)
     path = folder.with_name(f"{folder.name}.{count}.py")
     path.write_text(_PROGRAM.replace("COUNT", str(count)) + textwrap.dedent(code))
     environment = {**os.environ, "TASKC_CACHE": str(folder), "TASKC_TIER": "full"}
+    environment |= {"PYTHONPATH": str(ROOT)}  # it imports functions of this file
     environment.pop("TASKC_THREADS", None)
-    return subprocess.Popen(
+    process = subprocess.Popen(
         [sys.executable, str(path)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -303,6 +318,8 @@ def script(code: str, folder: Path, count: int = 1) -> subprocess.Popen[str]:
         cwd=ROOT,
         env=environment,
     )
+    _scripts.append(process)
+    return process
 
 
 def output_of(process: subprocess.Popen[str]) -> str:
@@ -401,16 +418,16 @@ def test_an_interrupt_arrives_at_once(tmp_path: Path) -> None:
     compiled = target._compiled
     def slow(kernel, lower, *, is_quick):
         time.sleep(0.2)
-        print("compiling", flush=True)
+        os.write(1, b"compiling\\n")
         return compiled(kernel, lower, is_quick=is_quick)
     target._compiled = slow
-    try:
+    try:  # threads write whole lines
         run(1, 100)
     except KeyboardInterrupt:
-        print("interrupted", flush=True)
+        os.write(1, b"interrupted\\n")
         target._compiled = compiled
         run(1, 4)
-        print("and right", flush=True)
+        os.write(1, b"and right\\n")
     """
     parent = script(_WAIT + textwrap.dedent(code), tmp_path / "cache", 1)
     assert parent.stdout is not None

@@ -34,11 +34,14 @@ def _own_tensor_only(right: Any) -> Any:
 
 
 def _without_values_of_atomics(right: Any) -> Any:
-    return lambda *arguments: (
-        touch
-        for touch in right(*arguments)
-        if touch.node is touch.statement or not isinstance(touch.statement, ir.Atomic)
-    )
+    def mutated(statement: Any, known: Any, visit: Any) -> Any:
+        def visit_others(touch: Any) -> None:
+            if touch.node is touch.statement or not isinstance(touch.statement, ir.Atomic):
+                visit(touch)
+
+        return right(statement, known, visit_others)
+
+    return mutated
 
 
 MUTATIONS = (
@@ -71,7 +74,7 @@ MUTATIONS = (
              edited("number = evaluate(loop.worker, {**self.values, worker: self.workers})",
                     "pass")),
     Mutation("synchronize", "what an atomic's value reads is not read",
-             phases, "touches", _without_values_of_atomics),
+             phases, "visit_touches", _without_values_of_atomics),
     Mutation("synchronize", "atomics don't write",
              phases.Phases, "_access",
              edited("writes=stores or isinstance(node, ir.Address)",
