@@ -304,7 +304,7 @@ __all__ = [
 ]
 
 
-# What a kernel's definition doesn't need loads at its first use: programs, and the driver with its targets and passes.
+# Loaded at their first use: programs, and the driver with its targets and passes. A kernel's definition needs none.
 _LOADED_LATER = {
     "ArgumentError": "taskc.arrays.arguments",
     "CopyWarning": "taskc.arrays.arguments",

@@ -32,6 +32,19 @@ IN = "a: f32[64, 64]"
         "worker 0 does not own acc[0, 2] (task (0, 2)); worker 1 does", "acc[i, j] =",
     ),
     Case(
+        "an element that another worker may read, and this one", "c: out f32[4]",
+        """
+        tile acc: f32[4] by spatial(4) = 0.0
+        each (i) in spatial(4):
+            if i == 0:
+                c[i] = acc[0]
+        each (i) in spatial(4):
+            if i > 0:
+                c[i] = acc[0]
+        """,
+        "worker 1 does not own acc[0] (task (1,)); worker 0 does", "acc[0]",
+    ),
+    Case(
         "another mapping with the same owners", IN,
         """
         tile acc: f32[4, 4] by spatial(2, 2).repeat(2, 2) = 0.0
