@@ -8,6 +8,7 @@ proof of the last form proves the first; finding none says nothing. With k > 0:
     g + r // n                ->  n*g + r - (n - 1)             equivalent; likewise
     g - r // n                ->  n*g - r
     k*(r // n)                n*k*(r // n)  ->  k*r;  -n*k*(r // n)  ->  k*(n - 1) - k*r
+    k*(r // n) + g, g <= high               r - n*(-high // k) - (n - 1); likewise for -k
     k*(r // d), d an atom     ->  k*(q - 1)                     where r < d*q
     k*(r % d), d an atom      ->  k*(d - 1)
     k*min(a, b)               ->  k*a  or  k*b;     -k*min(a, b)  ->  both
@@ -332,7 +333,9 @@ class _Search:
             return bound is not None and self.proves(form.replacing(atom, bound), left)
         match atom.kind, atom.parts:
             case "//", (Affine() as inner, int(n)):
-                return self.proves(_without_floor(form, atom, inner, n), left)
+                return self.proves(_without_floor(form, atom, inner, n), left) or (
+                    abs(factor) > 1 and self._rounding(form, atom, inner, n, left)
+                )
             case "//", (Affine() as inner, Affine() as divisor):
                 quotient = self._quotient_bound(inner, divisor) if factor > 0 else None
                 return quotient is not None and self.proves(form.replacing(atom, quotient), left)
@@ -356,6 +359,16 @@ class _Search:
             case "*", (frozenset() as powers,):
                 return self._replacing_factor(form, atom, dict(powers), left)
         return False
+
+    def _rounding(self, form: Affine, atom: Opaque, inner: Affine, n: int, left: int) -> bool:
+        """Bound the other terms by their interval: what the quotient must not exceed is then a whole number."""
+        factor = form.terms[atom]
+        high = self.facts.interval_of(form.without(atom)).high
+        if high is None:
+            return False
+        if factor > 0:
+            return self.proves(inner - (n * (-high // factor) + n - 1), left)
+        return self.proves(-inner + n * -(high // factor), left)
 
     def _bound(self, atom: Atom, upper: bool) -> Affine | None:
         """The symbolic bound of a variable."""

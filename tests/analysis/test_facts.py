@@ -230,6 +230,22 @@ def test_multiples_and_a_rest_that_is_none() -> None:
     assert facts.prove(b("==", b("+", q, w), b("*", v, 16))) is None
 
 
+def test_a_quotient_is_a_whole_number() -> None:
+    """Of 160 features, 40 are a group's and read 64 channels: a feature below 160 reads a channel below 256."""
+    block, row, place = Variable("block"), Variable("row"), Variable("place")
+    facts, channel = Facts.empty(), b("%", place, 64)
+    for variable, stop in ((block, 2), (row, 128), (place, 640)):
+        facts = facts.enter(loop(variable, 0, stop))
+    feature = b("+", b("*", block, 128), row)
+    base = b("*", b("//", feature, 40), 64)
+    below, above = facts.branch(b("<", feature, 160))
+    assert facts.prove(b("<", b("+", base, channel), 256)) is None
+    assert below.prove(b("<", b("+", base, channel), 256))
+    assert below.prove(b("<", b("+", base, channel), 255)) is None
+    assert above.prove(b("<", b("-", channel, base), -192))
+    assert above.prove(b("<", b("-", channel, base), -193)) is None
+
+
 def test_roles_narrow_the_worker() -> None:
     kernel, _, _ = symbolic()
     role = ir.Role("producer", 64, 32, NOTHING)
