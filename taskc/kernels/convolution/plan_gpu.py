@@ -44,10 +44,10 @@ def with_copies(
     ) -> Any:
         """The last two axes of three exchanged."""
         first, rows, columns = shape
-        y = tc.empty(dtype[first, columns, rows]) if y is None else y
+        results: Value = tc.empty(dtype[first, columns, rows]) if y is None else y
         turn = transpose(shape, (0, 2, 1), dtype=dtype, machine=machine)
-        turn(x.reshape(*shape), out=y.reshape(first, columns, rows))
-        return y
+        turn(x.reshape(*shape), out=results.reshape(first, columns, rows))
+        return results
 
     def padded(x: Value, rows: Extent) -> Any:
         """Zeros behind the channels, up to whole accesses."""

@@ -178,7 +178,7 @@ def batch_matmul(
 
 
 def _batches(*, batch: Any, **options: Any) -> Problem:
-    axes = batch if isinstance(batch, tuple | list) else (batch,)
+    axes: Any = batch if isinstance(batch, tuple | list) else (batch,)
     is_of_both = len(axes) == 2 and all(isinstance(part, tuple | list) for part in axes)
     left, right = axes if is_of_both else (axes, axes)
     return problem_of(batch=(tuple(left), tuple(right)), **options)
