@@ -359,13 +359,15 @@ class Bundle:
         return content
 
     def _kernel(self, kernel: Kernel, code: int | str) -> LoadedKernel:
-        """A kernel whose code is a section of the bundle, or the entry of the cache with this key."""
+        """A kernel whose code is a section of the bundle, or in the cache's own, the entry with this key."""
         from taskc.backend.cpu.compile import CompiledObject, LoadedKernel
 
         if isinstance(code, int):
             return LoadedKernel(kernel, CompiledObject.from_bytes(self._bytes(code)))
+        if not self.file.is_ours or not isinstance(code, str):
+            raise ValueError(f"{code!r} is no section")
         cache = kernel_cache()
-        content = cache.get(code) if self.file.is_ours else None
+        content = cache.get(code)
         if content is None:
             raise self.file.error("the code of a kernel is no longer in the cache")
         compiled = CompiledObject.from_bytes(content)
