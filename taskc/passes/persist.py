@@ -35,18 +35,24 @@ def persist(kernel: ir.Kernel) -> ir.Kernel:
         if not grid.persistent:
             return grid
         check_cluster(grid, lets, target)
-        return _blocks_of_tiles(grid, kernel.processors, target)
+        if not has_turns(grid, target):
+            return replace(grid, persistent=False)
+        return _blocks_of_tiles(grid, kernel.processors)
 
     body = map_grid(kernel.body, looped)
     return kernel if body is kernel.body else replace(kernel, body=body)
 
 
-def _blocks_of_tiles(grid: ir.Grid, processors: Variable, target: Target) -> ir.Grid:
+def has_turns(grid: ir.Grid, target: Target) -> bool:
+    """Whether blocks of a grid may have several tiles: it is persistent, and not of few tiles."""
+    if not grid.persistent or target.is_processor:
+        return False
+    total, size = number_of_tiles(grid), prod(grid.cluster)
+    return not (isinstance(total, ir.Constant) and total.value <= target.processors // size * size)
+
+
+def _blocks_of_tiles(grid: ir.Grid, processors: Variable) -> ir.Grid:
     loc, total, size = grid.loc, number_of_tiles(grid), prod(grid.cluster)
-    if target.is_processor or (
-        isinstance(total, ir.Constant) and total.value <= target.processors // size * size
-    ):
-        return replace(grid, persistent=False)
     # A block has the tiles of one rank in the clusters it counts: none ends before its neighbours.
     apart: Expression = ir.Cast(processors, i64)
     if size > 1:

@@ -67,6 +67,7 @@ from taskc.ir.nodes import GLOBAL, LOCAL, SHARED, TILE, Statement, Tensor, Varia
 from taskc.ir.operations import TURN
 from taskc.ir.rewrite import copy, map_statements, statements, substitute, walk
 from taskc.ir.target import Target, WarpgroupInstruction
+from taskc.passes.persist import has_turns
 from taskc.passes.transports import box_refusal
 
 
@@ -188,11 +189,11 @@ class BulkStores:
             if "tma" in target.transports
             else []
         )
-        loops = (ir.For, ir.While, ir.Pipeline, ir.Grid)
         self.repeated = {
             id(inner)
             for node in (walk(kernel.body) if self.rows else ())
-            if isinstance(node, loops) and not (isinstance(node, ir.Grid) and not node.persistent)
+            if isinstance(node, ir.For | ir.While | ir.Pipeline)
+            or (isinstance(node, ir.Grid) and has_turns(node, target))
             for inner in walk(node)
             if isinstance(inner, ir.Move)
         }

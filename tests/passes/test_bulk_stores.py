@@ -100,15 +100,18 @@ def with_panels(groups: int, columns: int) -> KernelDefinition:
     return kernel
 
 
-@pytest.mark.parametrize(("groups", "columns"), [(1, 96), (2, 128)])
-def test_panels_leave_while_others_are_written(groups: int, columns: int) -> None:
+@pytest.mark.parametrize(("groups", "columns", "processors"), [(1, 96, 2), (2, 128, 2), (1, 96, 4)])
+def test_panels_leave_while_others_are_written(
+    groups: int, columns: int, processors: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Of each slot, the last copy is waited for, and no other."""
+    monkeypatch.setitem(TARGETS, "sm_90a", replace(SM_90A, processors=processors))
     text = runs_everywhere(with_panels(groups, columns))
     head, panels = text[text.index("consumer") :].split("for n: i32 in unroll(", 1)
     words = re.findall(r"tma\.wait\(\d\)|barrier (?=role|warpgroup)|tma\.store(?=\()", panels)
     assert words[:4] == ["tma.wait(1)", "barrier ", "barrier ", "tma.store"]
-    # Of three panels, the next tile's first one has the slot of the last one.
-    assert ("tma.wait(0)" in head) == (columns == 96)
+    # Of three panels, the next tile's first one has the slot of the last one. Four processors: there is no next tile.
+    assert ("tma.wait(0)" in head) == (columns == 96 and processors == 2)
 
 
 def test_a_slot_is_not_written_before_its_copy_has_read_it(monkeypatch: pytest.MonkeyPatch) -> None:
