@@ -27,9 +27,8 @@ The program is traced again with the relation, and serves the calls for which it
 (`Assumptions`). It serves calls that lead to the same decisions.
 
 **Sizes that have to be numbers**: where an operator or a kernel needs a number, the extents that it comes from are
-numbers from then on (`SizeError`), with a program for each of their values. In the worst case these are all extents.
-
-The log says so once for each extent.
+numbers from then on (`SizeError`), with a program for each of their values, and the log names them. In the worst case
+these are all extents.
 
 At most `_MOST_OPEN` programs with dimensions are made for one set of decisive values. After that each set of shapes has
 a program of its own. A dimension is at least 1: an axis without elements is a number. `taskc.runtime.served` keeps the
@@ -49,7 +48,7 @@ from taskc.arrays.device import AnyArray
 from taskc.ir.affine import affine
 from taskc.ir.nodes import Expression, Variable
 from taskc.ir.reentry import Turn
-from taskc.ir.rewrite import substitute
+from taskc.ir.rewrite import substitute, walk
 from taskc.ir.text_rules import identifier
 from taskc.ir.types import DType, from_numpy
 from taskc.lang.sizes import Dimension, Number, Size, number_of
@@ -99,20 +98,24 @@ class Form:
         return tuple([self.extents[number, axis] for axis in range(rank)])
 
     def related(self, differences: Iterable[Size], seen: Sequence[Shapes]) -> Form | None:
-        """The form in which a difference of sizes, 0 at all shapes seen, is 0; None if there is none that can be.
+        """The form with one dimension fewer, as one of the differences is 0 at all shapes of it; None if none is.
 
-        A dimension is replaced by a sum of others: m - n - 1 makes n + 1 of m.
+        The dimension is replaced by a sum: m by n + 1 where m - n - 1 is 0.
         """
-        calls = [self._values(shapes) for shapes in seen]
+        calls = [values for values in map(self._values, seen) if values is not None]
         for difference in differences:
-            if not all(values and value_at(difference, values) == 0 for values in calls):
+            if any(value_at(difference, values) for values in calls):
                 continue
             form, dimensions = affine(difference.expression), difference.dimensions
             for variable, dimension in dimensions.items():
                 factor = form.coefficient(variable)
+                if abs(factor) != 1:
+                    continue
                 total = form.without(variable).scaled(-factor)
-                if abs(factor) == 1 and total.constant >= 0 and min(total.terms.values()) > 0:
-                    return self._replaced(dimension, total.to_expression(), dimensions)
+                value, counts = total.to_expression(), total.terms.values()
+                is_sum = total.constant >= 0 and all(count > 0 for count in counts)
+                if is_sum and variable not in walk(value):
+                    return self._replaced(dimension, value, dimensions)
         return None
 
     def _replaced(
@@ -218,28 +221,29 @@ class Versions:
                 error = _compiled(imported)
                 if error is None:
                     return _Open(form, assumptions, imported)
+            if len(alike) == 1:
+                return None
             self._fix_as_numbers(error, form)
             form = least_general(seen, self.numbers, self._names())
         return None
 
     def _fix_as_numbers(self, error: CompileError, form: Form) -> None:
-        """Make the axes with the dimensions that an error names, or with any, numbers from now on."""
-        name, dimensions = self.graph.name or "model", {*form.dimensions}
+        """Make the axes with the dimensions that an error names, or with any, numbers from now on.
+
+        A program without dimensions may still compile; if the model is wrong, it reports the error.
+        """
+        dimensions = {*form.dimensions}
         if isinstance(error, SizeError):
             dimensions = {*error.dimensions} & dimensions or dimensions
-        else:
-            # A program without dimensions may still compile; if the model is wrong, it reports the error.
-            text = "%s: each set of shapes gets a program of its own, which compiles at its first call: %s"
-            logger.warning(text, name, error)
-        inputs, told = [*self.dtypes], set[Dimension]()
-        for at, extent in form.extents.items():
-            if not isinstance(extent, Dimension) or extent not in dimensions:
-                continue
-            self.numbers.add(at)
-            if isinstance(error, SizeError) and extent not in told:
-                told.add(extent)
-                text = "%s: %s, axis %d of '%s', is a number from now on, with a program for each of its values: %s"
-                logger.warning(text, name, extent, at[1], inputs[at[0]], error)
+        inputs, named = [*self.dtypes], dict[Dimension, str]()
+        for (number, axis), extent in form.extents.items():
+            if isinstance(extent, Dimension) and extent in dimensions:
+                self.numbers.add((number, axis))
+                named.setdefault(extent, f"{extent} (axis {axis} of '{inputs[number]}')")
+        text = (
+            "%s: each value of %s gets a program of its own, which compiles at its first call: %s"
+        )
+        logger.warning(text, self.graph.name or "model", ", ".join(named.values()), error)
 
     def _traced(self, form: Form, shapes: Shapes, assumptions: Assumptions) -> Imported:
         kinds = {
