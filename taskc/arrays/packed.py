@@ -61,6 +61,11 @@ class Packed(np.ndarray[Any, Any], Laid):
         return made
 
 
+def memory_key(array: Array) -> object:
+    """A key that views of the same elements share, as long as one of them exists."""
+    return array.ctypes.data, array.dtype, array.shape, array.strides
+
+
 def pack(array: Array, type: TensorType) -> Packed:
     """Copy an array into the layout of a type.
 

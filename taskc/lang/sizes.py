@@ -158,6 +158,7 @@ class Answers(Protocol):
     """The answers to questions that sizes answer differently: `Assumptions`."""
 
     def answer(self, operator: str, difference: Size) -> bool | None: ...
+    def note(self, difference: Number) -> None: ...
 
 
 class Scope(Protocol):

@@ -11,36 +11,51 @@ calls too: it is compiled once, and only its memory plan is made again for each 
     ids [1, 25], mask [1, 25]        ids [1, n], mask [1, n]
 
 An extent that never changed stays a number, and extents that were always equal are one dimension, so that shapes match
-as they do in the model. A call that doesn't have this form gets a more general program.
+as they do in the model. A call that doesn't have this form gets a more general program. Extents of 0 and 1 are special
+cases of most operators, so the form is that of the shapes with the same ones: a decoder's prompts, with an empty cache,
+have a program, and its single tokens, with a cache, have another.
+
+**Relations.** Extents that the model compares, and that were equal at all these calls, are written as sizes of each
+other:
+
+    ids [1, 1], past [1, 7], mask [1, 8]
+    ids [1, 1], past [1, 8], mask [1, 9]        ids [1, 1], past [1, n], mask [1, n + 1]
+
+The program is traced again with the relation, and serves the calls for which it holds.
 
 **Decisions that depend on a size**: the program takes the decision of the call that it is compiled for, and records it
 (`Assumptions`). It serves calls that lead to the same decisions.
 
 **Sizes that have to be numbers**: where an operator or a kernel needs a number, the extents that it comes from are
-numbers from then on (`SizeError`), with a program for each of their values. In the worst case these are all extents.
+numbers from then on (`SizeError`), with a program for each of their values, and the log names them. In the worst case
+these are all extents.
 
-At most `_MOST_OPEN` programs with dimensions are made for one set of decisive values. After that, and for arrays
-without elements, each set of shapes has a program of its own. `taskc.runtime.served` keeps the latest programs.
+At most `_MOST_OPEN` programs with dimensions are made for one set of decisive values. After that each set of shapes has
+a program of its own. A dimension is at least 1: an axis without elements is a number. `taskc.runtime.served` keeps the
+latest programs.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from taskc import CompileError, TensorType, dim
 from taskc.arrays.device import AnyArray
+from taskc.ir.affine import affine
+from taskc.ir.nodes import Expression, Variable
 from taskc.ir.reentry import Turn
+from taskc.ir.rewrite import substitute, walk
 from taskc.ir.text_rules import identifier
 from taskc.ir.types import DType, from_numpy
-from taskc.lang.sizes import Dimension
+from taskc.lang.sizes import Dimension, Number, Size, number_of
 from taskc.onnx.importer import Imported, import_graph, inputs_behind, unused
 from taskc.operators.call import DataError, SizeError
 from taskc.operators.graph import Array, Graph
-from taskc.programs.sizes import Assumptions
+from taskc.programs.sizes import Assumptions, value_at
 from taskc.runtime.driver import whole_program
 from taskc.runtime.served import Arrays, keep, on_host
 
@@ -55,31 +70,69 @@ Axis: TypeAlias = tuple[int, int]  # the input's number, and the axis's
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """Shapes in which some extents are dimensions."""
+    """Shapes in which some extents are dimensions, or sizes of those that are extents of other axes."""
 
-    extents: Mapping[Axis, int | Dimension]
+    extents: Mapping[Axis, Number]
 
     @property
     def dimensions(self) -> tuple[Dimension, ...]:
         return tuple(dict.fromkeys(n for n in self.extents.values() if isinstance(n, Dimension)))
 
     def sizes(self, shapes: Shapes) -> dict[Dimension, int] | None:
-        """The values of the dimensions at shapes of this form without empty axes; None for others."""
-        sizes: dict[Dimension, int] = {}
-        for (number, axis), extent in self.extents.items():
-            size = shapes[number][axis]
-            known = extent if isinstance(extent, int) else sizes.setdefault(extent, size)
-            if known != size or size == 0:
-                return None
-        return sizes
+        """The values of the dimensions at shapes of this form, each at least 1; None for other shapes."""
+        values = self._values(shapes)
+        return None if values is None or 0 in values.values() else values
 
-    def shape(self, number: int, rank: int) -> tuple[int | Dimension, ...]:
+    def _values(self, shapes: Shapes) -> dict[Dimension, int] | None:
+        values: dict[Dimension, int] = {}
+        for (number, axis), extent in self.extents.items():
+            if isinstance(extent, Dimension):
+                values.setdefault(extent, shapes[number][axis])
+        for (number, axis), extent in self.extents.items():
+            known = extent if isinstance(extent, int) else value_at(extent, values)
+            if known != shapes[number][axis]:
+                return None
+        return values
+
+    def shape(self, number: int, rank: int) -> tuple[Number, ...]:
         return tuple([self.extents[number, axis] for axis in range(rank)])
+
+    def related(self, differences: Iterable[Size], seen: Sequence[Shapes]) -> Form | None:
+        """The form with one dimension fewer, as one of the differences is 0 at all shapes of it; None if none is.
+
+        The dimension is replaced by a sum: m by n + 1 where m - n - 1 is 0.
+        """
+        calls = [values for values in map(self._values, seen) if values is not None]
+        for difference in differences:
+            if any(value_at(difference, values) for values in calls):
+                continue
+            form, dimensions = affine(difference.expression), difference.dimensions
+            for variable, dimension in dimensions.items():
+                factor = form.coefficient(variable)
+                if abs(factor) != 1:
+                    continue
+                total = form.without(variable).scaled(-factor)
+                value, counts = total.to_expression(), total.terms.values()
+                is_sum = total.constant >= 0 and all(count > 0 for count in counts)
+                if is_sum and variable not in walk(value):
+                    return self._replaced(dimension, value, dimensions)
+        return None
+
+    def _replaced(
+        self, dimension: Dimension, value: Expression, known: Mapping[Variable, Dimension]
+    ) -> Form:
+        extents = {}
+        for at, extent in self.extents.items():
+            if isinstance(extent, Size) and dimension.variable in extent.dimensions:
+                written = substitute(extent.expression, {dimension.variable: value})
+                extent = number_of(written, {**extent.dimensions, **known})
+            extents[at] = extent
+        return Form(extents)
 
 
 def least_general(seen: Sequence[Shapes], numbers: set[Axis], names: Mapping[Axis, str]) -> Form:
     """The least general form of some shapes; axes in `numbers` keep the last shapes' extents."""
-    extents: dict[Axis, int | Dimension] = {}
+    extents: dict[Axis, Number] = {}
     dimensions: dict[tuple[int, ...], Dimension] = {}
     for number, shape in enumerate(seen[-1]):
         for axis, size in enumerate(shape):
@@ -147,45 +200,57 @@ class Versions:
 
     def _opened(self, shapes: Shapes) -> _Open | None:
         """A program with dimensions for shapes that no other serves; None if they get a program of their own."""
-        if any(0 in shape for shape in shapes):
-            return None
         self.seen.append(shapes)
         if len(self.seen) <= _EXACT or len(self.open) == _MOST_OPEN:
             return None
-        while True:
-            form = least_general(self.seen, self.numbers, self._names())
-            sizes = form.sizes(shapes)
-            if not sizes:
-                return None
+        alike = [one for one in self.seen if _special_extents(one) == _special_extents(shapes)]
+        seen = alike if len(alike) > 1 else [*self.seen]
+        form = least_general(seen, self.numbers, self._names())
+        while sizes := form.sizes(shapes):
             assumptions = Assumptions(sizes)
+            error: CompileError | None = None
             try:
-                imported = self._compiled(form, shapes, assumptions)
-            except SizeError as error:
-                self._fix_as_numbers(
-                    {*error.dimensions} & {*form.dimensions} or {*form.dimensions}, form
-                )
+                imported = self._traced(form, shapes, assumptions)
+            except CompileError as failure:
+                error = failure
+            related = form.related(reversed(assumptions.differences.values()), seen)
+            if related is not None:
+                form = related
                 continue
-            except CompileError as error:
-                # A program without dimensions may still compile; if the model is wrong, it reports the error.
-                text = "%s: each set of shapes gets a program of its own, which compiles at its first call: %s"
-                logger.warning(text, self.graph.name or "model", error)
-                self._fix_as_numbers({*form.dimensions}, form)
-                continue
-            return _Open(form, assumptions, imported)
+            if error is None:
+                error = _compiled(imported)
+                if error is None:
+                    return _Open(form, assumptions, imported)
+            if len(alike) == 1:
+                return None
+            self._fix_as_numbers(error, form)
+            form = least_general(seen, self.numbers, self._names())
+        return None
 
-    def _fix_as_numbers(self, dimensions: set[Dimension], form: Form) -> None:
-        """Make the axes with these dimensions numbers from now on."""
-        self.numbers |= {at for at, extent in form.extents.items() if extent in dimensions}
+    def _fix_as_numbers(self, error: CompileError, form: Form) -> None:
+        """Make the axes with the dimensions that an error names, or with any, numbers from now on.
 
-    def _compiled(self, form: Form, shapes: Shapes, assumptions: Assumptions) -> Imported:
+        A program without dimensions may still compile; if the model is wrong, it reports the error.
+        """
+        dimensions = {*form.dimensions}
+        if isinstance(error, SizeError):
+            dimensions = {*error.dimensions} & dimensions or dimensions
+        inputs, named = [*self.dtypes], dict[Dimension, str]()
+        for (number, axis), extent in form.extents.items():
+            if isinstance(extent, Dimension) and extent in dimensions:
+                self.numbers.add((number, axis))
+                named.setdefault(extent, f"{extent} (axis {axis} of '{inputs[number]}')")
+        text = (
+            "%s: each value of %s gets a program of its own, which compiles at its first call: %s"
+        )
+        logger.warning(text, self.graph.name or "model", ", ".join(named.values()), error)
+
+    def _traced(self, form: Form, shapes: Shapes, assumptions: Assumptions) -> Imported:
         kinds = {
             name: TensorType(dtype, form.shape(number, len(shapes[number])))
             for number, (name, dtype) in enumerate(self.dtypes.items())
         }
-        imported = import_graph(self.graph, kinds, self.known, assumptions, self.late)
-        if imported.program.ir.parameters:
-            whole_program(imported.program)
-        return imported
+        return import_graph(self.graph, kinds, self.known, assumptions, self.late)
 
     def _names(self) -> dict[Axis, str]:
         """The name of each axis as a dimension: the model's, or one made from its input's."""
@@ -197,6 +262,21 @@ class Versions:
                 is_name = isinstance(declared, str) and declared.isidentifier()
                 names[number, axis] = str(declared) if is_name else identifier(f"{name}_{axis}")
         return names
+
+
+def _special_extents(shapes: Shapes) -> list[tuple[int | None, ...]]:
+    """The extents for which operators have special cases: axes without elements, and axes of one, which broadcast."""
+    return [tuple([size if size < 2 else None for size in shape]) for shape in shapes]
+
+
+def _compiled(imported: Imported) -> CompileError | None:
+    """Compile a program; returns the error that prevents it."""
+    try:
+        if imported.program.ir.parameters:
+            whole_program(imported.program)
+    except CompileError as error:
+        return error
+    return None
 
 
 # --- Tensors whose elements decide what is compiled ---------------------------------------------

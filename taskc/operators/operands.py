@@ -12,6 +12,7 @@ import numpy as np
 
 import taskc as tc
 from taskc import DType, TensorType
+from taskc.arrays.packed import memory_key
 from taskc.ir.build import product
 from taskc.ir.types import from_numpy
 from taskc.kernels.signatures import wide
@@ -123,13 +124,21 @@ _conversions: WeakKeyDictionary[Scope, dict[object, TensorHandle]] = WeakKeyDict
 
 
 def constant_of(x: Array, function: Function, result: DType) -> Array:
-    """A constant with a function applied to each element, now."""
+    """A constant with a function applied to each element, now; once for all nodes that share its memory."""
 
     def body() -> TensorHandle:
         known = handle_of(x)
         return computed(x.shape, lambda *at: function(known[at]).to(result))
 
-    return computed_once(body)
+    trace = tracing.get()
+    constants = {} if trace is None else _constants.setdefault(trace, {})
+    key = memory_key(x), function, result
+    if key not in constants:
+        constants[key] = x, computed_once(body)
+    return constants[key][1]
+
+
+_constants: WeakKeyDictionary[Scope, dict[object, tuple[Array, Array]]] = WeakKeyDictionary()
 
 
 @tc.function

@@ -28,7 +28,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from taskc.arrays.dlpack import host_array, is_array
-from taskc.arrays.packed import Packed, pack
+from taskc.arrays.packed import Packed, memory_key, pack
 from taskc.errors import CompileError, Location
 from taskc.ir import nodes as ir
 from taskc.ir.build import add, floor_divide, index, modulo, multiply, subtract
@@ -320,38 +320,36 @@ class _TracedCall(Binding):
 
     def _constant(self, parameter: ir.Tensor, array: np.ndarray[Any, Any]) -> Handle:
         """An array as a constant of the program: as it is, or packed where the parameter has a layout."""
-        trace, dtype = self.trace, parameter.dtype
-        if dtype.is_sub_byte:
-            return self._constant_bits(parameter, array)
-        if array.dtype != dtype.numpy:
+        dtype = parameter.dtype
+        if array.dtype != dtype.numpy and not dtype.is_sub_byte:
             raise self.fail(parameter, f"{_expected(parameter)}, not an array of {array.dtype}")
-        if parameter.layout is None:
+        if parameter.layout is None and not dtype.is_sub_byte:
             kind = TensorType(dtype, array.shape)
-            return trace.constant(np.ascontiguousarray(array), kind, parameter.name, self.site)
-        if not isinstance(array, Packed):
-            assert self.pack is not None  # a callee without a definition has no such parameter
-            key = id(array), parameter.layout, parameter.argument_shape
-            known = trace.packed.get(key)
-            if known is not None:
-                return known[1]
-            try:
-                packed = Context().run(self.pack, array, parameter.name)  # now, not in the program
-            except TypeError as error:
-                raise self.fail(parameter, f"can't be packed: {error}") from None
-            handle = trace.constant(packed, packed.type, parameter.name, self.site)
-            trace.packed[key] = array, handle
-            return handle
-        return trace.constant(array, array.type, parameter.name, self.site)
+            whole = np.ascontiguousarray(array)
+            return self.trace.constant(whole, kind, parameter.name, self.site)
+        if isinstance(array, Packed):
+            return self.trace.constant(array, array.type, parameter.name, self.site)
+        key = memory_key(array), dtype, parameter.layout, parameter.argument_shape
+        known = self.trace.packed.get(key)
+        if known is not None:
+            return known[1]
+        try:
+            packed = self._packed(parameter, array)
+        except TypeError as error:
+            raise self.fail(parameter, f"can't be packed: {error}") from None
+        handle = self.trace.constant(packed, packed.type, parameter.name, self.site)
+        self.trace.packed[key] = array, handle
+        return handle
 
-    def _constant_bits(self, parameter: ir.Tensor, array: np.ndarray[Any, Any]) -> Handle:
-        """Elements of a sub-byte type as a constant, which is bytes."""
-        if not isinstance(array, Packed):
-            kind = TensorType(parameter.dtype, parameter.argument_shape, parameter.layout)
-            try:
-                array = pack(array, kind)
-            except TypeError as error:
-                raise self.fail(parameter, f"can't be packed: {error}") from None
-        return self.trace.constant(array, array.type, parameter.name, self.site)
+    def _packed(self, parameter: ir.Tensor, array: np.ndarray[Any, Any]) -> Packed:
+        """The elements where the parameter's layout has them, or in bytes, now and not in the program."""
+        if parameter.dtype.is_sub_byte:
+            return pack(
+                array, TensorType(parameter.dtype, parameter.argument_shape, parameter.layout)
+            )
+        assert self.pack is not None  # a callee without a definition has no such parameter
+        packed: Packed = Context().run(self.pack, array, parameter.name)
+        return packed
 
     # Sizes.
 

@@ -94,7 +94,10 @@ class Sizes:
         return self.linear_difference(left, right) == ZERO
 
     def linear_difference(self, left: int | Expression, right: int | Expression) -> Affine:
-        return self._scope.form(build.index(left)) - self._scope.form(build.index(right))
+        difference = self._scope.form(build.index(left)) - self._scope.form(build.index(right))
+        if self.assumptions is not None and len(difference.terms) > 1:
+            self.assumptions.note(self.number(difference.to_expression()))
+        return difference
 
     def form(self, size: int | Expression) -> Affine:
         return self._scope.form(build.index(size))
@@ -188,10 +191,14 @@ class Assumption:
 
 
 class Assumptions:
-    """The answers at these sizes of a program's dimensions, as far as they were asked for."""
+    """The answers at these sizes of a program's dimensions, as far as they were asked for.
+
+    differences  of sizes that were compared, and are equal at these sizes though not at all
+    """
 
     def __init__(self, sizes: Mapping[Dimension, int]) -> None:
         self.sizes = sizes
+        self.differences: dict[str, Size] = {}
         self._made: dict[str, Assumption] = {}
 
     def __iter__(self) -> Iterator[Assumption]:
@@ -206,11 +213,24 @@ class Assumptions:
         self._made.setdefault(str(assumption), assumption)
         return holds
 
+    def note(self, difference: Number) -> None:
+        if (
+            isinstance(difference, Size)
+            and {*difference.dimensions.values()} <= self.sizes.keys()
+            and value_at(difference, self.sizes) == 0
+        ):
+            self.differences.setdefault(str(difference), difference)
+
     def serve(self, sizes: Mapping[Dimension, int]) -> bool:
         """Whether all that was asked has the same answers at these sizes."""
         return all(_is_so(it.operator, it.difference, sizes) is it.holds for it in self)
 
 
 def _is_so(operator: str, difference: Size, sizes: Mapping[Dimension, int]) -> bool:
-    known = {variable: sizes[own] for variable, own in difference.dimensions.items()}
-    return _HOLDS[operator](extent_value(difference.expression, known), 0)
+    return _HOLDS[operator](value_at(difference, sizes), 0)
+
+
+def value_at(size: Size, sizes: Mapping[Dimension, int]) -> int:
+    """The number that a size is at these sizes of the dimensions."""
+    known = {variable: sizes[own] for variable, own in size.dimensions.items()}
+    return extent_value(size.expression, known)

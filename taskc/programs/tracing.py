@@ -263,9 +263,8 @@ class Trace(Sizes):
         self.temporaries: list[ir.Tensor] = []
         self.views: dict[ir.Tensor, View] = {}
         self.constants: dict[ir.Tensor, np.ndarray[Any, Any]] = {}
-        self.packed: dict[
-            object, tuple[object, Handle]
-        ] = {}  # constants by what was packed, and how
+        # Constants by the memory that was packed, and how; the memory is kept, so that it isn't another's later.
+        self.packed: dict[object, tuple[object, Handle]] = {}
         self.calls: list[Step] = []  # of the innermost body
         self.apart = False  # its calls are
         self.opened: list[

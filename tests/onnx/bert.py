@@ -15,7 +15,7 @@ INPUTS = "input_ids", "attention_mask", "token_type_ids"
 
 def bert(*, layers: int, hidden: int, heads: int, inner: int, longest: int) -> ModelProto:
     """Weights are random; there are 50 words."""
-    made = _Nodes()
+    made = Nodes()
     x = made.embedded(hidden, longest)
     mask = made.mask()
     for _ in range(layers):
@@ -31,7 +31,7 @@ def bert(*, layers: int, hidden: int, heads: int, inner: int, longest: int) -> M
     )
 
 
-class _Nodes:
+class Nodes:
     def __init__(self) -> None:
         self.random = np.random.default_rng(0)
         self.nodes: list[NodeProto] = []

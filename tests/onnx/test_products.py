@@ -106,3 +106,35 @@ def test_what_nodes_share_comes_from_each_of_them() -> None:
     program = tc.trace("program", {"x": tc.TensorType(tc.f32, (4,))}, body)
     origins = [origins_text(call.origins) for call in calls_of(program.ir.calls)]
     assert origins == [("first",), ("second",)]
+
+
+@pytest.mark.parametrize("precision", ["f32", "bf16"])
+def test_a_weight_that_nodes_share_is_packed_once(precision: str) -> None:
+    """Nodes reshape and transpose the weight: each has a view of its own."""
+    rng = np.random.default_rng(0)
+    w, w_turned, x = (
+        rng.standard_normal(shape, np.float32) for shape in ((16, 16), (16, 16), (2, 16))
+    )
+    proto = model(
+        [
+            node("MatMul", ["x", "w"], ["a"]),
+            node("Gemm", ["a", "turned"], ["b"], transB=1),
+            node("Unsqueeze", ["b", "zero"], ["c"]),
+            node("MatMul", ["c", "w"], ["d"]),
+            node("Squeeze", ["d", "zero"], ["e"]),
+            node("Gemm", ["e", "turned"], ["y"], transB=1),
+        ],
+        [tensor("x", 2, 16)],
+        ["y"],
+        initializer=[
+            numpy_helper.from_array(w, "w"),
+            numpy_helper.from_array(w_turned, "turned"),
+            numpy_helper.from_array(np.array([0]), "zero"),
+        ],
+    )
+    found = tc.compile(proto, precision=precision)
+    expected = x @ w @ w_turned.T @ w @ w_turned.T
+    bound = 1e-5 if precision == "f32" else 2e-2
+    assert np.abs(found(x) - expected).max() <= bound * np.abs(expected).max()
+    (compiled,) = found.programs
+    assert len(compiled.program.ir.constants) == 2

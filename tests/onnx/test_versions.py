@@ -14,10 +14,11 @@ from onnx.reference import ReferenceEvaluator
 import taskc as tc
 from taskc.errors import InternalError
 from taskc.onnx import versions
-from taskc.onnx.versions import Axis, Shapes, least_general
+from taskc.onnx.versions import Axis, Form, Shapes, least_general
 from taskc.runtime import served
 
 from .bert import bert
+from .decoder import decoder, first_feeds, next_feeds
 from .models import model, node, tensor
 
 RANDOM = np.random.default_rng(0)
@@ -52,6 +53,57 @@ def test_a_form_has_only_shapes_that_fit_it() -> None:
     assert form.sizes(((1, 3), (3,))) == {n: 3}
     for other in (((1, 3), (4,)), ((2, 3), (3,)), ((1, 0), (0,))):
         assert form.sizes(other) is None
+
+
+def test_an_extent_may_be_the_sum_of_others() -> None:
+    a, b, c = (tc.dim(name) for name in "abc")
+    form = Form({(0, 0): a, (1, 0): b, (2, 0): c, (2, 1): 4})
+    seen: list[Shapes] = [((2,), (3,), (6, 4)), ((2,), (5,), (8, 4)), ((0,), (5,), (6, 4))]
+    related = form.related([a + b - c, a + b + 1 - c], seen)
+    assert related is not None
+    assert str([*related.shape(2, 2)]) == "[a + b + 1, 4]"
+    assert related.sizes(((7,), (1,), (9, 4))) == {a: 7, b: 1}
+    assert related.sizes(((7,), (1,), (8, 4))) is None
+    assert related.sizes(((0,), (1,), (2, 4))) is None
+    assert form.related([a + b - c, b - a - 3], seen) is None  # b is a + 3 at one call alone
+    assert form.related([a - c // 3], seen[:2]) is not None
+    assert form.related([a - (a + c) // 4], seen[:2]) is None  # it doesn't tell a
+
+
+def test_relations_are_asked_for_by_the_model_and_hold_for_its_calls() -> None:
+    """A cache, new rows, and a mask for both; there are programs for a mask that broadcasts, and for no cache."""
+    proto = model(
+        [node("Concat", ["past", "new"], ["all"], axis=0), node("Add", ["all", "mask"], ["y"])],
+        [tensor("past", None), tensor("new", None), tensor("mask", None)],
+        ["y"],
+    )
+    found, counts = tc.compile(proto), []
+    for past, new, mask in [
+        (2, 3, 5), (3, 5, 8), (9, 4, 13), (6, 2, 8), (20, 30, 50),
+        (2, 3, 1), (0, 4, 4), (0, 9, 9), (0, 7, 7), (7, 7, 14),
+    ]:  # fmt: skip
+        arrays = normal(past), normal(new), normal(mask)
+        assert (found(*arrays) == np.concatenate(arrays[:2]) + arrays[2]).all()
+        counts.append(len(found.programs))
+    assert counts == [1, 2, 3, 3, 3, 4, 5, 6, 6, 6]
+
+
+def test_one_program_for_all_tokens_of_a_decoder() -> None:
+    """Prompts, which have no cache, and single tokens have one each, behind those of the first shapes."""
+    proto = decoder()
+    found, reference = tc.compile(proto), ReferenceEvaluator(proto)
+    feeds, counts = first_feeds(proto, RANDOM.integers(0, 50, 6)), []
+    for step in range(51):
+        outputs = found.run(None, feeds)
+        if step in (0, 1, 3, 50):
+            for made, expected in zip(outputs, reference.run(None, feeds), strict=True):
+                np.testing.assert_allclose(made, expected, rtol=1e-3, atol=1e-5)
+        counts.append(len(found.programs))
+        feeds = next_feeds(outputs, feeds)
+    assert counts == [1, 2, *[3] * 49]
+    for length in (9, 4, 11):
+        found.run(None, first_feeds(proto, RANDOM.integers(0, 50, length)))
+    assert len(found.programs) == 4
 
 
 def test_one_program_for_all_lengths_of_text() -> None:
@@ -95,11 +147,16 @@ def test_where_a_size_decides_there_is_a_program_for_each_way() -> None:
     assert _checked(proto, shapes) == [1, 2, 3, 3, 4, 4, 4, 5, 6]
 
 
-def test_an_extent_that_has_to_be_a_number_is_one() -> None:
+def test_an_extent_that_has_to_be_a_number_is_one(caplog: pytest.LogCaptureFixture) -> None:
     """Each step of a Loop adds a row: there is a program for each number of steps, and the other axis is open."""
     shapes = [(2, 3), (3, 4), (3, 5), (3, 6), (2, 7), (2, 8), (3, 9)]
     growing = [node("Concat", ["h", "x"], ["next"], axis=0)]
     assert _checked(_loop_over_rows(growing), shapes) == [1, 2, 3, 3, 4, 4, 4]
+    (said,) = caplog.messages
+    assert said.startswith(
+        "main: each value of x_0 (axis 0 of 'x') gets a program of its own, which compiles at its first call: "
+    )
+    assert "is known only at a call" in said
 
 
 def test_the_steps_of_a_loop_are_a_dimension() -> None:
@@ -238,7 +295,7 @@ def test_what_compiles_for_numbers_alone_is_compiled_for_each_and_said(
     monkeypatch.setattr(versions, "whole_program", _fails(tc.CompileError("it isn't proved")))
     proto = model([node("Neg", ["x"], ["y"])], [tensor("x", None)], ["y"])
     assert _checked(proto, [(1,), (2,), (3,), (4,), (3,)]) == [1, 2, 3, 4, 4]
-    said = "main: each set of shapes gets a program of its own, which compiles at its first call"
+    said = "main: each value of x_0 (axis 0 of 'x') gets a program of its own, which compiles at its first call"
     assert f"{said}: error: it isn't proved" in caplog.text
 
 
