@@ -32,13 +32,14 @@ _SET = 22  # the operator set of ONNX's operators that nodes are built by
 
 
 def built_as(
-    call: Call, name: str, inputs: Sequence[Held | None] | None = None, **attributes: object
-) -> Made:
+    call: Call, name: str, inputs: Sequence[Held | None] | None = None, *, version: int = _SET,
+    **attributes: object,
+) -> Made:  # fmt: skip
     """The outputs of ONNX's operator of this name, for the node's inputs and attributes or for others."""
-    builder = builder_of(name, _SET)
+    builder = builder_of(name, version)
     assert builder is not None
     node = replace(
-        call.node, operator=name, domain="", version=_SET, called=call.node.title,
+        call.node, operator=name, domain="", version=version, called=call.node.title,
         attributes={**call.node.attributes, **attributes},
     )  # fmt: skip
     return builder(
@@ -106,16 +107,16 @@ def skip_norm(call: Call) -> Made:
 @operator("EmbedLayerNormalization", domain=MICROSOFT, ranks=(2, 2, 2, 2, 2, 1, 1, 2, 2))
 def embed_norm(call: Call) -> Made:
     words, segments = call.given(0), call.optional(1)
-    tables = [call.given(2), call.given(3), call.optional(4)]
-    total = op.Gather(tables[0], words)
+    places, kinds = call.given(3), call.optional(4)
+    total = op.Gather(call.given(2), words)
     batches, length, _ = total.shape
     if call.has(8):
-        total = op.Add(total, op.Gather(tables[1], call.given(8)))
+        total = op.Add(total, op.Gather(places, call.given(8)))
     else:
-        places, sums = handle_of(tables[1]), handle_of(total)
-        total = computed(sums.shape, lambda b, i, c: sums[b, i, c] + places[i, c])
-    if segments is not None and tables[2] is not None:
-        total = op.Add(total, op.Gather(tables[2], segments))
+        sums, of_place = handle_of(total), handle_of(places)
+        total = computed(sums.shape, lambda b, i, c: sums[b, i, c] + of_place[i, c])
+    if segments is not None and kinds is not None:
+        total = op.Add(total, op.Gather(kinds, segments))
     total = handle_of(total)
     gamma, beta = call.tensor(5), call.tensor(6)
     y = scaled_rows(layer_norm, total, 2, gamma, beta, call.attribute("epsilon", 1e-12))

@@ -112,25 +112,27 @@ def _operands(
 ) -> tuple[TensorHandle, TensorHandle, TensorHandle]:  # fmt: skip
     """Queries, keys and values as [batches, heads, length, features], however the node packs them, with the bias."""
     if len(q.shape) == 5:
-        q, k, v = (_part(q, number) for number in range(3))
+        parts = [_part(q, number) for number in range(3)]
     elif k is None:
         raise call.node.error("it has no keys, and its queries aren't packed with them")
     elif len(k.shape) == 5:
-        k, v = _part(k, 0), _part(k, 1)
-    if k is None or v is None:
-        raise call.node.error("it has no values")
+        parts = [q, _part(k, 0), _part(k, 1)]
+    elif v is None:
+        raise call.node.error("it has no values, and its keys aren't packed with them")
+    else:
+        parts = [q, k, v]
     own: list[TensorHandle] = []
     first: Extent = 0
-    for x in (q, k, v):
+    for x in parts:
         if len(x.shape) == 3 and isinstance(x.shape[2], int) and x.shape[2] % heads:
             raise call.node.error(f"{x.shape[2]} features aren't {heads} heads of as many")
         split = x if len(x.shape) == 4 else heads_of(x, heads, x.shape[2] // heads)
         # Keys and values that come by heads are a cache, which has its bias.
-        is_biased = bias is not None and (len(x.shape) == 3 or x is q)
+        is_biased = bias is not None and len(x.shape) == 3
         own.append(_biased(split, bias, first) if bias is not None and is_biased else split)
         first += split.shape[1] * split.shape[3]
-    q, k, v = own
-    return q, k, v
+    queries, keys, values = own
+    return queries, keys, values
 
 
 def _part(packed: TensorHandle, number: int) -> TensorHandle:

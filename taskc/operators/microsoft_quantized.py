@@ -210,12 +210,11 @@ def dynamic_lstm(call: Call) -> Made:
 
 
 def _weights(call: Call, place: int, scale: int) -> Held:
-    """Weights [directions, inputs, gates] as floats [directions, gates, inputs]; their zero point follows their scale."""
+    """Weights [directions, inputs, gates] as floats [directions, gates, inputs]; a zero point follows the scale."""
     w, of, zero = call.given(place), call.given(scale), call.given(scale + 1)
     if all(isinstance(x, np.ndarray) for x in (w, of, zero)):
         whole, factor, origin = (np.asarray(x).astype(np.float32) for x in (w, of, zero))
-        directions = len(whole)
-        shape = directions, 1, -1
+        shape = len(whole), 1, -1
         made: Array = (whole - origin.reshape(shape)) * factor.reshape(shape)
         return np.ascontiguousarray(made.swapaxes(1, 2))
     x, step, origin_of = (handle_of(one) for one in (w, of, zero))

@@ -1,7 +1,7 @@
 """Operators of com.microsoft whose weights have few bits: MatMulNBits, MatMulBnb4 and GatherBlockQuantized.
 
-Constant weights of 2, 4 and 8 bits stay packed, in groups with a scale each, for the kernel that makes floats of them in
-registers. What that kernel doesn't have becomes floats once, when the model is compiled.
+Constant weights of 2, 4 and 8 bits stay packed, in groups with a scale each, for the kernel that makes floats of them
+in registers. What that kernel doesn't have becomes floats once, when the model is compiled.
 """
 
 from __future__ import annotations
@@ -80,7 +80,8 @@ class _Weights:
     def codes(self) -> Array:
         """[k, n]"""
         assert isinstance(self.packed, np.ndarray)
-        return codes_of(self.packed.reshape(self.n, -1), self.bits, self.k).T
+        codes: Array = codes_of(self.packed.reshape(self.n, -1), self.bits, self.k).T
+        return codes
 
     @property
     def zero_codes(self) -> Array | None:
@@ -89,7 +90,8 @@ class _Weights:
             return None
         assert isinstance(self.zeros, np.ndarray)
         rows = self.zeros.reshape(self.n, -1)
-        return (codes_of(rows, self.bits, self.blocks) if rows.dtype == np.uint8 else rows).T
+        zeros: Array = codes_of(rows, self.bits, self.blocks) if rows.dtype == np.uint8 else rows
+        return zeros.T
 
     def floats(self, dtype: DType) -> Array:
         """[k, n], of constant weights."""
@@ -260,7 +262,8 @@ def gathered_blocks(call: Call) -> Made:
 
     @tc.function
     def number(of: TensorHandle, at: Computed) -> Computed:
-        value = of[(*at[:-1], at[-1] // each)].to(i32)
+        place = (*at[:-1], at[-1] // each)
+        value = of[place].to(i32)
         return value >> (at[-1] % each * bits).to(i32) & (1 << bits) - 1 if each > 1 else value
 
     @tc.function

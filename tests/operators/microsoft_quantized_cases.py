@@ -49,7 +49,7 @@ def _result(random: Random, y: Array, dtype: Any) -> tuple[Array, Array, Array]:
 
 
 def _quantum(operator: str, inputs: list[Any], y: Array, **options: Any) -> Case:
-    return Case(operator, inputs, [y], **{"tolerance": 1.01, "peer_tolerance": 1.01, **options})
+    return Case(operator, inputs, [y], **{"tolerance": 1, "peer_tolerance": 1, **options})
 
 
 @case
@@ -105,7 +105,7 @@ def quantized_softmax(random: Random) -> Case:
     attributes = {"opset": opset, "axis": axis}
     return _quantum(
         "QLinearSoftmax", inputs, bytes_of(y, scale, zero), attributes=attributes, known=(1, 2, 3, 4),
-        peer_tolerance=2.01,
+        peer_tolerance=2,
     )  # fmt: skip
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from tests.operators.microsoft_cases import Array, Case, Random, case, coin, normal, sizes
