@@ -90,8 +90,9 @@ class _Weights:
             return None
         assert isinstance(self.zeros, np.ndarray)
         rows = self.zeros.reshape(self.n, -1)
-        zeros: Array = codes_of(rows, self.bits, self.blocks) if rows.dtype == np.uint8 else rows
-        return zeros.T
+        zeros = codes_of(rows, self.bits, self.blocks) if rows.dtype == np.uint8 else rows
+        turned: Array = zeros.T
+        return turned
 
     def floats(self, dtype: DType) -> Array:
         """[k, n], of constant weights."""
