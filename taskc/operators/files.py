@@ -60,6 +60,7 @@ _OF_MICROSOFT = {
         "QLinearGlobalAveragePool QLinearConcat QLinearSoftmax QLinearWhere QGemm "
         "DynamicQuantizeMatMul MatMulIntegerToFloat DynamicQuantizeLSTM NhwcMaxPool"
     ),
+    "microsoft_states": "LinearAttention CausalConvWithState",
     "microsoft_weights": "MatMulNBits MatMulBnb4 GatherBlockQuantized",
 }
 

@@ -413,3 +413,63 @@ def bias_split_gelu(random: Random) -> Case:
     x, bias = normal(random, b, n, 2 * h), normal(random, 2 * h)
     left, right = np.split(x + bias, 2, -1)
     return Case("BiasSplitGelu", [x, bias], [left * gelu(right)], has_peer=False)
+
+
+# States.
+
+
+@case
+def linear_attention(random: Random) -> Case:
+    b, steps, shared, features, wide = sizes(random, 5)
+    rule = str(random.choice(["linear", "gated", "delta", "gated_delta"]))
+    heads, kv_heads = [(2 * shared, 2), (2, 2 * shared)][random.integers(2)]
+    q, k = (
+        normal(random, b, steps, heads, features),
+        0.3 * normal(random, b, steps, kv_heads, features),
+    )
+    v, past = normal(random, b, steps, kv_heads, wide), normal(random, b, kv_heads, features, wide)
+    by_feature = coin(random)
+    shape = (b, steps, kv_heads, features if by_feature else 1)
+    decay = -random.random(shape).astype(np.float32) if "gated" in rule else None
+    rate = None
+    if "delta" in rule:
+        rate = random.random((b, steps, kv_heads if coin(random) else 1)).astype(np.float32)
+    y = np.zeros((b, steps, max(heads, kv_heads), wide), np.float32)
+    state = past
+    for t in range(steps):
+        if decay is not None:
+            state = state * np.exp(decay[:, t])[..., None]
+        added = v[:, t]
+        if rate is not None:
+            added = rate[:, t, :, None] * (added - np.einsum("bhij,bhi->bhj", state, k[:, t]))
+        state = state + k[:, t, :, :, None] * added[:, :, None]
+        queries = np.repeat(q[:, t], max(1, kv_heads // heads), 1)
+        states = np.repeat(state, max(1, heads // kv_heads), 1)
+        y[:, t] = np.einsum("bhi,bhij->bhj", queries, states) / np.sqrt(features)
+    flat = [None if x is None else x.reshape(b, steps, -1) for x in (q, k, v, decay, rate)]
+    attributes = {"q_num_heads": heads, "kv_num_heads": kv_heads, "update_rule": rule}
+    inputs = [*flat[:3], past, *flat[3:]]
+    return Case("LinearAttention", inputs, [y.reshape(b, steps, -1), state], attributes)
+
+
+@case
+def causal_convolution(random: Random) -> Case:
+    b, channels, length, taps = sizes(random, 4)
+    apart, is_last = int(random.integers(1, 3)), int(coin(random))
+    before = (taps - 1) * apart
+    x, w = normal(random, b, channels, length), normal(random, channels, 1, taps)
+    bias = normal(random, channels) if coin(random) else None
+    past = normal(random, b, channels, before) if coin(random) else None
+    start = np.zeros((b, channels, before), np.float32) if past is None else past
+    whole = np.concatenate([start, x], 2)
+    y = sum(whole[:, :, n * apart :][..., :length] * w[:, 0, n, None] for n in range(taps))
+    y = y if bias is None else y + bias[:, None]
+    activation = str(random.choice(["none", "silu", "swish"]))
+    y = y if activation == "none" else y * sigmoid(y)
+    present = whole[:, :, length:]
+    attributes = {"activation": activation, "dilation": apart, "channels_last": is_last}
+    tensors = [x, past, y.astype(np.float32), present]
+    if is_last:
+        tensors = [None if one is None else one.swapaxes(1, 2).copy() for one in tensors]
+    x, past, y, present = tensors
+    return Case("CausalConvWithState", [x, w, bias, past], [y, present], attributes)
