@@ -1,4 +1,4 @@
-"""Determinants of matrices, by Gaussian elimination with partial pivoting."""
+"""Determinants and inverses of matrices, by Gaussian elimination with partial pivoting."""
 
 from __future__ import annotations
 
@@ -36,3 +36,33 @@ def determinants(
                 y[n] = product.to(dtype)
 
     return determinants
+
+
+def eliminated(
+    count: Extent, extent: Extent, *, dtype: DType, machine: Machine
+) -> KernelDefinition:
+    """Matrices with an identity on their right become the identity, with the inverses on its right.
+
+    A singular matrix makes infinities or NaN.
+    """
+
+    @tc.kernel(workers=1)
+    def eliminated(pairs: tc.inout[dtype[count, extent, 2 * extent]]) -> None:
+        for n in tc.tiles(count, by=1):
+            for _ in spatial(1):
+                for k in range(extent):
+                    best = k
+                    for i in range(k + 1, extent):
+                        if abs(pairs[n, i, k]) > abs(pairs[n, best, k]):
+                            best = i
+                    pivot = pairs[n, best, k]
+                    for j in range(2 * extent):
+                        taken = pairs[n, best, j]
+                        pairs[n, best, j] = pairs[n, k, j]
+                        pairs[n, k, j] = taken / pivot
+                    for i in range(extent):
+                        factor = dtype(0) if i == k else pairs[n, i, k]
+                        for j in range(2 * extent):
+                            pairs[n, i, j] -= factor * pairs[n, k, j]
+
+    return eliminated

@@ -25,6 +25,7 @@ from taskc.onnx.serialized import (
     WrittenGraph,
     WrittenNode,
 )
+from taskc.operators.call import names_of
 from taskc.operators.graph import Array, Graph, Node, Value
 
 # --- Topological order --------------------------------------------------------------------------
@@ -165,7 +166,9 @@ def _unknown(unknown: dict[tuple[str, str, int], list[Node]]) -> str:
     for (operator, domain, version), nodes in sorted(unknown.items()):
         of = domain or "ONNX"
         count = f"{len(nodes)} nodes, the first is the" if len(nodes) > 1 else "the"
-        lines.append(f"  {operator} (of {of}, opset {version}): {count} {nodes[0].title}")
+        near = difflib.get_close_matches(operator, names_of(domain), 2) if domain else []
+        has = f"; taskc has {' and '.join(near)}" if near else ""
+        lines.append(f"  {operator} (of {of}, opset {version}): {count} {nodes[0].title}{has}")
     return "\n".join(lines)
 
 

@@ -23,7 +23,9 @@ from taskc.onnx.serialized import (
     defs,
     type_name,
 )
+from taskc.operators.files import FILES, MICROSOFT
 from taskc.operators.graph import Node, Value
+from taskc.operators.op import signatures
 
 # --- Nodes and types as protobuf: ONNX's tables need them where an operator's body depends on its node
 
@@ -115,11 +117,13 @@ def schema_of(operator: str, version: int, domain: str) -> Schema | None:
 
     A deprecated version (GroupNormalization's first) is available as long as a later one isn't deprecated.
     """
+    if (operator, domain) == ("LayerNormalization", "") and version < _SINCE_LAYER_NORM:
+        version = _SINCE_LAYER_NORM  # ONNX Runtime writes it into models of older operator sets
     try:
         schema = defs.get_schema(operator, version, domain)
         newest = defs.get_schema(operator, domain=domain)
     except defs.SchemaError:
-        return None
+        return _microsoft_schema(operator) if (domain, operator) in FILES else None
     if newest.deprecated and schema.deprecated:
         return None
     single = defs.OpSchema.FormalParameterOption.Single
@@ -132,6 +136,34 @@ def schema_of(operator: str, version: int, domain: str) -> Schema | None:
         (schema.min_input, schema.max_input),
         (schema.min_output, schema.max_output),
         {name: _formal(attribute) for name, attribute in sorted(schema.attributes.items())},
+    )
+
+
+_SINCE_LAYER_NORM = 17
+_ATTRIBUTE_TYPES = {type_name(number): number for number in FIELDS}
+
+
+def _microsoft_schema(operator: str) -> Schema | None:
+    """The schema of an operator of com.microsoft, by the library's own table."""
+    signature = signatures(MICROSOFT).get(operator)
+    if signature is None:
+        return None
+    inputs, attributes = signature.inputs, {}
+    for name, formal in signature.attributes.items():
+        number, default = _ATTRIBUTE_TYPES[formal.type], formal.default
+        written = None if default is None else WrittenAttribute(number, default)
+        attributes[name] = Formal(number, formal.required, written)
+    required = tuple(formal.required for formal in inputs)
+    least = max((place + 1 for place, one in enumerate(required) if one), default=0)
+    return Schema(
+        signature.version,
+        tuple(formal.name for formal in inputs),
+        required,
+        tuple(formal.type for formal in inputs),
+        ("",) * signature.outputs[1],
+        (least, signature.most_inputs),
+        signature.outputs,
+        attributes,
     )
 
 

@@ -50,10 +50,10 @@ def attend(call: Call) -> Made:
     is_usual = lengths is None and not (is_short or has_windows or call.attribute("softcap", 0.0))
     if is_usual and not call.wants(3):
         is_causal = bool(call.attribute("is_causal", 0))
-        y, scores = _by_kernel(q, k, v, mask, scale, before if is_causal else None), None
+        y, scores = by_kernel(q, k, v, mask, scale, before if is_causal else None), None
     else:
         y, scores = _in_steps(call, q, k, v, mask, lengths, before, scale)
-    return _flat(y) if is_flat else y, k, v, scores
+    return flattened(y) if is_flat else y, k, v, scores
 
 
 @operator("Attention", domain="taskc")
@@ -64,8 +64,8 @@ def attend_by_rows(call: Call) -> Tensor:
     if not _fits(q, k, v, mask) or axis != 3:
         return _as_written(call, q, k, v, mask, scale, axis)
     if mask is not None and _is_causal(call.given(3), q.shape[2], k.shape[2]):
-        return _by_kernel(q, k, v, None, scale, k.shape[2] - q.shape[2])
-    return _by_kernel(q, k, v, mask, scale)
+        return by_kernel(q, k, v, None, scale, k.shape[2] - q.shape[2])
+    return by_kernel(q, k, v, mask, scale)
 
 
 def _fits(q: TensorHandle, k: TensorHandle, v: TensorHandle, mask: TensorHandle | None) -> bool:
@@ -121,7 +121,7 @@ def _as_written(
     return multiplied(softmax_along(scores, axis), v)
 
 
-def _by_kernel(
+def by_kernel(
     q: TensorHandle, k: TensorHandle, v: TensorHandle, mask: TensorHandle | None, scale: float,
     offset: Extent | None = None,
 ) -> TensorHandle:  # fmt: skip
@@ -140,16 +140,11 @@ def _in_steps(
     lengths: TensorHandle | None, before: Extent, scale: float,
 ) -> tuple[TensorHandle, TensorHandle | None]:  # fmt: skip
     """Attention with features that the kernel lacks: scores as an output, a cap, windows, a length for each batch."""
-    batches, heads, queries, features = q.shape
-    _, kv_heads, keys, value_features = v.shape
-    shape, rows = (batches, heads, queries, keys), heads // kv_heads * queries
+    batches, heads, queries, _ = q.shape
+    keys = k.shape[2]
+    shape = batches, heads, queries, keys
     dtype, cap = wide(q.dtype), call.attribute("softcap", 0.0)
-    stacks = (batches, kv_heads)
-    product = kernel_of(
-        batch_matmul, (stacks, stacks), rows, keys, features, dtype=q.dtype, total=dtype,
-        transpose_b=True,
-    )  # fmt: skip
-    raw = product(q.reshape(*stacks, rows, features), k).reshape(*shape)
+    raw = raw_scores(q, k)
     if call.attribute("softmax_precision", 0):
         precise = call.element_type(call.attribute("softmax_precision"))
         dtype = f64 if precise is f64 else dtype
@@ -171,14 +166,35 @@ def _in_steps(
         return own(tc.where(peaks[b, h, i] == -tc.inf, 0, powers[b, h, i, j]))
 
     shares = computed(shape, share)
-    mixed = kernel_of(batch_matmul, (stacks, stacks), rows, value_features, keys, dtype=own)
-    y = mixed(shares.reshape(*stacks, rows, keys), v).reshape(*shape[:3], value_features)
+    y = mixed(shares, v)
     outputs = scaled, capped, scores, shares
     mode = call.attribute("qk_matmul_output_mode", 0)
     if mode not in range(len(outputs)):
         raise call.node.error(f"it has no scores of mode {mode}")
     asked = outputs[mode]
     return y, converted(asked, own) if call.wants(3) else None
+
+
+def raw_scores(q: TensorHandle, k: TensorHandle) -> TensorHandle:
+    """q @ k.T for each head, in the type of sums; neighbouring heads of q share a head of k."""
+    batches, heads, queries, features = q.shape
+    _, kv_heads, keys, _ = k.shape
+    stacks, rows = (batches, kv_heads), heads // kv_heads * queries
+    product = kernel_of(
+        batch_matmul, (stacks, stacks), rows, keys, features, dtype=q.dtype, total=wide(q.dtype),
+        transpose_b=True,
+    )  # fmt: skip
+    return product(q.reshape(*stacks, rows, features), k).reshape(batches, heads, queries, keys)
+
+
+def mixed(shares: TensorHandle, v: TensorHandle) -> TensorHandle:
+    """shares @ v for each head, as in `raw_scores`."""
+    batches, heads, queries, keys = shares.shape
+    _, kv_heads, _, features = v.shape
+    stacks, rows = (batches, kv_heads), heads // kv_heads * queries
+    product = kernel_of(batch_matmul, (stacks, stacks), rows, features, keys, dtype=v.dtype)
+    y = product(shares.reshape(*stacks, rows, keys), v)
+    return y.reshape(batches, heads, queries, features)
 
 
 def _masked(call: Call, mask: TensorHandle | None, shape: Shape) -> Function:
@@ -220,17 +236,21 @@ def _seen(call: Call, lengths: TensorHandle | None, before: Extent, queries: Ext
 
 def _by_heads(call: Call, x: TensorHandle, attribute: str) -> TensorHandle:
     """[batches, length, heads * features] as [batches, heads, length, features]"""
-    batches, length, hidden = x.shape
-    heads = call.count(attribute)
+    hidden, heads = x.shape[2], call.count(attribute)
     if isinstance(hidden, int) and hidden % heads:
         raise call.node.error(f"{hidden} features aren't {heads} heads of as many")
-    features = hidden // heads
+    return heads_of(x, heads, hidden // heads)
+
+
+def heads_of(x: TensorHandle, heads: int, features: Extent, first: Extent = 0) -> TensorHandle:
+    """Columns of x[batches, length, ...], from the first one on, as [batches, heads, length, features]."""
+    batches, length, _ = x.shape
     return computed(
-        (batches, heads, length, features), lambda b, h, i, f: x[b, i, h * features + f]
+        (batches, heads, length, features), lambda b, h, i, f: x[b, i, first + h * features + f]
     )
 
 
-def _flat(x: TensorHandle) -> TensorHandle:
+def flattened(x: TensorHandle) -> TensorHandle:
     """[batches, heads, length, features] as [batches, length, heads * features]"""
     batches, heads, length, features = x.shape
     return computed(
@@ -248,8 +268,6 @@ def rotated(call: Call) -> Tensor:
             raise call.node.error("of three axes, it doesn't say num_heads")
         features //= heads
     turned = call.attribute("rotary_embedding_dim", 0) or features
-    half, is_interleaved = turned // 2, bool(call.attribute("interleaved", 0))
-    apart = 1 if is_interleaved else half
 
     @tc.function
     def of_place(cache: Element, b: Element, i: Element, angle: Element) -> Computed:
@@ -257,6 +275,22 @@ def rotated(call: Call) -> Tensor:
             return cache[b, i, angle]
         else:
             return cache[place_of(places[b, i], cache.shape[0]), angle]
+
+    is_interleaved = bool(call.attribute("interleaved", 0))
+    return turned_by(x, features, turned, is_interleaved, cosine, sine, of_place)
+
+
+def turned_by(
+    x: TensorHandle, features: int, turned: int, is_interleaved: bool, cosine: TensorHandle,
+    sine: TensorHandle, of_place: Function,
+) -> TensorHandle:  # fmt: skip
+    """The first `turned` of each head's features, as pairs that are rotated; x has its queries along its last axis
+    but one.
+
+    of_place  (cache, batch, query, pair) -> the element of `cosine` or `sine`
+    """
+    half = turned // 2
+    apart = 1 if is_interleaved else half
 
     @tc.function
     def value(*at: Element) -> Computed:

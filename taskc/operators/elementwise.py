@@ -165,12 +165,19 @@ _is_inf = _builder(
 operator("IsInf")(_is_inf)
 
 
+_GELU_SCALE = math.sqrt(2 / math.pi)
+
+
+@tc.function
+def gelu_by_tanh(x: Element) -> Computed:
+    return 0.5 * x * (1 + tc.tanh(_GELU_SCALE * (x + 0.044715 * x * x * x)))
+
+
 @operator("Gelu")
 def gelu(call: Call) -> Made:
     if call.attribute("approximate", "none") == "none":
         return _of_all(call, lambda x: tc.gelu(x))
-    scale = math.sqrt(2 / math.pi)
-    return _of_all(call, lambda x: 0.5 * x * (1 + tc.tanh(scale * (x + 0.044715 * x * x * x))))
+    return _of_all(call, gelu_by_tanh)
 
 
 # By type.

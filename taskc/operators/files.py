@@ -43,9 +43,32 @@ _NAMES = {
     ),
 }
 
+MICROSOFT = "com.microsoft"  # the domain of ONNX Runtime's own operators
+
+_OF_MICROSOFT = {
+    "microsoft": (
+        "SkipLayerNormalization SkipSimplifiedLayerNormalization SimplifiedLayerNormalization "
+        "EmbedLayerNormalization BiasGelu FastGelu Gelu QuickGelu FusedMatMul TransposeMatMul "
+        "FusedConv FusedGemm Range Trilu Pad ExpandDims Inverse GroupNorm SkipGroupNorm BiasAdd "
+        "BiasSplitGelu"
+    ),
+    "microsoft_attention": (
+        "Attention QAttention MultiHeadAttention GroupQueryAttention RotaryEmbedding"
+    ),
+    "microsoft_quantized": (
+        "QLinearAdd QLinearMul QLinearSigmoid QLinearLeakyRelu QLinearAveragePool "
+        "QLinearGlobalAveragePool QLinearConcat QLinearSoftmax QLinearWhere QGemm "
+        "DynamicQuantizeMatMul MatMulIntegerToFloat DynamicQuantizeLSTM NhwcMaxPool"
+    ),
+    "microsoft_states": "LinearAttention CausalConvWithState",
+    "microsoft_weights": "MatMulNBits MatMulBnb4 GatherBlockQuantized",
+}
+
 # By domain and name.
-FILES: dict[tuple[str, str], str] = {}
+FILES: dict[tuple[str, str], str] = {("", "SimplifiedLayerNormalization"): "microsoft"}
 for _file, _names in _NAMES.items():
     for _name in _names.split():
         _domain, _, _operator = _name.rpartition(".")
         FILES[_domain, _operator] = _file
+for _file, _names in _OF_MICROSOFT.items():
+    FILES |= {(MICROSOFT, _operator): _file for _operator in _names.split()}

@@ -96,13 +96,13 @@ def _by_groups(call: Call, groups: Extent, each: Extent, own: Extent) -> Tensor:
     return computed(x.shape, lambda *at: y[at] * scale[at[1] // own] + shift[at[1] // own])
 
 
-@operator("LayerNormalization", since=17)
+@operator("LayerNormalization")
 def layer_normalization(call: Call) -> Made:
     x, scale, shift = call.tensors(3)
     axis = call.axis(len(x.shape), -1)
     rows, elements = size(x.shape[:axis]), size(x.shape[axis:])
     epsilon = call.attribute("epsilon", 1e-5)
-    y = _scaled(call, layer_norm, x, axis, scale, shift, epsilon)
+    y = scaled_rows(layer_norm, x, axis, scale, shift, epsilon)
     if not (call.wants(1) or call.wants(2)):
         return y
     stash = call.element_type(call.attribute("stash_type", 1))
@@ -116,11 +116,11 @@ def layer_normalization(call: Call) -> Made:
 def rms_normalization(call: Call) -> Tensor:
     x, scale = call.tensors(2)
     axis = call.axis(len(x.shape), -1)
-    return _scaled(call, rms_norm, x, axis, scale, None, call.attribute("epsilon", 1e-5))
+    return scaled_rows(rms_norm, x, axis, scale, None, call.attribute("epsilon", 1e-5))
 
 
-def _scaled(
-    call: Call, norm: Template, x: TensorHandle, axis: int, scale: TensorHandle,
+def scaled_rows(
+    norm: Template, x: TensorHandle, axis: int, scale: TensorHandle,
     shift: TensorHandle | None, epsilon: float,
 ) -> TensorHandle:  # fmt: skip
     """Rows from an axis on, normalized, times scale and plus shift; these may broadcast or have another type."""

@@ -28,6 +28,7 @@ from taskc.lang.sizes import Size, tracing
 from taskc.lang.source import call_site
 from taskc.operators.build import built
 from taskc.operators.call import Call
+from taskc.operators.files import MICROSOFT
 from taskc.operators.graph import Array, Node
 from taskc.operators.tensors import Counted, Held, Tensor, computed, handle_of, rows_of
 from taskc.programs.tracing import TensorHandle
@@ -92,10 +93,13 @@ class Signature:
         return inspect.Signature(parameters)
 
 
+_TABLES = {"": "signatures.jsonl", MICROSOFT: "microsoft.jsonl"}
+
+
 @cache
-def signatures() -> dict[str, Signature]:
-    """All operators that a user's program can call, by name."""
-    path = Path(__file__).with_name("signatures.jsonl")
+def signatures(domain: str = "") -> dict[str, Signature]:
+    """All operators of a domain that a user's program can call, by name."""
+    path = Path(__file__).with_name(_TABLES[domain])
     by_name = {}
     for line in path.read_text(encoding="utf-8").splitlines():
         fields = json.loads(line)
@@ -119,38 +123,47 @@ _TYPES: dict[str, type | tuple[type, ...]] = {
 
 
 class Operators:
-    """The operators as attributes; `dir(op)` lists them, and `help(op.Conv)` shows inputs and attributes."""
+    """A domain's operators as attributes; `dir(op)` lists them, and `help(op.Conv)` shows inputs and attributes."""
+
+    def __init__(self, domain: str, shown: str) -> None:
+        self._domain, self._shown = domain, shown
 
     def __getattr__(self, name: str) -> Operator:
-        signature = signatures().get(name)
-        if signature is not None:
-            return Operator(signature)
-        if name in _WITH_GRAPHS:
+        known, shown = signatures(self._domain), self._shown
+        if name in known:
+            return Operator(known[name], self._domain, f"{shown}.{name}")
+        if name in _WITH_GRAPHS and not self._domain:
             hint = f"a program has {_WITH_GRAPHS[name]}"
         else:
-            close = get_close_matches(name, signatures(), 1, 0.6)
-            hint = f"did you mean op.{close[0]}?" if close else "dir(op) lists them"
+            close = get_close_matches(name, known, 1, 0.6)
+            hint = f"did you mean {shown}.{close[0]}?" if close else f"dir({shown}) lists them"
         # Python adds a hint of its own, unless the error has no name.
-        raise AttributeError(f"there is no op.{name}; {hint}", name=None)
+        raise AttributeError(f"there is no {shown}.{name}; {hint}", name=None)
 
     def __dir__(self) -> list[str]:
-        return [*signatures()]
+        return [*signatures(self._domain)]
+
+    @property
+    def microsoft(self) -> Operators:
+        """The operators of com.microsoft, ONNX Runtime's own."""
+        return Operators(MICROSOFT, "op.microsoft")
 
 
-op = Operators()
+op = Operators("", "op")
 
 
 class Operator:
     """An operator that can be called while a program is traced."""
 
-    def __init__(self, signature: Signature) -> None:
-        self._signature = signature
+    def __init__(self, signature: Signature, domain: str, shown: str) -> None:
+        self._signature, self._domain, self._shown = signature, domain, shown
         self.__name__ = self.__qualname__ = signature.name
         self.__signature__ = signature.python
-        self.__doc__ = f"ONNX's {signature.name}, of operator set {signature.version}."
+        owner = domain or "ONNX"
+        self.__doc__ = f"{owner}'s {signature.name}, of operator set {signature.version}."
 
     def __repr__(self) -> str:
-        return f"<op.{self._signature.name}{self.__signature__}>"
+        return f"<{self._shown}{self.__signature__}>"
 
     def __call__(
         self, *inputs: Any, outputs: int | None = None, out: Any = None, **options: Any
@@ -162,7 +175,15 @@ class Operator:
         """
         signature = self._signature
         name, version = signature.name, signature.version
-        node = Node(name, (), (), version=version, where=call_site(), called=f"op.{name}")
+        node = Node(
+            name,
+            (),
+            (),
+            version=version,
+            domain=self._domain,
+            where=call_site(),
+            called=self._shown,
+        )
         if tracing.get() is None:
             hint = "call it in a tc.program, or in what tc.trace traces"
             raise node.error("it has no program to be a part of", hint)

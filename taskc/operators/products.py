@@ -203,13 +203,13 @@ def gemm(call: Call) -> Tensor:
 @operator("MatMulInteger")
 def integer_product(call: Call) -> Tensor:
     call.require_kernel()
-    return _integer_sums(call, (0, 1), (2, 3))
+    return integer_sums(call.given(0), call.given(1), call.optional(2), call.optional(3))
 
 
-def _integer_sums(call: Call, factors: tuple[int, int], zeros: tuple[int, int]) -> TensorHandle:
-    """Products of bytes less their zero points, as i32; arguments are positions of inputs."""
-    a, b = (call.given(place) for place in factors)
-    zero_a, zero_b = map(call.optional, zeros)
+def integer_sums(
+    a: Tensor, b: Tensor, zero_a: Tensor | None, zero_b: Tensor | None
+) -> TensorHandle:
+    """Products of bytes less their zero points, as i32."""
     sums = sums_of_bytes(a, b, zero_a, zero_b)
     if sums is not None:
         return sums
@@ -223,7 +223,7 @@ def _integer_sums(call: Call, factors: tuple[int, int], zeros: tuple[int, int]) 
 @operator("QLinearMatMul")
 def quantized_product(call: Call) -> Tensor:
     _, of_a, _, _, of_b, _, of_y, zero_y = call.tensors(8)
-    sums = _integer_sums(call, (0, 3), (2, 5))
+    sums = integer_sums(call.given(0), call.given(3), call.given(2), call.given(5))
     return requantized(
         sums, (repeated(_of_rows(of_a)), repeated(of_b), repeated(of_y)),
         repeated(zero_y), zero_y.dtype,

@@ -156,6 +156,9 @@ def test_names() -> None:
         _ = op.SoftMax
     with pytest.raises(AttributeError, match=r"there is no op.If; a program has tc.branch"):
         _ = op.If
+    assert repr(op.microsoft.BiasGelu) == "<op.microsoft.BiasGelu(A, B, *, outputs=None, out=None)>"
+    with pytest.raises(AttributeError, match=r"did you mean op.microsoft.BiasGelu\?"):
+        _ = op.microsoft.BiassGelu
 
 
 def uncaught(run: Callable[[], object], capsys: pytest.CaptureFixture[str]) -> list[str]:
