@@ -1,7 +1,8 @@
 """ONNX models: read into a graph of operators, which is traced as a program.
 
 `tc.onnx` is for users' programs: `operator` registers an operator, `register_pass` a rewrite of graphs, and `extract`
-cuts a part out of a model. `partition` runs a model of which taskc supports only a part.
+cuts a part out of a model. `partition` runs a model of which taskc supports only a part. `InferenceSession` and
+the names beside it are ONNX Runtime's, for code that was written for that: `import taskc.onnx as onnxruntime`.
 
 `reader.py` makes a graph of a model, `passes/` rewrites it, `partitions.py` cuts parts out.
 """
@@ -13,7 +14,29 @@ from typing import TYPE_CHECKING, Any
 
 from taskc.operators.graph import Graph, Node, Value
 
+# Of inference_session.py: the names of the package onnxruntime.
+_SESSIONS = (
+    "ExecutionMode",
+    "GraphOptimizationLevel",
+    "IOBinding",
+    "InferenceSession",
+    "ModelMetadata",
+    "NodeArg",
+    "OrtValue",
+    "RunOptions",
+    "SessionOptions",
+    "disable_telemetry_events",
+    "enable_telemetry_events",
+    "get_all_providers",
+    "get_available_providers",
+    "get_device",
+    "set_default_logger_severity",
+    "set_default_logger_verbosity",
+    "set_seed",
+)
+
 __all__ = [
+    *_SESSIONS,
     "Call",
     "Graph",
     "Node",
@@ -35,6 +58,17 @@ if TYPE_CHECKING:
     extract: Callable[..., Any]
     extract_model: Callable[..., Any]
     partition: Callable[..., Any]
+    ExecutionMode: Any
+    GraphOptimizationLevel: Any
+    IOBinding: Any
+    InferenceSession: Any
+    ModelMetadata: Any
+    NodeArg: Any
+    OrtValue: Any
+    RunOptions: Any
+    SessionOptions: Any
+    get_available_providers: Callable[[], list[str]]
+    get_device: Callable[[], str]
 
     _Builder = TypeVar("_Builder", bound=Callable[..., Any])
 
@@ -49,6 +83,7 @@ _LATER = dict.fromkeys(("Call", "operator"), "taskc.operators.call")
 _LATER["register_pass"] = "taskc.onnx.passes.pipeline"
 _LATER |= dict.fromkeys(("extract", "extract_model"), "taskc.onnx.extraction")
 _LATER["partition"] = "taskc.onnx.partitions"
+_LATER |= dict.fromkeys(_SESSIONS, "taskc.onnx.inference_session")
 
 
 def __getattr__(name: str) -> Any:
