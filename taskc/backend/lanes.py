@@ -199,7 +199,9 @@ class LaneForms:
             return VARYING
         if operator in "+-":
             sign = 1 if operator == "+" else -1
-            offsets = tuple([x + sign * y for x, y in zip(a.offsets, b.offsets, strict=True)])
+            offsets = a.offsets
+            if b.offsets is not self._uniform:
+                offsets = tuple([x + sign * y for x, y in zip(offsets, b.offsets, strict=True)])
             return _of(offsets, gcd(a.divisor, b.divisor), a.remainder + sign * b.remainder)
         if operator == "*" and isinstance(left, ir.Constant):
             a, b, right = b, a, left

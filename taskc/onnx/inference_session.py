@@ -454,7 +454,7 @@ class InferenceSession:
 
     def _check_overrides(self, feeds: Mapping[str, Any]) -> None:
         for value in self.model.inputs:
-            shape = np.shape(feeds.get(value.name))
+            shape = np.shape(feeds.get(value.name, ()))
             for axis, (extent, size) in enumerate(zip(value.shape or (), shape, strict=False)):
                 fixed = (
                     self._options._extents.get(extent, size) if isinstance(extent, str) else size
@@ -545,8 +545,9 @@ def _numpy_type(element_type: Any) -> np.dtype[Any]:
     if isinstance(element_type, int):
         from onnx import helper
 
-        return np.dtype(helper.tensor_dtype_to_np_dtype(element_type))
-    return np.dtype(element_type)
+        element_type = helper.tensor_dtype_to_np_dtype(element_type)
+    dtype: np.dtype[Any] = np.dtype(element_type)
+    return dtype
 
 
 def _array_at(address: int, shape: Iterable[int], element_type: Any) -> np.ndarray[Any, Any]:
@@ -555,7 +556,7 @@ def _array_at(address: int, shape: Iterable[int], element_type: Any) -> np.ndarr
 
     extents, dtype = tuple(shape), _numpy_type(element_type)
     nbytes = int(np.prod(extents, dtype=np.int64)) * dtype.itemsize
-    memory = (c_char * nbytes).from_address(address) if nbytes else b""
+    memory: Any = (c_char * nbytes).from_address(address) if nbytes else b""
     return np.frombuffer(memory, np.uint8).view(dtype).reshape(extents)
 
 

@@ -23,6 +23,7 @@ WORTH = 40_000  # operations, about ten microseconds: below that, other threads 
 IN_ORDER = 1 << 62
 _UNKNOWN_TRIPS = 64
 _MATH = 20
+_OPERATIONS = frozenset({ir.Unary, ir.Binary, ir.Read, ir.Fused, ir.Address})
 
 
 def count_text(kernel: ir.Kernel, vectors: int) -> str:
@@ -84,10 +85,10 @@ def cost_of(statement: Statement) -> int:
 
 def own_cost(statement: Statement) -> int:
     """Operations of the statement's own expressions, without nested statements."""
-    return sum(_weight(node) for part in expressions(statement) for node in walk(part))
-
-
-def _weight(node: object) -> int:
-    if isinstance(node, ir.Unary | ir.Binary):
-        return _MATH if node.operator in MATH_FUNCTIONS else 1
-    return 1 if isinstance(node, ir.Read | ir.Fused | ir.Address) else 0
+    total = 0
+    for part in expressions(statement):
+        for node in walk(part):
+            if type(node) in _OPERATIONS:
+                is_math = getattr(node, "operator", None) in MATH_FUNCTIONS
+                total += _MATH if is_math else 1
+    return total

@@ -7,7 +7,7 @@ import json
 import weakref
 import zlib
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -29,6 +29,7 @@ from taskc.ir import nodes as ir
 from taskc.ir.code_size import deeply
 from taskc.ir.extents import size_in_bytes
 from taskc.ir.nodes import Tensor
+from taskc.ir.printer import to_text
 from taskc.ir.rewrite import map_children, substitute, walk, walk_statements
 from taskc.ir.spans import span
 
@@ -44,7 +45,8 @@ class CompiledObject:
     spilled  bytes that a worker keeps in memory across barriers
     asserts  text and location of each assertion
     prints   text of each `tc.print`, and the types of its values
-    text     of quick code (tiers.py) the module that full code is made from; `unrolls`: whether LLVM unrolls its loops
+    text     of quick code (tiers.py) the kernel at stage lean, which full code is made from
+    lean     that kernel itself, in the process that compiled it
     """
 
     code: bytes
@@ -53,10 +55,11 @@ class CompiledObject:
     asserts: tuple[tuple[str, Location], ...] = ()
     prints: tuple[tuple[str, tuple[str, ...]], ...] = ()
     text: str = ""
-    unrolls: bool = False
+    lean: ir.Kernel | None = field(default=None, compare=False, repr=False)
 
     def to_bytes(self) -> bytes:
-        description = asdict(self) | {"code": len(self.code), "text": bool(self.text)}
+        changed = {"code": len(self.code), "text": bool(self.text)}
+        description = asdict(replace(self, lean=None)) | changed
         text = zlib.compress(self.text.encode(), 1) if self.text else b""
         return json.dumps(description).encode() + b"\n" + self.code + text
 
@@ -74,7 +77,12 @@ class CompiledObject:
 
 
 def _with_full_code(quick: CompiledObject) -> CompiledObject:
-    return replace(quick, code=_full_code(quick.text, host(), unrolls=quick.unrolls), text="")
+    lean = quick.lean
+    if lean is None:  # the process that made the quick code ended before its full code was made
+        from taskc.ir.parser import parse  # slow: the grammar
+
+        lean = parse(quick.text)
+    return replace(compile_kernel(lean, host()), asserts=quick.asserts)  # a text has no locations
 
 
 def _full_code(text: str, processor: Processor, *, unrolls: bool) -> bytes:
@@ -91,8 +99,8 @@ def compile_kernel(
 
     is_quick  to quick code, where there is such
     """
-    text, emitter = llvm_text(lean, processor)
-    is_quick = is_quick and tiers.has_quick(text)
+    is_quick = is_quick and tiers.has_quick(lean)
+    text, emitter = llvm_text(lean, processor, is_quick=is_quick)
     code = (
         tiers.quick_code(text, processor)
         if is_quick
@@ -101,17 +109,18 @@ def compile_kernel(
     asserts = tuple([(node.text, node.loc) for node in emitter.asserts])
     prints = tuple([(p.text, tuple([v.dtype.name for v in p.values])) for p in emitter.prints])
     scratch, spilled = emitter.privates.scratch, emitter.spilled
-    return CompiledObject(
-        code, scratch, spilled, asserts, prints, text if is_quick else "", emitter.unrolls
-    )
+    source = (to_text(lean), lean) if is_quick else ("", None)
+    return CompiledObject(code, scratch, spilled, asserts, prints, *source)
 
 
 @span("emission")
 @deeply
-def llvm_text(lean: ir.Kernel, processor: Processor) -> tuple[str, Emitter]:
+def llvm_text(
+    lean: ir.Kernel, processor: Processor, *, is_quick: bool = False
+) -> tuple[str, Emitter]:
     """The module's text, and the emitter of its block."""
     lean = in_plain_words(lean)
-    block, emitter = emitted(lean, processor, math_function)
+    block, emitter = emitted(lean, processor, math_function, is_quick=is_quick)
     parts = [block]
     parts.append(count_text(lean, emitter.values.vectors))
     return module_text(lean, processor, parts), emitter
@@ -200,6 +209,8 @@ class LoadedKernel:
         full = processes.call(_with_full_code, self.compiled)
         if self._cache is not None:
             self._cache.put(self.key, full.to_bytes())
+        if full.scratch > self.compiled.scratch:
+            return  # callers pass what quick code needs: the next process has full code
         self._full = self._linked(full, ["job"])  # as long as the quick code that jumps there
         ctypes.c_void_p.from_address(self.library[tiers.NOW]).value = self._full["job"]
         self.compiled = full

@@ -11,7 +11,7 @@ nothing; a wider one ends a loop over the block's vectors, and another loop begi
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import islice
 
@@ -42,6 +42,10 @@ from taskc.ir.types import boolean, i32, i64
 LONGEST = (4000, 250, 30)
 MOST = 8000
 
+# In quick code no loop is written out: without optimization each line takes its time to compile, and a register tile is
+# in memory either way.
+_QUICK = 0
+
 # Vectors of at least so many bits have gathers and scatters. Without these, LLVM scalarizes them: two instructions for
 # each of 16 lanes.
 _SCATTERED_BITS, _PIECES = 512, 32
@@ -58,12 +62,15 @@ _MOST_REGISTERS = 128  # elements of each lane: a larger array is in memory
 _MOST_SCATTERED = 100
 
 
-def emitted(kernel: ir.Kernel, processor: Processor, math: Math) -> tuple[str, Emitter]:
+def emitted(
+    kernel: ir.Kernel, processor: Processor, math: Math, *, is_quick: bool = False
+) -> tuple[str, Emitter]:
     """The text of the function, and its emitter."""
-    for longest in LONGEST:
+    limits = (_QUICK,) if is_quick else LONGEST
+    for longest in limits:
         emitter = Emitter(kernel, processor.lanes, processor.register, math, longest)
         emitter.builder.pieces = 1 if processor.vector_bits >= _SCATTERED_BITS else _PIECES
-        is_last = longest == LONGEST[-1]
+        is_last = longest == limits[-1]
         emitter.builder.most = None if is_last else MOST
         try:
             text = emitter.emit()
@@ -94,13 +101,16 @@ class Emitter:
         self.privates = self.values.privates
         self.forms = self.values.forms
         self.flow = Flow(self.values)
-        self.operations = OperationEmitter(self.values)
+        self.operations = OperationEmitter(
+            self.values, self.flow.count if longest == _QUICK else None
+        )
         # Vectors are unrolled by their authors, as registers allow; scalar sums by LLVM.
         self.unrolls = not self.values.lanes
         self.turns_between_looks = turns_between_looks(kernel, self.values.vectors)
         self.spilled = 0  # bytes that a worker keeps in memory across barriers
-        self.asserts: list[ir.Assert] = []
-        self.prints: list[ir.Print] = []
+        # Their numbers are those of the kernel, whatever is unrolled: quick and full code share them.
+        self.asserts = [*all_below(kernel.body, ir.Assert)]
+        self.prints = [*all_below(kernel.body, ir.Print)]
 
     # The function.
 
@@ -265,7 +275,6 @@ class Emitter:
 
     def _assert(self, node: ir.Assert) -> None:
         """Emit an assertion: if it fails on any lane, store its number in the status and end the block."""
-        self.asserts.append(node)
         condition = node.condition
         is_uniform = self.forms.is_uniform(condition)
         holds = self.values.scalar(condition) if is_uniform else self.values.spread(condition)
@@ -273,7 +282,7 @@ class Emitter:
         active = self.values.active()
         if active is not None:
             wrong = self.values.both(active, self.elementwise.splat(wrong, self.values.lanes))
-        number = len(self.asserts)
+        number = 1 + _place(self.asserts, node)
 
         def give_up() -> None:
             self.builder.emit(f"store i64 {number}, ptr %status")
@@ -287,8 +296,7 @@ class Emitter:
         values = [self.values.spread(value) for value in node.values]
         active = self.values.active()
         words = self.builder.allocate(f"[{max(1, len(values))} x i64]", "printed")
-        number = len(self.prints)
-        self.prints.append(node)
+        number = _place(self.prints, node)
         self.builder.declare("void", PRINT, "ptr", "i64", "ptr")
 
         def hand_over(lane: LaneValue) -> None:
@@ -350,7 +358,7 @@ class Emitter:
         def store(place: LaneValue) -> None:
             self.privates.store(private, copy, place, value, None)
 
-        if not _is_small(private.tensor):
+        if not _is_small(private.tensor) or (self.longest == _QUICK and private.size > 1):
             self.flow.count(constant(0, i64), constant(private.size, i64), 1, store)
             return
         for k in range(private.size):
@@ -474,6 +482,9 @@ class Emitter:
                 self.values.bind(loop.variable, number)
                 self._statement(loop.body)
 
+        if self.longest == _QUICK and len(numbers) > 1:
+            self._count(loop, start, stop, run)
+            return
         for done, number in enumerate(numbers):
             value = constant(number, loop.variable.dtype)
             if done == 2:
@@ -559,6 +570,11 @@ class Emitter:
             self.values.bind(node.result, old)
             if self.values.is_kept(node.result):
                 self._keep(node.result, old)
+
+
+def _place(nodes: Sequence[Statement], node: Statement) -> int:
+    """The place of a node in a list that has it; equal nodes may have different locations."""
+    return next(place for place, other in enumerate(nodes) if other is node)
 
 
 def _picks_registers(body: Statement) -> bool:

@@ -52,21 +52,19 @@ def module_text(kernel: ir.Kernel, processor: Processor, parts: Sequence[str]) -
         f' "prefer-vector-width"="{processor.vector_bits}"'
         f' "target-features"="{processor.features}"'
     )
-    lines: dict[str, None] = {}
-    declarations = [
-        line for part in parts for line in part.splitlines() if line.startswith("declare ")
-    ]
-    lines.update(dict.fromkeys(declarations))
-    bodies = [
-        "\n".join(line for line in part.splitlines() if not line.startswith("declare "))
-        for part in parts
-    ]
+    declarations: dict[str, None] = {}
+    bodies: list[str] = []
+    for line in "\n".join(parts).split("\n"):
+        if line.startswith("declare "):
+            declarations[line] = None
+        else:
+            bodies.append(line)
     text = "\n".join(
         [
             head_text(processor),
             _SIGNALS,
             "@nowhere = internal global [1024 x i8] zeroinitializer, align 64",
-            *lines,
+            *declarations,
             *bodies,
             *([_conversions_of_half()] if TARGETS[processor.target].converts > 16 else []),
             _job(kernel),

@@ -401,7 +401,9 @@ def _answer(request: bytes) -> bytes:
         try:
             with spans.span("processes/requests"):
                 function, arguments, keywords = pickle.loads(request)
-                is_done, value = True, function(*arguments, **keywords)
+                value = function(*arguments, **keywords)
+            return pickle.dumps(
+                (True, value, totals), 5
+            )  # fails for nodes that are nested too deeply
         except Exception as error:
-            is_done, value = False, repr(error)
-    return pickle.dumps((is_done, value, totals), 5)
+            return pickle.dumps((False, repr(error), totals), 5)

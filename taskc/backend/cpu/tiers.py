@@ -2,16 +2,19 @@
 
 | tier | LLVM's passes and code generation | LLVM's time | speed of the code |
 | --- | --- | --- | --- |
-| quick | inlining, registers; code generation without optimization | a quarter | 1.5 to 7 times slower |
+| quick | inlining, registers; code generation without optimization | less than a tenth | 1.5 to 7 times slower |
 | full | everything (module.py) | 20 to 100 ms a kernel | |
 
 A large kernel's quick code is generated with optimization, which takes half of full code's time: otherwise its values
 would not fit on the stack.
 
-Both come from one text, and no pass reassociates: their results are the same bits. `job` of quick code jumps to the
-address in `now`, which is its own body's at first. Full code is made in a background thread while no call waits for a
-compilation, and its address is stored in `now`: whoever holds the address of `job` needs no news, and blocks that are
-being run finish in quick code.
+Both come from one kernel at stage lean, and no pass reassociates: their results are the same bits. Loops that full
+code unrolls stay loops in quick code, with their register tiles in memory: that is a quarter of the text, and no slower
+without optimization.
+
+`job` of quick code jumps to the address in `now`, which is its own body's at first. Full code is made in a background
+thread while no call waits for a compilation, and its address is stored in `now`: whoever holds the address of `job`
+needs no news, and blocks that are being run finish in quick code.
 
 `finish` waits for all full code. TASKC_TIER=full makes it at once; TASKC_TIER=quick stays with quick code.
 """
@@ -34,7 +37,10 @@ from taskc.backend.cpu import processes
 from taskc.backend.cpu.memory import STACK
 from taskc.backend.cpu.module import head_text, run_passes
 from taskc.backend.cpu.processor import Processor
+from taskc.ir.nodes import Do, Kernel
+from taskc.ir.operations import TILED
 from taskc.ir.reentry import may_wait
+from taskc.ir.rewrite import all_below
 from taskc.ir.spans import span
 
 NOW = "now"
@@ -58,9 +64,9 @@ define void @job(i64 %first, i64 %last, ptr %arguments, ptr %scratch) nounwind {
 logger = logging.getLogger(__name__)
 
 
-def has_quick(text: str) -> bool:
-    """Whether a module may become quick code: AMX's tiles need LLVM's passes."""
-    return "@llvm.x86.t" not in text
+def has_quick(lean: Kernel) -> bool:
+    """Whether a kernel may become quick code: AMX's tiles need LLVM's passes, and numbers that are known."""
+    return not any(node.operation in TILED for node in all_below(lean.body, Do))
 
 
 @span("LLVM/quick code")

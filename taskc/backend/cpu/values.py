@@ -43,11 +43,11 @@ from taskc.ir.types import i64
 
 
 class BarrierGroups:
-    def __init__(self, body: Statement) -> None:
+    def __init__(self, body: Statement, vectors: int) -> None:
         self._barriers: dict[int, bool] = {}
         self._groups: dict[Variable | Tensor, set[int]] = {}
         self._number = 0
-        if self.has_barrier(body):  # otherwise all is one group
+        if vectors > 1 and self.has_barrier(body):  # otherwise all is one group
             self._visit(body)
 
     def has_barrier(self, statement: Statement) -> bool:
@@ -120,8 +120,8 @@ class LaneValues:
         self.memory = LaneMemory(self.builder, self.elementwise, self.lanes)
         self.privates = PrivateMemory(self.memory, shared_bytes(kernel))
         self.forms = LaneForms(kernel, self.lanes or 1)
-        self.groups = BarrierGroups(kernel.body)
         self.vectors = -(-kernel.workers // (self.lanes or 1))
+        self.groups = BarrierGroups(kernel.body, self.vectors)
         self.vector = constant(0, i64)  # number of the vector that runs
         self.exists: LaneValue | None = None  # mask of its lanes that are workers; None if all are
         self.mask: LaneValue | None = None  # mask of the active ones; None if all are
@@ -344,7 +344,7 @@ class LaneValues:
 
     def is_kept(self, item: Variable | Tensor) -> bool:
         """Whether each vector needs its own copy, which lives across a barrier."""
-        return self.vectors > 1 and self.groups.is_kept(item)
+        return self.groups.is_kept(item)
 
 
 def _swizzled(tensor: Tensor, offset: Expression) -> Expression:

@@ -18,6 +18,10 @@ BARRIER = ir.Barrier("block", "")
 BIND = ir.Let(X, constant(1))
 
 
+def groups_of(body: Statement) -> BarrierGroups:
+    return BarrierGroups(body, vectors=2)
+
+
 def use(value: Expression = X) -> Statement:
     return ir.Store(Y, (constant(0),), value)
 
@@ -45,28 +49,26 @@ def turns(*body: Statement) -> Statement:
     ],
 )
 def test_what_is_kept(body: tuple[Statement, ...], is_kept: bool) -> None:
-    groups = BarrierGroups(ir.Sequence(body))
+    groups = groups_of(ir.Sequence(body))
     assert groups.is_kept(X) == is_kept
 
 
 def test_a_loops_variable_is_kept_where_a_barrier_is_in_the_loop() -> None:
-    assert BarrierGroups(turns(use(T), BARRIER, use(T))).is_kept(T)
-    assert not BarrierGroups(ir.Sequence((turns(use(T)), BARRIER))).is_kept(T)
+    assert groups_of(turns(use(T), BARRIER, use(T))).is_kept(T)
+    assert not groups_of(ir.Sequence((turns(use(T)), BARRIER))).is_kept(T)
 
 
 def test_memory_counts_as_what_is_used() -> None:
     private = ir.Tensor("p", i64, (4,), ir.LOCAL)
     store = ir.Store(private, (constant(0),), constant(1))
     read = use(ir.Read(private, (constant(0),)))
-    assert BarrierGroups(ir.Sequence((ir.Allocate(private), store, BARRIER, read))).is_kept(private)
-    assert not BarrierGroups(ir.Sequence((ir.Allocate(private), store, read, BARRIER))).is_kept(
-        private
-    )
+    assert groups_of(ir.Sequence((ir.Allocate(private), store, BARRIER, read))).is_kept(private)
+    assert not groups_of(ir.Sequence((ir.Allocate(private), store, read, BARRIER))).is_kept(private)
 
 
 def test_barriers_are_found_at_any_depth() -> None:
     inner = turns(ir.If(b("<", T, 2), BARRIER))
-    groups = BarrierGroups(ir.Sequence((BIND, inner)))
+    groups = groups_of(ir.Sequence((BIND, inner)))
     assert groups.has_barrier(inner)
     assert not groups.has_barrier(BIND)
 
@@ -74,3 +76,8 @@ def test_barriers_are_found_at_any_depth() -> None:
 def test_what_reads_memory_is_not_computed_again() -> None:
     assert is_pure(b("+", X, b("*", T, 4)))
     assert not is_pure(b("+", X, ir.Read(Y, (constant(0),))))
+
+
+def test_one_vector_keeps_nothing() -> None:
+    """It goes on with its registers."""
+    assert not BarrierGroups(ir.Sequence((BIND, BARRIER, use())), vectors=1).is_kept(X)

@@ -23,8 +23,10 @@ from taskc.kernels.attention import attention
 from taskc.kernels.convolution import convolution
 from taskc.kernels.matmul import batch_matmul, matmul
 from taskc.kernels.rows import layer_norm, softmax
+from taskc.kernels.transpose import transpose
 from taskc.passes.pipeline import lower
 from taskc.runtime.targets import kernel_cache
+from tests.backend.cpu.test_products import product
 
 KERNELS = {
     "matmul": lambda: matmul(37, 65, 41),
@@ -35,6 +37,7 @@ KERNELS = {
     "batches": lambda: batch_matmul(3, 17, 9, 21, activation=tc.gelu),
     "convolution": lambda: convolution(1, 9, 11, 5, 17, padding=1, dtype=f32),
     "softmax": lambda: softmax(7, 133),
+    "transpose": lambda: transpose((35, 50)),
     "layer norm": lambda: layer_norm(5, 77),
     "attention": lambda: attention(1, 2, 19, 23, 32),
 }
@@ -93,9 +96,12 @@ def test_every_processor_has_quick_code(name: str, target: str) -> None:
 
 
 def test_tiles_have_no_quick_code() -> None:
-    lean = lower(replace(matmul(64, 64, 64, dtype=bf16).ir, target="avx512_amx"))
-    text, _ = llvm_text(lean, typical("avx512_amx"))
-    assert ("@llvm.x86.t" in text) != tiers.has_quick(text)
+    for target, has_quick in (("avx512_amx", False), ("avx512_bf16", True)):
+        kernel = product(repeat(16, 1) * spatial(1, 16), 16, 16, 32, bf16, bf16, f32)
+        lean = lower(replace(kernel.ir, target=target))
+        text, _ = llvm_text(lean, typical(target))
+        assert ("@llvm.x86.t" not in text) == tiers.has_quick(lean) == has_quick
+        assert bool(compile_kernel(lean, typical(target), is_quick=True).text) == has_quick
 
 
 def test_quick_code_of_a_large_kernel_allocates_registers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,9 +116,67 @@ def test_quick_code_of_a_large_kernel_allocates_registers(monkeypatch: pytest.Mo
     assert run(LoadedKernel(kernel, large, stays_quick=True)) == run(full)
 
 
-def test_an_object_keeps_its_text() -> None:
-    quick = code_of(kernels_of("matmul")[0], is_quick=True)
-    assert CompiledObject.from_bytes(quick.to_bytes()) == quick
+@pytest.mark.parametrize("name", ["matmul", "attention"])
+def test_an_object_keeps_its_text(name: str) -> None:
+    """Full code from the text is the same as from the kernel itself."""
+    kernel = kernels_of(name)[-1]
+    quick = code_of(kernel, is_quick=True)
+    kept = CompiledObject.from_bytes(quick.to_bytes())
+    assert kept == quick
+    assert kept.lean is None
+    loaded = LoadedKernel(kernel, kept, stays_quick=True)
+    loaded.complete()
+    assert loaded.compiled == code_of(kernel, is_quick=False)
+
+
+def test_loops_stay_loops_in_quick_code() -> None:
+    """The text of a convolution doesn't grow with its register tile."""
+    lean = lower(replace(kernels_of("convolution")[-1], target="avx512"))
+    quick, full = (
+        llvm_text(lean, typical("avx512"), is_quick=is_quick)[0].count("\n")
+        for is_quick in (True, False)
+    )
+    assert 2 * quick < full
+
+
+@tc.kernel(workers=1)
+def checked(x: f32[4], y: tc.out[f32[4]]) -> None:
+    for _ in spatial(1):
+        for i in tc.range(4, unroll=True):
+            if i < 2:
+                assert x[i] > 0.0, "first half"
+            else:
+                tc.print("at {}", i)
+                assert x[i] < 0.0, "second half"
+            y[i] = x[i]
+
+
+@pytest.mark.parametrize("is_read", [False, True])
+def test_assertions_and_prints_have_the_same_numbers(
+    is_read: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Full code may fail in a call that began with quick code's list of assertions."""
+    quick = code_of(checked.ir, is_quick=True)
+    kept = replace(quick, lean=None) if is_read else quick
+    loaded = LoadedKernel(checked.ir, kept, stays_quick=True)
+    results = []
+    for is_quick in (True, False):
+        if not is_quick:
+            loaded.complete()
+        for x in ((1, 1, -1, 1), (-1, 1, -1, -1)):
+            number = loaded.run([np.array(x, "f"), np.zeros(4, "f")], {})
+            results.append(quick.asserts[number - 1][0])
+        results.append(capsys.readouterr().out)
+    assert results == ["second half", "first half", "at 2\nat 3\n"] * 2
+    assert loaded.compiled.asserts == quick.asserts
+
+
+def test_full_code_that_needs_more_scratch_is_for_the_next_process() -> None:
+    """Callers of quick code pass as much as that needs."""
+    quick = code_of(doubled.ir, is_quick=True)
+    loaded = LoadedKernel(doubled.ir, replace(quick, scratch=-1), stays_quick=True)
+    loaded.complete()
+    assert loaded.compiled.text
 
 
 @tc.kernel(workers=16)
@@ -132,9 +196,8 @@ def tripled(x: f32[1 << 14], y: tc.out[f32[1 << 14]]) -> None:
 def test_full_code_is_what_runs() -> None:
     """Shown by full code that is another kernel's."""
     text = code_of(tripled.ir, is_quick=True).text
-    loaded = LoadedKernel(
-        doubled.ir, replace(code_of(doubled.ir, is_quick=True), text=text), stays_quick=True
-    )
+    quick = replace(code_of(doubled.ir, is_quick=True), text=text, lean=None)
+    loaded = LoadedKernel(doubled.ir, quick, stays_quick=True)
     x, y = np.arange(1 << 14, dtype=np.float32), np.zeros(1 << 14, np.float32)
     loaded.run([x, y], {})
     assert np.array_equal(y, 2 * x)
