@@ -28,11 +28,12 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeAlias
 
 from taskc import CompileError, TensorType, dim
 from taskc.arrays.device import AnyArray
+from taskc.dataclass import dataclass
 from taskc.ir.reentry import Turn
 from taskc.ir.text_rules import identifier
 from taskc.ir.types import DType, from_numpy

@@ -8,7 +8,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
@@ -19,6 +18,7 @@ from taskc.arrays.device import Device
 from taskc.arrays.packed import unpacked
 from taskc.backend.cache import Cache
 from taskc.backend.limits import current_limits
+from taskc.dataclass import dataclass
 from taskc.errors import CheckError, CompileError, Finding, Location
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import Kernel, Variable
