@@ -42,7 +42,7 @@ def _decorated(
     if cls.__doc__ is None:
         cls.__doc__ = cls.__name__  # the standard decorator would write the signature
     own = dict(vars(cls))
-    made = dataclasses.dataclass(init=False, repr=False, eq=False, **options)(cls)
+    made: Any = dataclasses.dataclass(init=False, repr=False, eq=False, **options)(cls)
 
     def define(name: str, value: Any) -> None:
         if name not in own:
@@ -82,7 +82,9 @@ def _at_first_call(cls: Any, name: str, text: Callable[[Any, Names], str]) -> Ca
 def _init(cls: Any, names: Names) -> str:
     names |= {"set_attribute": object.__setattr__, "MISSING": dataclasses.MISSING}
     is_frozen = cls.__setattr__ is _refuse_assignment
-    by_position, by_keyword, body = ["self"], [], []
+    by_position = ["self"]
+    by_keyword: list[str] = []
+    body: list[str] = []
     for field in dataclasses.fields(cls):
         name, default = field.name, f"default_{field.name}"
         value = name

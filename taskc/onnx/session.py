@@ -315,6 +315,7 @@ class _CachedModel(ProgramSource):
         loaded = None if is_traced else self._loaded(arrays)
         if loaded is not None:
             return loaded
+        expect_kernels(1)
         traced = self._source().find(arrays, is_traced=True)
         if traced is not None and traced.program is not None:
             expect_kernels(len(traced.program.kernels))
