@@ -6,14 +6,17 @@ import copy
 import dataclasses
 import itertools
 import pickle
+import re
 from collections.abc import Callable
 from dataclasses import FrozenInstanceError, field
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 
 from taskc.dataclass import dataclass
 
+PACKAGE = Path(__file__).parent.parent / "taskc"
 Decorator = Callable[..., Callable[[type], type]]
 OPTIONS = [
     {},
@@ -184,3 +187,15 @@ def test_a_method_is_compiled_at_its_first_call(monkeypatch: pytest.MonkeyPatch)
     assert derived(1) != derived(2)
     assert derived(1) == derived(1)
     assert [text.split("(")[0] for text in compiled] == ["def __init__", "def __eq__"]
+
+
+def test_no_class_of_the_package_has_the_standard_decorator() -> None:
+    imported = re.compile(
+        r"from dataclasses import .*\bdataclass\b|^import dataclasses", re.MULTILINE
+    )
+    paths = [
+        str(path.relative_to(PACKAGE))
+        for path in sorted(PACKAGE.rglob("*.py"))
+        if imported.search(path.read_text("utf-8"))
+    ]
+    assert paths == ["dataclass.py"]
