@@ -36,9 +36,7 @@ else:
         return decorate
 
 
-def _decorated(
-    cls: type, frozen: bool, eq: bool, repr: bool, options: dict[str, bool]
-) -> type[Any]:
+def _decorated(cls: type, frozen: bool, eq: bool, repr: bool, options: dict[str, bool]) -> Any:
     if cls.__doc__ is None:
         cls.__doc__ = cls.__name__  # the standard decorator would write the signature
     own = dict(vars(cls))
