@@ -15,9 +15,10 @@ import traceback
 import unicodedata
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NoReturn, TypeAlias
+
+from taskc.dataclass import dataclass
 
 Severity: TypeAlias = Literal["error", "warning", "note"]
 Notes: TypeAlias = "tuple[tuple[str, Location], ...]"

@@ -16,7 +16,8 @@ ROOT = Path(__file__).parent.parent
 # Each part of the package, and the parts right below it: it may import those, whatever is below
 # them, and itself. The empty name is taskc/__init__.py, which holds the public names.
 BELOW: dict[str, tuple[str, ...]] = {
-    "errors": (),
+    "dataclass": (),
+    "errors": ("dataclass",),
     "ir": ("errors",),
     "arrays": ("ir",),
     "lang": ("arrays",),
@@ -32,7 +33,7 @@ BELOW: dict[str, tuple[str, ...]] = {
     "backend.cuda": ("backend",),
     "backend.sim": ("backend",),
     "runtime": ("backend.cpu", "backend.cuda", "backend.sim", "lang", "programs", "progress"),
-    "markup": (),
+    "markup": ("dataclass",),
     "progress": ("ir", "markup"),
     "pictures": ("ir", "markup"),
     "output_file": (),

@@ -12,7 +12,7 @@ blocks; `synchronize` asks for the distance of workers that meet between two bar
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping as Dictionary, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import gcd
 from typing import Any
 
@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taskc.analysis.indices import Array, Evaluator, Index, content
+from taskc.dataclass import dataclass
 from taskc.errors import Location
 from taskc.ir import nodes as ir
 from taskc.ir.affine import constant_difference

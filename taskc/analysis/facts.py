@@ -14,10 +14,11 @@ conditions create new frames. taskc.analysis.prover describes how a condition is
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from math import gcd
 
 from taskc.analysis.prover import Known, nonpositive, without_wrapping
+from taskc.dataclass import dataclass
 from taskc.ir import nodes as ir
 from taskc.ir.affine import SymbolTable
 from taskc.ir.build import ZERO, index

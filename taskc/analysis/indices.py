@@ -10,13 +10,13 @@ and nothing is expanded before it is needed.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping as Dictionary
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from taskc.dataclass import dataclass
 from taskc.ir import nodes as ir
 from taskc.ir.arithmetic import BINARY_OPERATORS, COMPARISONS, binary, unary
 from taskc.ir.build import multiply, total

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import numpy as np
 
 from taskc.analysis.accesses import Access, Crew, evaluate, make_access
 from taskc.analysis.touches import Loop, Touch, Touching, reads, reads_memory, visit_touches
+from taskc.dataclass import dataclass
 from taskc.errors import Location
 from taskc.ir import nodes as ir
 from taskc.ir.code_size import length

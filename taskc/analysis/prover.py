@@ -33,11 +33,12 @@ simulator checks whether turns differ.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping as Dictionary
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import gcd
 from types import MappingProxyType
 from typing import TypeAlias
 
+from taskc.dataclass import dataclass
 from taskc.ir.affine import SymbolTable
 from taskc.ir.linear import WRAPPED, Affine, Atom, Interval, Opaque, exact_quotient, factors_of
 from taskc.ir.nodes import Binary, Constant, Expression, Variable

@@ -22,9 +22,9 @@ CUDA's emitter uses it for the loads of a vector loop.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Generic, Protocol, TypeAlias, TypeVar
 
+from taskc.dataclass import dataclass
 from taskc.errors import NOWHERE, Location
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import Expression, Statement, Variable

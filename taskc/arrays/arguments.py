@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -23,6 +23,7 @@ from taskc.arrays.device import (
 )
 from taskc.arrays.dlpack import ArrayLibrary, host_view, library_of
 from taskc.arrays.packed import Laid, Packed, packed_argument
+from taskc.dataclass import dataclass
 from taskc.errors import user_calls
 from taskc.ir import nodes as ir
 from taskc.ir.bits import has_whole_rows, shape_in_bytes, shape_of_elements

@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from math import prod
 from typing import Any, Protocol
 
@@ -20,6 +19,7 @@ from taskc.arrays import torch
 from taskc.arrays.device import Device
 from taskc.arrays.packed import Packed
 from taskc.arrays.torch import is_tensor, readable
+from taskc.dataclass import dataclass
 from taskc.errors import CompileError, Location
 from taskc.ir.types import TensorType
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from taskc.arrays.device import Device
+from taskc.dataclass import dataclass
 from taskc.ir.types import TensorType
 
 NAME = "torch"

@@ -19,11 +19,11 @@ import secrets
 import stat
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import cache
 from io import BufferedReader
 from pathlib import Path
 
+from taskc.dataclass import dataclass
 from taskc.ir import nodes as ir
 from taskc.ir.printer import to_text
 from taskc.ir.rewrite import all_below

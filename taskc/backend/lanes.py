@@ -22,9 +22,9 @@ are known only of i64, where it would take a value within a vector of 2**63.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import gcd
 
+from taskc.dataclass import dataclass
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import LOCAL, REGISTER, Expression, Statement, Tensor, Variable
 from taskc.ir.rewrite import statements

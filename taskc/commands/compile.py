@@ -21,7 +21,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 import taskc as tc
@@ -43,6 +43,7 @@ from taskc.commands.terminal import (
     write_json,
     write_text,
 )
+from taskc.dataclass import dataclass
 from taskc.format import bytes_text, many, share_text, time_text
 from taskc.ir.signature import bind_dimensions, inputs_of
 from taskc.ir.spans import Total, grouped, recorded

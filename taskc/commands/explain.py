@@ -15,7 +15,7 @@ from __future__ import annotations
 import argparse
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from math import prod
 from pathlib import Path
 
@@ -30,6 +30,7 @@ from taskc.commands.terminal import (
     write_json,
     write_text,
 )
+from taskc.dataclass import dataclass
 from taskc.format import bytes_text, many
 from taskc.ir.nodes import Tensor
 from taskc.markup import Markup, cell, facts_list, joined, number, page, section, table, tag

@@ -18,7 +18,7 @@ import ast
 import json
 import re
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,7 @@ from taskc.commands.terminal import (
     write_json,
     write_text,
 )
+from taskc.dataclass import dataclass
 from taskc.format import many, rate_text, share_text, spread_text, time_text
 from taskc.ir.target import GPUS, SM_90A
 from taskc.ir.types import DTYPES

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 import numpy as np
 
@@ -27,6 +27,7 @@ import taskc as tc
 from taskc.arrays.arguments import Array
 from taskc.commands.loading import add_model, add_precision, feeds_of
 from taskc.commands.terminal import add_json, columns, write, write_json, write_text
+from taskc.dataclass import dataclass
 from taskc.onnx.partitions import RuntimeSession
 from taskc.progress import Progress
 from taskc.runtime.machine import machine

@@ -16,10 +16,11 @@ from memory have the range of their type.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from math import gcd, prod
 from typing import Any
 
+from taskc.dataclass import dataclass
 from taskc.ir import linear
 from taskc.ir.arithmetic import BIT_COUNTS
 from taskc.ir.linear import (

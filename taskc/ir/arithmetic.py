@@ -22,12 +22,12 @@ the error function", Math. Comp. 23 (1969), with the coefficients of his CALERF.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from taskc.dataclass import dataclass
 from taskc.ir.types import DType, bf16, boolean, f16, f32, f64, i64, tf32
 
 Array: TypeAlias = npt.NDArray[Any]

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from taskc.dataclass import dataclass
 from taskc.ir import nodes as ir
 
 FORMS: dict[type, str] = {

@@ -9,13 +9,14 @@ lanes, in the order of their registers, form one matrix.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import gcd
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from taskc.dataclass import dataclass
 from taskc.ir.mapping import Mapping, repeat
 from taskc.ir.mapping_forms import MappingError, Mode
 from taskc.ir.nodes import (

@@ -21,13 +21,13 @@ of every worker holds the same task, or none.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from taskc.dataclass import dataclass
 from taskc.errors import rendered
 from taskc.ir.mapping_forms import (
     Booleans,

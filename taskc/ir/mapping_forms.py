@@ -8,13 +8,13 @@ depends only on the task.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from math import isqrt, prod
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from taskc.dataclass import dataclass
 from taskc.ir.reentry import cached_property
 
 Shape = tuple[int, ...]

@@ -92,13 +92,14 @@ its allocation on: where a block runs over several tiles they go on from one til
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from math import prod
 from typing import Annotated, TypeAlias
 
 import numpy as np
 
+from taskc.dataclass import dataclass
 from taskc.errors import NOWHERE, Location
 from taskc.ir.arithmetic import COMPARISONS
 from taskc.ir.mapping import Mapping

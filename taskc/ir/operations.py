@@ -22,8 +22,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from taskc.dataclass import dataclass
 from taskc.errors import assert_never
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import Effect, Tensor

@@ -8,7 +8,6 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence as List
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import cache, partial
 from importlib.resources import files
 from typing import Any, TypeVar
@@ -17,6 +16,7 @@ from lark import Lark, Token, Tree
 from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 from lark.indenter import DedentError, Indenter
 
+from taskc.dataclass import dataclass
 from taskc.errors import CompileError, Location
 from taskc.ir import nodes as ir
 from taskc.ir.forms import with_forms

@@ -13,12 +13,12 @@ known, into one block. For spatial(4, 32).repeat(1, 8), along axis 1, the levels
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from itertools import groupby
 from math import prod
 
 import numpy as np
 
+from taskc.dataclass import dataclass
 from taskc.ir.mapping import Mapping
 from taskc.ir.mapping_forms import Mode
 

@@ -20,7 +20,8 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+
+from taskc.dataclass import dataclass
 
 logger = logging.getLogger("taskc.spans")
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, get_args
 
+from taskc.dataclass import dataclass
 from taskc.ir import nodes as ir
 
 STAGES = ir.STAGES

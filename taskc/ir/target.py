@@ -13,10 +13,11 @@ of the left operand; of the right one it is repeat(k // pack, n) * repeat(pack, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from typing import ClassVar
 
+from taskc.dataclass import dataclass
 from taskc.ir.mapping import Mapping, repeat, spatial
 from taskc.ir.types import DType, bf16, f8e4m3, f8e5m2, f16, f32, i8, i32, tf32, u8
 

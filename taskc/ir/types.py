@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 import ml_dtypes
 import numpy as np
+
+from taskc.dataclass import dataclass
 
 
 class Layout(Protocol):

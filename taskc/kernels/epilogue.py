@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import taskc as tc
 from taskc import DType, TensorType, f32
+from taskc.dataclass import dataclass
 from taskc.kernels.signatures import Extent, Function, Value, Values
 
 Types = tuple[TensorType, ...]

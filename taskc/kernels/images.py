@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import ceil
 from typing import Any
 
 import taskc as tc
 from taskc import CompileError, DType, Machine, TensorType, f32, repeat
+from taskc.dataclass import dataclass
 from taskc.kernels.signatures import Extent, Function, Value, known
 
 ORDERS = ("NHWC", "NCHW", "NCHWc")

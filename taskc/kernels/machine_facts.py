@@ -13,11 +13,12 @@ the peak a tile of registers reaches where nothing else is in its way.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from math import prod
 from typing import Any
 
 from taskc import Machine, TensorType, machine
+from taskc.dataclass import dataclass
 from taskc.ir.target import DotInstruction, TileInstruction
 from taskc.tune.choose import processor
 from taskc.tune.database import database

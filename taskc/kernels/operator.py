@@ -11,12 +11,12 @@ Its `build` is cached, and takes a problem and a plan, or None for the one that 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from inspect import signature
 from typing import Generic, TypeVar
 
 import taskc as tc
 from taskc import Machine
+from taskc.dataclass import dataclass
 from taskc.lang.definition import Definition
 from taskc.tune.choose import choose, remembered
 from taskc.tune.space import AnyPlan, Operator, Problem, Work

@@ -9,11 +9,11 @@ The last two have lanes for channels, because a place and the weights of its nei
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import product
 
 import taskc as tc
 from taskc import DType, KernelDefinition, Machine, i32, i64, repeat, spatial
+from taskc.dataclass import dataclass
 from taskc.kernels.indices import inside
 from taskc.kernels.signatures import Extent, Function, wide
 from taskc.kernels.windows import Windows

@@ -11,7 +11,7 @@ serial   each worker by itself, along any axis
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import ceil, prod
 from typing import Any
 
@@ -31,6 +31,7 @@ from taskc import (
     u32,
     u64,
 )
+from taskc.dataclass import dataclass
 from taskc.kernels.machine_facts import GPU, PROCESSOR, seconds_of_bytes
 from taskc.kernels.operator import KernelOperator, operator
 from taskc.kernels.owners import boxes_of, owners_of_boxes, power, width

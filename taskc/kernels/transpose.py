@@ -11,7 +11,7 @@ runs     on GPUs: short rows that end within an access, taken as one run
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import ceil, gcd, prod
 from typing import Any
 
@@ -29,6 +29,7 @@ from taskc import (
     repeat,
     spatial,
 )
+from taskc.dataclass import dataclass
 from taskc.kernels.machine_facts import GPU, PROCESSOR, seconds_of_bytes
 from taskc.kernels.operator import KernelOperator, operator
 from taskc.kernels.owners import boxes_of, owners_of_boxes, power, width

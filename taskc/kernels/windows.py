@@ -10,12 +10,12 @@ local_response_norm  elements over a power of the sum of their neighbours' squar
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 import taskc as tc
 from taskc import CompileError, DType, KernelDefinition, Machine, i64, repeat, spatial
+from taskc.dataclass import dataclass
 from taskc.kernels.signatures import Extent, wide
 from taskc.programs.tracing import Computed, Element
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable
-from dataclasses import dataclass
 
+from taskc.dataclass import dataclass
 from taskc.errors import CompileError, Location
 from taskc.ir import nodes as ir
 from taskc.ir.rewrite import walk

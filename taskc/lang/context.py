@@ -8,9 +8,10 @@ from __future__ import annotations
 import ast
 import builtins
 from collections.abc import Callable, Iterable, Mapping as Dictionary
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, TypeAlias, TypeVar
 
+from taskc.dataclass import dataclass
 from taskc.errors import CompileError, Location
 from taskc.ir import nodes as ir
 from taskc.ir.code_size import too_deep

@@ -16,9 +16,10 @@ from __future__ import annotations
 import ast
 import copy
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, TypeAlias
 
+from taskc.dataclass import dataclass
 from taskc.ir import nodes as ir
 
 Loop: TypeAlias = "ast.For | ast.While"

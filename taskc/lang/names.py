@@ -12,12 +12,12 @@ from __future__ import annotations
 import builtins
 import inspect
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from operator import index
 from typing import Any, ClassVar, TypeVar, cast, overload
 
 import numpy as np
 
+from taskc.dataclass import dataclass
 from taskc.ir import arithmetic
 from taskc.ir.mapping import Mapping
 from taskc.ir.reentry import cached_property

@@ -13,11 +13,11 @@ element of its output exactly once, so its loops don't matter.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from taskc.dataclass import dataclass
 from taskc.ir import nodes as ir
 from taskc.ir.rewrite import substitute
 

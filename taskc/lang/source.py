@@ -12,12 +12,12 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from types import CodeType, FrameType, FunctionType
 from typing import TypeAlias, cast
 
+from taskc.dataclass import dataclass
 from taskc.errors import NOWHERE, CompileError, Location
 from taskc.ir.code_size import deep
 from taskc.ir.reentry import cached_property

@@ -19,12 +19,13 @@ from __future__ import annotations
 import ast
 import numbers
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from types import ModuleType
 from typing import Any, TypeAlias, TypeGuard, TypeVar, get_args
 
 import numpy as np
 
+from taskc.dataclass import dataclass
 from taskc.errors import Location
 from taskc.ir import nodes as ir
 from taskc.ir.build import add, multiply

@@ -11,13 +11,14 @@ symbolic), and at the last stage, where memory has the layouts' order, before it
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
 import numpy as np
 
 from taskc.backend.sim import Report, run
+from taskc.dataclass import dataclass
 from taskc.errors import CompileError, Finding, InternalError, Location
 from taskc.ir.nodes import Kernel
 from taskc.lang.definition import Definition

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +20,7 @@ from taskc import CompileError, ProgramDefinition
 from taskc.arrays.arguments import ArgumentError
 from taskc.arrays.device import AnyArray
 from taskc.backend.limits import Limits, limited
+from taskc.dataclass import dataclass
 from taskc.ir.signature import named_type
 from taskc.ir.types import DTYPES, from_numpy
 from taskc.onnx.model import Model, ProgramSource

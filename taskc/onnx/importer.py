@@ -9,11 +9,11 @@ from __future__ import annotations
 import keyword
 from collections import ChainMap
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TypeVar
 
 import taskc as tc
 from taskc import ProgramDefinition, TensorType
+from taskc.dataclass import dataclass
 from taskc.errors import NOWHERE
 from taskc.ir.spans import span
 from taskc.ir.text_rules import identifier

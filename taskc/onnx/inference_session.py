@@ -16,7 +16,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -24,6 +24,7 @@ import numpy as np
 
 from taskc.arrays.arguments import ArgumentError
 from taskc.backend.cuda.api import DeviceError
+from taskc.dataclass import dataclass
 from taskc.errors import CompileError
 from taskc.ir.types import from_numpy
 from taskc.lang.values import did_you_mean

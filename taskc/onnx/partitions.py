@@ -18,12 +18,13 @@ import importlib.util
 import logging
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from graphlib import CycleError, TopologicalSorter
 from importlib import import_module
 from typing import Any
 
 from taskc.backend.limits import LimitError
+from taskc.dataclass import dataclass
 from taskc.errors import CompileError, Location
 from taskc.ir.types import from_numpy
 from taskc.onnx.importer import Imported, behind, is_known

@@ -9,11 +9,12 @@ from __future__ import annotations
 import difflib
 import heapq
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TypeAlias
 
 import numpy as np
 
+from taskc.dataclass import dataclass
 from taskc.errors import CompileError, Location
 from taskc.ir.types import DTYPES
 from taskc.onnx import schemas

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 
+from taskc.dataclass import dataclass
 from taskc.errors import NOWHERE, InternalError
 from taskc.onnx.serialized import (
     COMPUTED,

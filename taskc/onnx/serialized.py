@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -18,6 +17,7 @@ from typing import Any, TypeAlias
 import ml_dtypes
 import numpy as np
 
+from taskc.dataclass import dataclass
 from taskc.errors import CompileError, Location
 from taskc.ir.types import DTYPES, DType
 from taskc.operators.graph import Array, Node, Value

@@ -23,7 +23,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,6 +31,7 @@ import taskc
 from taskc import CompileError, DType, bf16
 from taskc.backend.cache import Cache, key_of, sources_version
 from taskc.backend.limits import NO_LIMITS, Limits
+from taskc.dataclass import dataclass
 from taskc.ir.spans import span
 from taskc.onnx.bundled import Bundled, BundledEntry, ends_of, entries_json, head_json
 from taskc.onnx.model import PROCESSOR, Model, Place, ProgramSource, place_of
@@ -315,6 +315,7 @@ class _CachedModel(ProgramSource):
         loaded = None if is_traced else self._loaded(arrays)
         if loaded is not None:
             return loaded
+        expect_kernels(1)
         traced = self._source().find(arrays, is_traced=True)
         if traced is not None and traced.program is not None:
             expect_kernels(len(traced.program.kernels))

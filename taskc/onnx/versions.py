@@ -40,11 +40,12 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeAlias
 
 from taskc import CompileError, TensorType, dim
 from taskc.arrays.device import AnyArray
+from taskc.dataclass import dataclass
 from taskc.ir.affine import affine
 from taskc.ir.nodes import Expression, Variable
 from taskc.ir.reentry import Turn

@@ -18,11 +18,12 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from io import BufferedReader, BytesIO
 from types import MappingProxyType
 from typing import TypeAlias
 
+from taskc.dataclass import dataclass
 from taskc.ir.reentry import may_wait
 from taskc.ir.spans import span
 

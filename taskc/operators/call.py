@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache, wraps
 from inspect import unwrap
 from math import prod
@@ -29,6 +29,7 @@ import numpy as np
 
 import taskc as tc
 from taskc import CompileError, DType, i64
+from taskc.dataclass import dataclass
 from taskc.errors import Location, Notes, RetryError
 from taskc.ir.spans import span
 from taskc.ir.text_rules import identifier

@@ -24,7 +24,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
@@ -32,6 +32,7 @@ import numpy as np
 
 import taskc as tc
 from taskc import CompileError, TensorType, boolean, i64
+from taskc.dataclass import dataclass
 from taskc.ir.types import from_numpy
 from taskc.lang.sizes import Size
 from taskc.operators.call import Builder, Call, DataError, Made, UnrolledError, is_few, operator

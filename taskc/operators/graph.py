@@ -8,11 +8,12 @@ redefines one.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 import numpy as np
 
+from taskc.dataclass import dataclass
 from taskc.errors import NOWHERE, CompileError, Location
 from taskc.ir.types import DType
 

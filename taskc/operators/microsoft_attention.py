@@ -9,11 +9,11 @@ Masks are added to scores, as ONNX Runtime does, so that a row without a seen ke
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import sqrt
 
 import taskc as tc
 from taskc import f32, i64
+from taskc.dataclass import dataclass
 from taskc.kernels.indices import place_of
 from taskc.kernels.rows import rms_norm
 from taskc.operators.attention import (

@@ -6,7 +6,6 @@ in registers. What that kernel doesn't have becomes floats once, when the model 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import ceil
 from typing import Any
 
@@ -14,6 +13,7 @@ import numpy as np
 
 import taskc as tc
 from taskc import DType, f32, i32, i64, u4, u8
+from taskc.dataclass import dataclass
 from taskc.ir.types import from_numpy
 from taskc.kernels.quantized import quantized_matmul
 from taskc.operators.call import Call, Made, operator

@@ -13,7 +13,7 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
@@ -23,6 +23,7 @@ import numpy as np
 
 import taskc as tc
 from taskc import DType
+from taskc.dataclass import dataclass
 from taskc.ir.types import from_numpy
 from taskc.lang.sizes import Size, tracing
 from taskc.lang.source import call_site

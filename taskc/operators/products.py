@@ -8,7 +8,6 @@ Det: determinants of matrices, by Gaussian elimination with partial pivoting.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -16,6 +15,7 @@ import numpy as np
 
 import taskc as tc
 from taskc import DType, f32, i32
+from taskc.dataclass import dataclass
 from taskc.ir.types import DTYPES, from_numpy
 from taskc.kernels.determinants import determinants
 from taskc.kernels.matmul import batch_matmul, matmul, product

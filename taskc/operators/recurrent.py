@@ -9,12 +9,12 @@ The activation functions of recurrent cells, by the names that models use.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
 import taskc as tc
 from taskc import i64
+from taskc.dataclass import dataclass
 from taskc.operators.call import Call, Made, operator
 from taskc.operators.elementwise import PLAIN, WITH_ATTRIBUTES
 from taskc.operators.movement import transposed

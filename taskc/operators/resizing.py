@@ -6,11 +6,11 @@ The indices of these elements and their weights are a small table for each axis,
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import floor
 
 import taskc as tc
 from taskc import DType, f32, f64
+from taskc.dataclass import dataclass
 from taskc.kernels.indices import inside
 from taskc.kernels.sampling import cubic
 from taskc.operators.call import Call, Made, operator

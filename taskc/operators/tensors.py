@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextvars import Context
-from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any, TypeAlias, TypeVar, overload
 
@@ -19,6 +18,7 @@ import numpy as np
 
 import taskc as tc
 from taskc import CompileError, DType, TensorType, i8, i16, i32, i64, u8, u16, u32, u64
+from taskc.dataclass import dataclass
 from taskc.ir.types import from_numpy
 from taskc.kernels.images import blocked
 from taskc.lang.sizes import Size

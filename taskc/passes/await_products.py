@@ -66,10 +66,11 @@ element in every step: `schedule.branch` in it keeps it a branch.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import pairwise
 
 from taskc.analysis.phases import rings_between_roles, sent_by_bulk_copies, surely_runs
+from taskc.dataclass import dataclass
 from taskc.errors import Location
 from taskc.ir import nodes as ir
 from taskc.ir.build import add, index, less, subtract

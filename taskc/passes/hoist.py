@@ -30,10 +30,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Hashable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from taskc.analysis.facts import Facts
 from taskc.analysis.prover import addends
+from taskc.dataclass import dataclass
 from taskc.ir import nodes as ir
 from taskc.ir.affine import is_stable
 from taskc.ir.code_size import trip_count

@@ -14,7 +14,7 @@ Tensors that a bulk copy writes stay unchanged, as do those in a matrix instruct
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import gcd
 
 import numpy as np
@@ -31,6 +31,7 @@ from taskc.analysis.coalescing import (
 from taskc.analysis.facts import Facts
 from taskc.analysis.indices import Array
 from taskc.analysis.phases import Phases, shared_tensors
+from taskc.dataclass import dataclass
 from taskc.ir import nodes as ir
 from taskc.ir.fragments import LINE_BYTES, named_by_lines
 from taskc.ir.mapping import repeat

@@ -67,10 +67,11 @@ An asynchronous copy is one operation of each worker:
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 
 from taskc.analysis.facts import Facts
+from taskc.dataclass import dataclass
 from taskc.errors import InternalError
 from taskc.ir import nodes as ir
 from taskc.ir.build import TRUE, ZERO, add, floor_divide, index, multiply

@@ -21,7 +21,7 @@ loops over slots, or else as an entry of a table indexed by those loops.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import chain
 
 import numpy as np
@@ -29,6 +29,7 @@ import numpy as np
 from taskc.analysis.coalescing import facts_of_names
 from taskc.analysis.facts import Facts
 from taskc.analysis.touches import reads_memory
+from taskc.dataclass import dataclass
 from taskc.errors import CompileError, Location, assert_never
 from taskc.ir import nodes as ir
 from taskc.ir.build import (

@@ -34,13 +34,14 @@ the set-up.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import takewhile
 from math import prod
 
 from taskc.analysis.accesses import share_bytes
 from taskc.analysis.coalescing import facts_of_names, line_of
 from taskc.analysis.phases import rings_between_roles, sent_by_bulk_copies
+from taskc.dataclass import dataclass
 from taskc.errors import InternalError, Location
 from taskc.ir import nodes as ir
 from taskc.ir.build import ZERO, add, equal, floor_divide, index, modulo, multiply, subtract

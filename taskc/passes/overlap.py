@@ -52,10 +52,11 @@ producer warp can do so: it needs no step of another tile.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from taskc.analysis.coalescing import slots_of
 from taskc.analysis.touches import reads_memory
+from taskc.dataclass import dataclass
 from taskc.errors import Location
 from taskc.ir import nodes as ir
 from taskc.ir.build import (

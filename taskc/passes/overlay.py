@@ -17,9 +17,10 @@ are placed by `synchronize`. The mbarriers come after all tensors.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from taskc.analysis.phases import sent_by_bulk_copies, shared_memory
+from taskc.dataclass import dataclass
 from taskc.errors import CompileError
 from taskc.ir import nodes as ir
 from taskc.ir.extents import size_in_bytes

@@ -8,10 +8,10 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from taskc.dataclass import dataclass
 from taskc.errors import blaming_taskc
 from taskc.ir import nodes as ir
 from taskc.ir.code_size import deep

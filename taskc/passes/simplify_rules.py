@@ -14,9 +14,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from functools import cache
 
+from taskc.dataclass import dataclass
 from taskc.ir.nodes import Binary, Constant, Expression, Fused, Select, Unary
 from taskc.ir.types import DType, boolean
 

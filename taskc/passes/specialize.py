@@ -46,9 +46,10 @@ from the previous one in the slot, and each consumer skips the other's. So main 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from taskc.analysis.coalescing import facts_of_names, move_width
+from taskc.dataclass import dataclass
 from taskc.errors import CompileError, Location
 from taskc.ir import nodes as ir
 from taskc.ir.build import index, modulo, multiply

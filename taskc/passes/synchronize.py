@@ -28,7 +28,7 @@ last step.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import zip_longest
 from types import MappingProxyType
 
@@ -42,6 +42,7 @@ from taskc.analysis.phases import (
     surely_runs,
 )
 from taskc.analysis.touches import decides_by_cells, reads_memory
+from taskc.dataclass import dataclass
 from taskc.errors import assert_never
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import Expression, Ring, Statement, Tensor, Variable

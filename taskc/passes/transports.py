@@ -24,7 +24,7 @@ A load is common to all blocks of a cluster if its dependence on the tile doesn'
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import copysign, gcd, prod
 
 from taskc.analysis.coalescing import (
@@ -39,6 +39,7 @@ from taskc.analysis.coalescing import (
 )
 from taskc.analysis.facts import Facts
 from taskc.analysis.prover import addends
+from taskc.dataclass import dataclass
 from taskc.errors import CompileError, Location
 from taskc.ir import nodes as ir
 from taskc.ir.affine import affine, constant_difference

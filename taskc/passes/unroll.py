@@ -33,10 +33,11 @@ compilers for GPUs find if the address is known to be a multiple of that. A loop
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from taskc.analysis.facts import Facts
 from taskc.analysis.touches import seen_through
+from taskc.dataclass import dataclass
 from taskc.ir import nodes as ir
 from taskc.ir.code_size import CodeSizes, trip_count
 from taskc.ir.nodes import Binary, Constant, Expression, Kernel, Statement, Variable

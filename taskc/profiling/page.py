@@ -8,8 +8,8 @@ Pictures stretch to the page's width, so their text is beside or below them, and
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
+from taskc.dataclass import dataclass
 from taskc.format import bytes_text, share_text, time_text
 from taskc.markup import Markup, cell, facts_list, number, page, section, table, tag
 from taskc.profiling.profile import COLUMNS, Memory, Profile, ProfiledCall, Work

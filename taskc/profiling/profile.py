@@ -7,7 +7,6 @@ rounds; the rest is counted from the kernels' IR, at the sizes of the call.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 from math import ceil
 from pathlib import Path
@@ -17,6 +16,7 @@ import numpy as np
 
 from taskc.arrays.arguments import Bound
 from taskc.backend.cpu.program import LoadedProgram, timed
+from taskc.dataclass import dataclass
 from taskc.errors import CompileError, Location
 from taskc.format import bytes_text, factor_text, share_text, time_text
 from taskc.ir.nodes import Kernel, Tensor, Variable

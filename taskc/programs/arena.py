@@ -23,11 +23,11 @@ from __future__ import annotations
 from bisect import bisect, insort
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import count, islice
 
 import numpy as np
 
+from taskc.dataclass import dataclass
 from taskc.errors import assert_never
 from taskc.ir import nodes as ir
 from taskc.ir.affine import constant_difference

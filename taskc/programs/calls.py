@@ -16,9 +16,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeAlias
 
+from taskc.dataclass import dataclass
 from taskc.ir.affine import constant_difference
 from taskc.ir.build import add, index, product
 from taskc.ir.nodes import Expression, Tensor, Variable

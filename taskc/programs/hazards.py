@@ -24,8 +24,10 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Collection, Hashable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from heapq import heappop, heappush
+
+from taskc.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,11 +42,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import ClassVar, TypeAlias
 
 import numpy as np
 
+from taskc.dataclass import dataclass
 from taskc.errors import NOWHERE, Location, assert_never
 from taskc.ir.nodes import Expression, Kernel, Tensor, Variable
 from taskc.ir.rewrite import walk

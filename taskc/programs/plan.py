@@ -27,12 +27,13 @@ object. Any class of nodes.py, mapping.py and programs/ir.py may occur, so that 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from functools import cache
 from typing import Any, TypeAlias
 
 import numpy as np
 
+from taskc.dataclass import dataclass
 from taskc.errors import InternalError
 from taskc.ir import mapping, mapping_forms, nodes
 from taskc.ir.nodes import Expression, Tensor, Variable

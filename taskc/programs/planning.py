@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
 from typing import Any, TypeAlias
 
 from taskc.arrays.packed import slots_of
+from taskc.dataclass import dataclass
 from taskc.errors import assert_never
 from taskc.ir.extents import extent_value
 from taskc.ir.nodes import Kernel, Tensor, Variable

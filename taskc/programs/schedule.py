@@ -43,10 +43,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from math import ceil, lcm
 from typing import Any
 
+from taskc.dataclass import dataclass
 from taskc.ir import nodes as ir
 from taskc.ir.build import Index, add, guarded, index, multiply, total
 from taskc.ir.code_size import deep

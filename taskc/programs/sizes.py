@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import operator as python
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 
+from taskc.dataclass import dataclass
 from taskc.errors import CompileError
 from taskc.ir import build
 from taskc.ir.affine import SymbolTable

@@ -6,7 +6,7 @@ Where there is no compiled entry, as in the simulator, kernels of a specialized 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from math import prod
 from typing import Any, TypeAlias
 
@@ -14,6 +14,7 @@ import numpy as np
 
 from taskc.arrays.arguments import ArgumentError, Bound
 from taskc.arrays.packed import Packed, laid_memory, part_of, shape_of
+from taskc.dataclass import dataclass
 from taskc.errors import assert_never
 from taskc.ir.arithmetic import as_storage
 from taskc.ir.extents import extent_value

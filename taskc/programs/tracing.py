@@ -8,12 +8,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import gcd
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, cast, overload
 
 import numpy as np
 
+from taskc.dataclass import dataclass
 from taskc.errors import CompileError, Location
 from taskc.ir import nodes as ir
 from taskc.ir.build import add, index, product

@@ -24,10 +24,11 @@ from __future__ import annotations
 
 import operator as python
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import ceil, prod
 from typing import TypeVar
 
+from taskc.dataclass import dataclass
 from taskc.ir import nodes as ir
 from taskc.ir.arithmetic import BIT_COUNTS
 from taskc.ir.extents import extent_value

@@ -34,7 +34,7 @@ import stat
 import struct
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from io import BufferedReader
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -43,6 +43,7 @@ import numpy as np
 
 from taskc.arrays.arguments import Array, Signature
 from taskc.arrays.packed import aligned
+from taskc.dataclass import dataclass
 from taskc.errors import NOWHERE, CompileError, Location
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import Kernel, Tensor

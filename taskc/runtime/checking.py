@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -21,6 +21,7 @@ from taskc.arrays.arguments import Bound
 from taskc.arrays.packed import Packed
 from taskc.backend import sim
 from taskc.backend.sim.breakpoints import open_debugger
+from taskc.dataclass import dataclass
 from taskc.errors import CompileError, Finding, Findings, InternalError
 from taskc.ir import nodes as ir
 from taskc.ir.arithmetic import MATH_FUNCTIONS

@@ -16,7 +16,7 @@ from collections.abc import Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from contextvars import copy_context
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -24,6 +24,7 @@ from taskc.arrays.arguments import Bound, Signature
 from taskc.arrays.dlpack import is_on_cuda
 from taskc.arrays.packed import packed
 from taskc.backend.cache import code_text
+from taskc.dataclass import dataclass
 from taskc.ir import nodes as ir
 from taskc.ir.code_size import deep
 from taskc.ir.nodes import Kernel

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cache
 from pathlib import Path
 
+from taskc.dataclass import dataclass
 from taskc.ir.target import TARGETS, THREAD_REGISTERS, MatrixInstruction
 from taskc.ir.types import DType
 from taskc.runtime.settings import thread_limit

@@ -12,12 +12,12 @@ A checked call takes tens of microseconds, a fast one two or three.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
 from taskc.arrays.device import AnyArray
+from taskc.dataclass import dataclass
 from taskc.ir.reentry import Turn
 from taskc.programs.definition import ProgramDefinition
 from taskc.runtime import user_passes

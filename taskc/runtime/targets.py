@@ -8,7 +8,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
@@ -19,6 +18,7 @@ from taskc.arrays.device import Device
 from taskc.arrays.packed import unpacked
 from taskc.backend.cache import Cache
 from taskc.backend.limits import current_limits
+from taskc.dataclass import dataclass
 from taskc.errors import CheckError, CompileError, Finding, Location
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import Kernel, Variable
@@ -212,6 +212,7 @@ def finish_compiling() -> None:
 
 def _processor() -> Backend:
     from taskc.backend.cpu import processes, target as cpu
+    from taskc.backend.cpu.pool import make_ahead
 
     version = compiler_version()
     cpu.keep_code(kernel_cache(), version)
@@ -219,6 +220,7 @@ def _processor() -> Backend:
     processes.begin_with(_compiler)
 
     def compile(kernel: Kernel, facts: Hashable) -> Runner:
+        make_ahead()
         with span("import"):
             from taskc.passes.pipeline import lower  # slow: all passes, which bundles don't need
 
@@ -246,11 +248,13 @@ def _compiler() -> tuple[str, str]:
 
 
 def expect_kernels(count: int) -> None:
-    """Start processes that compile beside this one, if so many kernels are enough: they will be compiled soon."""
+    """Prepare for the compilation of at least so many kernels: make the thread pool, and start processes for many."""
     from taskc.backend.cpu import processes
+    from taskc.backend.cpu.pool import make_ahead
 
+    find_target("cpu")
+    make_ahead()
     if count >= processes.LEAST:
-        find_target("cpu")
         processes.start(compiling_threads() - 1)
 
 

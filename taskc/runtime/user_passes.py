@@ -14,9 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from typing import Any, Literal, TypeVar, get_args
 
+from taskc.dataclass import dataclass
 from taskc.errors import NOWHERE, CompileError, InternalError
 from taskc.ir.nodes import Kernel
 from taskc.ir.verify import verify

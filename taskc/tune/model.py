@@ -9,12 +9,12 @@ the fastest of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from math import log, log2
 from typing import Any, TypeAlias
 
 import numpy as np
 
+from taskc.dataclass import dataclass
 from taskc.tune.rows import MEASURED, Row, parts
 from taskc.tune.space import Space
 

@@ -8,7 +8,6 @@ results, one for each written parameter, in order: in float64, or integers that 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -16,6 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from taskc.arrays.packed import Packed, aligned, empty, pack
+from taskc.dataclass import dataclass
 from taskc.ir import nodes as ir
 from taskc.ir.extents import extent_value
 from taskc.ir.nodes import Tensor

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from math import ceil, floor, log10
 from statistics import median
 from typing import Any, TypeAlias
 
+from taskc.dataclass import dataclass
 from taskc.format import number_text, rate_text, share_text, spread_text, time_text
 from taskc.ir.mapping import Mapping
 from taskc.markup import Markup, cell, facts_list, joined, number, page, section, table, tag

@@ -24,12 +24,13 @@ import stat
 import time
 from collections.abc import Callable, Mapping as Names
 from contextlib import closing, suppress
-from dataclasses import MISSING, Field, asdict, dataclass, fields, is_dataclass
+from dataclasses import MISSING, Field, asdict, fields, is_dataclass
 from datetime import datetime, timedelta, timezone
 from functools import cache
 from pathlib import Path
 from typing import Any, NoReturn
 
+from taskc.dataclass import dataclass
 from taskc.ir.mapping import Mapping
 from taskc.ir.types import DTYPES, DType
 from taskc.lang.sizes import Dimension

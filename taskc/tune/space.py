@@ -15,7 +15,7 @@ nothing. A user's strategy is a function like these:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import fields, is_dataclass, replace
 from functools import cached_property
 from itertools import islice
 from math import inf, log
@@ -25,6 +25,7 @@ from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
+from taskc.dataclass import dataclass
 from taskc.ir.types import DType, f32, f64
 from taskc.lang.definition import Definition
 from taskc.runtime.machine import Machine

@@ -15,12 +15,13 @@ from __future__ import annotations
 import hashlib
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import update_wrapper
 from itertools import product
 from pathlib import Path
 from typing import Any
 
+from taskc.dataclass import dataclass
 from taskc.errors import CompileError
 from taskc.lang.definition import Definition
 from taskc.runtime.machine import Machine, machine

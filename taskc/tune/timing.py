@@ -17,7 +17,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import cycle
 from pathlib import Path
 from statistics import fmean, median, quantiles
@@ -26,6 +25,7 @@ from typing import Protocol, TypeAlias, runtime_checkable
 import numpy as np
 
 from taskc.arrays.packed import aligned
+from taskc.dataclass import dataclass
 from taskc.ir.mapping import repeat, spatial
 from taskc.ir.types import f32
 from taskc.lang.definition import Definition, kernel

@@ -10,12 +10,13 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from math import inf
 from random import Random
 from statistics import median, quantiles
 from typing import Any, Protocol, TypeAlias
 
+from taskc.dataclass import dataclass
 from taskc.errors import CompileError
 from taskc.tune.choose import fingerprint, version
 from taskc.tune.database import Database

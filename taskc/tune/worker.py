@@ -28,7 +28,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from functools import cached_property, lru_cache
 from math import inf
 from pathlib import Path
@@ -39,6 +39,7 @@ from taskc.backend.cache import Cache
 from taskc.backend.cpu.compile import CompiledObject, compile_kernel, refuse
 from taskc.backend.cpu.processor import host
 from taskc.backend.cpu.target import cache_key
+from taskc.dataclass import dataclass
 from taskc.errors import CheckError, CompileError, InternalError
 from taskc.ir import nodes as ir, parse, parse_program
 from taskc.ir.code_size import deep

@@ -25,12 +25,13 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from queue import SimpleQueue
 from statistics import median
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 
+from taskc.dataclass import dataclass
 from taskc.errors import CompileError
 from taskc.runtime.machine import machine
 from taskc.runtime.settings import cache_folder

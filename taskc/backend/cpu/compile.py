@@ -7,7 +7,7 @@ import json
 import weakref
 import zlib
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from functools import partial
 from typing import Any
 
@@ -24,6 +24,7 @@ from taskc.backend.cpu.module import DUE, GO_ON, LOOK, module_text, optimized
 from taskc.backend.cpu.operations import writer
 from taskc.backend.cpu.pool import pool
 from taskc.backend.cpu.processor import Processor, host
+from taskc.dataclass import dataclass
 from taskc.errors import CompileError, Location
 from taskc.ir import nodes as ir
 from taskc.ir.code_size import deeply

@@ -10,11 +10,12 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cache, lru_cache
 from math import isfinite
 from typing import TypeAlias
 
+from taskc.dataclass import dataclass
 from taskc.ir.types import DType, boolean, f32, i16, i32, i64, u8, u16, u32, u64
 
 SCALAR = 0

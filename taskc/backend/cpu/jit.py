@@ -13,7 +13,6 @@ import itertools
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -21,6 +20,7 @@ import llvmlite.binding as llvm
 from taskc.backend.cache import Cache, key_of
 from taskc.backend.cpu.processor import host
 from taskc.backend.cpu.tiers import compiling
+from taskc.dataclass import dataclass
 from taskc.ir.reentry import door
 from taskc.ir.spans import span
 

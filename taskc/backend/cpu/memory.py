@@ -8,7 +8,7 @@ atomics are plain reads and writes.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from taskc.backend.cpu.instructions import (
     SCALAR,
@@ -22,6 +22,7 @@ from taskc.backend.cpu.instructions import (
     vector_of,
 )
 from taskc.backend.cpu.native import Elementwise
+from taskc.dataclass import dataclass
 from taskc.ir import nodes as ir
 from taskc.ir.extents import size_in_bytes, size_in_elements
 from taskc.ir.nodes import GLOBAL, SHARED, Kernel, Tensor

@@ -11,7 +11,7 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from taskc.backend.cpu.memory import Count, LaneAddress, LaneMemory, Private
 from taskc.backend.cpu.native import Elementwise
 from taskc.backend.cpu.values import LaneValues
 from taskc.backend.operations import operands_of, printed
+from taskc.dataclass import dataclass
 from taskc.ir import nodes as ir, operations
 from taskc.ir.nodes import LOCAL, Tensor
 from taskc.ir.operations import DOTS, PACK, TILED, TURN

@@ -15,7 +15,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ import numpy as np
 
 from taskc.backend.cpu import jit
 from taskc.backend.cpu.jit import Object, object_of
-from taskc.ir.reentry import Turn
+from taskc.ir.reentry import Turn, may_wait
 
 _FUTEX = {"x86_64": 202, "aarch64": 98}  # number of the system call
 _PAUSE = {"x86_64": "pause", "aarch64": "yield", "arm64": "yield"}
@@ -266,6 +266,23 @@ def _no_signals() -> Iterator[None]:
 
 _pool: list[Pool] = []
 _making = Turn()
+_ahead: list[threading.Thread] = []
+
+
+def make_ahead() -> None:
+    """Make the pool in a thread, while this one lowers the first kernel: LLVM takes 0.1 s for its code.
+
+    The first call of `pool` waits for the thread, and raises what failed there.
+    """
+    if not _pool and not _ahead and may_wait() and thread_count() > 1:
+        thread = threading.Thread(target=_make_ahead, name="taskc pool")
+        _ahead.append(thread)
+        thread.start()
+
+
+def _make_ahead() -> None:
+    with suppress(Exception):
+        pool()
 
 
 def pool() -> Pool:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import llvmlite
 import llvmlite.binding as llvm
 
+from taskc.dataclass import dataclass
 from taskc.ir.target import TARGETS
 
 _AVX512 = ("avx512f", "avx512bw", "avx512dq", "avx512vl", "fma")

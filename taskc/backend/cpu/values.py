@@ -26,12 +26,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from taskc.backend.cpu.instructions import SCALAR, Builder, LaneValue, constant, constants
 from taskc.backend.cpu.memory import LaneAddress, LaneMemory, Private, PrivateMemory, shared_bytes
 from taskc.backend.cpu.native import Elementwise
 from taskc.backend.lanes import LaneForm, LaneForms
+from taskc.dataclass import dataclass
 from taskc.errors import InternalError, assert_never
 from taskc.ir import nodes as ir
 from taskc.ir.affine import constant_difference

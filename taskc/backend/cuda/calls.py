@@ -7,7 +7,6 @@ form are known to fit, and `direct` launches them at once: with our arrays, torc
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any, TypeAlias
 
@@ -23,6 +22,7 @@ from taskc.backend.cuda.libraries import library_of, note_use
 from taskc.backend.cuda.memory import DeviceMemory, is_own, keep_borrowed
 from taskc.backend.cuda.program import DeviceProgram, ProgramForm
 from taskc.backend.cuda.streams import Stream, current_stream, is_entered, order_after
+from taskc.dataclass import dataclass
 from taskc.ir import nodes as ir
 from taskc.ir.extents import extent_value
 from taskc.ir.nodes import Tensor

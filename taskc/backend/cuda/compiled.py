@@ -19,10 +19,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any, Literal, TypeAlias
 
 from taskc.backend.cuda.watchdog import WatchedWait
+from taskc.dataclass import dataclass
 from taskc.errors import InternalError, Location
 from taskc.ir import nodes as ir
 

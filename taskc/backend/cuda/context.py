@@ -12,13 +12,13 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 from weakref import WeakValueDictionary
 
 from taskc.backend.cuda.api import Api, DeviceError, api
 from taskc.backend.cuda.libraries import current_numbers
+from taskc.dataclass import dataclass
 from taskc.ir.nodes import MOST_PROCESSORS
 from taskc.ir.reentry import Turn
 from taskc.ir.target import GPUS

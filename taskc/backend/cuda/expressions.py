@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from taskc.backend.cuda.compiled import LaunchDescription
@@ -29,6 +28,7 @@ from taskc.backend.cuda.prelude import (
     prelude_text,
     type_name,
 )
+from taskc.dataclass import dataclass
 from taskc.errors import NOWHERE, InternalError, Location, assert_never
 from taskc.ir import nodes as ir
 from taskc.ir.affine import SymbolTable

@@ -15,12 +15,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 
+from taskc.dataclass import dataclass
 from taskc.ir.arithmetic import MATH_FUNCTIONS, as_storage
 from taskc.ir.types import DTYPES, DType, bf16, boolean, f16, f32, f64, tf32
 

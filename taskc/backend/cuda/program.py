@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -20,6 +19,7 @@ from taskc.backend.cuda.context import Context, context
 from taskc.backend.cuda.launch import DeviceKernel, PreparedLaunch
 from taskc.backend.cuda.memory import DeviceMemory
 from taskc.backend.cuda.streams import Stream, current_stream
+from taskc.dataclass import dataclass
 from taskc.errors import assert_never
 from taskc.ir.extents import extent_value
 from taskc.ir.nodes import Tensor, Variable

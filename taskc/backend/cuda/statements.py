@@ -25,7 +25,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from taskc.analysis.facts import Facts
 from taskc.analysis.touches import exit_condition, reads
@@ -33,6 +33,7 @@ from taskc.backend.cuda.expressions import UNARY, ExpressionWriter, Line
 from taskc.backend.cuda.matrices import word_of_halves
 from taskc.backend.cuda.operations import OperationWriter, atomic_text
 from taskc.backend.cuda.prelude import STRUCTURES, Prelude, UniqueNames
+from taskc.dataclass import dataclass
 from taskc.errors import NOWHERE, InternalError, Location, assert_never
 from taskc.ir import nodes as ir
 from taskc.ir.affine import SymbolTable

@@ -10,7 +10,8 @@ empty.
 from __future__ import annotations
 
 import ctypes
-from dataclasses import dataclass
+
+from taskc.dataclass import dataclass
 
 _RECORDS = 16  # records of waits; later waits share these
 _RECORD = ctypes.c_uint32 * 5  # a flag that it is filled, block, warp, wait and place, phase

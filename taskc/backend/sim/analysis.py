@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -19,6 +19,7 @@ import numpy as np
 from taskc.analysis.prover import addends
 from taskc.backend.sim.expressions import ExpressionCompiler
 from taskc.backend.sim.machine import Frame
+from taskc.dataclass import dataclass
 from taskc.ir import nodes as ir
 from taskc.ir.code_size import trip_count
 from taskc.ir.operations import OPERATIONS, written

@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextvars import copy_context
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from keyword import iskeyword
 from math import prod
@@ -25,6 +25,7 @@ from taskc.backend.sim.memory import Array, Storage, physical
 from taskc.backend.sim.recording import memory_of
 from taskc.backend.sim.report import Enough
 from taskc.backend.sim.statements import NOTHING, Code, StatementCompiler
+from taskc.dataclass import dataclass
 from taskc.errors import Location
 from taskc.ir import nodes as ir
 from taskc.ir.rewrite import walk_statements

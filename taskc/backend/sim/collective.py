@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from math import prod
 from typing import Any, TypeAlias
 
@@ -20,6 +19,7 @@ from taskc.backend.sim.schedule import Thread
 from taskc.backend.sim.statements import Code, Makers, StatementCompiler
 from taskc.backend.sim.synchronization import arrivals_of
 from taskc.backend.sim.tiles import gather_tile, scatter_tile
+from taskc.dataclass import dataclass
 from taskc.errors import Location
 from taskc.ir import arithmetic, nodes as ir
 from taskc.ir.mapping import Mapping

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any, NamedTuple, TypeAlias
 
@@ -24,6 +23,7 @@ from taskc.backend.sim.machine import Frame, IssuedGroups, both
 from taskc.backend.sim.memory import Array, Storage, elements_at, laid_out
 from taskc.backend.sim.recording import memory_of, picked, selection
 from taskc.backend.sim.statements import Code, Makers, StatementCompiler
+from taskc.dataclass import dataclass
 from taskc.errors import InternalError, Location
 from taskc.ir import nodes as ir
 

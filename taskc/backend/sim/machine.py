@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -18,6 +18,7 @@ import numpy as np
 from taskc.backend.sim.memory import LIVES, Array, SharedArena, Storage, addresses_of, shared_memory
 from taskc.backend.sim.report import FindingList, Located, SiteTraffic
 from taskc.backend.sim.shadow import FEWEST, SEVERAL, WORKER_BITS, Lanes, Order
+from taskc.dataclass import dataclass
 from taskc.errors import Location, Notes
 from taskc.ir import nodes as ir
 from taskc.ir.mapping import Mapping

@@ -9,7 +9,7 @@ different numbers, so that what another tensor left behind does not pass for ini
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from math import prod
 from typing import Any, TypeAlias
 
@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from taskc.analysis.coalescing import swizzled
 from taskc.backend.sim.shadow import Shadow
+from taskc.dataclass import dataclass
 from taskc.ir import nodes as ir
 
 Array: TypeAlias = npt.NDArray[Any]

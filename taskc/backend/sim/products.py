@@ -11,7 +11,6 @@ The operands of matrix products in shared memory: their placement, and whether t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
@@ -26,6 +25,7 @@ from taskc.backend.sim.schedule import Thread
 from taskc.backend.sim.shadow import SEVERAL, SITE_BITS, SITE_MASK, WORKER_BITS, Lanes, workers_of
 from taskc.backend.sim.statements import Code, Makers, StatementCompiler
 from taskc.backend.sim.tiles import cube_of
+from taskc.dataclass import dataclass
 from taskc.errors import InternalError, Location
 from taskc.ir import nodes as ir
 from taskc.ir.extents import size_in_elements

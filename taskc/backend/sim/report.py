@@ -6,13 +6,14 @@ helps when applied to the recorded requests.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Protocol
 
 import numpy as np
 
 from taskc.analysis.coalescing import bank_cycles, swizzled
 from taskc.backend.sim.memory import Array
+from taskc.dataclass import dataclass
 from taskc.errors import NOWHERE, Finding, Location, Notes, Severity
 from taskc.ir import nodes as ir
 from taskc.ir.mapping import repeat

@@ -7,7 +7,6 @@ Each warp of a block is a generator that yields what it waits for. The blocks ru
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -15,6 +14,7 @@ import numpy as np
 from taskc.backend.sim.machine import Frame, Group
 from taskc.backend.sim.memory import Array
 from taskc.backend.sim.shadow import Arrivals
+from taskc.dataclass import dataclass
 from taskc.errors import Location
 from taskc.ir import nodes as ir
 

@@ -14,12 +14,13 @@ read asynchronously have the stamp of their warpgroup's channel, which a wait fo
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from taskc.dataclass import dataclass
 from taskc.ir.target import WARP
 
 # --- Happens-before, by vector clocks ------------------------------------------------------------

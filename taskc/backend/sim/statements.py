@@ -7,7 +7,6 @@ generator function instead, and `Code.waits` says so; a generator yields what it
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from math import prod
 from typing import Any, TypeAlias
 
@@ -21,6 +20,7 @@ from taskc.backend.sim.machine import Frame, Run, active_blocks, both
 from taskc.backend.sim.memory import Array, Storage
 from taskc.backend.sim.report import Located
 from taskc.backend.sim.tiles import Registers
+from taskc.dataclass import dataclass
 from taskc.errors import CompileError, InternalError
 from taskc.ir import nodes as ir
 from taskc.ir.operations import OPERATIONS

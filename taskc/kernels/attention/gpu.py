@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import e, log2
 from typing import Any
 
 import taskc as tc
 from taskc import CompileError, Machine, Mapping, auto_map, repeat, spatial
+from taskc.dataclass import dataclass
 from taskc.kernels.attention.plan import Plan, fragment_of, joined, order_of, padded
 from taskc.kernels.attention.problem import Problem
 from taskc.kernels.owners import owners_of_boxes, width

@@ -6,12 +6,13 @@ A plan's type is its algorithm: `Schedule` and `FewQueries` are plans of process
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import ceil
 
 import numpy as np
 
 from taskc import CompileError, DType, Machine, Mapping, repeat, spatial
+from taskc.dataclass import dataclass
 from taskc.kernels.attention.problem import Problem
 from taskc.kernels.machine_facts import GPU, PROCESSOR
 from taskc.kernels.owners import VectorTile

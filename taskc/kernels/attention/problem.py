@@ -5,11 +5,11 @@ The operands, their order and their types are written down here, and what a mask
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import taskc as tc
 from taskc import CompileError, DType, TensorType, boolean
+from taskc.dataclass import dataclass
 from taskc.kernels.signatures import Decorator, Extent, Function, Made, Value, require_numbers, wide
 
 

@@ -14,13 +14,14 @@ From the sums of a tile of pixels by features to results, stored where they belo
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import groupby
 from math import ceil
 from typing import Any
 
 import taskc as tc
 from taskc import CompileError, Mapping, TensorType, repeat, spatial
+from taskc.dataclass import dataclass
 from taskc.kernels.convolution.plan import Direct
 from taskc.kernels.convolution.problem import Problem
 from taskc.kernels.images import Tiles, results_inside, tiles_of_line

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import taskc as tc
 from taskc import Machine, auto_map
+from taskc.dataclass import dataclass
 from taskc.kernels import matmul
 from taskc.kernels.convolution.plan_gpu import (
     Blocks,

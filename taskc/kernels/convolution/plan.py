@@ -4,11 +4,12 @@ plans of GPUs are in plan_gpu.py."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
 from math import ceil
 
 from taskc import Machine, Mapping, repeat, spatial
+from taskc.dataclass import dataclass
 from taskc.kernels.convolution.plan_gpu import Blocks, Depthwise, Gemm, candidates_gpu
 from taskc.kernels.convolution.plan_packs import Packs, candidates_of_packs
 from taskc.kernels.convolution.problem import Problem

@@ -6,13 +6,14 @@ Around a convolution on GPUs: copies of operands that lie badly, and images that
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, partial
 from math import ceil
 from typing import Any
 
 import taskc as tc
 from taskc import DType, Machine, Mapping, repeat, spatial
+from taskc.dataclass import dataclass
 from taskc.kernels import matmul
 from taskc.kernels.convolution.problem import Problem
 from taskc.kernels.machine_facts import GPU, UNMEASURED_SHARE, Tiles

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import ceil, gcd, prod
 
 from taskc import Machine, Mapping, repeat, spatial
+from taskc.dataclass import dataclass
 from taskc.ir.target import DotInstruction, TileInstruction
 from taskc.kernels.convolution.problem import Problem
 from taskc.kernels.machine_facts import PROCESSOR, UNMEASURED_SHARE, Extents

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import taskc as tc
 from taskc import CompileError, DType, TensorType
+from taskc.dataclass import dataclass
 from taskc.kernels.epilogue import Epilogue
 from taskc.kernels.images import check_orders, images_type, number_at
 from taskc.kernels.signatures import (

@@ -7,12 +7,13 @@ A plan's type is its algorithm: `Panels` and `FewRows` are plans of `matmul`, `P
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from math import ceil, gcd
 
 from taskc import Machine, Mapping, repeat, spatial
+from taskc.dataclass import dataclass
 from taskc.ir.target import DotInstruction, TileInstruction
 from taskc.kernels.machine_facts import GPU, PROCESSOR, UNMEASURED_SHARE, Extents
 from taskc.kernels.matmul.gpu import is_worth_copying

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, partial
 from itertools import product
 from math import ceil, prod
 
 from taskc import DType, Machine, Mapping, repeat, replicate, spatial
+from taskc.dataclass import dataclass
 from taskc.ir.target import WarpgroupInstruction
 from taskc.kernels.machine_facts import GPU, UNMEASURED_SHARE
 from taskc.kernels.matmul.problem import Problem, Types

@@ -6,12 +6,12 @@ The operands, their order and their types are written down here; the epilogue is
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 import taskc as tc
 from taskc import CompileError, DType, TensorType, repeat, spatial
+from taskc.dataclass import dataclass
 from taskc.kernels.epilogue import Epilogue
 from taskc.kernels.padding import pitch
 from taskc.kernels.signatures import (

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import ceil, prod
 
 from taskc import Machine, Mapping, repeat, spatial
+from taskc.dataclass import dataclass
 from taskc.kernels.machine_facts import PROCESSOR, Extents, seconds_of_bytes
 from taskc.kernels.owners import boxes_of, owners_of_boxes, width
 from taskc.kernels.pooling.problem import Problem

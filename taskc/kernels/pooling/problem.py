@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import taskc as tc
 from taskc import CompileError, DType, TensorType, boolean
+from taskc.dataclass import dataclass
 from taskc.kernels.images import check_orders, images_type, number_at, results_inside
 from taskc.kernels.signatures import ASSUMED_SIDE, Extent, Function, Value, known, wide
 from taskc.kernels.windows import Windows

@@ -6,11 +6,12 @@ A plan's type is its algorithm: `Panels` of processors, `Strips` and `Tiles` of 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 from math import ceil, gcd, lcm
 
 from taskc import Machine, Mapping, f32, repeat, spatial
+from taskc.dataclass import dataclass
 from taskc.ir.target import WarpInstruction
 from taskc.kernels.machine_facts import GPU, PROCESSOR
 from taskc.kernels.owners import VectorTile

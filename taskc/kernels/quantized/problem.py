@@ -9,12 +9,12 @@ called where b has 4 bits and a 16.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from math import ceil
 from typing import Any
 
 import taskc as tc
 from taskc import CompileError, DType, TensorType, f16, f32, i32
+from taskc.dataclass import dataclass
 from taskc.kernels.epilogue import Epilogue
 from taskc.kernels.signatures import (
     Decorator,

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from math import ceil, gcd, prod
 
 import taskc as tc
 from taskc import Machine, Mapping, repeat, spatial
+from taskc.dataclass import dataclass
 from taskc.kernels.machine_facts import GPU, PROCESSOR, seconds_of_bytes
 from taskc.kernels.owners import along as walkers, power, width
 from taskc.kernels.reductions.problem import PLACES, Problem

@@ -7,12 +7,13 @@ A kernel sees its arrays with neighbouring axes joined, as `[outer, apart, middl
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 from typing import Any
 
 import taskc as tc
 from taskc import CompileError, DType, InternalError, TensorType, boolean, i64
+from taskc.dataclass import dataclass
 from taskc.kernels.signatures import Function, Value, wide
 
 OPERATORS = {"sum": "+", "mean": "+", "prod": "*", "max": "max", "min": "min"}

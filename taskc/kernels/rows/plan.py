@@ -6,10 +6,11 @@ Rows whose elements aren't neighbours are `Columns`.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import ceil, prod
 
 from taskc import DType, Machine, Mapping, repeat, spatial
+from taskc.dataclass import dataclass
 from taskc.kernels.machine_facts import GPU, PROCESSOR, seconds_of_bytes
 from taskc.kernels.owners import along, boxes_of, owners_of_boxes, power, width
 from taskc.kernels.rows.problem import Problem

@@ -5,11 +5,11 @@ The operands, their order and their types are written down here.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 
 import taskc as tc
 from taskc import DType, Mapping
+from taskc.dataclass import dataclass
 from taskc.kernels.signatures import Extent, Function, Value, wide
 
 

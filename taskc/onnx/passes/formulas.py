@@ -12,12 +12,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from itertools import product
 from math import isclose
 from typing import TypeAlias
 
+from taskc.dataclass import dataclass
 from taskc.operators.graph import Array, Graph, Node
 
 # --- A graph's tensors: the nodes that compute and read them, and constants

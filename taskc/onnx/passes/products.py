@@ -22,10 +22,11 @@ other than f32. This pass runs only if `precision` is set; `taskc verify --preci
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
+from taskc.dataclass import dataclass
 from taskc.ir.types import DType
 from taskc.onnx.passes.formulas import Rewriting, Tensors, replaced
 from taskc.operators.graph import Graph, Node

@@ -16,11 +16,11 @@ only when the node is built; if they don't, the products are computed as before.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import inf
 
 import numpy as np
 
+from taskc.dataclass import dataclass
 from taskc.onnx.passes.formulas import Rewriting, Tensors, replaced
 from taskc.operators.graph import Graph, Node
 

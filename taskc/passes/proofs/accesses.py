@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import count
 from typing import TypeAlias
 
 from taskc.analysis.facts import Facts
 from taskc.analysis.touches import Loop, Touch, reads_memory, seen_through, visit_touches
+from taskc.dataclass import dataclass
 from taskc.errors import Location
 from taskc.ir import nodes as ir
 from taskc.ir.build import add

@@ -17,7 +17,6 @@ are not used. Any dimension may be 0, except that there is an element to store.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from itertools import product
 from typing import Any, NoReturn
 
@@ -26,6 +25,7 @@ import numpy as np
 from taskc.analysis.facts import Facts
 from taskc.analysis.indices import Array, Index
 from taskc.analysis.touches import Loop
+from taskc.dataclass import dataclass
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import Binary, Expression, Variable
 from taskc.ir.rewrite import expressions

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
 from typing import Any
 
@@ -32,6 +32,7 @@ import numpy as np
 
 from taskc.analysis.indices import Array
 from taskc.analysis.touches import reads_memory
+from taskc.dataclass import dataclass
 from taskc.errors import CompileError, Location
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import GLOBAL, Expression, Tensor, Variable

@@ -15,7 +15,7 @@ variables, instead of quotients, which are not.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import permutations
 from math import gcd
 from typing import TypeVar
@@ -23,6 +23,7 @@ from typing import TypeVar
 from taskc.analysis.facts import Facts
 from taskc.analysis.indices import Index
 from taskc.analysis.prover import addends
+from taskc.dataclass import dataclass
 from taskc.ir import nodes as ir
 from taskc.ir.build import multiply
 from taskc.ir.nodes import Binary, Constant, Expression, Unary, Variable

@@ -15,7 +15,6 @@ Between blocks, which are never ordered, see taskc/passes/proofs/blocks.py.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from itertools import product
 from math import prod
 from typing import Any
@@ -24,6 +23,7 @@ import numpy as np
 
 from taskc.analysis.accesses import element_numbers, example
 from taskc.analysis.indices import Array, Index
+from taskc.dataclass import dataclass
 from taskc.errors import CompileError
 from taskc.ir import nodes as ir
 from taskc.ir.linear import EVERYTHING

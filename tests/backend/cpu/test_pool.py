@@ -20,7 +20,9 @@ import taskc as tc
 from taskc.backend.cpu import pool as pools
 from taskc.backend.cpu.pool import container_limit, pool, pool_text, thread_count
 from taskc.backend.cpu.target import load
+from taskc.ir.reentry import door
 from taskc.runtime.settings import thread_limit
+from taskc.runtime.targets import expect_kernels
 
 ROOT = Path(__file__).parents[3]
 
@@ -49,6 +51,51 @@ def expected(x: np.ndarray, rounds: int) -> np.ndarray:
 
 def example(seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal((BLOCKS, SIZE)).astype(np.float32)
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the threads that make pools, of which there seem to be none so far."""
+    names: list[str] = []
+    monkeypatch.setattr(pools, "_pool", [])
+    monkeypatch.setattr(pools, "_ahead", [])
+    monkeypatch.setattr(pools, "thread_count", lambda: 2)
+    monkeypatch.setattr(pools, "Pool", lambda: names.append(threading.current_thread().name))
+    return names
+
+
+def test_a_thread_makes_the_pool_while_kernels_are_lowered(made: list[str]) -> None:
+    expect_kernels(1)
+    expect_kernels(1)
+    [thread] = pools._ahead
+    thread.join()
+    pool()
+    assert made == ["taskc pool"]
+
+
+def test_what_fails_in_that_thread_fails_again_at_the_first_call(
+    made: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail() -> None:
+        made.append(threading.current_thread().name)
+        raise OSError("no memory")
+
+    monkeypatch.setattr(pools, "Pool", fail)
+    expect_kernels(1)
+    with pytest.raises(OSError, match="no memory"):
+        pool()
+    pools._ahead[0].join()
+    assert sorted(made) == ["MainThread", "taskc pool"]
+
+
+def test_neither_a_call_that_interrupts_nor_a_single_thread_starts_another(
+    made: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with door(), door():
+        expect_kernels(1)
+    monkeypatch.setattr(pools, "thread_count", lambda: 1)
+    expect_kernels(1)
+    assert (pools._ahead, made) == ([], [])
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import signal
@@ -189,6 +190,13 @@ def test_a_killed_process_costs_time_alone(helped: Any, caplog: Any) -> None:
     os.kill(process, signal.SIGKILL)
     until(lambda: not is_running(process))
     assert processes.call(os.getpid) == HERE
+
+
+def test_collections_there_skip_what_is_imported(helped: Any) -> None:
+    helped(1)
+    there()
+    assert processes.call(gc.get_freeze_count) > 10_000
+    assert gc.get_freeze_count() == 0
 
 
 def test_another_compiler_is_not_asked(helped: Any, caplog: Any) -> None:

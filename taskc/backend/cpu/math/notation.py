@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib.resources import files
 
 from taskc.backend.cpu.instructions import (
@@ -30,6 +30,7 @@ from taskc.backend.cpu.instructions import (
     vector_of,
 )
 from taskc.backend.cpu.native import Elementwise
+from taskc.dataclass import dataclass
 from taskc.ir.types import DType, f32, f64, u32, u64
 
 Number = int | float
