@@ -27,7 +27,7 @@ object. Any class of nodes.py, mapping.py and programs/ir.py may occur, so that 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache
 from typing import Any, TypeAlias
 
@@ -96,11 +96,13 @@ PlannedStep: TypeAlias = "PlannedCall | Jump"
 class Plan:
     """arena  bytes of all temporaries
     alive  most bytes of temporaries that are alive at once, a lower bound of any arena
+    order  the number of each step in the program, with its loops unrolled
     """
 
     steps: tuple[PlannedStep, ...]
     arena: int
     alive: int
+    order: tuple[int, ...] = field(default=(), compare=False, repr=False)
 
     @property
     def calls(self) -> tuple[PlannedCall, ...]:
