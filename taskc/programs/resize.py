@@ -54,7 +54,7 @@ def size_words(program: Program) -> list[SizeWord] | None:
 
 
 def _words(program: Program, call: Call) -> Iterator[tuple[int, int | Expression, int] | None]:
-    """The words of a call that may depend on sizes, each with its size and scale; None for one that isn't understood."""
+    """The words of a call that may depend on sizes, with their sizes and scales; None where plans can't be resized."""
     offsets = {view.tensor: view.offset for view in program.views}
     parameters = call.callee.parameters
     for place, (parameter, argument) in enumerate(zip(parameters, call.arguments, strict=True)):
@@ -96,9 +96,9 @@ def _grows(size: int | Expression) -> bool:
 
 
 def roomy(size: int, multiple: int) -> int:
-    """A size rounded up, by less than an eighth of it."""
+    """A size rounded up, by less than a quarter of it."""
     count = size // multiple
-    step = 1 << max(0, count.bit_length() - 4)
+    step = 1 << max(0, count.bit_length() - 3)
     return -(-count // step) * step * multiple
 
 

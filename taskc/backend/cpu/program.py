@@ -1,7 +1,7 @@
 """A program in this process: its plans in the form that c/program.c executes, and the arenas of its calls.
 
 A plan, a frame or an arena is allocated where a call finds none free: for new sizes, and for each simultaneous
-call. All are freed with the program.
+call. All are freed with the program. From the second set of sizes on, plans are resized (`taskc.programs.resize`).
 
 `timed` times the calls of a program one by one in a normal run: a frame's step function is replaced by one that reads
 the clock, and the cost of reading it, some 30 ns, is subtracted.
@@ -18,7 +18,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from taskc.arrays.arguments import ArgumentError
 from taskc.arrays.packed import packed
 from taskc.backend.cpu.compile import LoadedKernel, words_of
 from taskc.backend.cpu.entry import GIVEN_UP, python_function
@@ -182,10 +181,11 @@ class LoadedPlan:
         by_word = np.zeros(len(self.words), np.int64)
         by_word[numbers] = changes
         plan = copy(self)
-        plan.words = self.words + by_word.view(np.uint64)
         plan.given, plan.moved = self.given.copy(), self.moved.copy()
         for table in (plan.given, plan.moved):
             table[:, -1] += by_word[table[:, 0]]
+            by_word[table[:, 0]] = 0
+        plan.words = self.words + by_word.view(np.uint64)
         plan._publish(key)
         return plan
 
@@ -353,23 +353,21 @@ class LoadedProgram:
             item: roomy(size, item.multiple) if item in self.program.dimensions else size
             for item, size in sizes.items()
         }
-        key = tuple(roomy_sizes.values())
-        if key not in self._roomy:
-            try:
-                planned = self.plan(roomy_sizes)
-            except ArgumentError:  # the sizes themselves may be right
-                return None
-            is_resizable_plan = is_resizable(self.program, planned)
-            self._roomy[key] = (
-                _RoomyPlan(planned, self.in_memory(planned, words), self._size_words, roomy_sizes)
-                if is_resizable_plan
+        roomy_key = tuple(roomy_sizes.values())
+        if roomy_key not in self._roomy:
+            plan = self.plan(roomy_sizes)
+            loaded = self.in_memory(plan, words)
+            self._roomy[roomy_key] = (
+                _RoomyPlan(plan, loaded, self._size_words, roomy_sizes)
+                if is_resizable(self.program, plan)
                 else None
             )
-        plan = self._roomy[key]
-        return None if plan is None else plan.at(sizes, self._pairs(words))
+        roomy_plan = self._roomy[roomy_key]
+        return None if roomy_plan is None else roomy_plan.at(sizes, self._pairs(words))
 
     @cached_property
     def _size_words(self) -> list[SizeWord] | None:
+        """The words that depend on sizes; None if plans can't be resized."""
         return size_words(self.program)
 
     def planned_for(self, words: np.ndarray, threads: int | None = None) -> Plan:
