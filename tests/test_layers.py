@@ -27,8 +27,9 @@ BELOW: dict[str, tuple[str, ...]] = {
     # A program as data, without its compiler: backends run its plan.
     "programs.ir": ("ir",),
     "programs.plan": ("programs.ir",),
-    "programs": ("lang", "passes", "programs.plan"),
-    "backend": ("analysis", "arrays", "format", "programs.plan"),
+    "programs.resize": ("programs.plan",),
+    "programs": ("lang", "passes", "programs.resize"),
+    "backend": ("analysis", "arrays", "format", "programs.resize"),
     "backend.cpu": ("backend",),
     "backend.cuda": ("backend",),
     "backend.sim": ("backend",),

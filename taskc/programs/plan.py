@@ -97,11 +97,13 @@ PlannedStep: TypeAlias = "PlannedCall | Jump"
 class Plan:
     """arena  bytes of all temporaries
     alive  most bytes of temporaries that are alive at once, a lower bound of any arena
+    order  the number of each step in the program, with its loops unrolled
     """
 
     steps: tuple[PlannedStep, ...]
     arena: int
     alive: int
+    order: tuple[int, ...] = field(default=(), compare=False, repr=False)
 
     @property
     def calls(self) -> tuple[PlannedCall, ...]:

@@ -64,7 +64,8 @@ def plan(
                     planned.append(Jump(step.to, unless))
                 case _:
                     assert_never(step)
-    return Plan(tuple(planned), laid.size, laid.alive)
+    order = tuple([number for group in arranged.groups for number in group])
+    return Plan(tuple(planned), laid.size, laid.alive, order)
 
 
 def _numbers_of_kernels(program: Program) -> dict[int, int]:

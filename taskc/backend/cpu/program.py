@@ -1,7 +1,7 @@
 """A program in this process: its plans in the form that c/program.c executes, and the arenas of its calls.
 
 A plan, a frame or an arena is allocated where a call finds none free: for new sizes, and for each simultaneous
-call. All are freed with the program.
+call. All are freed with the program. From the second set of sizes on, plans are resized (`taskc.programs.resize`).
 
 `timed` times the calls of a program one by one in a normal run: a frame's step function is replaced by one that reads
 the clock, and the cost of reading it, some 30 ns, is subtracted.
@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
+from functools import cached_property
 from time import perf_counter_ns
 from typing import Any, TypeAlias
 
@@ -24,6 +26,7 @@ from taskc.backend.limits import LimitError, current_limits
 from taskc.errors import InternalError, assert_never
 from taskc.format import bytes_text
 from taskc.ir import nodes as ir
+from taskc.ir.extents import extent_value
 from taskc.ir.nodes import Tensor, Variable
 from taskc.ir.reentry import Turn
 from taskc.ir.spans import span
@@ -39,6 +42,7 @@ from taskc.programs.plan import (
     Word,
     deciding,
 )
+from taskc.programs.resize import SizeWord, is_resizable, roomy, size_words
 
 Busy: TypeAlias = Callable[[int, Sequence[int]], int]
 
@@ -132,6 +136,8 @@ class LoadedPlan:
 
     code    the columns of `call` that are the same for all frames
     starts  where each step's words begin, which end with a status word; then the end of all words
+    given   positions of addresses that the caller gives, each with the parameter's number and an offset
+    moved   positions of addresses in the arena, each with an offset
     """
 
     def __init__(
@@ -139,6 +145,7 @@ class LoadedPlan:
     ) -> None:
         used = [kernels[call.kernel] for call in plan.calls]
         self.scratch = max((loaded.compiled.scratch for loaded in used), default=0)
+        self.arena = plan.arena
         words = [_words_of(step) for step in plan.steps]
         code = [_code_of(step, kernels) for step in plan.steps]
         self.code = np.array(code, np.int64).reshape(-1, 5).T
@@ -157,13 +164,30 @@ class LoadedPlan:
                         self.words[number] = constants[word.number] + word.offset
                     case int():
                         self.words[number] = word % 2**64
+        self.given, self.moved = _table(patches, 3), _table(moves, 2)
+        self._publish(key)
+
+    def _publish(self, key: np.ndarray) -> None:
         self.frames: list[_PlanFrame] = []
-        self.key, self.given, self.moved = key, _table(patches, 3), _table(moves, 2)
+        self.key = key
         self.node = _PlanMemory(
-            keys=len(self.key), key=self.key.ctypes.data, bytes=plan.arena,
-            patches=len(patches), patch=self.given.ctypes.data,
-            moves=len(moves), move=self.moved.ctypes.data,
+            keys=len(self.key), key=self.key.ctypes.data, bytes=self.arena,
+            patches=len(self.given), patch=self.given.ctypes.data,
+            moves=len(self.moved), move=self.moved.ctypes.data,
         )  # fmt: skip
+
+    def changed(self, numbers: np.ndarray, changes: np.ndarray, key: np.ndarray) -> LoadedPlan:
+        """The same plan for other sizes: `changes` are added to the words, or to the offsets, of these numbers."""
+        by_word = np.zeros(len(self.words), np.int64)
+        by_word[numbers] = changes
+        plan = copy(self)
+        plan.given, plan.moved = self.given.copy(), self.moved.copy()
+        for table in (plan.given, plan.moved):
+            table[:, -1] += by_word[table[:, 0]]
+            by_word[table[:, 0]] = 0
+        plan.words = self.words + by_word.view(np.uint64)
+        plan._publish(key)
+        return plan
 
     def add_frame(self, step: int, threads: int = _ALL) -> None:
         frame = _PlanFrame(self, step, threads - 1)
@@ -198,6 +222,35 @@ def _code_of(step: PlannedStep, kernels: Sequence[LoadedKernel]) -> tuple[int, i
             return assert_never(step)
 
 
+class _RoomyPlan:
+    """A plan for sizes rounded up, from which those for smaller sizes are made."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        loaded: LoadedPlan,
+        words: Sequence[SizeWord],
+        sizes: Mapping[Variable, Any],
+    ) -> None:
+        steps = {number: step for step, number in enumerate(plan.order)}
+        self._loaded = loaded
+        self._numbers = np.array([loaded.starts[steps[one.call]] + one.word for one in words], int)
+        distinct = {str(one.size): one.size for one in words}
+        self._sizes = [*distinct.values()]
+        places = {text: place for place, text in enumerate(distinct)}
+        self._places = np.array([places[str(one.size)] for one in words], int)
+        self._scales = np.array([one.scale for one in words], np.int64)
+        self._values = self._values_at(sizes)
+
+    def _values_at(self, sizes: Mapping[Variable, Any]) -> np.ndarray:
+        return np.array([extent_value(size, sizes) for size in self._sizes], np.int64)
+
+    def at(self, sizes: Mapping[Variable, Any], key: np.ndarray) -> LoadedPlan:
+        """The plan for sizes that are no larger."""
+        less = self._values_at(sizes) - self._values
+        return self._loaded.changed(self._numbers, less[self._places] * self._scales, key)
+
+
 def _table(rows: Sequence[tuple[int, ...]], columns: int) -> np.ndarray:
     return np.array(rows, np.int64).reshape(-1, columns)
 
@@ -223,6 +276,7 @@ class LoadedProgram:
         items = [*program.parameters, *program.dimensions]
         self._deciding = [(items.index(item), item) for item in deciding(program)]
         self._plans: dict[tuple[int, ...], LoadedPlan] = {}
+        self._roomy: dict[tuple[int, ...], _RoomyPlan | None] = {}
         self._limits = current_limits()
         self._left: list[LoadedPlan] = []  # plans that were dropped while calls still ran on them
         self._node = ProgramMemory()
@@ -290,18 +344,46 @@ class LoadedProgram:
     def _key(self, words: np.ndarray) -> tuple[int, ...]:
         return tuple([int(words[number]) for number, _ in self._deciding])
 
+    def _resized(self, words: np.ndarray) -> LoadedPlan | None:
+        """The plan for the sizes among these words, made from one for roomy sizes; None for the first sizes."""
+        if not self._plans or self._limits.memory is not None or not self._size_words:
+            return None
+        sizes = dict(zip([item for _, item in self._deciding], self._key(words), strict=True))
+        roomy_sizes = {
+            item: roomy(size, item.multiple) if item in self.program.dimensions else size
+            for item, size in sizes.items()
+        }
+        roomy_key = tuple(roomy_sizes.values())
+        if roomy_key not in self._roomy:
+            plan = self.plan(roomy_sizes)
+            loaded = self.in_memory(plan, words)
+            self._roomy[roomy_key] = (
+                _RoomyPlan(plan, loaded, self._size_words, roomy_sizes)
+                if is_resizable(self.program, plan)
+                else None
+            )
+        roomy_plan = self._roomy[roomy_key]
+        return None if roomy_plan is None else roomy_plan.at(sizes, self._pairs(words))
+
+    @cached_property
+    def _size_words(self) -> list[SizeWord] | None:
+        """The words that depend on sizes; None if plans can't be resized."""
+        return size_words(self.program)
+
     def planned_for(self, words: np.ndarray, threads: int | None = None) -> Plan:
         """The plan for the sizes among these words."""
         pairs = zip(self._deciding, self._key(words), strict=True)
         return self.plan({item: size for (_, item), size in pairs}, threads)
 
     def _add_plan(self, words: np.ndarray) -> LoadedPlan:
-        planned, key = self.planned_for(words), self._key(words)
+        plan, key = self._resized(words), self._key(words)
+        if plan is None:
+            plan = self.in_memory(self.planned_for(words), words)
         if len(self._plans) >= _MOST_PLANS:
             self._node.plans = None  # calls find none of them from now on
             self._left = [old for old in (*self._left, *self._plans.values()) if not old.is_idle]
             self._plans.clear()
-        plan = self.in_memory(planned, words)
+            self._roomy.clear()
         plan.node.next = self._node.plans
         self._plans[key] = plan
         self._node.plans = plan.node.address
@@ -321,8 +403,11 @@ class LoadedProgram:
     def in_memory(self, plan: Plan, words: np.ndarray) -> LoadedPlan:
         """Load a plan, or a part of one, for the sizes among these words."""
         constants = [memory.ctypes.data for memory in self._constants]
-        pairs = [(number, int(words[number])) for number, _ in self._deciding]
-        return LoadedPlan(plan, self.kernels, constants, _table(pairs, 2))
+        return LoadedPlan(plan, self.kernels, constants, self._pairs(words))
+
+    def _pairs(self, words: np.ndarray) -> np.ndarray:
+        """The words that a plan is looked up by, each with its position."""
+        return _table([(number, int(words[number])) for number, _ in self._deciding], 2)
 
     def _add_arena(self, size: int) -> None:
         """Add an arena, and drop the smaller ones that are free.

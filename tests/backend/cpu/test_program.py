@@ -208,7 +208,7 @@ def test_a_call_within_a_call() -> None:
     program = fresh()
     code = loaded(program)
     ((_, size),) = code._deciding
-    x = np.arange(9000, dtype=np.float32)
+    x = np.arange(8192, dtype=np.float32)
     y = np.zeros(5000, np.float32)
 
     def begun() -> int:
@@ -222,7 +222,7 @@ def test_a_call_within_a_call() -> None:
     frame = begun()
     assert called(5000) == [40, 40]
     assert code._run_frame(frame) == 0
-    assert called(9000) == [80]
+    assert called(8192) == [80]
     frame = begun()
     assert called(10) == [0, 80]
     assert called(5000) == [40, 80]
