@@ -181,12 +181,12 @@ class Definition(SelfDescribed, ABC):
         described = TensorType(item.dtype, item.shape, item.layout)
         wanted = self.packs.get(item.name, item.shape)
         if isinstance(wanted, KernelDefinition):
-            given, relayout = wanted.ir.parameters[0], relayout_of(wanted.ir)
+            given, by_numpy = wanted.ir.parameters[0], wanted.by_numpy or relayout_of(wanted.ir)
             is_fit = isinstance(given, Tensor) and array.shape == given.shape
-            if relayout is None or not is_fit or array.dtype != item.dtype.numpy:
+            if by_numpy is None or not is_fit or array.dtype != item.dtype.numpy:
                 packed: Packed = wanted(array, out=empty(described))
                 return packed
-            return pack(relayout.of(array), described)
+            return pack(by_numpy(array), described)
         if item.dtype.is_sub_byte:
             array = elements_of(array, item.dtype)
         if array.shape != wanted:
@@ -248,10 +248,14 @@ class KernelDefinition(Definition):
     """A kernel as its author wrote it: parsed, and not yet compiled for anything.
 
     `ir` is at stage parsed; for a kernel of `tc.cuda`, synchronized.
+
+    by_numpy  the same function of an array, for a kernel that packs constants: NumPy has them packed before the kernel
+              is compiled. None if there is none
     """
 
     kind = "kernel"
     ir: Kernel
+    by_numpy: Callable[[np.ndarray[Any, Any]], np.ndarray[Any, Any]] | None = None
 
     @classmethod
     def of(cls, kernel: Kernel, packs: Packs | None = None) -> KernelDefinition:

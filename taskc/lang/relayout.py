@@ -24,15 +24,19 @@ from taskc.ir.rewrite import substitute
 
 @dataclass(frozen=True, slots=True)
 class Relayout:
-    """The axes of the array in the order of the result's, the shape of the result, and what fills it up."""
+    """The axes of the array in the order of the result's, the shape of the result, and what fills it up.
 
+    given  the shape in which the kernel sees the array
+    """
+
+    given: tuple[int, ...]
     order: tuple[int, ...]
     shape: tuple[int, ...]
     fill: float | int | bool
 
-    def of(self, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    def __call__(self, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         """The array in the result's order, filled up to its shape."""
-        turned = array.transpose(self.order)
+        turned = array.reshape(self.given).transpose(self.order)
         added = [(0, full - own) for full, own in zip(self.shape, turned.shape, strict=True)]
         return np.pad(turned, added, constant_values=self.fill) if any(map(sum, added)) else turned
 
@@ -40,7 +44,7 @@ class Relayout:
 def relayout_of(kernel: ir.Kernel) -> Relayout | None:
     """The relayout that a kernel is, or None."""
     match kernel.parameters:
-        case (ir.Tensor(role="in", given=None) as given, ir.Tensor(role="out") as result):
+        case (ir.Tensor(role="in") as given, ir.Tensor(role="out") as result):
             pass
         case _:
             return None
@@ -80,9 +84,12 @@ def relayout_of(kernel: ir.Kernel) -> Relayout | None:
         if given.shape[axis] != extent and (place, given.shape[axis]) not in bounds:
             return None
         bounds = [bound for bound in bounds if bound != (place, given.shape[axis])]
-    shape = tuple([extent for extent in result.shape if isinstance(extent, int)])
-    is_whole = sorted(order) == [*range(len(order))] and len(shape) == len(order)
-    return Relayout(order, shape, fill) if is_whole and not bounds else None
+    own, full = (
+        tuple([extent for extent in tensor.shape if isinstance(extent, int)])
+        for tensor in (given, result)
+    )
+    is_whole = sorted(order) == [*range(len(own))] and len(full) == len(own) == len(given.shape)
+    return Relayout(own, order, full, fill) if is_whole and not bounds else None
 
 
 def _bounds(condition: ir.Expression) -> list[tuple[ir.Expression, object]]:

@@ -2,12 +2,15 @@
 
 Its function is parsed as the language's expressions are, never run. What it closes over is constant, but for the
 program's tensors and scalars, which become the computation's parameters.
+
+A network has the same computation in many layers. The functions of taskc's own operators are constant, so that one with
+the same code, which closes over equal constants and tensors of the same types, has the same computation.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from types import FunctionType
 from typing import Any
 
@@ -123,6 +126,78 @@ def computation_of(
                 site,
             )
         definition = FunctionDefinition(function)
+    form = _Form(trace)
+    try:
+        key = name, tuple(shape), layout, form.of(definition)
+    except _NoFormError:
+        return _new_computation(trace, shape, definition, name, site, layout)
+    known = _known.get(key)
+    if known is None:
+        computation, arguments = _new_computation(trace, shape, definition, name, site, layout)
+        if len(_known) >= _MOST_KNOWN:
+            _known.clear()
+        _known[key] = computation, tuple(map(form.place, arguments))
+        return computation, arguments
+    handles = [*form.handles.values()]
+    return known[0], [handles[place] for place in known[1]]
+
+
+# Computations, each with its arguments as places among the tensors that its function closes over.
+_known: dict[Hashable, tuple[Computation, tuple[int, ...]]] = {}
+_MOST_KNOWN = 1 << 12
+
+
+class _NoFormError(Exception):
+    pass
+
+
+class _Form:
+    """A key for functions of taskc's that describe the same computation, but for the tensors that they read.
+
+    handles  the tensors and scalars that the function closes over
+    """
+
+    def __init__(self, trace: Trace) -> None:
+        self.trace = trace
+        self.handles: dict[ir.Tensor | ir.Variable, Handle] = {}
+
+    def of(self, value: object) -> Hashable:
+        match value:
+            case None | bool() | int() | str() | DType() | Mapping():
+                return type(value), value
+            case float():
+                return value.hex()
+            case tuple() | list():
+                return type(value), *map(self.of, value)
+            case TensorHandle(tensor=tensor) if value.trace is self.trace:
+                self.handles.setdefault(tensor, value)
+                return self.place(value), tensor.dtype, tensor.shape, tensor.layout
+            case FunctionDefinition():
+                return self.of(value.function)
+            case FunctionType() if _is_own(value):
+                return id(value.__code__), *[
+                    self.of(cell.cell_contents) for cell in value.__closure__ or ()
+                ]
+        raise _NoFormError
+
+    def place(self, handle: Handle) -> int:
+        assert isinstance(handle, TensorHandle)
+        return [*self.handles].index(handle.tensor)
+
+
+def _is_own(function: FunctionType) -> bool:
+    """Whether a function is taskc's, with all that it reads in its closure, or constant."""
+    return (function.__module__ or "").startswith("taskc.") and not function.__defaults__
+
+
+def _new_computation(
+    trace: Trace,
+    shape: Sequence[int | ir.Expression],
+    definition: FunctionDefinition,
+    name: str,
+    site: Location,
+    layout: Mapping | None,
+) -> tuple[Computation, list[Handle]]:
     context = Context(name, 1, False, "generic", EVALUATORS, EXECUTORS)
     captured = Captured(trace, context)
     context.capture = captured.value

@@ -16,7 +16,7 @@ columns, which no prefetcher follows.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from math import ceil, gcd
 
 from taskc.analysis.coalescing import facts_of_names, unit_stride
@@ -24,7 +24,14 @@ from taskc.analysis.facts import Facts
 from taskc.ir import nodes as ir
 from taskc.ir.linear import Affine, Opaque
 from taskc.ir.nodes import Expression, Kernel, Statement, Tensor, Variable
-from taskc.ir.rewrite import expressions, operands_first, statements, walk, walk_statements
+from taskc.ir.rewrite import (
+    all_below,
+    expressions,
+    operands_first,
+    statements,
+    walk,
+    walk_statements,
+)
 from taskc.programs.indices import flat_index
 from taskc.programs.ir import Computation, variables_in
 from taskc.programs.traffic import (
@@ -59,8 +66,19 @@ def is_worth_fusing(
     before: Kernel, made: Kernel, added: Computation, memory: Tensor, lanes: int
 ) -> bool:
     """Whether the fused kernel costs no more than the two calls and the memory traffic between them."""
-    apart = _cost(before, lanes) + _of_computation(added, lanes)
-    return _cost(made, lanes) <= apart + _moved(added, memory)
+    alike, known = _alike(before, made), facts_of_names(made)
+    for node in walk_statements(before.body):
+        if id(node) not in alike:  # the others' names are known
+            known.enter(node)
+    apart = _cost(before, known, lanes, alike) + _of_computation(added, lanes)
+    return _cost(made, known, lanes, alike) <= apart + _moved(added, memory)
+
+
+def _alike(before: Kernel, made: Kernel) -> set[int]:
+    """The identities of statements that both kernels have: they cost the same, unless a fold waits for others."""
+    if all_below(before.body, ir.Reduce):
+        return set()
+    return {*map(id, walk_statements(before.body))} & {*map(id, walk_statements(made.body))}
 
 
 def _moved(added: Computation, memory: Tensor) -> int:
@@ -70,9 +88,12 @@ def _moved(added: Computation, memory: Tensor) -> int:
     return bytes_weighed(memory, 0 if hides else 2)
 
 
-def _cost(kernel: Kernel, lanes: int) -> float:
-    """The cost of a kernel: operations of all workers on values, and accesses."""
-    estimate, known = Estimate(kernel), facts_of_names(kernel)
+def _cost(kernel: Kernel, known: Facts, lanes: int, left_out: Container[int]) -> float:
+    """The cost of a kernel: operations of all workers on values, and accesses.
+
+    left_out  identities of statements that aren't weighed
+    """
+    estimate = Estimate(kernel)
     changes = _Changes(estimate.names)
     total, folds, before = (
         0.0,
@@ -84,6 +105,8 @@ def _cost(kernel: Kernel, lanes: int) -> float:
     pending: list[tuple[Statement, int, _Weigh]] = [(kernel.body, 1, alike)]
     while pending:
         node, times, weigh = pending.pop()
+        if id(node) in left_out:
+            continue
         inside = times * estimate.times(node)
         changes.enter(node, times, inside, lanes)
         if isinstance(node, ir.Each | ir.Move):

@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 import taskc as tc
+from taskc.arrays.packed import empty
+from taskc.ir.types import TensorType
 from taskc.kernels.convolution import Direct, Problem, Winograd, build, convolution
 from taskc.kernels.convolution.plan import candidates, candidates_of_winograd
 from taskc.kernels.convolution.winograd import (
@@ -139,6 +141,21 @@ def test_filters_are_packed_as_transforms() -> None:
     np.testing.assert_allclose(inside, u.reshape(inside.shape), rtol=2.0**-23)
     assert not made[of.features :].any()
     assert not made[:, :, 5:].any()
+
+
+@pytest.mark.parametrize("filters", ["OHWI", "OIHW"])
+def test_numpy_packs_the_same_bits(filters: str) -> None:
+    for channels, features in ((5, HERE.lanes + 4), (64, 130)):
+        of = replace(allowed((1, 8, 8, channels, features), {"packed": True}), filters=filters)
+        kernel = build(of, least(candidates_of_winograd, of, HERE), HERE)
+        packing = kernel.packs["w"]
+        assert isinstance(packing, tc.KernelDefinition)
+        assert packing.by_numpy is not None
+        given, packed = packing.ir.parameters
+        w = np.random.default_rng(0).standard_normal(given.shape, np.float32)
+        w.reshape(-1)[:4] = -0.0, 0.0, 1e-42, -1e30
+        memory = empty(TensorType(packed.dtype, packed.shape, packed.layout))
+        assert np.asarray(kernel.pack(w)).tobytes() == np.asarray(packing(w, out=memory)).tobytes()
 
 
 def test_it_is_chosen_where_it_is_allowed_and_faster() -> None:

@@ -11,7 +11,7 @@ import taskc as tc
 from taskc import f32, repeat, spatial
 from taskc.arrays.packed import empty
 from taskc.ir.types import TensorType
-from taskc.kernels.convolution import convolution
+from taskc.kernels.convolution import convolution, convolution_1d
 from taskc.lang.relayout import relayout_of
 
 _CASES: list[tuple[tuple[int, ...], dict[str, Any]]] = [
@@ -36,6 +36,23 @@ def test_filters_are_packed_as_their_kernel_packs_them(
     assert isinstance(packing, tc.KernelDefinition)
     given, packed = packing.ir.parameters
     array = np.random.default_rng(0).standard_normal(given.shape, np.float32)
+    memory = empty(TensorType(packed.dtype, packed.shape, packed.layout))
+    assert relayout_of(packing.ir) is not None
+    assert (
+        np.asarray(made.pack(array)).tobytes() == np.asarray(packing(array, out=memory)).tobytes()
+    )
+
+
+def test_filters_of_one_axis_are_seen_with_two() -> None:
+    made = convolution_1d(
+        1, 14, 5, 20, size=3, dtype=f32, packed=True, order="NCHW", filters="OIHW",
+        machine=tc.machine("avx512"),
+    )  # fmt: skip
+    packing = made.packs["w"]
+    assert isinstance(packing, tc.KernelDefinition)
+    given, packed = packing.ir.parameters
+    assert given.given == (20, 5, 3)
+    array = np.random.default_rng(0).standard_normal((20, 5, 3), np.float32)
     memory = empty(TensorType(packed.dtype, packed.shape, packed.layout))
     assert relayout_of(packing.ir) is not None
     assert (
@@ -91,7 +108,7 @@ def test_what_is_a_relayout() -> None:
     assert relayout is not None
     x = np.arange(45, dtype=np.float32).reshape(9, 5)
     expected = np.pad(x.T, [(0, 3), (0, 7)])
-    assert relayout.of(x).tolist() == expected.tolist()
+    assert relayout(x).tolist() == expected.tolist()
 
 
 @pytest.mark.parametrize("body", ["less", "other", "twice"])

@@ -22,16 +22,20 @@ standard normal distribution, with filters that give results of their magnitude,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import ceil
-from typing import Any
+from typing import Any, TypeAlias
+
+import numpy as np
 
 import taskc as tc
 from taskc import CompileError, TensorType, f64, repeat, spatial
+from taskc.ir.arithmetic import convert
 from taskc.kernels.convolution.plan import Winograd
 from taskc.kernels.convolution.problem import Problem
 from taskc.kernels.signatures import Function, Value, Values
 
+Array: TypeAlias = "np.ndarray[Any, Any]"
 Matrix = tuple[tuple[float, ...], ...]
 
 # B^T = BOTH @ PIXELS, G = BOTH @ FILTERS / 24 and A^T = RESULTS @ BOTH, of the points 0, 1, -1, 2, -2 and
@@ -53,6 +57,8 @@ PIXELS: Matrix = (
     (0, 4, 0, -5, 0, 1),
 )
 FILTERS: Matrix = ((6, 0, 0), (-4, 0, -4), (0, -4, 0), (1, 0, 4), (0, 2, 0), (0, 0, 24))
+SCALE = 24.0**-2  # of filters, which are transformed along both axes
+_AT_A_TIME = 1 << 13  # numbers that NumPy transforms at a time, which stay in a core's cache
 RESULTS: Matrix = (
     (1, 1, 0, 1, 0, 0),
     (0, 0, 1, 0, 2, 0),
@@ -132,9 +138,34 @@ def pack_filters(problem: Problem, plan: Winograd) -> tc.KernelDefinition:
                             u[r, s, o] = tap(w, f + o, r, s, c + q)
                 transform(u, 3, FILTERS, BOTH, lanes)
                 for a, b, o in own:
-                    packed[f + o, 6 * a + b, c + q] = (u[a, b, o] * 24.0**-2).to(problem.dtype)
+                    packed[f + o, 6 * a + b, c + q] = (u[a, b, o] * SCALE).to(problem.dtype)
 
+    pack_filters.by_numpy = _packed_by_numpy(problem, plan)
     return pack_filters
+
+
+def _packed_by_numpy(problem: Problem, plan: Winograd) -> Callable[[Array], Array]:
+    """A function from an array of filters to their transforms, with the bits that the kernel stores.
+
+    A factor is a power of two, or that of a sum's only term: a fused sum is that of the rounded products.
+    """
+    features, _, channels = packed_type(problem, plan).shape
+    axes = [problem.filters.index(axis) for axis in "HWOI"]
+
+    def packed(w: Array) -> Array:
+        added = [(0, features - problem.features), (0, channels - problem.channels)]
+        taps = np.pad(w.transpose(axes), [(0, 0), (0, 0), *added])
+        filters = np.empty((features, 36, channels), problem.dtype.numpy)
+        step = max(1, _AT_A_TIME // channels)
+        for first in range(0, features, step):
+            here = slice(first, first + step)
+            columns = product(FILTERS, [*convert(taps[:, :, here], problem.dtype, f64)])
+            for a, row in enumerate(product(BOTH, columns)):
+                for b, u in enumerate(product(BOTH, product(FILTERS, [*row]))):
+                    filters[here, 6 * a + b] = convert(u * SCALE, f64, problem.dtype)
+        return filters
+
+    return packed
 
 
 def winograd(problem: Problem, plan: Winograd) -> tc.KernelDefinition | tc.ProgramDefinition:
