@@ -49,8 +49,8 @@ ELSEWHERE = {
     "onnx/test_control.py": "onnx/stages",
     "onnx/test_session.py": "onnx/model",
     "onnx/test_tensors.py": "onnx/serialized",
-    "operators/test_microsoft.py": "operators/microsoft_attention operators/microsoft_quantized"
-    " operators/microsoft_states operators/microsoft_weights",
+    "operators/test_microsoft.py": "operators/microsoft_attention operators/microsoft_experts"
+    " operators/microsoft_quantized operators/microsoft_states operators/microsoft_weights",
     "operators/test_op.py": "operators/build operators/graph",
     "onnx/test_node_cases.py": "onnx/backend operators/control operators/fourier"
     " operators/movement operators/resizing operators/shapes"

@@ -55,6 +55,7 @@ _OF_MICROSOFT = {
     "microsoft_attention": (
         "Attention QAttention MultiHeadAttention GroupQueryAttention RotaryEmbedding"
     ),
+    "microsoft_experts": "MoE QMoE",
     "microsoft_quantized": (
         "QLinearAdd QLinearMul QLinearSigmoid QLinearLeakyRelu QLinearAveragePool "
         "QLinearGlobalAveragePool QLinearConcat QLinearSoftmax QLinearWhere QGemm "

@@ -209,15 +209,19 @@ def _mask_of(
 
 @dataclass(frozen=True, slots=True)
 class _Cache:
-    """Where new keys lie: new key i of batch b is at place `start(b) + i` of a cache.
+    """The places of new keys: key i of batch b is at `start(b) + i`.
 
-    total  the places that are filled in the fullest batch
+    place     where those of all batches begin, if that is one place
+    longest   the places that the cache has with them
+    is_first  whether nothing was there before
+    is_grown  whether the new keys come after all that was there
     """
 
     start: Function
-    total: Extent
+    place: Extent | None
+    longest: Extent
     is_first: bool
-    starts_alike: Extent | None
+    is_grown: bool
 
 
 @operator("GroupQueryAttention", domain=MICROSOFT)
@@ -245,8 +249,8 @@ def grouped_queries(call: Call) -> Made:
     # Before the first step, what is in a longer cache doesn't matter.
     keys, values = (k, v) if cache.is_first else (present_k, present_v)
     is_usual = is_causal and window < 0 and not cap and sink is None and not call.has(10)
-    if is_usual and cache.starts_alike is not None and are_equal(keys.shape[2], cache.total):
-        y = by_kernel(q, keys, values, None, scale, cache.starts_alike)
+    if is_usual and cache.place is not None and (cache.is_first or cache.is_grown):
+        y = by_kernel(q, keys, values, None, scale, cache.place)
     else:
         y = _by_places(call, (q, keys, values), cache, scale, cap, sink)
     return flattened(y), present_k, present_v, None
@@ -275,14 +279,21 @@ def _split(
 
 
 def _cache_of(call: Call, batches: Extent, length: Extent) -> _Cache:
-    lengths, total = call.tensor(5), call.single(6)
-    row = reshaped(lengths, batches)
-    if equals(length, total):  # the first step: queries begin at 0, whatever a batch's length
-        return _Cache(tc.function(lambda b: i64(0)), total, True, 0)
-    if equals(batches, 1):
-        before = total - length
-        return _Cache(tc.function(lambda b: i64(before)), total, False, before)
-    return _Cache(tc.function(lambda b: row[b].to(i64) + 1 - length), total, False, None)
+    row, total = reshaped(call.tensor(5), batches), call.single(6)
+    room: Extent = call.tensor(3).shape[2] if call.has(3) else 0
+    is_grown = equals(room + length, total)
+    longest = room + length if is_grown else total if total > room else room
+    place: Extent | None = None
+    is_first = equals(length, total)  # then queries begin at 0, whatever a batch's length
+    if is_first:
+        place = 0
+    elif equals(batches, 1):
+        place = room if is_grown else total - length
+    if place is None:
+        start = tc.function(lambda b: row[b].to(i64) + 1 - length)
+    else:
+        start = tc.function(lambda b: i64(place))
+    return _Cache(start, place, longest, is_first, is_grown)
 
 
 def _normalized(call: Call, x: TensorHandle, place: int, own: str) -> TensorHandle:
@@ -322,8 +333,7 @@ def _appended(call: Call, place: int, new: TensorHandle, cache: _Cache) -> Tenso
     before = past.shape[2]
     if equals(before, 0):
         return new
-    longest = cache.total if cache.total > before else before
-    if cache.starts_alike is not None and are_equal(cache.starts_alike, before):
+    if cache.is_grown and cache.place is not None:
         return joined([past, new], 2, computed)
     start = cache.start
 
@@ -337,7 +347,7 @@ def _appended(call: Call, place: int, new: TensorHandle, cache: _Cache) -> Tenso
             else past[b, h, min(i, before - 1), f]
         )
 
-    return computed((batches, heads, longest, features), element)
+    return computed((batches, heads, cache.longest, features), element)
 
 
 def _sink_of(call: Call) -> Function | None:

@@ -36,6 +36,13 @@ def codes_of(packed: Array, bits: int, count: int) -> Array:
     return codes
 
 
+@tc.function
+def number_at(x: TensorHandle, place: Computed, bits: int) -> Computed:
+    """The number at a place of a tensor whose bytes have several along the last axis, the first in the lowest bits."""
+    at = (*place[:-1], place[-1] * bits // 8)
+    return x[at].to(i32) >> (place[-1] * bits % 8).to(i32) & (1 << bits) - 1
+
+
 @dataclass(frozen=True, slots=True)
 class _Weights:
     """Weights w[n, k] = (code - zero) * scale, with a scale for each `block` of neighbours along k.
@@ -114,23 +121,19 @@ class _Weights:
         middle = 1 << bits - 1
 
         @tc.function
-        def code(x: TensorHandle, j: Element, q: Element) -> Computed:
-            byte = x[j, q * bits // 8].to(i32)
-            return (byte >> (q * bits % 8).to(i32)) & ((1 << bits) - 1)
-
-        @tc.function
         def zero(j: Element, g: Element) -> Computed:
             if rows is None:
                 return f32(middle)
             elif rows.dtype is u8:
-                return code(rows, j, g).to(f32)
+                return number_at(rows, (j, g), bits).to(f32)
             else:
                 return rows[j, g].to(f32)
 
         @tc.function
         def weight(q: Element, j: Element) -> Computed:
             g = q // block if groups is None else min(max(groups[q].to(i64), 0), blocks - 1)
-            return ((code(packed, j, q).to(f32) - zero(j, g)) * scales[j, g].to(f32)).to(dtype)
+            moved = number_at(packed, (j, q), bits).to(f32) - zero(j, g)
+            return (moved * scales[j, g].to(f32)).to(dtype)
 
         return computed((self.k, n), weight)
 
@@ -263,9 +266,7 @@ def gathered_blocks(call: Call) -> Made:
 
     @tc.function
     def number(of: TensorHandle, at: Computed) -> Computed:
-        place = (*at[:-1], at[-1] // each)
-        value = of[place].to(i32)
-        return value >> (at[-1] % each * bits).to(i32) & (1 << bits) - 1 if each > 1 else value
+        return number_at(of, at, bits) if each > 1 else of[at].to(i32)
 
     @tc.function
     def zero(at: Computed) -> Computed:

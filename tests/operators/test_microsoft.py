@@ -17,6 +17,7 @@ from taskc.operators.files import MICROSOFT
 from tests.onnx.models import model, node, tensor
 from tests.operators import (  # noqa: F401  they enter their cases
     microsoft_attention_cases,
+    microsoft_expert_cases,
     microsoft_quantized_cases,
     microsoft_weight_cases,
 )

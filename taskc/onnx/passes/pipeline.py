@@ -10,9 +10,13 @@ from taskc.onnx.passes.convolutions import blocked_images, exact_sums, fold_batc
 from taskc.onnx.passes.products import low_precision, quantized_products
 from taskc.onnx.passes.recognize_attention import recognize_attention
 from taskc.onnx.passes.recognize_formulas import recognize_gelu, recognize_norms
+from taskc.onnx.passes.separate_fused import separate_fused
 from taskc.operators.graph import Graph
 
 Pass = Callable[[Graph], Graph]
+
+# Before all others, which know ONNX's operators.
+FIRST: tuple[Pass, ...] = (separate_fused,)
 
 PASSES: tuple[Pass, ...] = (
     # Before other passes look at products: those of bytes become other operators.
@@ -63,7 +67,7 @@ def steps(
 ) -> Iterator[tuple[str, Graph]]:
     """The name of each rewrite in turn, with the graph after it."""
     last = () if operands is None else (low_precision(operands),)
-    for run in (*_registered, *(EXACT if exact else INEXACT), *PASSES, *last):
+    for run in (*_registered, *FIRST, *(EXACT if exact else INEXACT), *PASSES, *last):
         changed, name = run(graph), getattr(run, "__name__", "rewrite")
         ends = [(one.inputs, one.outputs) for one in (graph, changed)]
         if ends[0] != ends[1]:
