@@ -2,7 +2,7 @@
 
 | tier | LLVM's passes and code generation | LLVM's time | speed of the code |
 | --- | --- | --- | --- |
-| quick | inlining, registers; code generation without optimization | less than a tenth | 1.5 to 7 times slower |
+| quick | no passes; code generation without optimization | less than a tenth | 1.5 to 7 times slower |
 | full | everything (module.py) | 20 to 100 ms a kernel | |
 
 A large kernel's quick code is generated with optimization, which takes half of full code's time: otherwise its values
@@ -10,7 +10,7 @@ would not fit on the stack.
 
 Both come from one kernel at stage lean, and no pass reassociates: their results are the same bits. Loops that full
 code unrolls stay loops in quick code, with their register tiles in memory: that is a quarter of the text, and no slower
-without optimization.
+without optimization. Inlining and SROA make it no faster either.
 
 `job` of quick code jumps to the address in `now`, which is its own body's at first. Full code is made in a background
 thread while no call waits for a compilation, and its address is stored in `now`: whoever holds the address of `job`
@@ -35,7 +35,6 @@ import llvmlite.binding as llvm
 
 from taskc.backend.cpu import processes
 from taskc.backend.cpu.memory import STACK
-from taskc.backend.cpu.module import head_text, run_passes
 from taskc.backend.cpu.processor import Processor
 from taskc.ir.nodes import Do, Kernel
 from taskc.ir.operations import TILED
@@ -52,7 +51,6 @@ _FRAME = 24
 _POLL, _GRACE = 0.01, 0.1
 
 _JUMP = f"""\
-declare void @body(i64, i64, ptr, ptr)
 @{NOW} = global ptr @body, align 8
 define void @job(i64 %first, i64 %last, ptr %arguments, ptr %scratch) nounwind {{
   %body = load atomic ptr, ptr @{NOW} monotonic, align 8
@@ -72,17 +70,8 @@ def has_quick(lean: Kernel) -> bool:
 @span("LLVM/quick code")
 def quick_code(text: str, processor: Processor) -> bytes:
     """The object of a module's quick code."""
-    module = llvm.parse_assembly(text)
+    module = llvm.parse_assembly(f"{text.replace('@job', '@body')}\n{_JUMP}")
     module.verify()
-    options = llvm.newpassmanagers.create_pipeline_tuning_options(speed_level=0)
-    builder = llvm.newpassmanagers.create_pass_builder(processor.machine, options)
-    passes = llvm.newpassmanagers.create_new_module_pass_manager()
-    passes.add_always_inliner_pass()
-    passes.add_sroa_pass()
-    passes.add_simplify_cfg_pass()
-    run_passes(passes, module, builder)
-    module.get_function("job").name = "body"
-    module.link_in(llvm.parse_assembly(f"{head_text(processor)}\n{_JUMP}"))
     # Without optimization each value has a place on the stack, beside up to STACK bytes of private arrays.
     is_small = text.count("\n") * _FRAME <= STACK // 2
     machine = processor.quick_machine if is_small else processor.machine
