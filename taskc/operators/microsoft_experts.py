@@ -8,10 +8,10 @@ A few rows gather the weights of their own experts; with more of them, every exp
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import taskc as tc
 from taskc import f32
+from taskc.dataclass import dataclass
 from taskc.kernels.matmul import batch_matmul
 from taskc.kernels.signatures import wide
 from taskc.operators.call import Call, Made, operator

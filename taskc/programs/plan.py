@@ -27,7 +27,7 @@ object. Any class of nodes.py, mapping.py and programs/ir.py may occur, so that 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import field, fields, is_dataclass
 from functools import cache
 from typing import Any, TypeAlias
 
