@@ -1,8 +1,13 @@
 """`dataclass`, which compiles a class's methods when they are first called.
 
-The standard decorator compiles the texts of six methods where a class is defined: 0.55 ms for each of the several
-hundred classes here, many of which a process never instantiates, and most of which it never compares, hashes or prints.
-Here a class takes 0.05 ms. An `__init__` that sets slots directly takes two thirds of the time of the standard one.
+The standard decorator compiles the texts of six methods where a class is defined. It was half of the import of several
+hundred classes, many of which a process never instantiates, and most of which it never compares, hashes or prints.
+
+| | standard | here |
+| --- | --- | --- |
+| a class of four fields | 0.49 ms | 0.04 ms, and 0.07 ms with its first instance |
+| an instance | 0.49 µs | 0.31 µs: `__init__` sets slots directly |
+| a kernel, pickled and unpickled | 0.47 ms | 0.19 ms |
 
 The standard decorator still finds the fields and makes the slots, so that `fields`, `replace`, `asdict` and `match`
 work as they do with any dataclass. Three things differ:
