@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 
 import taskc as tc
-from taskc import f32
+from taskc import f32, op
+from taskc.programs.ir import Call
 
 
 def test_tensors_of_one_name_are_several_parameters() -> None:
@@ -39,3 +41,41 @@ def test_helpers_of_one_text_call_each_other() -> None:
 
     joined = tc.trace("joined", dict.fromkeys("abc", f32[1]), body)
     assert joined(*np.float32([[1], [2], [3]])).tolist() == [1, 2, 3]
+
+
+def test_equal_functions_of_operators_have_one_computation() -> None:
+    def body(x: Any, y: Any) -> Any:
+        results = [
+            op.Add(x, y), op.Add(y, x), op.Add(x, x),
+            op.LeakyRelu(x, alpha=0.5), op.LeakyRelu(y, alpha=0.5), op.LeakyRelu(x, alpha=0.0),
+            op.LeakyRelu(x, alpha=-0.0),
+        ]  # fmt: skip
+        return {f"y{number}": result for number, result in enumerate(results)}
+
+    traced = tc.trace("several", {"x": f32[4, 8], "y": f32[4, 8]}, body)
+    computations = [call.callee for call in traced.ir.calls if isinstance(call, Call)][:7]
+    sums, leaks = computations[:3], computations[3:]
+    assert sums[0] is sums[1] is not sums[2]
+    assert leaks[0] is leaks[1]
+    assert len({*map(id, leaks)}) == 3
+    x, y = np.random.default_rng(0).standard_normal((2, 4, 8), np.float32)
+    for made, expected in zip(traced(x, y)[:3], (x + y, y + x, x + x), strict=True):
+        assert made.tobytes() == expected.tobytes()
+
+
+_factor = 2
+
+
+def test_a_function_of_a_user_is_read_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it reads from its module may have changed."""
+
+    def scaled(x: Any) -> Any:
+        return tc.compute((4,), lambda i: x[i] * _factor)
+
+    def body(x: Any) -> Any:
+        first = scaled(x)
+        monkeypatch.setattr(f"{__name__}._factor", 3)
+        return {"first": first, "second": scaled(x)}
+
+    first, second = tc.trace("twice", {"x": f32[4]}, body)(np.ones(4, np.float32))
+    assert (first[0], second[0]) == (2, 3)
