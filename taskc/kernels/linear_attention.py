@@ -24,12 +24,12 @@ def linear_attention(
 
     @tc.kernel(workers=lanes)
     def linear_attention(
-        q: dtype[batches, steps, heads, features],
-        k: dtype[batches, steps, kv_heads, features],
-        v: dtype[batches, steps, kv_heads, value_features],
-        decays: f32[batches, steps, kv_heads, features],
-        rates: f32[batches, steps, kv_heads],
-        past: f32[batches, kv_heads, features, value_features],
+        q: tc.typed[dtype[batches, steps, heads, features]],
+        k: tc.typed[dtype[batches, steps, kv_heads, features]],
+        v: tc.typed[dtype[batches, steps, kv_heads, value_features]],
+        decays: tc.typed[f32[batches, steps, kv_heads, features]],
+        rates: tc.typed[f32[batches, steps, kv_heads]],
+        past: tc.typed[f32[batches, kv_heads, features, value_features]],
         y: tc.out[dtype[batches, steps, kv_heads * groups, value_features]],
         present: tc.out[f32[batches, kv_heads, features, value_features]],
     ) -> None:

@@ -49,11 +49,11 @@ def experts(call: Call) -> Made:
 
     def layer(weights: int, bias: int) -> _Layer:
         w = call.tensor(weights)
-        shape = [call.number(extent, "an extent of its weights") for extent in w.shape]
-        if len(shape) != 3:
+        if len(w.shape) != 3:
             raise call.node.error(f"its weights {list(w.shape)} aren't one matrix an expert")
+        count, rows, columns = (call.number(n, "an extent of its weights") for n in w.shape)
         own = call.tensor(bias) if call.has(bias) else None
-        return _Layer(*shape, w, tc.function(lambda e, j, q: w[e, j, q]), own)
+        return _Layer(count, rows, columns, w, tc.function(lambda e, j, q: w[e, j, q]), own)
 
     third = layer(6, 7) if call.has(6) else None
     return _of_chosen(call, layer(2, 3), layer(4, 5), third, None)

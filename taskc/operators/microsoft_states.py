@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import sqrt
+from typing import Any
 
 import taskc as tc
 from taskc import f32
@@ -74,7 +75,8 @@ def attend_by_state(call: Call) -> Made:
         computed(shape[:3], step),
         states,
     )
-    y, present = kernel(*operands)
+    made: Any = kernel(*operands)
+    y, present = made
     return reshaped(y, batches, steps, max(heads, kv_heads) * wide), converted(present, state_type)
 
 

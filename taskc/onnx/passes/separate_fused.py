@@ -44,8 +44,8 @@ def separate_fused(graph: Graph) -> Graph:
             attributes = {
                 name: node.attributes.get(name, value) for name, value in defaults.items()
             }
-            one = replaced(node, operator, node.inputs[:1], version=_SETS[operator], **attributes)
-            rewriting.nodes.append(one)
+            one = replaced(node, operator, node.inputs[:1], version=_SETS[operator])
+            rewriting.nodes.append(replace(one, attributes=attributes))
         else:
             rewriting.nodes.append(node)
     return rewriting.graph
