@@ -38,8 +38,7 @@ def size_words(program: Program) -> list[SizeWord] | None:
     """The words that depend on sizes; None if the program's plans can't be resized."""
     parameters = [item for item in program.parameters if isinstance(item, Tensor)]
     tensors = [*parameters, *program.temporaries, *[view.tensor for view in program.views]]
-    sizes = [extent for tensor in tensors for extent in tensor.argument_shape]
-    if not all(map(_grows, [*sizes, *[view.offset for view in program.views]])):
+    if not all(_grows(extent) for tensor in tensors for extent in tensor.argument_shape):
         return None
     words: list[SizeWord] = []
     for number, call in enumerate(program.calls):
@@ -59,8 +58,8 @@ def _words(program: Program, call: Call) -> Iterator[tuple[int, int | Expression
     parameters = call.callee.parameters
     for place, (parameter, argument) in enumerate(zip(parameters, call.arguments, strict=True)):
         if isinstance(argument, Tensor):
-            is_fixed = not argument.dtype.is_sub_byte or argument not in offsets
-            yield (place, offsets.get(argument, 0), argument.dtype.nbytes) if is_fixed else None
+            is_part = argument in offsets and argument.dtype.is_sub_byte  # it begins within a byte
+            yield None if is_part else (place, offsets.get(argument, 0), argument.dtype.nbytes)
         elif argument not in program.parameters and not isinstance(argument, Constant):
             yield (place, argument, 1) if parameter.dtype is i64 else None
     for place, dimension in enumerate(call.callee.dimensions, start=len(parameters)):
@@ -80,10 +79,12 @@ def _told(call: Call, dimension: Variable) -> int | Expression | None:
 
 
 def _grows(size: int | Expression) -> bool:
-    """Whether a size is 0 or more, and never falls as the sizes of dimensions grow."""
+    """Whether an extent, which is computed from dimensions, is 0 or more and never falls as they grow."""
     match size:
-        case int() | Constant():
-            return int(size if isinstance(size, int) else size.value) >= 0
+        case int():
+            return True
+        case Constant():
+            return size.value >= 0
         case Variable():
             return True
         case Cast():
