@@ -13,7 +13,7 @@ sizes may do so at smaller ones if what they access ends earlier, and begins whe
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from taskc.ir.nodes import Binary, Cast, Constant, Expression, Tensor, Variable
@@ -38,13 +38,14 @@ def size_words(program: Program) -> list[SizeWord] | None:
     """The words that depend on sizes; None if the program's plans can't be resized."""
     parameters = [item for item in program.parameters if isinstance(item, Tensor)]
     tensors = [*parameters, *program.temporaries, *[view.tensor for view in program.views]]
-    sizes = [extent for tensor in tensors for extent in tensor.argument_shape]
-    if not all(map(_grows, [*sizes, *[view.offset for view in program.views]])):
+    if not all(_grows(extent) for tensor in tensors for extent in tensor.argument_shape):
         return None
+    offsets = {view.tensor: view.offset for view in program.views}
     words: list[SizeWord] = []
     for number, call in enumerate(program.calls):
-        of_call = list(_words(program, call)) if isinstance(call, Call) else [None]
-        for word in of_call:
+        if not isinstance(call, Call):
+            return None
+        for word in _words(program, call, offsets):
             if word is None:
                 return None
             place, size, scale = word
@@ -53,22 +54,23 @@ def size_words(program: Program) -> list[SizeWord] | None:
     return words
 
 
-def _words(program: Program, call: Call) -> Iterator[tuple[int, int | Expression, int] | None]:
+def _words(
+    program: Program, call: Call, offsets: Mapping[Tensor, int | Expression]
+) -> Iterator[tuple[int, int | Expression, int] | None]:
     """The words of a call that may depend on sizes, with their sizes and scales; None where plans can't be resized."""
-    offsets = {view.tensor: view.offset for view in program.views}
     parameters = call.callee.parameters
     for place, (parameter, argument) in enumerate(zip(parameters, call.arguments, strict=True)):
         if isinstance(argument, Tensor):
-            is_fixed = not argument.dtype.is_sub_byte or argument not in offsets
-            yield (place, offsets.get(argument, 0), argument.dtype.nbytes) if is_fixed else None
+            is_part = argument in offsets and argument.dtype.is_sub_byte  # it begins within a byte
+            yield None if is_part else (place, offsets.get(argument, 0), argument.dtype.nbytes)
         elif argument not in program.parameters and not isinstance(argument, Constant):
             yield (place, argument, 1) if parameter.dtype is i64 else None
     for place, dimension in enumerate(call.callee.dimensions, start=len(parameters)):
-        size = dimension if dimension in program.dimensions else _told(call, dimension)
+        size = dimension if dimension in program.dimensions else _size_of(call, dimension)
         yield None if size is None else (place, size, 1)
 
 
-def _told(call: Call, dimension: Variable) -> int | Expression | None:
+def _size_of(call: Call, dimension: Variable) -> int | Expression | None:
     """The size of a callee's dimension, which is an extent of an argument."""
     for parameter, argument in zip(call.callee.parameters, call.arguments, strict=True):
         if isinstance(parameter, Tensor) and isinstance(argument, Tensor):
@@ -80,10 +82,12 @@ def _told(call: Call, dimension: Variable) -> int | Expression | None:
 
 
 def _grows(size: int | Expression) -> bool:
-    """Whether a size is 0 or more, and never falls as the sizes of dimensions grow."""
+    """Whether an extent, which is computed from dimensions, is 0 or more and never falls as they grow."""
     match size:
-        case int() | Constant():
-            return int(size if isinstance(size, int) else size.value) >= 0
+        case int():
+            return True
+        case Constant():
+            return size.value >= 0
         case Variable():
             return True
         case Cast():

@@ -14,6 +14,7 @@ from taskc.backend.cpu.program import LoadedProgram
 from taskc.programs.plan import Plan, PlannedCall
 from taskc.programs.resize import is_resizable, roomy, size_words
 from taskc.runtime import driver
+from tests.backend.cpu.test_program import threads
 
 m, n, q = tc.dim("m"), tc.dim("n"), tc.dim("q")
 
@@ -143,6 +144,28 @@ def test_programs_that_are_planned_anew() -> None:
     for program, message in ((shrinking, "temporary"), (checked, "argument 'by'")):
         with pytest.raises(tc.ArgumentError, match=message):
             program(np.zeros(201, np.float32))
+
+
+@tc.kernel(workers=4)
+def added(a: f32[q], b: f32[q], y: tc.out[f32[q]]):
+    for start in tc.tiles(q, by=4):
+        for i in tc.spatial(4):
+            if start + i < q:
+                y[start + i] = a[start + i] + b[start + i]
+
+
+def test_calls_run_at_the_same_time_at_smaller_sizes_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    @tc.program(fuse=False)
+    def forked(x: f32[n], y: tc.out[f32[n]]):
+        added(turned(x), shifted(x, n), out=y)
+
+    monkeypatch.setattr(LoadedProgram, "_busy", lambda self, kernel, words: 1)
+    with threads(2):
+        for size in (8, 100, 97, 99, 130, 1):
+            x = np.arange(size, dtype=np.float32)
+            assert forked(x).tolist() == (x[::-1] + x + size).tolist()
+        code = code_of(forked)
+        assert [plan.code[-1].tolist() for plan in code._plans.values()] == [[1, 0, 0]] * 6
 
 
 def test_calls_at_the_same_time_whose_memory_begins_elsewhere_are_planned_anew() -> None:
