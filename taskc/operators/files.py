@@ -59,7 +59,8 @@ _OF_MICROSOFT = {
     "microsoft_quantized": (
         "QLinearAdd QLinearMul QLinearSigmoid QLinearLeakyRelu QLinearAveragePool "
         "QLinearGlobalAveragePool QLinearConcat QLinearSoftmax QLinearWhere QGemm "
-        "DynamicQuantizeMatMul MatMulIntegerToFloat DynamicQuantizeLSTM NhwcMaxPool"
+        "DynamicQuantizeMatMul MatMulIntegerToFloat DynamicQuantizeLSTM NhwcMaxPool "
+        "QuantizeLinear DequantizeLinear"
     ),
     "microsoft_states": "LinearAttention CausalConvWithState",
     "microsoft_weights": "MatMulNBits MatMulBnb4 GatherBlockQuantized",

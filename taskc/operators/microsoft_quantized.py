@@ -58,6 +58,13 @@ def _by_floats(
     return _quantized(call, function(*floats), result, call.dtype(places[0]))
 
 
+@operator("QuantizeLinear", domain=MICROSOFT)
+@operator("DequantizeLinear", domain=MICROSOFT)
+def same_as_onnx(call: Call) -> Made:
+    """ONNX's operators, which had no numbers of 16 bits when ONNX Runtime had them."""
+    return built_as(call, call.node.operator)
+
+
 @operator("QLinearAdd", domain=MICROSOFT)
 @operator("QLinearMul", domain=MICROSOFT)
 def of_two(call: Call) -> Tensor:

@@ -53,6 +53,34 @@ def _quantum(operator: str, inputs: list[Any], y: Array, **options: Any) -> Case
 
 
 @case
+def floats_of_words(random: Random) -> Case:
+    return _words(random, "DequantizeLinear")
+
+
+@case
+def words(random: Random) -> Case:
+    return _words(random, "QuantizeLinear")
+
+
+def _words(random: Random, operator: str) -> Case:
+    """16 bits, with a scale for all or for each row."""
+    rows, columns = sizes(random, 2)
+    dtype: Any = np.int16 if coin(random) else np.uint16
+    middle = 0 if dtype is np.int16 else 32768
+    shape = (rows,) if coin(random) else ()
+    scale = np.asarray(random.random(shape) * 1e-3 + 1e-3, np.float32)
+    zero = np.full(shape, middle, dtype)
+    of, at = (x.reshape(-1, 1) if shape else x for x in (scale, zero.astype(np.float32)))
+    x = normal(random, rows, columns)
+    codes = np.round(x / of) + at
+    attributes = {"axis": 0} if shape else {}
+    if operator == "QuantizeLinear":
+        return _quantum(operator, [x, scale, zero], codes.astype(dtype), attributes=attributes)
+    y = ((codes - at) * of).astype(np.float32)
+    return Case(operator, [codes.astype(dtype), scale, zero], [y], attributes)
+
+
+@case
 def quantized_sum(random: Random) -> Case:
     return _of_two(random, "QLinearAdd")
 
