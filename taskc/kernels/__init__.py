@@ -14,7 +14,8 @@ attention      with an online softmax, masks, and heads that share keys; for man
 sampling       images sampled between their elements, at places that are data
 indices        elements written at places that are data; the places of the largest, and of those that aren't 0
 windows        over images, and over neighbouring channels
-determinants   of matrices
+determinants   of matrices, and their inverses
+linear_attention  with a state of each head that decays, in place of scores
 
 Each is a problem, plans for it, and algorithms: a file, or a folder of problem.py, plan.py and the rest. operator.py
 joins them: it makes the problem from a call's options, chooses a plan, and builds by the algorithm of the plan's class.

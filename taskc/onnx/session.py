@@ -59,6 +59,7 @@ _LARGEST = LIMIT // 2
 _MAX_STORED = 2  # sets of shapes of a model that one process adds to the cache
 _MAX_LOOKUPS = 64  # sets of shapes that it looks up
 _PACKAGE = Path(taskc.__file__).parent
+_NODES_A_KERNEL = 8  # of the graph as it is read, where many nodes are fused and many kernels shared
 _SETTLED = 2 * 10**9  # nanoseconds: no file system's clock is coarser
 _ELSEWHERE = "elsewhere"  # a tensor is in another file
 # The key of external data in a tensor's protobuf, with its length, which may be encoded in more bytes than needed.
@@ -315,7 +316,7 @@ class _CachedModel(ProgramSource):
         loaded = None if is_traced else self._loaded(arrays)
         if loaded is not None:
             return loaded
-        expect_kernels(1)
+        expect_kernels(max(1, len(self.graph.nodes) // _NODES_A_KERNEL))
         traced = self._source().find(arrays, is_traced=True)
         if traced is not None and traced.program is not None:
             expect_kernels(len(traced.program.kernels))
