@@ -177,7 +177,7 @@ def gelu_by_tanh(x: Element) -> Computed:
 def gelu(call: Call) -> Made:
     if call.attribute("approximate", "none") == "none":
         return _of_all(call, lambda x: tc.gelu(x))
-    return _of_all(call, gelu_by_tanh)
+    return _of_all(call, lambda x: gelu_by_tanh(x))
 
 
 # By type.
