@@ -70,6 +70,15 @@ def test_sums_are_exact_where_the_user_asks() -> None:
     np.testing.assert_array_equal(exact, expected)
 
 
+def test_gelu_by_tanh() -> None:
+    x = np.linspace(-4, 4, 9, dtype=np.float32)
+    one = node("FastGelu", ["x"], ["y"], domain="com.microsoft")
+    made = model([one], [tensor("x", 9)], ["y"], domains=("com.microsoft",))
+    assert operators(made) == ["Gelu"]
+    y = 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
+    np.testing.assert_allclose(compile(made)(x), y, atol=1e-6)
+
+
 def test_others_stay() -> None:
     biased = node("FastGelu", ["x", "x"], ["y"], domain="com.microsoft")
     made = model([biased], [tensor("x", 3)], ["y"], domains=("com.microsoft",))
