@@ -35,7 +35,7 @@ class Row:
     fraction_of_peak  of the rate of a loop of fused multiply-adds
     fraction_of_copy  of the rate of a copy of as many bytes
     peak_bytes        of memory that a process took at most, and planned_bytes, that it was to take
-    cpu_ms            until the result, and all_cpu_ms, until the process has ended
+    cpu_ms            until the result; last_ms, last_cpu_ms and last_peak_bytes, until all kernels have full code
     kernels           that were compiled
     spans             CPU seconds and number, by the part of a compile (taskc/ir/spans.py)
     """
@@ -55,7 +55,9 @@ class Row:
     peak_bytes: int | None = None
     planned_bytes: int | None = None
     cpu_ms: float | None = None
-    all_cpu_ms: float | None = None
+    last_ms: float | None = None
+    last_cpu_ms: float | None = None
+    last_peak_bytes: int | None = None
     peer_cpu_ms: float | None = None
     kernels: int | None = None
     spans: dict[str, tuple[float, int]] | None = None
