@@ -67,7 +67,7 @@ def cases(*, quick: bool) -> Iterator[tuple[str, Definition, str]]:
     if not quick:
         with two_processors():
             yield from convolutions()
-        yield from attentions()
+            yield from attentions()
 
 
 def main() -> None:

@@ -7,6 +7,7 @@ from collections import Counter
 import pytest
 
 from benchmarks.mutants_attention import attentions
+from benchmarks.mutants_convolutions import two_processors
 from taskc.ir.nodes import Kernel
 from taskc.mutation import Mutant, inputs_of, mutate
 from taskc.programs.ir import map_kernels
@@ -21,7 +22,8 @@ def mutants_of(name: str) -> list[Mutant]:
         if isinstance(made, Kernel)
         else map_kernels(made, lambda kernel: for_target(kernel, target))
     )
-    found = list(mutate(broken, inputs_of(definition)))
+    with two_processors():
+        found = list(mutate(broken, inputs_of(definition)))
     assert [m.description for m in found if not (m.reported or m.reason)] == []
     return found
 
