@@ -59,7 +59,9 @@ _LARGEST = LIMIT // 2
 _MAX_STORED = 2  # sets of shapes of a model that one process adds to the cache
 _MAX_LOOKUPS = 64  # sets of shapes that it looks up
 _PACKAGE = Path(taskc.__file__).parent
-_NODES_A_KERNEL = 8  # of the graph as it is read, where many nodes are fused and many kernels shared
+_NODES_A_KERNEL = (
+    8  # of the graph as it is read, where many nodes are fused and many kernels shared
+)
 _SETTLED = 2 * 10**9  # nanoseconds: no file system's clock is coarser
 _ELSEWHERE = "elsewhere"  # a tensor is in another file
 # The key of external data in a tensor's protobuf, with its length, which may be encoded in more bytes than needed.
