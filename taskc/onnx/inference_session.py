@@ -23,12 +23,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from taskc.arrays.arguments import ArgumentError
-from taskc.backend.cuda.api import DeviceError
+from taskc.backend.cuda.api import DeviceError, api
 from taskc.dataclass import dataclass
 from taskc.errors import CompileError
 from taskc.ir.types import from_numpy
 from taskc.lang.values import did_you_mean
-from taskc.onnx.model import place_of
 from taskc.onnx.session import compile
 from taskc.operators.graph import Value
 from taskc.output_file import write_whole
@@ -322,7 +321,8 @@ class InferenceSession:
         self._options = options
         self._provider = _provider_of(providers)
         self._source = path_or_bytes
-        threads = options.intra_op_num_threads
+        # Threads are the processor's, though code for a device sets them, too.
+        threads = options.intra_op_num_threads if self._provider == _CPU else 0
         self.model = compile(
             path_or_bytes, _TARGETS[self._provider], threads=threads if threads > 0 else None
         )
@@ -473,7 +473,7 @@ class InferenceSession:
 def get_available_providers() -> list[str]:
     """The execution providers of this machine, the preferred one first."""
     try:
-        place_of("cuda")
+        api()  # and no context, which takes memory of the device
     except DeviceError:
         return [_CPU]
     return [_CUDA, _CPU]

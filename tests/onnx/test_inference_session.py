@@ -13,6 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 import taskc as tc
 import taskc.onnx as onnxruntime
 from taskc.arrays.arguments import ArgumentError
+from taskc.onnx import inference_session
 
 WEIGHTS = np.arange(12, dtype=np.float32).reshape(4, 3)
 
@@ -218,6 +219,23 @@ def test_providers():
     assert session.get_providers() == ["CPUExecutionProvider"]
     assert "CPUExecutionProvider" in onnxruntime.get_available_providers()
     assert onnxruntime.get_device() in ("CPU", "GPU")
+
+
+def test_a_device_takes_no_limit_of_threads(monkeypatch):
+    """Code for both sets threads whatever it runs on; they are the processor's."""
+    made = []
+    module = inference_session
+    monkeypatch.setattr(module, "api", object)
+    monkeypatch.setattr(
+        module, "compile", lambda model, target, threads: made.append((target, threads)) or own
+    )
+    own = tc.compile(layer())
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 2
+    assert onnxruntime.get_available_providers()[0] == "CUDAExecutionProvider"
+    for providers in (["CUDAExecutionProvider", "CPUExecutionProvider"], None):
+        onnxruntime.InferenceSession(layer(), options, providers)
+    assert made == [("cuda", None), ("cpu", 2)]
 
 
 def test_refused():
