@@ -109,6 +109,22 @@ def test_what_nodes_share_comes_from_each_of_them() -> None:
 
 
 @pytest.mark.parametrize("precision", ["f32", "bf16"])
+def test_a_weight_and_its_transpose_are_two(precision: str) -> None:
+    """Both are views of one memory, of one shape."""
+    rng = np.random.default_rng(0)
+    w, x = (rng.standard_normal(shape, np.float32) for shape in ((16, 16), (2, 16)))
+    proto = model(
+        [node("MatMul", ["x", "w"], ["a"]), node("Gemm", ["a", "w"], ["y"], transB=1)],
+        [tensor("x", 2, 16)],
+        ["y"],
+        initializer=[numpy_helper.from_array(w, "w")],
+    )
+    found, expected = tc.compile(proto, precision=precision)(x), x @ w @ w.T
+    bound = 1e-5 if precision == "f32" else 2e-2
+    assert np.abs(found - expected).max() <= bound * np.abs(expected).max()
+
+
+@pytest.mark.parametrize("precision", ["f32", "bf16"])
 def test_a_weight_that_nodes_share_is_packed_once(precision: str) -> None:
     """Nodes reshape and transpose the weight: each has a view of its own."""
     rng = np.random.default_rng(0)
