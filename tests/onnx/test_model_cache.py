@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from importlib.metadata import version
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +111,23 @@ def test_the_second_time_nothing_is_read(path: Path, reads: Reads, cache: Path) 
     assert reads.count == 1
     assert cache.stat().st_mode & 0o777 == 0o700
     assert all(it.stat().st_mode & 0o777 == 0o600 for it in cache.iterdir())
+
+
+def test_processes_start_before_a_large_model_is_traced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By its nodes: the kernels that are left of them are known later. A model in the cache needs none."""
+    names = ["x", *[f"t{number}" for number in range(160)], "y"]
+    nodes = [node("Relu", [one], [after]) for one, after in pairwise(names)]
+    path = tmp_path / "large.onnx"
+    path.write_bytes(model(nodes, [tensor("x", 3)], ["y"]).SerializeToString())
+    expected: list[int] = []
+    monkeypatch.setattr(session, "expect_kernels", expected.append)
+    tc.compile(path)(np.float32([-1, 0, 1]))
+    assert expected[0] == 20
+    expected.clear()
+    tc.compile(path)(np.float32([-1, 0, 1]))
+    assert expected == []
 
 
 def test_other_shapes_are_traced_of_the_file(path: Path, reads: Reads) -> None:
