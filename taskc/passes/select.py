@@ -20,11 +20,13 @@ fits it becomes fused multiply-adds, and a note says so.
 from __future__ import annotations
 
 from dataclasses import replace
+from math import gcd
 
-from taskc.analysis.coalescing import facts_of_names, move_width
+from taskc.analysis.coalescing import facts_of_names, move_width, unit_stride
 from taskc.errors import Location
 from taskc.ir import nodes as ir
-from taskc.ir.mapping import Mapping, auto_map
+from taskc.ir.mapping import Mapping, auto_map, repeat, spatial
+from taskc.ir.mapping_forms import rounded_quotient
 from taskc.ir.nodes import SHARED, TILE, Expression, Statement, Tensor, Variable
 from taskc.ir.rewrite import map_statements, walk
 from taskc.ir.target import TARGETS, Target
@@ -33,6 +35,9 @@ from taskc.passes.select_moves import BulkStores, turned, turns, with_matrix_mov
 from taskc.passes.select_products import matrix_product, with_asynchronous_products, with_packs
 from taskc.passes.select_reductions import reduction
 from taskc.passes.select_scans import scan
+from taskc.passes.transports import plain_read
+
+_SECTOR_BYTES = 32  # that memory reads at least
 
 
 def select(kernel: ir.Kernel) -> ir.Kernel:
@@ -82,8 +87,19 @@ class _Selector:
             packed = in_packs(move, self.workers)
             if packed is not None:
                 return packed
+        if self.is_turned(move):
+            return replace(move, by=_by_sectors(move, self.workers))
         width = move_width(move, self.target, self.known)
         return replace(move, by=auto_map(move.shape, workers=self.workers, vector=width))
+
+    def is_turned(self, move: ir.Move) -> bool:
+        """Whether rows of a matrix in global memory become columns of one in shared memory: neighbours read a row."""
+        found = plain_read(move) if (move.tensor.scope, len(move.variables)) == (SHARED, 2) else None
+        if found is None:
+            return False
+        down, along = move.variables
+        is_column = unit_stride(found[0].indices[-1], down, self.known)
+        return is_column and unit_stride(move.indices[-1], along, self.known)
 
     def to_other_owners(self, move: ir.Move) -> Statement:
         """A copy by shuffles; or through shared memory: scratch = the source tile, by its owners, and the target =
@@ -105,6 +121,13 @@ class _Selector:
         value = ir.Read(scratch, read.indices, loc=read.loc)
         back = replace(move, value=value, by=_limited(move.tensor.owners, move.shape))
         return ir.Sequence((ir.Allocate(scratch, loc=move.loc), write, back), loc=move.loc)
+
+
+def _by_sectors(move: ir.Move, workers: int) -> Mapping:
+    """Neighbours have a sector of memory, down the first axis; the next ones that of the next column."""
+    down = gcd(_SECTOR_BYTES // move.tensor.dtype.nbytes, move.shape[0], workers)
+    tile = spatial(down, workers // down, order=(1, 0))
+    return (repeat(*rounded_quotient(move.shape, tile.shape)) * tile).within(move.shape)
 
 
 def _changes_owners(move: ir.Move) -> bool:

@@ -352,6 +352,8 @@ def _multiply(problem: Problem, plan: Tiling) -> Function:
         """Some rows of an operand, or columns, and a step of k."""
         if load is not None:
             return load(x, first, q)
+        elif along_k and plan.turned:
+            return tc.load((depth, width), lambda step, i: x[first + i, q + step], fill=0)
         elif along_k:
             return tc.load(x[first : first + width, q : q + depth])
         else:
@@ -361,7 +363,12 @@ def _multiply(problem: Problem, plan: Tiling) -> Function:
     def multiply(acc: Value, a: Value, b: Value, row: Value, col: Value, q: Value) -> None:
         sa = staged(a, row, q, tall, left_along_k, gathers[0])
         sb = staged(b, col, q, wide, right_along_k, gathers[1])
-        left = sa if left_along_k else sa.T
-        tc.mma(acc, left, sb.T if right_along_k else sb, by=by)
+        left = sa if left_along_k and not plan.turned else sa.T
+        right = sb.T if right_along_k and not plan.turned else sb
+        if plan.unrolled:
+            for step in tc.static(range(depth)):
+                tc.mma(acc, left[:, step : step + 1], right[step : step + 1, :], by=by)
+        else:
+            tc.mma(acc, left, right, by=by)
 
     return multiply

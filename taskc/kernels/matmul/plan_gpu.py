@@ -47,6 +47,8 @@ class Tiling:
     cluster: tuple[int, int] = (1, 1)
     swap_ab: bool = False
     consumers: int = 1
+    turned: bool = False
+    unrolled: bool = False
 
     @property
     def block(self) -> tuple[int, int]:
