@@ -51,6 +51,7 @@ A processor's instructions take operands from memory, in packs of k. Shared oper
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from taskc.analysis.coalescing import ATOM, divisor, facts_of_names, in_panels
@@ -368,7 +369,24 @@ def with_asynchronous_products(kernel: ir.Kernel, target: Target, notes: Notes) 
     body = visit(kernel.body)
     if body is kernel.body:
         return kernel
+    for operand in _read_for_products(body):
+        formed = in_panels(operand)
+        if formed is not None and formed is not operand:
+            chosen.setdefault(operand, formed)
     return place(replace(kernel, body=_from_zero(body)), chosen)
+
+
+def _read_for_products(body: Statement) -> Iterator[Tensor]:
+    """Shared memory from which workers read an operand that they hold: lines of it are in different banks."""
+    held = {
+        node.left.tensor
+        for node in walk(body)
+        if isinstance(node, ir.Mma) and node.how and node.left.tensor.scope == TILE
+    }
+    for node in walk(body):
+        if isinstance(node, ir.Store | ir.Move) and node.tensor in held:
+            if isinstance(node.value, ir.Read) and node.value.tensor.scope == SHARED:
+                yield node.value.tensor
 
 
 def _row_for(

@@ -269,7 +269,11 @@ def _whole(problem: Problem, plan: Tiling) -> Function:
 
     @tc.function
     def store(c: Value, acc: Value, further: Values, row: Value, col: Value) -> None:
-        if plan.swap_ab:
+        if plan.held is not None:
+            for j, i in own:
+                if row + i < m and col + j < n:
+                    c[row + i, col + j] = epilogue(acc[j, i], further, col + j, (row + i, col + j))
+        elif plan.swap_ab:
             done = tc.tile(problem.result, own)
             for j, i in own:
                 done[j, i] = epilogue(
@@ -365,7 +369,12 @@ def _multiply(problem: Problem, plan: Tiling) -> Function:
         sb = staged(b, col, q, wide, right_along_k, gathers[1])
         left = sa if left_along_k and not plan.turned else sa.T
         right = sb.T if right_along_k and not plan.turned else sb
-        if plan.unrolled:
+        if plan.held is not None:
+            part = tc.tile(sa.dtype, plan.held)
+            for i, step in plan.held:
+                part[i, step] = left[i, step]
+            tc.mma(acc, part, right, by=by)
+        elif plan.unrolled:
             for step in tc.static(range(depth)):
                 tc.mma(acc, left[:, step : step + 1], right[step : step + 1, :], by=by)
         else:

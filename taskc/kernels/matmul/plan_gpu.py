@@ -36,6 +36,9 @@ class Tiling:
     consumers  1, or 2 that take tiles in turn, each `own.workers`: while one multiplies, the other stores (ping-pong)
     swap_ab  `own` is of c.T = b.T @ a.T, whose columns are the few rows of a: what an instruction has most of
             are rows
+    turned    operands that lie along k are turned as they are loaded
+    unrolled  the steps of k of a load are written out, one after the other
+    held    who has what of the first operand, that goes to the instruction from registers: it may lie across k
     """
 
     own: Mapping
@@ -49,6 +52,7 @@ class Tiling:
     consumers: int = 1
     turned: bool = False
     unrolled: bool = False
+    held: Mapping | None = None
 
     @property
     def block(self) -> tuple[int, int]:
