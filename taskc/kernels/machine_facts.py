@@ -135,8 +135,10 @@ class GpuFacts:
     bytes_per_second: float = 2e12  # of memory, for all multiprocessors
     byte_products_per_cycle: int = 2048  # multiply-adds by instructions on operands of a byte
     fused_per_cycle: int = 64  # multiply-adds by workers
-    operand_bytes_per_cycle: int = 48  # that products load
-    part_bytes_per_cycle: int = 32  # of parts of sums, stored or loaded
+    operand_bytes_per_cycle: int = 64  # that products load
+    step_cycles: int = 350  # of a block, from one load's operands to the next one's
+    part_bytes_per_cycle: int = 8  # of parts of sums, stored or loaded
+    result_bytes_per_cycle: int = 32  # that leave with a tile, or are added to it
     unpacked_per_cycle: int = 48  # weights of 4 bits, by whole words, in a multiprocessor
     unpacked_before_per_cycle: int = 16  # weights that are unpacked one by one, before a barrier
     reading_warps: int = 4  # of a multiprocessor, that have memory busy
@@ -171,21 +173,19 @@ class GpuFacts:
     # Columns of a warpgroup's fragment, and warpgroups, of instructions that run beside their workers.
     warpgroup_tiles: dict[Extents, float] = field(
         default_factory=lambda: {
-            (256, 2): 1.7,
-            (192, 2): 1.6,
-            (128, 2): 1.5,
-            (64, 2): 1.3,
-            (256, 1): 1.3,
-            (128, 1): 1.1,
-            (64, 1): 0.9,
-            (32, 1): 0.6,
+            (256, 2): 2.0,
+            (192, 2): 1.9,
+            (128, 2): 1.65,
+            (64, 2): 1.06,
+            (256, 1): 1.65,
+            (128, 1): 1.06,
+            (64, 1): 0.7,
+            (32, 1): 0.4,
         }
     )
     # By two consumers in turn: columns of a fragment, and fragments of a warpgroup, one below the other.
     tiles_in_turn: tuple[Extents, ...] = ((128, 2),)
     least_steps_in_turn: int = 4  # of k: what has fewer is bound by memory, not by who multiplies
-    # before a tile's results leave, and until the next one's products have begun
-    epilogue_cycles: int = 800
     share_without_producer: float = 0.9  # of that where workers load for themselves
     transposed_share: float = 1.0  # where the instruction's columns are the rows of a
 

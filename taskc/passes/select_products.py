@@ -385,8 +385,9 @@ def _read_for_products(body: Statement) -> Iterator[Tensor]:
     }
     for node in walk(body):
         if isinstance(node, ir.Store | ir.Move) and node.tensor in held:
-            if isinstance(node.value, ir.Read) and node.value.tensor.scope == SHARED:
-                yield node.value.tensor
+            value = node.value
+            if isinstance(value, ir.Read):
+                yield value.tensor
 
 
 def _row_for(

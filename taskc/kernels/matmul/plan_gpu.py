@@ -87,6 +87,7 @@ class Tiling:
         # A consumer's products take turns with the others', beside which it stores.
         tile = max(steps * step, (steps * step + epilogue) / self.consumers)
         cycles = ceil(waves) * tile + (epilogue if self.consumers > 1 else 0)
+        cycles = max(cycles, steps / self.depth * GPU.step_cycles)
         return (
             cycles + (carried + GPU.next_kernel_cycles if parts > 1 else 0)
         ) / GPU.cycles_per_second
@@ -96,7 +97,7 @@ class Tiling:
         if self.parts > 1 or not _warpgroups(problem.multiplied, machine):
             return 0
         moved = prod(self.own.shape) * problem.result.nbytes * (2 if problem.residual else 1)
-        return GPU.epilogue_cycles + moved / GPU.part_bytes_per_cycle
+        return moved / GPU.result_bytes_per_cycle
 
     def _share(self, problem: Problem, machine: Machine) -> float:
         """The share of the peak that is reached."""
