@@ -134,10 +134,10 @@ class GpuFacts:
     cycles_per_second: float = 1.5e9
     bytes_per_second: float = 2e12  # of memory, for all multiprocessors
     byte_products_per_cycle: int = 2048  # multiply-adds by instructions on operands of a byte
-    fused_per_cycle: int = 64  # multiply-adds by workers
+    fused_per_cycle: int = 128  # multiply-adds by workers
     operand_bytes_per_cycle: int = 64  # that products load
-    step_cycles: int = 350  # of a block, from one load's operands to the next one's
-    part_bytes_per_cycle: int = 8  # of parts of sums, stored or loaded
+    step_cycles: int = 380  # of a block, from one load's operands to the next one's
+    part_bytes_per_cycle: int = 10  # of parts of sums, stored or loaded
     result_bytes_per_cycle: int = 32  # that leave with a tile, or are added to it
     unpacked_per_cycle: int = 48  # weights of 4 bits, by whole words, in a multiprocessor
     unpacked_before_per_cycle: int = 16  # weights that are unpacked one by one, before a barrier
@@ -163,11 +163,12 @@ class GpuFacts:
     )
     fused_tiles: Tiles = field(
         default_factory=lambda: {
-            ((4, 2), (2, 2)): 1.0,
-            ((2, 2), (2, 2)): 0.8,
-            ((2, 2), (2, 1)): 0.6,
-            ((2, 2), (1, 1)): 0.4,
-            ((1, 2), (1, 1)): 0.25,
+            ((4, 2), (2, 2)): 0.95,
+            ((2, 2), (4, 1)): 0.9,
+            ((2, 2), (2, 2)): 0.9,
+            ((2, 2), (2, 1)): 0.75,
+            ((2, 2), (1, 1)): 0.5,
+            ((1, 2), (1, 1)): 0.3,
         }
     )
     # Columns of a warpgroup's fragment, and warpgroups, of instructions that run beside their workers.
@@ -176,7 +177,7 @@ class GpuFacts:
             (256, 2): 2.0,
             (192, 2): 1.9,
             (128, 2): 1.65,
-            (64, 2): 1.06,
+            (64, 2): 1.0,
             (256, 1): 1.65,
             (128, 1): 1.06,
             (64, 1): 0.7,
@@ -187,7 +188,13 @@ class GpuFacts:
     tiles_in_turn: tuple[Extents, ...] = ((128, 2),)
     least_steps_in_turn: int = 4  # of k: what has fewer is bound by memory, not by who multiplies
     share_without_producer: float = 0.9  # of that where workers load for themselves
-    transposed_share: float = 1.0  # where the instruction's columns are the rows of a
+    held_columns: int = (
+        24  # that would be multiplied while registers are filled with an operand that lies across k
+    )
+    turned_rows: int = (
+        6144  # of a, beside which a copy of b that lies along k takes less than holding it
+    )
+    transposed_share: float = 1.3  # where the instruction's columns are the rows of a
 
     step_bytes: int = 64  # of k in each row of what workers load
     # behind each row of what isn't loaded whole by instructions, for the banks

@@ -94,7 +94,9 @@ class _Selector:
 
     def is_turned(self, move: ir.Move) -> bool:
         """Whether rows of a matrix in global memory become columns of one in shared memory: neighbours read a row."""
-        found = plain_read(move) if (move.tensor.scope, len(move.variables)) == (SHARED, 2) else None
+        found = (
+            plain_read(move) if (move.tensor.scope, len(move.variables)) == (SHARED, 2) else None
+        )
         if found is None:
             return False
         down, along = move.variables

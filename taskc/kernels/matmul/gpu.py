@@ -10,7 +10,7 @@ import taskc as tc
 from taskc import Machine, auto_map
 from taskc.kernels.epilogue import Epilogue
 from taskc.kernels.machine_facts import GPU
-from taskc.kernels.matmul.plan_gpu import Tiling, Vectors, are_rows
+from taskc.kernels.matmul.plan_gpu import Tiling, Vectors, are_rows, held_owners, is_turned
 from taskc.kernels.matmul.problem import Problem
 from taskc.kernels.owners import owners_of_boxes, width
 from taskc.kernels.padding import pad, pitch
@@ -41,12 +41,14 @@ def is_worth_copying(problem: Problem, machine: Machine) -> bool:
 def _wants_k(problem: Problem, machine: Machine) -> bool:
     """Whether operands with neighbours along k are worth a copy.
 
-    Of 8 bits others would be put together from single bytes; of 32 bits they rule out the instructions that
-    run beside their workers.
+    Of 8 bits others would be put together from single bytes. Of 32 bits b can go to the instructions that run beside
+    their workers from registers, which takes longer than a copy of it if that is used by many rows.
     """
     rows = machine.instructions(problem.dtype, problem.right, problem.total)
     size = problem.dtype.nbytes
-    return bool(rows) and (size == 1 or (size == 4 and any(row.asynchronous for row in rows)))
+    is_used = problem.transpose_a or not isinstance(problem.m, int) or problem.m >= GPU.turned_rows
+    is_worthwhile = size == 4 and is_used and any(row.asynchronous for row in rows)
+    return bool(rows) and (size == 1 or is_worthwhile)
 
 
 def lying_well(problem: Problem, machine: Machine) -> Problem:
@@ -239,17 +241,22 @@ def tiles(
     problem: Problem, plan: Tiling, machine: Machine
 ) -> tc.KernelDefinition | tc.ProgramDefinition:
     if plan.parts == 1:
-        return problem.kernel(plan.own.workers, _whole(problem, plan))
+        return problem.kernel(plan.own.workers, _whole(problem, plan, machine))
     (high, broad), own, k = plan.block, plan.own, problem.k
-    summed = _summed(problem, plan)
+    summed = _summed(problem, plan, machine)
     steps = ceil(k / (plan.parts * plan.depth)) * plan.depth
     shape = plan.parts, problem.m, problem.n
+    is_held = held_owners(problem, plan, machine) is not None
 
     @tc.function
     def blocks(a: Value, b: Value, sums: Value) -> None:
         for part, row, col in tc.tiles(shape, by=(1, high, broad), persistent=plan.specialize):
             acc = summed(a, b, row, col, part * steps, steps)
-            if plan.swap_ab:
+            if is_held:
+                for j, i in own:
+                    if row + i < problem.m and col + j < problem.n:
+                        sums[part, row + i, col + j] = acc[j, i]
+            elif plan.swap_ab:
                 made = _swapped_back(plan, acc)
                 tc.store(sums[part, row : row + high, col : col + broad], made)
             else:
@@ -258,18 +265,19 @@ def tiles(
     return in_parts(problem, plan.parts, own.workers, blocks, machine)
 
 
-def _whole(problem: Problem, plan: Tiling) -> Function:
+def _whole(problem: Problem, plan: Tiling, machine: Machine) -> Function:
     """Blocks that go through all of k."""
     m, n, k, epilogue = problem.m, problem.n, problem.k, problem.epilogue
     (high, broad), own = plan.block, plan.own
-    summed = _summed(problem, plan)
+    summed = _summed(problem, plan, machine)
+    is_held = held_owners(problem, plan, machine) is not None
 
     # Of what lies behind an edge, the last element before it.
     inside = tc.function(lambda i, j: (min(i, m - 1), min(j, n - 1)))
 
     @tc.function
     def store(c: Value, acc: Value, further: Values, row: Value, col: Value) -> None:
-        if plan.held is not None:
+        if is_held:
             for j, i in own:
                 if row + i < m and col + j < n:
                     c[row + i, col + j] = epilogue(acc[j, i], further, col + j, (row + i, col + j))
@@ -317,9 +325,9 @@ def _swapped_back(plan: Tiling, done: Value) -> Any:
     return made
 
 
-def _summed(problem: Problem, plan: Tiling) -> Function:
+def _summed(problem: Problem, plan: Tiling, machine: Machine) -> Function:
     """A tile's sums over `steps` of k from `first` on."""
-    multiply = _multiply(problem, plan)
+    multiply = _multiply(problem, plan, machine)
 
     @tc.function
     def summed(a: Value, b: Value, row: Value, col: Value, first: Value, steps: Value) -> Any:
@@ -340,9 +348,10 @@ def _summed(problem: Problem, plan: Tiling) -> Function:
     return summed
 
 
-def _multiply(problem: Problem, plan: Tiling) -> Function:
-    """Multiply one step's operands, each lying as it is given, and add to the sums."""
+def _multiply(problem: Problem, plan: Tiling, machine: Machine) -> Function:
+    """Multiply one step's operands, each lying as it is given, or turned, and add to the sums."""
     (tall, wide), depth, by = plan.own.shape, plan.depth, problem.by
+    turned, held = is_turned(problem, machine), held_owners(problem, plan, machine)
     left_along_k, right_along_k = not problem.transpose_a, problem.transpose_b
     gathered = problem.gathered and problem.gathered.load(plan.block[0], depth)
     gathers: tuple[Any, Any] = (gathered, None)
@@ -356,7 +365,7 @@ def _multiply(problem: Problem, plan: Tiling) -> Function:
         """Some rows of an operand, or columns, and a step of k."""
         if load is not None:
             return load(x, first, q)
-        elif along_k and plan.turned:
+        elif along_k and turned:
             return tc.load((depth, width), lambda step, i: x[first + i, q + step], fill=0)
         elif along_k:
             return tc.load(x[first : first + width, q : q + depth])
@@ -367,14 +376,16 @@ def _multiply(problem: Problem, plan: Tiling) -> Function:
     def multiply(acc: Value, a: Value, b: Value, row: Value, col: Value, q: Value) -> None:
         sa = staged(a, row, q, tall, left_along_k, gathers[0])
         sb = staged(b, col, q, wide, right_along_k, gathers[1])
-        left = sa if left_along_k and not plan.turned else sa.T
-        right = sb.T if right_along_k and not plan.turned else sb
-        if plan.held is not None:
-            part = tc.tile(sa.dtype, plan.held)
-            for i, step in plan.held:
+        left = sa if left_along_k and not turned else sa.T
+        right = sb.T if right_along_k and not turned else sb
+        if held is not None:
+            part = tc.tile(sa.dtype, held)
+            for i, step in held:
                 part[i, step] = left[i, step]
             tc.mma(acc, part, right, by=by)
-        elif plan.unrolled:
+        elif (
+            turned
+        ):  # written out: what later steps multiply is read beside the products of earlier ones
             for step in tc.static(range(depth)):
                 tc.mma(acc, left[:, step : step + 1], right[step : step + 1, :], by=by)
         else:

@@ -36,9 +36,6 @@ class Tiling:
     consumers  1, or 2 that take tiles in turn, each `own.workers`: while one multiplies, the other stores (ping-pong)
     swap_ab  `own` is of c.T = b.T @ a.T, whose columns are the few rows of a: what an instruction has most of
             are rows
-    turned    operands that lie along k are turned as they are loaded
-    unrolled  the steps of k of a load are written out, one after the other
-    held    who has what of the first operand, that goes to the instruction from registers: it may lie across k
     """
 
     own: Mapping
@@ -50,9 +47,6 @@ class Tiling:
     cluster: tuple[int, int] = (1, 1)
     swap_ab: bool = False
     consumers: int = 1
-    turned: bool = False
-    unrolled: bool = False
-    held: Mapping | None = None
 
     @property
     def block(self) -> tuple[int, int]:
@@ -87,7 +81,8 @@ class Tiling:
         # A consumer's products take turns with the others', beside which it stores.
         tile = max(steps * step, (steps * step + epilogue) / self.consumers)
         cycles = ceil(waves) * tile + (epilogue if self.consumers > 1 else 0)
-        cycles = max(cycles, steps / self.depth * GPU.step_cycles)
+        in_turn = ceil(waves) if self.specialize else 1  # others are beside each other
+        cycles = max(cycles, in_turn * steps / self.depth * GPU.step_cycles)
         return (
             cycles + (carried + GPU.next_kernel_cycles if parts > 1 else 0)
         ) / GPU.cycles_per_second
@@ -101,16 +96,20 @@ class Tiling:
 
     def _share(self, problem: Problem, machine: Machine) -> float:
         """The share of the peak that is reached."""
-        if self.swap_ab:
-            return GPU.transposed_share
         types = problem.multiplied
         asynchronous = _warpgroups(types, machine)
+        if held_owners(problem, self, machine) is not None:
+            columns = self.own.shape[1]
+            share = asynchronous.get(self.own, UNMEASURED_SHARE)
+            return share * columns / (columns + GPU.held_columns)
+        if self.swap_ab:
+            return GPU.transposed_share
         if self.consumers > 1:
             shape = self.own.shape  # shared memory is read as by two warpgroups of one tile
             return max(s for own, s in asynchronous.items() if own.shape == shape)
         if self.own in asynchronous:
             return asynchronous[self.own] * (1 if self.specialize else GPU.share_without_producer)
-        return _warps(types, machine, problem.transpose_b).get(self.own, UNMEASURED_SHARE)
+        return _warps(types, machine, _square(problem, machine)).get(self.own, UNMEASURED_SHARE)
 
     def variations(self, problem: Problem, machine: Machine) -> Iterator[Tiling]:
         clusters = {self.cluster, (1, 1)}
@@ -180,7 +179,8 @@ def _in_clusters(tiling: Tiling, problem: Problem) -> Tiling:
     m = problem.m
     is_largest = tiling.own.workers == 256 and tiling.own.shape[1] == max(GPU.warpgroup_tiles)[0]
     is_largest |= tiling.consumers > 1 and not problem.residual
-    if not (tiling.specialize and is_largest and tiling.parts == 1) or not isinstance(m, int):
+    is_alone = tiling.parts > 1 or tiling.swap_ab or not tiling.specialize
+    if is_alone or not is_largest or not isinstance(m, int):
         return tiling
     return replace(tiling, cluster=(1 if ceil(m / tiling.block[0]) % 2 else 2, 1))
 
@@ -210,6 +210,11 @@ def _asynchronous(problem: Problem, machine: Machine) -> Iterator[Tiling]:
         if columns in unswapped:
             yield tiling(spatial(count, 1) * unswapped[columns])
     swapped = _fragments((right, left, total), machine, along_k=along_k) if specialize else {}
+    if not unswapped and specialize and not (problem.transpose_a or problem.gathered):
+        held = _fragments((right, left, total), machine, along_k=True)
+        for columns, count in GPU.warpgroup_tiles:
+            if columns in held:
+                yield tiling(spatial(count, 1) * held[columns], swap_ab=True)
     wide_enough = [columns for columns in swapped if _size(m) <= columns <= _MOST_SWAPPED]
     if wide_enough:
         for count in (2, 1):
@@ -223,11 +228,11 @@ def _asynchronous(problem: Problem, machine: Machine) -> Iterator[Tiling]:
 def _by_warps(problem: Problem, machine: Machine) -> Iterator[Tiling]:
     types, size = problem.multiplied, problem.dtype.nbytes
     is_instruction = _has_instruction(types, machine)
-    depth = GPU.step_bytes // size if is_instruction else 8
+    depth = GPU.step_bytes // size if is_instruction or is_turned(problem, machine) else 8
     # What instructions don't load whole has some room behind each row, for the banks.
     across = problem.transpose_a + (not problem.transpose_b)
     spread = GPU.padded_row_bytes * across if is_instruction and size != 2 else 0
-    for own in _warps(types, machine, problem.transpose_b):
+    for own in _warps(types, machine, _square(problem, machine)):
         fits = machine.fast_memory // (depth * (sum(own.shape) * size + spread))
         if fits > 1:
             yield Tiling(own, depth, min(_STAGES, fits))
@@ -260,14 +265,43 @@ def _warpgroups(types: Types, machine: Machine) -> dict[Mapping, float]:
     }
 
 
+def is_turned(problem: Problem, machine: Machine) -> bool:
+    """Whether operands that lie along k are turned as they are loaded: fused multiply-adds read both across k."""
+    is_wide = problem.gathered is None and min(problem.dtype.nbytes, problem.right.nbytes) >= 4
+    return is_wide and not _has_instruction(problem.multiplied, machine)
+
+
+def held_owners(problem: Problem, plan: Tiling, machine: Machine) -> Mapping | None:
+    """Who has what of the first operand in registers, where it lies across k and its instruction wants it along k."""
+    left, right, total = problem.multiplied
+    types = (right, left, total) if plan.swap_ab else (left, right, total)
+    if not plan.specialize or (problem.transpose_b if plan.swap_ab else not problem.transpose_a):
+        return None
+    columns, count = plan.own.shape[1], plan.own.shape[0] // 64
+    for row in machine.instructions(*types):
+        if isinstance(row, WarpgroupInstruction) and row.shape[1] == columns:
+            is_read = any(form.along == "mn" for form in row.memory)
+            steps = repeat(1, plan.depth // row.shape[2])
+            return None if is_read else spatial(count, 1) * steps * row.left_fragment
+    return None
+
+
+def _square(problem: Problem, machine: Machine) -> Mapping:
+    """Who has what of a warp's part by fused multiply-adds.
+
+    Of operands that lie across k a worker reads four elements at once. Of others neighbours of a warp read
+    neighbouring rows; of b's rows, a worker four at once.
+    """
+    if is_turned(problem, machine):
+        return spatial(4, 8) * repeat(4, 4)
+    along = repeat(4, 4) * spatial(4, 8)
+    return along if problem.transpose_b else repeat(4, 1) * spatial(4, 8) * repeat(1, 4)
+
+
 @cache
-def _warps(types: Types, machine: Machine, transpose_b: bool) -> dict[Mapping, float]:
+def _warps(types: Types, machine: Machine, square: Mapping) -> dict[Mapping, float]:
     """Who has what of a block of warps, and its share of the peak."""
     row = next(iter(machine.instructions(*types)), None)
-    # Neighbours of a warp read neighbouring rows of either operand; of b's rows, a worker four at once.
-    square = repeat(4, 1) * spatial(4, 8) * repeat(1, 4)
-    if transpose_b:
-        square = repeat(4, 4) * spatial(4, 8)
     fragment = row.accumulator_fragment if row else square
     shares = GPU.instruction_tiles if row else GPU.fused_tiles
     found = {
