@@ -277,8 +277,10 @@ def test_bytes_of_both_kinds_and_back(m: int, result: tc.DType) -> None:
 
 
 def test_what_is_turned() -> None:
-    def is_copied(types: Any, machine: tc.Machine, k: int = 4096, **layout: bool) -> bool:
-        return is_worth_copying(gemm(4096, 4096, k, types, **layout), machine)
+    def is_copied(
+        types: Any, machine: tc.Machine, m: int = 8192, k: int = 4096, **layout: bool
+    ) -> bool:
+        return is_worth_copying(gemm(m, 4096, k, types, **layout), machine)
 
     hopper = tc.machine("sm_90a")
     for types in ((i8, i8, i32), (u8, i8, i32)):
@@ -289,7 +291,7 @@ def test_what_is_turned() -> None:
     for types in ((tf32, tf32, f32), (f8e4m3, f8e4m3, f32)):
         assert is_copied(types, hopper)
         assert not is_copied(types, SM_80)  # which has no f8, and takes tf32 by words
-        made = matmul(1024, 1024, 1024, dtype=types[0], total=f32, machine=hopper)
+        made = matmul(8192, 1024, 1024, dtype=types[0], total=f32, machine=hopper)
         kernels = [lower(replace(kernel.ir, target="sm_90a")) for kernel in made.kernels]
         assert [kernel.name for kernel in kernels] in (
             ["transpose", "matmul"],
@@ -297,6 +299,8 @@ def test_what_is_turned() -> None:
         )
         assert any(name.startswith("wgmma") for name in products_of(kernels[1]))
         assert not kernels[1].notes
+    assert not is_copied((tf32, tf32, f32), hopper, m=4096)  # registers hold b
+    assert is_copied((tf32, tf32, f32), hopper, m=4096, transpose_a=True)
     assert not is_copied((f16, f16, f32), hopper)
     assert not is_copied((f32, f32, f32), hopper)
 
@@ -336,6 +340,25 @@ def test_what_is_chosen() -> None:
                 plan = tiling_of(*shape, dtypes, machine)
                 assert plan.stages >= 3
                 assert plan.bytes(dtypes[0].nbytes) <= machine.fast_memory
+
+
+def test_what_was_fastest_is_chosen() -> None:
+    """Of all plans that were measured on an H100."""
+    hopper = tc.machine("sm_90a")
+
+    def chosen(dtype: tc.DType, *shape: int) -> tuple[Any, ...]:
+        result = bf16 if dtype is bf16 else f32
+        plan = tiling_of(*shape, (dtype, dtype, f32), hopper, result=result)
+        return plan.block, plan.own.workers, plan.consumers, plan.parts
+
+    for shape in ((4096, 4096, 4096), (8192, 8192, 8192), (8192, 8192, 1024), (16384, 768, 768)):
+        assert chosen(bf16, *shape) == ((128, 256), 256, 1, 1)
+    assert chosen(bf16, 1024, 1024, 1024) == ((64, 128), 128, 1, 1)
+    assert chosen(bf16, 64, 8192, 8192) == ((64, 128), 256, 1, 2)
+    assert chosen(tf32, 4096, 4096, 4096) == ((256, 128), 256, 1, 1)
+    assert chosen(tf32, 128, 768, 3072) == ((128, 64), 128, 1, 8)
+    assert chosen(f32, 4096, 4096, 4096) == ((128, 128), 256, 1, 1)
+    assert chosen(f32, 128, 768, 3072) == ((128, 64), 128, 1, 11)
 
 
 @pytest.mark.each_value(2)

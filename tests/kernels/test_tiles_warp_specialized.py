@@ -16,6 +16,7 @@ from taskc.backend import sim
 from taskc.backend.cuda.compile import compile_many, disassembler, sass_of
 from taskc.ir import nodes as ir
 from taskc.ir.printer import to_text
+from taskc.ir.rewrite import walk
 from taskc.ir.target import SM_90A, TARGETS
 from taskc.kernels.matmul import Tiling, matmul
 from taskc.passes.pipeline import lower
@@ -332,3 +333,20 @@ def test_one_product_is_always_under_way(extents: Any, plan: Tiling, result: DTy
     assert not one.resources.remarks
     if disassembler() is not None and extents[2] != 64:
         assert "gsb0, 0x1" in sass_of(one.cubin)
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+@pytest.mark.usefixtures("_two_processors")
+def test_registers_hold_what_lies_across_k(parts: int) -> None:
+    """An instruction on tf32 takes only what lies along k from memory: b, which doesn't, isn't copied."""
+    plan = replace(tiling(2, 64, 32, 3), swap_ab=True, parts=parts)
+    made = matmul(M, N, K, dtype=tf32, total=f32, machine=HOPPER, tiling=plan, bias=parts > 1)
+    given = operands(M, N, K, tf32, bias=parts > 1, total=f32)
+    examined = examine(made, given, stages=("parsed", "lean"), target="sm_90a")
+    assert not [finding for finding in examined.findings if finding.severity == "error"]
+    np.testing.assert_array_equal(examined.results[-1], expected(given))
+    body = examined.calls[0].steps[-1].kernel.body
+    products = {node.operation for node in walk(body) if isinstance(node, ir.Do)}
+    assert "wgmma.m64n64k8.tf32" in products
+    shared = [it for it in examined.calls[0].steps[-1].report.accesses if it.scope == ir.SHARED]
+    assert max(access.ways for access in shared) == 2  # its lines lie in different banks
