@@ -200,8 +200,9 @@ class GpuFacts:
     # For sums, scores and powers, where a producer gives up its own; the same beside a mask.
     attention_registers: int = 176
     attention_registers_beside_mask: int = 128
-    # of the time of attention whose warpgroups take no turns, as others found
-    alternating_share: float = 0.93
+    keys_of_step: int = 24  # that take as long as a step of attention takes beside its own keys
+    # of the time of attention whose warpgroups take no turns, where there are three; two gain nothing
+    alternating_share: float = 0.95
     first_keys_cycles: int = 2500  # from a block's launch until its first keys are there
     attention_registers_for_third: int = 56  # of these, where three warpgroups multiply and not two
 
