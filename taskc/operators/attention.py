@@ -127,9 +127,12 @@ def by_kernel(
 ) -> TensorHandle:  # fmt: skip
     """offset  causal attention: query i sees keys 0 to i + offset"""
     batches, heads, length, features = q.shape
+    is_causal = offset is not None
+    if offset is not None and are_equal(offset, k.shape[2] - length):
+        offset = None  # the kernel's default, which needs no dimension of its own
     kernel = kernel_of(
         attention, batches, heads, length, k.shape[2], features, kv_heads=k.shape[1], value_features=v.shape[3],
-        causal=offset is not None, offset=offset,
+        causal=is_causal, offset=offset,
         mask=None if mask is None else mask.dtype[mask.shape], scale=scale, dtype=q.dtype,
     )  # fmt: skip
     return kernel(q, k, v) if mask is None else kernel(q, k, v, mask)
