@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from onnx import ModelProto
 
     from taskc.onnx.importer import Imported
+    from taskc.onnx.sequences import Sequence
     from taskc.onnx.stages import Traced
 
 LIMIT = 2 << 30  # bytes of all bundles; the least recently used ones are dropped first
@@ -84,7 +85,9 @@ def compile(
     threads: int | None = None,
     memory: int | None = None,
     wait: bool = False,
-) -> Model:
+    states: Mapping[str, str] | None = None,
+    capacity: int | None = None,
+) -> Model | Sequence:
     """Compile an ONNX model: a file, its bytes, a ModelProto, or a graph from `tc.onnx`.
 
     target  "cpu", or "cuda": the first CUDA device. NumPy arrays are copied there, and outputs back. If an input lies
@@ -96,6 +99,8 @@ def compile(
     threads  the most threads of a call
     memory  the most bytes of weights and temporaries that each program takes; a call that needs more is an error
     wait    the first call for new shapes returns once everything has its full code (`tc.finish_compiling`)
+    states  outputs that the session keeps for inputs of its next call, by patterns of names:
+            {"present.*": "past_key_values.*"}. The model appends to each along one axis, up to `capacity` places
     """
     limits = Limits(threads, memory)
     if hasattr(model, "forward") or hasattr(model, "parameters"):
@@ -113,6 +118,12 @@ def compile(
     if place is not PROCESSOR and limits != NO_LIMITS:
         raise CompileError("threads and memory are limits of the processor's programs")
     options = {"exact": exact, "operands": PRECISIONS[precision]}
+    if states is not None:
+        if place is not PROCESSOR:
+            raise CompileError("states are kept by sessions on the processor")
+        from taskc.onnx.sequences import sequence_of  # few models have states
+
+        return sequence_of(_traced(model, options, place), states, capacity, limits)
     if isinstance(model, (str, os.PathLike)) and place is PROCESSOR:
         cached = _from_cache(Path(model), options, lambda: _traced(model, options, place))
         if cached is not None:

@@ -95,12 +95,14 @@ def program(
 
 def trace(
     name: str,
-    inputs: Mapping[str, TensorType],
+    inputs: Mapping[str, TensorType | ParameterType],
     body: Callable[..., Any],
     *,
     assumptions: Assumptions | None = None,
 ) -> ProgramDefinition:
     """Trace a function, called with one handle per input, into a program; it returns the outputs.
+
+    An input of the type `tc.inout[...]` may be written in place.
 
     The function returns one handle, the output `out`, or a dictionary of handles by name. An input, a constant, a part
     of a tensor, or a handle that is returned twice is copied.
