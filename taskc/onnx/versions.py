@@ -179,7 +179,8 @@ def form_of_states(
         else:
             if size not in dimensions:
                 taken = {str(dimension) for dimension in dimensions.values()}
-                dimensions[size] = dim(unused(names[at], taken))
+                most = states.capacity if at == at_position else None
+                dimensions[size] = dim(unused(names[at], taken), most=most)
             extents[at] = dimensions[size]
     return Form(extents)
 

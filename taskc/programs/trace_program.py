@@ -133,7 +133,10 @@ def _extent(extent: Any, dimensions: dict[Dimension, Variable]) -> Any:
     """An extent of an input, over variables of the program."""
 
     def variable_of(dimension: Dimension) -> Variable:
-        return dimensions.setdefault(dimension, Variable(dimension.name, i64, dimension.multiple))
+        own = dimension.variable
+        return dimensions.setdefault(
+            dimension, Variable(own.name, i64, own.multiple, most=own.most)
+        )
 
     return extent.over(variable_of) if isinstance(extent, Size) else extent
 
