@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import keyword
 from collections import ChainMap
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 import taskc as tc
@@ -16,7 +16,7 @@ from taskc import ProgramDefinition, TensorType
 from taskc.dataclass import dataclass
 from taskc.errors import NOWHERE
 from taskc.ir.spans import span
-from taskc.ir.text_rules import identifier
+from taskc.ir.text_rules import identifier, unused
 from taskc.lang.source import called_from
 from taskc.operators.build import built, returned
 from taskc.operators.call import Call, CountError, builder_of
@@ -135,15 +135,6 @@ def _identifiers(names: Sequence[str]) -> list[str]:
         identifiers.append(unused(identifier(name), taken))
         taken.add(identifiers[-1])
     return identifiers
-
-
-def unused(name: str, taken: Collection[str]) -> str:
-    """The name, with a number if it is taken."""
-    candidate, count = name, 1
-    while candidate in taken:
-        count += 1
-        candidate = f"{name}_{count}"
-    return candidate
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ class Sequence:
     """A model with states, called like a model without them; each call goes on where the last one ended.
 
     length  the filled places of the states
+    memory  of each state, by the name of its input; made at the first call
     """
 
     def __init__(self, model: Model, states: States, inputs: Ordered[Value]) -> None:
@@ -28,7 +29,7 @@ class Sequence:
         self.length = 0
         self._model = model
         self._states = states
-        self._memory: dict[str, Array] = {}
+        self.memory: dict[str, Array] = {}
         self._marks = np.zeros(states.capacity, np.uint8)
 
     def __repr__(self) -> str:
@@ -63,7 +64,7 @@ class Sequence:
             self._make_memory(feeds)
         position = {self._states.position.name: self._marks[: self.length]}
         *outputs, length = self._model.run(
-            [*names, self._states.length.name], {**feeds, **self._memory, **position}
+            [*names, self._states.length.name], {**feeds, **self.memory, **position}
         )
         self.length = int(length[0])
         return outputs
@@ -77,8 +78,8 @@ class Sequence:
             shape = [n if isinstance(n, int) else sizes.get(n) for n in value.shape or ()]
             if None in shape or value.dtype is None:
                 raise ArgumentError(f"no input tells how large the state {value} is")
-            if name not in self._memory or self._memory[name].shape != tuple(shape):
-                self._memory[name] = np.zeros(shape, value.dtype.numpy)
+            if name not in self.memory or self.memory[name].shape != tuple(shape):
+                self.memory[name] = np.zeros(shape, value.dtype.numpy)
 
 
 def sequence_of(

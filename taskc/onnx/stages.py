@@ -24,7 +24,6 @@ from taskc.operators.graph import Array, Graph, Node, Value
 from taskc.runtime.machine import built_for
 from taskc.runtime.served import Arrays, Runnable, keep, on_host
 
-
 if TYPE_CHECKING:
     from taskc.onnx.states import States
 

@@ -23,9 +23,9 @@ from dataclasses import replace
 
 from taskc.dataclass import dataclass
 from taskc.errors import CompileError
+from taskc.ir.text_rules import unused
 from taskc.ir.types import i64, u8
 from taskc.lang.values import did_you_mean
-from taskc.onnx.importer import unused
 from taskc.operators.files import MICROSOFT
 from taskc.operators.graph import Graph, Node, Value
 from taskc.operators.operands import are_equal
@@ -71,7 +71,9 @@ class States:
     def begun(self, values: Mapping[str, Held]) -> dict[str, Held]:
         """The states when a call begins."""
         filled = values[self.position.name].shape[0]
-        return {name: State(rows_of(values[name]), axis, filled) for name, axis in self.axes.items()}
+        return {
+            name: State(rows_of(values[name]), axis, filled) for name, axis in self.axes.items()
+        }
 
     def ended(self, values: Mapping[str, Held]) -> dict[str, Held]:
         """A graph's values and the length, once all states are appended to."""
@@ -103,7 +105,9 @@ def states_of(graph: Graph, patterns: Mapping[str, str], capacity: int | None) -
         while node is not None and node.operator == "Identity":
             node = makers.get(node.inputs[0])
         if name in outputs:
-            raise CompileError(f"the input '{name}' is the state of '{outputs[name]}' and '{output}'")
+            raise CompileError(
+                f"the input '{name}' is the state of '{outputs[name]}' and '{output}'"
+            )
         axes[name], memory[name] = _memory(graph, node, inputs[name], output, capacity)
         outputs[name] = output
     taken = {*inputs, *graph.outputs}

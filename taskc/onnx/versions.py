@@ -50,10 +50,10 @@ from taskc.ir.affine import affine
 from taskc.ir.nodes import Expression, Variable
 from taskc.ir.reentry import Turn
 from taskc.ir.rewrite import substitute, walk
-from taskc.ir.text_rules import identifier
+from taskc.ir.text_rules import identifier, unused
 from taskc.ir.types import DType, from_numpy
 from taskc.lang.sizes import Dimension, Number, Size, number_of
-from taskc.onnx.importer import Imported, import_graph, inputs_behind, unused
+from taskc.onnx.importer import Imported, import_graph, inputs_behind
 from taskc.operators.call import DataError, SizeError
 from taskc.operators.graph import Array, Graph
 from taskc.programs.sizes import Assumptions, value_at
@@ -159,29 +159,28 @@ def form_of_states(
     states: States,
     inputs: Sequence[str],
 ) -> Form:
-    """The form of a session's first shapes: all extents may differ at other calls, but those of states."""
+    """The form of a session's calls, from one of them: all extents may change but 1, and those of the states' memory.
+
+    An extent that is one more than the filled places stays so: a mask has the new token, too.
+    """
+    place = inputs.index(states.position.name), 0
+    (filled,) = shapes[place[0]]
     extents: dict[Axis, Number] = {}
-    dimensions: dict[int, Number] = {}
-    at_position = inputs.index(states.position.name), 0
-    (filled,) = shapes[at_position[0]]
-    of_states = {extent for value in states.memory.values() for extent in value.shape or ()}
-    axes = [(number, axis) for number, shape in enumerate(shapes) for axis in range(len(shape))]
-    for at in sorted(axes, key=at_position.__ne__):
-        number, axis = at
-        size = shapes[number][axis]
-        is_fixed = inputs[number] in states.memory or names[at] in of_states or size < 2
-        if at == at_position and size:
-            is_fixed = False
-        if at in numbers or is_fixed:
-            extents[at] = size
-        elif size == filled + 1 and filled in dimensions:
-            extents[at] = dimensions[filled] + 1
-        else:
-            if size not in dimensions:
-                taken = {str(dimension) for dimension in dimensions.values()}
-                most = states.capacity if at == at_position else None
-                dimensions[size] = dim(unused(names[at], taken), most=most)
-            extents[at] = dimensions[size]
+    known: dict[int, Number] = {}
+    if filled and place not in numbers:
+        filling = dim(names[place], most=states.capacity)
+        extents[place] = known[filled] = filling
+        known[filled + 1] = filling + 1
+    fixed = {extent for value in states.memory.values() for extent in value.shape or ()}
+    for number, shape in enumerate(shapes):
+        for axis, size in enumerate(shape):
+            at = number, axis
+            if at in numbers or size < 2 or inputs[number] in states.memory or names[at] in fixed:
+                extents.setdefault(at, size)
+                continue
+            if size not in known:
+                known[size] = dim(unused(names[at], {*map(str, known.values())}))
+            extents.setdefault(at, known[size])
     return Form(extents)
 
 

@@ -13,6 +13,7 @@ from taskc.errors import CompileError
 from taskc.ir.nodes import Kernel, Variable
 from taskc.ir.types import TensorType
 from taskc.lang.definition import Definition, Example, KernelDefinition, Packs, set_tracer
+from taskc.lang.names import ParameterType
 from taskc.lang.sizes import Dimension, dim, tracing
 from taskc.lang.source import call_site
 from taskc.lang.values import describe

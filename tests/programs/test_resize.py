@@ -107,7 +107,12 @@ def test_sizes_are_rounded_up_to_multiples() -> None:
     assert [roomy(size, Variable("n")) for size in (0, 1, 7, 8, 9, 17, 64, 65, 1000)] == [
         0, 1, 7, 8, 10, 20, 64, 80, 1024,
     ]  # fmt: skip
-    assert [roomy(size, Variable("n", multiple=12)) for size in (0, 12, 84, 108)] == [0, 12, 84, 120]
+    assert [roomy(size, Variable("n", multiple=12)) for size in (0, 12, 84, 108)] == [
+        0,
+        12,
+        84,
+        120,
+    ]
     assert all(size <= roomy(size, Variable("n")) < 1.25 * size + 1 for size in range(5000))
 
 
