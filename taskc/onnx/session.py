@@ -25,7 +25,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import taskc
 from taskc import CompileError, DType, bf16
@@ -52,8 +52,9 @@ if TYPE_CHECKING:
     from onnx import ModelProto
 
     from taskc.onnx.importer import Imported
-    from taskc.onnx.sequences import Sequence
     from taskc.onnx.stages import Traced
+
+    ModelSource: TypeAlias = str | os.PathLike[str] | bytes | ModelProto | Graph
 
 LIMIT = 2 << 30  # bytes of all bundles; the least recently used ones are dropped first
 _LARGEST = LIMIT // 2
@@ -77,7 +78,7 @@ PRECISIONS: dict[str, DType | None] = {"f32": None, "bf16": bf16}
 
 @line()
 def compile(
-    model: str | os.PathLike[str] | bytes | ModelProto | Graph,
+    model: ModelSource,
     target: str = "cpu",
     *,
     exact: bool = False,
@@ -87,8 +88,8 @@ def compile(
     wait: bool = False,
     states: Mapping[str, str] | None = None,
     capacity: int | None = None,
-) -> Model | Sequence:
-    """Compile an ONNX model: a file, its bytes, a ModelProto, or a graph from `tc.onnx`.
+) -> Any:
+    """Compile an ONNX model: a file, its bytes, a ModelProto, or a graph from `tc.onnx`; with states, a `Sequence`.
 
     target  "cpu", or "cuda": the first CUDA device. NumPy arrays are copied there, and outputs back. If an input lies
             on the device, outputs stay there
@@ -134,7 +135,7 @@ def compile(
 
 
 def _traced(
-    model: str | os.PathLike[str] | bytes | ModelProto | Graph,
+    model: ModelSource,
     options: dict[str, Any],
     place: Place,
 ) -> Traced:

@@ -29,7 +29,7 @@ from taskc.lang.values import did_you_mean
 from taskc.operators.files import MICROSOFT
 from taskc.operators.graph import Graph, Node, Value
 from taskc.operators.operands import are_equal
-from taskc.operators.tensors import Extent, Held, State, computed, rows_of
+from taskc.operators.tensors import Extent, Held, State, computed, handle_of, rows_of
 
 # Operators that append keys and values along their axis 2.
 _APPENDING = {
@@ -72,7 +72,8 @@ class States:
         """The states when a call begins."""
         filled = values[self.position.name].shape[0]
         return {
-            name: State(rows_of(values[name]), axis, filled) for name, axis in self.axes.items()
+            name: State(handle_of(rows_of(values[name])), axis, filled)
+            for name, axis in self.axes.items()
         }
 
     def ended(self, values: Mapping[str, Held]) -> dict[str, Held]:
@@ -80,6 +81,7 @@ class States:
         lengths: list[Extent] = []
         for name, output in self.outputs.items():
             before, after = values[name], values[output]
+            assert isinstance(before, State)
             if not isinstance(after, State) or after.memory is not before.memory:
                 raise CompileError(f"the state '{output}' isn't '{name}' with more appended")
             lengths.append(after.length)

@@ -182,11 +182,13 @@ class State:
     def rows(self) -> TensorHandle:
         """The same elements as a tensor without room, for operators that take no state."""
         memory, axis, room = self.memory, self.axis, self.memory.shape[self.axis]
-        return computed(
-            self.shape,
-            lambda *at: memory[(*at[:axis], min(at[axis], room - 1), *at[axis + 1 :])],
-            "rows",
-        )
+
+        @tc.function
+        def element(*at: Element) -> Computed:
+            place = (*at[:axis], min(at[axis], room - 1), *at[axis + 1 :])
+            return memory[place]
+
+        return computed(self.shape, element, "rows")
 
 
 # The value of a name in a graph. Operators that take no blocked images or states get rows. No operator gets a counted
@@ -195,7 +197,7 @@ Held: TypeAlias = "Tensor | Blocked | Counted | Loose | State"
 
 
 @overload
-def rows_of(held: Images) -> TensorHandle: ...
+def rows_of(held: Images | State) -> TensorHandle: ...
 @overload
 def rows_of(held: Held) -> Tensor: ...
 def rows_of(held: Held) -> Tensor:

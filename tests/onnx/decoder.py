@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 from onnx import ModelProto, TensorProto, numpy_helper
+from onnx.reference import ReferenceEvaluator
 
 from taskc.operators.files import MICROSOFT
 
@@ -76,6 +77,16 @@ def next_feeds(outputs: list[Array], feeds: dict[str, Array]) -> dict[str, Array
         "position_ids": np.full((1, 1), total),
         **dict(caches),
     }
+
+
+def greedy(proto: ModelProto, prompt: Any, count: int) -> list[int]:
+    """The likeliest tokens after a prompt, one after another, by the package onnx."""
+    evaluator, feeds, tokens = ReferenceEvaluator(proto), first_feeds(proto, np.array(prompt)), []
+    for _ in range(count):
+        outputs: Any = evaluator.run(None, feeds)
+        feeds = next_feeds(outputs, feeds)
+        tokens.append(int(feeds["input_ids"][0, 0]))
+    return tokens
 
 
 def grouped_decoder(random: np.random.Generator) -> ModelProto:
