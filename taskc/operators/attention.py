@@ -13,12 +13,12 @@ from taskc.kernels.indices import place_of
 from taskc.kernels.matmul import batch_matmul
 from taskc.kernels.signatures import wide
 from taskc.operators.call import Call, Made, at_least, operator
-from taskc.operators.movement import joined, transposed
+from taskc.operators.movement import appended, transposed
 from taskc.operators.norms import softmax_along
 from taskc.operators.operands import are_equal, converted, element, kernel_of, ones, repeated
 from taskc.operators.products import multiplied
 from taskc.operators.reductions import folded
-from taskc.operators.tensors import Extent, Function, Shape, Tensor, computed
+from taskc.operators.tensors import Extent, Function, Shape, Tensor, computed, rows_of
 from taskc.programs.tracing import Computed, Element, TensorHandle
 
 LOST = -1e30  # added to a score, it makes the key's share 0, if the query sees other keys
@@ -29,18 +29,19 @@ _FLAT_OR_HEADS = range(3, 5)
 
 @operator("Attention", since=23, ranks=(_FLAT_OR_HEADS,) * 3 + (at_least(1), 4, 4, 1))
 def attend(call: Call) -> Made:
-    q, k, v, mask, past_k, past_v, lengths = call.tensors(7)
+    q, k, v, mask = call.tensors(4)
+    lengths = call.tensor(6) if call.has(6) else None
     is_flat = len(q.shape) == 3
-    if len({len(x.shape) for x in (q, k, v)}) > 1 or (past_k is None) != (past_v is None):
+    if len({len(x.shape) for x in (q, k, v)}) > 1 or call.has(4) != call.has(5):
         raise call.node.error("its queries, keys and values aren't of one form")
     if is_flat:
         if call.attribute("q_num_heads") is None or call.attribute("kv_num_heads") is None:
             raise call.node.error("of three axes, it doesn't say q_num_heads and kv_num_heads")
         q = _by_heads(call, q, "q_num_heads")
         k, v = (_by_heads(call, x, "kv_num_heads") for x in (k, v))
-    before = 0 if past_k is None else past_k.shape[2]
-    if past_k is not None:
-        k, v = joined([past_k, k], 2, computed), joined([past_v, v], 2, computed)
+    before = call.shape(4)[2] if call.has(4) else 0
+    new_k, new_v = (appended(call, 4, k, 2), appended(call, 5, v, 2)) if call.has(4) else (k, v)
+    k, v = rows_of(new_k), rows_of(new_v)
     scale = call.attribute("scale")
     if are_equal(q.shape[3], 0) or are_equal(k.shape[1], 0) or are_equal(v.shape[1], 0):
         raise call.node.error("it has no heads or no features")
@@ -53,7 +54,7 @@ def attend(call: Call) -> Made:
         y, scores = by_kernel(q, k, v, mask, scale, before if is_causal else None), None
     else:
         y, scores = _in_steps(call, q, k, v, mask, lengths, before, scale)
-    return flattened(y) if is_flat else y, k, v, scores
+    return flattened(y) if is_flat else y, new_k, new_v, scores
 
 
 @operator("Attention", domain="taskc")
@@ -128,9 +129,12 @@ def by_kernel(
 ) -> TensorHandle:  # fmt: skip
     """offset  causal attention: query i sees keys 0 to i + offset"""
     batches, heads, length, features = q.shape
+    is_causal = offset is not None
+    if offset is not None and are_equal(offset, k.shape[2] - length):
+        offset = None  # the kernel's default, which needs no dimension of its own
     kernel = kernel_of(
         attention, batches, heads, length, k.shape[2], features, kv_heads=k.shape[1], value_features=v.shape[3],
-        causal=offset is not None, offset=offset,
+        causal=is_causal, offset=offset,
         mask=None if mask is None else mask.dtype[mask.shape], scale=scale, dtype=q.dtype,
     )  # fmt: skip
     return kernel(q, k, v) if mask is None else kernel(q, k, v, mask)

@@ -28,11 +28,11 @@ from taskc.operators.attention import (
 from taskc.operators.call import Call, Made, operator
 from taskc.operators.files import MICROSOFT
 from taskc.operators.microsoft import require_absent, require_default, require_no_inputs
-from taskc.operators.movement import joined
+from taskc.operators.movement import appended, joined
 from taskc.operators.norms import scaled_rows, softmax_along
 from taskc.operators.operands import are_equal, equals, repeated, total
 from taskc.operators.products import integer_sums, rows_times
-from taskc.operators.tensors import Extent, Function, Tensor, computed, reshaped
+from taskc.operators.tensors import Extent, Function, State, Tensor, computed, reshaped, rows_of
 from taskc.programs.tracing import Computed, Element, TensorHandle
 
 _FILTER = -10000.0  # what a mask adds to the score of a key that isn't seen
@@ -100,10 +100,9 @@ def many_heads(call: Call) -> Made:
     q, k, v = _operands(call, heads, q, k, v, bias)
     before: Extent = 0
     if call.has(6):
-        past_k, past_v = call.tensor(6), call.tensor(7)
-        before = past_k.shape[2]
-        k, v = joined([past_k, k], 2, computed), joined([past_v, v], 2, computed)
-    return _attended(call, q, k, v, before, 4, 5), k, v, None
+        before = call.shape(6)[2]
+        k, v = appended(call, 6, k, 2), appended(call, 7, v, 2)
+    return _attended(call, q, rows_of(k), rows_of(v), before, 4, 5), k, v, None
 
 
 def _operands(
@@ -247,7 +246,7 @@ def grouped_queries(call: Call) -> Made:
     is_causal = bool(call.attribute("causal", 1))
     cap, sink = call.attribute("softcap") or 0.0, _sink_of(call)
     # Before the first step, what is in a longer cache doesn't matter.
-    keys, values = (k, v) if cache.is_first else (present_k, present_v)
+    keys, values = (k, v) if cache.is_first else map(rows_of, (present_k, present_v))
     is_usual = is_causal and window < 0 and not cap and sink is None and not call.has(10)
     if is_usual and cache.place is not None and (cache.is_first or cache.is_grown):
         y = by_kernel(q, keys, values, None, scale, cache.place)
@@ -280,7 +279,7 @@ def _split(
 
 def _cache_of(call: Call, batches: Extent, length: Extent) -> _Cache:
     row, total = reshaped(call.tensor(5), batches), call.single(6)
-    room: Extent = call.tensor(3).shape[2] if call.has(3) else 0
+    room: Extent = call.shape(3)[2] if call.has(3) else 0
     is_grown = equals(room + length, total)
     longest = room + length if is_grown else total if total > room else room
     place: Extent | None = None
@@ -324,17 +323,24 @@ def _rotated(call: Call, x: TensorHandle, cache: _Cache) -> TensorHandle:
     )
 
 
-def _appended(call: Call, place: int, new: TensorHandle, cache: _Cache) -> TensorHandle:
+def _appended(call: Call, place: int, new: TensorHandle, cache: _Cache) -> TensorHandle | State:
     """A cache with the new rows in their places."""
     if not call.has(place):
         return new
+    if isinstance(call.inputs[place], State):
+        if not cache.is_grown or cache.place is None:
+            raise call.node.error(
+                "its states take one sequence, whose length is that of the state and of the new keys",
+                "the model's `sequence()` makes states for each of several sequences",
+            )
+        return appended(call, place, new, 2)
     past = call.tensor(place)
     batches, heads, length, features = new.shape
     before = past.shape[2]
     if equals(before, 0):
         return new
     if cache.is_grown and cache.place is not None:
-        return joined([past, new], 2, computed)
+        return appended(call, place, new, 2)
     start = cache.start
 
     @tc.function
