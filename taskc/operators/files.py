@@ -66,6 +66,15 @@ _OF_MICROSOFT = {
     "microsoft_weights": "MatMulNBits MatMulBnb4 GatherBlockQuantized",
 }
 
+# Operators that Python runs between programs, on sequences, optional values and strings (taskc.onnx.hosted).
+_HOSTED = (
+    "SequenceEmpty SequenceConstruct SequenceInsert SequenceErase SequenceAt SequenceLength "
+    "SplitToSequence ConcatFromSequence SequenceMap Optional OptionalHasElement OptionalGetElement "
+    "Unique StringConcat StringNormalizer StringSplit RegexFullMatch TfIdfVectorizer "
+    "ai.onnx.ml.LabelEncoder ai.onnx.ml.CategoryMapper ai.onnx.ml.DictVectorizer ai.onnx.ml.ZipMap"
+)
+HOSTED = {(_name.rpartition(".")[0], _name.rpartition(".")[2]) for _name in _HOSTED.split()}
+
 # By domain and name.
 FILES: dict[tuple[str, str], str] = {("", "SimplifiedLayerNormalization"): "microsoft"}
 for _file, _names in _NAMES.items():
