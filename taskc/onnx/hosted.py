@@ -11,6 +11,7 @@ It returns the output, or a tuple of outputs. stages.py decides which nodes run 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from typing import Any, TypeAlias
 
 import ml_dtypes
@@ -18,6 +19,7 @@ import numpy as np
 
 from taskc.onnx.foreign import RARE, is_rare
 from taskc.onnx.serialized import numpy_type
+from taskc.operators.files import HOSTED
 from taskc.operators.graph import Array, Node
 
 Hosted: TypeAlias = Callable[..., Any]
@@ -36,10 +38,10 @@ def hosted(operator: str, domain: str = "") -> Callable[[Hosted], Hosted]:
 
 
 def function_of(node: Node) -> Hosted | None:
-    from taskc.onnx import hosted_text  # registers functions of strings
-
-    assert hosted_text
-    return _functions.get((node.domain, node.operator))
+    key = node.domain, node.operator
+    if key in HOSTED:
+        import_module(f"{__package__}.{HOSTED[key]}")  # which registers its functions
+    return _functions.get(key)
 
 
 # Operators that move elements of any type: run on the elements' positions, they say where each goes.
@@ -178,15 +180,15 @@ def where(node: Node, condition: Array, x: Array, y: Array) -> Array:
 
 
 @hosted("Equal")
-def equal(node: Node, x: Array, y: Array) -> Array:
+def equal(node: Node, x: Array, y: Array) -> Any:
     return np.equal(widened(x), widened(y)).astype(bool)
 
 
 @hosted("Unique")
 def unique(node: Node, x: Array) -> tuple[Array, ...]:
-    axis = node.attributes.get("axis")
+    axis: Any = node.attributes.get("axis")
     wide = x.astype(np.float32) if x.dtype == ml_dtypes.bfloat16 else x
-    y, first, inverse, counts = np.unique(wide, True, True, True, axis=axis)  # type: ignore[call-overload]
+    y, first, inverse, counts = np.unique(wide, True, True, True, axis=axis)
     inverse = inverse.reshape(-1)
     if not _attribute(node, "sorted", 1):
         order = np.argsort(first)
@@ -196,19 +198,19 @@ def unique(node: Node, x: Array) -> tuple[Array, ...]:
 
 
 @hosted("Cast")
-def cast(node: Node, x: Array) -> Array:
+def cast(node: Node, x: Array) -> Any:
     return _cast(node, x, numpy_type(_attribute(node, "to", 0)))
 
 
 @hosted("CastLike")
-def cast_like(node: Node, x: Array, like: Array) -> Array:
+def cast_like(node: Node, x: Array, like: Array) -> Any:
     return _cast(node, x, like.dtype)
 
 
-def _cast(node: Node, x: Array, dtype: np.dtype[Any] | None) -> Array:
+def _cast(node: Node, x: Array, dtype: np.dtype[Any] | None) -> Any:
     if dtype is None:
         raise node.error("it names an element type that taskc doesn't have")
-    if dtype == object:
+    if dtype.kind == "O":
         return np.array([_text(one) for one in x.flat], object).reshape(x.shape)
     if x.dtype == object:
         texts = [one.strip() for one in x.flat]
@@ -233,9 +235,9 @@ def _text(one: Any) -> str:
     return str(one) if number != number or abs(number) == np.inf else f"{number:.8g}"
 
 
-def _clipped(x: Array, dtype: np.dtype[Any]) -> Array:
+def _clipped(x: Array, dtype: np.dtype[Any]) -> Any:
     """Floats, each as the nearest of a type's finite ones."""
-    limits = ml_dtypes.finfo(dtype)
+    limits: Any = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
     wide = x.astype(np.float64 if x.dtype == np.float64 else np.float32)
     return np.clip(wide, float(limits.min), float(limits.max)).astype(dtype)
 
@@ -250,13 +252,13 @@ def _powers(x: Array, mode: str) -> Array:
 
 
 @hosted("QuantizeLinear")
-def quantize(node: Node, x: Array, scale: Array, zero: Array | None = None) -> Array:
+def quantize(node: Node, x: Array, scale: Array, zero: Array | None = None) -> Any:
     dtype = numpy_type(_attribute(node, "output_dtype", 0)) if zero is None else zero.dtype
     assert dtype is not None
     scaled = x.astype(np.float32) / _parameter(node, x, scale).astype(np.float32)
     if "int" not in dtype.name:
         return _clipped(scaled, dtype)
-    limits = ml_dtypes.iinfo(dtype)
+    limits: Any = ml_dtypes.iinfo(dtype)  # type: ignore[no-untyped-call]
     origin = 0 if zero is None else _parameter(node, x, widened(zero)).astype(np.float32)
     return np.clip(np.rint(scaled) + origin, int(limits.min), int(limits.max)).astype(dtype)
 

@@ -15,19 +15,19 @@ from taskc.operators.graph import Array, Node
 _ML = "ai.onnx.ml"
 
 
-def _objects(values: Sequence[Any], shape: Sequence[int]) -> Array:
+def _objects(values: Sequence[Any], shape: Sequence[int]) -> Any:
     array = np.empty(len(values), object)
     array[:] = values
     return array.reshape(tuple(shape))
 
 
 @hosted("StringConcat")
-def concat(node: Node, x: Array, y: Array) -> Array:
+def concat(node: Node, x: Array, y: Array) -> Any:
     return np.asarray(x + y, object)
 
 
 @hosted("StringNormalizer")
-def normalize(node: Node, x: Array) -> Array:
+def normalize(node: Node, x: Array) -> Any:
     """Leave out stop words, and change the case."""
     is_sensitive = node.attributes.get("is_case_sensitive", 0)
     action = node.attributes.get("case_change_action", "NONE")
@@ -51,7 +51,7 @@ def split(node: Node, x: Array) -> tuple[Array, Array]:
 
 
 @hosted("RegexFullMatch")
-def matches(node: Node, x: Array) -> Array:
+def matches(node: Node, x: Array) -> Any:
     try:
         pattern = re.compile(str(node.attributes["pattern"]))
     except re.error as error:
@@ -60,7 +60,7 @@ def matches(node: Node, x: Array) -> Array:
 
 
 @hosted("TfIdfVectorizer")
-def count_grams(node: Node, x: Array) -> Array:
+def count_grams(node: Node, x: Array) -> Any:
     """Counts of known n-grams (runs of n elements, with up to so many skipped between each two) in each row."""
     given = node.attributes
     shortest, longest, skips = (
@@ -115,7 +115,7 @@ _MISSING = {"strings": "_Unused", "int64s": -1, "floats": -0.0}
 
 
 @hosted("LabelEncoder", _ML)
-def encode(node: Node, x: Array) -> Array:
+def encode(node: Node, x: Array) -> Any:
     """The value of each key."""
     given = node.attributes
     if "classes_strings" in given:  # the first version: strings to their numbers, or back
@@ -150,9 +150,7 @@ def _listed(node: Node, what: str) -> tuple[Array, str]:
     return tensor.reshape(-1), ""
 
 
-def _mapped(
-    x: Array, keys: Sequence[Any], values: Sequence[Any], default: Any, dtype: Any
-) -> Array:
+def _mapped(x: Array, keys: Sequence[Any], values: Sequence[Any], default: Any, dtype: Any) -> Any:
     table = {_key(key): value for key, value in zip(keys, values, strict=True)}
     found = [table.get(_key(one), default) for one in x.reshape(-1).tolist()]
     return np.array(found, dtype).reshape(x.shape)
@@ -164,7 +162,7 @@ def _key(value: Any) -> Any:
 
 
 @hosted("CategoryMapper", _ML)
-def categories(node: Node, x: Array) -> Array:
+def categories(node: Node, x: Array) -> Any:
     given: dict[str, Any] = node.attributes
     texts, numbers = given["cats_strings"], given["cats_int64s"]
     if x.dtype == object:
@@ -173,7 +171,7 @@ def categories(node: Node, x: Array) -> Array:
 
 
 @hosted("DictVectorizer", _ML)
-def vectorize(node: Node, x: dict[Any, Any]) -> Array:
+def vectorize(node: Node, x: dict[Any, Any]) -> Any:
     words: Any = node.attributes.get("string_vocabulary") or node.attributes["int64_vocabulary"]
     values = [x.get(word, 0) for word in words]
     dtype = np.int64 if all(isinstance(value, int | np.integer) for value in values) else np.float32

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from math import prod
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -349,8 +349,8 @@ def _strings(tensor: TensorProto, subject: Subject) -> Array:
     return strings_of([*map(text, tensor.string_data)]).reshape(tuple(tensor.dims))
 
 
-def strings_of(texts: str | bytes | Sequence[str | bytes]) -> Array:
-    """A read-only array of strings."""
+def strings_of(texts: Any) -> Array:
+    """A read-only array of a string, or of a list of them."""
     listed = [text(one) for one in texts] if isinstance(texts, list) else text(texts)
     array = np.array(listed, object)
     array.flags.writeable = False

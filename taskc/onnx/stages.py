@@ -143,7 +143,8 @@ class Traced(Staged):
         return tuple(stages[::-1])
 
     def _constant(self, name: str) -> Array:
-        return self._graph.constants[name].copy()
+        constant: Array = self._graph.constants[name].copy()
+        return constant
 
 
 def _stage(graph: Graph, place: Place) -> Programs:
