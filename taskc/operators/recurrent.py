@@ -229,7 +229,9 @@ def recurrent(call: Call) -> Made:
     directions = _directions(call, usual, gates)
     shape = x.shape[1], directions[0].hidden
     lengths = call.tensor(4) if call.has(4) else None
-    is_within = None if lengths is None else _steps_within(lengths, x.shape[0])
+    # On a device, each flag would be waited for.
+    stops = lengths is not None and tc.machine().is_processor
+    is_within = _steps_within(lengths, x.shape[0]) if stops else None
     walks = []
     for number, direction in enumerate(directions):
         first = _first_state(call, number, shape, x.dtype, is_batch_first)
@@ -290,7 +292,7 @@ def _walk(
     """
     is_gru = own.call.node.operator == "GRU"
     is_linear = is_gru and bool(own.call.attribute("linear_before_reset", 0))
-    shares = own.shares(x, 2 * own.hidden if is_linear else None)
+    shares = _shares(own, x, 2 * own.hidden if is_linear else None, is_within)
     steps = x.shape[0]
     is_reverse = number == 1 or own.call.attribute("direction", "forward") == "reverse"
     begin, end = (steps, 0) if is_reverse else (0, steps)
@@ -311,6 +313,30 @@ def _walk(
     behind = slice(0, steps) if is_reverse else slice(1, steps + 1)
     states_of_steps = tuple([state[behind] for state in states])
     return states_of_steps, tuple([state[end] for state in states])
+
+
+def _shares(
+    own: Direction, x: TensorHandle, apart: int | None, is_within: TensorHandle | None
+) -> TensorHandle:
+    """The inputs' share of the gates: of all steps at once, or of some at a time until the longest sequence ends."""
+    steps, batch, inputs = x.shape
+    lengths = range(_MOST_AT_ONCE, 1, -1)
+    at_once = next((n for n in lengths if isinstance(steps, int) and steps % n == 0), steps)
+    if is_within is None or at_once == steps:
+        return own.shares(x, apart)
+    pieces, gates = steps // at_once, own.w.shape[0]
+    parts = reshaped(x, pieces, at_once, batch, inputs)
+    begins = reshaped(is_within, pieces, at_once)
+    shares = memory(x.dtype, (pieces, at_once, batch, gates))
+    for piece in tc.steps(pieces):
+        with tc.branch(begins[piece, 0]):
+            _copied(own.shares(parts[piece], apart), shares[piece])
+        with tc.otherwise():  # nobody reads them, which a program can't know
+            computed(shares.shape[1:], lambda *at: x.dtype(0), out=shares[piece])
+    return reshaped(shares, steps, batch, gates)
+
+
+_MOST_AT_ONCE = 8  # steps
 
 
 def _steps_within(lengths: TensorHandle, steps: Extent) -> TensorHandle:
