@@ -14,7 +14,6 @@ from taskc import f32, i32
 from taskc.onnx.importer import import_graph, is_known
 from taskc.onnx.reader import read
 from taskc.onnx.session import compile
-
 from taskc.programs.ir import Call, Loop, calls_of
 
 from . import cells
