@@ -252,7 +252,7 @@ class _Hosted:
         return body.run({read: known[read] for read in body.inputs})
 
     def _mapped(self, known: Mapping[str, Any], inputs: Sequence[Any]) -> list[list[Any]]:
-        """The body's outputs for each element of a sequence, as sequences."""
+        """The body's outputs for each element of a sequence, as sequences, which the host has."""
         names = [value.name for value in next(self._node.graphs).inputs]
         results = [
             self._run("body", {**known, **dict(zip(names, elements, strict=True))})
@@ -261,7 +261,8 @@ class _Hosted:
                 strict=True,
             )
         ]
-        return [[one[place] for one in results] for place in range(len(self._node.outputs))]
+        places = range(len(self._node.outputs))
+        return [[on_host(one[place]) for one in results] for place in places]
 
     def _turns(
         self, known: Mapping[str, Any], most: Any = None, goes_on: Any = None, *state: Any
