@@ -24,7 +24,9 @@ def findings(width: int, store: str, read: str, own: str = "e") -> list[str]:
     return [str(finding).splitlines()[0] for finding in run(written_out, arrays).findings]
 
 
-@pytest.mark.parametrize(("store", "read"), [("e", "e"), ("e + 4", "e + 16"), ("e", "3"), ("e", "e // 2 + 6")])
+@pytest.mark.parametrize(
+    ("store", "read"), [("e", "e"), ("e + 4", "e + 16"), ("e", "3"), ("e", "e // 2 + 6")]
+)
 def test_whole_vectors(store: str, read: str) -> None:
     assert findings(4, store, read) == []
 
