@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from taskc.onnx.importer import Imported, behind
-from taskc.onnx.model import Place, Programs, ProgramSource
+from taskc.onnx.model import Computed, Place, Programs, ProgramSource
 from taskc.onnx.versions import MAX_SETS, Kind
 from taskc.operators.call import CountError, DataError
 from taskc.operators.graph import Array, Graph, Node, Value
@@ -36,6 +36,7 @@ class Stage(Protocol):
     @property
     def outputs(self) -> Sequence[str]: ...
     def run(self, arrays: Mapping[str, Any]) -> list[Any]: ...
+    def trace(self, arrays: Mapping[str, Any], computed: Computed) -> None: ...
     def all(self) -> tuple[Runnable, ...]: ...
 
 
@@ -53,6 +54,14 @@ class Staged(ProgramSource):
             results = stage.run({name: known[name] for name in stage.inputs})
             known.update(zip(stage.outputs, results, strict=True))
         return [known[name] for name in self._outputs]
+
+    def trace(self, arrays: Mapping[str, Any], computed: Computed) -> None:
+        known = {**arrays}
+        for stage in self._stages:
+            if not known.keys() >= {*stage.inputs}:
+                return
+            stage.trace({name: known[name] for name in stage.inputs}, computed)
+            known.update(zip(stage.outputs, computed(stage.outputs), strict=False))
 
     def staged(self) -> tuple[Runnable, ...]:
         return tuple([program for stage in self._stages for program in stage.all()])
@@ -142,6 +151,9 @@ class _Control:
             results = self._turns(known, *inputs)
         named = dict(zip(self._node.outputs, results, strict=False))
         return [named[name] for name in self.outputs]
+
+    def trace(self, arrays: Mapping[str, Any], computed: Computed) -> None:
+        pass  # a body's inputs differ from turn to turn
 
     def all(self) -> tuple[Runnable, ...]:
         return tuple([program for body in self._bodies.values() for program in body.all()])
