@@ -29,7 +29,7 @@ from taskc.dataclass import dataclass
 from taskc.errors import NOWHERE, CompileError, Location
 from taskc.ir.types import from_numpy
 from taskc.onnx.importer import Imported, behind, is_known
-from taskc.onnx.model import Model
+from taskc.onnx.model import Computed, Model
 from taskc.onnx.reader import load, read_proto, value_of
 from taskc.onnx.serialized import (
     COMPUTED,
@@ -494,6 +494,9 @@ class _RunPart:
         if numbers not in self.sessions:
             self.sessions[numbers] = self._session(self.part.model, numbers)
         return self.sessions[numbers].run(feeds, self.part.outputs)
+
+    def trace(self, arrays: Mapping[str, Any], computed: Computed) -> None:
+        pass  # its first call does
 
     def _computed_elsewhere(self, feeds: Mapping[str, Any], names: Sequence[str]) -> list[Any]:
         """Tensors of the part as ONNX Runtime computes them; none if it doesn't, or if one was made by rewriting."""
