@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import copy_context
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -109,6 +109,9 @@ def place_of(target: str) -> Place:
 # --- A graph's programs -------------------------------------------------------------------------
 
 
+Computed: TypeAlias = "Callable[[Sequence[str]], list[Any]]"  # the arrays of tensors by their names
+
+
 class ProgramSource(ABC):
     """The source of a graph's programs.
 
@@ -138,6 +141,9 @@ class ProgramSource(ABC):
     def run(self, arrays: Arrays) -> list[Any]:
         """All outputs for these inputs, in stages; asked for only where `find` returned None."""
         raise InternalError("a source without stages found no program")
+
+    def trace(self, arrays: Arrays, computed: Computed) -> None:  # noqa: B027 (most have no stages)
+        """Trace the programs of all stages, without compiling them; see `Model.trace`."""
 
     def staged(self) -> tuple[Runnable, ...]:
         """The programs of all stages that are still kept."""
@@ -181,6 +187,11 @@ class Programs:
             compiled(entry.runnable, self._place)
             if entry.fast is None:
                 self.source.store(arrays, entry.runnable)
+
+    def trace(self, arrays: Arrays, computed: Computed) -> None:
+        """Trace the programs of all stages, without compiling them; see `Model.trace`."""
+        if self._entry(arrays) is None:
+            self.source.trace(arrays, computed)
 
     def traced(self, arrays: Arrays) -> Imported:
         """The traced program for inputs like these; an error says why there is none."""
@@ -288,6 +299,15 @@ class Model:
         arrays = self.checked(feeds)
         with limited(self._limits):
             self._programs.prepare(arrays)
+
+    def trace(self, feeds: Mapping[str, Any], computed: Computed) -> None:
+        """Trace the programs of all stages for arrays like these: an error comes before anything is compiled.
+
+        computed  the arrays of intermediate tensors with these names, as another runtime has them; empty if it hasn't
+        """
+        arrays = self.checked(feeds)
+        with limited(self._limits):
+            self._programs.trace(arrays, computed)
 
     @property
     def programs(self) -> tuple[Runnable, ...]:

@@ -24,7 +24,7 @@ from taskc.errors import InternalError
 from taskc.onnx.foreign import is_tensor
 from taskc.onnx.hosted import MOVES, function_of, makes_foreign, widened
 from taskc.onnx.importer import Imported, behind
-from taskc.onnx.model import Place, Programs, ProgramSource
+from taskc.onnx.model import Computed, Place, Programs, ProgramSource
 from taskc.onnx.versions import MAX_SETS, Kind
 from taskc.operators.call import CountError, DataError
 from taskc.operators.files import HOSTED
@@ -47,6 +47,7 @@ class Stage(Protocol):
     @property
     def outputs(self) -> Sequence[str]: ...
     def run(self, arrays: Mapping[str, Any]) -> list[Any]: ...
+    def trace(self, arrays: Mapping[str, Any], computed: Computed) -> None: ...
     def all(self) -> tuple[Runnable, ...]: ...
 
 
@@ -67,6 +68,14 @@ class Staged(ProgramSource):
             results = stage.run({name: known[name] for name in stage.inputs})
             known.update(zip(stage.outputs, results, strict=True))
         return [known[name] if name in known else self._constant(name) for name in self._outputs]
+
+    def trace(self, arrays: Mapping[str, Any], computed: Computed) -> None:
+        known = {**arrays}
+        for stage in self._stages:
+            if not known.keys() >= {*stage.inputs}:
+                return
+            stage.trace({name: known[name] for name in stage.inputs}, computed)
+            known.update(zip(stage.outputs, computed(stage.outputs), strict=False))
 
     def staged(self) -> tuple[Runnable, ...]:
         stages = [stage for stages in [*self._stages.values()] for stage in stages]
@@ -135,7 +144,9 @@ class Traced(Staged):
     def _stages_for(self, arrays: Mapping[str, Any]) -> tuple[Stage, ...]:
         foreign = frozenset([name for name, value in arrays.items() if not is_tensor(value)])
         if foreign not in self._stages:
-            self._stages[foreign] = self._made(_cut_for_host(self.rewritten, self._foreign | foreign))
+            self._stages[foreign] = self._made(
+                _cut_for_host(self.rewritten, self._foreign | foreign)
+            )
         return self._stages[foreign]
 
     def _made(self, groups: Sequence[Group]) -> tuple[Stage, ...]:
@@ -202,6 +213,9 @@ class _Hosted:
                 results = self._result(inputs)
         named = dict(zip(node.outputs, results, strict=False))
         return [named[name] for name in self.outputs]
+
+    def trace(self, arrays: Mapping[str, Any], computed: Computed) -> None:
+        pass  # a body's inputs differ from turn to turn
 
     def all(self) -> tuple[Runnable, ...]:
         return tuple([program for body in self._bodies.values() for program in body.all()])
