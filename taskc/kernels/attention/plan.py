@@ -34,14 +34,14 @@ class FewQueries:
     lanes: int
     together: int
     vectors: int
-    step: int = 512
+    step: int = 256
 
     def cost(self, problem: Problem, machine: Machine) -> float:
         return _seconds(problem.share * _queries(problem), problem, machine)
 
     def variations(self, problem: Problem, machine: Machine) -> Iterator[FewQueries]:
-        for step in (512, 256, 1024):
-            for together in {self.together, max(2, self.together // 2)}:
+        for step in (256, 128, 512):
+            for together in {self.together, 2 * self.together}:
                 yield replace(self, step=step, together=together)
 
 
@@ -133,18 +133,23 @@ def _schedules(problem: Problem, machine: Machine) -> Iterator[Schedule]:
     keys = problem.keys if isinstance(problem.keys, int) else PROCESSOR.attention_step_keys
     few = None
     if not isinstance(problem.length, int):
-        few = _few_queries(replace(problem, length=1, share=1), machine)
+        few = _few_queries(of_one_query(problem), machine)
     vector = lanes // machine.lanes  # registers to one of the lanes, which are 4 at the least
     for rows, vectors in PROCESSOR.attention_tiles[machine.registers]:
         step = max(1, ceil(min(keys, PROCESSOR.attention_step_keys) / rows)) * rows
         yield Schedule(rows, max(1, vectors // vector), step, lanes, few)
 
 
+def of_one_query(problem: Problem) -> Problem:
+    """The same attention to one query of the heads that share keys, or of as many of these as are few."""
+    share = next(n for n in range(MOST_QUERIES, 0, -1) if problem.share % n == 0)
+    return replace(problem, length=1, share=share)
+
+
 def _few_queries(problem: Problem, machine: Machine) -> FewQueries:
     lanes, count = max(4, machine.lanes), problem.share * problem.length
-    held = machine.registers // 2
-    together = max(2, held >> (count - 1).bit_length())
-    return FewQueries(lanes, together, max(1, min(ceil(problem.results / lanes), held // count)))
+    vectors = max(1, min(ceil(problem.results / lanes), machine.registers // count))
+    return FewQueries(lanes, max(1, 4 // count), vectors)
 
 
 def _plans(problem: Problem, machine: Machine) -> list[Plan]:
