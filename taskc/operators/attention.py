@@ -7,7 +7,7 @@ from math import sqrt
 import numpy as np
 
 import taskc as tc
-from taskc import boolean, f64, i64
+from taskc import boolean, f32, f64, i32, i64
 from taskc.kernels.attention import attention
 from taskc.kernels.indices import place_of
 from taskc.kernels.matmul import batch_matmul
@@ -45,12 +45,8 @@ def attend(call: Call) -> Made:
     if are_equal(q.shape[3], 0) or are_equal(k.shape[1], 0) or are_equal(v.shape[1], 0):
         raise call.node.error("it has no heads or no features")
     scale = 1 / sqrt(q.shape[3]) if scale is None else scale
-    is_short = mask is not None and not are_equal(mask.shape[-1], k.shape[2])
-    has_windows = max(call.attribute(f"{side}_window_size", -1) for side in ("left", "right")) >= 0
-    is_usual = lengths is None and not (is_short or has_windows or call.attribute("softcap", 0.0))
-    if is_usual and not call.wants(3):
-        is_causal = bool(call.attribute("is_causal", 0))
-        y, scores = by_kernel(q, k, v, mask, scale, before if is_causal else None), None
+    if not call.wants(3):
+        y, scores = _by_options(call, q, k, v, mask, lengths, before, scale), None
     else:
         y, scores = _in_steps(call, q, k, v, mask, lengths, before, scale)
     return flattened(y) if is_flat else y, k, v, scores
@@ -123,23 +119,49 @@ def _as_written(
 
 def by_kernel(
     q: TensorHandle, k: TensorHandle, v: TensorHandle, mask: TensorHandle | None, scale: float,
-    offset: Extent | None = None,
+    offset: Extent | None = None, *, lengths: TensorHandle | None = None, sinks: TensorHandle | None = None,
+    window: Extent | None = None, cap: float = 0.0,
 ) -> TensorHandle:  # fmt: skip
     """offset  causal attention: query i sees keys 0 to i + offset"""
     batches, heads, length, features = q.shape
     kernel = kernel_of(
         attention, batches, heads, length, k.shape[2], features, kv_heads=k.shape[1], value_features=v.shape[3],
-        causal=offset is not None, offset=offset,
+        causal=offset is not None, offset=offset, window=window, lengths=lengths is not None,
+        sinks=sinks is not None, cap=cap,
         mask=None if mask is None else mask.dtype[mask.shape], scale=scale, dtype=q.dtype,
     )  # fmt: skip
-    return kernel(q, k, v) if mask is None else kernel(q, k, v, mask)
+    return kernel(q, k, v, *[x for x in (mask, lengths, sinks) if x is not None])
+
+
+def _by_options(
+    call: Call, q: TensorHandle, k: TensorHandle, v: TensorHandle, mask: TensorHandle | None,
+    lengths: TensorHandle | None, before: Extent, scale: float,
+) -> TensorHandle:  # fmt: skip
+    batches, length, keys = q.shape[0], q.shape[2], k.shape[2]
+    left, right = call.attribute("left_window_size", -1), call.attribute("right_window_size", -1)
+    if call.attribute("is_causal", 0):
+        right = 0
+    offset, window, counts = None, None, None
+    if left >= 0 or right >= 0:
+        # Without an end a window goes on to all keys after the query.
+        right = right if right >= 0 else keys
+        offset = (before if lengths is None else keys - length) + right
+        window = left + 1 + right if left >= 0 else None
+    if lengths is not None:
+        counts = computed((batches,), lambda b: lengths[b].to(i32))
+    if mask is not None and not are_equal(mask.shape[-1], keys):
+        value = _masked(call, mask, (batches, q.shape[1], length, keys))
+        shape = *((1,) * (4 - len(mask.shape)) + mask.shape)[:3], keys
+        mask = computed(shape, lambda *at: f32(value(*at)))
+    cap = call.attribute("softcap", 0.0)
+    return by_kernel(q, k, v, mask, scale, offset, lengths=counts, window=window, cap=cap)
 
 
 def _in_steps(
     call: Call, q: TensorHandle, k: TensorHandle, v: TensorHandle, mask: TensorHandle | None,
     lengths: TensorHandle | None, before: Extent, scale: float,
 ) -> tuple[TensorHandle, TensorHandle | None]:  # fmt: skip
-    """Attention with features that the kernel lacks: scores as an output, a cap, windows, a length for each batch."""
+    """Attention whose scores are an output."""
     batches, heads, queries, _ = q.shape
     keys = k.shape[2]
     shape = batches, heads, queries, keys

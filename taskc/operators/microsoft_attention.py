@@ -12,7 +12,7 @@ from __future__ import annotations
 from math import sqrt
 
 import taskc as tc
-from taskc import f32, i64
+from taskc import DType, f32, i32, i64
 from taskc.dataclass import dataclass
 from taskc.kernels.indices import place_of
 from taskc.kernels.rows import rms_norm
@@ -21,15 +21,13 @@ from taskc.operators.attention import (
     by_kernel,
     flattened,
     heads_of,
-    mixed,
-    raw_scores,
     turned_by,
 )
 from taskc.operators.call import Call, Made, operator
 from taskc.operators.files import MICROSOFT
 from taskc.operators.microsoft import require_absent, require_default, require_no_inputs
 from taskc.operators.movement import joined
-from taskc.operators.norms import scaled_rows, softmax_along
+from taskc.operators.norms import scaled_rows
 from taskc.operators.operands import are_equal, equals, repeated, total
 from taskc.operators.products import integer_sums, rows_times
 from taskc.operators.tensors import Extent, Function, Tensor, computed, reshaped
@@ -243,16 +241,9 @@ def grouped_queries(call: Call) -> Made:
         q, k = _rotated(call, q, cache), _rotated(call, k, cache)
     present_k, present_v = _appended(call, 3, k, cache), _appended(call, 4, v, cache)
     scale = call.attribute("scale") or 1 / sqrt(q.shape[3])
-    window = call.attribute("local_window_size", -1)
-    is_causal = bool(call.attribute("causal", 1))
-    cap, sink = call.attribute("softcap") or 0.0, _sink_of(call)
     # Before the first step, what is in a longer cache doesn't matter.
     keys, values = (k, v) if cache.is_first else (present_k, present_v)
-    is_usual = is_causal and window < 0 and not cap and sink is None and not call.has(10)
-    if is_usual and cache.place is not None and (cache.is_first or cache.is_grown):
-        y = by_kernel(q, keys, values, None, scale, cache.place)
-    else:
-        y = _by_places(call, (q, keys, values), cache, scale, cap, sink)
+    y = _by_places(call, q, keys, values, cache, scale)
     return flattened(y), present_k, present_v, None
 
 
@@ -350,59 +341,40 @@ def _appended(call: Call, place: int, new: TensorHandle, cache: _Cache) -> Tenso
     return computed((batches, heads, cache.longest, features), element)
 
 
-def _sink_of(call: Call) -> Function | None:
+def _sinks_of(call: Call, heads: int, dtype: DType) -> TensorHandle | None:
     """The score of a key that every query of a head sees, and that has no value."""
     if call.has(11):
-        sink = call.tensor(11)
-        return tc.function(lambda h: sink[h].to(f32))
+        return call.tensor(11)
     if call.attribute("smooth_softmax", -1) > 0:
-        return tc.function(lambda h: f32(0))
+        return computed((heads,), lambda h: dtype(0))
     return None
 
 
 def _by_places(
-    call: Call, operands: tuple[TensorHandle, TensorHandle, TensorHandle], cache: _Cache, scale: float,
-    cap: float, sink: Function | None,
-) -> TensorHandle:  # fmt: skip
+    call: Call, q: TensorHandle, k: TensorHandle, v: TensorHandle, cache: _Cache, scale: float
+) -> TensorHandle:
     """Attention to keys by their places: those up to the query's own, in its window, less what is past the end."""
-    q, k, v = operands
     batches, heads, length, _ = q.shape
-    keys, start, lengths = k.shape[2], cache.start, reshaped(call.tensor(5), q.shape[0])
-    window, is_causal = call.attribute("local_window_size", -1), bool(call.attribute("causal", 1))
-
-    @tc.function
-    def is_seen(b: Element, i: Element, j: Element) -> Computed:
-        behind = start(b) + i - j
-        own = behind >= 0 if is_causal else j <= lengths[b].to(i64)
-        return own and (window < 0 or behind < window)
-
+    keys, row = k.shape[2], reshaped(call.tensor(5), batches)
+    window: Extent | None = call.attribute("local_window_size", -1)
+    window = None if window < 0 else window
     bias = call.tensor(10) if call.has(10) else None
-    if bias is None and not cap and sink is None:
-        mask = computed((batches, 1, length, keys), lambda b, h, i, j: is_seen(b, i, j))
-        return by_kernel(q, k, v, mask, scale)
-    offset = tc.function(lambda at: f32(0)) if bias is None else _as_f32(bias, keys)
-
-    if not cap and sink is None:
-        added = computed(
-            (batches, heads, length, keys),
-            lambda *at: offset(at) if is_seen(at[0], at[2], at[3]) else LOST,
-        )
-        return by_kernel(q, k, v, added, scale)
-    raw, dtype = raw_scores(q, k), q.dtype
-
-    @tc.function
-    def score(b: Element, h: Element, i: Element, j: Element) -> Computed:
-        value = raw[b, h, i, min(j, keys - 1)].to(f32) * scale
-        capped = tc.tanh(value / cap) * cap if cap else value
-        own = capped + offset((b, h, i, j)) if is_seen(b, i, j) and j < keys else LOST
-        return own if sink is None or j < keys else sink(h)
-
-    width_of_rows = keys if sink is None else keys + 1
-    shares = softmax_along(computed((batches, heads, length, width_of_rows), score), 3)
-    own_shares = computed(
-        (batches, heads, length, keys), lambda b, h, i, j: shares[b, h, i, j].to(dtype)
-    )
-    return mixed(own_shares, v)
+    if bias is not None and not are_equal(bias.shape[-1], keys):
+        offset_of, own = _as_f32(bias, keys), bias.shape
+        bias = computed((*own[:-1], keys), lambda *at: offset_of(at))
+    is_causal, offset, lengths = bool(call.attribute("causal", 1)), cache.place, None
+    if not is_causal:
+        lengths = computed((batches,), lambda b: row[b].to(i32) + 1)
+        offset = None if window is None else 2 * keys - length
+        window = None if window is None else window + keys
+    elif offset is None:
+        lengths = computed((batches,), lambda b: max(row[b].to(i32) + 1, i32(length)))
+        offset = keys - length
+    return by_kernel(
+        q, k, v, bias, scale, offset,
+        lengths=lengths, sinks=_sinks_of(call, heads, q.dtype), window=window,
+        cap=call.attribute("softcap") or 0.0,
+    )  # fmt: skip
 
 
 # Rotation.
