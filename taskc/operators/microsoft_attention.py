@@ -225,7 +225,7 @@ class _Cache:
 @operator("GroupQueryAttention", domain=MICROSOFT)
 def grouped_queries(call: Call) -> Made:
     require_absent(call, 3)
-    require_no_inputs(call, k_scale=12, v_scale=13, query_seqlens=16)
+    require_no_inputs(call, k_scale=12, v_scale=13)
     require_default(
         call, k_quant_type="NONE", v_quant_type="NONE", qk_output=0, sliding_window_cache=0,
         kv_cache_bit_width=0,
@@ -275,15 +275,18 @@ def _cache_of(call: Call, batches: Extent, length: Extent) -> _Cache:
     is_grown = equals(room + length, total)
     longest = room + length if is_grown else total if total > room else room
     place: Extent | None = None
-    is_first = equals(length, total)  # then queries begin at 0, whatever a batch's length
+    counts = reshaped(call.tensor(16), batches) if call.has(16) else None
+    is_first = equals(length, total) and counts is None
     if is_first:
-        place = 0
-    elif equals(batches, 1):
+        place = 0  # queries begin at 0, whatever a batch's length
+    elif equals(batches, 1) and counts is None:
         place = room if is_grown else total - length
-    if place is None:
+    if place is not None:
+        start = tc.function(lambda b: i64(place))
+    elif counts is None:
         start = tc.function(lambda b: row[b].to(i64) + 1 - length)
     else:
-        start = tc.function(lambda b: i64(place))
+        start = tc.function(lambda b: row[b].to(i64) + 1 - counts[b].to(i64))
     return _Cache(start, place, longest, is_first, is_grown)
 
 
@@ -362,14 +365,14 @@ def _by_places(
     if bias is not None and not are_equal(bias.shape[-1], keys):
         offset_of, own = _as_f32(bias, keys), bias.shape
         bias = computed((*own[:-1], keys), lambda *at: offset_of(at))
-    is_causal, offset, lengths = bool(call.attribute("causal", 1)), cache.place, None
-    if not is_causal:
-        lengths = computed((batches,), lambda b: row[b].to(i32) + 1)
-        offset = None if window is None else 2 * keys - length
-        window = None if window is None else window + keys
+    offset, lengths = cache.place, None
+    if not call.attribute("causal", 1):
+        if window is not None:
+            raise call.node.error("it has a window, and isn't causal")
+        offset, lengths = None, computed((batches,), lambda b: row[b].to(i32) + 1)
     elif offset is None:
-        lengths = computed((batches,), lambda b: max(row[b].to(i32) + 1, i32(length)))
-        offset = keys - length
+        start, offset = cache.start, keys - length
+        lengths = computed((batches,), lambda b: (start(b) + length).to(i32))
     return by_kernel(
         q, k, v, bias, scale, offset,
         lengths=lengths, sinks=_sinks_of(call, heads, q.dtype), window=window,

@@ -215,8 +215,8 @@ def present(mask: Value, lengths: Value, sinks: Value) -> Values:
 def problem_of(
     batches: Extent, heads: int, length: Extent, keys: Extent, features: int,
     *, kv_heads: int | None, value_features: int | None, causal: bool, offset: Extent | None,
-    mask: TensorType | None, scale: float | None, dtype: DType, window: Extent | None, lengths: bool, sinks: bool,
-    cap: float,
+    mask: TensorType | None, scale: float | None, dtype: DType, window: Extent | None = None, lengths: bool = False,
+    sinks: bool = False, cap: float = 0.0,
 ) -> Problem:  # fmt: skip
     """Check options and complete them: the problem of a user's call."""
     require_numbers("attention", heads=heads, features=features)
