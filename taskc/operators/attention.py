@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import sqrt
+from typing import Any
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from taskc.kernels.attention import attention
 from taskc.kernels.indices import place_of
 from taskc.kernels.matmul import batch_matmul
 from taskc.kernels.signatures import wide
+from taskc.lang.sizes import Size
 from taskc.operators.call import Call, Made, at_least, operator
 from taskc.operators.movement import joined, transposed
 from taskc.operators.norms import softmax_along
@@ -22,6 +24,7 @@ from taskc.operators.tensors import Extent, Function, Shape, Tensor, computed
 from taskc.programs.tracing import Computed, Element, TensorHandle
 
 LOST = -1e30  # added to a score, it makes the key's share 0, if the query sees other keys
+_ALL = 1 << 40  # keys, more than there are
 
 
 _FLAT_OR_HEADS = range(3, 5)
@@ -120,15 +123,20 @@ def _as_written(
 def by_kernel(
     q: TensorHandle, k: TensorHandle, v: TensorHandle, mask: TensorHandle | None, scale: float,
     offset: Extent | None = None, *, lengths: TensorHandle | None = None, sinks: TensorHandle | None = None,
-    window: Extent | None = None, cap: float = 0.0,
+    **options: Any,
 ) -> TensorHandle:  # fmt: skip
     """offset  causal attention: query i sees keys 0 to i + offset"""
     batches, heads, length, features = q.shape
+    keys, is_causal = k.shape[2], offset is not None
+    if lengths is not None or (is_causal and are_equal(offset, keys - length)):
+        offset = None  # the kernel's default
+    elif isinstance(offset, Size):  # no size of an operand, so it becomes data
+        end, offset = offset + length, None
+        lengths = computed((batches,), lambda b: i64(end).to(i32))
     kernel = kernel_of(
-        attention, batches, heads, length, k.shape[2], features, kv_heads=k.shape[1], value_features=v.shape[3],
-        causal=offset is not None, offset=offset, window=window, lengths=lengths is not None,
-        sinks=sinks is not None, cap=cap,
-        mask=None if mask is None else mask.dtype[mask.shape], scale=scale, dtype=q.dtype,
+        attention, batches, heads, length, keys, features, kv_heads=k.shape[1], value_features=v.shape[3],
+        causal=is_causal, offset=offset, lengths=lengths is not None, sinks=sinks is not None,
+        mask=None if mask is None else mask.dtype[mask.shape], scale=scale, dtype=q.dtype, **options,
     )  # fmt: skip
     return kernel(q, k, v, *[x for x in (mask, lengths, sinks) if x is not None])
 
@@ -139,22 +147,19 @@ def _by_options(
 ) -> TensorHandle:  # fmt: skip
     batches, length, keys = q.shape[0], q.shape[2], k.shape[2]
     left, right = call.attribute("left_window_size", -1), call.attribute("right_window_size", -1)
-    if call.attribute("is_causal", 0):
-        right = 0
-    offset, window, counts = None, None, None
-    if left >= 0 or right >= 0:
-        # Without an end a window goes on to all keys after the query.
-        right = right if right >= 0 else keys
-        offset = (before if lengths is None else keys - length) + right
-        window = left + 1 + right if left >= 0 else None
+    ahead = 0 if call.attribute("is_causal", 0) else right if right >= 0 else _ALL
+    is_causal, counts = left >= 0 or ahead < _ALL, None
     if lengths is not None:
         counts = computed((batches,), lambda b: lengths[b].to(i32))
     if mask is not None and not are_equal(mask.shape[-1], keys):
         value = _masked(call, mask, (batches, q.shape[1], length, keys))
         shape = *((1,) * (4 - len(mask.shape)) + mask.shape)[:3], keys
         mask = computed(shape, lambda *at: f32(value(*at)))
-    cap = call.attribute("softcap", 0.0)
-    return by_kernel(q, k, v, mask, scale, offset, lengths=counts, window=window, cap=cap)
+    return by_kernel(
+        q, k, v, mask, scale, before if is_causal else None,
+        lengths=counts, ahead=ahead if is_causal else 0, window=left + 1 + ahead if left >= 0 else None,
+        cap=call.attribute("softcap", 0.0),
+    )  # fmt: skip
 
 
 def _in_steps(

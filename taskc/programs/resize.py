@@ -61,8 +61,10 @@ def _words(
     parameters = call.callee.parameters
     for place, (parameter, argument) in enumerate(zip(parameters, call.arguments, strict=True)):
         if isinstance(argument, Tensor):
-            is_part = argument in offsets and argument.dtype.is_sub_byte  # it begins within a byte
-            yield None if is_part else (place, offsets.get(argument, 0), argument.dtype.nbytes)
+            if not argument.dtype.is_sub_byte:
+                yield place, offsets.get(argument, 0), argument.dtype.nbytes
+            elif argument in offsets:  # it begins within a byte
+                yield None
         elif argument not in program.parameters and not isinstance(argument, Constant):
             yield (place, argument, 1) if parameter.dtype is i64 else None
     for place, dimension in enumerate(call.callee.dimensions, start=len(parameters)):

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 import taskc as tc
-from taskc.kernels.attention import Schedule, attention
+from taskc.kernels.attention import Problem, Schedule, attention
+from taskc.kernels.attention.plan import FewQueries, candidates
 from taskc.passes.prove import findings
 from taskc.runtime.machine import Machine
+from taskc.tune.space import least
 from tests.backend.cpu.processors import NAMES, loaded_for
 
 HALF_ULP = 2.0**-24
@@ -123,7 +126,7 @@ def options_of(random: np.random.Generator, batches: int, length: int, keys: int
     return options
 
 
-def check_options(shape: Any, options: dict[str, Any]) -> None:
+def check_options(shape: Any, options: dict[str, Any], **of_kernel: Any) -> None:
     batches, heads, groups, length, keys, features, results = shape
     arguments: dict[str, Any] = dict(zip("qkv", operands(*shape), strict=True))
     random, described = np.random.default_rng(keys), dict(options)
@@ -135,7 +138,7 @@ def check_options(shape: Any, options: dict[str, Any]) -> None:
         described["sinks"] = True
     kernel = attention(
         batches, heads, length, keys, features,
-        kv_heads=groups, value_features=results, causal="offset" in options, **described,
+        kv_heads=groups, value_features=results, causal="offset" in options, **described, **of_kernel,
     )  # fmt: skip
     made = kernel(*arguments.values())
     settings = {name: options[name] for name in ("offset", "window", "cap") if name in options}
@@ -157,6 +160,38 @@ SHAPES = [
 def test_lengths_windows_caps_and_sinks(shape: Any, seed: int) -> None:
     random = np.random.default_rng([seed, *shape])
     check_options(shape, options_of(random, shape[0], shape[3], shape[4]))
+
+
+@pytest.mark.parametrize("shape", SHAPES[:2], ids=str)
+@pytest.mark.parametrize(
+    "seed", [0, *[pytest.param(n, marks=pytest.mark.sweep) for n in range(1, 15)]]
+)
+def test_parts_of_keys(shape: Any, seed: int) -> None:
+    """Some parts have no keys that a batch has."""
+    random = np.random.default_rng([seed, *shape])
+    options = options_of(random, shape[0], shape[3], shape[4])
+    check_options(shape, options, schedule=FewQueries(16, 1, 2, 16, int(random.integers(2, 7))))
+
+
+@pytest.mark.parametrize(
+    ("threads", "batches", "keys", "parts"),
+    [
+        (2, 1, 4096, 1),
+        (64, 1, 4096, 8),
+        (64, 1, 512, 1),
+        (64, 8, 4096, 1),
+        (3, 1, 4096, 3),
+    ],
+)
+def test_keys_are_cut_into_parts_where_threads_would_wait(
+    threads: int, batches: int, keys: int, parts: int
+) -> None:
+    """Of 8 heads of keys for each batch."""
+    machine = replace(tc.machine(), threads=threads)
+    problem = Problem(batches, 8, 4, 1, keys, 128, 128, None, None, 1.0, tc.f32)
+    plan = least(candidates, problem, machine)
+    assert isinstance(plan, FewQueries)
+    assert plan.parts == parts
 
 
 def test_options_of_a_kernel_for_all_lengths() -> None:

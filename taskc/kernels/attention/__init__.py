@@ -45,6 +45,7 @@ def attention(
     lengths: bool = False,
     sinks: bool = False,
     cap: float = 0.0,
+    ahead: int = 0,
     schedule: Schedule | None = None,
     machine: Machine | None = None,
     plan: Plan | None = None,
@@ -60,7 +61,8 @@ def attention(
     mask      the type of a fourth operand that broadcasts to [batches, heads, length, keys]: floats are
               added to the scores; of tc.boolean, True says that a key is seen
     scale     1 / sqrt(features) if not said
-    window    of a causal attention: the query i sees only so many keys, the last ones up to i + offset
+    ahead     of a causal attention: so many keys more than by its offset
+    window    of a causal attention: a query sees only so many keys, the last ones that it would see without
     lengths   whether an operand tc.i32[batches] says how many keys each batch has; where it is fewer than `keys`, the
               offset is less by as many, so that the last query sees the last key that there is
     sinks     whether an operand [heads] has scores of which every query sees its head's, as that of a key without value

@@ -6,50 +6,88 @@ softmax, and along the features of the result.
 
 from __future__ import annotations
 
-from math import ceil
+from math import ceil, log
 from typing import Any
 
 import taskc as tc
-from taskc import KernelDefinition, Mapping, repeat, spatial
+from taskc import KernelDefinition, Machine, Mapping, ProgramDefinition, repeat, spatial
+from taskc.kernels.attention.parts import merging
 from taskc.kernels.attention.plan import FewQueries
 from taskc.kernels.attention.problem import Problem
-from taskc.kernels.signatures import Function, Value
+from taskc.kernels.signatures import Function, Value, Values
 
 
-def few_queries_kernel(problem: Problem, plan: FewQueries) -> KernelDefinition:
-    """A block has the queries of all heads that share one of k and v."""
-    block = few_queries(problem, plan)
+def few_queries_kernel(
+    problem: Problem, plan: FewQueries, machine: Machine
+) -> KernelDefinition | ProgramDefinition:
+    """A block has the queries of all heads that share one of k and v, and all keys or a part of them."""
+    share = problem.share
+    if plan.parts == 1:
+        block = few_queries(problem, plan)
+
+        @tc.function
+        def blocks(q: Value, k: Value, v: Value, extra: Value, y: Value) -> None:
+            for batch, group in tc.tiles((problem.batches, problem.groups), by=(1, 1)):
+                block(q, k, v, extra, y, batch, group * share, group)
+
+        return problem.kernel(plan.lanes, blocks)
+    attend, store = _attend(problem, plan), _store_part(problem, plan)
 
     @tc.function
-    def blocks(q: Value, k: Value, v: Value, extra: Value, y: Value) -> None:
-        for batch, group in tc.tiles((problem.batches, problem.groups), by=(1, 1)):
-            block(q, k, v, extra, y, batch, group * problem.share, group)
+    def parts(
+        q: Value, k: Value, v: Value, extra: Value, all_sums: Value, all_totals: Value, all_peaks: Value
+    ) -> None:  # fmt: skip
+        for part, batch, group in tc.tiles(
+            (plan.parts, problem.batches, problem.groups), by=(1, 1, 1)
+        ):
+            sums, totals, peaks = attend(q, k, v, extra, batch, group * share, group, part)
+            store(all_sums, all_totals, all_peaks, sums, totals, peaks, part, batch, group * share)
 
-    return problem.kernel(plan.lanes, blocks)
+    return merging(problem, plan.parts, plan.lanes, parts, machine)
 
 
 def few_queries(problem: Problem, plan: FewQueries) -> Function:
     """The body of a block, with all queries of some heads: a function of q, k, v, extra and y, the batch,
     the first of the heads, and theirs of k and v.
     """
-    length, wide, limits, span = problem.length, problem.wide, problem.limits, problem.span
-    count, lanes, step = problem.share * length, plan.lanes, plan.step
-    part, line = repeat(count, plan.vectors) * spatial(1, lanes), _line(problem, plan)
-    across, deep = (
-        ceil(n / size) * size
-        for n, size in ((problem.features, lanes), (problem.results, part.shape[1]))
-    )
-    scale_queries, score = _scale_queries(problem, plan, across), _score(problem, plan)
-    begin_with_sinks = _begin_with_sinks(problem, plan)
-    mask_scores, raised = _mask_scores(problem, plan), _raised(problem, plan)
-    add_values, store = _add_values(problem, part, deep), _store(problem, plan, deep)
+    attend, store = _attend(problem, plan), _store(problem, plan)
 
     @tc.function
     def block(
         q: Value, k: Value, v: Value, extra: Value, y: Value, batch: Value, first: Value, group: Value,
     ) -> None:  # fmt: skip
+        sums, totals, _ = attend(q, k, v, extra, batch, first, group, 0)
+        store(y, sums, totals, batch, first)
+
+    return block
+
+
+def _deep(problem: Problem, plan: FewQueries) -> int:
+    """The results of a query, padded."""
+    return ceil(problem.results / (plan.vectors * plan.lanes)) * plan.vectors * plan.lanes
+
+
+def _attend(problem: Problem, plan: FewQueries) -> Function:
+    """The sums of a part of the keys, with the totals, to add up over lanes, and the peaks of their powers."""
+    length, wide, limits, span = problem.length, problem.wide, problem.limits, problem.span
+    count, lanes, step, parts = problem.share * length, plan.lanes, plan.step, plan.parts
+    own, line = repeat(count, plan.vectors) * spatial(1, lanes), _line(problem, plan)
+    across, deep = ceil(problem.features / lanes) * lanes, _deep(problem, plan)
+    scale_queries, score = _scale_queries(problem, plan, across), _score(problem, plan)
+    begin_with_sinks = _begin_with_sinks(problem, plan)
+    mask_scores, raised = _mask_scores(problem, plan), _raised(problem, plan)
+    add_values = _add_values(problem, plan, own, deep)
+
+    @tc.function
+    def attend(
+        q: Value, k: Value, v: Value, extra: Value, batch: Value, first: Value, group: Value, part: Value,
+    ) -> Values:  # fmt: skip
         count_of_keys, offset = limits(extra, batch)
         begin, stop = span(count_of_keys, offset, 0, length - 1)
+        if parts > 1:
+            each = tc.cdiv(max(0, stop - begin), parts)
+            begin = max(0, begin + part * each)
+            stop = min(stop, begin + each)
         queries = tc.shared(wide[count, across])
         scores = tc.shared(wide[count, step])
         sums = tc.shared(wide[count, deep])
@@ -59,16 +97,16 @@ def few_queries(problem: Problem, plan: FewQueries) -> Function:
                 sums[i, e + n] = 0
         peaks = tc.tile(wide, line.project((0,)), -tc.inf)
         totals = tc.tile(wide, line, 0)
-        begin_with_sinks(extra, peaks, totals, first)
+        begin_with_sinks(extra, peaks, totals, first, part)
         for p in range(begin, stop, step):
             size = min(step, stop - p)
             score(k, queries, scores, batch, group, p, size)
             base = mask_scores(extra, scores, batch, first, offset, p, size)
             shrink = raised(scores, base, peaks, totals, size)
             add_values(v, scores, sums, shrink, batch, group, p, size)
-        store(y, sums, totals, batch, first)
+        return sums, totals, peaks
 
-    return block
+    return attend
 
 
 def _line(problem: Problem, plan: FewQueries) -> Mapping:
@@ -104,13 +142,15 @@ def _begin_with_sinks(problem: Problem, plan: FewQueries) -> Function:
     wide, line, place = problem.wide, _line(problem, plan), _place(problem)
 
     @tc.function
-    def begin_with_sinks(extra: Value, peaks: Value, totals: Value, first: Value) -> None:
+    def begin_with_sinks(
+        extra: Value, peaks: Value, totals: Value, first: Value, part: Value
+    ) -> None:
         if extra[2] is not None:
             for i in peaks.mapping:
                 head, _ = place(first, i)
                 peaks[i] = extra[2][head].to(wide)
             for i, n in line:
-                totals[i, n] = 1 if n == 0 else 0
+                totals[i, n] = 1 if n == 0 and part == 0 else 0
 
     return begin_with_sinks
 
@@ -199,8 +239,9 @@ def _raised(problem: Problem, plan: FewQueries) -> Function:
     return raised
 
 
-def _add_values(problem: Problem, part: Mapping, deep: int) -> Function:
+def _add_values(problem: Problem, plan: FewQueries, part: Mapping, deep: int) -> Function:
     wide, results = problem.wide, problem.results
+    most = problem.keys - 1 if plan.parts > 1 else None  # of parts it isn't proved that they end with the keys
 
     @tc.function
     def add_values(
@@ -211,18 +252,19 @@ def _add_values(problem: Problem, part: Mapping, deep: int) -> Function:
             for i, n in part:
                 acc[i, n] = sums[i, e + n] * shrink[i]
             for r in range(size):
+                row = p + r if most is None else min(p + r, most)
                 for i, n in part:
                     if e + n < results:
-                        acc[i, n] += scores[i, r] * v[batch, group, p + r, e + n].to(wide)
+                        acc[i, n] += scores[i, r] * v[batch, group, row, e + n].to(wide)
             for i, n in part:
                 sums[i, e + n] = acc[i, n]
 
     return add_values
 
 
-def _store(problem: Problem, plan: FewQueries, deep: int) -> Function:
+def _store(problem: Problem, plan: FewQueries) -> Function:
     """The result, over the totals."""
-    results, lanes = problem.results, plan.lanes
+    results, lanes, deep = problem.results, plan.lanes, _deep(problem, plan)
     line, place = _line(problem, plan), _place(problem)
 
     @tc.function
@@ -237,3 +279,26 @@ def _store(problem: Problem, plan: FewQueries, deep: int) -> Function:
                     y[batch, head, query, e + n] = (sums[i, e + n] * total[i]).to(problem.dtype)
 
     return store
+
+
+def _store_part(problem: Problem, plan: FewQueries) -> Function:
+    results, lanes, deep = problem.results, plan.lanes, _deep(problem, plan)
+    line, place, doublings = _line(problem, plan), _place(problem), 1 / log(2)
+
+    @tc.function
+    def store_part(
+        all_sums: Value, all_totals: Value, all_peaks: Value, sums: Value, totals: Value, peaks: Value,
+        part: Value, batch: Value, first: Value,
+    ) -> None:  # fmt: skip
+        total = tc.reduce(totals, 1, "+")
+        for i in total.mapping:
+            head, query = place(first, i)
+            all_totals[part, batch, head, query] = total[i]
+            all_peaks[part, batch, head, query] = peaks[i] * doublings
+        for c in range(0, deep, lanes):
+            for i, n in line:
+                if c + n < results:
+                    head, query = place(first, i)
+                    all_sums[part, batch, head, query, c + n] = sums[i, c + n]
+
+    return store_part

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from math import ceil
+from math import ceil, gcd
 
 import numpy as np
 
@@ -29,15 +29,21 @@ class FewQueries:
     """together  keys that are scored at a time
     vectors   of the result that are summed at a time
     step      keys that are scored, raised and multiplied at a time
+    parts     that keys are cut into, for blocks of their own
     """
 
     lanes: int
     together: int
     vectors: int
     step: int = 256
+    parts: int = 1
 
     def cost(self, problem: Problem, machine: Machine) -> float:
-        return _seconds(problem.share * _queries(problem), problem, machine)
+        """It takes as long as the thread with the most blocks."""
+        blocks = self.parts * problem.groups * known(problem.batches, 1)
+        most = ceil(blocks / machine.threads) * machine.threads / max(1, blocks)
+        seconds = _seconds(problem.share * _queries(problem), problem, machine)
+        return seconds * most + (self.parts > 1) * PROCESSOR.step_seconds
 
     def variations(self, problem: Problem, machine: Machine) -> Iterator[FewQueries]:
         for step in (256, 128, 512):
@@ -123,7 +129,7 @@ def candidates(problem: Problem, machine: Machine) -> Iterable[FewQueries | Sche
         return _plans(problem, machine)
     few: list[FewQueries] = []
     if isinstance(problem.length, int) and 0 < problem.length * problem.share <= MOST_QUERIES:
-        few = [_few_queries(problem, machine)]
+        few = [*_in_parts(_few_queries(problem, machine), problem, machine)]
     return [*few, *_schedules(problem, machine)]
 
 
@@ -138,6 +144,16 @@ def _schedules(problem: Problem, machine: Machine) -> Iterator[Schedule]:
     for rows, vectors in PROCESSOR.attention_tiles[machine.registers]:
         step = max(1, ceil(min(keys, PROCESSOR.attention_step_keys) / rows)) * rows
         yield Schedule(rows, max(1, vectors // vector), step, lanes, few)
+
+
+def _in_parts(plan: FewQueries, problem: Problem, machine: Machine) -> Iterator[FewQueries]:
+    """The plan, and others with as many parts as threads get blocks from."""
+    yield plan
+    blocks = problem.groups * known(problem.batches, 1)
+    longest = known(problem.keys, ASSUMED_KEYS) // plan.step
+    for parts in sorted({machine.threads // gcd(machine.threads, max(1, blocks)), machine.threads}):
+        if 1 < parts <= longest:
+            yield replace(plan, parts=parts)
 
 
 def of_one_query(problem: Problem) -> Problem:

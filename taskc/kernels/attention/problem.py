@@ -216,7 +216,7 @@ def problem_of(
     batches: Extent, heads: int, length: Extent, keys: Extent, features: int,
     *, kv_heads: int | None, value_features: int | None, causal: bool, offset: Extent | None,
     mask: TensorType | None, scale: float | None, dtype: DType, window: Extent | None = None, lengths: bool = False,
-    sinks: bool = False, cap: float = 0.0,
+    sinks: bool = False, cap: float = 0.0, ahead: int = 0,
 ) -> Problem:  # fmt: skip
     """Check options and complete them: the problem of a user's call."""
     require_numbers("attention", heads=heads, features=features)
@@ -233,7 +233,7 @@ def problem_of(
         raise CompileError(f"scores between {-cap} and {cap} are none")
     if mask is not None:
         _check_mask(mask, (batches, heads, length, keys))
-    offset = keys - length if offset is None else offset
+    offset = (keys - length if offset is None else offset) + ahead
     if not causal or (isinstance(keys, int) and keys == 0):
         offset = None
     return Problem(
