@@ -243,15 +243,7 @@ class Model:
             if fast is not None:
                 outputs = fast(args)
                 return outputs[0] if len(outputs) == 1 else tuple(outputs)
-        if len(args) == 1 and isinstance(args[0], Mapping):
-            feeds, args = {**args[0], **feeds}, ()
-        if len(args) > len(self.inputs):
-            raise ArgumentError(f"the model has {len(self.inputs)} inputs, not {len(args)}")
-        for value, given in zip(self.inputs, args, strict=False):
-            if value.name in feeds:
-                raise ArgumentError(f"the input '{value.name}' is given twice")
-            feeds[value.name] = given
-        returned = self.run(None, feeds)
+        returned = self.run(None, named(args, feeds, self.inputs))
         return returned[0] if len(returned) == 1 else tuple(returned)
 
     def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, Any]) -> list[Any]:
@@ -319,6 +311,20 @@ class Model:
         arrays = {value.name: _array(value, feeds[value.name], self._place) for value in tensors}
         _check_extents(tensors, arrays)
         return {name: arrays[name] if name in arrays else feeds[name] for name in self._names}
+
+
+def named(
+    args: tuple[Any, ...], feeds: Mapping[str, Any], inputs: Sequence[Value]
+) -> Mapping[str, Any]:
+    """The arguments of a call by the names of inputs."""
+    if len(args) == 1 and isinstance(args[0], Mapping):
+        feeds, args = {**args[0], **feeds}, ()
+    if len(args) > len(inputs):
+        raise ArgumentError(f"the model has {len(inputs)} inputs, not {len(args)}")
+    by_position = {value.name: given for value, given in zip(inputs, args, strict=False)}
+    for name in by_position.keys() & feeds.keys():
+        raise ArgumentError(f"the input '{name}' is given twice")
+    return {**by_position, **feeds}
 
 
 def _unknown(what: str, name: str, known: Sequence[str]) -> str:

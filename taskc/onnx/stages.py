@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -23,6 +23,9 @@ from taskc.operators.call import CountError, DataError
 from taskc.operators.graph import Array, Graph, Node, Value
 from taskc.runtime.machine import built_for
 from taskc.runtime.served import Arrays, Runnable, keep, on_host
+
+if TYPE_CHECKING:
+    from taskc.onnx.states import States
 
 
 class Stage(Protocol):
@@ -61,12 +64,16 @@ class Staged(ProgramSource):
 class Traced(Staged):
     """Programs traced from a graph, which is cut into stages where it has to be.
 
-    read  the graph before it was rewritten
+    read    the graph before it was rewritten
+    states  of a session, whose programs write them in place
     """
 
-    def __init__(self, graph: Graph, place: Place, read: Graph | None = None) -> None:
+    def __init__(
+        self, graph: Graph, place: Place, read: Graph | None = None, states: States | None = None
+    ) -> None:
         super().__init__(graph.outputs)
-        self._graph = graph
+        self.rewritten = graph
+        self._states = states
         self._place = place
         self._read = read or graph
         self._kinds: dict[tuple[object, ...], Kind] = {}
@@ -81,6 +88,8 @@ class Traced(Staged):
         try:
             return self.traced(arrays)
         except (CountError, DataError) as error:
+            if self._states is not None:
+                raise
             self._stages = self._cut(error.names)
             if not self._stages:
                 raise
@@ -89,14 +98,14 @@ class Traced(Staged):
 
     def traced(self, arrays: Arrays) -> Imported:
         key = tuple([(array.dtype, array.ndim) for array in arrays.values()])
-        kind = self._kinds.get(key) or Kind(self._graph)
+        kind = self._kinds.get(key) or Kind(self.rewritten, states=self._states)
         keep(self._kinds, key, kind, MAX_SETS)
         with built_for(self._place.machine):
             return kind.program(arrays)
 
     def _cut(self, names: Iterable[str]) -> tuple[Stage, ...]:
         """The stages in which one of these tensors is known before it is needed; none if there are no such."""
-        cuts = (cut(self._graph, name) for cut in (_cut_at, _cut_around) for name in names)
+        cuts = (cut(self.rewritten, name) for cut in (_cut_at, _cut_around) for name in names)
         match next(filter(None, cuts), ()):
             case first, rest:
                 return _stage(first, self._place), _stage(rest, self._place)

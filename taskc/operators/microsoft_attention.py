@@ -20,17 +20,18 @@ from taskc.operators.attention import (
     LOST,
     by_kernel,
     flattened,
+    for_keys,
     heads_of,
     turned_by,
 )
 from taskc.operators.call import Call, Made, operator
 from taskc.operators.files import MICROSOFT
 from taskc.operators.microsoft import require_absent, require_default, require_no_inputs
-from taskc.operators.movement import joined
+from taskc.operators.movement import appended, joined
 from taskc.operators.norms import scaled_rows
-from taskc.operators.operands import are_equal, equals, repeated, total
+from taskc.operators.operands import equals, repeated, total
 from taskc.operators.products import integer_sums, rows_times
-from taskc.operators.tensors import Extent, Function, Tensor, computed, reshaped
+from taskc.operators.tensors import Extent, Function, State, Tensor, computed, reshaped
 from taskc.programs.tracing import Computed, Element, TensorHandle
 
 _FILTER = -10000.0  # what a mask adds to the score of a key that isn't seen
@@ -98,9 +99,8 @@ def many_heads(call: Call) -> Made:
     q, k, v = _operands(call, heads, q, k, v, bias)
     before: Extent = 0
     if call.has(6):
-        past_k, past_v = call.tensor(6), call.tensor(7)
-        before = past_k.shape[2]
-        k, v = joined([past_k, k], 2, computed), joined([past_v, v], 2, computed)
+        before = call.shape(6)[2]
+        k, v = appended(call, 6, k, 2), appended(call, 7, v, 2)
     return _attended(call, q, k, v, before, 4, 5), k, v, None
 
 
@@ -148,7 +148,7 @@ def _biased(x: TensorHandle, bias: TensorHandle, first: Extent) -> TensorHandle:
 
 
 def _attended(
-    call: Call, q: TensorHandle, k: TensorHandle, v: TensorHandle, before: Extent, mask: int,
+    call: Call, q: TensorHandle, k: TensorHandle | State, v: TensorHandle | State, before: Extent, mask: int,
     bias: int | None,
 ) -> TensorHandle:  # fmt: skip
     """The attention with the node's mask and its bias of scores, which are inputs at these positions."""
@@ -170,12 +170,10 @@ def _attended(
     return flattened(by_kernel(q, k, v, computed(shape, added), scale))
 
 
-def _as_f32(x: TensorHandle, keys: Extent | None = None) -> Function:
-    """The elements of an input that broadcasts to all scores; where there may be more keys, its last one repeats."""
-    read, width = repeated(x), x.shape[-1]
-    if keys is None or are_equal(width, keys):
-        return tc.function(lambda at: read(at).to(f32))
-    return tc.function(lambda at: read((*at[:-1], min(at[-1], width - 1))).to(f32))
+def _as_f32(x: TensorHandle) -> Function:
+    """The elements of an input that broadcasts to all scores."""
+    read = repeated(x)
+    return tc.function(lambda at: read(at).to(f32))
 
 
 def _mask_of(
@@ -271,7 +269,7 @@ def _split(
 
 def _cache_of(call: Call, batches: Extent, length: Extent) -> _Cache:
     row, total = reshaped(call.tensor(5), batches), call.single(6)
-    room: Extent = call.tensor(3).shape[2] if call.has(3) else 0
+    room: Extent = call.shape(3)[2] if call.has(3) else 0
     is_grown = equals(room + length, total)
     longest = room + length if is_grown else total if total > room else room
     place: Extent | None = None
@@ -318,17 +316,24 @@ def _rotated(call: Call, x: TensorHandle, cache: _Cache) -> TensorHandle:
     )
 
 
-def _appended(call: Call, place: int, new: TensorHandle, cache: _Cache) -> TensorHandle:
+def _appended(call: Call, place: int, new: TensorHandle, cache: _Cache) -> TensorHandle | State:
     """A cache with the new rows in their places."""
     if not call.has(place):
         return new
+    if isinstance(call.inputs[place], State):
+        if not cache.is_grown or cache.place is None:
+            raise call.node.error(
+                "its states take one sequence, whose length is that of the state and of the new keys",
+                "the model's `sequence()` makes states for each of several sequences",
+            )
+        return appended(call, place, new, 2)
     past = call.tensor(place)
     batches, heads, length, features = new.shape
     before = past.shape[2]
     if equals(before, 0):
         return new
     if cache.is_grown and cache.place is not None:
-        return joined([past, new], 2, computed)
+        return appended(call, place, new, 2)
     start = cache.start
 
     @tc.function
@@ -354,7 +359,12 @@ def _sinks_of(call: Call, heads: int, dtype: DType) -> TensorHandle | None:
 
 
 def _by_places(
-    call: Call, q: TensorHandle, k: TensorHandle, v: TensorHandle, cache: _Cache, scale: float
+    call: Call,
+    q: TensorHandle,
+    k: TensorHandle | State,
+    v: TensorHandle | State,
+    cache: _Cache,
+    scale: float,
 ) -> TensorHandle:
     """Attention to keys by their places: those up to the query's own, in its window, less what is past the end."""
     batches, heads, length, _ = q.shape
@@ -362,9 +372,8 @@ def _by_places(
     window: Extent | None = call.attribute("local_window_size", -1)
     window = None if window < 0 else window
     bias = call.tensor(10) if call.has(10) else None
-    if bias is not None and not are_equal(bias.shape[-1], keys):
-        offset_of, own = _as_f32(bias, keys), bias.shape
-        bias = computed((*own[:-1], keys), lambda *at: offset_of(at))
+    if bias is not None:
+        bias = for_keys(bias, keys)
     offset, lengths = cache.place, None
     if not call.attribute("causal", 1):
         if window is not None:

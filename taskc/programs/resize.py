@@ -101,11 +101,13 @@ def _grows(size: int | Expression) -> bool:
     return False
 
 
-def roomy(size: int, multiple: int) -> int:
-    """A size rounded up, by less than a quarter of it."""
-    count = size // multiple
+def roomy(size: int, dimension: Variable) -> int:
+    """A dimension's size rounded up: to the most that is expected, or else by less than a quarter of it."""
+    if dimension.most is not None and size <= dimension.most:
+        return dimension.most
+    count = size // dimension.multiple
     step = 1 << max(0, count.bit_length() - 3)
-    return -(-count // step) * step * multiple
+    return -(-count // step) * step * dimension.multiple
 
 
 def is_resizable(program: Program, plan: Plan) -> bool:

@@ -20,6 +20,7 @@ from taskc.ir.types import TensorType, i64
 from taskc.lang.context import Context, FunctionFrame
 from taskc.lang.definition import KernelDefinition
 from taskc.lang.functions import Outside
+from taskc.lang.names import ParameterType
 from taskc.lang.parser import Parameters, declared
 from taskc.lang.sizes import Dimension, Size, tracing
 from taskc.lang.source import Source, running, source_of
@@ -89,7 +90,7 @@ def _program(trace: Trace, loc: Location) -> tuple[Program, tuple[KernelDefiniti
 
 def traced_body(
     name: str,
-    inputs: Mapping[str, TensorType],
+    inputs: Mapping[str, TensorType | ParameterType],
     body: Callable[..., Any],
     site: Location,
     assumptions: Assumptions | None = None,
@@ -97,10 +98,15 @@ def traced_body(
     """The program of a function that returns its outputs."""
     dimensions: dict[Dimension, Variable] = {}
     parameters = []
-    for given, kind in inputs.items():
-        shape = [_extent(extent, dimensions) for extent in kind.shape]
+    for given, declared_type in inputs.items():
+        role, kind = (
+            (declared_type.role, declared_type.type)
+            if isinstance(declared_type, ParameterType)
+            else ("in", declared_type)
+        )
+        shape = tuple([_extent(extent, dimensions) for extent in kind.shape])
         parameters.append(
-            Tensor(given, kind.dtype, tuple(shape), ir.GLOBAL, layout_of(kind), loc=site)
+            Tensor(given, kind.dtype, shape, ir.GLOBAL, layout_of(kind), role=role, loc=site)
         )
     trace = Trace(identifier(name), parameters, dimensions)
     trace.assumptions = assumptions
@@ -127,7 +133,10 @@ def _extent(extent: Any, dimensions: dict[Dimension, Variable]) -> Any:
     """An extent of an input, over variables of the program."""
 
     def variable_of(dimension: Dimension) -> Variable:
-        return dimensions.setdefault(dimension, Variable(dimension.name, i64, dimension.multiple))
+        own = dimension.variable
+        return dimensions.setdefault(
+            dimension, Variable(own.name, i64, own.multiple, most=own.most)
+        )
 
     return extent.over(variable_of) if isinstance(extent, Size) else extent
 

@@ -11,6 +11,7 @@ import pytest
 import taskc as tc
 from taskc import f32, i64
 from taskc.backend.cpu.program import LoadedProgram
+from taskc.ir.nodes import Variable
 from taskc.programs.plan import Plan, PlannedCall
 from taskc.programs.resize import is_resizable, roomy, size_words
 from taskc.runtime import driver
@@ -103,11 +104,16 @@ def test_few_plans_serve_sizes_that_grow(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_sizes_are_rounded_up_to_multiples() -> None:
-    assert [roomy(size, 1) for size in (0, 1, 7, 8, 9, 17, 64, 65, 1000)] == [
+    assert [roomy(size, Variable("n")) for size in (0, 1, 7, 8, 9, 17, 64, 65, 1000)] == [
         0, 1, 7, 8, 10, 20, 64, 80, 1024,
     ]  # fmt: skip
-    assert [roomy(size, 12) for size in (0, 12, 84, 108)] == [0, 12, 84, 120]
-    assert all(size <= roomy(size, 1) < 1.25 * size + 1 for size in range(5000))
+    assert [roomy(size, Variable("n", multiple=12)) for size in (0, 12, 84, 108)] == [
+        0,
+        12,
+        84,
+        120,
+    ]
+    assert all(size <= roomy(size, Variable("n")) < 1.25 * size + 1 for size in range(5000))
 
 
 @tc.kernel(workers=4)

@@ -46,7 +46,7 @@ from taskc.programs.resize import SizeWord, is_resizable, roomy, size_words
 
 Busy: TypeAlias = Callable[[int, Sequence[int]], int]
 
-_MOST_PLANS = 256  # sets of sizes; with one more, all plans are dropped
+_MOST_PLANS = 256  # sets of sizes, and of roomy ones; with one more, all plans are dropped
 _PAGE = 4096
 _NOT_READY, _NO_MEMORY = -1, -2  # status of run_program
 _ALL = 1 << 31  # number of threads: all there are
@@ -345,12 +345,16 @@ class LoadedProgram:
         return tuple([int(words[number]) for number, _ in self._deciding])
 
     def _resized(self, words: np.ndarray) -> LoadedPlan | None:
-        """The plan for the sizes among these words, made from one for roomy sizes; None for the first sizes."""
-        if not self._plans or self._limits.memory is not None or not self._size_words:
+        """The plan for the sizes among these words, made from one for roomy sizes; None for the first sizes.
+
+        Of sizes that grow from call to call the first plan is made from one for the most.
+        """
+        is_first = not self._plans and all(own.most is None for own in self.program.dimensions)
+        if is_first or self._limits.memory is not None or not self._size_words:
             return None
         sizes = dict(zip([item for _, item in self._deciding], self._key(words), strict=True))
         roomy_sizes = {
-            item: roomy(size, item.multiple) if item in self.program.dimensions else size
+            item: roomy(size, item) if item in self.program.dimensions else size
             for item, size in sizes.items()
         }
         roomy_key = tuple(roomy_sizes.values())
@@ -383,6 +387,7 @@ class LoadedProgram:
             self._node.plans = None  # calls find none of them from now on
             self._left = [old for old in (*self._left, *self._plans.values()) if not old.is_idle]
             self._plans.clear()
+        if len(self._roomy) > _MOST_PLANS:
             self._roomy.clear()
         plan.node.next = self._node.plans
         self._plans[key] = plan

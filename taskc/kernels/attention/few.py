@@ -76,18 +76,23 @@ def _attend(problem: Problem, plan: FewQueries) -> Function:
     scale_queries, score = _scale_queries(problem, plan, across), _score(problem, plan)
     begin_with_sinks = _begin_with_sinks(problem, plan)
     mask_scores, raised = _mask_scores(problem, plan), _raised(problem, plan)
-    add_values = _add_values(problem, plan, own, deep)
+    add_values = _add_values(problem, own, deep)
+
+    @tc.function
+    def of_part(begin: Value, stop: Value, part: Value) -> Values:
+        if parts == 1:
+            return begin, stop
+        else:
+            each = tc.cdiv(max(0, stop - begin), parts)
+            first = max(0, begin + part * each)
+            return first, min(stop, first + each)
 
     @tc.function
     def attend(
         q: Value, k: Value, v: Value, extra: Value, batch: Value, first: Value, group: Value, part: Value,
     ) -> Values:  # fmt: skip
         count_of_keys, offset = limits(extra, batch)
-        begin, stop = span(count_of_keys, offset, 0, length - 1)
-        if parts > 1:
-            each = tc.cdiv(max(0, stop - begin), parts)
-            begin = max(0, begin + part * each)
-            stop = min(stop, begin + each)
+        begin, stop = of_part(*span(count_of_keys, offset, 0, length - 1), part)
         queries = tc.shared(wide[count, across])
         scores = tc.shared(wide[count, step])
         sums = tc.shared(wide[count, deep])
@@ -239,9 +244,8 @@ def _raised(problem: Problem, plan: FewQueries) -> Function:
     return raised
 
 
-def _add_values(problem: Problem, plan: FewQueries, part: Mapping, deep: int) -> Function:
+def _add_values(problem: Problem, part: Mapping, deep: int) -> Function:
     wide, results = problem.wide, problem.results
-    most = problem.keys - 1 if plan.parts > 1 else None  # of parts it isn't proved that they end with the keys
 
     @tc.function
     def add_values(
@@ -252,10 +256,9 @@ def _add_values(problem: Problem, plan: FewQueries, part: Mapping, deep: int) ->
             for i, n in part:
                 acc[i, n] = sums[i, e + n] * shrink[i]
             for r in range(size):
-                row = p + r if most is None else min(p + r, most)
                 for i, n in part:
                     if e + n < results:
-                        acc[i, n] += scores[i, r] * v[batch, group, row, e + n].to(wide)
+                        acc[i, n] += scores[i, r] * v[batch, group, p + r, e + n].to(wide)
             for i, n in part:
                 sums[i, e + n] = acc[i, n]
 
