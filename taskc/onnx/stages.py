@@ -71,7 +71,7 @@ class Staged(ProgramSource):
 
     def trace(self, arrays: Mapping[str, Any], computed: Computed) -> None:
         known = {**arrays}
-        for stage in self._stages:
+        for stage in self._stages_for(arrays):
             if not known.keys() >= {*stage.inputs}:
                 return
             stage.trace({name: known[name] for name in stage.inputs}, computed)
