@@ -226,9 +226,11 @@ class LaneValues:
             case ir.Binary(operator=operator, left=left, right=right):
                 if operator in MATH_FUNCTIONS:
                     return self.math(elementwise, operator, (part(left), part(right)))
-                if operator == "+" and self.has_dots and _is_dot(right):
-                    signed, unsigned = part(right.left), part(right.right)
-                    return self.dots.product(DOTS["vpdpbusd.u8"], part(left), unsigned, signed)
+                if operator == "+" and self.has_dots:
+                    for dot, total in ((left, right), (right, left)):
+                        if _is_dot(dot):
+                            packs = part(dot.right), part(dot.left)
+                            return self.dots.product(DOTS["vpdpbusd.u8"], part(total), *packs)
                 return elementwise.binary(operator, part(left), part(right))
             case ir.Unary(operator=operator, operand=operand):
                 if operator in MATH_FUNCTIONS:

@@ -1,0 +1,206 @@
+"""Products of activations that are rounded to bytes with weights of 2, 4 or 8 bits, on processors.
+
+Each `group` of neighbours along k has a scale on both sides, so its products are added up as integers:
+
+    c[i, j] = sum over groups g of factors[i, g] * scales[g, j] * (dot(i, g, j) - zeros[g, j] * totals[i, g])
+
+    dot(i, g, j)     the sum of the products of rounded activations and codes
+    totals[i, g]     the sum of the rounded activations
+
+`tc.dot_bytes` multiplies the four bytes of two words. Byte b of an activation's word t in its group is element
+b * group // 4 + t, so that neighbouring words are made of neighbours in memory. A byte of a weight's word has `8 // bits`
+codes; part p of word q belongs to the activations' word p * (words of a group) + q. Words, scales and zero points lie in
+panels of columns, in the order in which they are read, whatever the number of rows: a model has them once.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from math import ceil
+from typing import Any
+
+import numpy as np
+
+import taskc as tc
+from taskc import DType, Machine, TensorType, f32, i32, repeat, spatial, u8
+from taskc.kernels.epilogue import Epilogue
+from taskc.kernels.signatures import Extent, Value, Values, require_numbers
+
+_VECTORS = 4  # of a panel
+_TALL = 128  # rows of a block, which share a panel while it is in a core's own cache
+_ROUNDING = 1.5 * 2**23  # added to a float below 2**22, rounds it, with its bits in the lowest of the sum
+
+
+def words_of(codes: np.ndarray[Any, Any], bits: int, group: int) -> np.ndarray[Any, Any]:
+    """Codes [n, k], of whole groups, as words [k * bits / 32, n]."""
+    parts = codes.reshape(len(codes), -1, 4, 8 // bits, group * bits // 32)
+    shifts = np.arange(0, 8, bits, dtype=np.uint8)[:, None]
+    joined = np.bitwise_or.reduce(parts << shifts, axis=3).swapaxes(2, 3)
+    words: np.ndarray[Any, Any] = np.ascontiguousarray(joined).view(np.int32)
+    return words.reshape(len(codes), -1).T
+
+
+def rounded_rows(
+    m: Extent, k: int, *, dtype: DType = f32, group: int = 32, machine: Machine | None = None
+) -> tc.KernelDefinition:
+    """A kernel: the words, factors and totals of a[m, k]. The largest of a group becomes 127 or -127."""
+    lanes = (machine or tc.machine()).lanes
+    groups, words = ceil(k / group), group // 4
+    # The bits of _ROUNDING itself, which each of a group's sums has.
+    excess = int(np.float32(_ROUNDING).view(np.int32)) * group
+    excess = (excess + 2**31) % 2**32 - 2**31
+    line = spatial(1, lanes)
+
+    @tc.function
+    def element(a: Value, row: Value, q: Value) -> Any:
+        return a[row, q].to(f32) if q < k else f32(0)
+
+    @tc.function
+    def bits(a: Value, row: Value, q: Value, inverse: Value) -> Any:
+        scaled = element(a, row, q) * inverse
+        return (scaled + _ROUNDING).bitcast(i32)
+
+    @tc.kernel(workers=lanes)
+    def rounded_rows(
+        a: tc.typed[dtype[m, k]],
+        words_of_a: tc.typed[tc.out[i32[m, groups * words]]],
+        factors: tc.typed[tc.out[f32[m, groups]]],
+        totals: tc.typed[tc.out[i32[m, groups]]],
+    ) -> None:
+        for row in tc.tiles(m, by=1):
+            inverse = tc.shared(f32[groups])
+            for g in range(groups):
+                sizes, sums = tc.tile(i32, line, 0), tc.tile(i32, line, 0)
+                for e in range(0, group, lanes):
+                    for i, j in line:
+                        if e + j < group:
+                            size = element(a, row, g * group + e + j).bitcast(i32) & 0x7FFFFFFF
+                            sizes[i, j] = max(sizes[i, j], size)
+                largest = tc.reduce(sizes, 1, "max")
+                for i in largest.mapping:
+                    factor = largest[i].bitcast(f32) * (1 / 127)
+                    factors[row, g] = factor
+                    inverse[g] = 1 / factor if factor > 0 else 0
+                for e in range(0, group, lanes):
+                    for i, j in line:
+                        if e + j < group:
+                            sums[i, j] += bits(a, row, g * group + e + j, inverse[g])
+                total = tc.reduce(sums, 1, "+")
+                for i in total.mapping:
+                    totals[row, g] = total[i] - excess
+            for first in range(0, groups * words, lanes):
+                for _, j in line:
+                    if first + j < groups * words:
+                        g = (first + j) // words
+                        at = g * group + (first + j) % words
+                        word = i32(0)
+                        for b in tc.static(range(4)):
+                            byte = bits(a, row, at + b * words, inverse[g]) & 255
+                            word |= byte << 8 * b
+                        words_of_a[row, first + j] = word
+
+    return rounded_rows
+
+
+def words_matmul(
+    m: Extent,
+    n: int,
+    k: int,
+    *,
+    bits: int = 4,
+    group: int = 32,
+    scales: DType = f32,
+    zeros: bool = False,
+    result: DType = f32,
+    bias: bool = False,
+    machine: Machine | None = None,
+) -> tc.KernelDefinition:
+    """A kernel: c[m, n] of what `rounded_rows` makes of a[m, k], words b as `words_of` makes them, and scales[groups, n].
+
+    scales  the type of the scales
+    zeros   zero points u8[groups, n] are an operand; else each is half of the range
+    bias    an f32 operand is added to each row
+    """
+    require_numbers("words_matmul", n=n, k=k, group=group)
+    machine = machine or tc.machine()
+    lanes, most = machine.lanes, machine.registers // 2
+    groups, parts, deep = ceil(k / group), 8 // bits, group * bits // 32
+    wide = _VECTORS * lanes
+    made = Epilogue(
+        bias=bias, scale=False, residual=False, activation=None, total=f32, made=result[m, n],
+        features=n,
+    )  # fmt: skip
+    epilogue, offset = made.function, made.operands[0]
+    panels = max(1, ceil(n / wide))
+
+    def packed(dtype: DType, rows: int) -> TensorType:
+        layout = repeat(1, panels) * repeat(rows, wide)
+        return dtype[rows, panels * wide].laid(layout)
+
+    zero_types = (packed(u8, groups),) if zeros else ()
+    mask = ((1 << bits) - 1) * 0x01010101
+    mask -= (mask >> 31) << 32
+
+    @tc.function
+    def zero(points: Values, g: Value, j: Value) -> Any:
+        return points[0][g, j].to(i32) if zeros else 1 << bits - 1
+
+    # Tiles have few rows of all vectors, or more rows of half of them.
+    rows = most * 2 // _VECTORS if not isinstance(m, int) or m > most // _VECTORS else max(1, m)
+    rest = (1, 2, 4) if not isinstance(m, int) else (m % rows,)
+    heights = sorted({rows, *(height for height in rest if height < rows)} - {0})
+    tall = max(rows, _TALL // rows * rows)
+
+    @tc.function
+    def tile(
+        height: Value, a: Value, factors: Value, totals: Value, b: Value, scales: Value, points: Values,
+        made: Value, row: Value, col: Value,
+    ) -> None:  # fmt: skip
+        """The sums of so many rows of a panel."""
+        vectors = _VECTORS if height * _VECTORS <= most else _VECTORS // 2
+        own = repeat(height, vectors) * spatial(1, lanes)
+        for p in range(0, wide, own.shape[1]):
+            first = col + p
+            acc = tc.tile(f32, own, 0)
+            for g in range(groups):
+                sums = tc.tile(i32, own)
+                for i, j in own:
+                    sums[i, j] = -zero(points, g, first + j) * totals[min(row + i, m - 1), g]
+                for q in range(deep):
+                    for part in tc.static(range(parts)):
+                        for i, j in own:
+                            codes = b[g * deep + q, first + j] >> bits * part & mask
+                            word = a[min(row + i, m - 1), (g * parts + part) * deep + q]
+                            sums[i, j] += tc.dot_bytes(word, codes)
+                for i, j in own:
+                    scale = factors[min(row + i, m - 1), g] * scales[g, first + j].to(f32)
+                    acc[i, j] += sums[i, j].to(f32) * scale
+            for i, j in own:
+                made[i, p + j] = acc[i, j]
+
+    named = {"b": (groups * deep, n), "scales": (groups, n)}
+
+    @tc.kernel(workers=lanes, packs=named | ({"points": (groups, n)} if zeros else {}))
+    def words_matmul(
+        a: tc.typed[i32[m, groups * group // 4]],
+        factors: tc.typed[f32[m, groups]],
+        totals: tc.typed[i32[m, groups]],
+        b: tc.typed[packed(i32, groups * deep)],
+        scales: tc.typed[packed(scales, groups)],
+        points: tc.typed[zero_types],
+        offsets: tc.typed[offset],
+        c: tc.typed[tc.out[result[m, n]]],
+    ) -> None:
+        for row, col in tc.tiles((m, n), by=(tall, wide), order=(1, 0)):
+            for r in range(row, row + tall, rows):
+                if r < m:
+                    sums = tc.shared(f32[rows, wide])
+                    for less, height in tc.static(list(pairwise((0, *heights)))):
+                        if less < m - r and (m - r <= height or height == rows):
+                            tile(height, a, factors, totals, b, scales, points, sums, r, col)
+                    for i, j in repeat(rows, _VECTORS) * spatial(1, lanes):
+                        if r + i < m and col + j < n:
+                            at = r + i, col + j
+                            c[at] = epilogue(sums[i, j], offsets, at[1], at)
+
+    return words_matmul
