@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 
 import taskc as tc
-from taskc import DType, f32, i32, i64, u4, u8
+from taskc import DType, f32, i8, i32, i64, u4, u8
 from taskc.dataclass import dataclass
 from taskc.ir.types import from_numpy
 from taskc.kernels.quantized import quantized_matmul
+from taskc.kernels.quantized.words import rounded_rows, words_matmul, words_of
 from taskc.operators.call import Call, Made, operator
 from taskc.operators.files import MICROSOFT
 from taskc.operators.graph import Array
@@ -140,7 +141,7 @@ class _Weights:
 
 @operator("MatMulNBits", domain=MICROSOFT)
 def product_of_few_bits(call: Call) -> Tensor:
-    """x @ w.T + bias; `accuracy_level` allows rounding of x, and taskc does none."""
+    """x @ w.T + bias; `accuracy_level` 4 allows rounding of x to bytes, which is done where products of bytes are fast."""
     require_default(call, weight_prepacked=0)
     (x,) = call.tensors(1)
     n, k, bits, block = (call.count(name) for name in ("N", "K", "bits", "block_size"))
@@ -156,7 +157,10 @@ def product_of_few_bits(call: Call) -> Tensor:
     _check_sizes(call, weights)
     rows = reshaped(x, size(x.shape[:-1]), k)
     if weights.fit_kernel:
-        return reshaped(_by_kernel(rows, weights, bias), *shape)
+        may_round = call.attribute("accuracy_level") == 4
+        are_fast = may_round and tc.machine().instructions(u8, i8, i32)
+        product = _by_words if are_fast else _by_kernel
+        return reshaped(product(rows, weights, bias), *shape)
     w = weights.floats(x.dtype) if weights.are_constant else weights.computed(x.dtype)
     return reshaped(rows_times(rows, w, bias), *shape)
 
@@ -207,6 +211,29 @@ def _by_kernel(rows: TensorHandle, weights: _Weights, bias: Tensor | None) -> Te
     if bias is not None:
         operands.append(widened(bias, rows.dtype))
     made: TensorHandle = kernel(rows, *operands)
+    return made
+
+
+def _by_words(rows: TensorHandle, weights: _Weights, bias: Tensor | None) -> TensorHandle:
+    """The product by packed weights and rows that are rounded to bytes, once for all nodes that read them."""
+    m, n, k, bits, group = rows.shape[0], weights.n, weights.k, weights.bits, weights.block
+    zeros, scales = weights.zero_codes, np.asarray(weights.scales)
+    rounded: Any = kernel_of(rounded_rows, m, k, dtype=rows.dtype, group=group)
+    kernel: Any = kernel_of(
+        words_matmul, m, n, k, bits=bits, group=group, scales=from_numpy(scales.dtype),
+        zeros=zeros is not None, result=rows.dtype, bias=bias is not None,
+    )  # fmt: skip
+    packed = np.asarray(weights.packed).reshape(n, -1)
+    words = words_of(codes_of(packed, bits, weights.blocks * group), bits, group)
+    operands = [
+        now(lambda: kernel.pack(words, "b")),
+        now(lambda: kernel.pack(scales.reshape(n, weights.blocks).T, "scales")),
+    ]
+    if zeros is not None:
+        operands.append(now(lambda: kernel.pack(zeros, "points")))
+    if bias is not None:
+        operands.append(widened(bias, rows.dtype))
+    made: TensorHandle = kernel(*rounded(rows), *operands)
     return made
 
 
