@@ -27,6 +27,9 @@ from taskc.operators.tensors import Tensor, computed, handle_of, now, reshaped
 from taskc.programs.tracing import Computed, Element, TensorHandle
 
 
+_FEW = 32  # rows, below which products by floats are bound by weights that become floats
+
+
 def codes_of(packed: Array, bits: int, count: int) -> Array:
     """The first `count` numbers of each row of bytes; a byte has its first number in its lowest bits."""
     if bits == 8:
@@ -157,10 +160,10 @@ def product_of_few_bits(call: Call) -> Tensor:
     _check_sizes(call, weights)
     rows = reshaped(x, size(x.shape[:-1]), k)
     if weights.fit_kernel:
-        may_round = call.attribute("accuracy_level") == 4
-        are_fast = may_round and tc.machine().instructions(u8, i8, i32)
-        product = _by_words if are_fast else _by_kernel
-        return reshaped(product(rows, weights, bias), *shape)
+        is_rounded = call.attribute("accuracy_level") == 4 and tc.machine().instructions(u8, i8, i32)
+        if is_rounded or not isinstance(rows.shape[0], int) or rows.shape[0] <= _FEW:
+            return reshaped(_by_words(rows, weights, bias, bool(is_rounded)), *shape)
+        return reshaped(_by_kernel(rows, weights, bias), *shape)
     w = weights.floats(x.dtype) if weights.are_constant else weights.computed(x.dtype)
     return reshaped(rows_times(rows, w, bias), *shape)
 
@@ -214,14 +217,16 @@ def _by_kernel(rows: TensorHandle, weights: _Weights, bias: Tensor | None) -> Te
     return made
 
 
-def _by_words(rows: TensorHandle, weights: _Weights, bias: Tensor | None) -> TensorHandle:
-    """The product by packed weights and rows that are rounded to bytes, once for all nodes that read them."""
+def _by_words(
+    rows: TensorHandle, weights: _Weights, bias: Tensor | None, is_rounded: bool
+) -> TensorHandle:
+    """The product by words of weights; rows are rounded to bytes once for all nodes that read them."""
     m, n, k, bits, group = rows.shape[0], weights.n, weights.k, weights.bits, weights.block
     zeros, scales = weights.zero_codes, np.asarray(weights.scales)
-    rounded: Any = kernel_of(rounded_rows, m, k, dtype=rows.dtype, group=group)
     kernel: Any = kernel_of(
-        words_matmul, m, n, k, bits=bits, group=group, scales=from_numpy(scales.dtype),
-        zeros=zeros is not None, result=rows.dtype, bias=bias is not None,
+        words_matmul, m, n, k, dtype=None if is_rounded else rows.dtype, bits=bits, group=group,
+        scales=from_numpy(scales.dtype), zeros=zeros is not None, result=rows.dtype,
+        bias=bias is not None,
     )  # fmt: skip
     packed = np.asarray(weights.packed).reshape(n, -1)
     words = words_of(codes_of(packed, bits, weights.blocks * group), bits, group)
@@ -233,7 +238,10 @@ def _by_words(rows: TensorHandle, weights: _Weights, bias: Tensor | None) -> Ten
         operands.append(now(lambda: kernel.pack(zeros, "points")))
     if bias is not None:
         operands.append(widened(bias, rows.dtype))
-    made: TensorHandle = kernel(*rounded(rows), *operands)
+    left = (rows,)
+    if is_rounded:
+        left = kernel_of(rounded_rows, m, k, dtype=rows.dtype, group=group)(rows)
+    made: TensorHandle = kernel(*left, *operands)
     return made
 
 

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 import taskc as tc
-from taskc import DType, Machine, TensorType, f32, i32, repeat, spatial, u8
+from taskc import DType, Machine, Mapping, TensorType, f32, i32, repeat, spatial, u8
 from taskc.kernels.epilogue import Epilogue
 from taskc.kernels.signatures import Extent, Value, Values, require_numbers
 
@@ -107,6 +107,7 @@ def words_matmul(
     n: int,
     k: int,
     *,
+    dtype: DType | None = f32,
     bits: int = 4,
     group: int = 32,
     scales: DType = f32,
@@ -115,11 +116,11 @@ def words_matmul(
     bias: bool = False,
     machine: Machine | None = None,
 ) -> tc.KernelDefinition:
-    """A kernel: c[m, n] of what `rounded_rows` makes of a[m, k], words b as `words_of` makes them, and scales[groups, n].
+    """A kernel: c[m, n] = a[m, k] @ w[k, n] + bias[n], of words b as `words_of` makes them, and scales[groups, n].
 
+    dtype   a's type; None: instead of a come its words, factors and totals, as `rounded_rows` makes them
     scales  the type of the scales
     zeros   zero points u8[groups, n] are an operand; else each is half of the range
-    bias    an f32 operand is added to each row
     """
     require_numbers("words_matmul", n=n, k=k, group=group)
     machine = machine or tc.machine()
@@ -137,13 +138,53 @@ def words_matmul(
         layout = repeat(1, panels) * repeat(rows, wide)
         return dtype[rows, panels * wide].laid(layout)
 
+    rounded_types = i32[m, groups * group // 4], f32[m, groups], i32[m, groups]
+    left_types = rounded_types if dtype is None else (dtype[m, k],)
     zero_types = (packed(u8, groups),) if zeros else ()
-    mask = ((1 << bits) - 1) * 0x01010101
-    mask -= (mask >> 31) << 32
+    mask = (1 << bits) - 1
+    masks = mask * 0x01010101
+    masks -= (masks >> 31) << 32
 
     @tc.function
     def zero(points: Values, g: Value, j: Value) -> Any:
         return points[0][g, j].to(i32) if zeros else 1 << bits - 1
+
+    @tc.function
+    def of_bytes(
+        own: Mapping, left: Values, b: Value, points: Values, g: Value, row: Value, col: Value
+    ) -> Any:
+        """The sums of a group, of rounded activations."""
+        words, factors, totals = left
+        sums, floats = tc.tile(i32, own), tc.tile(f32, own)
+        for i, j in own:
+            sums[i, j] = -zero(points, g, col + j) * totals[min(row + i, m - 1), g]
+        for q in range(deep):
+            for part in tc.static(range(parts)):
+                for i, j in own:
+                    codes = b[g * deep + q, col + j] >> bits * part & masks
+                    word = words[min(row + i, m - 1), (g * parts + part) * deep + q]
+                    sums[i, j] += tc.dot_bytes(word, codes)
+        for i, j in own:
+            floats[i, j] = sums[i, j].to(f32) * factors[min(row + i, m - 1), g]
+        return floats
+
+    @tc.function
+    def of_floats(
+        own: Mapping, left: Values, b: Value, points: Values, g: Value, row: Value, col: Value
+    ) -> Any:
+        """The same of floats: weights become floats in registers."""
+        (a,) = left
+        sums = tc.tile(f32, own, 0)
+        for q in range(deep):
+            for byte in tc.static(range(4)):
+                for part in tc.static(range(parts)):
+                    for i, j in own:
+                        code = b[g * deep + q, col + j] >> 8 * byte + bits * part & mask
+                        moved = (code - zero(points, g, col + j)).to(f32)
+                        at = (g * 4 + byte) * parts * deep + part * deep + q
+                        value = a[min(row + i, m - 1), at].to(f32) if at < k else f32(0)
+                        sums[i, j] += value * moved
+        return sums
 
     # Tiles have few rows of all vectors, or more rows of half of them.
     rows = most * 2 // _VECTORS if not isinstance(m, int) or m > most // _VECTORS else max(1, m)
@@ -153,38 +194,28 @@ def words_matmul(
 
     @tc.function
     def tile(
-        height: Value, a: Value, factors: Value, totals: Value, b: Value, scales: Value, points: Values,
-        made: Value, row: Value, col: Value,
+        height: Value, left: Values, b: Value, scales: Value, points: Values, sums: Value, row: Value, col: Value,
     ) -> None:  # fmt: skip
         """The sums of so many rows of a panel."""
         vectors = _VECTORS if height * _VECTORS <= most else _VECTORS // 2
         own = repeat(height, vectors) * spatial(1, lanes)
         for p in range(0, wide, own.shape[1]):
-            first = col + p
             acc = tc.tile(f32, own, 0)
             for g in range(groups):
-                sums = tc.tile(i32, own)
+                if dtype is None:
+                    part = of_bytes(own, left, b, points, g, row, col + p)
+                else:
+                    part = of_floats(own, left, b, points, g, row, col + p)
                 for i, j in own:
-                    sums[i, j] = -zero(points, g, first + j) * totals[min(row + i, m - 1), g]
-                for q in range(deep):
-                    for part in tc.static(range(parts)):
-                        for i, j in own:
-                            codes = b[g * deep + q, first + j] >> bits * part & mask
-                            word = a[min(row + i, m - 1), (g * parts + part) * deep + q]
-                            sums[i, j] += tc.dot_bytes(word, codes)
-                for i, j in own:
-                    scale = factors[min(row + i, m - 1), g] * scales[g, first + j].to(f32)
-                    acc[i, j] += sums[i, j].to(f32) * scale
+                    acc[i, j] += part[i, j] * scales[g, col + p + j].to(f32)
             for i, j in own:
-                made[i, p + j] = acc[i, j]
+                sums[i, p + j] = acc[i, j]
 
     named = {"b": (groups * deep, n), "scales": (groups, n)}
 
     @tc.kernel(workers=lanes, packs=named | ({"points": (groups, n)} if zeros else {}))
     def words_matmul(
-        a: tc.typed[i32[m, groups * group // 4]],
-        factors: tc.typed[f32[m, groups]],
-        totals: tc.typed[i32[m, groups]],
+        left: tc.typed[left_types],
         b: tc.typed[packed(i32, groups * deep)],
         scales: tc.typed[packed(scales, groups)],
         points: tc.typed[zero_types],
@@ -197,7 +228,7 @@ def words_matmul(
                     sums = tc.shared(f32[rows, wide])
                     for less, height in tc.static(list(pairwise((0, *heights)))):
                         if less < m - r and (m - r <= height or height == rows):
-                            tile(height, a, factors, totals, b, scales, points, sums, r, col)
+                            tile(height, left, b, scales, points, sums, r, col)
                     for i, j in repeat(rows, _VECTORS) * spatial(1, lanes):
                         if r + i < m and col + j < n:
                             at = r + i, col + j
