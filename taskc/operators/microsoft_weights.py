@@ -1,7 +1,8 @@
 """Operators of com.microsoft whose weights have few bits: MatMulNBits, MatMulBnb4 and GatherBlockQuantized.
 
-Constant weights of 2, 4 and 8 bits stay packed, in groups with a scale each, for the kernel that makes floats of them
-in registers. What that kernel doesn't have becomes floats once, when the model is compiled.
+Constant weights of 2, 4 and 8 bits stay packed, in groups with a scale each, for the kernels that make floats of them
+in registers, or multiply them as they are by bytes. What these kernels don't have becomes floats once, when the model
+is compiled.
 """
 
 from __future__ import annotations
@@ -26,8 +27,7 @@ from taskc.operators.products import rows_times
 from taskc.operators.tensors import Tensor, computed, handle_of, now, reshaped
 from taskc.programs.tracing import Computed, Element, TensorHandle
 
-
-_FEW = 32  # rows, below which products by floats are bound by weights that become floats
+_FEW = 32  # rows of floats, each tile of which makes floats of the weights
 
 
 def codes_of(packed: Array, bits: int, count: int) -> Array:
@@ -144,7 +144,7 @@ class _Weights:
 
 @operator("MatMulNBits", domain=MICROSOFT)
 def product_of_few_bits(call: Call) -> Tensor:
-    """x @ w.T + bias; `accuracy_level` 4 allows rounding of x to bytes, which is done where products of bytes are fast."""
+    """x @ w.T + bias. `accuracy_level` 4 allows rounding of x to bytes, which is done where their products are fast."""
     require_default(call, weight_prepacked=0)
     (x,) = call.tensors(1)
     n, k, bits, block = (call.count(name) for name in ("N", "K", "bits", "block_size"))
@@ -160,7 +160,9 @@ def product_of_few_bits(call: Call) -> Tensor:
     _check_sizes(call, weights)
     rows = reshaped(x, size(x.shape[:-1]), k)
     if weights.fit_kernel:
-        is_rounded = call.attribute("accuracy_level") == 4 and tc.machine().instructions(u8, i8, i32)
+        is_rounded = call.attribute("accuracy_level") == 4 and tc.machine().instructions(
+            u8, i8, i32
+        )
         if is_rounded or not isinstance(rows.shape[0], int) or rows.shape[0] <= _FEW:
             return reshaped(_by_words(rows, weights, bias, bool(is_rounded)), *shape)
         return reshaped(_by_kernel(rows, weights, bias), *shape)

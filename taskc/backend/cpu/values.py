@@ -28,8 +28,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeGuard
 
-from taskc.backend.cpu.instructions import SCALAR, Builder, LaneValue, constant, constants
 from taskc.backend.cpu.dots import Dots
+from taskc.backend.cpu.instructions import SCALAR, Builder, LaneValue, constant, constants
 from taskc.backend.cpu.memory import LaneAddress, LaneMemory, Private, PrivateMemory, shared_bytes
 from taskc.backend.cpu.native import Elementwise
 from taskc.backend.lanes import LaneForm, LaneForms

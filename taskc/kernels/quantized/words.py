@@ -1,16 +1,22 @@
-"""Products of activations that are rounded to bytes with weights of 2, 4 or 8 bits, on processors.
+"""Products with weights of 2, 4 or 8 bits in words, on processors: of rows of floats, or rounded to bytes.
 
-Each `group` of neighbours along k has a scale on both sides, so its products are added up as integers:
+Where rows are rounded, each `group` of neighbours along k has a scale on both sides, and is added up as integers:
 
     c[i, j] = sum over groups g of factors[i, g] * scales[g, j] * (dot(i, g, j) - zeros[g, j] * totals[i, g])
 
     dot(i, g, j)     the sum of the products of rounded activations and codes
     totals[i, g]     the sum of the rounded activations
 
-`tc.dot_bytes` multiplies the four bytes of two words. Byte b of an activation's word t in its group is element
-b * group // 4 + t, so that neighbouring words are made of neighbours in memory. A byte of a weight's word has `8 // bits`
-codes; part p of word q belongs to the activations' word p * (words of a group) + q. Words, scales and zero points lie in
-panels of columns, in the order in which they are read, whatever the number of rows: a model has them once.
+`tc.dot_bytes` multiplies the four bytes of two words.
+
+    word t of a group of activations    byte b is element b * group // 4 + t, so that neighbours come from neighbours
+    word q of a group of weights        a byte has 8 // bits codes; part p is for the activations' word p * deep + q,
+                                        where `deep` is how many words of weights a group has
+
+Words, scales and zero points lie in panels of columns, in the order in which they are read. That doesn't depend on the
+number of rows, nor on whether these are rounded: a model has its weights once.
+
+Rows that stay floats take the same words, whose codes become floats in registers.
 """
 
 from __future__ import annotations
@@ -28,7 +34,9 @@ from taskc.kernels.signatures import Extent, Value, Values, require_numbers
 
 _VECTORS = 4  # of a panel
 _TALL = 128  # rows of a block, which share a panel while it is in a core's own cache
-_ROUNDING = 1.5 * 2**23  # added to a float below 2**22, rounds it, with its bits in the lowest of the sum
+_ROUNDING = (
+    1.5 * 2**23
+)  # added to a float below 2**22, rounds it, with its bits in the lowest of the sum
 
 
 def words_of(codes: np.ndarray[Any, Any], bits: int, group: int) -> np.ndarray[Any, Any]:
