@@ -183,12 +183,16 @@ def words_matmul(
         """The same of floats: weights become floats in registers."""
         (a,) = left
         sums = tc.tile(f32, own, 0)
+        above = tc.tile(f32, repeat(1, own.shape[1] // lanes) * spatial(1, lanes))
+        for i, j in above.mapping:
+            above[i, j] = zero(points, g, col + j).to(f32) + 2**23
         for q in range(deep):
             for byte in tc.static(range(4)):
                 for part in tc.static(range(parts)):
                     for i, j in own:
                         code = b[g * deep + q, col + j] >> 8 * byte + bits * part & mask
-                        moved = (code - zero(points, g, col + j)).to(f32)
+                        # The float 2**23 + code, less 2**23 + zero.
+                        moved = (code | 0x4B000000).bitcast(f32) - above[0, j]
                         at = (g * 4 + byte) * parts * deep + part * deep + q
                         value = a[min(row + i, m - 1), at].to(f32) if at < k else f32(0)
                         sums[i, j] += value * moved
