@@ -228,7 +228,7 @@ def atan2(y: V, x: Any) -> V:
 @on_numbers
 def dot_bytes(a: V, b: Any) -> V:
     """The sum of the products of a's bytes, with their signs, and b's, without: of integers with a sign."""
-    made: Any = int(arithmetic.binary("dot_bytes", np.int64(a), np.int64(b), i64))
+    made: Any = int(arithmetic.binary("dot_bytes", np.int64(a), np.int64(b), i64))  # type: ignore[arg-type]
     return made
 
 

@@ -240,7 +240,7 @@ def _by_words(
         operands.append(now(lambda: kernel.pack(zeros, "points")))
     if bias is not None:
         operands.append(widened(bias, rows.dtype))
-    left = (rows,)
+    left: Any = (rows,)
     if is_rounded:
         left = kernel_of(rounded_rows, m, k, dtype=rows.dtype, group=group)(rows)
     made: TensorHandle = kernel(*left, *operands)

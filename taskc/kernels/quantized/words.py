@@ -45,7 +45,8 @@ def words_of(codes: np.ndarray[Any, Any], bits: int, group: int) -> np.ndarray[A
     shifts = np.arange(0, 8, bits, dtype=np.uint8)[:, None]
     joined = np.bitwise_or.reduce(parts << shifts, axis=3).swapaxes(2, 3)
     words: np.ndarray[Any, Any] = np.ascontiguousarray(joined).view(np.int32)
-    return words.reshape(len(codes), -1).T
+    turned: np.ndarray[Any, Any] = words.reshape(len(codes), -1).T
+    return turned
 
 
 def rounded_rows(
@@ -206,11 +207,9 @@ def words_matmul(
 
     @tc.function
     def tile(
-        height: Value, left: Values, b: Value, scales: Value, points: Values, sums: Value, row: Value, col: Value,
+        own: Mapping, left: Values, b: Value, scales: Value, points: Values, sums: Value, row: Value, col: Value,
     ) -> None:  # fmt: skip
         """The sums of so many rows of a panel."""
-        vectors = _VECTORS if height * _VECTORS <= most else _VECTORS // 2
-        own = repeat(height, vectors) * spatial(1, lanes)
         for p in range(0, wide, own.shape[1]):
             acc = tc.tile(f32, own, 0)
             for g in range(groups):
@@ -240,7 +239,9 @@ def words_matmul(
                     sums = tc.shared(f32[rows, wide])
                     for less, height in tc.static(list(pairwise((0, *heights)))):
                         if less < m - r and (m - r <= height or height == rows):
-                            tile(height, left, b, scales, points, sums, r, col)
+                            vectors = _VECTORS if height * _VECTORS <= most else _VECTORS // 2
+                            own = repeat(height, vectors) * spatial(1, lanes)
+                            tile(own, left, b, scales, points, sums, r, col)
                     for i, j in repeat(rows, _VECTORS) * spatial(1, lanes):
                         if r + i < m and col + j < n:
                             at = r + i, col + j
