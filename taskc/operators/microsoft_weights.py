@@ -17,7 +17,7 @@ from taskc import DType, f32, i8, i32, i64, u4, u8
 from taskc.dataclass import dataclass
 from taskc.ir.types import from_numpy
 from taskc.kernels.quantized import quantized_matmul
-from taskc.kernels.quantized.words import rounded_rows, words_matmul, words_of
+from taskc.kernels.quantized.words import rounded_rows, words_matmul
 from taskc.operators.call import Call, Made, operator
 from taskc.operators.files import MICROSOFT
 from taskc.operators.graph import Array
@@ -230,10 +230,9 @@ def _by_words(
         scales=from_numpy(scales.dtype), zeros=zeros is not None, result=rows.dtype,
         bias=bias is not None,
     )  # fmt: skip
-    packed = np.asarray(weights.packed).reshape(n, -1)
-    words = words_of(codes_of(packed, bits, weights.blocks * group), bits, group)
+    codes = np.asarray(weights.packed).reshape(n, -1)
     operands = [
-        now(lambda: kernel.pack(words, "b")),
+        now(lambda: kernel.pack(codes, "b")),
         now(lambda: kernel.pack(scales.reshape(n, weights.blocks).T, "scales")),
     ]
     if zeros is not None:

@@ -10,10 +10,16 @@ import pytest
 
 import taskc as tc
 from taskc import DType, f16, f32, i32
-from taskc.kernels.quantized.words import rounded_rows, words_matmul, words_of
+from taskc.kernels.quantized.words import rounded_rows, words_matmul
 from tests.kernels.simulated import simulated
 
 Array = np.ndarray[Any, Any]
+
+
+def in_bytes(codes: Array, bits: int) -> Array:
+    """Codes with the first of a byte in its lowest bits."""
+    parts = codes.reshape(len(codes), -1, 8 // bits) << np.arange(0, 8, bits, dtype=np.uint8)
+    return np.bitwise_or.reduce(parts, axis=-1)
 
 
 class Operands:
@@ -38,7 +44,7 @@ class Operands:
 
     def packed(self, kernel: Any) -> list[Any]:
         operands = [
-            kernel.pack(words_of(self.codes, self.bits, self.group), "b"),
+            kernel.pack(in_bytes(self.codes, self.bits), "b"),
             kernel.pack(self.scales, "scales"),
         ]
         if self.has_zeros:

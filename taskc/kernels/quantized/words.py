@@ -33,20 +33,42 @@ from taskc.kernels.epilogue import Epilogue
 from taskc.kernels.signatures import Extent, Value, Values, require_numbers
 
 _VECTORS = 4  # of a panel
+_PACKERS = 16  # workers, each of a column
 _TALL = 128  # rows of a block, which share a panel while it is in a core's own cache
 _ROUNDING = (
     1.5 * 2**23
 )  # added to a float below 2**22, rounds it, with its bits in the lowest of the sum
 
 
-def words_of(codes: np.ndarray[Any, Any], bits: int, group: int) -> np.ndarray[Any, Any]:
-    """Codes [n, k], of whole groups, as words [k * bits / 32, n]."""
-    parts = codes.reshape(len(codes), -1, 4, 8 // bits, group * bits // 32)
-    shifts = np.arange(0, 8, bits, dtype=np.uint8)[:, None]
-    joined = np.bitwise_or.reduce(parts << shifts, axis=3).swapaxes(2, 3)
-    words: np.ndarray[Any, Any] = np.ascontiguousarray(joined).view(np.int32)
-    turned: np.ndarray[Any, Any] = words.reshape(len(codes), -1).T
-    return turned
+def pack_words(
+    n: int, groups: int, bits: int, group: int, packed: TensorType
+) -> tc.KernelDefinition:
+    """Puts codes, row by row and the first in a byte's lowest bits, into words; zeros behind the last column."""
+    parts, deep, (_, columns) = 8 // bits, group * bits // 32, packed.shape
+    mask = (1 << bits) - 1
+
+    @tc.kernel(workers=_PACKERS)
+    def pack_words(
+        b: tc.typed[u8[n, groups * group // parts]], words: tc.typed[tc.out[packed]]
+    ) -> None:
+        for g, col in tc.tiles((groups, columns), by=(1, _PACKERS)):
+            for q in range(deep):
+                for j in spatial(_PACKERS):
+                    if col + j < columns:
+                        word = i32(0)
+                        if col + j < n:
+                            for byte in tc.static(range(4)):
+                                for part in tc.static(range(parts)):
+                                    at = (g * 4 + byte) * (group // 4) + part * deep + q
+                                    code = (
+                                        b[col + j, at // parts].to(i32)
+                                        >> (at % parts * bits).to(i32)
+                                        & mask
+                                    )
+                                    word |= code << 8 * byte + bits * part
+                        words[g * deep + q, col + j] = word
+
+    return pack_words
 
 
 def rounded_rows(
@@ -125,11 +147,12 @@ def words_matmul(
     bias: bool = False,
     machine: Machine | None = None,
 ) -> tc.KernelDefinition:
-    """A kernel: c[m, n] = a[m, k] @ w[k, n] + bias[n], of words b as `words_of` makes them, and scales[groups, n].
+    """A kernel: c[m, n] = a[m, k] @ w[k, n] + bias[n]. `kernel.pack` takes b, scales[groups, n] and points[groups, n].
 
+    b       codes[n, k] of whole groups, row by row, as bytes whose lowest bits have the first ones
     dtype   a's type; None: instead of a come its words, factors and totals, as `rounded_rows` makes them
     scales  the type of the scales
-    zeros   zero points u8[groups, n] are an operand; else each is half of the range
+    zeros   zero points, u8, are an operand; else each is half of the range
     """
     require_numbers("words_matmul", n=n, k=k, group=group)
     machine = machine or tc.machine()
@@ -222,13 +245,18 @@ def words_matmul(
             for i, j in own:
                 sums[i, p + j] = acc[i, j]
 
-    named = {"b": (groups * deep, n), "scales": (groups, n)}
+    types = packed(i32, groups * deep), packed(scales, groups)
+    packs = {
+        "b": pack_words(n, groups, bits, group, types[0]),
+        "scales": (groups, n),
+        **({"points": (groups, n)} if zeros else {}),
+    }
 
-    @tc.kernel(workers=lanes, packs=named | ({"points": (groups, n)} if zeros else {}))
+    @tc.kernel(workers=lanes, packs=packs)
     def words_matmul(
         left: tc.typed[left_types],
-        b: tc.typed[packed(i32, groups * deep)],
-        scales: tc.typed[packed(scales, groups)],
+        b: tc.typed[types[0]],
+        scales: tc.typed[types[1]],
         points: tc.typed[zero_types],
         offsets: tc.typed[offset],
         c: tc.typed[tc.out[result[m, n]]],
