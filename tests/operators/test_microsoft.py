@@ -182,6 +182,8 @@ REFUSED: list[tuple[str, list[Shape], dict[str, Any], str]] = [
      "its input 8, past_sequence_length"),
     ("GroupQueryAttention", TAKEN, {"num_heads": 2, "kv_num_heads": 1, "k_quant_type": "PER_TENSOR"},
      "its attribute 'k_quant_type' of 'PER_TENSOR'"),
+    ("GroupQueryAttention", TAKEN, {"num_heads": 2, "kv_num_heads": 1, "causal": 0, "local_window_size": 3},
+     "it has a window, and isn't causal"),
     ("GroupQueryAttention", TAKEN, {"num_heads": 3, "kv_num_heads": 2}, "3 heads aren't shared by 2 heads"),
     ("GroupQueryAttention", TAKEN, {"num_heads": 3, "kv_num_heads": 1}, "aren't 3 heads of as many features"),
     ("GroupQueryAttention", TAKEN, {"num_heads": 2, "kv_num_heads": 1, "do_rotary": 1}, "it rotates, and has no"),
