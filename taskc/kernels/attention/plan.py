@@ -165,7 +165,8 @@ def of_one_query(problem: Problem) -> Problem:
 
 def _few_queries(problem: Problem, machine: Machine) -> FewQueries:
     lanes, count = max(4, machine.lanes), problem.share * problem.length
-    vectors = max(1, min(ceil(problem.results / lanes), machine.registers // count))
+    held = machine.registers // (count * max(1, lanes // machine.lanes))
+    vectors = max(1, min(ceil(problem.results / lanes), held))
     return FewQueries(lanes, max(1, 4 // count), vectors)
 
 
