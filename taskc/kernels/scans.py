@@ -227,10 +227,14 @@ ROW = 4 * WARP  # elements of a warp, four of each lane
 
 @dataclass(frozen=True, slots=True)
 class LookBack:
-    """A block of `warps`, each with so many `rows` of four elements a lane, of a GPU."""
+    """A block of `warps`, each with so many `rows` of four elements a lane, of a GPU.
+
+    levels  1: a group waits for the prefix of the one before; 2: as many groups as a warp has lanes do together
+    """
 
     warps: int
     rows: int
+    levels: int = 1
 
     @property
     def size(self) -> int:
@@ -447,6 +451,7 @@ def look_back(problem: Problem, plan: LookBack) -> ProgramDefinition:
     given = problem.given.as_given
     outer, along, _ = problem.given.shape
     groups = tc.cdiv(tc.cdiv(along, plan.size), WARP)
+    groups += tc.cdiv(groups, WARP) * (plan.levels - 1)
     words = u64[outer, groups, WARP + 1]
     clear, scan = _cleared(outer * groups * (WARP + 1), words), _scan_of_parts(problem, plan, words)
 
@@ -477,6 +482,20 @@ def _scan_of_parts(problem: Problem, plan: LookBack, words: TensorType) -> Kerne
     given, wide, behind = problem.given, problem.wide, problem.behind
     outer, along, _ = given.shape
     size, warps, rows, folded = plan.size, plan.warps, plan.rows, problem.folded
+    groups = tc.cdiv(tc.cdiv(along, size), WARP)
+
+    @tc.function
+    def before_group(state: Value, line: Value, group: Value, lane: Value) -> Any:
+        """The fold of all before a group: of those of its own super-group, and of the prefix before that."""
+        place, above = group % WARP, groups + group // WARP
+        theirs = wide(problem.start)
+        if lane < place:
+            theirs = _waited(state, line, above, lane, wide)
+        theirs = _folded_by_lanes(theirs, folded)
+        if group >= WARP:
+            prefix = _waited(state, line, above - 1, WARP, wide)
+            theirs = folded(prefix, theirs)
+        return theirs
 
     @tc.cuda.kernel(workers=WARP * warps)
     def scan(x: tc.typed[given], state: tc.inout[words], y: tc.out[given]) -> None:
@@ -508,13 +527,26 @@ def _scan_of_parts(problem: Problem, plan: LookBack, words: TensorType) -> Kerne
                 if lane < place:
                     mine = _waited(state, line, group, lane, wide)
                 seen = _folded_by_lanes(mine, folded)
-                if group > 0:
-                    prefix = _waited(state, line, group - 1, WARP, wide)
-                    seen = folded(prefix, seen)
-                if w == 0:
-                    if place == WARP - 1:
-                        tc.cuda.store_release(state[line, group, WARP], word(folded(seen, every)))
-                    before[0] = seen
+                if plan.levels == 1:
+                    if group > 0:
+                        prefix = _waited(state, line, group - 1, WARP, wide)
+                        seen = folded(prefix, seen)
+                    if w == 0:
+                        if place == WARP - 1:
+                            tc.cuda.store_release(
+                                state[line, group, WARP], word(folded(seen, every))
+                            )
+                        before[0] = seen
+                else:
+                    last, above = group % WARP, groups + group // WARP
+                    if w == 0 and place == WARP - 1:
+                        tc.cuda.store_release(state[line, above, last], word(folded(seen, every)))
+                    theirs = before_group(state, line, group, lane)
+                    seen = folded(theirs, seen)
+                    if w == 0:
+                        if place == WARP - 1 and last == WARP - 1:
+                            tc.cuda.store_release(state[line, above, WARP], word(folded(seen, every)))
+                        before[0] = seen
             tc.sync()
             base = folded(before[0], own)
             for r in tc.static(range(rows)):
