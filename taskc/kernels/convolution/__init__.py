@@ -20,12 +20,13 @@ from typing import Any
 import taskc as tc
 from taskc import CompileError, DType, Machine, f16, f32
 from taskc.kernels.convolution.direct import direct
-from taskc.kernels.convolution.gpu import depthwise, gemm, implicit_gemm
+from taskc.kernels.convolution.gpu import depthwise, gemm, implicit_gemm, strips
 from taskc.kernels.convolution.packs import packs
 from taskc.kernels.convolution.plan import Direct, Winograd, candidates
 from taskc.kernels.convolution.plan_gpu import (
     Blocks,
     Depthwise,
+    Strips,
     Gemm,
     as_nhwc,
     shaped_residual,
@@ -58,7 +59,7 @@ __all__ = [
     "convolution_3d",
 ]
 
-Plan = Direct | Packs | Winograd | Gemm | Blocks | Depthwise | Tiling
+Plan = Direct | Packs | Winograd | Gemm | Blocks | Depthwise | Strips | Tiling
 Definition = tc.KernelDefinition | tc.ProgramDefinition
 
 
@@ -285,7 +286,7 @@ def _work(problem: Problem, machine: Machine) -> Work:
 CONVOLUTION: KernelOperator[Problem, Plan, Definition] = operator(
     "convolution", problem_of, candidates,
     {
-        Blocks: _by_groups, Depthwise: depthwise, Direct: direct, Gemm: gemm, Packs: packs,
+        Blocks: _by_groups, Depthwise: depthwise, Strips: strips, Direct: direct, Gemm: gemm, Packs: packs,
         Tiling: _as_tiled, Winograd: winograd,
     },
     instead=_checked, work=_work, kinds=(Vectors,),

@@ -11,6 +11,7 @@ from taskc.kernels import matmul
 from taskc.kernels.convolution.plan_gpu import (
     Blocks,
     Depthwise,
+    Strips,
     Gemm,
     as_it_lies,
     product_of,
@@ -235,3 +236,53 @@ def depthwise(problem: Problem, plan: Depthwise) -> tc.KernelDefinition:
                     )
 
     return problem.kernel(own.workers, blocks)
+
+
+# --- The same of NHWC, by strips of pixels: a worker reads what its windows see once, in wide accesses
+
+
+def strips(problem: Problem, plan: Strips) -> tc.KernelDefinition:
+    features, (height, width) = problem.features, problem.extents
+    rows, columns = problem.size
+    (down, right), (step, apart) = problem.stride, problem.dilation
+    above, left = problem.padding[:2]
+    total, image_at, filter_at = problem.total, problem.image_at, problem.filter_at
+    high, broad = problem.outputs
+    epilogue, output_at = problem.epilogue, problem.output_at
+    own, tall, wide = plan.own(plan.tall, plan.wide), plan.tall, plan.wide
+    seen_rows = (tall - 1) * down + (rows - 1) * step + 1
+    seen_columns = (wide - 1) * right + (columns - 1) * apart + 1
+    line = plan.own(1, seen_columns)
+    block = plan.down * tall, plan.across * wide, plan.beside * plan.channels
+    filters = auto_map((rows * columns, block[2]), workers=plan.workers)
+
+    @tc.function
+    def blocks(x: Value, w: Value, further: Values, y: Value) -> None:
+        for image, row, col, first in tc.tiles((problem.images, high, broad, features), by=(1, *block)):
+            weights = tc.shared(problem.right[rows * columns, block[2]])
+            for t, c in filters:
+                if first + c < features:
+                    weights[t, c] = w[filter_at(first + c, t // columns, t % columns, 0)]
+                else:
+                    weights[t, c] = 0
+            acc = tc.tile(total, own, 0)
+            for h in tc.static(range(seen_rows)):
+                seen = tc.tile(problem.dtype, line, 0)
+                for a, b, _, q, c in line:
+                    i = (row + a * tall) * down + h - above
+                    j = (col + b * wide) * right + q - left
+                    if 0 <= i < height and 0 <= j < width and first + c < features:
+                        seen[a, b, 0, q, c] = x[image_at(image, i, j, first + c)]
+                for r in tc.static(range(rows)):
+                    for s in tc.static(range(columns)):
+                        for a, b, p, q, c in own:
+                            if p * down + r * step == h:
+                                number = seen[a, b, 0, q * right + s * apart, c].to(total)
+                                acc[a, b, p, q, c] += number * weights[r * columns + s, c].to(total)
+            for a, b, p, q, c in own:
+                i, j, f = row + a * tall + p, col + b * wide + q, first + c
+                if i < high and j < broad and f < features:
+                    at = output_at(image, i, j, f)
+                    y[at] = epilogue(acc[a, b, p, q, c], further, f, at)
+
+    return problem.kernel(plan.workers, blocks)

@@ -246,6 +246,42 @@ class Depthwise:
                 yield replace(self, warps=warps, each=each)
 
 
+@dataclass(frozen=True, slots=True)
+class Strips:
+    """Depthwise, of NHWC: a worker has `tall` x `wide` pixels of `channels` that are one access.
+
+    warps   of a block, or fewer workers if `down` x `across` strips of `beside` accesses are fewer
+    """
+
+    tall: int
+    wide: int
+    channels: int
+    down: int
+    across: int
+    beside: int
+
+    @property
+    def workers(self) -> int:
+        return self.down * self.across * self.beside
+
+    def own(self, tall: int, wide: int) -> Mapping:
+        """Who has what, of [rows of strips, columns of strips, row, column, channel]."""
+        return (
+            spatial(self.down, self.across, 1, 1, self.beside)
+            * repeat(1, 1, tall, wide, self.channels)
+        )
+
+    def cost(self, problem: Problem, machine: Machine) -> float:
+        """It takes as long as reading and writing."""
+        made = problem.known_pixels * problem.features * problem.dtype.nbytes
+        return made / GPU.bytes_per_second
+
+    def variations(self, problem: Problem, machine: Machine) -> Iterator[Strips]:
+        for tall in (1, 2):
+            for wide in (2, 4):
+                yield replace(self, tall=tall, wide=wide)
+
+
 def candidates_gpu(problem: Problem, machine: Machine) -> Iterable[Gemm | Blocks | Depthwise]:
     if problem.group_channels == 1:
         return [Depthwise(4, 4, machine.lanes)]
