@@ -124,6 +124,7 @@ class Vectors:
     vectors   [vector, q]
     products  [vector, column, q]
     sums      [vector, column, walker]: q is walker q // run % walkers's
+    in_cluster  the blocks of a column's parts are a cluster, and add them up themselves
     """
 
     matrix: Mapping
@@ -132,6 +133,7 @@ class Vectors:
     sums: Mapping
     run: int
     parts: int = 1
+    in_cluster: bool = False
 
     def cost(self, problem: Problem, machine: Machine) -> float:
         """It takes as long as reading both operands."""

@@ -6,9 +6,9 @@ from math import ceil, gcd
 from typing import Any
 
 import taskc as tc
-from taskc import Machine, TensorType, f32, repeat, replicate, spatial, u16, u32
+from taskc import Machine, TensorType, auto_map, f32, repeat, replicate, spatial, u16, u32
 from taskc.ir.target import WarpInstruction
-from taskc.kernels.matmul.gpu import adding_up
+from taskc.kernels.matmul.gpu import adding_up, of_cluster
 from taskc.kernels.quantized.plan import COLUMNS, Panels, Strips, Tiles, instruction
 from taskc.kernels.quantized.problem import Problem
 from taskc.kernels.signatures import Function, Value, Values
@@ -163,8 +163,32 @@ def strips(
                     at = rw + i, 8 * word + column(j)
                     c[at] = epilogue(acc[i, j], further, at[1], at)
 
+    each = wide // plan.parts  # columns that a cluster's block adds up
+    share = auto_map((tall, max(1, each)), workers=own.workers)
+
+    @tc.function
+    def together(
+        a: Value, b: Value, scales: Value, zeros: Values, further: Values, c: Value
+    ) -> None:
+        for part, rw, word in tc.tiles(
+            (plan.parts, m, n // 8), by=(1, tall, wide // 8), cluster=(plan.parts, 1, 1)
+        ):
+            acc = summed(a, b, scales, zeros, rw, word, part * length)
+            made = tc.shared(f32[tall, wide])
+            for i, j in own:
+                made[i, column(j)] = acc[i, j]
+            tc.cuda.cluster_sync()
+            for i, j in share:
+                if rw + i < m:
+                    value = of_cluster(made, plan.parts, (i, part * each + j))
+                    at = rw + i, 8 * word + part * each + j
+                    c[at] = epilogue(value, further, at[1], at)
+            tc.cuda.cluster_sync()
+
     if plan.parts == 1:
         return problem.kernel(own.workers, blocks)
+    if plan.in_cluster:
+        return problem.kernel(own.workers, together)
     left, right, scale, zero = problem.types
     all_sums = f32[plan.parts, m, n]
 
@@ -215,6 +239,10 @@ def _summed(problem: Problem, plan: Strips, row: WarpInstruction) -> Function:
     )
 
     @tc.function
+    def factors_of(scales: Value, at: Value, first: Value) -> Any:
+        return tc.load(scales[at : at + 1, first : first + wide])
+
+    @tc.function
     def summed(
         a: Value, b: Value, scales: Value, zeros: Values, rw: Value, word: Value, first: Value
     ) -> Any:
@@ -223,6 +251,7 @@ def _summed(problem: Problem, plan: Strips, row: WarpInstruction) -> Function:
         for p in tc.pipeline(length, by=depth, stages=plan.stages):
             left = tc.load(a[rw : rw + tall, first + p : first + p + depth])
             packed = tc.load((depth, wide // 8), lambda q, w: words(b, first + p + q, word + w))
+            near = factors_of(scales, (first + p) // group, 8 * word) if plan.ahead else scales
             sums, totals = tc.tile(f32, own, 0), tc.tile(f32, rows, 0)
             for q in tc.static(range(0, depth, 16)):
                 right = tc.tile(dtype, held)
@@ -232,7 +261,7 @@ def _summed(problem: Problem, plan: Strips, row: WarpInstruction) -> Function:
             factors, moves = tc.tile(f32, columns), tc.tile(f32, columns)
             for j in columns:
                 at = (first + p) // group, 8 * word + j
-                scale = scales[at].to(f32)
+                scale = (near[0, j] if plan.ahead else scales[at]).to(f32)
                 factors[j] = 2 * scale
                 moves[j] = (-moved - zero(zeros, at)) * scale
             for i, j in own:

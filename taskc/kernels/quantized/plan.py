@@ -105,6 +105,8 @@ class Strips:
     depth   steps of k that go through shared memory at a time, of one group
     stages  how many of these it holds
     parts   of k, each summed by blocks of its own (split-k)
+    ahead   scales and zero points go through shared memory, too, as early as weights do
+    in_cluster  the blocks of all parts are a cluster, and add them up themselves
     """
 
     tall: int
@@ -112,6 +114,8 @@ class Strips:
     depth: int
     stages: int
     parts: int
+    ahead: bool = False
+    in_cluster: bool = False
 
     def cost(self, problem: Problem, machine: Machine) -> float:
         """As long as memory or the busiest multiprocessor takes: each row of blocks unpacks all weights."""
