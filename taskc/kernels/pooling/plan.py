@@ -96,9 +96,14 @@ class Planes:
 
 @dataclass(frozen=True, slots=True)
 class Boxes:
-    """On GPUs: own says  who has which results of a block"""
+    """On GPUs:
+
+    own       who has which results of a block
+    unrolled  a window's taps are no loops, so that all are under way at the same time
+    """
 
     own: Mapping
+    unrolled: bool = False
 
     def cost(self, problem: Problem, machine: Machine) -> float:
         """As long as memory takes."""

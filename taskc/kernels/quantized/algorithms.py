@@ -351,6 +351,8 @@ def tiles(problem: Problem, plan: Tiles) -> tc.KernelDefinition:
     own, depth = plan.own, plan.depth
     tall, wide = own.shape
     weight, epilogue = problem.weight, problem.of_sums.function
+    if plan.by_bits and problem.right.bits == 8 and not problem.right.is_float and not problem.zeros:
+        weight = _weight_by_bits(problem)
 
     @tc.function
     def blocks(a: Value, b: Value, scales: Value, zeros: Values, further: Values, c: Value) -> None:
@@ -372,3 +374,17 @@ def tiles(problem: Problem, plan: Tiles) -> tc.KernelDefinition:
                     c[at] = epilogue(acc[i, j], further, col + j, at)
 
     return problem.kernel(own.workers, blocks)
+
+
+def _weight_by_bits(problem: Problem) -> Function:
+    """A weight as `Problem.weight` has it: in the lowest bits of a float's mantissa, and less what that adds."""
+    signed = 128 if problem.right.is_signed else 0
+    added = 2.0**23 + signed + problem.zero
+
+    @tc.function
+    def number(value: Value) -> Any:
+        return (value.to(u32) & 255 ^ signed | 0x4B000000).bitcast(f32) - added
+
+    return tc.function(
+        lambda b, scales, zeros, place, at: number(b[place]) * scales[at].to(f32)
+    )

@@ -70,11 +70,13 @@ class Tiles:
     """own  who has which part of a block's result
     depth   steps of k that go through shared memory at a time
     stages  how many of these it holds
+    by_bits  weights of 8 bits become floats by their bits and a sum: there are few converters, and many adders
     """
 
     own: Mapping
     depth: int
     stages: int
+    by_bits: bool = False
 
     def cost(self, problem: Problem, machine: Machine) -> float:
         """Waves of blocks take as long as their tiles are large."""
