@@ -235,6 +235,7 @@ class LookBack:
     warps: int
     rows: int
     levels: int = 1
+    relaxed: bool = False  # words are stored by exchanges, which wait for nothing: they say all themselves
 
     @property
     def size(self) -> int:
@@ -522,7 +523,7 @@ def _scan_of_parts(problem: Problem, plan: LookBack, words: TensorType) -> Kerne
                 every = folded(every, sums[warp])
             if w < WARP:
                 if w == 0:
-                    tc.cuda.store_release(state[line, group, place], word(every))
+                    published(state, (line, group, place), every, plan.relaxed)
                 mine = wide(problem.start)
                 if lane < place:
                     mine = _waited(state, line, group, lane, wide)
@@ -533,19 +534,17 @@ def _scan_of_parts(problem: Problem, plan: LookBack, words: TensorType) -> Kerne
                         seen = folded(prefix, seen)
                     if w == 0:
                         if place == WARP - 1:
-                            tc.cuda.store_release(
-                                state[line, group, WARP], word(folded(seen, every))
-                            )
+                            published(state, (line, group, WARP), folded(seen, every), plan.relaxed)
                         before[0] = seen
                 else:
                     last, above = group % WARP, groups + group // WARP
                     if w == 0 and place == WARP - 1:
-                        tc.cuda.store_release(state[line, above, last], word(folded(seen, every)))
+                        published(state, (line, above, last), folded(seen, every), plan.relaxed)
                     theirs = before_group(state, line, group, lane)
                     seen = folded(theirs, seen)
                     if w == 0:
                         if place == WARP - 1 and last == WARP - 1:
-                            tc.cuda.store_release(state[line, above, WARP], word(folded(seen, every)))
+                            published(state, (line, above, WARP), folded(seen, every), plan.relaxed)
                         before[0] = seen
             tc.sync()
             base = folded(before[0], own)
@@ -561,6 +560,14 @@ def _scan_of_parts(problem: Problem, plan: LookBack, words: TensorType) -> Kerne
 @tc.function
 def word(value: Value) -> Any:
     return value.bitcast(u32).to(u64) << 1 | 1
+
+
+@tc.function
+def published(state: Value, at: Values, value: Value, relaxed: bool) -> None:
+    if relaxed:
+        tc.atomic_exchange(state[at], word(value))
+    else:
+        tc.cuda.store_release(state[at], word(value))
 
 
 @tc.function
