@@ -239,6 +239,15 @@ def _summed(problem: Problem, plan: Strips, row: WarpInstruction) -> Function:
     )
 
     @tc.function
+    def multiply(
+        left: Value, packed: Value, sums: Value, totals: Value, ones: Value, q: Value
+    ) -> None:
+        right = tc.tile(dtype, held)
+        unpacked(packed, right, q)
+        tc.mma(sums, left[0:tall, q : q + 16], right)
+        tc.mma(totals, left[0:tall, q : q + 16], ones)
+
+    @tc.function
     def factors_of(scales: Value, at: Value, first: Value) -> Any:
         return tc.load(scales[at : at + 1, first : first + wide])
 
@@ -253,11 +262,12 @@ def _summed(problem: Problem, plan: Strips, row: WarpInstruction) -> Function:
             packed = tc.load((depth, wide // 8), lambda q, w: words(b, first + p + q, word + w))
             near = factors_of(scales, (first + p) // group, 8 * word) if plan.ahead else scales
             sums, totals = tc.tile(f32, own, 0), tc.tile(f32, rows, 0)
-            for q in tc.static(range(0, depth, 16)):
-                right = tc.tile(dtype, held)
-                unpacked(packed, right, q)
-                tc.mma(sums, left[0:tall, q : q + 16], right)
-                tc.mma(totals, left[0:tall, q : q + 16], ones)
+            if plan.rolled:
+                for q in range(0, depth, 16):
+                    multiply(left, packed, sums, totals, ones, q)
+            else:
+                for q in tc.static(range(0, depth, 16)):
+                    multiply(left, packed, sums, totals, ones, q)
             factors, moves = tc.tile(f32, columns), tc.tile(f32, columns)
             for j in columns:
                 at = (first + p) // group, 8 * word + j

@@ -118,6 +118,7 @@ class Strips:
     parts: int
     ahead: bool = False
     in_cluster: bool = False
+    rolled: bool = False
 
     def cost(self, problem: Problem, machine: Machine) -> float:
         """As long as memory or the busiest multiprocessor takes: each row of blocks unpacks all weights."""
