@@ -235,7 +235,9 @@ class LookBack:
     warps: int
     rows: int
     levels: int = 1
-    relaxed: bool = False  # words are stored by exchanges, which wait for nothing: they say all themselves
+    relaxed: bool = (
+        False  # words are stored by exchanges, which wait for nothing: they say all themselves
+    )
 
     @property
     def size(self) -> int:

@@ -26,8 +26,8 @@ from taskc.kernels.convolution.plan import Direct, Winograd, candidates
 from taskc.kernels.convolution.plan_gpu import (
     Blocks,
     Depthwise,
-    Strips,
     Gemm,
+    Strips,
     as_nhwc,
     shaped_residual,
     with_copies,

@@ -11,8 +11,8 @@ from taskc.kernels import matmul
 from taskc.kernels.convolution.plan_gpu import (
     Blocks,
     Depthwise,
-    Strips,
     Gemm,
+    Strips,
     as_it_lies,
     product_of,
     shaped_residual,
@@ -258,7 +258,9 @@ def strips(problem: Problem, plan: Strips) -> tc.KernelDefinition:
 
     @tc.function
     def blocks(x: Value, w: Value, further: Values, y: Value) -> None:
-        for image, row, col, first in tc.tiles((problem.images, high, broad, features), by=(1, *block)):
+        for image, row, col, first in tc.tiles(
+            (problem.images, high, broad, features), by=(1, *block)
+        ):
             weights = tc.shared(problem.right[rows * columns, block[2]])
             for t, c in filters:
                 if first + c < features:

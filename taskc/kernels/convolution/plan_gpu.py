@@ -266,9 +266,8 @@ class Strips:
 
     def own(self, tall: int, wide: int) -> Mapping:
         """Who has what, of [rows of strips, columns of strips, row, column, channel]."""
-        return (
-            spatial(self.down, self.across, 1, 1, self.beside)
-            * repeat(1, 1, tall, wide, self.channels)
+        return spatial(self.down, self.across, 1, 1, self.beside) * repeat(
+            1, 1, tall, wide, self.channels
         )
 
     def cost(self, problem: Problem, machine: Machine) -> float:

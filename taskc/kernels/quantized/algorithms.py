@@ -361,7 +361,12 @@ def tiles(problem: Problem, plan: Tiles) -> tc.KernelDefinition:
     own, depth = plan.own, plan.depth
     tall, wide = own.shape
     weight, epilogue = problem.weight, problem.of_sums.function
-    if plan.by_bits and problem.right.bits == 8 and not problem.right.is_float and not problem.zeros:
+    if (
+        plan.by_bits
+        and problem.right.bits == 8
+        and not problem.right.is_float
+        and not problem.zeros
+    ):
         weight = _weight_by_bits(problem)
 
     @tc.function
@@ -395,6 +400,4 @@ def _weight_by_bits(problem: Problem) -> Function:
     def number(value: Value) -> Any:
         return (value.to(u32) & 255 ^ signed | 0x4B000000).bitcast(f32) - added
 
-    return tc.function(
-        lambda b, scales, zeros, place, at: number(b[place]) * scales[at].to(f32)
-    )
+    return tc.function(lambda b, scales, zeros, place, at: number(b[place]) * scales[at].to(f32))
