@@ -206,6 +206,7 @@ class GpuFacts:
     attention_registers_for_third: int = 56  # of these, where three warpgroups multiply and not two
 
     block_workers: int = 256  # eight such blocks fill a multiprocessor
+    scan_workers: int = 512  # of a long line, who wait for each other at each step
     bytes_in_flight: int = 128  # of a worker that streams, and accesses where they are narrow
     accesses_in_flight: int = 32
     least_blocks: int = 4  # to a multiprocessor, before a worker has more than one access

@@ -21,7 +21,7 @@ from taskc.ir.build import add, ceiling_divide, floor_divide, index, modulo, mul
 from taskc.ir.rewrite import walk
 from taskc.ir.target import TARGETS, WARP
 
-ENOUGH = 0  # workers of a block, to fill a multiprocessor
+ENOUGH = 128  # workers of a block, to fill a multiprocessor
 MOST = 256
 
 _MEETING = (ir.Barrier, ir.Do, ir.Roles, ir.Peer, ir.RingStep, ir.Mma, ir.Move)

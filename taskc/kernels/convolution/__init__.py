@@ -10,6 +10,7 @@ reordered      there, of NCHW images whose groups are small: by way of blocked o
 gemm           on GPUs: a program around a GEMM of taskc.kernels.matmul, with copies of what lies badly (plan_gpu.py)
 implicit_gemm  on GPUs, of groups: products of matrices, one of which is gathered as it is loaded
 depthwise      on GPUs, where every feature has a channel of its own, so that there is no product of matrices
+strips         the same of NHWC, with as many features as channels
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Convolutions on GPUs: `gemm` with copies around it, `implicit_gemm` of groups, and `depthwise`."""
+"""Convolutions on GPUs: `gemm` with copies around it, `implicit_gemm` of groups, `depthwise` and `strips`."""
 
 from __future__ import annotations
 
@@ -238,29 +238,45 @@ def depthwise(problem: Problem, plan: Depthwise) -> tc.KernelDefinition:
     return problem.kernel(own.workers, blocks)
 
 
-# --- The same of NHWC, by strips of pixels: a worker reads what its windows see once, in wide accesses
+# --- The same of NHWC, by strips of neighbouring pixels
+#     own = spatial(down, across, 1, beside) * repeat(1, 1, wide, channels)
+#
+# A worker reads all that its windows see of a row once, a few channels in an access. Of small filters all rows are
+# under way at the same time. A block keeps its filters as [tap, channel].
+
+_FEW_TAPS = 9
 
 
 def strips(problem: Problem, plan: Strips) -> tc.KernelDefinition:
-    features, (height, width) = problem.features, problem.extents
-    rows, columns = problem.size
-    (down, right), (step, apart) = problem.stride, problem.dilation
+    features, (height, width), (high, broad) = problem.features, problem.extents, problem.outputs
+    (rows, columns), (down, right), (step, apart) = problem.size, problem.stride, problem.dilation
     above, left = problem.padding[:2]
     total, image_at, filter_at = problem.total, problem.image_at, problem.filter_at
-    high, broad = problem.outputs
-    epilogue, output_at = problem.epilogue, problem.output_at
-    own, tall, wide = plan.own(plan.tall, plan.wide), plan.tall, plan.wide
-    seen_rows = (tall - 1) * down + (rows - 1) * step + 1
-    seen_columns = (wide - 1) * right + (columns - 1) * apart + 1
-    line = plan.own(1, seen_columns)
-    block = plan.down * tall, plan.across * wide, plan.beside * plan.channels
-    filters = auto_map((rows * columns, block[2]), workers=plan.workers)
+    epilogue, output_at, wide = problem.epilogue, problem.output_at, plan.wide
+    own = plan.own(wide)
+    line = plan.own((wide - 1) * right + (columns - 1) * apart + 1)
+    block = plan.down, plan.across * wide, own.shape[3]
+    filters = auto_map((rows * columns, block[2]), workers=own.workers)
+
+    @tc.function
+    def add(x: Value, acc: Value, weights: Value, place: Values, r: Value) -> None:
+        """The products of a filter's row."""
+        image, row, col, first = place
+        seen = tc.tile(problem.dtype, line, 0)
+        for a, b, q, c in line:
+            i = (row + a) * down + r * step - above
+            j = (col + b * wide) * right + q - left
+            if 0 <= i < height and 0 <= j < width and first + c < features:
+                seen[a, b, q, c] = x[image_at(image, i, j, first + c)]
+        for s in tc.static(range(columns)):
+            for a, b, q, c in own:
+                number = seen[a, b, q * right + s * apart, c].to(total)
+                acc[a, b, q, c] += number * weights[r * columns + s, c].to(total)
 
     @tc.function
     def blocks(x: Value, w: Value, further: Values, y: Value) -> None:
-        for image, row, col, first in tc.tiles(
-            (problem.images, high, broad, features), by=(1, *block)
-        ):
+        shape = problem.images, high, broad, features
+        for image, row, col, first in tc.tiles(shape, by=(1, *block)):
             weights = tc.shared(problem.right[rows * columns, block[2]])
             for t, c in filters:
                 if first + c < features:
@@ -268,23 +284,16 @@ def strips(problem: Problem, plan: Strips) -> tc.KernelDefinition:
                 else:
                     weights[t, c] = 0
             acc = tc.tile(total, own, 0)
-            for h in tc.static(range(seen_rows)):
-                seen = tc.tile(problem.dtype, line, 0)
-                for a, b, _, q, c in line:
-                    i = (row + a * tall) * down + h - above
-                    j = (col + b * wide) * right + q - left
-                    if 0 <= i < height and 0 <= j < width and first + c < features:
-                        seen[a, b, 0, q, c] = x[image_at(image, i, j, first + c)]
+            if rows * columns <= _FEW_TAPS:
                 for r in tc.static(range(rows)):
-                    for s in tc.static(range(columns)):
-                        for a, b, p, q, c in own:
-                            if p * down + r * step == h:
-                                number = seen[a, b, 0, q * right + s * apart, c].to(total)
-                                acc[a, b, p, q, c] += number * weights[r * columns + s, c].to(total)
-            for a, b, p, q, c in own:
-                i, j, f = row + a * tall + p, col + b * wide + q, first + c
+                    add(x, acc, weights, (image, row, col, first), r)
+            else:
+                for r in range(rows):
+                    add(x, acc, weights, (image, row, col, first), r)
+            for a, b, q, c in own:
+                i, j, f = row + a, col + b * wide + q, first + c
                 if i < high and j < broad and f < features:
                     at = output_at(image, i, j, f)
-                    y[at] = epilogue(acc[a, b, p, q, c], further, f, at)
+                    y[at] = epilogue(acc[a, b, q, c], further, f, at)
 
-    return problem.kernel(plan.workers, blocks)
+    return problem.kernel(own.workers, blocks)

@@ -285,6 +285,9 @@ def _fold_columns_of_plane(problem: Problem, plan: Planes, columns: int) -> Func
 
 
 # --- Pooling on GPUs, by boxes of results: neighbouring threads have what lies beside each other
+# The taps of a small window are no loops, so that all are under way at the same time.
+
+_FEW_TAPS = 9
 
 
 def boxes(problem: Problem, plan: Boxes) -> KernelDefinition:
@@ -316,7 +319,7 @@ def boxes(problem: Problem, plan: Boxes) -> KernelDefinition:
     def pool(x: tc.typed[given], y: tc.out[made]) -> None:
         for (*first,) in tc.tiles(whole, by=box):
             found = tc.tile(wide, own, start)
-            if plan.unrolled:
+            if taps * across <= _FEW_TAPS:
                 for r in tc.static(range(taps)):
                     for s in tc.static(range(across)):
                         fold(x, found, first, r, s)

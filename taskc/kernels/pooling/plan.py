@@ -96,14 +96,9 @@ class Planes:
 
 @dataclass(frozen=True, slots=True)
 class Boxes:
-    """On GPUs:
-
-    own       who has which results of a block
-    unrolled  a window's taps are no loops, so that all are under way at the same time
-    """
+    """On GPUs: own says  who has which results of a block"""
 
     own: Mapping
-    unrolled: bool = False
 
     def cost(self, problem: Problem, machine: Machine) -> float:
         """As long as memory takes."""
@@ -116,7 +111,7 @@ class Boxes:
 
 def candidates(problem: Problem, machine: Machine) -> Iterator[Lines | Planes | Boxes]:
     if not machine.is_processor:
-        yield Boxes(owners_of_boxes(problem.made.shape, _width(problem), machine))
+        yield Boxes(owners_of_boxes(problem.made.shape, _width(problem), machine, accesses=1))
     elif problem.order == "NCHW":
         yield from _candidates_of_planes(problem, machine)
     else:
