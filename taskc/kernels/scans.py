@@ -454,8 +454,7 @@ def ranges(problem: Problem, plan: Ranges) -> ProgramDefinition:
 
 
 def look_back(problem: Problem, plan: LookBack) -> ProgramDefinition:
-    given = problem.given.as_given
-    outer, along, _ = problem.given.shape
+    given, outer = problem.given.as_given, problem.given.shape[0]
     groups = _groups(problem, plan)
     count = groups + tc.cdiv(groups, WARP)
     words = u64[outer, count, WARP + 1]

@@ -107,19 +107,19 @@ def check_grid_barriers(context: Context, body: ir.Statement) -> None:
                 )
 
 
-@handles("cuda.cluster_rank", in_cluster=True)
+@handles("cuda.cluster_rank", in_cuda=True, in_cluster=True)
 def _rank(context: Context, node: ast.Call) -> ir.Expression:
     return modulo(context.block_number, context.cluster)
 
 
-@handles("cuda.cluster_sync", in_cluster=True, as_phase=True)
+@handles("cuda.cluster_sync", in_cuda=True, in_cluster=True, as_phase=True)
 def _sync(context: Context, node: ast.Call) -> Value:
     for operation in ("cluster.arrive", "cluster.wait"):
         context.emit(ir.Do(operation, (), loc=context.locate(node)))
     return NOTHING
 
 
-@handles("cuda.peer", in_cluster=True, as_statement=True)
+@handles("cuda.peer", in_cuda=True, in_cluster=True, as_statement=True)
 def _peer(context: Context, node: ast.Call, buffer: ast.expr, rank: ast.expr) -> ir.Tensor:
     """`tc.cuda.peer(s, rank)[i]`"""
     of = context.evaluate(buffer)

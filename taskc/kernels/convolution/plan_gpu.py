@@ -292,7 +292,9 @@ def _strips(problem: Problem, wide: int, channels: int) -> Strips:
     return Strips(wide, channels, min(high, max(1, left // across)), across, beside)
 
 
-def candidates_gpu(problem: Problem, machine: Machine) -> Iterable[Gemm | Blocks | Depthwise | Strips]:
+def candidates_gpu(
+    problem: Problem, machine: Machine
+) -> Iterable[Gemm | Blocks | Depthwise | Strips]:
     if problem.group_channels == 1:
         is_narrow = problem.size[1] <= _MOST_COLUMNS_OF_STRIPS and prod(problem.outputs) > 0
         if problem.is_nhwc and problem.group_features == 1 and is_narrow:

@@ -156,8 +156,6 @@ def gemv(
     per_part = ceil(k / (parts * steps)) * steps if parts > 1 else k
     workers = plan.matrix.workers
     lines = auto_map((count, columns), workers=workers)
-    share = max(1, columns // parts)  # of a cluster's block
-    shared = auto_map((count, share), workers=workers)
     summed = _summed_rows(problem, plan)
 
     # Where what vector i and column j give belongs in c.
@@ -182,32 +180,9 @@ def gemv(
                     at = place(i, col + j)
                     c[at] = epilogue(made[i, j], further, col + j if is_row else i, at)
 
-    @tc.function
-    def together(a: Value, b: Value, further: Values, c: Value) -> None:
-        for part, col in tc.tiles((parts, length), by=(1, columns), cluster=(parts, 1)):
-            made = summed(a, b, col, part * per_part, min((part + 1) * per_part, k))
-            tc.cuda.cluster_sync()
-            for i, j in shared:
-                if col + part * share + j < length:
-                    value = of_cluster(made, parts, (i, part * share + j))
-                    at = place(i, col + part * share + j)
-                    c[at] = epilogue(value, further, col + part * share + j if is_row else i, at)
-            tc.cuda.cluster_sync()
-
-    if parts > 1 and plan.in_cluster:
-        return problem.kernel(workers, together, in_cluster=machine.name)
     if parts > 1:
         return in_parts(problem, parts, workers, partial, machine)
     return problem.kernel(workers, whole)
-
-
-@tc.function
-def of_cluster(sums: Value, parts: int, at: Value) -> Any:
-    """An element's sum of all parts, each in a block of the cluster: the first one first."""
-    value = tc.cuda.peer(sums, 0)[at]
-    for part in tc.static(range(1, parts)):
-        value += tc.cuda.peer(sums, part)[at]
-    return value
 
 
 def _summed_rows(problem: Problem, plan: Vectors) -> Function:

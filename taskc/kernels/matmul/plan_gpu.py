@@ -124,7 +124,6 @@ class Vectors:
     vectors   [vector, q]
     products  [vector, column, q]
     sums      [vector, column, walker]: q is walker q // run % walkers's
-    in_cluster  the blocks of a column's parts are a cluster, and add them up themselves
     """
 
     matrix: Mapping
@@ -133,7 +132,6 @@ class Vectors:
     sums: Mapping
     run: int
     parts: int = 1
-    in_cluster: bool = False
 
     def cost(self, problem: Problem, machine: Machine) -> float:
         """It takes as long as reading both operands."""
@@ -363,5 +361,5 @@ def _parts(length: Extent, k: Extent, plan: Vectors, machine: Machine) -> int:
     blocks = max(1, ceil(length / columns))
     if not _are_few(blocks, machine):
         return 1
-    most = GPU.streaming_blocks * machine.threads // blocks
+    most = GPU.vector_blocks * machine.threads // blocks
     return max(1, min(most, k // (_LEAST_STEPS * steps)))

@@ -208,20 +208,12 @@ class Problem:
         return epilogue
 
     def kernel(
-        self,
-        workers: int,
-        blocks: Function,
-        packed: TensorType | None = None,
-        in_cluster: str | None = None,
+        self, workers: int, blocks: Function, packed: TensorType | None = None
     ) -> tc.KernelDefinition:
         """blocks(a, b, further, c) as a kernel, with the parameters that the problem has.
 
-        packed      b's type where it is packed
-        in_cluster  the target for whose clusters the blocks are written
+        packed  b's type where it is packed
         """
-        if in_cluster is not None:
-            decorated = tc.kernel(workers=workers)
-            return self._defined(decorated, blocks, self.types[1])
         packs: dict[str, Any] | None = {"b": (self.k, self.n)} if self.packed else None
         if packed is not None and self.turned:
             packs = {"b": self._turning(workers, packed)}

@@ -6,9 +6,9 @@ from math import ceil, gcd
 from typing import Any
 
 import taskc as tc
-from taskc import Machine, TensorType, auto_map, f32, repeat, replicate, spatial, u16, u32
+from taskc import Machine, TensorType, f32, repeat, replicate, spatial, u16, u32
 from taskc.ir.target import WarpInstruction
-from taskc.kernels.matmul.gpu import adding_up, of_cluster
+from taskc.kernels.matmul.gpu import adding_up
 from taskc.kernels.quantized.plan import COLUMNS, Panels, Strips, Tiles, instruction
 from taskc.kernels.quantized.problem import Problem
 from taskc.kernels.signatures import Function, Value, Values
@@ -129,8 +129,8 @@ def _add_widened(problem: Problem, plan: Panels) -> Function:
 
 # --- Products of few rows with weights of 4 bits on GPUs: they stay packed until they are in registers
 # A strip is 64 columns of a warp. Rows of b go through shared memory as they lie, eight weights in a word, by
-# asynchronous copies several steps ahead. Behind the wait each worker takes its words apart into the registers that the
-# matrix instruction reads. A word's eight weights are for eight fragments of the same worker:
+# asynchronous copies several steps ahead, and so do scales. Behind the wait each worker takes its words apart into
+# the registers that the matrix instruction reads. A word's eight weights are for eight fragments of the same worker:
 #
 #     fragment s of the strip, column c    ->    column 8 c + s of the strip
 #
@@ -163,32 +163,8 @@ def strips(
                     at = rw + i, 8 * word + column(j)
                     c[at] = epilogue(acc[i, j], further, at[1], at)
 
-    each = wide // plan.parts  # columns that a cluster's block adds up
-    share = auto_map((tall, max(1, each)), workers=own.workers)
-
-    @tc.function
-    def together(
-        a: Value, b: Value, scales: Value, zeros: Values, further: Values, c: Value
-    ) -> None:
-        for part, rw, word in tc.tiles(
-            (plan.parts, m, n // 8), by=(1, tall, wide // 8), cluster=(plan.parts, 1, 1)
-        ):
-            acc = summed(a, b, scales, zeros, rw, word, part * length)
-            made = tc.shared(f32[tall, wide])
-            for i, j in own:
-                made[i, column(j)] = acc[i, j]
-            tc.cuda.cluster_sync()
-            for i, j in share:
-                if rw + i < m:
-                    value = of_cluster(made, plan.parts, (i, part * each + j))
-                    at = rw + i, 8 * word + part * each + j
-                    c[at] = epilogue(value, further, at[1], at)
-            tc.cuda.cluster_sync()
-
     if plan.parts == 1:
         return problem.kernel(own.workers, blocks)
-    if plan.in_cluster:
-        return problem.kernel(own.workers, together)
     left, right, scale, zero = problem.types
     all_sums = f32[plan.parts, m, n]
 
@@ -222,7 +198,7 @@ def column(j: Value) -> Value:
 
 def _summed(problem: Problem, plan: Strips, row: WarpInstruction) -> Function:
     """The sums of a block over `length` steps of k, from a given one."""
-    group, dtype, depth = problem.group, problem.dtype, plan.depth
+    dtype, depth = problem.dtype, plan.depth
     fragment, length = row.accumulator_fragment, problem.k // plan.parts
     own = spatial(1, plan.warps) * repeat(plan.tall, COLUMNS // 8) * fragment
     rows = spatial(1, plan.warps) * repeat(plan.tall, 1) * fragment
@@ -239,19 +215,6 @@ def _summed(problem: Problem, plan: Strips, row: WarpInstruction) -> Function:
     )
 
     @tc.function
-    def multiply(
-        left: Value, packed: Value, sums: Value, totals: Value, ones: Value, q: Value
-    ) -> None:
-        right = tc.tile(dtype, held)
-        unpacked(packed, right, q)
-        tc.mma(sums, left[0:tall, q : q + 16], right)
-        tc.mma(totals, left[0:tall, q : q + 16], ones)
-
-    @tc.function
-    def factors_of(scales: Value, at: Value, first: Value) -> Any:
-        return tc.load(scales[at : at + 1, first : first + wide])
-
-    @tc.function
     def summed(
         a: Value, b: Value, scales: Value, zeros: Values, rw: Value, word: Value, first: Value
     ) -> Any:
@@ -260,20 +223,18 @@ def _summed(problem: Problem, plan: Strips, row: WarpInstruction) -> Function:
         for p in tc.pipeline(length, by=depth, stages=plan.stages):
             left = tc.load(a[rw : rw + tall, first + p : first + p + depth])
             packed = tc.load((depth, wide // 8), lambda q, w: words(b, first + p + q, word + w))
-            near = factors_of(scales, (first + p) // group, 8 * word) if plan.ahead else scales
+            group = (first + p) // problem.group
+            scale = tc.load(scales[group : group + 1, 8 * word : 8 * word + wide])
             sums, totals = tc.tile(f32, own, 0), tc.tile(f32, rows, 0)
-            if plan.rolled:
-                for q in range(0, depth, 16):
-                    multiply(left, packed, sums, totals, ones, q)
-            else:
-                for q in tc.static(range(0, depth, 16)):
-                    multiply(left, packed, sums, totals, ones, q)
+            for q in tc.static(range(0, depth, 16)):
+                right = tc.tile(dtype, held)
+                unpacked(packed, right, q)
+                tc.mma(sums, left[0:tall, q : q + 16], right)
+                tc.mma(totals, left[0:tall, q : q + 16], ones)
             factors, moves = tc.tile(f32, columns), tc.tile(f32, columns)
             for j in columns:
-                at = (first + p) // group, 8 * word + j
-                scale = (near[0, j] if plan.ahead else scales[at]).to(f32)
-                factors[j] = 2 * scale
-                moves[j] = (-moved - zero(zeros, at)) * scale
+                factors[j] = 2 * scale[0, j].to(f32)
+                moves[j] = (-moved - zero(zeros, (group, 8 * word + j))) * scale[0, j].to(f32)
             for i, j in own:
                 at, every = column(j), totals[i, j // COLUMNS * 8 + j % 8]
                 acc[i, j] = tc.fma(factors[at], sums[i, j], tc.fma(moves[at], every, acc[i, j]))
@@ -360,14 +321,9 @@ def tiles(problem: Problem, plan: Tiles) -> tc.KernelDefinition:
     m, n, k, group = problem.m, problem.n, problem.k, problem.group
     own, depth = plan.own, plan.depth
     tall, wide = own.shape
-    weight, epilogue = problem.weight, problem.of_sums.function
-    if (
-        plan.by_bits
-        and problem.right.bits == 8
-        and not problem.right.is_float
-        and not problem.zeros
-    ):
-        weight = _weight_by_bits(problem)
+    has_bits = problem.right.bits == 8 and not problem.right.is_float and not problem.zeros
+    weight = _weight_by_bits(problem) if has_bits else problem.weight
+    epilogue = problem.of_sums.function
 
     @tc.function
     def blocks(a: Value, b: Value, scales: Value, zeros: Values, further: Values, c: Value) -> None:
@@ -392,12 +348,14 @@ def tiles(problem: Problem, plan: Tiles) -> tc.KernelDefinition:
 
 
 def _weight_by_bits(problem: Problem) -> Function:
-    """A weight as `Problem.weight` has it: in the lowest bits of a float's mantissa, and less what that adds."""
-    signed = 128 if problem.right.is_signed else 0
-    added = 2.0**23 + signed + problem.zero
+    """A weight of 8 bits as `Problem.weight` has it: by its bits and a sum, since converters are few and adders many.
 
-    @tc.function
-    def number(value: Value) -> Any:
-        return (value.to(u32) & 255 ^ signed | 0x4B000000).bitcast(f32) - added
+    The bits are the lowest of a float's mantissa, which makes it 2**23 more.
+    """
+    highest = 128 * problem.right.is_signed
+    more = 2.0**23 + highest + problem.zero
 
-    return tc.function(lambda b, scales, zeros, place, at: number(b[place]) * scales[at].to(f32))
+    number = tc.function(lambda value: (value & 255 ^ highest | 0x4B000000).bitcast(f32) - more)
+    return tc.function(
+        lambda b, scales, zeros, place, at: number(b[place].to(u32)) * scales[at].to(f32)
+    )

@@ -70,13 +70,11 @@ class Tiles:
     """own  who has which part of a block's result
     depth   steps of k that go through shared memory at a time
     stages  how many of these it holds
-    by_bits  weights of 8 bits become floats by their bits and a sum: there are few converters, and many adders
     """
 
     own: Mapping
     depth: int
     stages: int
-    by_bits: bool = False
 
     def cost(self, problem: Problem, machine: Machine) -> float:
         """Waves of blocks take as long as their tiles are large."""
@@ -97,7 +95,7 @@ class Tiles:
 COLUMNS = 64  # of a warp's strip: eight weights of a word are for eight fragments
 _TALLEST = 2  # fragments of rows, beside as many sums of a group
 _STRIP_STAGES, _STRIP_WARPS = 4, (2, 4, 1)
-_STRIP_DEPTHS = (128, 64, 32)
+_STRIP_DEPTHS = (64, 128, 32)  # of as long ones the one whose blocks have most company
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +105,6 @@ class Strips:
     depth   steps of k that go through shared memory at a time, of one group
     stages  how many of these it holds
     parts   of k, each summed by blocks of its own (split-k)
-    ahead   scales and zero points go through shared memory, too, as early as weights do
-    in_cluster  the blocks of all parts are a cluster, and add them up themselves
     """
 
     tall: int
@@ -116,9 +112,6 @@ class Strips:
     depth: int
     stages: int
     parts: int
-    ahead: bool = False
-    in_cluster: bool = False
-    rolled: bool = False
 
     def cost(self, problem: Problem, machine: Machine) -> float:
         """As long as memory or the busiest multiprocessor takes: each row of blocks unpacks all weights."""
@@ -193,5 +186,8 @@ def _tiles(problem: Problem, machine: Machine) -> Iterator[Tiles]:
     for fragment in fragments[:1]:
         for warps, parts in (((2, 2), (4, 4)), ((2, 4), (2, 4)), ((1, 4), (1, 4))):
             yield Tiles(spatial(*warps) * repeat(*parts) * fragment, 32, 2)
+    for row in rows:  # whose operands, of 16 bits, lie as they are loaded
+        if row.asynchronous and row.shape[1] == 128 and problem.dtype.bits == 16:
+            yield Tiles(spatial(2, 1) * repeat(2, 1) * row.accumulator_fragment, 64, 2)
     if not fragments:
         yield Tiles(spatial(16, 16) * repeat(4, 4), 16, 2)
