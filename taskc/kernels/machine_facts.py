@@ -215,10 +215,12 @@ class GpuFacts:
     attention_registers_for_third: int = 56  # of these, where three warpgroups multiply and not two
 
     block_workers: int = 256  # eight such blocks fill a multiprocessor
+    scan_workers: int = 512  # of a long line, who wait for each other at each step
     bytes_in_flight: int = 128  # of a worker that streams, and accesses where they are narrow
     accesses_in_flight: int = 32
     least_blocks: int = 4  # to a multiprocessor, before a worker has more than one access
     streaming_blocks: int = 4  # to a multiprocessor, that keep its memory busy
+    vector_blocks: int = 2  # to a multiprocessor, of parts of a sum that another kernel adds up
     workers_along: int = 64  # an axis whose extent is known only at a call
     least_part_accesses: int = 4  # steps of a reduction's block that are worth a part of its own
     # Elements that a worker has of a row that stays in registers: where a warp is enough for a row nothing waits for

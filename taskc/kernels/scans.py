@@ -186,7 +186,7 @@ class Lines:
         return _seconds(problem, machine) + _shared(cycles, outer, machine)
 
     def variations(self, problem: Problem, machine: Machine) -> Iterator[Lines]:
-        for most in (1, 2, 4, 8, 16) if machine.is_processor else (32, 64, 128, 256):
+        for most in (1, 2, 4, 8, 16) if machine.is_processor else (32, 128, 256, 512, 1024):
             yield Lines(_walkers(problem, machine, most))
 
 
@@ -227,10 +227,17 @@ ROW = 4 * WARP  # elements of a warp, four of each lane
 
 @dataclass(frozen=True, slots=True)
 class LookBack:
-    """A block of `warps`, each with so many `rows` of four elements a lane, of a GPU."""
+    """A block of `warps`, each with so many `rows` of four elements a lane, of a GPU.
+
+    levels  1: a group waits for the prefix of the one before; 2: as many groups as a warp has lanes do together
+    """
 
     warps: int
     rows: int
+    levels: int = 1
+    relaxed: bool = (
+        False  # words are stored by exchanges, which wait for nothing: they say all themselves
+    )
 
     @property
     def size(self) -> int:
@@ -255,7 +262,7 @@ def candidates(problem: Problem, machine: Machine) -> Iterator[Plan]:
     outer, _, inner = problem.given.shape
     wide = width(inner, problem.given.dtype)
     if isinstance(inner, int) and inner == 1:
-        own = _walkers(problem, machine, 8 if machine.is_processor else GPU.block_workers)
+        own = _walkers(problem, machine, 8 if machine.is_processor else GPU.scan_workers)
         yield Lines(own)
         yield from _ranges(problem, own, machine)
         yield from _look_back(problem, machine)
@@ -434,21 +441,24 @@ def ranges(problem: Problem, plan: Ranges) -> ProgramDefinition:
 
 
 # --- A scan of few long lines in one pass: each block looks back at what the blocks before it have come to
-# A block publishes the sum of its own elements as soon as it has it. As many blocks as a warp has lanes are a group.
-# A block needs the sums of those before it in its group, a word for each lane, and the prefix of the group before,
-# which that group's last block publishes. So blocks wait in a chain with a step for each group, and not for each
-# block. What is folded in which order doesn't depend on who came first: the same bits each time. Blocks wait only for
-# those of lower numbers, which a GPU starts first.
+# A block publishes the sum of its own elements as soon as it has it. As many blocks as a warp has lanes are a group,
+# whose last block publishes the group's sum, and as many groups a row, whose last block publishes the prefix that the
+# row ends with. A block needs the sums of those before it in its group, and of the groups before in its row, a word
+# for each lane, and the prefix of the row before. So blocks wait in a chain with a step for each row, of 1,024 blocks:
+# a step is what a word takes from one multiprocessor to another, and with one for each group the chain took longer than
+# the elements. What is folded in which order doesn't depend on who came first: the same bits each time. Blocks wait
+# only for those of lower numbers, which a GPU starts first.
 #
-# A word holds 32 bits of a sum above a lowest bit that says it is there. Another kernel sets all words to zero before.
+# A word holds 32 bits of a sum above a lowest bit that says it is there. It says all itself, so it is exchanged, which
+# waits for no earlier store. Another kernel sets all words to zero before. Words of rows lie behind those of groups.
 
 
 def look_back(problem: Problem, plan: LookBack) -> ProgramDefinition:
-    given = problem.given.as_given
-    outer, along, _ = problem.given.shape
-    groups = tc.cdiv(tc.cdiv(along, plan.size), WARP)
-    words = u64[outer, groups, WARP + 1]
-    clear, scan = _cleared(outer * groups * (WARP + 1), words), _scan_of_parts(problem, plan, words)
+    given, outer = problem.given.as_given, problem.given.shape[0]
+    groups = _groups(problem, plan)
+    count = groups + tc.cdiv(groups, WARP)
+    words = u64[outer, count, WARP + 1]
+    clear, scan = _cleared(outer * count * (WARP + 1), words), _scan_of_parts(problem, plan, words)
 
     @tc.program
     def cumsum(x: tc.typed[given], y: tc.out[given]) -> None:
@@ -457,6 +467,10 @@ def look_back(problem: Problem, plan: LookBack) -> ProgramDefinition:
         scan(x, state, out=y)
 
     return cumsum
+
+
+def _groups(problem: Problem, plan: LookBack) -> Any:
+    return tc.cdiv(tc.cdiv(problem.given.shape[1], plan.size), WARP)
 
 
 def _cleared(count: int, words: TensorType) -> KernelDefinition:
@@ -473,10 +487,19 @@ def _cleared(count: int, words: TensorType) -> KernelDefinition:
 
 
 def _scan_of_parts(problem: Problem, plan: LookBack, words: TensorType) -> KernelDefinition:
-    """A group's words are its blocks' sums, and then the prefix that it ends with."""
+    """A group's words are its blocks' sums; a row's are its groups', and then the prefix that it ends with."""
     given, wide, behind = problem.given, problem.wide, problem.behind
     outer, along, _ = given.shape
     size, warps, rows, folded = plan.size, plan.warps, plan.rows, problem.folded
+    groups = _groups(problem, plan)
+
+    @tc.function
+    def before(state: Value, line: Value, row: Value, place: Value, lane: Value) -> Any:
+        """The fold of a row's first words, as many as `place`."""
+        theirs = wide(problem.start)
+        if lane < place:
+            theirs = _waited(state, line, row, lane, wide)
+        return _folded_by_lanes(theirs, folded)
 
     @tc.cuda.kernel(workers=WARP * warps)
     def scan(x: tc.typed[given], state: tc.inout[words], y: tc.out[given]) -> None:
@@ -484,7 +507,7 @@ def _scan_of_parts(problem: Problem, plan: LookBack, words: TensorType) -> Kerne
             w = tc.worker()
             place, group = start // size % WARP, start // size // WARP
             lane, first = w % WARP, start + w // WARP * rows * ROW + w % WARP * 4
-            sums, before = tc.shared(wide[warps]), tc.shared(wide[1])
+            sums, seen_before = tc.shared(wide[warps]), tc.shared(wide[1])
             t = tc.local(wide[rows * 4], problem.start)
             for r in tc.static(range(rows)):
                 for s in range(4):
@@ -502,21 +525,23 @@ def _scan_of_parts(problem: Problem, plan: LookBack, words: TensorType) -> Kerne
                     own = every
                 every = folded(every, sums[warp])
             if w < WARP:
+                row, last = groups + group // WARP, group % WARP
                 if w == 0:
-                    tc.cuda.store_release(state[line, group, place], word(every))
-                mine = wide(problem.start)
-                if lane < place:
-                    mine = _waited(state, line, group, lane, wide)
-                seen = _folded_by_lanes(mine, folded)
-                if group > 0:
-                    prefix = _waited(state, line, group - 1, WARP, wide)
-                    seen = folded(prefix, seen)
+                    tc.atomic_exchange(state[line, group, place], word(every))
+                seen = before(state, line, group, place, lane)
+                if w == 0 and place == WARP - 1:
+                    tc.atomic_exchange(state[line, row, last], word(folded(seen, every)))
+                theirs = before(state, line, row, last, lane)
+                if group >= WARP:
+                    prefix = _waited(state, line, row - 1, WARP, wide)
+                    theirs = folded(prefix, theirs)
+                seen = folded(theirs, seen)
                 if w == 0:
-                    if place == WARP - 1:
-                        tc.cuda.store_release(state[line, group, WARP], word(folded(seen, every)))
-                    before[0] = seen
+                    if place == WARP - 1 and last == WARP - 1:
+                        tc.atomic_exchange(state[line, row, WARP], word(folded(seen, every)))
+                    seen_before[0] = seen
             tc.sync()
-            base = folded(before[0], own)
+            base = folded(seen_before[0], own)
             for r in tc.static(range(rows)):
                 for s in range(4):
                     p = first + r * ROW + s

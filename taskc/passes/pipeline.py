@@ -23,6 +23,7 @@ from taskc.passes.common_strides import common_strides
 from taskc.passes.flatten import flatten
 from taskc.passes.gather_words import gather_words
 from taskc.passes.hoist import hoist
+from taskc.passes.join_blocks import join_blocks
 from taskc.passes.layout import layout
 from taskc.passes.lower_grid import lower_grid
 from taskc.passes.lower_mappings import lower_mappings
@@ -80,6 +81,8 @@ PASSES: tuple[Pass, ...] = (
     # The grid's variables are bound before the mappings' arithmetic uses them.
     Pass(lower_grid, until="synchronized"),
     Pass(lower_mappings, until="synchronized"),
+    # Mappings have been counted out in a block's own workers.
+    Pass(join_blocks, until="synchronized"),
     # Decided guards and loops of one iteration are removed before other passes see them.
     Pass(simplify),
     # From here on each access has one offset, whatever its layout. Loop variables are rebound as i32, so that no later

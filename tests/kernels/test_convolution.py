@@ -10,7 +10,7 @@ import pytest
 
 import taskc as tc
 from taskc import repeat, spatial
-from taskc.backend.cuda.compile import compile_many
+from taskc.backend.cuda.compile import compile_kernel, compile_many, disassembler, sass_of
 from taskc.ir import nodes as ir
 from taskc.ir.printer import to_text
 from taskc.ir.rewrite import walk
@@ -106,6 +106,9 @@ FORMS: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
     "groups of few": ((4, 4, 12, 20), {"groups": 4, "order": "NCHW"}),
     "of 1 by 1": ((5, 4, 40, 12), {"size": (1, 1)}),
     "depthwise": ((6, 7, 40, 40), {"groups": 40, "size": (3, 3), "padding": 1}),
+    "depthwise 5x4": (
+        (7, 9, 20, 20), {"groups": 20, "size": (5, 4), "padding": 2, "stride": (1, 2), "dilation": (2, 1)},
+    ),
     "depthwise NCHW": (
         (6, 7, 10, 30), {"groups": 10, "order": "NCHW", "filters": "OIHW", "stride": (2, 1)},
     ),
@@ -133,6 +136,19 @@ def test_for_gpus(shape: Any, options: Any) -> None:
     is_depthwise = options.get("groups", 1) == shape[2]
     tiling = {} if is_depthwise else {"tiling": SMALL}
     check("sm_80", tc.dim("images"), *shape, **tiling, **options)
+
+
+def test_depthwise_reads_a_row_of_windows_once() -> None:
+    """Four pixels see six, each a wide access, of three rows; a block is as many strips of a row as it has workers."""
+    pytest.importorskip("cuda.bindings.nvrtc", reason="NVRTC isn't published for this machine")
+    options: Any = {"size": 3, "padding": 1, "groups": 128, "dtype": tc.f16}
+    kernel = convolution(2, 56, 56, 128, 128, machine=tc.machine("sm_90a"), **options)
+    assert kernel.ir.workers == 7 * 32
+    compiled = compile_kernel(lower(for_target(kernel.ir, "sm_90a")))
+    assert compiled.resources.registers <= 72
+    assert not compiled.resources.spill_loads
+    if disassembler() is not None:
+        assert sass_of(compiled.cubin).count("LDG.E.64") == 3 * 6
 
 
 @pytest.mark.parametrize("order", ["NHWC", "NCHW"])

@@ -10,9 +10,19 @@ import pytest
 
 import taskc as tc
 from taskc import DType, bf16, f4e2m1, f6e3m2, f16, f32, i4, i8, u4, u8
+from taskc.backend.cuda.compile import compile_kernel, disassembler, sass_of
 from taskc.backend.cuda.emit import emit
 from taskc.ir.printer import to_text
-from taskc.kernels.quantized import QUANTIZED, Panels, Problem, Strips, build, quantized_matmul
+from taskc.kernels.quantized import (
+    QUANTIZED,
+    Panels,
+    Problem,
+    Strips,
+    Tiles,
+    build,
+    problem_of,
+    quantized_matmul,
+)
 from taskc.passes.pipeline import lower
 from taskc.runtime.checking import for_target
 from taskc.tune.choose import choose
@@ -119,6 +129,7 @@ GPU_CASES = [
     ((5, 21, 40), {"right": i4, "group": 8}),
     ((16, 64, 64), {"right": f4e2m1, "group": 64}),
     ((16, 32, 64), {"right": i8}),
+    ((16, 32, 64), {"right": u8, "zero": 7}),
     ((5, 128, 128), {"right": i4, "group": 32, "plan": Strips(1, 2, 32, 3, 2), "bias": True}),
     ((33, 64, 96), {"zeros": True, "dtype": bf16, "plan": Strips(2, 1, 32, 3, 1)}),
     ((3, 64, 128), {"zero": 8, "group": 128, "plan": Strips(1, 1, 64, 4, 2)}),
@@ -136,6 +147,25 @@ def test_in_the_simulator(
     is_followed = "plan" in options and target == "sm_90a"  # after every pass
     made, _ = simulated(kernel, arguments, target, "all" if is_followed else ("parsed", "lean"))
     np.testing.assert_array_equal(made, expected)
+
+
+def test_large_products_are_by_warpgroups() -> None:
+    """Weights are converted in shared memory for two warpgroups; those of 8 bits by no converter."""
+    machine, options = tc.machine("sm_90a"), {"dtype": f16, "right": i8, "group": 32, "scales": f16}
+    problem = problem_of(m=4096, n=4096, k=4096, result=f32, **options)
+    plan = choose(QUANTIZED, problem, machine)
+    assert isinstance(plan, Tiles)
+    assert plan.own.shape == (256, 128)
+    arguments, expected = operands(40, 48, 96, **options)
+    small = problem_of(m=40, n=48, k=96, result=f32, **options)
+    made, _ = simulated(build(small, plan, machine), arguments, "sm_90a", ("parsed", "lean"))
+    np.testing.assert_array_equal(made, expected)
+    pytest.importorskip("cuda.bindings.nvrtc", reason="NVRTC isn't published for this machine")
+    if disassembler() is not None:
+        kernel = lower(for_target(build(small, plan, machine).ir, "sm_90a"))
+        text = sass_of(compile_kernel(kernel).cubin)
+        assert "HGMMA" in text
+        assert "I2F" not in text
 
 
 @pytest.mark.skipif(COMPILER is None, reason="there is no g++ to compile for the host")

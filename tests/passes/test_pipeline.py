@@ -63,7 +63,7 @@ def born(stage: str) -> ir.Kernel:
             }),
         ("scalar", {
             "prove", "gather_words", "select", "specialize", "overlap", "await_products", "layout", "overlay",
-            "synchronize", "lower_rings", "lower_grid", "lower_mappings", "persist", "common_strides",
+            "synchronize", "lower_rings", "lower_grid", "lower_mappings", "join_blocks", "persist", "common_strides",
         }),
     ],
 )  # fmt: skip

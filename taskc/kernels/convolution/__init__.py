@@ -10,6 +10,7 @@ reordered      there, of NCHW images whose groups are small: by way of blocked o
 gemm           on GPUs: a program around a GEMM of taskc.kernels.matmul, with copies of what lies badly (plan_gpu.py)
 implicit_gemm  on GPUs, of groups: products of matrices, one of which is gathered as it is loaded
 depthwise      on GPUs, where every feature has a channel of its own, so that there is no product of matrices
+strips         the same of NHWC, with as many features as channels
 """
 
 from __future__ import annotations
@@ -20,13 +21,14 @@ from typing import Any
 import taskc as tc
 from taskc import CompileError, DType, Machine, f16, f32
 from taskc.kernels.convolution.direct import direct
-from taskc.kernels.convolution.gpu import depthwise, gemm, implicit_gemm
+from taskc.kernels.convolution.gpu import depthwise, gemm, implicit_gemm, strips
 from taskc.kernels.convolution.packs import packs
 from taskc.kernels.convolution.plan import Direct, Winograd, candidates
 from taskc.kernels.convolution.plan_gpu import (
     Blocks,
     Depthwise,
     Gemm,
+    Strips,
     as_nhwc,
     shaped_residual,
     with_copies,
@@ -58,7 +60,7 @@ __all__ = [
     "convolution_3d",
 ]
 
-Plan = Direct | Packs | Winograd | Gemm | Blocks | Depthwise | Tiling
+Plan = Direct | Packs | Winograd | Gemm | Blocks | Depthwise | Strips | Tiling
 Definition = tc.KernelDefinition | tc.ProgramDefinition
 
 
@@ -285,7 +287,7 @@ def _work(problem: Problem, machine: Machine) -> Work:
 CONVOLUTION: KernelOperator[Problem, Plan, Definition] = operator(
     "convolution", problem_of, candidates,
     {
-        Blocks: _by_groups, Depthwise: depthwise, Direct: direct, Gemm: gemm, Packs: packs,
+        Blocks: _by_groups, Depthwise: depthwise, Strips: strips, Direct: direct, Gemm: gemm, Packs: packs,
         Tiling: _as_tiled, Winograd: winograd,
     },
     instead=_checked, work=_work, kinds=(Vectors,),

@@ -1,4 +1,4 @@
-"""Convolutions on GPUs: `gemm` with copies around it, `implicit_gemm` of groups, and `depthwise`."""
+"""Convolutions on GPUs: `gemm` with copies around it, `implicit_gemm` of groups, `depthwise` and `strips`."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from taskc.kernels.convolution.plan_gpu import (
     Blocks,
     Depthwise,
     Gemm,
+    Strips,
     as_it_lies,
     product_of,
     shaped_residual,
@@ -233,5 +234,66 @@ def depthwise(problem: Problem, plan: Depthwise) -> tc.KernelDefinition:
                     y[result_at(pixel, feature)] = epilogue(
                         acc[a, b], further, feature, result_at(pixel, feature)
                     )
+
+    return problem.kernel(own.workers, blocks)
+
+
+# --- The same of NHWC, by strips of neighbouring pixels
+#     own = spatial(down, across, 1, beside) * repeat(1, 1, wide, channels)
+#
+# A worker reads all that its windows see of a row once, a few channels in an access. Of small filters all rows are
+# under way at the same time. A block keeps its filters as [tap, channel].
+
+_FEW_TAPS = 9
+
+
+def strips(problem: Problem, plan: Strips) -> tc.KernelDefinition:
+    features, (height, width), (high, broad) = problem.features, problem.extents, problem.outputs
+    (rows, columns), (down, right), (step, apart) = problem.size, problem.stride, problem.dilation
+    above, left = problem.padding[:2]
+    total, image_at, filter_at = problem.total, problem.image_at, problem.filter_at
+    epilogue, output_at, wide = problem.epilogue, problem.output_at, plan.wide
+    own = plan.own(wide)
+    line = plan.own((wide - 1) * right + (columns - 1) * apart + 1)
+    block = plan.down, plan.across * wide, own.shape[3]
+    filters = auto_map((rows * columns, block[2]), workers=own.workers)
+
+    @tc.function
+    def add(x: Value, acc: Value, weights: Value, place: Values, r: Value) -> None:
+        """The products of a filter's row."""
+        image, row, col, first = place
+        seen = tc.tile(problem.dtype, line, 0)
+        for a, b, q, c in line:
+            i = (row + a) * down + r * step - above
+            j = (col + b * wide) * right + q - left
+            if 0 <= i < height and 0 <= j < width and first + c < features:
+                seen[a, b, q, c] = x[image_at(image, i, j, first + c)]
+        for s in tc.static(range(columns)):
+            for a, b, q, c in own:
+                number = seen[a, b, q * right + s * apart, c].to(total)
+                acc[a, b, q, c] += number * weights[r * columns + s, c].to(total)
+
+    @tc.function
+    def blocks(x: Value, w: Value, further: Values, y: Value) -> None:
+        shape = problem.images, high, broad, features
+        for image, row, col, first in tc.tiles(shape, by=(1, *block)):
+            weights = tc.shared(problem.right[rows * columns, block[2]])
+            for t, c in filters:
+                if first + c < features:
+                    weights[t, c] = w[filter_at(first + c, t // columns, t % columns, 0)]
+                else:
+                    weights[t, c] = 0
+            acc = tc.tile(total, own, 0)
+            if rows * columns <= _FEW_TAPS:
+                for r in tc.static(range(rows)):
+                    add(x, acc, weights, (image, row, col, first), r)
+            else:
+                for r in range(rows):
+                    add(x, acc, weights, (image, row, col, first), r)
+            for a, b, q, c in own:
+                i, j, f = row + a, col + b * wide + q, first + c
+                if i < high and j < broad and f < features:
+                    at = output_at(image, i, j, f)
+                    y[at] = epilogue(acc[a, b, q, c], further, f, at)
 
     return problem.kernel(own.workers, blocks)

@@ -1,4 +1,4 @@
-"""How a convolution is computed on GPUs, as data: by a `Gemm`; of groups by `Blocks` of one, or `Depthwise`.
+"""How a convolution is computed on GPUs, as data: by a `Gemm`; of groups by `Blocks` of one, `Depthwise`, or `Strips`.
 
 Around a convolution on GPUs: copies of operands that lie badly, and images that are gathered as a matrix.
 """
@@ -8,17 +8,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import cache, partial
-from math import ceil
+from math import ceil, gcd, prod
 from typing import Any
 
 import taskc as tc
 from taskc import DType, Machine, Mapping, repeat, spatial
 from taskc.dataclass import dataclass
+from taskc.ir.target import WARP
 from taskc.kernels import matmul
 from taskc.kernels.convolution.problem import Problem
 from taskc.kernels.machine_facts import GPU, UNMEASURED_SHARE, Tiles
 from taskc.kernels.matmul.plan_gpu import Tiling, Vectors, candidates_gpu as candidates_of_product
 from taskc.kernels.matmul.problem import Gathered
+from taskc.kernels.owners import power
 from taskc.kernels.padding import pad, pitch
 from taskc.kernels.signatures import Extent, Function, Value, Values
 from taskc.kernels.transpose import transpose
@@ -222,6 +224,11 @@ class Blocks:
             yield replace(self, stages=stages)
 
 
+# Bytes of an access, fewer than the widest: with those, a worker's registers are too many.
+_STRIP_BYTES = 8
+_MOST_COLUMNS_OF_STRIPS = 16  # of a filter, each written out
+
+
 @dataclass(frozen=True, slots=True)
 class Depthwise:
     """A worker has `each` results beside each other, of pixels as of NHWC, and there are so many warps."""
@@ -246,8 +253,53 @@ class Depthwise:
                 yield replace(self, warps=warps, each=each)
 
 
-def candidates_gpu(problem: Problem, machine: Machine) -> Iterable[Gemm | Blocks | Depthwise]:
+@dataclass(frozen=True, slots=True)
+class Strips:
+    """Depthwise, of NHWC: a worker has a strip of `wide` pixels of a row, of as many channels as one access.
+
+    down, across, beside  how many of such strips a block has: of rows, of a row, and of a pixel's channels
+    """
+
+    wide: int
+    channels: int
+    down: int
+    across: int
+    beside: int
+
+    def own(self, wide: int) -> Mapping:
+        """Who has what of strips of so many pixels: of [row, strip, pixel of it, channel]."""
+        strips = spatial(self.down, self.across, 1, self.beside)
+        return strips * repeat(1, 1, wide, self.channels)
+
+    def cost(self, problem: Problem, machine: Machine) -> float:
+        """It takes as long as reading and writing."""
+        made = problem.known_pixels * problem.features * problem.dtype.nbytes
+        return made / GPU.bytes_per_second
+
+    def variations(self, problem: Problem, machine: Machine) -> Iterator[Strips]:
+        for wide in (4, 2, 8):
+            for channels in (1, 2, 4, 8):
+                if problem.features % channels == 0 and channels <= self.channels * 2:
+                    yield _strips(problem, wide, channels)
+
+
+def _strips(problem: Problem, wide: int, channels: int) -> Strips:
+    """As many strips of channels, of a row and of rows as a block has workers."""
+    high, broad = problem.outputs
+    beside = min(WARP, power(ceil(problem.features / channels)))
+    left, count = GPU.block_workers // beside, ceil(broad / wide)
+    across = ceil(count / ceil(count / left))
+    return Strips(wide, channels, min(high, max(1, left // across)), across, beside)
+
+
+def candidates_gpu(
+    problem: Problem, machine: Machine
+) -> Iterable[Gemm | Blocks | Depthwise | Strips]:
     if problem.group_channels == 1:
+        is_narrow = problem.size[1] <= _MOST_COLUMNS_OF_STRIPS and prod(problem.outputs) > 0
+        if problem.is_nhwc and problem.group_features == 1 and is_narrow:
+            channels = gcd(_STRIP_BYTES // problem.dtype.nbytes, problem.features)
+            return [_strips(problem, 4, channels)]
         return [Depthwise(4, 4, machine.lanes)]
     if problem.groups == 1 and problem.channels:
         return map(Gemm, candidates_of_product(product_of(problem), machine))

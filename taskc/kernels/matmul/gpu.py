@@ -156,7 +156,8 @@ def gemv(
     columns, steps = plan.matrix.shape
     parts = plan.parts
     per_part = ceil(k / (parts * steps)) * steps if parts > 1 else k
-    lines = auto_map((count, columns), workers=GPU.block_workers)
+    workers = plan.matrix.workers
+    lines = auto_map((count, columns), workers=workers)
     summed = _summed_rows(problem, plan)
 
     # Where what vector i and column j give belongs in c.
@@ -182,8 +183,8 @@ def gemv(
                     c[at] = epilogue(made[i, j], further, col + j if is_row else i, at)
 
     if parts > 1:
-        return in_parts(problem, parts, GPU.block_workers, partial, machine)
-    return problem.kernel(GPU.block_workers, whole)
+        return in_parts(problem, parts, workers, partial, machine)
+    return problem.kernel(workers, whole)
 
 
 def _summed_rows(problem: Problem, plan: Vectors) -> Function:

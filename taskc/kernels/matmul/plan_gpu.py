@@ -402,5 +402,5 @@ def _parts(length: Extent, k: Extent, plan: Vectors, machine: Machine) -> int:
     blocks = max(1, ceil(length / columns))
     if not _are_few(blocks, machine):
         return 1
-    most = GPU.streaming_blocks * machine.threads // blocks
+    most = GPU.vector_blocks * machine.threads // blocks
     return max(1, min(most, k // (_LEAST_STEPS * steps)))

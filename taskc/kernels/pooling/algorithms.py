@@ -285,6 +285,9 @@ def _fold_columns_of_plane(problem: Problem, plan: Planes, columns: int) -> Func
 
 
 # --- Pooling on GPUs, by boxes of results: neighbouring threads have what lies beside each other
+# The taps of a small window are no loops, so that all are under way at the same time.
+
+_FEW_TAPS = 9
 
 
 def boxes(problem: Problem, plan: Boxes) -> KernelDefinition:
@@ -301,20 +304,29 @@ def boxes(problem: Problem, plan: Boxes) -> KernelDefinition:
         n, a, b, c = place
         return (n, a, b, c) if problem.results == "NHWC" else (n, b, c, a)
 
+    @tc.function
+    def fold(x: Value, found: Value, first: Values, r: Value, s: Value) -> None:
+        for (*at,) in own:
+            place = tuple(first[axis] + at[axis] for axis in range(4))
+            image, i, j, channel = pixel(place)
+            h, column = i * down + r * step - above, j * right + s * apart - left
+            is_there = all(place[axis] < whole[axis] for axis in range(4))
+            if is_there and 0 <= h < height and 0 <= column < width:
+                value = x[image_at(image, h, column, channel)].to(wide)
+                found[at] = folded(found[at], value)
+
     @tc.kernel(workers=own.workers)
     def pool(x: tc.typed[given], y: tc.out[made]) -> None:
         for (*first,) in tc.tiles(whole, by=box):
             found = tc.tile(wide, own, start)
-            for r in range(taps):
-                for s in range(across):
-                    for (*at,) in own:
-                        place = tuple(first[axis] + at[axis] for axis in range(4))
-                        image, i, j, channel = pixel(place)
-                        h, column = i * down + r * step - above, j * right + s * apart - left
-                        is_there = all(place[axis] < whole[axis] for axis in range(4))
-                        if is_there and 0 <= h < height and 0 <= column < width:
-                            value = x[image_at(image, h, column, channel)].to(wide)
-                            found[at] = folded(found[at], value)
+            if taps * across <= _FEW_TAPS:
+                for r in tc.static(range(taps)):
+                    for s in tc.static(range(across)):
+                        fold(x, found, first, r, s)
+            else:
+                for r in range(taps):
+                    for s in range(across):
+                        fold(x, found, first, r, s)
             for (*at,) in own:
                 place = tuple(first[axis] + at[axis] for axis in range(4))
                 if all(place[axis] < whole[axis] for axis in range(4)):

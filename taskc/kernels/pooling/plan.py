@@ -111,7 +111,7 @@ class Boxes:
 
 def candidates(problem: Problem, machine: Machine) -> Iterator[Lines | Planes | Boxes]:
     if not machine.is_processor:
-        yield Boxes(owners_of_boxes(problem.made.shape, _width(problem), machine))
+        yield Boxes(owners_of_boxes(problem.made.shape, _width(problem), machine, accesses=1))
     elif problem.order == "NCHW":
         yield from _candidates_of_planes(problem, machine)
     else:

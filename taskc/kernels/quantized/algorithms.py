@@ -129,8 +129,8 @@ def _add_widened(problem: Problem, plan: Panels) -> Function:
 
 # --- Products of few rows with weights of 4 bits on GPUs: they stay packed until they are in registers
 # A strip is 64 columns of a warp. Rows of b go through shared memory as they lie, eight weights in a word, by
-# asynchronous copies several steps ahead. Behind the wait each worker takes its words apart into the registers that the
-# matrix instruction reads. A word's eight weights are for eight fragments of the same worker:
+# asynchronous copies several steps ahead, and so do scales. Behind the wait each worker takes its words apart into
+# the registers that the matrix instruction reads. A word's eight weights are for eight fragments of the same worker:
 #
 #     fragment s of the strip, column c    ->    column 8 c + s of the strip
 #
@@ -198,7 +198,7 @@ def column(j: Value) -> Value:
 
 def _summed(problem: Problem, plan: Strips, row: WarpInstruction) -> Function:
     """The sums of a block over `length` steps of k, from a given one."""
-    group, dtype, depth = problem.group, problem.dtype, plan.depth
+    dtype, depth = problem.dtype, plan.depth
     fragment, length = row.accumulator_fragment, problem.k // plan.parts
     own = spatial(1, plan.warps) * repeat(plan.tall, COLUMNS // 8) * fragment
     rows = spatial(1, plan.warps) * repeat(plan.tall, 1) * fragment
@@ -223,6 +223,8 @@ def _summed(problem: Problem, plan: Strips, row: WarpInstruction) -> Function:
         for p in tc.pipeline(length, by=depth, stages=plan.stages):
             left = tc.load(a[rw : rw + tall, first + p : first + p + depth])
             packed = tc.load((depth, wide // 8), lambda q, w: words(b, first + p + q, word + w))
+            group = (first + p) // problem.group
+            scale = tc.load(scales[group : group + 1, 8 * word : 8 * word + wide])
             sums, totals = tc.tile(f32, own, 0), tc.tile(f32, rows, 0)
             for q in tc.static(range(0, depth, 16)):
                 right = tc.tile(dtype, held)
@@ -231,10 +233,8 @@ def _summed(problem: Problem, plan: Strips, row: WarpInstruction) -> Function:
                 tc.mma(totals, left[0:tall, q : q + 16], ones)
             factors, moves = tc.tile(f32, columns), tc.tile(f32, columns)
             for j in columns:
-                at = (first + p) // group, 8 * word + j
-                scale = scales[at].to(f32)
-                factors[j] = 2 * scale
-                moves[j] = (-moved - zero(zeros, at)) * scale
+                factors[j] = 2 * scale[0, j].to(f32)
+                moves[j] = (-moved - zero(zeros, (group, 8 * word + j))) * scale[0, j].to(f32)
             for i, j in own:
                 at, every = column(j), totals[i, j // COLUMNS * 8 + j % 8]
                 acc[i, j] = tc.fma(factors[at], sums[i, j], tc.fma(moves[at], every, acc[i, j]))
@@ -321,7 +321,9 @@ def tiles(problem: Problem, plan: Tiles) -> tc.KernelDefinition:
     m, n, k, group = problem.m, problem.n, problem.k, problem.group
     own, depth = plan.own, plan.depth
     tall, wide = own.shape
-    weight, epilogue = problem.weight, problem.of_sums.function
+    has_bits = problem.right.bits == 8 and not problem.right.is_float and not problem.zeros
+    weight = _weight_by_bits(problem) if has_bits else problem.weight
+    epilogue = problem.of_sums.function
 
     @tc.function
     def blocks(a: Value, b: Value, scales: Value, zeros: Values, further: Values, c: Value) -> None:
@@ -343,3 +345,17 @@ def tiles(problem: Problem, plan: Tiles) -> tc.KernelDefinition:
                     c[at] = epilogue(acc[i, j], further, col + j, at)
 
     return problem.kernel(own.workers, blocks)
+
+
+def _weight_by_bits(problem: Problem) -> Function:
+    """A weight of 8 bits as `Problem.weight` has it: by its bits and a sum, since converters are few and adders many.
+
+    The bits are the lowest of a float's mantissa, which makes it 2**23 more.
+    """
+    highest = 128 * problem.right.is_signed
+    more = 2.0**23 + highest + problem.zero
+
+    number = tc.function(lambda value: (value & 255 ^ highest | 0x4B000000).bitcast(f32) - more)
+    return tc.function(
+        lambda b, scales, zeros, place, at: number(b[place].to(u32)) * scales[at].to(f32)
+    )

@@ -95,7 +95,7 @@ class Tiles:
 COLUMNS = 64  # of a warp's strip: eight weights of a word are for eight fragments
 _TALLEST = 2  # fragments of rows, beside as many sums of a group
 _STRIP_STAGES, _STRIP_WARPS = 4, (2, 4, 1)
-_STRIP_DEPTHS = (128, 64, 32)
+_STRIP_DEPTHS = (64, 128, 32)  # of as long ones the one whose blocks have most company
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,5 +186,8 @@ def _tiles(problem: Problem, machine: Machine) -> Iterator[Tiles]:
     for fragment in fragments[:1]:
         for warps, parts in (((2, 2), (4, 4)), ((2, 4), (2, 4)), ((1, 4), (1, 4))):
             yield Tiles(spatial(*warps) * repeat(*parts) * fragment, 32, 2)
+    for row in rows:  # whose operands, of 16 bits, lie as they are loaded
+        if row.asynchronous and row.shape[1] == 128 and problem.dtype.bits == 16:
+            yield Tiles(spatial(2, 1) * repeat(2, 1) * row.accumulator_fragment, 64, 2)
     if not fragments:
         yield Tiles(spatial(16, 16) * repeat(4, 4), 16, 2)
