@@ -141,6 +141,8 @@ if TYPE_CHECKING:
         threads: int | None = None,
         memory: int | None = None,
         wait: bool = False,
+        states: dict[str, str] | None = None,
+        capacity: int | None = None,
     ) -> Any:
         """Compile an ONNX model: a file, its bytes, a ModelProto, or a graph from `tc.onnx`."""
 

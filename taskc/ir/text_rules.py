@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from functools import lru_cache
 
 import numpy as np
@@ -72,6 +72,15 @@ def identifier(name: str) -> str:
         name = re.sub(r"\W", "_", name)
         name = name if _IDENTIFIER.fullmatch(name) else f"_{name}"
     return name
+
+
+def unused(name: str, taken: Collection[str]) -> str:
+    """The name, with a number if it is taken."""
+    candidate, count = name, 1
+    while candidate in taken:
+        count += 1
+        candidate = f"{name}_{count}"
+    return candidate
 
 
 def single_statement(body: Statement) -> Statement:
