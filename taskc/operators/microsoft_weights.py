@@ -22,7 +22,7 @@ from taskc.operators.call import Call, Made, operator
 from taskc.operators.files import MICROSOFT
 from taskc.operators.graph import Array
 from taskc.operators.microsoft import require_default
-from taskc.operators.operands import kernel_of, size, widened
+from taskc.operators.operands import kernel_of, made_for_all, size, widened
 from taskc.operators.products import rows_times
 from taskc.operators.tensors import Tensor, computed, handle_of, now, reshaped
 from taskc.programs.tracing import Computed, Element, TensorHandle
@@ -241,7 +241,8 @@ def _by_words(
         operands.append(widened(bias, rows.dtype))
     left: Any = (rows,)
     if is_rounded:
-        left = kernel_of(rounded_rows, m, k, dtype=rows.dtype, group=group)(rows)
+        rounded = kernel_of(rounded_rows, m, k, dtype=rows.dtype, group=group)
+        left = made_for_all(rows, rounded, lambda: rounded(rows))
     made: TensorHandle = kernel(*left, *operands)
     return made
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import cache
 from math import prod
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -33,6 +33,8 @@ from taskc.operators.tensors import (
 from taskc.programs.tracing import Computed, Element, TensorHandle
 
 Template: TypeAlias = "Callable[..., Definition]"
+
+_Made = TypeVar("_Made")
 
 __all__ = ["are_equal", "element", "equals", "ones", "spliced", "total"]
 
@@ -107,20 +109,26 @@ def converted_for_all(x: TensorHandle, dtype: DType) -> TensorHandle:
     """The same, computed once for all readers within the same body, whatever the shape of their view."""
     if x.dtype is dtype:
         return x
+    return reshaped(made_for_all(x, dtype, lambda: converted(x, dtype)), *x.shape)
+
+
+def made_for_all(x: TensorHandle, key: Hashable, make: Callable[[], _Made]) -> _Made:
+    """The same of x's elements for all readers within the same body, whatever the shape of their view.
+
+    key  distinguishes it from all else that is made of them
+    """
     trace = x.trace
     view = trace.views.get(x.tensor)
     memory = x.tensor if view is None else view.of
     first = 0 if view is None else view.offset
-    known, key = _conversions.setdefault(trace, {}), (memory, str(first), dtype, trace.written)
-    conversion = known.get(key)
-    if conversion is None or not trace.are_equal(
-        product(conversion.tensor.shape), product(x.tensor.shape)
-    ):
-        conversion = known[key] = converted(x, dtype)
-    return reshaped(conversion, *x.shape)
+    known, place = _made_for_all.setdefault(trace, {}), (memory, str(first), key, trace.written)
+    size, made = known.get(place, (None, None))
+    if size is None or not trace.are_equal(size, product(x.tensor.shape)):
+        size, made = known[place] = product(x.tensor.shape), make()
+    return made
 
 
-_conversions: WeakKeyDictionary[Scope, dict[object, TensorHandle]] = WeakKeyDictionary()
+_made_for_all: WeakKeyDictionary[Scope, dict[object, tuple[Any, Any]]] = WeakKeyDictionary()
 
 
 def constant_of(x: Array, function: Function, result: DType) -> Array:

@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import AttributeProto, helper
+from onnx import AttributeProto, helper, numpy_helper
 
 import taskc as tc
-from taskc import CompileError, f32, op
+from taskc import CompileError, f32, i8, i32, op, u8
 from taskc.operators import op as signature
 from taskc.operators.call import names_of
 from taskc.operators.files import MICROSOFT
+from taskc.programs.ir import calls_of
 from tests.onnx.decoder import grouped_decoder
 from tests.onnx.models import model, node, tensor
 from tests.operators import (  # noqa: F401  they enter their cases
@@ -153,6 +154,30 @@ def test_step_by_step_is_as_all_at_once(room: int) -> None:
         rows = np.concatenate([rows, row], 1)
     np.testing.assert_allclose(rows, whole, rtol=1e-4, atol=1e-4)
     assert caches[0].shape[2] == (room or 5)
+
+
+def test_rows_are_rounded_once_for_all_nodes_that_read_them() -> None:
+    if not tc.machine().instructions(u8, i8, i32):
+        pytest.skip("nothing is rounded without fast products of bytes")
+    random = np.random.default_rng(0)
+    attributes = {"N": 8, "K": 32, "bits": 4, "block_size": 32, "accuracy_level": 4}
+    nodes = [
+        node("MatMulNBits", [x, "w", "scales"], [y], domain=MICROSOFT, **attributes)
+        for x, y in (("x", "gate"), ("x", "up"))
+    ]
+    constants = {
+        "w": random.integers(0, 256, (8, 1, 16)).astype(np.uint8),
+        "scales": random.random((8, 1)).astype(np.float32),
+    }
+    proto = model(
+        nodes, [tensor("x", 3, 32)], ["gate", "up"], domains=(MICROSOFT,),
+        initializer=[numpy_helper.from_array(x, name) for name, x in constants.items()],
+    )  # fmt: skip
+    compiled = tc.compile(proto)
+    feeds = {"x": random.standard_normal((3, 32)).astype(np.float32)}
+    np.testing.assert_array_equal(*compiled.run(None, feeds))
+    names = [call.callee.name for call in calls_of(compiled.program(feeds).program.ir.calls)]
+    assert names.count("rounded_rows") == 1
 
 
 Shape = Any  # extents, perhaps after a type other than f32; None is an input that is absent
