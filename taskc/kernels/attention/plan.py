@@ -110,7 +110,8 @@ class Plan:
         keys = known(problem.keys, ASSUMED_KEYS)
         read = blocks * max(1, keys) * sum(padded(problem)) * problem.dtype.nbytes
         seconds = read / (machine.threads * GPU.operand_bytes_per_cycle * GPU.cycles_per_second)
-        share = GPU.alternating_share if self.alternate else 1.0
+        seconds *= 1 + GPU.keys_of_step / self.keys
+        share = GPU.alternating_share if self.alternate and self.warps > 8 else 1.0
         return seconds * share * _waiting(problem, self, machine)
 
     def variations(self, problem: Problem, machine: Machine) -> Iterator[Plan]:
@@ -164,7 +165,8 @@ def of_one_query(problem: Problem) -> Problem:
 
 def _few_queries(problem: Problem, machine: Machine) -> FewQueries:
     lanes, count = max(4, machine.lanes), problem.share * problem.length
-    vectors = max(1, min(ceil(problem.results / lanes), machine.registers // count))
+    held = machine.registers // (count * max(1, lanes // machine.lanes))
+    vectors = max(1, min(ceil(problem.results / lanes), held))
     return FewQueries(lanes, max(1, 4 // count), vectors)
 
 
