@@ -49,6 +49,10 @@ def save_bundle(
             raise ArgumentError("a program is saved for all sizes: it takes no feeds")
         write(compiled, Path(path))
         return
+    if not isinstance(compiled, Model):
+        raise ArgumentError(
+            "a model with states isn't saved: a bundle's calls are for given shapes"
+        )
     writer = Writer()
     content = _model_json(writer, compiled, feeds or [_own_feeds(compiled)])
     writer.sections.write(Path(path), writer.content(content))

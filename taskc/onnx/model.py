@@ -267,7 +267,7 @@ class Model:
         wanted = all_names if output_names is None else output_names
         for name in wanted:
             if name not in all_names:
-                raise ArgumentError(_unknown("output", name, all_names))
+                raise ArgumentError(unknown("output", name, all_names))
         # In a context of its own, like a call of a kernel: see driver.call.
         outputs = copy_context().run(self._computed, self.checked(feeds))
         return [outputs[all_names.index(name)] for name in wanted]
@@ -322,7 +322,7 @@ class Model:
         """The inputs in order, checked and viewed as arrays."""
         for name in feeds:
             if name not in self._names:
-                raise ArgumentError(_unknown("input", name, [*self._names]))
+                raise ArgumentError(unknown("input", name, [*self._names]))
         missing = [name for name in self._names if name not in feeds]
         if missing:
             raise ArgumentError(f"the model's input '{missing[0]}' is missing")
@@ -347,7 +347,8 @@ def named(
     return {**by_position, **feeds}
 
 
-def _unknown(what: str, name: str, known: Sequence[str]) -> str:
+def unknown(what: str, name: str, known: Sequence[str]) -> str:
+    """The error for a name that isn't among the known ones."""
     hint = did_you_mean(name, known)
     has = ", ".join(f"'{one}'" for one in known) or "none"
     return f"the model has no {what} '{name}'; {hint or f'it has {has}'}"

@@ -10,7 +10,7 @@ import numpy as np
 
 from taskc.arrays.arguments import ArgumentError
 from taskc.backend.limits import Limits
-from taskc.onnx.model import PROCESSOR, Model, named
+from taskc.onnx.model import PROCESSOR, Model, named, unknown
 from taskc.onnx.stages import Traced
 from taskc.onnx.states import States, states_of
 from taskc.operators.graph import Array, Value
@@ -59,7 +59,14 @@ class Sequence:
 
     def run(self, output_names: Ordered[str] | None, feeds: Mapping[str, Any]) -> list[Any]:
         """The outputs of these names, or all, for arrays by the names of inputs."""
-        names = [value.name for value in self.outputs] if output_names is None else output_names
+        of_inputs, of_outputs = (
+            [value.name for value in values] for values in (self.inputs, self.outputs)
+        )
+        names = of_outputs if output_names is None else output_names
+        for what, asked, known in (("input", feeds, of_inputs), ("output", names, of_outputs)):
+            for name in asked:
+                if name not in known:
+                    raise ArgumentError(unknown(what, name, known))
         if not self.length:
             self._make_memory(feeds)
         position = {self._states.position.name: self._marks[: self.length]}
@@ -83,7 +90,11 @@ class Sequence:
 
 
 def sequence_of(
-    traced: Traced, patterns: Mapping[str, str], capacity: int | None, limits: Limits
+    traced: Traced,
+    patterns: Mapping[str, str],
+    capacity: int | None,
+    limits: Limits,
+    wait: bool,
 ) -> Sequence:
     """The first sequence of a model whose states patterns name."""
     graph = traced.rewritten
@@ -93,4 +104,6 @@ def sequence_of(
     source = Traced(
         replace(graph, inputs=(states.position, *graph.inputs)), PROCESSOR, traced.graph, states
     )
-    return Sequence(Model(graph.name, inputs, outputs, source, limits=limits), states, own)
+    return Sequence(
+        Model(graph.name, inputs, outputs, source, limits=limits, wait=wait), states, own
+    )

@@ -124,7 +124,7 @@ def compile(
             raise CompileError("states are kept by sessions on the processor")
         from taskc.onnx.sequences import sequence_of  # few models have states
 
-        return sequence_of(_traced(model, options, place), states, capacity, limits)
+        return sequence_of(_traced(model, options, place), states, capacity, limits, wait)
     if isinstance(model, (str, os.PathLike)) and place is PROCESSOR:
         cached = _from_cache(Path(model), options, lambda: _traced(model, options, place))
         if cached is not None:

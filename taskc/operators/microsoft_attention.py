@@ -177,7 +177,12 @@ def _as_f32(x: TensorHandle) -> Function:
 
 
 def _mask_of(
-    call: Call, mask: TensorHandle, place: int, q: TensorHandle, k: TensorHandle, before: Extent
+    call: Call,
+    mask: TensorHandle,
+    place: int,
+    q: TensorHandle,
+    k: TensorHandle | State,
+    before: Extent,
 ) -> Function:
     """The offset that a mask adds to the score of a batch, head, query and key."""
     lost = call.attribute("mask_filter_value", _FILTER)
@@ -349,7 +354,7 @@ def _appended(call: Call, place: int, new: TensorHandle, cache: _Cache) -> Tenso
     return computed((batches, heads, cache.longest, features), element)
 
 
-def _sinks_of(call: Call, heads: int, dtype: DType) -> TensorHandle | None:
+def _sinks_of(call: Call, heads: Extent, dtype: DType) -> TensorHandle | None:
     """The score of a key that every query of a head sees, and that has no value."""
     if call.has(11):
         return call.tensor(11)
@@ -369,7 +374,7 @@ def _by_places(
     """Attention to keys by their places: those up to the query's own, in its window, less what is past the end."""
     batches, heads, length, _ = q.shape
     keys, row = k.shape[2], reshaped(call.tensor(5), batches)
-    window: Extent | None = call.attribute("local_window_size", -1)
+    window = call.attribute("local_window_size", -1)
     window = None if window < 0 else window
     bias = call.tensor(10) if call.has(10) else None
     if bias is not None:

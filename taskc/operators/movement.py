@@ -119,7 +119,10 @@ def appended(call: Call, position: int, new: TensorHandle, axis: int) -> TensorH
     count, room = new.shape[axis] * step, memory.shape[axis] * step
     if not all(map(are_equal, _without(new.shape, axis), _without(memory.shape, axis))):
         raise call.node.error(f"{[*new.shape]} doesn't fit behind {[*state.shape]}")
-    problem = f"the model's states have room for {memory.shape[axis]}, and these are more"
+    places = memory.shape[axis]
+    problem = (
+        f"the model's states have room for {places} places, their capacity, and these are more"
+    )
     kernel = kernel_of(append, lines, count, room, problem, dtype=state.dtype)
     kernel(reshaped(new, lines, count), state.length * step, reshaped(memory, lines, room))
     return State(memory, axis, state.length + new.shape[axis])

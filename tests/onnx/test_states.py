@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -171,7 +172,7 @@ def test_a_full_state_is_an_error_and_stays_as_it_is() -> None:
     session = tc.compile(_of(_APPENDED), states={"present": "past"}, capacity=6)
     session(np.ones((1, 5), np.float32))
     for count in (2, 7):
-        with pytest.raises(CheckError, match="states have room for 6, and these are more"):
+        with pytest.raises(CheckError, match="states have room for 6 places"):
             session(np.full((1, count), 2, np.float32))
     assert session.length == 5
     assert session.memory["past"].tolist() == [[1, 1, 1, 1, 1, 0]]
@@ -197,6 +198,24 @@ def test_what_is_refused(proto: Any, states: Any, capacity: Any, message: str) -
     with pytest.raises(CompileError) as caught:
         tc.compile(proto, states=states, capacity=capacity)
     assert message in caught.value.message
+
+
+def test_what_a_session_refuses(tmp_path: Path) -> None:
+    """Its own inputs and outputs don't show."""
+    session = tc.compile(_of(_APPENDED), states={"present": "past"}, capacity=6)
+    x = np.ones((1, 1), np.float32)
+    for names, feeds, message in (
+        (None, {"x": x, "past": x}, "the model has no input 'past'; it has 'x'"),
+        (["length"], {"x": x}, "the model has no output 'length'; it has 'y'"),
+        (None, {}, "the model's input 'x' is missing"),
+        (None, {"x": x.astype(np.float64)}, "the input 'x' is of f32, not f64"),
+    ):
+        with pytest.raises(ArgumentError) as caught:
+            session.run(names, feeds)
+        assert str(caught.value) == message
+    assert session.length == 0
+    with pytest.raises(ArgumentError, match="a model with states isn't saved"):
+        tc.save_bundle(session, tmp_path / "bundle.taskc")
 
 
 def test_an_extent_of_a_state_comes_from_other_inputs() -> None:

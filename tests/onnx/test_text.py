@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -15,6 +16,7 @@ import pytest
 import taskc as tc
 from taskc import CompileError
 from taskc.cli import main
+from taskc.commands import bench
 from taskc.onnx.text import Sampling, TextModel
 
 from .decoder import decoder, greedy
@@ -157,6 +159,18 @@ def test_the_function_and_the_command(model: TextModel, capsys: pytest.CaptureFi
     first, after, second, _ = capsys.readouterr().out.splitlines()
     assert (first, second) == (prompts[0] + one, prompts[1] + two)
     assert after.startswith("(3 pieces, ")
+
+
+def test_the_rates_of_a_folder(
+    model: TextModel, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench, "_PROMPT", np.array(PROMPT))
+    monkeypatch.setattr(bench, "_TOKENS", 4)
+    monkeypatch.setattr(bench, "find_spec", lambda name: None)
+    assert main(["bench", str(model.folder)]) == 0
+    line, missing = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(r"taskc: prompts [\d.,]+ tokens/s, then [\d.,]+ tokens/s", line)
+    assert missing == "onnxruntime-genai isn't installed"
 
 
 def test_what_is_refused(tmp_path: Path, model: TextModel, monkeypatch: pytest.MonkeyPatch) -> None:

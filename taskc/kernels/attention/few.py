@@ -79,7 +79,7 @@ def _attend(problem: Problem, plan: FewQueries) -> Function:
     add_values = _add_values(problem, own, deep)
 
     @tc.function
-    def of_part(begin: Value, stop: Value, part: Value) -> Values:
+    def of_part(begin: Any, stop: Any, part: Any) -> Any:
         if parts == 1:
             return begin, stop
         else:

@@ -7,6 +7,8 @@ first, whichever was ready first: the same bits each time.
 
 from __future__ import annotations
 
+from typing import Any
+
 import taskc as tc
 from taskc import Machine
 from taskc.kernels.attention.problem import Problem, present
@@ -24,7 +26,8 @@ def merging(
     queries, keys, values, _ = problem.types
     (masks, counts, scores), wide = problem.extra, problem.wide
     of_each = parts, problem.batches, problem.heads, problem.length
-    all_sums, once_each = wide[(*of_each, problem.results)], wide[of_each]
+    of_sums = (*of_each, problem.results)
+    all_sums, once_each = wide[of_sums], wide[of_each]
 
     @tc.kernel(workers=workers)
     def partial(
@@ -36,7 +39,7 @@ def merging(
 
     merged = _merged(problem, parts, machine)
 
-    def steps(q: Value, k: Value, v: Value, extra: Value, y: Value) -> None:
+    def steps(q: Value, k: Value, v: Value, extra: Any, y: Value) -> None:
         merged(*partial(q, k, v, *[x for x in extra if x is not None]), out=y)
 
     return problem.program(steps)

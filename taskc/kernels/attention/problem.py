@@ -17,7 +17,6 @@ from taskc.kernels.signatures import (
     Function,
     Made,
     Value,
-    Values,
     require_numbers,
     wide,
 )
@@ -203,7 +202,7 @@ class Problem:
 
 
 @tc.function
-def present(mask: Value, lengths: Value, sinks: Value) -> Values:
+def present(mask: Value, lengths: Value, sinks: Value) -> Any:
     """The operands that a problem may lack, from tuples of each one or none; None for one that it lacks."""
     return (
         mask[0] if len(mask) else None,
