@@ -54,6 +54,26 @@ def test_forms(target: str, shape: Any, dtype: tc.DType, options: Any) -> None:
 
 
 @pytest.mark.each_value
+@pytest.mark.parametrize("plan", [STEPS, Plan(1, 1, 16, 3)], ids=["parts", "one part"])
+@pytest.mark.parametrize(
+    "settings", [{"window": 20}, {"window": 20, "cap": 1.5}, {"ahead": 2}], ids=str
+)
+def test_lengths_windows_caps_and_sinks(plan: Plan, settings: dict[str, Any]) -> None:
+    """The first batch has no keys, and the last one ends within a step."""
+    shape = 3, 2, 1, 3, 100, 16, 24
+    arguments = [x.astype(f16.numpy) for x in operands(*shape)]
+    lengths, sinks = np.array([0, 100, 37], np.int32), np.array([0.5, -1], f16.numpy)
+    kernel = attention(
+        3, 2, 3, 100, 16, kv_heads=1, value_features=24, causal=True, lengths=True, sinks=True,
+        dtype=f16, plan=plan, machine=tc.machine("sm_80"), **settings,
+    )  # fmt: skip
+    made, _ = simulated(kernel, [*arguments, lengths, sinks], "sm_80", ("lean",))
+    offset = 97 + settings.pop("ahead", 0)
+    expected, _ = exact(*arguments, None, lengths, sinks, offset=offset, **settings)
+    np.testing.assert_allclose(made, expected, atol=2e-3)
+
+
+@pytest.mark.each_value
 @pytest.mark.parametrize("shape", [(2, 4, 3, 100), (1, 100)], ids=str)
 @pytest.mark.parametrize("flags", [False, True])
 def test_masks(shape: tuple[int, ...], flags: bool) -> None:
