@@ -137,14 +137,13 @@ def loop(call: Call) -> Made:
             return _turns(call, body, most, goes_on, state, np.array(step))
         if not goes_on.reshape(-1)[0]:
             break
-        if step * call.turns >= _MOST_STEPS:
-            raise _by_turns(call, "its steps make tensors of different types, and are many")
         results = call.inline(body, (np.array(step, np.int64), goes_on, *state), turns)
-        goes_on, state, parts = (
-            results[0],
-            [*results[1 : 1 + len(state)]],
-            results[1 + len(state) :],
-        )
+        goes_on, *made = results[: 1 + len(state)]
+        parts = results[1 + len(state) :]
+        is_changing = step >= _FEW_STEPS and not all(map(_is_alike, made, state))
+        if is_changing or step * call.turns >= _MOST_STEPS:
+            raise _by_turns(call, "its steps make tensors of different types, and are many")
+        state = made
         for tensors, part in zip(stacked, parts, strict=True):
             tensors.append(part)
         step += 1

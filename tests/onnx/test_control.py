@@ -653,7 +653,7 @@ def grows(turns: int) -> ModelProto:
     return model([loop], [tensor("x", None, 2)], ["y"], initializer=[constant])
 
 
-@pytest.mark.parametrize("turns", [4, 300])
+@pytest.mark.parametrize("turns", [3, 300])
 def test_tensors_that_grow_in_many_turns(turns: int) -> None:
     """They are written out up to a limit, and beyond it one program with dimensions serves all turns."""
     x = np.array([[1, 2]], np.float32)
