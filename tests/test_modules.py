@@ -52,7 +52,7 @@ ELSEWHERE = {
     "operators/test_microsoft.py": "operators/microsoft_attention operators/microsoft_experts"
     " operators/microsoft_quantized operators/microsoft_states operators/microsoft_weights",
     "operators/test_op.py": "operators/build operators/graph",
-    "onnx/test_node_cases.py": "onnx/backend operators/control operators/fourier"
+    "onnx/test_node_cases.py": "operators/control operators/fourier"
     " operators/movement operators/resizing operators/shapes"
     " operators/attention operators/norms operators/operands"
     " operators/reductions",
