@@ -109,10 +109,12 @@ def extract(call: Call) -> Made:
     places = given.reshape(given.shape[-1])
     if len(x.shape) == 1:
         x = x.reshape(1, x.shape[0])
-    return computed(
-        (*x.shape[:-1], *places.shape),
-        lambda *at: x[(*at[:-1], place_of(places[at[-1]].to(i64), x.shape[-1]))],
-    )
+
+    def element(*at: Element) -> Computed:
+        place = (*at[:-1], place_of(places[at[-1]].to(i64), x.shape[-1]))
+        return x[place]
+
+    return computed((*x.shape[:-1], *places.shape), tc.function(element))
 
 
 @_operator("OneHotEncoder")

@@ -95,7 +95,7 @@ def _results(call: Call, forest: _Forest, fold: str = "sum") -> TensorHandle:
 def _compared(forest: _Forest, dtype: np.dtype[Any]) -> _Array:
     """The limits, once all nodes ask whether a feature is at most its limit; nodes may be added."""
     chains = iter(forest.sets)
-    for node in np.flatnonzero(forest.modes == _MEMBER):
+    for node in np.flatnonzero(forest.modes == _MEMBER).tolist():
         first, *more = next(chains)
         forest.limits[node] = first
         end, last = forest.no[node], node
@@ -113,7 +113,7 @@ def _compared(forest: _Forest, dtype: np.dtype[Any]) -> _Array:
     limits = forest.limits.astype(dtype)
     below = np.nextafter(limits, dtype.type(-np.inf))
     forest.limits = np.where(np.isin(forest.modes, (_LT, _GTE)), below, limits)
-    for node in np.flatnonzero(is_equal):
+    for node in np.flatnonzero(is_equal).tolist():
         forest.yes[node] = _added(forest, node, below[node], forest.no[node], forest.yes[node])
         forest.takes_nan[-1] = False
     is_leaf = forest.modes == _LEAF
@@ -175,7 +175,8 @@ def _based(call: Call, scores: TensorHandle) -> TensorHandle:
     base = _floats(call, "base_values").astype(np.float32)
     if not base.size:
         return scores
-    offset = handle_of(np.broadcast_to(base, scores.shape[1]).copy())
+    results = call.number(scores.shape[1], "the number of its results")
+    offset = handle_of(np.broadcast_to(base, results).copy())
     return computed(scores.shape, lambda i, j: scores[i, j] + offset[j])
 
 
