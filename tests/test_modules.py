@@ -54,7 +54,7 @@ ELSEWHERE = {
     "operators/test_microsoft.py": "operators/microsoft_attention operators/microsoft_experts"
     " operators/microsoft_quantized operators/microsoft_states operators/microsoft_weights",
     "operators/test_op.py": "operators/build operators/graph",
-    "onnx/test_node_cases.py": "onnx/backend operators/control operators/fourier"
+    "onnx/test_node_cases.py": "operators/control operators/fourier"
     " operators/movement operators/resizing operators/shapes"
     " operators/attention operators/norms operators/operands"
     " operators/reductions",
@@ -122,6 +122,7 @@ ELSEWHERE = {
     "analysis/test_banks.py": "analysis/coalescing",
     "passes/test_select_fragments.py": "passes/select_moves",
     "onnx/passes/test_quantized_products.py": "onnx/passes/products",
+    "onnx/test_trees.py": "operators/trees operators/linear_models onnx/passes/separate_labels",
 }
 _ELSEWHERE = [module for modules in ELSEWHERE.values() for module in modules.split()]
 

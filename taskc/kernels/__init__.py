@@ -13,6 +13,7 @@ transpose      axes in any other order
 attention      with an online softmax, masks, and heads that share keys; for many queries and for few
 sampling       images sampled between their elements, at places that are data
 indices        elements written at places that are data; the places of the largest, and of those that aren't 0
+trees          the leaves that rows reach in decision trees
 windows        over images, and over neighbouring channels
 determinants   of matrices, and their inverses
 linear_attention  with a state of each head that decays, in place of scores

@@ -74,3 +74,11 @@ class TaskcBackend(Backend):  # type: ignore[misc]
         except DeviceError:
             return False
         return True
+
+
+# The module as a backend, as ONNX's runner and its scoreboard import one.
+is_compatible = TaskcBackend.is_compatible
+prepare = TaskcBackend.prepare
+run_model = TaskcBackend.run_model
+run_node = TaskcBackend.run_node
+supports_device = TaskcBackend.supports_device

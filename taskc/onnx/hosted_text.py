@@ -170,6 +170,12 @@ def categories(node: Node, x: Array) -> Any:
     return _mapped(x, numbers, texts, given.get("default_string", "_Unused"), object)
 
 
+@hosted("OneHotEncoder", _ML)
+def one_hot(node: Node, x: Array) -> Any:
+    words = np.array(node.attributes["cats_strings"], object)
+    return (x[..., None] == words).astype(np.float32)
+
+
 @hosted("DictVectorizer", _ML)
 def vectorize(node: Node, x: dict[Any, Any]) -> Any:
     words: Any = node.attributes.get("string_vocabulary") or node.attributes["int64_vocabulary"]

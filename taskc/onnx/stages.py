@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 
-from taskc.errors import InternalError
+from taskc.errors import CheckError, CompileError, InternalError
 from taskc.onnx.foreign import is_tensor
 from taskc.onnx.hosted import MOVES, function_of, makes_foreign, widened
 from taskc.onnx.importer import Imported, behind
@@ -175,8 +175,8 @@ def _stage(graph: Graph, place: Place) -> Programs:
 class _Hosted:
     """The stage of a node that Python runs; its graphs have programs of their own.
 
-    Of an If or Loop, Python chooses the branch, or counts turns. So the results of branches and turns may have any
-    shape and rank, and the number of turns may be any. Other nodes are functions of hosted.py. A node without one
+    Of an If, Loop or Scan, Python chooses the branch, or counts turns. So the results of branches and turns may have
+    any shape and rank, and the number of turns may be any. Other nodes are functions of hosted.py. A node without one
     reads foreign values: tensors of rare types are widened, and where elements are only moved, a program moves their
     positions.
     """
@@ -207,6 +207,8 @@ class _Hosted:
                 results: Any = self._run(branch, known)
             case "Loop":
                 results = self._turns(known, *inputs)
+            case "Scan":
+                results = self._scanned(known, inputs)
             case "SequenceMap":
                 results = self._mapped(known, inputs)
             case _:
@@ -281,7 +283,7 @@ class _Hosted:
     def _turns(
         self, known: Mapping[str, Any], most: Any = None, goes_on: Any = None, *state: Any
     ) -> list[Array]:
-        from taskc.operators.control import NO_STEPS, UNLIKE_STEPS  # few models have loops
+        from taskc.operators.control import NO_STEPS  # few models have loops
 
         names = [value.name for value in next(self._node.graphs).inputs]
         parts: list[list[Any]] = []
@@ -292,13 +294,64 @@ class _Hosted:
             goes_on, *results = self._run("body", {**known, **dict(zip(names, turn, strict=True))})
             state = (*results[: len(state)],)
             parts.append([*map(on_host, results[len(state) :])])
-        stacked = self._node.outputs[len(state) :]
-        if any(stacked) and not parts:
-            raise self._node.error(NO_STEPS)
+        if any(self._node.outputs[len(state) :]) and not parts:
+            turn = np.array(0, np.int64), np.array(True), *state
+            try:  # for the types that a turn would have made
+                made = self._run("body", {**known, **dict(zip(names, turn, strict=True))})
+            except (CompileError, CheckError) as error:
+                raise self._node.error(NO_STEPS) from error
+            kinds = map(on_host, made[1 + len(state) :])
+            return [*state, *[np.zeros((0, *one.shape), one.dtype) for one in kinds]]
+        return [*state, *[self._stacked(part) for part in zip(*parts, strict=True)]]
+
+    def _stacked(self, parts: Sequence[Array], axis: int = 0) -> Array:
+        from taskc.operators.control import UNLIKE_STEPS
+
         try:
-            return [*state, *map(np.stack, zip(*parts, strict=True))]
+            return np.stack(parts, axis)
         except ValueError:
             raise self._node.error(UNLIKE_STEPS) from None
+
+    def _scanned(self, known: Mapping[str, Any], inputs: Sequence[Any]) -> list[Any]:
+        """The final state, and the parts that the steps made, stacked."""
+        from taskc.operators.control import NO_STEPS
+
+        node = self._node
+        names = [value.name for value in next(node.graphs).inputs]
+        count: Any = node.attributes["num_scan_inputs"]
+        state, scanned = [*inputs[:-count]], [*map(on_host, inputs[-count:])]
+
+        def ways(name: str, number: int) -> Any:
+            return node.attributes.get(f"scan_{name}") or [0] * number
+
+        read = [
+            np.moveaxis(x, axis, 0)[:: -1 if back else 1]
+            for x, axis, back in zip(
+                scanned, ways("input_axes", count), ways("input_directions", count), strict=True
+            )
+        ]
+        parts: list[list[Any]] = []
+        for step in zip(*read, strict=True):
+            given = dict(zip(names, [*state, *map(np.ascontiguousarray, step)], strict=True))
+            results = self._run("body", {**known, **given})
+            state = results[: len(state)]
+            parts.append([*map(on_host, results[len(state) :])])
+        if any(node.outputs[len(state) :]) and not parts:
+            raise node.error(NO_STEPS)
+        made = [*zip(*parts, strict=True)]
+        outputs = len(made)
+        return [
+            *state,
+            *[
+                self._stacked(part[:: -1 if back else 1], axis)
+                for part, axis, back in zip(
+                    made,
+                    ways("output_axes", outputs),
+                    ways("output_directions", outputs),
+                    strict=True,
+                )
+            ],
+        ]
 
 
 def _element(array: Any) -> Any:
@@ -318,9 +371,10 @@ def _cut_at(graph: Graph, name: str) -> Sequence[Group]:
 
 
 def _cut_around(graph: Graph, name: str) -> Sequence[Group]:
-    """The part before an If or Loop whose graphs compute a tensor, that node alone, and the rest; or empty."""
+    """The part before a node whose graphs compute a tensor, that node alone, and the rest; or empty."""
     for node in graph.nodes:
-        if node.operator in ("If", "Loop") and name in _within(node):
+        is_of_batches = node.operator == "Scan" and node.version < 9
+        if name in _within(node) and not is_of_batches:
             before = _dependencies(graph, node.reads)
             return before, node, _others(graph, [*before, node])
     return ()

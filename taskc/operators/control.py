@@ -56,7 +56,7 @@ from taskc.programs.tracing import Computed, Element, TensorHandle, current_trac
 NO_STEPS = "it has no steps, and taskc doesn't know what they would have made"
 UNLIKE_STEPS = "its steps make tensors of different shapes"
 _FEW_STEPS = 4  # that are each built separately, in nested loops together
-_MOST_STEPS = 4096  # that are built separately where a loop of the program can't make them
+_MOST_STEPS = 12  # that are built separately where a loop of the program can't make them
 _MOST_COUNTED = 1 << 16  # whose counters Python computes
 
 
@@ -137,18 +137,35 @@ def loop(call: Call) -> Made:
             return _turns(call, body, most, goes_on, state, np.array(step))
         if not goes_on.reshape(-1)[0]:
             break
-        if step == _MOST_STEPS:
-            raise call.node.error(f"it has more than {_MOST_STEPS} steps")
         results = call.inline(body, (np.array(step, np.int64), goes_on, *state), turns)
-        goes_on, state, parts = (
-            results[0],
-            [*results[1 : 1 + len(state)]],
-            results[1 + len(state) :],
-        )
+        goes_on, *made = results[: 1 + len(state)]
+        parts = results[1 + len(state) :]
+        is_changing = step >= _FEW_STEPS and not all(map(_is_alike, made, state))
+        if is_changing or step * call.turns >= _MOST_STEPS:
+            raise _by_turns(call, "its steps make tensors of different types, and are many")
+        state = made
         for tensors, part in zip(stacked, parts, strict=True):
             tensors.append(part)
         step += 1
+    if stacked and not step:
+        return (*state, *_none_made(call, body, state))
     return (*state, *(_stacked(call, tensors, 0) for tensors in stacked))
+
+
+def _none_made(call: Call, body: Graph, state: Sequence[Tensor]) -> list[TensorHandle]:
+    """The stacked outputs of no turn: of the types that one would have made."""
+    made: list[Tensor] = []
+    try:
+        with _attempt():
+            made += call.inline(body, (np.array(0, np.int64), np.array(True), *state))
+            raise UnrolledError
+    except UnrolledError:
+        kinds = [(dtype_of(part), part.shape) for part in made[1 + len(state) :]]
+    return [_zeros(dtype, (0, *shape)) for dtype, shape in kinds]
+
+
+def _zeros(dtype: tc.DType, shape: Shape) -> TensorHandle:
+    return computed(shape, lambda *at: dtype(0))
 
 
 def _steps(
@@ -482,8 +499,6 @@ def _laid(x: TensorHandle, axis: int, is_backwards: bool) -> TensorHandle:
 
 def _stacked(call: Call, parts: Sequence[Tensor], axis: int) -> Tensor:
     """The tensors of all steps, stacked along a new axis."""
-    if not parts:
-        raise call.node.error(NO_STEPS)
     rank = len(parts[0].shape) + 1
     place = call.axis_of(axis, rank)
     extents = parts[0].shape

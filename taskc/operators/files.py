@@ -17,6 +17,22 @@ _NAMES = {
         "Max Min Sum Mean Where Cast BitCast CastLike"
     ),
     "fourier": "DFT STFT MelWeightMatrix",
+    "linear_models": " ".join(
+        f"ai.onnx.ml.{name}"
+        for name in (
+            "Scaler",
+            "Normalizer",
+            "Binarizer",
+            "Imputer",
+            "ArrayFeatureExtractor",
+            "OneHotEncoder",
+            "LinearRegressor",
+            "LinearClassifier",
+        )
+    ),
+    "trees": (
+        "ai.onnx.ml.TreeEnsemble ai.onnx.ml.TreeEnsembleRegressor ai.onnx.ml.TreeEnsembleClassifier"
+    ),
     "movement": (
         "Transpose Expand Tile Concat Split Slice Gather GatherElements GatherND "
         "ReverseSequence DepthToSpace SpaceToDepth Pad"

@@ -230,8 +230,9 @@ def recurrent(call: Call) -> Made:
     shape = x.shape[1], directions[0].hidden
     lengths = call.tensor(4) if call.has(4) else None
     # On a device, each flag would be waited for.
-    stops = lengths is not None and tc.machine().is_processor
-    is_within = _steps_within(lengths, x.shape[0]) if stops else None
+    is_within = None
+    if lengths is not None and tc.machine().is_processor:
+        is_within = _steps_within(lengths, x.shape[0])
     walks = []
     for number, direction in enumerate(directions):
         first = _first_state(call, number, shape, x.dtype, is_batch_first)

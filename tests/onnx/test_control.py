@@ -310,8 +310,9 @@ def test_turns_of_a_loop_that_no_program_can_be() -> None:
     y, rows = with_turns(found, 3)(many)
     assert np.array_equal(y, many / 8)
     assert rows.tolist() == [[1, 299]] * 3
-    with pytest.raises(CompileError, match="Loop node 'turns': it has no steps, and"):
-        with_turns(found, 0)(many)
+    y, rows = with_turns(found, 0)(many)
+    assert np.array_equal(y, many)
+    assert rows.shape == (0, 2)
     unlike = [node("Cast", ["v"], ["t"], to=INT), node("NonZero", ["t"], ["rows"])]
     with pytest.raises(
         CompileError, match="Loop node 'turns': its steps make tensors of different"
@@ -637,3 +638,74 @@ def test_random_loops(seed: int) -> None:
         expected = ReferenceEvaluator(proto).run(None, feeds)
     for one, other in zip(compiled(proto).run(None, feeds), expected, strict=True):
         np.testing.assert_allclose(one.reshape(np.shape(other)), other, rtol=1e-4, atol=1e-4)
+
+
+def grows(turns: int) -> ModelProto:
+    """A Loop that adds a row in each turn."""
+    body = graph(
+        "body",
+        [tensor("i", type=INT), tensor("go", type=BOOL), tensor("s", None, 2)],
+        [node("Concat", ["s", "x"], ["t"], axis=0), node("Identity", ["go"], ["g"])],
+        [tensor("g", type=BOOL), tensor("t", None, 2)],
+    )
+    loop = node("Loop", ["most", "", "x"], ["y"], body=body)
+    constant = numpy_helper.from_array(np.int64(turns), "most")
+    return model([loop], [tensor("x", None, 2)], ["y"], initializer=[constant])
+
+
+@pytest.mark.parametrize("turns", [3, 300])
+def test_tensors_that_grow_in_many_turns(turns: int) -> None:
+    """They are written out up to a limit, and beyond it one program with dimensions serves all turns."""
+    x = np.array([[1, 2]], np.float32)
+    made = compiled(grows(turns))
+    np.testing.assert_array_equal(made(x), np.repeat(x, turns + 1, axis=0))
+    assert len(made.programs) <= 4
+
+
+@pytest.mark.parametrize("backwards", [0, 1])
+def test_a_scan_whose_steps_read_a_size_that_is_data(backwards: int) -> None:
+    body = graph(
+        "body",
+        [tensor("s"), tensor("row", None)],
+        [
+            node("NonZero", ["row"], ["at"]), node("Transpose", ["at"], ["places"]),
+            node("GatherND", ["row", "places"], ["v"]), node("ReduceProd", ["v"], ["p"], keepdims=0),
+            node("Add", ["s", "p"], ["t"]), node("Identity", ["t"], ["seen"]),
+        ],
+        [tensor("t"), tensor("seen")],
+    )  # fmt: skip
+    scan = node(
+        "Scan", ["zero", "x"], ["end", "all"], body=body, num_scan_inputs=1, scan_input_axes=[1],
+        scan_input_directions=[backwards], scan_output_directions=[backwards],
+    )  # fmt: skip
+    zero = numpy_helper.from_array(np.float32(0), "zero")
+    made = compiled(model([scan], [tensor("x", 3, None)], ["end", "all"], initializer=[zero]))
+    x = np.array([[1, 0, 2, 0], [0, 3, 4, 0], [5, 0, 0, 7]], np.float32)
+    for given in (x, x[:, :2]):
+        columns = given.T[::-1] if backwards else given.T
+        sums = np.cumsum([np.prod(one[one != 0]) for one in columns])
+        end, seen = made(given)
+        assert end == sums[-1]
+        assert seen.tolist() == (sums[::-1] if backwards else sums).tolist()
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+def test_no_turn_makes_no_parts(is_known: bool) -> None:
+    """They have the shape that a turn would have made."""
+    body = graph(
+        "body",
+        [tensor("i", type=INT), tensor("go", type=BOOL), tensor("s", None)],
+        [node("Mul", ["s", "s"], ["t"]), node("Concat", ["s", "t"], ["u"], axis=0), node("Identity", ["go"], ["g"])],
+        [tensor("g", type=BOOL), tensor("t", None), tensor("u", None)],
+    )  # fmt: skip
+    nodes = [node("Loop", ["most", "", "x"], ["y", "all"], body=body), node("Neg", ["all"], ["r"])]
+    ends = [tensor("x", None)] if is_known else [tensor("x", None), tensor("most", type=INT)]
+    constants = [numpy_helper.from_array(np.int64(0), "most")] if is_known else []
+    made = compiled(model(nodes, ends, ["y", "r"], initializer=constants))
+    for size in (2, 3, 5):
+        x = np.ones(size, np.float32)
+        y, r = made(x) if is_known else made(x, np.array(0))
+        assert y.shape == (size,)
+        assert r.shape == (0, 2 * size)
+    if not is_known:
+        assert made(x, np.array(2))[1].shape == (2, 2 * size)

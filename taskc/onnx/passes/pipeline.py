@@ -11,12 +11,13 @@ from taskc.onnx.passes.products import low_precision, quantized_products
 from taskc.onnx.passes.recognize_attention import recognize_attention
 from taskc.onnx.passes.recognize_formulas import recognize_gelu, recognize_norms
 from taskc.onnx.passes.separate_fused import separate_fused
+from taskc.onnx.passes.separate_labels import separate_labels
 from taskc.operators.graph import Graph
 
 Pass = Callable[[Graph], Graph]
 
 # Before all others, which know ONNX's operators.
-FIRST: tuple[Pass, ...] = (separate_fused,)
+FIRST: tuple[Pass, ...] = (separate_fused, separate_labels)
 
 PASSES: tuple[Pass, ...] = (
     # Before other passes look at products: those of bytes become other operators.
