@@ -178,7 +178,6 @@ def _attend(
     length, keys, wide, dtype = problem.length, problem.keys, problem.wide, problem.dtype
     offset, step, together = problem.offset, plan.keys, joined(problem)
     (height, deep), rows = held.shape, seen.project((0,))
-    _, factor = _factors(problem)
     behind = step if plan.specialize else 0  # keys from a step's scores back to its values
     near_queries, hide = _near_queries(problem, height, across), _hide(problem, plan, seen)
     raised = _raised(problem, rows, seen, once)
@@ -227,8 +226,6 @@ def _attend(
                 powers[i, j] = scores[i, j].to(dtype)
             if not plan.specialize:
                 tc.mma(sums, powers, near_values)
-        for i in rows:
-            peaks[i] *= factor
         totals = tc.reduce(parts, 1, "+")
         return sums, totals, peaks
 
@@ -312,6 +309,7 @@ def _partial(problem: Problem, plan: Plan, parts: Extent, machine: Machine) -> t
     of_sums = (*of_each, results)
     all_sums, once_each = wide[of_sums], wide[of_each]
     tile = tile_of(problem, plan, machine)
+    _, factor = _factors(problem)
 
     @tc.function
     def blocks(
@@ -330,7 +328,7 @@ def _partial(problem: Problem, plan: Plan, parts: Extent, machine: Machine) -> t
                 if row + i < tile.count:
                     own_head, query = tile.place(head, row + i)
                     totals[part, batch, own_head, query] = of_part[1][i]
-                    peaks[part, batch, own_head, query] = of_part[2][i]
+                    peaks[part, batch, own_head, query] = of_part[2][i] * factor
 
     @tc.kernel(workers=tile.workers)
     def partial(
