@@ -127,6 +127,26 @@ def test_a_product_and_what_follows_are_rounded_once(dtype: Any) -> None:
     assert (np.abs(y - expected) <= half_a_step(expected, dtype) + 1e-5).all()
 
 
+@pytest.mark.parametrize("dtype", KINDS)
+def test_a_batch_normalization_is_rounded_once(dtype: Any) -> None:
+    x = numbers(dtype, 3, 20, 11)
+    vectors = [numbers(dtype, 20, seed=n) for n in range(1, 5)]
+    vectors[3] = abs(vectors[3])
+    names = ["scale", "shift", "mean", "variance"]
+    made = model(
+        [node("BatchNormalization", ["x", *names], ["z"]), node("Relu", ["z"], ["y"])],
+        [
+            tensor(name, *it.shape, type=KINDS[dtype])
+            for name, it in zip(["x", *names], [x, *vectors], strict=True)
+        ],
+        ["y"],
+    )
+    (y,) = compile(made).run(None, {"x": x, **dict(zip(names, vectors, strict=True))})
+    scale, shift, mean, variance = (it.astype(np.float64)[:, None] for it in vectors)
+    exact = (x.astype(np.float64) - mean) / np.sqrt(variance + 1e-5) * scale + shift
+    assert (abs(y.astype(np.float64) - exact.clip(0)) <= half_a_step(exact, dtype) + 1e-5).all()
+
+
 def test_a_conversion_of_the_model_is_not_skipped() -> None:
     x = numbers(np.float32, 200)
     made = model(
