@@ -213,8 +213,7 @@ def _new_computation(
     output = ir.Tensor(_OUTPUT, value.dtype, tuple(shape), ir.GLOBAL, layout, role="out")
     parameters = (*used, output)
     dimensions = dimensions_of(trace, value, parameters)
-    is_own = isinstance(definition.function, FunctionType) and _is_own(definition.function)
-    unrounded = is_own and widens(value)
+    unrounded = _is_own(definition.function) and widens(value)
     computation = Computation(name, parameters, dimensions, variables, value, unrounded, loc=site)
     handles = [trace.handle(given) for given, own in captured.parameters.items() if own in used]
     return computation, handles

@@ -12,6 +12,8 @@ bit. A conversion that a model asks for isn't skipped: its operator hides it.
 
 from __future__ import annotations
 
+from typing import TypeGuard
+
 from taskc.ir.nodes import Cast, Expression, Read
 from taskc.ir.rewrite import walk
 from taskc.ir.types import bf16, f16, f32
@@ -34,11 +36,11 @@ def widens(value: Expression) -> bool:
 def without_rounding(node: Expression) -> Expression:
     """The value itself where it is rounded to a narrow float, and widened again."""
     if isinstance(node, Cast) and node.dtype is f32 and is_rounded(node.operand):
-        return node.operand.operand  # type: ignore[attr-defined]
+        return node.operand.operand
     return node
 
 
-def is_rounded(value: Expression) -> bool:
+def is_rounded(value: Expression) -> TypeGuard[Cast]:
     """Whether a value was rounded from f32 to a narrow float."""
     return isinstance(value, Cast) and value.dtype in NARROW and value.operand.dtype is f32
 
