@@ -12,11 +12,12 @@ import importlib.util
 import json
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, TypeAlias
 
-from mutants_attention import attentions
+from mutants_attention import attentions, inputs_of_attention
 from mutants_convolutions import convolutions, two_processors
 from report import parse_options
 
@@ -59,23 +60,26 @@ def on(target: str, mutated: Kernel | Program) -> Kernel | Program:
     return replace(mutated, target=target)
 
 
-def cases(*, quick: bool) -> Iterator[tuple[str, Definition, str]]:
-    """The definitions to break, each with its target."""
+Case: TypeAlias = "tuple[str, Definition, str]"
+
+
+def cases(*, quick: bool) -> Iterator[tuple[Case, list[Sequence[Any]]]]:
+    """The definitions to break, each with its target and inputs."""
     for name, definition in definitions():
         for target in ("generic",) if quick else ("generic", "sm_80", "sm_90a"):
-            yield name, definition, target
+            yield (name, definition, target), inputs_of(definition)
     if not quick:
         with two_processors():
-            yield from convolutions()
-            yield from attentions()
+            yield from ((case, inputs_of(case[1])) for case in convolutions())
+            yield from ((case, inputs_of_attention(case[1])) for case in attentions())
 
 
 def main() -> None:
     options = parse_options(__doc__ or "")
     totals: Counter[str] = Counter()
     rows = []
-    for name, definition, target in cases(quick=options.quick):
-        mutants = list(mutate(on(target, lowered(definition, target)), inputs_of(definition)))
+    for (name, definition, target), inputs in cases(quick=options.quick):
+        mutants = list(mutate(on(target, lowered(definition, target)), inputs))
         survivors = [m for m in mutants if not m.reported]
         print(f"{name:36} {target:8} {len(mutants) - len(survivors):4} of {len(mutants):4}")
         for m in survivors:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
+
+import numpy as np
 
 import taskc as tc
 from taskc import f16, f32
 from taskc.kernels.attention import Plan, attention
 from taskc.lang.definition import Definition
+from taskc.mutation import inputs_of
 
 # Target; batches, heads, queries, keys, features. Tiles stick out, rings go round more than once, and the last
 # step has the slot where the results lie afterwards.
@@ -45,3 +48,17 @@ def attentions() -> Iterator[tuple[str, Definition, str]]:
             batches, heads, length, keys, features, machine=tc.machine(target), **options
         )
         yield f"attention: {name}", made, target
+
+
+def inputs_of_attention(definition: Definition) -> list[Sequence[Any]]:
+    """The inputs for `mutate`, and two whose scores rise with the key, so that each step changes the largest one.
+
+    Their powers overflow in the second one, unless the largest is subtracted.
+    """
+    inputs = inputs_of(definition)
+    for steepness in (1, 100):
+        queries, keys, *others = (np.copy(array) for array in inputs[0])
+        rising = np.linspace(0, steepness, keys.shape[2])[:, None]
+        keys = (np.abs(keys) * rising).astype(keys.dtype)
+        inputs.append([np.abs(queries), keys, *others])
+    return inputs

@@ -27,6 +27,7 @@ from taskc.operators.tensors import (
     reshaped,
     rows_of,
 )
+from taskc.programs.rounding import NARROW
 from taskc.programs.tracing import Computed, Element, TensorHandle
 
 
@@ -35,7 +36,7 @@ def elementwise(
 ) -> Images:
     """Apply an expression to the elements of the inputs; `dtype` is for `Call.compute`.
 
-    The result of blocked images is blocked.
+    The result of blocked images is blocked. Narrow floats are computed with in f32, and rounded once.
     """
     shape = call.broadcast(*(x.shape for x in inputs))
     once = tuple([ones(x.shape) for x in inputs])
@@ -43,14 +44,24 @@ def elementwise(
     by_blocks = blocks is not None
     read = tuple([elements_of(x) if by_blocks else rows_of(x) for x in inputs])
     value = tc.function(expression)
+    narrow = result if (result := dtype or call.dtype(0)) in NARROW else None
 
     @tc.function
     def at_place(*at: Element) -> Computed:
         return value(*(element(x, axes, at) for x, axes in zip(read, once, strict=True)))
 
+    @tc.function
+    def wide(x: TensorHandle, axes: tuple[bool, ...], at: Computed) -> Computed:
+        return element(x, axes, at).to(f32) if x.dtype is narrow else element(x, axes, at)
+
+    @tc.function
+    def rounded(*at: Element) -> Computed:
+        return value(*(wide(x, axes, at) for x, axes in zip(read, once, strict=True))).to(narrow)
+
+    function = rounded if narrow else at_place
     if blocks is None:
-        return cast("Images", call.compute(shape, at_place, dtype))  # arrays are read like handles
-    return blocks.computed(call.name, at_place)
+        return cast("Images", call.compute(shape, function, dtype))  # arrays are read like handles
+    return blocks.computed(call.name, function)
 
 
 def _blocks_of(inputs: Sequence[Images], shape: Shape, dtype: DType) -> Blocked | None:
@@ -242,7 +253,8 @@ def power(call: Call) -> Made:
         return _of_all(call, lambda a, b: a**b)
     call.require_kernel()
     if base.is_float or exponent_type.is_integer:
-        return _of_all(call, lambda a, b: a ** b.to(base))
+        wide = f32 if base in NARROW else base
+        return _of_all(call, lambda a, b: a ** b.to(wide))
     return _of_all(call, lambda a, b: (a.to(f64) ** b.to(f64)).to(base))
 
 
@@ -310,6 +322,9 @@ def _converted(call: Call, dtype: DType) -> Tensor:
         return call.compute(x.shape, lambda *at: dtype(1) if x[at] else dtype(0))
     if dtype in (f8e4m3, f8e5m2) and not call.attribute("saturate", 1):
         return _unsaturated(call, x, dtype)
+    if dtype in NARROW and x.dtype.is_float and x.dtype.bits > dtype.bits:
+        # Bits for a moment, so that fusion doesn't skip a rounding that the model asks for.
+        return call.compute(x.shape, lambda *at: x[at].to(dtype).bitcast(tc.u16).bitcast(dtype))
     return call.compute(x.shape, lambda *at: x[at].to(dtype))
 
 

@@ -8,6 +8,7 @@ import taskc as tc
 from taskc import i64
 from taskc.kernels.reductions import argmax, reduction
 from taskc.kernels.rows import layer_norm, log_softmax, rms_norm, softmax
+from taskc.kernels.signatures import wide
 from taskc.operators.call import Call, Made, at_least, operator
 from taskc.operators.operands import Template, converted, is_one, kernel_of, repeated, size
 from taskc.operators.tensors import Extent, Tensor, computed, reshaped
@@ -36,11 +37,11 @@ def _of_channels(
     shift: TensorHandle, epsilon: float,
 ) -> TensorHandle:  # fmt: skip
     """(x - mean) / sqrt(variance + epsilon) * scale + shift; each of these is a vector with one element per channel."""
-    between, dtype = mean.dtype, x.dtype
+    between, dtype = wide(mean.dtype), x.dtype
     factor = computed(
         mean.shape, lambda c: scale[c].to(between) / tc.sqrt(variance[c].to(between) + epsilon)
     )
-    offset = computed(mean.shape, lambda c: shift[c].to(between) - mean[c] * factor[c])
+    offset = computed(mean.shape, lambda c: shift[c].to(between) - mean[c].to(between) * factor[c])
 
     @tc.function
     def normalized(*at: Element) -> Computed:

@@ -31,6 +31,7 @@ from taskc.lang.source import call_site
 from taskc.lang.values import Value, counted, describe
 from taskc.programs.ir import Computation, variables_in
 from taskc.programs.record_call import dimensions_of, noted_computation, part_of
+from taskc.programs.rounding import widens
 from taskc.programs.tracing import (
     ComputedScalar,
     Handle,
@@ -212,7 +213,8 @@ def _new_computation(
     output = ir.Tensor(_OUTPUT, value.dtype, tuple(shape), ir.GLOBAL, layout, role="out")
     parameters = (*used, output)
     dimensions = dimensions_of(trace, value, parameters)
-    computation = Computation(name, parameters, dimensions, variables, value, loc=site)
+    unrounded = _is_own(definition.function) and widens(value)
+    computation = Computation(name, parameters, dimensions, variables, value, unrounded, loc=site)
     handles = [trace.handle(given) for given, own in captured.parameters.items() if own in used]
     return computation, handles
 

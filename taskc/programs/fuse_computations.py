@@ -7,9 +7,9 @@
     scaled_moved(x, b, out=y)   scaled_moved: out[i, j] = x[i, j] * 2.0 + b[j]
 
 The value is the same to the last bit: it is substituted unchanged, in the temporary's type, and a sum of a product
-stays two operations. A reader of a view reads the element under it. Where elements are computed more than once, by
-several readers or by one that repeats them, the operations are weighed against the memory traffic saved. Either all
-readers take the value, or none.
+stays two operations. Only taskc's operators skip its rounding to a narrow float (taskc/programs/rounding.py). A reader
+of a view reads the element under it. Where elements are computed more than once, by several readers or by one that
+repeats them, the operations are weighed against the memory traffic saved. Either all readers take the value, or none.
 
 The result needs no proof: of a computation only the indices of its reads can be wrong, and a schedule either proves
 each of them in bounds, or puts its read under the condition that it is.
@@ -17,6 +17,7 @@ each of them in bounds, or puts its read under the condition that it is.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from taskc.ir import nodes as ir
@@ -26,6 +27,7 @@ from taskc.programs.calls import Calls, Joined, computation_of, is_free_computat
 from taskc.programs.indices import seen_in
 from taskc.programs.ir import Call, Computation, Program
 from taskc.programs.pairs import Pairs, UnfusedError
+from taskc.programs.rounding import joint, without_rounding
 from taskc.programs.traffic import elements_of, is_small, is_worth, operations_of
 
 _MOST_INPUTS = 24
@@ -112,7 +114,8 @@ class _Producer:
         joined = Joined(call, consumer.parameters, self.call, gone)
         elements = _Elements(producer, joined.value(producer))
         offsets = {item: self.calls.view(given).offset for item, given in read.items()}
-        merged = elements.put_into(consumer.value, offsets, made)
+        change = without_rounding if consumer.unrounded else None
+        merged = elements.put_into(consumer.value, offsets, made, change)
         if not is_small(merged) or len(joined.parameters()) > _MOST_INPUTS:
             raise UnfusedError("one computation would be too large")
         fused = replace(
@@ -121,6 +124,7 @@ class _Producer:
             parameters=joined.parameters(),
             dimensions=tuple(dict.fromkeys([*consumer.dimensions, *producer.dimensions])),
             value=merged,
+            unrounded=joint(consumer, producer, merged),
         )
         return fused, joined
 
@@ -134,11 +138,17 @@ class _Elements:
         self.made: dict[object, Expression] = {}
 
     def put_into(
-        self, value: Expression, offsets: dict[Tensor, int | Expression], made: Tensor
+        self,
+        value: Expression,
+        offsets: dict[Tensor, int | Expression],
+        made: Tensor,
+        change: Callable[[Expression], Expression] | None,
     ) -> Expression:
+        """A value with the elements in it; `change` is applied to what contains them."""
+
         def put_in(node: Expression) -> Expression:
             if not isinstance(node, ir.Read) or node.tensor not in offsets:
-                return node
+                return node if change is None else change(node)
             at = seen_in(node.indices, node.tensor.shape, made.shape, offsets[node.tensor])
             if at is None:
                 raise UnfusedError("its shape is another one, by more than constants")

@@ -52,6 +52,7 @@ from taskc.programs.indices import Indices, bijection, is_same_number, seen_in
 from taskc.programs.inlining import over_program_sizes
 from taskc.programs.ir import Call, Program
 from taskc.programs.pairs import Pairs, UnfusedError, is_fusible_kernel, proved
+from taskc.programs.rounding import is_rounded, without_rounding
 from taskc.programs.traffic import elements_of, is_small, is_worth, operations_of, reads_of
 
 
@@ -277,7 +278,7 @@ class _Epilogue:
                 return value
             if isinstance(node, ir.Read) and node.tensor in self.as_stored:
                 return replace(node, tensor=self.as_stored[node.tensor], indices=at)
-            return node
+            return without_rounding(node) if self.computation.unrounded else node
 
         result = rewritten(self.value, put_in)
         is_stored_alike = self.output in self.as_stored
@@ -304,9 +305,11 @@ class _Epilogue:
         value = store.value
         is_named = isinstance(value, Variable | ir.Constant)
         if not is_named and (len(self.reads) > 1 or self.is_kept):
-            name = Variable(self.stored.name, value.dtype, loc=store.loc)
-            before.append(ir.Let(name, value, loc=store.loc))
-            value = name
+            rounded = value if self.computation.unrounded and is_rounded(value) else None
+            wide = value if rounded is None else rounded.operand
+            name = Variable(self.stored.name, wide.dtype, loc=store.loc)
+            before.append(ir.Let(name, wide, loc=store.loc))
+            value = name if rounded is None else replace(rounded, operand=name)
         if self.is_kept:
             before.append(replace(store, value=value))
         tensor, indices, computed = self.element(store.indices, value)

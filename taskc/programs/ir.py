@@ -7,7 +7,7 @@
     body        ::= step*                          and so are `then` and `otherwise`
     condition   ::= Tensor                         of one bool, without a layout
     callee      ::= Kernel | Computation
-    computation ::= Computation(name, parameters, dimensions, variables, value)
+    computation ::= Computation(name, parameters, dimensions, variables, value, unrounded)
     argument    ::= Tensor                         for a tensor: a parameter, a constant, a temporary or a view
                   | expression                     for a scalar: of the program's scalars and dimensions
     view        ::= View(tensor, of, offset)
@@ -57,7 +57,10 @@ from taskc.ir.types import TensorType, boolean
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Computation:
-    """output[variables] = value for every element of the output; see the head of this file."""
+    """output[variables] = value for every element of the output; see the head of this file.
+
+    unrounded  elements that it reads and widens may have values that weren't rounded: see taskc/programs/rounding.py
+    """
 
     printer: ClassVar[str] = "taskc.programs.printer"
 
@@ -66,6 +69,7 @@ class Computation:
     dimensions: tuple[Variable, ...]
     variables: tuple[Variable, ...]
     value: Expression
+    unrounded: bool = False
     loc: Location = field(default=NOWHERE, repr=False, kw_only=True)
 
     @property

@@ -45,6 +45,9 @@ def computation_of(
     """The computation of a tree; its dimensions are among the program's sizes."""
     names = statements.names
     name, *parts, element = tree.children
+    is_unrounded = getattr(name, "data", None) == "unrounded"
+    if is_unrounded:
+        name, *parts = parts
     dimensions = []
     for binder in [part for one in parts if one.data == "dimensions" for part in one.children]:
         dimension = sizes.get(binder.children[0])
@@ -79,6 +82,7 @@ def computation_of(
         tuple(dimensions),
         variables,
         value,
+        is_unrounded,
         loc=names.location(name),
     )
 

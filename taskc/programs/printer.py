@@ -113,7 +113,9 @@ class _Printer(Printer):
 
     def computation(self, computation: Computation) -> str:
         self.text.taken |= RESERVED
-        first = self.header("computation", computation)
+        first = self.header(
+            "unrounded computation" if computation.unrounded else "computation", computation
+        )
         output = self.text.name(computation.output)
         variables = ", ".join(map(self.text.name, computation.variables))
         lines = [first]

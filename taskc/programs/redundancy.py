@@ -104,4 +104,4 @@ def structure_of(computation: Computation) -> Hashable:
     """A key that computations share if they are equal except for names; dimensions are the program's, and the same."""
     parameters, dimensions = computation.parameters, computation.dimensions
     value = structure(parameters, dimensions, computation.variables, computation.value)
-    return dimensions, value
+    return dimensions, value, computation.unrounded

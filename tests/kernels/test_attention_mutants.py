@@ -6,10 +6,10 @@ from collections import Counter
 
 import pytest
 
-from benchmarks.mutants_attention import attentions
+from benchmarks.mutants_attention import attentions, inputs_of_attention
 from benchmarks.mutants_convolutions import two_processors
 from taskc.ir.nodes import Kernel
-from taskc.mutation import Mutant, inputs_of, mutate
+from taskc.mutation import Mutant, mutate
 from taskc.programs.ir import map_kernels
 from taskc.runtime.checking import for_target
 
@@ -23,7 +23,7 @@ def mutants_of(name: str) -> list[Mutant]:
         else map_kernels(made, lambda kernel: for_target(kernel, target))
     )
     with two_processors():
-        found = list(mutate(broken, inputs_of(definition)))
+        found = list(mutate(broken, inputs_of_attention(definition)))
     assert [m.description for m in found if not (m.reported or m.reason)] == []
     return found
 

@@ -360,7 +360,7 @@ def test_errors_say_what_and_where(body: str, line: int, column: int, message: s
         (f"program p():\n    f()\n{KERNEL}{KERNEL}", "two callees are called f"),
         (
             f"program p():\n    f()\n{KERNEL}x",
-            "expected 'computation', 'kernel' or the end of the text, not 'x'",
+            "expected 'computation', 'kernel', 'unrounded' or the end of the text, not 'x'",
         ),
         (f"program p():\n    f()\n{KERNEL.replace('pass', 'x = y')}", "nothing is called x here"),
     ],

@@ -195,7 +195,6 @@ def _attend(
     )
     place, heads = problem.place(together), problem.heads
     (height, deep), rows = held.shape, seen.project((0,))
-    _, factor = _factors(problem)
     behind = step if plan.specialize else 0  # keys from a step's scores back to its values
     near_queries, hide = _near_queries(problem, height, across), _hide(problem, plan, seen)
     raised = _raised(problem, rows, seen, once)
@@ -258,8 +257,6 @@ def _attend(
                 powers[i, j] = scores[i, j].to(dtype)
             if not plan.specialize:
                 tc.mma(sums, powers, near_values)
-        for i in rows:
-            peaks[i] *= factor
         totals = tc.reduce(parts, 1, "+")
         return sums, totals, peaks
 
@@ -323,6 +320,7 @@ def products(problem: Problem, plan: Plan, machine: Machine) -> tc.KernelDefinit
 def in_parts(problem: Problem, plan: Plan, machine: Machine) -> tc.ProgramDefinition:
     parts, results = tc.cdiv(problem.keys, plan.part), problem.results
     tile = tile_of(problem, plan, machine)
+    _, factor = _factors(problem)
 
     @tc.function
     def blocks(
@@ -341,6 +339,6 @@ def in_parts(problem: Problem, plan: Plan, machine: Machine) -> tc.ProgramDefini
                 if row + i < tile.count:
                     own_head, query = tile.place(head, row + i)
                     totals[part, batch, own_head, query] = of_part[1][i]
-                    peaks[part, batch, own_head, query] = of_part[2][i]
+                    peaks[part, batch, own_head, query] = of_part[2][i] * factor
 
     return merging(problem, parts, tile.workers, blocks, machine)
