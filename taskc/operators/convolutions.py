@@ -76,8 +76,14 @@ def _in_layout(
 ) -> Images:
     """The convolution, with results in the layout that the node wants, where images of this shape can have it."""
     if can_be_blocked(x.shape) and call.attribute("results", "NCHW") == "NCHWc":
-        return Blocked(convolved(call, x, w, b, windows, results="NCHWc", **options), w.shape[0])
+        features = features_of(call, w, **options)
+        return Blocked(convolved(call, x, w, b, windows, results="NCHWc", **options), features)
     return convolved_rows(call, x, w, b, windows, **options)
+
+
+def features_of(call: Call, w: Tensor, transposed: bool = False, **_: object) -> Extent:
+    """The number of features: filters of transposed convolutions have those of one group along their second axis."""
+    return w.shape[1] * call.attribute("group", 1) if transposed else w.shape[0]
 
 
 @operator("Blocks", domain="taskc")
@@ -112,7 +118,8 @@ def convolved_rows(
     call: Call, x: Images, w: Tensor, b: Tensor | None, windows: Windows, **options: object
 ) -> TensorHandle:
     """The convolution by windows; one whose windows and images have a single column is computed on lines."""
-    if windows.is_of_columns and is_one(x.shape[-1]) and not isinstance(x, Blocked):
+    is_of_lines = windows.is_of_columns and not options.get("transposed", False)
+    if is_of_lines and is_one(x.shape[-1]) and not isinstance(x, Blocked):
         # Images of one column are convolved as lines: tiles are along lines, and a column has lines of one element.
         line, filters = reshaped(x, *x.shape[:3]), reshaped(w, *w.shape[:3])
         results = convolved(call, line, filters, b, windows.along(0))
@@ -139,7 +146,7 @@ def convolved(
     images, channels, *extents = x.shape
     groups = call.attribute("group", 1)
     is_transposed = options.get("transposed", False)
-    features = w.shape[1] * groups if is_transposed else w.shape[0]
+    features = features_of(call, w, **options)
     if w.shape[0 if is_transposed else 1] * (1 if is_transposed else groups) != channels:
         raise call.node.error(f"its filters are {list(w.shape)}, and x has {channels} channels")
     if len(extents) == 3 and not tc.machine().is_processor:
@@ -189,16 +196,16 @@ def _widened_filters(w: Tensor) -> Tensor:
 
 
 @operator("ConvTranspose")
-def conv_transpose(call: Call) -> Tensor:
+def conv_transpose(call: Call) -> Held:
     call.require_kernel()
-    images, w, b = call.tensor(0), call.given(1), call.optional(2)
+    images, w, b = call.images(0), call.given(1), call.optional(2)
     extents = spatial(call, images.shape)
     windows, results = _transposed_windows(call, extents, taps_of(call, w))
     if not tc.machine().is_processor:
-        return _spread_out(call, images, handle_of(w), b, windows, results)
+        return _spread_out(call, rows_of(images), handle_of(w), b, windows, results)
     added = [made - least for made, least in zip(results, windows.extents(extents), strict=True)]
     more = tuple(added)
-    return convolved(call, images, w, b, windows, transposed=True, output_padding=more)
+    return _in_layout(call, images, w, b, windows, transposed=True, output_padding=more)
 
 
 def _transposed_windows(
