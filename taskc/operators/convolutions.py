@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from math import prod
+from math import gcd, prod
 
 import numpy as np
 
@@ -44,6 +44,7 @@ from taskc.operators.quantization import (
     summed,
 )
 from taskc.operators.tensors import (
+    Array,
     Blocked,
     Extent,
     Function,
@@ -89,8 +90,8 @@ def features_of(call: Call, w: Tensor, transposed: bool = False, **_: object) ->
 @operator("Blocks", domain="taskc")
 def blocks(call: Call) -> Held:
     """Images in blocked layout, where their shape allows it."""
-    x = call.given(0)
-    if not can_be_blocked(x.shape) or not call.dtype(0).is_float or not isinstance(x, TensorHandle):
+    x = call.images(0)
+    if isinstance(x, Blocked) or not (can_be_blocked(x.shape) and x.dtype.is_float):
         return x
     return Blocked.empty(x.shape, x.dtype).computed("blocks", tc.function(lambda *at: x[at]))
 
@@ -149,6 +150,9 @@ def convolved(
     features = features_of(call, w, **options)
     if w.shape[0 if is_transposed else 1] * (1 if is_transposed else groups) != channels:
         raise call.node.error(f"its filters are {list(w.shape)}, and x has {channels} channels")
+    options = {"exact": bool(call.attribute("exact", 0)), **options}
+    if isinstance(w, np.ndarray) and not (options["exact"] or is_transposed):
+        w, groups = _with_whole_vectors(w, groups, tc.machine().lanes)
     if len(extents) == 3 and not tc.machine().is_processor:
         assert not isinstance(x, Blocked)
         return _by_slices(call, x, w, b, windows)
@@ -157,9 +161,29 @@ def convolved(
         groups=groups, filters="IOHW" if is_transposed else "OIHW", dtype=x.dtype,
         order="NCHWc" if isinstance(x, Blocked) else "NCHW", is_constant=isinstance(w, np.ndarray),
         bias=b is not None, **windows.options,
-        **{"exact": bool(call.attribute("exact", 0)), "results": "NCHW", **options},
+        **{"results": "NCHW", **options},
     )  # fmt: skip
     return kernel(elements_of(x), w, *(() if b is None else (widened(b, x.dtype),)))
+
+
+# Where vectors begin inside of a group, they pick a channel for each lane, which takes as long as so many products.
+_MOST_MERGED = 8
+
+
+def _with_whole_vectors(w: Array, groups: int, lanes: int) -> tuple[Array, int]:
+    """Filters and the number of groups, with groups merged until none begins inside of a vector of features. A merged
+    group's filters are zero at the channels of the others."""
+    features, channels = w.shape[0] // groups, w.shape[1]
+    merged = lanes // gcd(features, lanes)
+    if groups % merged:
+        merged = groups
+    is_even = features < lanes and lanes % features == 0
+    if is_even or channels == 1 or w.dtype.kind != "f" or not 1 < merged <= _MOST_MERGED:
+        return w, groups
+    wider = np.zeros((groups // merged, merged, features, merged, *w.shape[1:]), w.dtype)
+    for n in range(merged):
+        wider[:, n, :, n] = w.reshape(groups // merged, merged, features, *w.shape[1:])[:, n]
+    return wider.reshape(w.shape[0], merged * channels, *w.shape[2:]), groups // merged
 
 
 def _by_slices(
