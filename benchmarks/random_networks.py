@@ -86,7 +86,7 @@ class Network:
         activation: str = "",
     ) -> Image:
         inputs = x.channels // groups
-        spread = (2 / (inputs * size * size)) ** 0.5
+        spread = ((2 if activation else 1) / (inputs * size * size)) ** 0.5
         weights = self.weights(features, inputs, size, size, spread=spread)
         bias = [] if self.has_norms else [self.weights(features)]
         y = self.node(
@@ -106,7 +106,7 @@ class Network:
 
     def transposed(self, x: Image, features: int, activation: str = "") -> Image:
         """Twice as high and wide, by filters of 2 x 2 that don't overlap."""
-        weights = self.weights(x.channels, features, 2, 2, spread=(2 / x.channels) ** 0.5)
+        weights = self.weights(x.channels, features, 2, 2, spread=x.channels**-0.5)
         y = self.node(
             "ConvTranspose", x.name, weights, self.weights(features), kernel_shape=[2, 2],
             strides=[2, 2],
