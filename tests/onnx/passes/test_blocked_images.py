@@ -220,6 +220,16 @@ def test_images_are_resized_in_blocks(channels: int, mode: str) -> None:
     assert not [it for it in images if it.layout is None]
 
 
+def test_images_that_each_tap_would_look_up_are_resized_once() -> None:
+    net = Network()
+    net.constants["twice"] = np.array([1, 1, 2, 2], np.float32)
+    a = net.add("Resize", net.conv("x", 3, 32), "", "twice", mode="nearest")
+    b = net.conv(a, 32, 32, group=32)
+    made = net.model(3, [net.conv(b, 32, 4, 1)])
+    check(made)
+    assert [name for name in kernels(made) if "nearest" in name] == ["nearest"]
+
+
 @pytest.mark.each_value
 @pytest.mark.parametrize(("size", "stride"), [(2, 2), (3, 2), (2, 1)])
 @pytest.mark.parametrize("channels", [16, 20])
