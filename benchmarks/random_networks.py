@@ -116,7 +116,7 @@ class Network:
     def activated(self, x: Image, activation: str) -> Image:
         if not activation:
             return x
-        y = self.functions[activation](self, x.name)
+        y = ACTIVATIONS[activation](self, x.name)
         return Image(y, x.channels, x.height, x.width)
 
     def hard_swish(self, x: str) -> str:
@@ -133,17 +133,6 @@ class Network:
         return self.node(
             "Mul", self.node("Mul", x, self.node("Add", erf, self.scalar(1))), self.scalar(0.5)
         )
-
-    functions: dict[str, Callable[[Network, str], str]] = {
-        "relu": lambda self, x: self.node("Relu", x),
-        "relu6": lambda self, x: self.node("Clip", x, self.scalar(0), self.scalar(6)),
-        "leaky": lambda self, x: self.node("LeakyRelu", x, alpha=0.1),
-        "hswish": hard_swish,
-        "hsigmoid": lambda self, x: self.node("HardSigmoid", x, alpha=1 / 6, beta=0.5),
-        "gelu": gelu,
-        "silu": lambda self, x: self.node("Mul", x, self.node("Sigmoid", x)),
-        "sigmoid": lambda self, x: self.node("Sigmoid", x),
-    }
 
     def excited(self, x: Image, share: int = 4) -> Image:
         """Squeeze and excitation: channels scaled by what their means say."""
@@ -223,7 +212,7 @@ class Network:
         mixed = self.node("Reshape", mixed, self.constant(np.array([1, tokens, features])))
         x = self.node("Add", x, self.product(mixed, features, features))
         inner = self.product(self.normalized(x, features), features, 2 * features)
-        inner = self.product(self.functions["silu"](self, inner), 2 * features, features)
+        inner = self.product(ACTIVATIONS["silu"](self, inner), 2 * features, features)
         return self.node("Add", x, inner)
 
     def classify(self, x: Image, classes: int) -> str:
@@ -244,6 +233,18 @@ class Network:
         model = helper.make_model(graph, opset_imports=opsets, ir_version=10)
         made: bytes = onnx.shape_inference.infer_shapes(model).SerializeToString()
         return made
+
+
+ACTIVATIONS: dict[str, Callable[[Network, str], str]] = {
+    "relu": lambda net, x: net.node("Relu", x),
+    "relu6": lambda net, x: net.node("Clip", x, net.scalar(0), net.scalar(6)),
+    "leaky": lambda net, x: net.node("LeakyRelu", x, alpha=0.1),
+    "hswish": Network.hard_swish,
+    "hsigmoid": lambda net, x: net.node("HardSigmoid", x, alpha=1 / 6, beta=0.5),
+    "gelu": Network.gelu,
+    "silu": lambda net, x: net.node("Mul", x, net.node("Sigmoid", x)),
+    "sigmoid": lambda net, x: net.node("Sigmoid", x),
+}
 
 
 def widened(channels: float) -> int:

@@ -251,7 +251,9 @@ class _Weigh:
         reads = [node for node in nodes if isinstance(node, ir.Read)]
         operations = [operations_of_node(node) for node in nodes if not isinstance(node, ir.Read)]
         cost = sum([min(most, self.access(read.tensor, read.indices)) for read in reads])
-        cost += _PLACE * sum([isinstance(part, ir.Read) for read in reads for part in _inside(read)])
+        cost += _PLACE * sum(
+            [isinstance(part, ir.Read) for read in reads for part in _inside(read)]
+        )
         if self.offsets and max(operations, default=0) >= _LONG:
             self.has_long = True
         far = sum([self._is_far(read) for read in reads])

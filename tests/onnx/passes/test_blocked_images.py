@@ -63,9 +63,7 @@ def check(made: ModelProto) -> None:
 
 def program_of(made: ModelProto) -> Program:
     graph = blocked_images(read(made, is_known))
-    return scheduled(
-        import_graph(graph, {"x": f32[tuple(graph.inputs[0].shape or ())]}).program
-    )[0]
+    return scheduled(import_graph(graph, {"x": f32[tuple(graph.inputs[0].shape or ())]}).program)[0]
 
 
 def kernels(made: ModelProto) -> list[str]:
