@@ -7,8 +7,8 @@
                                                                y[s * 16 + lane] = gelu(acc_cells[s] + bias[lane])
 
 A register has no address, so that a loop over registers is unrolled. A math function needs registers for its
-coefficients, and loads them again for each element while the tile holds the others. A store and a load of an element cost
-less. Only processors have private memory that is as near as that.
+coefficients, and loads them again for each element while the tile holds the others. A store and a load of an element
+cost less. Only processors have private memory that is as near as that.
 """
 
 from __future__ import annotations
