@@ -23,6 +23,7 @@ from taskc.kernels.convolution import convolution_of, is_widened
 from taskc.kernels.signatures import wide
 from taskc.kernels.windows import Windows
 from taskc.operators.call import Call, Made, operator
+from taskc.operators.graph import Array
 from taskc.operators.movement import padded
 from taskc.operators.operands import (
     as_it_is,
@@ -44,7 +45,6 @@ from taskc.operators.quantization import (
     summed,
 )
 from taskc.operators.tensors import (
-    Array,
     Blocked,
     Extent,
     Function,
@@ -77,14 +77,14 @@ def _in_layout(
 ) -> Images:
     """The convolution, with results in the layout that the node wants, where images of this shape can have it."""
     if can_be_blocked(x.shape) and call.attribute("results", "NCHW") == "NCHWc":
-        features = features_of(call, w, **options)
+        features = _features(call, w, bool(options.get("transposed")))
         return Blocked(convolved(call, x, w, b, windows, results="NCHWc", **options), features)
     return convolved_rows(call, x, w, b, windows, **options)
 
 
-def features_of(call: Call, w: Tensor, transposed: bool = False, **_: object) -> Extent:
+def _features(call: Call, w: Tensor, is_transposed: bool) -> Extent:
     """The number of features: filters of transposed convolutions have those of one group along their second axis."""
-    return w.shape[1] * call.attribute("group", 1) if transposed else w.shape[0]
+    return w.shape[1] * call.attribute("group", 1) if is_transposed else w.shape[0]
 
 
 @operator("Blocks", domain="taskc")
@@ -146,8 +146,8 @@ def convolved(
         x, w = _widened_images(x), _widened_filters(w)
     images, channels, *extents = x.shape
     groups = call.attribute("group", 1)
-    is_transposed = options.get("transposed", False)
-    features = features_of(call, w, **options)
+    is_transposed = bool(options.get("transposed"))
+    features = _features(call, w, is_transposed)
     if w.shape[0 if is_transposed else 1] * (1 if is_transposed else groups) != channels:
         raise call.node.error(f"its filters are {list(w.shape)}, and x has {channels} channels")
     options = {"exact": bool(call.attribute("exact", 0)), **options}
