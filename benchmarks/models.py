@@ -1,11 +1,12 @@
-"""ONNX models against ONNX Runtime: the time of a call, of compiling, and the memory that it takes at its peak.
+"""ONNX models against ONNX Runtime and OpenVINO: the time of a call, of compiling, and the memory at its peak.
 
     python benchmarks/models.py --models FOLDER [--list public.json] [--quick] [--json FILE]
 
 Every model of the folder is run, and of a list those that are below the folder, with the extents that the list says.
-Each number of threads, and each model, is a process of its own; ONNX Runtime has all of its optimizations and as many
-threads. Compiling is measured with an empty cache, and again with what is kept there then. Models of less than
-half a millisecond are listed, and not averaged: there it is mostly calling that is measured.
+Each number of threads, and each model, is a process of its own. Peers have all of their optimizations and as many
+threads, and compute in f32; one that isn't installed is left out. Compiling is measured with an empty cache, and again
+with what is kept there then. Models of less than half a millisecond are listed, and not averaged: there it is mostly
+calling that is measured. random_networks.py writes models of its own.
 """
 
 from __future__ import annotations
@@ -17,15 +18,17 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from statistics import geometric_mean
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-from report import Row, finish, record
+from report import Row, finish, record, summary
 
 THREADS = (1, 2)
 SHORT_MS = 0.5
@@ -75,7 +78,6 @@ def measure(path: Path, extents: Extents, threads: int, budget: float) -> dict[s
     """One model's measurements, or its `error`."""
     import taskc as tc
     from taskc.commands.verify import error_of
-    from taskc.onnx.partitions import RuntimeSession
     from taskc.tune.timing import Probe, pairs
 
     start = time.perf_counter()
@@ -86,17 +88,35 @@ def measure(path: Path, extents: Extents, threads: int, budget: float) -> dict[s
     # In KiB on Linux; before there is a peer, which takes its own.
     found["peak_mib"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     if budget:
-        peer = RuntimeSession(str(path), threads)
-        found["off"] = max(map(error_of, made, peer.run(feeds)))
-        timed = pairs(
-            lambda: model.run(None, feeds),
-            lambda: peer.run(feeds),
-            Probe(threads),
-            budget=budget,
-            calm=CALM if threads > 1 else 0.0,
-        )
-        found["pairs"] = asdict(timed)
+        found["off"], found["pairs"] = {}, {}
+        for name, peer in peers(str(path), threads):
+            found["off"][name] = max(map(error_of, made, peer(feeds)))
+            timed = pairs(
+                lambda: model.run(None, feeds),
+                lambda peer=peer: peer(feeds),  # type: ignore[misc]
+                Probe(threads),
+                budget=budget,
+                calm=CALM if threads > 1 else 0.0,
+            )
+            found["pairs"][name] = asdict(timed)
     return found
+
+
+Run = Callable[[dict[str, np.ndarray]], list[np.ndarray]]
+
+
+def peers(path: str, threads: int) -> Iterator[tuple[str, Run]]:
+    """The names of peers that are installed, and functions that run the model in them."""
+    from taskc.onnx.partitions import RuntimeSession
+
+    yield "onnxruntime", RuntimeSession(path, threads).run
+    if find_spec("openvino") is None:
+        return
+    openvino = import_module("openvino")
+    limits = {"INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "LATENCY"}
+    limits["INFERENCE_PRECISION_HINT"] = "f32"
+    request = openvino.Core().compile_model(path, "CPU", limits).create_infer_request()
+    yield "openvino", lambda feeds: [*request.infer(feeds).values()]
 
 
 def measured(path: Path, extents: Extents, threads: int, quick: bool) -> dict[str, Any]:
@@ -117,12 +137,15 @@ def measured(path: Path, extents: Extents, threads: int, quick: bool) -> dict[st
     return found
 
 
-def row_of(name: str, threads: int, found: dict[str, Any]) -> Row:
-    timed = found["warm"]["pairs"]
-    return Row(
-        "models", name, threads, timed["ours"], "onnxruntime", timed["theirs"], timed["ratio"],
-        quartiles=tuple(timed["quartiles"]), kept=timed["kept"], discarded=timed["discarded"],
-    )  # fmt: skip
+def rows_of(name: str, threads: int, found: dict[str, Any]) -> list[Row]:
+    """A row for each peer."""
+    return [
+        Row(
+            "models", name, threads, timed["ours"], peer, timed["theirs"], timed["ratio"],
+            quartiles=tuple(timed["quartiles"]), kept=timed["kept"], discarded=timed["discarded"],
+        )
+        for peer, timed in found["warm"]["pairs"].items()
+    ]  # fmt: skip
 
 
 def compile_rows(name: str, threads: int, found: dict[str, Any]) -> list[Row]:
@@ -160,20 +183,25 @@ def main() -> None:
                 failed += 1
                 print(f"{name}, {threads} thread(s): {found['error']}", flush=True)
                 continue
-            row = row_of(name, threads, found)
-            (short if min(row.ours_ms, row.peer_ms or 0) < SHORT_MS else long).append(row)
+            rows = rows_of(name, threads, found)
+            is_short = min(min(row.ours_ms, row.peer_ms or 0) for row in rows) < SHORT_MS
+            (short if is_short else long).extend(rows)
             compiled += compile_rows(name, threads, found)
             seconds = [found[state]["compile_s"] for state in ("cold", "warm")]
+            beside = ", ".join(
+                f"{row.peer} {time_text((row.peer_ms or 0) / 1e3)}, {ratio_text(row.ratio or 0)}"
+                for row in rows
+            )
             print(
-                f"{name}, {threads} thread(s): {time_text(row.ours_ms / 1e3)}, onnxruntime"
-                f" {time_text((row.peer_ms or 0) / 1e3)}, {ratio_text(row.ratio or 0)};"
-                f" off by {found['warm']['off']:.1e};"
+                f"{name}, {threads} thread(s): {time_text(rows[0].ours_ms / 1e3)}; {beside};"
+                f" off by {found['warm']['off']['onnxruntime']:.1e};"
                 f" compiled in {time_text(seconds[0])}, from the cache in {time_text(seconds[1])};"
                 f" at most {bytes_text(found['warm']['peak_mib'] * 2**20)}",
                 flush=True,
             )
     print()
     finish(long, None)
+    summary(long)
     if short:
         ratios = [row.ratio for row in short if row.ratio is not None]
         print(f"under {SHORT_MS} ms: {len(short)}, geometric mean {geometric_mean(ratios):.2f}")

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from math import prod
+from math import gcd, prod
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from taskc.kernels.convolution import convolution_of, is_widened
 from taskc.kernels.signatures import wide
 from taskc.kernels.windows import Windows
 from taskc.operators.call import Call, Made, operator
+from taskc.operators.graph import Array
 from taskc.operators.movement import padded
 from taskc.operators.operands import (
     as_it_is,
@@ -76,15 +77,21 @@ def _in_layout(
 ) -> Images:
     """The convolution, with results in the layout that the node wants, where images of this shape can have it."""
     if can_be_blocked(x.shape) and call.attribute("results", "NCHW") == "NCHWc":
-        return Blocked(convolved(call, x, w, b, windows, results="NCHWc", **options), w.shape[0])
+        features = _features(call, w, bool(options.get("transposed")))
+        return Blocked(convolved(call, x, w, b, windows, results="NCHWc", **options), features)
     return convolved_rows(call, x, w, b, windows, **options)
+
+
+def _features(call: Call, w: Tensor, is_transposed: bool) -> Extent:
+    """The number of features: filters of transposed convolutions have those of one group along their second axis."""
+    return w.shape[1] * call.attribute("group", 1) if is_transposed else w.shape[0]
 
 
 @operator("Blocks", domain="taskc")
 def blocks(call: Call) -> Held:
     """Images in blocked layout, where their shape allows it."""
-    x = call.given(0)
-    if not can_be_blocked(x.shape) or not call.dtype(0).is_float or not isinstance(x, TensorHandle):
+    x = call.images(0)
+    if isinstance(x, Blocked) or not (can_be_blocked(x.shape) and x.dtype.is_float):
         return x
     return Blocked.empty(x.shape, x.dtype).computed("blocks", tc.function(lambda *at: x[at]))
 
@@ -112,7 +119,8 @@ def convolved_rows(
     call: Call, x: Images, w: Tensor, b: Tensor | None, windows: Windows, **options: object
 ) -> TensorHandle:
     """The convolution by windows; one whose windows and images have a single column is computed on lines."""
-    if windows.is_of_columns and is_one(x.shape[-1]) and not isinstance(x, Blocked):
+    is_of_lines = windows.is_of_columns and not options.get("transposed", False)
+    if is_of_lines and is_one(x.shape[-1]) and not isinstance(x, Blocked):
         # Images of one column are convolved as lines: tiles are along lines, and a column has lines of one element.
         line, filters = reshaped(x, *x.shape[:3]), reshaped(w, *w.shape[:3])
         results = convolved(call, line, filters, b, windows.along(0))
@@ -138,10 +146,13 @@ def convolved(
         x, w = _widened_images(x), _widened_filters(w)
     images, channels, *extents = x.shape
     groups = call.attribute("group", 1)
-    is_transposed = options.get("transposed", False)
-    features = w.shape[1] * groups if is_transposed else w.shape[0]
+    is_transposed = bool(options.get("transposed"))
+    features = _features(call, w, is_transposed)
     if w.shape[0 if is_transposed else 1] * (1 if is_transposed else groups) != channels:
         raise call.node.error(f"its filters are {list(w.shape)}, and x has {channels} channels")
+    options = {"exact": bool(call.attribute("exact", 0)), **options}
+    if isinstance(w, np.ndarray) and not (options["exact"] or is_transposed):
+        w, groups = _with_whole_vectors(w, groups, tc.machine().lanes)
     if len(extents) == 3 and not tc.machine().is_processor:
         assert not isinstance(x, Blocked)
         return _by_slices(call, x, w, b, windows)
@@ -150,9 +161,29 @@ def convolved(
         groups=groups, filters="IOHW" if is_transposed else "OIHW", dtype=x.dtype,
         order="NCHWc" if isinstance(x, Blocked) else "NCHW", is_constant=isinstance(w, np.ndarray),
         bias=b is not None, **windows.options,
-        **{"exact": bool(call.attribute("exact", 0)), "results": "NCHW", **options},
+        **{"results": "NCHW", **options},
     )  # fmt: skip
     return kernel(elements_of(x), w, *(() if b is None else (widened(b, x.dtype),)))
+
+
+# Where vectors begin inside of a group, they pick a channel for each lane, which takes as long as so many products.
+_MOST_MERGED = 8
+
+
+def _with_whole_vectors(w: Array, groups: int, lanes: int) -> tuple[Array, int]:
+    """Filters and the number of groups, with groups merged until none begins inside of a vector of features. A merged
+    group's filters are zero at the channels of the others."""
+    features, channels = w.shape[0] // groups, w.shape[1]
+    merged = lanes // gcd(features, lanes)
+    if groups % merged:
+        merged = groups
+    is_even = features < lanes and lanes % features == 0
+    if is_even or channels == 1 or w.dtype.kind != "f" or not 1 < merged <= _MOST_MERGED:
+        return w, groups
+    wider = np.zeros((groups // merged, merged, features, merged, *w.shape[1:]), w.dtype)
+    for n in range(merged):
+        wider[:, n, :, n] = w.reshape(groups // merged, merged, features, *w.shape[1:])[:, n]
+    return wider.reshape(w.shape[0], merged * channels, *w.shape[2:]), groups // merged
 
 
 def _by_slices(
@@ -189,16 +220,16 @@ def _widened_filters(w: Tensor) -> Tensor:
 
 
 @operator("ConvTranspose")
-def conv_transpose(call: Call) -> Tensor:
+def conv_transpose(call: Call) -> Held:
     call.require_kernel()
-    images, w, b = call.tensor(0), call.given(1), call.optional(2)
+    images, w, b = call.images(0), call.given(1), call.optional(2)
     extents = spatial(call, images.shape)
     windows, results = _transposed_windows(call, extents, taps_of(call, w))
     if not tc.machine().is_processor:
-        return _spread_out(call, images, handle_of(w), b, windows, results)
+        return _spread_out(call, rows_of(images), handle_of(w), b, windows, results)
     added = [made - least for made, least in zip(results, windows.extents(extents), strict=True)]
     more = tuple(added)
-    return convolved(call, images, w, b, windows, transposed=True, output_padding=more)
+    return _in_layout(call, images, w, b, windows, transposed=True, output_padding=more)
 
 
 def _transposed_windows(

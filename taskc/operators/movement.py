@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import TypeVar, cast
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -18,7 +18,19 @@ from taskc.lang.sizes import Size
 from taskc.operators.call import Call, Made, at_least, operator
 from taskc.operators.graph import Array
 from taskc.operators.operands import are_equal, element, kernel_of, ones, spliced
-from taskc.operators.tensors import Extent, Function, State, Tensor, computed, reshaped
+from taskc.operators.tensors import (
+    Blocked,
+    Extent,
+    Function,
+    Held,
+    State,
+    Tensor,
+    computed,
+    elements_of,
+    like,
+    reshaped,
+    rows_of,
+)
 from taskc.programs.tracing import Computed, Element, TensorHandle
 
 
@@ -67,10 +79,10 @@ _MOST_JOINED = 16  # tensors that one computation reads
 
 
 @operator("Concat")
-def concat(call: Call) -> Made:
+def concat(call: Call) -> Held:
     if len(call.inputs) == 2 and isinstance(call.inputs[0], State):
         return appended(call, 0, call.tensor(1), call.attribute("axis"))
-    parts = [call.tensor(position) for position in range(len(call.inputs))]
+    parts: list[Any] = [call.images(position) for position in range(len(call.inputs))]
     rank = len(parts[0].shape)
     axis = call.axis_of(call.attribute("axis"), rank)
     shape = [*parts[0].shape]
@@ -80,29 +92,34 @@ def concat(call: Call) -> Made:
             raise call.node.error(f"{shape} and {[*part.shape]} can't be joined along axis {axis}")
         shape[axis] = shape[axis] + part.shape[axis]
     nonempty = [part for part in parts if not are_equal(part.shape[axis], 0)] or parts[:1]
-    return joined(nonempty, axis, call.compute)
+    if axis == 0 or not all(isinstance(part, Blocked) for part in nonempty):
+        return joined([rows_of(part) for part in nonempty], axis, call.compute)
+    first = nonempty[0]
+    return joined(
+        nonempty, axis, lambda shape, value: like(first, first.dtype, value, call.name, shape)
+    )
 
 
 def _without(shape: Sequence[Extent], axis: int) -> list[Extent]:
     return [*shape[:axis], *shape[axis + 1 :]]
 
 
-def joined(parts: Sequence[TensorHandle], axis: int, compute: Callable[..., _Joined]) -> _Joined:
+def joined(parts: Sequence[Any], axis: int, compute: Callable[..., _Joined]) -> _Joined:
     """Tensors concatenated along an axis; many of them are concatenated in groups first."""
     while len(parts) > _MOST_JOINED:
         groups = [parts[n : n + _MOST_JOINED] for n in range(0, len(parts), _MOST_JOINED)]
-        parts = [cast("TensorHandle", joined(group, axis, compute)) for group in groups]
+        parts = [joined(group, axis, compute) for group in groups]
     extent = sum(part.shape[axis] for part in parts)
     value = _one_of(parts, axis, 0)
     shape = (*parts[0].shape[:axis], extent, *parts[0].shape[axis + 1 :])
-    return compute(shape, lambda *at: value(at))
+    return compute(shape, tc.function(lambda *at: value(at)))
 
 
-def _one_of(parts: Sequence[TensorHandle], axis: int, start: Extent) -> Function:
+def _one_of(parts: Sequence[Any], axis: int, start: Extent) -> Function:
     """The element of some concatenated tensors, of which the first begins at `start`."""
     if len(parts) == 1:
-        (part,) = parts
-        return tc.function(lambda at: part[spliced(at, axis, axis + 1, (at[axis] - start,))])
+        read = elements_of(parts[0])
+        return tc.function(lambda at: read[spliced(at, axis, axis + 1, (at[axis] - start,))])
     middle = len(parts) // 2
     bound = start + sum(part.shape[axis] for part in parts[:middle])
     before, behind = _one_of(parts[:middle], axis, start), _one_of(parts[middle:], axis, bound)

@@ -13,16 +13,20 @@ from taskc import DType, f32, f64
 from taskc.dataclass import dataclass
 from taskc.kernels.indices import inside
 from taskc.kernels.sampling import cubic
-from taskc.operators.call import Call, Made, operator
+from taskc.operators.call import Call, operator
 from taskc.operators.operands import are_equal, spliced, total
 from taskc.operators.tensors import (
     Extent,
     Function,
+    Held,
+    Images,
     Shape,
-    Tensor,
     computed,
     computed_once,
+    elements_of,
     handle_of,
+    like,
+    rows_of,
 )
 from taskc.programs.tracing import Computed, Element, TensorHandle
 
@@ -40,17 +44,17 @@ class _Axis:
 
 
 @operator("Upsample")
-def upsample_by_attributes(call: Call) -> Made:
+def upsample_by_attributes(call: Call) -> Held:
     return _upsampled(call, call.attribute("scales"))
 
 
 @operator("Upsample", since=9)
 @operator("Resize", since=10)
-def upsample(call: Call) -> Made:
+def upsample(call: Call) -> Held:
     return _upsampled(call, _floats(call, 1))
 
 
-def _upsampled(call: Call, scales: Sequence[float]) -> Tensor:
+def _upsampled(call: Call, scales: Sequence[float]) -> Held:
     axes = [
         _Axis(axis, extent, floor(extent * scale), scale)
         for axis, (extent, scale) in enumerate(zip(call.shape(0), scales, strict=True))
@@ -59,7 +63,7 @@ def _upsampled(call: Call, scales: Sequence[float]) -> Tensor:
 
 
 @operator("Resize", since=11)
-def resize(call: Call) -> Made:
+def resize(call: Call) -> Held:
     extents = call.shape(0)
     rank = len(extents)
     named = call.attribute("axes")
@@ -122,21 +126,24 @@ class _Resize:
     coordinates: str
     nearest: str
 
-    def resized(self, axes: Sequence[_Axis]) -> Tensor:
+    def resized(self, axes: Sequence[_Axis]) -> Held:
         call = self.call
         call.require_kernel()
-        x = call.tensor(0)
         cuts = self.coordinates == "tf_crop_and_resize"
         changed = [part for part in axes if cuts or part.scale != 1 or part.length != part.extent]
+        x = call.images(0)
+        elements = elements_of(x)
+        if cuts or not x.dtype.is_float or any(part.axis < 2 for part in changed):
+            x = rows_of(x)
         if call.attribute("mode", "nearest") == "nearest":
             y = self._nearest(x, changed)
         else:
-            y = x if x.dtype.is_float else computed(x.shape, lambda *at: x[at].to(f32))
+            y = x if x.dtype.is_float else like(x, f32, lambda *at: elements[at].to(f32))
             for part in changed:
                 y = self._summed(y, part)
         if cuts:
-            y = self._filled(y, changed)
-        return y if y.dtype is x.dtype else rounded(y, x.dtype)
+            y = self._filled(rows_of(y), changed)
+        return y if y.dtype is x.dtype else rounded(rows_of(y), x.dtype)
 
     def coordinate(self, part: _Axis) -> Function:
         """The position in the input of an element of the result, as a function of its index."""
@@ -165,22 +172,22 @@ class _Resize:
             return tc.function(lambda i: i.to(f64) * step + first)
         raise self.call.node.error(f"taskc doesn't know its coordinates '{self.coordinates}'")
 
-    def _nearest(self, x: TensorHandle, changed: Sequence[_Axis]) -> TensorHandle:
-        shape, tables = [*x.shape], {}
+    def _nearest(self, x: Images, changed: Sequence[_Axis]) -> Images:
+        shape, tables, elements = [*x.shape], {}, elements_of(x)
         for part in changed:
             shape[part.axis] = part.length
             tables[part.axis] = self._places(part)
         axes = [tables.get(axis) for axis in range(len(shape))]
 
         def value(*at: Element) -> Computed:
-            return x[
+            return elements[
                 tuple(
                     i if table is None else inside(table[i].to(tc.i64), extent)
                     for i, table, extent in zip(at, axes, x.shape, strict=True)
                 )
             ]
 
-        return computed(tuple(shape), tc.function(value), name="nearest")
+        return like(x, x.dtype, tc.function(value), "nearest", shape)
 
     def _places(self, part: _Axis) -> TensorHandle:
         """The nearest elements along an axis."""
@@ -197,9 +204,10 @@ class _Resize:
 
         return _table((part.length,), value)
 
-    def _summed(self, x: TensorHandle, part: _Axis) -> TensorHandle:
+    def _summed(self, x: Images, part: _Axis) -> Images:
         """One axis resized by weighted sums."""
         axis, (places, weights), dtype = part.axis, self._weighted(part), x.dtype
+        elements = elements_of(x)
         count = weights.shape[0]
         if dtype is not f64:
             weights = rounded(weights, dtype)
@@ -211,13 +219,14 @@ class _Resize:
         def term(number: int) -> Function:
             return tc.function(
                 lambda at: (
-                    weights[number, at[axis]] * x[spliced(at, axis, axis + 1, (place(number, at),))]
+                    weights[number, at[axis]]
+                    * elements[spliced(at, axis, axis + 1, (place(number, at),))]
                 )
             )
 
         value = total([term(number) for number in range(count)])
         shape = (*x.shape[:axis], part.length, *x.shape[axis + 1 :])
-        return computed(shape, lambda *at: value(at), name="resized")
+        return like(x, dtype, tc.function(lambda *at: value(at)), "resized", shape)
 
     def _weighted(self, part: _Axis) -> tuple[TensorHandle, TensorHandle]:
         """For each element of the result, the places of the elements that it sums, and their weights."""

@@ -103,11 +103,18 @@ class Blocked:
 Images: TypeAlias = "TensorHandle | Blocked"
 
 
-def like(x: Images, dtype: DType, function: Function) -> Images:
-    """The function's value at each element of x; blocked if x is blocked."""
+def like(
+    x: Images,
+    dtype: DType,
+    function: Function,
+    name: str | None = None,
+    shape: Sequence[Extent] | None = None,
+) -> Images:
+    """The function's value at each element of x, or of images of another shape; blocked if x is blocked."""
+    shape = x.shape if shape is None else shape
     if isinstance(x, Blocked):
-        return Blocked.empty(x.shape, dtype).computed("elements", function)
-    return computed(x.shape, function)
+        return Blocked.empty(shape, dtype).computed(name or "elements", function)
+    return computed(shape, function, name)
 
 
 def elements_of(x: Images) -> TensorHandle:

@@ -67,6 +67,7 @@ from taskc.ir.target import (
     WarpgroupInstruction,
     WarpInstruction,
 )
+from taskc.passes.computed_tiles import in_memory
 from taskc.passes.lower_instructions import (
     asynchronous_copy,
     asynchronous_product,
@@ -319,6 +320,11 @@ class _Lowering:
             masks=scope.masks if guard is None else (*scope.masks, guard),
         )
         body = self.statement(loop.body, inner)
+        kind = "unroll" if mapping.slots <= UNROLLED_SLOTS else "serial"
+        copies: list[Statement] = []
+        if self.target.is_processor and kind == "unroll":
+            copies, body = in_memory(body, [variable for variable, _ in trips])
+            kind = "serial" if copies else kind
         statements = body.statements if isinstance(body, ir.Sequence) else (body,)
         bound = [
             ir.Let(v, task, loc=loop.loc) for v, task in zip(loop.variables, tasks, strict=True)
@@ -335,10 +341,10 @@ class _Lowering:
                 index(trip.stop),
                 trip.step,
                 result,
-                "unroll" if mapping.slots <= UNROLLED_SLOTS else "serial",
+                kind,
                 loc=loop.loc,
             )
-        return result
+        return ir.Sequence((*copies, result), loc=loop.loc) if copies else result
 
     # Tiles.
 

@@ -43,6 +43,7 @@ from taskc.ir.code_size import CodeSizes, trip_count
 from taskc.ir.nodes import Binary, Constant, Expression, Kernel, Statement, Variable
 from taskc.ir.rewrite import copy, map_statements, statements, substitute, walk
 from taskc.ir.target import TARGETS, Target
+from taskc.passes.computed_tiles import is_of_cells
 
 
 def in_pieces(loop: ir.For, facts: Facts, target: Target, sizes: CodeSizes, limit: int) -> ir.For:
@@ -175,9 +176,8 @@ class _Unroller:
             return node
         if trips <= self.options.limit:
             return _written_out(node)
-        if node.kind == "serial" and (
-            node.variable in self.registers or self._is_small(node, trips)
-        ):
+        is_small = self._is_small(node, trips) and not is_of_cells(node)
+        if node.kind == "serial" and (node.variable in self.registers or is_small):
             return replace(node, kind="unroll")
         return node
 

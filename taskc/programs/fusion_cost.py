@@ -48,6 +48,7 @@ from taskc.programs.traffic import (
 _GATHER = 24  # a vector with scattered elements
 _SHUFFLED = 4  # a vector whose elements are in few vectors
 _DIGIT = 4  # a quotient or remainder of a vector's first lane
+_PLACE = 4  # an index that is read from a table, and what is computed of it
 _SEGMENT, _MOST_SEGMENTS = (
     4,
     4,
@@ -250,6 +251,9 @@ class _Weigh:
         reads = [node for node in nodes if isinstance(node, ir.Read)]
         operations = [operations_of_node(node) for node in nodes if not isinstance(node, ir.Read)]
         cost = sum([min(most, self.access(read.tensor, read.indices)) for read in reads])
+        cost += _PLACE * sum(
+            [isinstance(part, ir.Read) for read in reads for part in _inside(read)]
+        )
         if self.offsets and max(operations, default=0) >= _LONG:
             self.has_long = True
         far = sum([self._is_far(read) for read in reads])
@@ -349,6 +353,11 @@ def _digits(values: Iterable[Expression]) -> Iterator[ir.Binary]:
         for part in walk(value):
             if isinstance(part, ir.Binary) and part.operator in ("//", "%"):
                 yield part
+
+
+def _inside(read: ir.Read) -> list[Expression]:
+    """The distinct parts of a read's indices."""
+    return operands_first(read)[:-1]
 
 
 def _uses(names: set[Variable], values: Iterable[Expression]) -> bool:

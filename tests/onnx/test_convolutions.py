@@ -11,6 +11,9 @@ import pytest
 from onnx import helper, numpy_helper
 
 from taskc.onnx.session import compile
+from taskc.programs.ir import kernels_of
+from taskc.programs.traffic import traffic
+from taskc.runtime.driver import scheduled
 
 from .models import model, tensor
 
@@ -212,6 +215,47 @@ def test_images_of_one_column(pads: list[int], width: int) -> None:
     )
     (found,) = compile(made).run(None, {"x": x})
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+def of_groups(features: int, channels: int, groups: int) -> tuple[Any, Array, Array, Array]:
+    """A 3 x 3 convolution of groups with constant filters: model, images, filters, results."""
+    random = np.random.default_rng(features)
+    x = random.standard_normal((1, groups * channels, 12, 14)).astype(np.float32)
+    w = random.standard_normal((groups * features, channels, 3, 3)).astype(np.float32)
+    attributes: dict[str, Any] = {"pads": [1, 1, 1, 1]}
+    expected = conv(x, w, axes_of(x.shape[2:], [3, 3], attributes), groups)
+    node = helper.make_node("Conv", ["x", "w"], ["y"], group=groups, **attributes)
+    weights = [numpy_helper.from_array(w, "w")]
+    made = model([node], [tensor("x", *x.shape)], ["y"], initializer=weights)
+    return made, x, w, expected
+
+
+@pytest.mark.each_value(2)
+@pytest.mark.parametrize(
+    ("features", "channels", "groups"),
+    [(10, 10, 4), (12, 3, 8), (24, 8, 4), (5, 4, 2), (2, 2, 16), (4, 4, 8), (9, 1, 4)],
+)
+def test_groups_that_begin_inside_of_vectors(features: int, channels: int, groups: int) -> None:
+    made, x, _, expected = of_groups(features, channels, groups)
+    (found,) = compile(made).run(None, {"x": x})
+    assert np.abs(found - expected).max() < 1e-4 * np.abs(expected).max()
+
+
+def test_lanes_of_merged_groups_share_what_they_load() -> None:
+    made, x, w, expected = of_groups(10, 10, 4)
+    compiled = compile(made)
+    compiled.run(None, {"x": x})
+    kernels = kernels_of(scheduled(compiled.program({"x": x}).program)[0]).values()
+    loaded = sum(sum(traffic(kernel, {}).loaded.values()) for kernel in kernels)
+    products = expected.size * w[0].size
+    assert loaded < products / 2, "each lane loads the channel of its own group"
+
+
+def test_exact_sums_have_no_products_of_other_groups() -> None:
+    made, x, _, expected = of_groups(10, 10, 4)
+    x[0, :10] = np.inf
+    (found,) = compile(made, exact=True).run(None, {"x": x})
+    np.testing.assert_allclose(found[0, 10:], expected[0, 10:], rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.sweep

@@ -87,7 +87,7 @@ def exact_sums(graph: Graph) -> Graph:
 
 # These have kernels for blocked images.
 _OF_IMAGES = frozenset(
-    {"Conv", "ConvInteger", "MaxPool", "AveragePool", "GlobalMaxPool", "GlobalAveragePool"}
+    "Conv ConvTranspose ConvInteger MaxPool AveragePool GlobalMaxPool GlobalAveragePool".split()
 )
 # These compute each element from the elements at the same place.
 _OF_ELEMENTS = frozenset(
@@ -97,7 +97,7 @@ _OF_ELEMENTS = frozenset(
 )
 # These only move elements, so that their results may as well be blocked.
 _OF_MOVES = frozenset({"Concat", "Split", "Resize", "Upsample", "Pad"})
-_CONVOLUTIONS = frozenset({"Conv", "ConvInteger"})
+_CONVOLUTIONS = frozenset({"Conv", "ConvTranspose", "ConvInteger"})
 _DOMAINS = ("", "taskc")
 
 

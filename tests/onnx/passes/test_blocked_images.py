@@ -15,7 +15,7 @@ from taskc.onnx.importer import import_graph, is_known
 from taskc.onnx.passes.convolutions import blocked_images
 from taskc.onnx.reader import read
 from taskc.onnx.session import compile
-from taskc.programs.ir import kernels_of
+from taskc.programs.ir import Program, kernels_of
 from taskc.runtime.driver import scheduled
 from tests.onnx.models import model, node, tensor
 
@@ -61,11 +61,14 @@ def check(made: ModelProto) -> None:
         assert np.abs(found - wanted).max() < 1e-5 * max(1, np.abs(wanted).max())
 
 
+def program_of(made: ModelProto) -> Program:
+    graph = blocked_images(read(made, is_known))
+    return scheduled(import_graph(graph, {"x": f32[tuple(graph.inputs[0].shape or ())]}).program)[0]
+
+
 def kernels(made: ModelProto) -> list[str]:
     """The names of the kernels of a model's program."""
-    graph = blocked_images(read(made, is_known))
-    program = import_graph(graph, {"x": f32[tuple(graph.inputs[0].shape or ())]}).program
-    return [kernel.name for kernel in kernels_of(scheduled(program)[0]).values()]
+    return [kernel.name for kernel in kernels_of(program_of(made)).values()]
 
 
 def residual_block(channels: int) -> ModelProto:
@@ -197,6 +200,48 @@ def test_what_moves_elements_between_convolutions(channels: int) -> None:
     assert sorted(blocks) == ["Concat", "Pad", "Resize", "Split", "Split"]
     found = [it.attributes.get("results") for it in graph.nodes if it.operator == "Conv"]
     assert found == ["NCHWc", "NCHWc", None]
+
+
+@pytest.mark.each_value
+@pytest.mark.parametrize("mode", ["nearest", "linear"])
+@pytest.mark.parametrize("channels", [16, 20])
+def test_images_are_resized_in_blocks(channels: int, mode: str) -> None:
+    net = Network()
+    net.constants["twice"] = np.array([1, 1, 2, 3], np.float32)
+    a = net.conv("x", 3, channels)
+    how = "asymmetric" if mode == "nearest" else "half_pixel"
+    b = net.add("Resize", a, "", "twice", mode=mode, coordinate_transformation_mode=how)
+    made = net.model(3, [net.conv(net.add("Concat", b, b, axis=1), 2 * channels, 4)])
+    check(made)
+    images = [it for it in program_of(made).temporaries if len(it.shape) == 4 and it.dtype is f32]
+    assert images
+    assert not [it for it in images if it.layout is None]
+
+
+def test_images_that_each_tap_would_look_up_are_resized_once() -> None:
+    net = Network()
+    net.constants["twice"] = np.array([1, 1, 2, 2], np.float32)
+    a = net.add("Resize", net.conv("x", 3, 32), "", "twice", mode="nearest")
+    b = net.conv(a, 32, 32, group=32)
+    made = net.model(3, [net.conv(b, 32, 4, 1)])
+    check(made)
+    assert [name for name in kernels(made) if "nearest" in name] == ["nearest"]
+
+
+@pytest.mark.each_value
+@pytest.mark.parametrize(("size", "stride"), [(2, 2), (3, 2), (2, 1)])
+@pytest.mark.parametrize("channels", [16, 20])
+def test_transposed_convolutions_in_blocks(channels: int, size: int, stride: int) -> None:
+    net = Network()
+    a = net.add("Relu", net.conv("x", 3, channels))
+    w, b = net.constant(channels, channels, size, size), net.constant(channels)
+    y = net.add("ConvTranspose", a, w, b, strides=[stride] * 2)
+    made = net.model(3, [net.conv(net.add("Relu", y), channels, 4)])
+    check(made)
+    graph = blocked_images(read(made, is_known))
+    laid = [it.attributes.get("results") for it in graph.nodes if it.operator.startswith("Conv")]
+    assert laid == ["NCHWc", "NCHWc", None]
+    assert len(kernels(made)) == 3
 
 
 def test_what_moves_elements_for_others_makes_rows() -> None:
