@@ -125,7 +125,8 @@ def made_for_all(x: TensorHandle, key: Hashable, make: Callable[[], _Made]) -> _
     size, made = known.get(place, (None, None))
     if size is None or not trace.are_equal(size, product(x.tensor.shape)):
         size, made = known[place] = product(x.tensor.shape), make()
-    return made
+    found: _Made = made
+    return found
 
 
 _made_for_all: WeakKeyDictionary[Scope, dict[object, tuple[Any, Any]]] = WeakKeyDictionary()

@@ -32,7 +32,7 @@ from taskc.lang.definition import Definition, KernelDefinition
 from taskc.passes.pipeline import lower_steps, passes_of
 from taskc.passes.prove import findings as proof_errors
 from taskc.programs.definition import ProgramDefinition
-from taskc.programs.ir import Computation, Program, kernels_of, map_kernels
+from taskc.programs.ir import Computation, Program, callees_of, kernels_of, map_kernels
 from taskc.programs.specialize import launches
 from taskc.runtime.driver import scheduled, signature
 from taskc.runtime.machine import machine
@@ -422,7 +422,7 @@ def comparison_of(kernel: ir.Kernel) -> str:
     return "exact"
 
 
-def _bodies(definition: Definition) -> Iterator[ir.Node]:
+def _bodies(definition: Definition) -> Iterator[ir.Statement | ir.Expression]:
     """Kernels' bodies, and the expressions of functions that they combine by and of computations."""
     for kernel in definition.kernels:
         yield kernel.ir.body
@@ -431,7 +431,7 @@ def _bodies(definition: Definition) -> Iterator[ir.Node]:
             if isinstance(function, ir.Combine):
                 yield from (*[let.value for let in function.lets], *function.values)
     if isinstance(definition, ProgramDefinition):
-        callees = [call.callee for call in definition.ir.calls]
+        callees = callees_of(definition.ir).values()
         yield from [callee.value for callee in callees if isinstance(callee, Computation)]
 
 
