@@ -70,7 +70,9 @@ class TextModel:
         self.capacity = capacity or self._settings.longest
         self._tokenizer: Any = None
         path, states = self._settings.path, self._settings.states
-        self._sequence: ModelSequence = compile(path, states=states, capacity=self.capacity, **options)
+        self._sequence: ModelSequence = compile(
+            path, states=states, capacity=self.capacity, **options
+        )
         self._dtypes = {
             value.name: value.dtype.numpy
             for value in self._sequence.inputs
