@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from math import prod
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -64,6 +65,24 @@ class Packed(np.ndarray[Any, Any], Laid):
 def memory_key(array: Array) -> object:
     """A key that views of the same elements share, as long as one of them exists."""
     return array.ctypes.data, array.dtype, array.shape, array.strides
+
+
+def shared(packed: Packed) -> Packed:
+    """An equal constant that another program has, or else this one: the programs of a model have the same weights."""
+    memory = np.asarray(packed)
+    step = max(1, len(memory) // _SAMPLES)
+    key = packed.type, memory[::step].tobytes()
+    known = _constants.get(key)
+    if known is not None and np.array_equal(
+        memory.view(np.uint8), np.asarray(known).view(np.uint8)
+    ):
+        return known
+    _constants[key] = packed
+    return packed
+
+
+_SAMPLES = 1024  # elements by which candidates are found
+_constants: WeakValueDictionary[object, Packed] = WeakValueDictionary()
 
 
 def pack(array: Array, type: TensorType) -> Packed:

@@ -80,7 +80,8 @@ class Sequence:
         """Memory for these inputs: their batch, say, is that of the states."""
         sizes: dict[int | str | None, int] = {}
         for value in self.inputs:
-            sizes.update(zip(value.shape or (), np.shape(feeds.get(value.name, ())), strict=False))
+            extents = zip(value.shape or (), np.shape(feeds.get(value.name, ())), strict=False)
+            sizes |= {n: size for n, size in extents if isinstance(n, str) and n.isidentifier()}
         for name, value in self._states.memory.items():
             shape = [n if isinstance(n, int) else sizes.get(n) for n in value.shape or ()]
             if None in shape or value.dtype is None:

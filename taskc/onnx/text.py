@@ -20,7 +20,7 @@ import numpy as np
 
 from taskc.dataclass import dataclass
 from taskc.errors import CompileError
-from taskc.onnx.sequences import Sequence as States
+from taskc.onnx.sequences import Sequence as ModelSequence
 from taskc.onnx.session import compile
 from taskc.operators.graph import Array
 
@@ -70,10 +70,12 @@ class TextModel:
         self.capacity = capacity or self._settings.longest
         self._tokenizer: Any = None
         path, states = self._settings.path, self._settings.states
-        self._states: States = compile(path, states=states, capacity=self.capacity, **options)
+        self._sequence: ModelSequence = compile(
+            path, states=states, capacity=self.capacity, **options
+        )
         self._dtypes = {
             value.name: value.dtype.numpy
-            for value in self._states.inputs
+            for value in self._sequence.inputs
             if value.dtype is not None
         }
 
@@ -118,7 +120,7 @@ class TextModel:
     def _written(
         self, ids: list[int], most: int | None, sampling: Sampling, random: np.random.Generator
     ) -> Iterator[int]:
-        states, written = self._states.sequence(), 0
+        states, written = self._sequence.sequence(), 0
         while states.length + len(ids) <= self.capacity and (most is None or written < most):
             (logits,) = states.run([self._settings.logits], self._feeds(ids, states.length))
             token = sampling.chosen(logits.reshape(-1, logits.shape[-1])[-1], random)

@@ -28,7 +28,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from taskc.arrays.dlpack import host_array, is_array
-from taskc.arrays.packed import Packed, memory_key, pack
+from taskc.arrays.packed import Packed, memory_key, pack, shared
 from taskc.errors import CompileError, Location
 from taskc.ir import nodes as ir
 from taskc.ir.build import add, floor_divide, index, modulo, multiply, subtract
@@ -334,7 +334,7 @@ class _TracedCall(Binding):
         if known is not None:
             return known[1]
         try:
-            packed = self._packed(parameter, array)
+            packed = shared(self._packed(parameter, array))
         except TypeError as error:
             raise self.fail(parameter, f"can't be packed: {error}") from None
         handle = self.trace.constant(packed, packed.type, parameter.name, self.site)

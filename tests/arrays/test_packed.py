@@ -14,7 +14,7 @@ import pytest
 import taskc as tc
 from taskc import bf16, f32, i8, mapping, repeat, spatial
 from taskc.arrays import packed
-from taskc.arrays.packed import laid_memory, places_of, put, put_into, slots_of, take
+from taskc.arrays.packed import laid_memory, places_of, put, put_into, shared, slots_of, take
 from taskc.ir.mapping import Mapping
 from taskc.lang import definition
 from taskc.programs import specialize
@@ -389,3 +389,35 @@ def test_packed_arguments_are_checked_on() -> None:
     np.testing.assert_array_equal(z.unpack(), 1)
     examined = checking.examine(summed, (x, x, z), stages="lean")
     np.testing.assert_array_equal(examined.results[2], np.full((5, 6), 2))
+
+
+def test_equal_constants_share_memory_as_long_as_one_is_there() -> None:
+    kind = f32[4096, 2].laid(repeat(2048, 1) * repeat(2, 2))
+    array = np.arange(8192, dtype=np.float32).reshape(4096, 2)
+    first = shared(tc.pack(array, kind))
+    assert shared(tc.pack(array, kind)) is first
+    array[-1, -1] += 1  # not among the elements by which candidates are found
+    other = tc.pack(array, kind)
+    assert shared(other) is other
+    flat = tc.pack(array, f32[4096, 2].laid(repeat(1, 2) * repeat(4096, 1)))
+    assert shared(flat) is flat
+
+
+def test_programs_share_equal_weights() -> None:
+    weights = np.random.default_rng(0).standard_normal((64, 32)).astype(np.float32)
+
+    def constant(rows: int) -> Any:
+        kind = f32[64, 32].laid(repeat(1, 2) * repeat(64, 16))
+
+        @tc.kernel(workers=16)
+        def product(x: f32[rows, 64], w: tc.typed[kind], y: tc.out[f32[rows, 32]]):
+            for row, col in tc.tiles((rows, 32), by=(1, 16)):
+                for j in spatial(16):
+                    y[row, col + j] = x[row, 0] * w[0, col + j]
+
+        body = functools.partial(product, w=weights.copy())
+        ((_, memory),) = tc.trace("own", {"x": f32[rows, 64]}, body).ir.constants
+        return memory
+
+    memories = constant(1), constant(3)
+    assert memories[0] is memories[1]
