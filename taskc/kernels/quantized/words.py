@@ -246,7 +246,7 @@ def words_matmul(
                 sums[i, p + j] = acc[i, j]
 
     types = packed(i32, groups * deep), packed(scales, groups)
-    packs = {
+    packs: dict[str, Any] = {
         "b": pack_words(n, groups, bits, group, types[0]),
         "scales": (groups, n),
         **({"points": (groups, n)} if zeros else {}),
