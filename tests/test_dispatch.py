@@ -234,7 +234,7 @@ def test_every_name_of_the_language_has_its_meaning() -> None:
 
 def test_processors_have_each_product_of_packs() -> None:
     missing = sorted({row.name for row in DOTS.values()} - _FUNCTIONS.keys())
-    assert not missing, f"taskc/backend/cpu/operations.py has nothing for {missing}"
+    assert not missing, f"taskc/backend/cpu/dots.py has nothing for {missing}"
 
 
 def test_there_are_no_other_tables_of_nodes() -> None:

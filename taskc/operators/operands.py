@@ -122,11 +122,13 @@ def made_for_all(x: TensorHandle, key: Hashable, make: Callable[[], _Made]) -> _
     memory = x.tensor if view is None else view.of
     first = 0 if view is None else view.offset
     known, place = _made_for_all.setdefault(trace, {}), (memory, str(first), key, trace.written)
+    elements = product(x.tensor.shape)
     size, made = known.get(place, (None, None))
-    if size is None or not trace.are_equal(size, product(x.tensor.shape)):
-        size, made = known[place] = product(x.tensor.shape), make()
-    found: _Made = made
-    return found
+    if size is None or not trace.are_equal(size, elements):
+        made = make()
+        known[place] = elements, made
+    result: _Made = made
+    return result
 
 
 _made_for_all: WeakKeyDictionary[Scope, dict[object, tuple[Any, Any]]] = WeakKeyDictionary()
