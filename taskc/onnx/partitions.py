@@ -302,10 +302,9 @@ def partition(
         for part in parts
     ]
     outputs = [text(value.name) for value in whole.proto.graph.output]
-    foreign = {value.name for value in whole.inputs if not _is_ours(whole.said.get(value.name))}
     values = [value_of(whole.said[name]) for name in outputs]
     name = text(whole.proto.graph.name)
-    return Partition(steps, name, whole.inputs, values, _Parts(outputs, steps), foreign)
+    return Partition(steps, name, whole.inputs, values, _Parts(outputs, steps))
 
 
 @dataclass(frozen=True, slots=True)

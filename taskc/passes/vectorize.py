@@ -395,11 +395,12 @@ class _Check:
     def _read(self, node: ir.Read) -> ir.Read | None:
         """The read, whose index shows which lanes share an element; None if it isn't legal."""
         share = self._share(node, self.reads)
-        if share is None or share == 1 or node.tensor.scope not in _MEMORY:
-            return node if share else None
-        (index,) = node.indices
-        if not self.varies(index):
+        if share is None:
+            return None
+        varying = [index for index in node.indices if self.varies(index)]
+        if share == 1 or node.tensor.scope not in _MEMORY or not varying:
             return node
+        (index,) = varying
         shown = simplified_expression(substitute(index, self.first), self.facts)
         if share < self.width:
             group: Expression = Binary("//", self.lane, Constant(share, self.lane.dtype))
