@@ -195,6 +195,7 @@ def _attend(
     )
     place, heads = problem.place(together), problem.heads
     (height, deep), rows = held.shape, seen.project((0,))
+    _, factor = _factors(problem)
     behind = step if plan.specialize else 0  # keys from a step's scores back to its values
     near_queries, hide = _near_queries(problem, height, across), _hide(problem, plan, seen)
     raised = _raised(problem, rows, seen, once)
