@@ -28,7 +28,7 @@ from typing import Any
 # Sizes of the ladder, and smaller ones that are lowered to the same features.
 SMALL: dict[Any, Any] = {
     (64, 2048, 2048): (64, 1088, 2048),
-    (1024, 1024, 1000): (1024, 1024, 40),
+    (1024, 2040, 1000): (1024, 2040, 40),
     (4056, 2280, 136): (3576, 1144, 40),
     (2040, 2040, 136): (1784, 1784, 40),
     (4056, 4088, 136): (2040, 3192, 40),
