@@ -182,7 +182,7 @@ LADDER = (
     ),
     Rung(
         "12c", "tf32", ("10",), (_ladder("matmul tf32"),),
-        ("TMA load", "TMA store", "mbarrier", "producer", "wgmma tf32", "setmaxnreg", RAGGED), (), REPEATS,
+        ("TMA load", "mbarrier", "producer", "wgmma tf32", RAGGED), (), REPEATS,
     ),
     Rung(
         "12d", "a residual where the result leaves", ("11",), (_ladder("matmul bf16 and a residual"),),

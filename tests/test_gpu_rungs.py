@@ -283,7 +283,7 @@ def test_a_planted_hang_is_named_by_its_barrier(
     monkeypatch.setattr(host, "emit", planted(what, host.emit))
     (job,) = parts["rungs"].jobs_of_rung(rung(parts, "9"))
     file = tmp_path / "jobs.json"
-    file.write_text(json.dumps([{**job, "size": (64, 1088, 2048)}]))
+    file.write_text(json.dumps([{**job, "size": (64, 1088, 1536)}]))
     work = parts["work"]
     try:
         assert parts["jobs"].work_on(file, {"check": work.check}, work.prepare) == 1

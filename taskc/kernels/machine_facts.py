@@ -137,7 +137,7 @@ class GpuFacts:
     byte_products_per_cycle: int = 2048  # multiply-adds by instructions on operands of a byte
     fused_per_cycle: int = 128  # multiply-adds by workers
     operand_bytes_per_cycle: int = 64  # that products load
-    step_cycles: int = 380  # of a block, from one load's operands to the next one's
+    step_cycles: int = 300  # of a block, from one load's operands to the next one's
     part_bytes_per_cycle: int = 10  # of parts of sums, stored or loaded
     result_bytes_per_cycle: int = 32  # that leave with a tile, or are added to it
     unpacked_per_cycle: int = 48  # weights of 4 bits, by whole words, in a multiprocessor

@@ -210,7 +210,8 @@ def _asynchronous(problem: Problem, machine: Machine) -> Iterator[Tiling]:
         if columns in unswapped:
             yield tiling(spatial(count, 1) * unswapped[columns])
     swapped = _fragments((right, left, total), machine, along_k=along_k) if specialize else {}
-    if not unswapped and specialize and not (problem.transpose_a or problem.gathered):
+    is_across = size == 4 and not (unswapped or problem.transpose_a or problem.gathered)
+    if is_across and specialize:  # a number is a register: it needs no packing
         held = _fragments((right, left, total), machine, along_k=True)
         for columns, count in GPU.warpgroup_tiles:
             if columns in held:
