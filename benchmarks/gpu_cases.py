@@ -253,7 +253,7 @@ FAMILIES: tuple[Family, ...] = (
     Family(
         "scan", gpu_library.scan, lambda x: np.cumsum(x, axis=1), gpu_library.of_sums,
         checks=((5, 3001), (1, 50_000)), sizes=((1, 1 << 24), (4096, 4096)), quick=(),
-        peer=lambda torch, x: x.cumsum(1), is_bound_by_memory=True, ladder=((1, 4_300_000),),
+        peer=lambda torch, x: x.cumsum(1), is_bound_by_memory=True,
     ),
     Family(
         "look-back", gpu_library.look_back, gpu_library.look_back_reference, kernels.exact,

@@ -1,4 +1,4 @@
-"""How a convolution is computed on GPUs, as data: by a `Gemm`; of groups by `Blocks` of one, `Depthwise`, or `DepthwiseStrips`.
+"""How a convolution is computed on GPUs, as data: by a `Gemm`; of groups by `Blocks` of one, or of one channel each.
 
 Around a convolution on GPUs: copies of operands that lie badly, and images that are gathered as a matrix.
 """
