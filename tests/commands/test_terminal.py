@@ -12,7 +12,7 @@ def test_colours_and_progress_are_for_terminals_only() -> None:
     command = [sys.executable, "-m", "taskc", "check", "03_kernels.py:racy"]
     coloured = on_a_terminal(command)
     assert "\x1b[1;31merror:\x1b[0m race" in coloured
-    assert "proving (1 of 23) …" in coloured
+    assert "proving (1 of 24) …" in coloured
     plain = on_a_terminal(command, NO_COLOR="1").replace("\r\x1b[K", "")
     assert "\x1b" not in plain
     assert "error: race" in plain

@@ -57,7 +57,7 @@ def test_blocks_of_few_workers_are_joined(n: int, workers: int, wanted: tuple[in
 
 def test_what_shares_or_counts_blocks_is_not_joined() -> None:
     assert blocks_of(added(128 * 24, is_shared=True)) == (32, 24)
-    assert blocks_of(added(128 * 24, persistent=True))[0] == 32
+    assert blocks_of(added(128 * 2400, persistent=True))[0] == 32
 
 
 @pytest.mark.parametrize("n", [1000, 1024, 4])

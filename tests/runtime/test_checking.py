@@ -43,7 +43,7 @@ def test_every_stage_is_run_or_those_that_are_asked_for() -> None:
     (whole,) = checking.examine(matmul(2), progress=told.append).calls
     assert {step.kernel.stage for step in whole.steps} == set(ir.STAGES)
     first, *rest = [doing for doing in told if not doing.block]
-    assert str(first) == "proving (1 of 23)"
+    assert str(first) == "proving (1 of 24)"
     assert rest[0].text == "running it as it was written"
     assert [doing.text for doing in rest[1:]] == [
         f"running it after {step.name}" for step in whole.steps[1:]
@@ -69,7 +69,7 @@ def test_how_far_a_check_is() -> None:
         *range(1, blocks + 1),
         *range(1, blocks + 1),
     ]
-    assert str(by_warps[1]) == f"running it after hoist (23 of 23, block 1 of {blocks})"
+    assert str(by_warps[1]) == f"running it after hoist (23 of 24, block 1 of {blocks})"
 
 
 def test_given_arguments_are_used_and_left_alone() -> None:

@@ -27,8 +27,8 @@ from taskc.kernels.convolution.plan import Direct, Winograd, candidates
 from taskc.kernels.convolution.plan_gpu import (
     Blocks,
     Depthwise,
+    DepthwiseStrips,
     Gemm,
-    Strips,
     as_nhwc,
     shaped_residual,
     with_copies,
@@ -60,7 +60,7 @@ __all__ = [
     "convolution_3d",
 ]
 
-Plan = Direct | Packs | Winograd | Gemm | Blocks | Depthwise | Strips | Tiling
+Plan = Direct | Packs | Winograd | Gemm | Blocks | Depthwise | DepthwiseStrips | Tiling
 Definition = tc.KernelDefinition | tc.ProgramDefinition
 
 
@@ -287,7 +287,7 @@ def _work(problem: Problem, machine: Machine) -> Work:
 CONVOLUTION: KernelOperator[Problem, Plan, Definition] = operator(
     "convolution", problem_of, candidates,
     {
-        Blocks: _by_groups, Depthwise: depthwise, Strips: strips, Direct: direct, Gemm: gemm, Packs: packs,
+        Blocks: _by_groups, Depthwise: depthwise, DepthwiseStrips: strips, Direct: direct, Gemm: gemm, Packs: packs,
         Tiling: _as_tiled, Winograd: winograd,
     },
     instead=_checked, work=_work, kinds=(Vectors,),

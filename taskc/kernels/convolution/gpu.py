@@ -11,8 +11,8 @@ from taskc.kernels import matmul
 from taskc.kernels.convolution.plan_gpu import (
     Blocks,
     Depthwise,
+    DepthwiseStrips,
     Gemm,
-    Strips,
     as_it_lies,
     product_of,
     shaped_residual,
@@ -247,7 +247,7 @@ def depthwise(problem: Problem, plan: Depthwise) -> tc.KernelDefinition:
 _FEW_TAPS = 9
 
 
-def strips(problem: Problem, plan: Strips) -> tc.KernelDefinition:
+def strips(problem: Problem, plan: DepthwiseStrips) -> tc.KernelDefinition:
     features, (height, width), (high, broad) = problem.features, problem.extents, problem.outputs
     (rows, columns), (down, right), (step, apart) = problem.size, problem.stride, problem.dilation
     above, left = problem.padding[:2]

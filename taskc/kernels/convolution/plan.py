@@ -10,7 +10,13 @@ from math import ceil
 
 from taskc import Machine, Mapping, repeat, spatial
 from taskc.dataclass import dataclass
-from taskc.kernels.convolution.plan_gpu import Blocks, Depthwise, Gemm, Strips, candidates_gpu
+from taskc.kernels.convolution.plan_gpu import (
+    Blocks,
+    Depthwise,
+    DepthwiseStrips,
+    Gemm,
+    candidates_gpu,
+)
 from taskc.kernels.convolution.plan_packs import Packs, candidates_of_packs
 from taskc.kernels.convolution.problem import Problem
 from taskc.kernels.machine_facts import PROCESSOR, Extents
@@ -254,7 +260,7 @@ class Winograd:
 
 def candidates(
     problem: Problem, machine: Machine
-) -> Iterable[Direct | Packs | Winograd | Gemm | Blocks | Depthwise | Strips]:
+) -> Iterable[Direct | Packs | Winograd | Gemm | Blocks | Depthwise | DepthwiseStrips]:
     if not machine.is_processor:
         return candidates_gpu(problem, machine)
     others = candidates_of_winograd(problem, machine) if problem.allows_winograd else ()

@@ -1,4 +1,4 @@
-"""How a convolution is computed on GPUs, as data: by a `Gemm`; of groups by `Blocks` of one, `Depthwise`, or `Strips`.
+"""How a convolution is computed on GPUs, as data: by a `Gemm`; of groups by `Blocks` of one, or of one channel each.
 
 Around a convolution on GPUs: copies of operands that lie badly, and images that are gathered as a matrix.
 """
@@ -254,7 +254,7 @@ class Depthwise:
 
 
 @dataclass(frozen=True, slots=True)
-class Strips:
+class DepthwiseStrips:
     """Depthwise, of NHWC: a worker has a strip of `wide` pixels of a row, of as many channels as one access.
 
     down, across, beside  how many of such strips a block has: of rows, of a row, and of a pixel's channels
@@ -276,25 +276,25 @@ class Strips:
         made = problem.known_pixels * problem.features * problem.dtype.nbytes
         return made / GPU.bytes_per_second
 
-    def variations(self, problem: Problem, machine: Machine) -> Iterator[Strips]:
+    def variations(self, problem: Problem, machine: Machine) -> Iterator[DepthwiseStrips]:
         for wide in (4, 2, 8):
             for channels in (1, 2, 4, 8):
                 if problem.features % channels == 0 and channels <= self.channels * 2:
                     yield _strips(problem, wide, channels)
 
 
-def _strips(problem: Problem, wide: int, channels: int) -> Strips:
+def _strips(problem: Problem, wide: int, channels: int) -> DepthwiseStrips:
     """As many strips of channels, of a row and of rows as a block has workers."""
     high, broad = problem.outputs
     beside = min(WARP, power(ceil(problem.features / channels)))
     left, count = GPU.block_workers // beside, ceil(broad / wide)
     across = ceil(count / ceil(count / left))
-    return Strips(wide, channels, min(high, max(1, left // across)), across, beside)
+    return DepthwiseStrips(wide, channels, min(high, max(1, left // across)), across, beside)
 
 
 def candidates_gpu(
     problem: Problem, machine: Machine
-) -> Iterable[Gemm | Blocks | Depthwise | Strips]:
+) -> Iterable[Gemm | Blocks | Depthwise | DepthwiseStrips]:
     if problem.group_channels == 1:
         is_narrow = problem.size[1] <= _MOST_COLUMNS_OF_STRIPS and prod(problem.outputs) > 0
         if problem.is_nhwc and problem.group_features == 1 and is_narrow:

@@ -310,8 +310,8 @@ def test_the_assemblers_words() -> None:
 
 def test_the_grid_is_computed_at_the_launch() -> None:
     (add,) = examples.lean("01_vector_add.py", "sm_80")
-    blocks = emit(add).blocks
-    assert [count(blocks, [n]) for n in (0, 1, 128, 129, 1 << 40)] == [0, 1, 1, 2, 1 << 33]
+    blocks = emit(add).blocks  # each of eight small ones
+    assert [count(blocks, [n]) for n in (0, 1, 1024, 1025, 1 << 40)] == [0, 1, 1, 2, 1 << 30]
 
 
 def check_programs(numbers: range) -> None:
