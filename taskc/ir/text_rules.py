@@ -40,7 +40,7 @@ PRECEDENCE: dict[str, int] = {
 COMPARISON, NOT, SIGN, POSTFIX = 4, 3, 11, 12
 PREFIXES: dict[str, int] = {"not": NOT, "-": SIGN, "~": SIGN}
 
-BINARY_FUNCTIONS = frozenset({"min", "max", "pow", "fmod", "atan2"})
+BINARY_FUNCTIONS = frozenset({"min", "max", "pow", "fmod", "atan2", "dot_bytes"})
 UNARY_FUNCTIONS = frozenset(UNARY_OPERATORS) - frozenset(PREFIXES)
 # Nodes that are written as calls, with their number of leading conditions; the other operands have one type.
 CALLS: dict[str, tuple[type, int]] = {"select": (Select, 1), "fma": (Fused, 0)}

@@ -140,6 +140,11 @@ class Dimension(Size):
     def multiple(self) -> int:
         return self.variable.multiple
 
+    def new_variable(self) -> Variable:
+        """A variable for it in one kernel or program."""
+        own = self.variable
+        return Variable(own.name, i64, own.multiple, most=own.most)
+
 
 def dim(
     name: str, *, multiple: int = 1, example: int | None = None, most: int | None = None

@@ -20,6 +20,7 @@ from taskc.ir.text_rules import identifier, unused
 from taskc.lang.source import called_from
 from taskc.operators.build import built, returned
 from taskc.operators.call import Call, CountError, builder_of
+from taskc.operators.files import HOSTED
 from taskc.operators.graph import Array, Graph, Node
 from taskc.operators.tensors import Counted, Held, Loose, Tensor, rows_of
 from taskc.programs.sizes import Assumptions
@@ -42,8 +43,8 @@ class Imported(Runnable):
 
 
 def is_known(operator: str, domain: str, version: int) -> bool:
-    """Whether an operator has a builder."""
-    return builder_of(operator, version, domain) is not None
+    """Whether an operator has a builder, or runs on the host."""
+    return (domain, operator) in HOSTED or builder_of(operator, version, domain) is not None
 
 
 @span("trace")

@@ -531,7 +531,8 @@ def _node_arg(value: Value, extents: Mapping[str, int]) -> NodeArg:
         extents.get(extent, extent) if isinstance(extent, str) else extent
         for extent in value.shape or ()
     ]
-    return NodeArg(value.name, _type_text(None if value.dtype is None else value.dtype.name), shape)
+    kind = _type_text(None if value.dtype is None else value.dtype.name)
+    return NodeArg(value.name, value.foreign or kind, shape)
 
 
 def _type_text(name: str | None) -> str:

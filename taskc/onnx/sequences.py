@@ -91,6 +91,6 @@ def sequence_of(
     own = [value for value in graph.inputs if value.name not in states.memory]
     inputs, outputs = states.of_inputs(graph), states.of_outputs(graph)
     source = Traced(
-        replace(graph, inputs=(*graph.inputs, states.position)), PROCESSOR, traced.graph, states
+        replace(graph, inputs=(states.position, *graph.inputs)), PROCESSOR, traced.graph, states
     )
     return Sequence(Model(graph.name, inputs, outputs, source, limits=limits), states, own)

@@ -56,9 +56,8 @@ class States:
     length: Value
 
     def of_inputs(self, graph: Graph) -> tuple[Value, ...]:
-        """A graph's inputs, of which those of states are memory, and the position."""
-        inputs = [self.memory.get(value.name, value) for value in graph.inputs]
-        return *inputs, self.position
+        """The position, which tells how large others are, and a graph's inputs, of which those of states are memory."""
+        return self.position, *[self.memory.get(value.name, value) for value in graph.inputs]
 
     def of_outputs(self, graph: Graph) -> tuple[Value, ...]:
         """The outputs that a call returns, and the length."""

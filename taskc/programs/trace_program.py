@@ -16,7 +16,7 @@ from taskc.ir.nodes import Expression, Tensor, Variable
 from taskc.ir.printer_expressions import extent_text
 from taskc.ir.signature import is_output, named_type
 from taskc.ir.text_rules import identifier
-from taskc.ir.types import TensorType, i64
+from taskc.ir.types import TensorType
 from taskc.lang.context import Context, FunctionFrame
 from taskc.lang.definition import KernelDefinition
 from taskc.lang.functions import Outside
@@ -133,10 +133,7 @@ def _extent(extent: Any, dimensions: dict[Dimension, Variable]) -> Any:
     """An extent of an input, over variables of the program."""
 
     def variable_of(dimension: Dimension) -> Variable:
-        own = dimension.variable
-        return dimensions.setdefault(
-            dimension, Variable(own.name, i64, own.multiple, most=own.most)
-        )
+        return dimensions.setdefault(dimension, dimension.new_variable())
 
     return extent.over(variable_of) if isinstance(extent, Size) else extent
 

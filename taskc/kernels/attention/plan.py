@@ -11,7 +11,7 @@ from math import ceil, gcd
 
 import numpy as np
 
-from taskc import CompileError, DType, Machine, Mapping, f32, repeat, spatial
+from taskc import CompileError, DType, Machine, Mapping, repeat, spatial
 from taskc.dataclass import dataclass
 from taskc.kernels.attention.problem import Problem
 from taskc.kernels.machine_facts import GPU, PROCESSOR
@@ -110,7 +110,8 @@ class Plan:
         keys = known(problem.keys, ASSUMED_KEYS)
         read = blocks * max(1, keys) * sum(padded(problem)) * problem.dtype.nbytes
         seconds = read / (machine.threads * GPU.operand_bytes_per_cycle * GPU.cycles_per_second)
-        share = GPU.alternating_share if self.alternate else 1.0
+        seconds *= 1 + GPU.keys_of_step / self.keys
+        share = GPU.alternating_share if self.alternate and self.warps > 8 else 1.0
         return seconds * share * _waiting(problem, self, machine)
 
     def variations(self, problem: Problem, machine: Machine) -> Iterator[Plan]:
@@ -164,8 +165,8 @@ def of_one_query(problem: Problem) -> Problem:
 
 def _few_queries(problem: Problem, machine: Machine) -> FewQueries:
     lanes, count = max(4, machine.lanes), problem.share * problem.length
-    of_vector = ceil(lanes * problem.wide.nbytes / (machine.lanes * f32.nbytes))  # registers
-    vectors = max(1, min(ceil(problem.results / lanes), machine.registers // (of_vector * count)))
+    held = machine.registers // (count * max(1, lanes // machine.lanes))
+    vectors = max(1, min(ceil(problem.results / lanes), held))
     return FewQueries(lanes, max(1, 4 // count), vectors)
 
 
