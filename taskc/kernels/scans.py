@@ -227,17 +227,10 @@ ROW = 4 * WARP  # elements of a warp, four of each lane
 
 @dataclass(frozen=True, slots=True)
 class LookBack:
-    """A block of `warps`, each with so many `rows` of four elements a lane, of a GPU.
-
-    levels  1: a group waits for the prefix of the one before; 2: as many groups as a warp has lanes do together
-    """
+    """A block of `warps`, each with so many `rows` of four elements a lane, of a GPU."""
 
     warps: int
     rows: int
-    levels: int = 1
-    relaxed: bool = (
-        False  # words are stored by exchanges, which wait for nothing: they say all themselves
-    )
 
     @property
     def size(self) -> int:

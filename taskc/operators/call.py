@@ -45,6 +45,7 @@ from taskc.operators.tensors import (
     Held,
     Images,
     Shape,
+    State,
     Tensor,
     computed,
     dtype_of,
@@ -126,12 +127,12 @@ class Call:
         """Whether the input is present."""
         return position < len(self.inputs) and self.inputs[position] is not None
 
-    def _held(self, position: int) -> Tensor | Blocked:
-        """An input, perhaps as blocked images; an error where it is absent."""
+    def _held(self, position: int) -> Tensor | Blocked | State:
+        """An input, perhaps as blocked images or a state; an error where it is absent."""
         held = self.inputs[position] if position < len(self.inputs) else None
         if held is None:
             raise self.node.error(f"its input {position} is missing")
-        return held if isinstance(held, Blocked) else rows_of(held)
+        return held if isinstance(held, Blocked | State) else rows_of(held)
 
     def given(self, position: int) -> Tensor:
         """An input as it is; an error where it is absent."""

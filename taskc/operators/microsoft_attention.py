@@ -177,13 +177,8 @@ def _as_f32(x: TensorHandle) -> Function:
 
 
 def _mask_of(
-    call: Call,
-    mask: TensorHandle,
-    place: int,
-    q: TensorHandle,
-    k: TensorHandle | State,
-    before: Extent,
-) -> Function:
+    call: Call, mask: TensorHandle, place: int, q: TensorHandle, k: TensorHandle | State, before: Extent,
+) -> Function:  # fmt: skip
     """The offset that a mask adds to the score of a batch, head, query and key."""
     lost = call.attribute("mask_filter_value", _FILTER)
     batches, shape = q.shape[0], mask.shape

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx import numpy_helper
 
 import taskc as tc
 from taskc import CompileError
@@ -158,6 +159,65 @@ def test_grouped_queries() -> None:
     with pytest.raises(CompileError, match="its states take one sequence, whose length is that"):
         session({"ids": ids[:, :1], "mask": np.ones((1, 12), np.int64)})
     assert session.length == 9
+
+
+@pytest.mark.parametrize(("softcap", "window"), [(0.0, -1), (2.0, 3)])
+def test_attention_reads_a_state_where_it_is(softcap: float, window: int) -> None:
+    """The same as with all rows at once, and no kernel copies the state's rows."""
+    random = np.random.default_rng(0)
+    nodes = [
+        node("Shape", ["mask"], ["shape"]),
+        node("Gather", ["shape", "one"], ["length"]),
+        node("Cast", ["length"], ["total"], to=6),
+        node("Sub", ["total", "one_i32"], ["last"]),
+        node("Reshape", ["last", "minus"], ["ends"]),
+        node(
+            "GroupQueryAttention",
+            ["q", "k", "v", "past_k", "past_v", "ends", "total"],
+            ["y", "present_k", "present_v"],
+            domain="com.microsoft",
+            num_heads=4,
+            kv_num_heads=2,
+            softcap=softcap,
+            local_window_size=window,
+        ),
+    ]
+    proto = model(
+        nodes,
+        [
+            tensor("q", 1, "n", 32), *[tensor(name, 1, "n", 16) for name in "kv"],
+            *[tensor(f"past_{name}", 1, 2, "past", 8) for name in "kv"], tensor("mask", 1, "all", type=7),
+        ],
+        ["y", "present_k", "present_v"],
+        domains=("com.microsoft",),
+        initializer=[
+            numpy_helper.from_array(np.array(1), "one"),
+            numpy_helper.from_array(np.array(1, np.int32), "one_i32"),
+            numpy_helper.from_array(np.array([-1]), "minus"),
+        ],
+    )  # fmt: skip
+    q, k, v = (random.standard_normal((1, 9, width), np.float32) for width in (32, 16, 16))
+    empty = np.zeros((1, 2, 0, 8), np.float32)
+    whole, *_ = tc.compile(proto).run(
+        None,
+        {
+            "q": q,
+            "k": k,
+            "v": v,
+            "past_k": empty,
+            "past_v": empty,
+            "mask": np.ones((1, 9), np.int64),
+        },
+    )
+    session = tc.compile(proto, states={"present_*": "past_*"}, capacity=20)
+    for begin, end in ((0, 4), (4, 5), (5, 6), (6, 9)):
+        x = (part[:, begin:end] for part in (q, k, v))
+        y = session(*x, np.ones((1, end), np.int64))
+        np.testing.assert_allclose(y, whole[:, begin:end], rtol=1e-4, atol=1e-5)
+    calls = [call for imported in session.model.programs for call in imported.program.ir.calls]
+    assert "rows" not in {
+        getattr(call.callee, "name", "") for call in calls if hasattr(call, "callee")
+    }
 
 
 def _of(*nodes: Any, shape: Any = ("batch", "n")) -> Any:

@@ -11,7 +11,7 @@ from math import ceil, gcd
 
 import numpy as np
 
-from taskc import CompileError, DType, Machine, Mapping, f32, repeat, spatial
+from taskc import CompileError, DType, Machine, Mapping, repeat, spatial
 from taskc.dataclass import dataclass
 from taskc.kernels.attention.problem import Problem
 from taskc.kernels.machine_facts import GPU, PROCESSOR
@@ -165,8 +165,8 @@ def of_one_query(problem: Problem) -> Problem:
 
 def _few_queries(problem: Problem, machine: Machine) -> FewQueries:
     lanes, count = max(4, machine.lanes), problem.share * problem.length
-    of_vector = ceil(lanes * problem.wide.nbytes / (machine.lanes * f32.nbytes))  # registers
-    vectors = max(1, min(ceil(problem.results / lanes), machine.registers // (of_vector * count)))
+    held = machine.registers // (count * max(1, lanes // machine.lanes))
+    vectors = max(1, min(ceil(problem.results / lanes), held))
     return FewQueries(lanes, max(1, 4 // count), vectors)
 
 
