@@ -161,8 +161,6 @@ class Programs:
         fast = self.served.fast(given)
         if fast is not None:
             return fast(given)
-        if not all(map(is_tensor, given)):
-            return self.source.run(arrays)
         entry = self._entry(arrays)
         if entry is None:
             return self.source.run(arrays)
@@ -186,7 +184,8 @@ class Programs:
         """The traced program for inputs like these; an error says why there is none."""
         from taskc.onnx.importer import Imported  # slow: loads all operators
 
-        entry = None if self.source.is_staged else self.served.find(arrays, is_traced=True)
+        is_staged = self.source.is_staged or not all(map(is_tensor, arrays.values()))
+        entry = None if is_staged else self.served.find(arrays, is_traced=True)
         if entry is not None and isinstance(entry.runnable, Imported):
             return entry.runnable
         return self.source.traced(arrays)
@@ -195,7 +194,8 @@ class Programs:
         return (*self.served.runnables, *self.source.staged())
 
     def _entry(self, arrays: Arrays) -> ServedProgram | None:
-        return None if self.source.is_staged else self.served.find(arrays)
+        is_staged = self.source.is_staged or not all(map(is_tensor, arrays.values()))
+        return None if is_staged else self.served.find(arrays)
 
 
 def compiled(runnable: Runnable, place: Place) -> None:

@@ -92,7 +92,7 @@ class Traced(Staged):
         self._read = read or graph
         self._kinds: dict[tuple[object, ...], Kind] = {}
         self._foreign = {name for name, one in graph.constants.items() if one.dtype == object}
-        self.is_staged = _has_hosted(graph, self._foreign)
+        self.is_staged = self._has_hosted = _has_hosted(graph, self._foreign)
 
     @property
     def graph(self) -> Graph:
@@ -112,6 +112,11 @@ class Traced(Staged):
             return None
 
     def traced(self, arrays: Arrays) -> Imported:
+        if self._has_hosted or not all(map(is_tensor, arrays.values())):
+            raise CompileError(
+                "the model isn't one program: Python runs a part of it",
+                hint="calls run it in parts",
+            )
         key = tuple([(array.dtype, array.ndim) for array in arrays.values()])
         kind = self._kinds.get(key) or Kind(self._graph)
         keep(self._kinds, key, kind, MAX_SETS)
@@ -248,7 +253,7 @@ class _Hosted:
         """The body's outputs for each element of a sequence, as sequences."""
         names = [value.name for value in next(self._node.graphs).inputs]
         results = [
-            self._run("body", {**known, **dict(zip(names, elements, strict=True))})
+            [*map(on_host, self._run("body", {**known, **dict(zip(names, elements, strict=True))}))]
             for elements in zip(
                 *[one if isinstance(one, list) else [one] * len(inputs[0]) for one in inputs],
                 strict=True,
