@@ -88,7 +88,8 @@ class CudaDevice(Place):
         return program(*map(self._here, arguments))
 
     def returned(self, outputs: list[Any], inputs: Iterable[AnyArray]) -> list[Any]:
-        to = on_host if all(isinstance(array, np.ndarray) for array in inputs) else self._here
+        is_there = any(is_tensor(one) and not isinstance(one, np.ndarray) for one in inputs)
+        to = self._here if is_there else on_host
         return [to(output) if is_tensor(output) else output for output in outputs]
 
     def _here(self, array: Any) -> Any:
