@@ -18,7 +18,6 @@ import ml_dtypes
 import numpy as np
 
 from taskc.onnx.foreign import RARE, is_rare
-from taskc.onnx.serialized import numpy_type
 from taskc.operators.files import HOSTED
 from taskc.operators.graph import Array, Node
 
@@ -56,10 +55,18 @@ def makes_foreign(node: Node, constants: Mapping[str, Array]) -> bool:
     if node.operator in ("CastLike", "QuantizeLinear") and is_rare(constants.get(node.inputs[-1])):
         return True
     number = node.attributes.get({"Cast": "to"}.get(node.operator, "output_dtype"))
-    return isinstance(number, int) and number > 0 and numpy_type(number) in _FOREIGN
+    return isinstance(number, int) and number > 0 and _numpy_type(number) in _FOREIGN
 
 
 _FOREIGN = (np.dtype(object), *RARE.values())
+
+
+def _numpy_type(number: int) -> np.dtype[Any] | None:
+    from taskc.onnx.serialized import (
+        numpy_type,  # loads the package onnx, which a traced graph doesn't need
+    )
+
+    return numpy_type(number)
 
 
 def widened(value: Any) -> Any:
@@ -199,7 +206,7 @@ def unique(node: Node, x: Array) -> tuple[Array, ...]:
 
 @hosted("Cast")
 def cast(node: Node, x: Array) -> Any:
-    return _cast(node, x, numpy_type(_attribute(node, "to", 0)))
+    return _cast(node, x, _numpy_type(_attribute(node, "to", 0)))
 
 
 @hosted("CastLike")
@@ -253,7 +260,7 @@ def _powers(x: Array, mode: str) -> Array:
 
 @hosted("QuantizeLinear")
 def quantize(node: Node, x: Array, scale: Array, zero: Array | None = None) -> Any:
-    dtype = numpy_type(_attribute(node, "output_dtype", 0)) if zero is None else zero.dtype
+    dtype = _numpy_type(_attribute(node, "output_dtype", 0)) if zero is None else zero.dtype
     assert dtype is not None
     scaled = x.astype(np.float32) / _parameter(node, x, scale).astype(np.float32)
     if "int" not in dtype.name:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import copy_context
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -110,6 +110,9 @@ def place_of(target: str) -> Place:
 # --- A graph's programs -------------------------------------------------------------------------
 
 
+Computed: TypeAlias = "Callable[[Sequence[str]], list[Any]]"  # the arrays of tensors by their names
+
+
 class ProgramSource(ABC):
     """The source of a graph's programs.
 
@@ -139,6 +142,9 @@ class ProgramSource(ABC):
     def run(self, arrays: Arrays) -> list[Any]:
         """All outputs for these inputs, in stages; asked for only where `find` returned None."""
         raise InternalError("a source without stages found no program")
+
+    def trace(self, arrays: Arrays, computed: Computed) -> None:  # noqa: B027 (most have no stages)
+        """Trace the programs of all stages, without compiling them; see `Model.trace`."""
 
     def staged(self) -> tuple[Runnable, ...]:
         """The programs of all stages that are still kept."""
@@ -180,6 +186,11 @@ class Programs:
             compiled(entry.runnable, self._place)
             if entry.fast is None:
                 self.source.store(arrays, entry.runnable)
+
+    def trace(self, arrays: Arrays, computed: Computed) -> None:
+        """Trace the programs of all stages, without compiling them; see `Model.trace`."""
+        if self._entry(arrays) is None:
+            self.source.trace(arrays, computed)
 
     def traced(self, arrays: Arrays) -> Imported:
         """The traced program for inputs like these; an error says why there is none."""
@@ -243,15 +254,7 @@ class Model:
             if fast is not None:
                 outputs = fast(args)
                 return outputs[0] if len(outputs) == 1 else tuple(outputs)
-        if len(args) == 1 and isinstance(args[0], Mapping):
-            feeds, args = {**args[0], **feeds}, ()
-        if len(args) > len(self.inputs):
-            raise ArgumentError(f"the model has {len(self.inputs)} inputs, not {len(args)}")
-        for value, given in zip(self.inputs, args, strict=False):
-            if value.name in feeds:
-                raise ArgumentError(f"the input '{value.name}' is given twice")
-            feeds[value.name] = given
-        returned = self.run(None, feeds)
+        returned = self.run(None, named(args, feeds, self.inputs))
         return returned[0] if len(returned) == 1 else tuple(returned)
 
     def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, Any]) -> list[Any]:
@@ -298,6 +301,15 @@ class Model:
         with limited(self._limits):
             self._programs.prepare(arrays)
 
+    def trace(self, feeds: Mapping[str, Any], computed: Computed) -> None:
+        """Trace the programs of all stages for arrays like these: an error comes before anything is compiled.
+
+        computed  the arrays of intermediate tensors with these names, as another runtime has them; empty if it hasn't
+        """
+        arrays = self.checked(feeds)
+        with limited(self._limits):
+            self._programs.trace(arrays, computed)
+
     @property
     def programs(self) -> tuple[Runnable, ...]:
         """The programs compiled so far that are still kept."""
@@ -320,6 +332,20 @@ class Model:
         }
         _check_extents([value for value in self.inputs if not value.foreign], arrays)
         return arrays
+
+
+def named(
+    args: tuple[Any, ...], feeds: Mapping[str, Any], inputs: Sequence[Value]
+) -> Mapping[str, Any]:
+    """The arguments of a call by the names of inputs."""
+    if len(args) == 1 and isinstance(args[0], Mapping):
+        feeds, args = {**args[0], **feeds}, ()
+    if len(args) > len(inputs):
+        raise ArgumentError(f"the model has {len(inputs)} inputs, not {len(args)}")
+    by_position = {value.name: given for value, given in zip(inputs, args, strict=False)}
+    for name in by_position.keys() & feeds.keys():
+        raise ArgumentError(f"the input '{name}' is given twice")
+    return {**by_position, **feeds}
 
 
 def _unknown(what: str, name: str, known: Sequence[str]) -> str:

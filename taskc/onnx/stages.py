@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 
@@ -24,13 +24,16 @@ from taskc.errors import CheckError, CompileError, InternalError
 from taskc.onnx.foreign import is_tensor
 from taskc.onnx.hosted import MOVES, function_of, makes_foreign, widened
 from taskc.onnx.importer import Imported, behind
-from taskc.onnx.model import Place, Programs, ProgramSource
+from taskc.onnx.model import Computed, Place, Programs, ProgramSource
 from taskc.onnx.versions import MAX_SETS, Kind
 from taskc.operators.call import CountError, DataError
 from taskc.operators.files import HOSTED
 from taskc.operators.graph import Array, Graph, Node, Value
 from taskc.runtime.machine import built_for
 from taskc.runtime.served import Arrays, Runnable, keep, on_host
+
+if TYPE_CHECKING:
+    from taskc.onnx.states import States
 
 
 class Stage(Protocol):
@@ -44,6 +47,7 @@ class Stage(Protocol):
     @property
     def outputs(self) -> Sequence[str]: ...
     def run(self, arrays: Mapping[str, Any]) -> list[Any]: ...
+    def trace(self, arrays: Mapping[str, Any], computed: Computed) -> None: ...
     def all(self) -> tuple[Runnable, ...]: ...
 
 
@@ -65,6 +69,14 @@ class Staged(ProgramSource):
             known.update(zip(stage.outputs, results, strict=True))
         return [known[name] if name in known else self._constant(name) for name in self._outputs]
 
+    def trace(self, arrays: Mapping[str, Any], computed: Computed) -> None:
+        known = {**arrays}
+        for stage in self._stages_for(arrays):
+            if not known.keys() >= {*stage.inputs}:
+                return
+            stage.trace({name: known[name] for name in stage.inputs}, computed)
+            known.update(zip(stage.outputs, computed(stage.outputs), strict=False))
+
     def staged(self) -> tuple[Runnable, ...]:
         stages = [stage for stages in [*self._stages.values()] for stage in stages]
         return tuple([program for stage in stages for program in stage.all()])
@@ -82,12 +94,16 @@ _NONE: frozenset[str] = frozenset()
 class Traced(Staged):
     """Programs traced from a graph, which is cut into stages where it has to be.
 
-    read  the graph before it was rewritten
+    read    the graph before it was rewritten
+    states  of a session, whose programs write them in place
     """
 
-    def __init__(self, graph: Graph, place: Place, read: Graph | None = None) -> None:
+    def __init__(
+        self, graph: Graph, place: Place, read: Graph | None = None, states: States | None = None
+    ) -> None:
         super().__init__(graph.outputs)
-        self._graph = graph
+        self.rewritten = graph
+        self._states = states
         self._place = place
         self._read = read or graph
         self._kinds: dict[tuple[object, ...], Kind] = {}
@@ -104,6 +120,8 @@ class Traced(Staged):
         try:
             return self.traced(arrays)
         except (CountError, DataError) as error:
+            if self._states is not None:
+                raise
             stages = self._cut(error.names)
             if not stages:
                 raise
@@ -118,20 +136,22 @@ class Traced(Staged):
                 hint="calls run it in parts",
             )
         key = tuple([(array.dtype, array.ndim) for array in arrays.values()])
-        kind = self._kinds.get(key) or Kind(self._graph)
+        kind = self._kinds.get(key) or Kind(self.rewritten, states=self._states)
         keep(self._kinds, key, kind, MAX_SETS)
         with built_for(self._place.machine):
             return kind.program(arrays)
 
     def _cut(self, names: Iterable[str]) -> tuple[Stage, ...]:
         """The stages in which one of these tensors is known before it is needed; none if there are no such."""
-        cuts = (cut(self._graph, name) for cut in (_cut_at, _cut_around) for name in names)
+        cuts = (cut(self.rewritten, name) for cut in (_cut_at, _cut_around) for name in names)
         return self._made(next(filter(None, cuts), ()))
 
     def _stages_for(self, arrays: Mapping[str, Any]) -> tuple[Stage, ...]:
         foreign = frozenset([name for name, value in arrays.items() if not is_tensor(value)])
         if foreign not in self._stages:
-            self._stages[foreign] = self._made(_cut_for_host(self._graph, self._foreign | foreign))
+            self._stages[foreign] = self._made(
+                _cut_for_host(self.rewritten, self._foreign | foreign)
+            )
         return self._stages[foreign]
 
     def _made(self, groups: Sequence[Group]) -> tuple[Stage, ...]:
@@ -139,7 +159,7 @@ class Traced(Staged):
         stages: list[Stage] = []
         for group in reversed(groups):
             nodes = (group,) if isinstance(group, Node) else group
-            part = _part(self._graph, nodes, wanted)
+            part = _part(self.rewritten, nodes, wanted)
             wanted.update(*[node.reads for node in nodes])
             if isinstance(group, Node):
                 stages.append(_Hosted(part, self._place))
@@ -148,7 +168,7 @@ class Traced(Staged):
         return tuple(stages[::-1])
 
     def _constant(self, name: str) -> Array:
-        constant: Array = self._graph.constants[name].copy()
+        constant: Array = self.rewritten.constants[name].copy()
         return constant
 
 
@@ -201,6 +221,9 @@ class _Hosted:
         named = dict(zip(node.outputs, results, strict=False))
         return [named[name] for name in self.outputs]
 
+    def trace(self, arrays: Mapping[str, Any], computed: Computed) -> None:
+        pass  # a body's inputs differ from turn to turn
+
     def all(self) -> tuple[Runnable, ...]:
         return tuple([program for body in self._bodies.values() for program in body.all()])
 
@@ -250,16 +273,17 @@ class _Hosted:
         return body.run({read: known[read] for read in body.inputs})
 
     def _mapped(self, known: Mapping[str, Any], inputs: Sequence[Any]) -> list[list[Any]]:
-        """The body's outputs for each element of a sequence, as sequences."""
+        """The body's outputs for each element of a sequence, as sequences, which the host has."""
         names = [value.name for value in next(self._node.graphs).inputs]
         results = [
-            [*map(on_host, self._run("body", {**known, **dict(zip(names, elements, strict=True))}))]
+            self._run("body", {**known, **dict(zip(names, elements, strict=True))})
             for elements in zip(
                 *[one if isinstance(one, list) else [one] * len(inputs[0]) for one in inputs],
                 strict=True,
             )
         ]
-        return [[one[place] for one in results] for place in range(len(self._node.outputs))]
+        places = range(len(self._node.outputs))
+        return [[on_host(one[place]) for one in results] for place in places]
 
     def _turns(
         self, known: Mapping[str, Any], most: Any = None, goes_on: Any = None, *state: Any

@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import ModelProto, TensorProto, helper, numpy_helper
+from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 import taskc as tc
 from taskc import CompileError
 from taskc.arrays.arguments import ArgumentError
+from taskc.ir.spans import recorded
 from tests.onnx.models import model, node, tensor
 
 pytest.importorskip("onnxruntime")
@@ -183,26 +184,62 @@ def test_what_is_drawn_is_drawn_once() -> None:
     assert (y == 0).any()
 
 
-def test_a_part_that_cannot_be_compiled_is_left(caplog: pytest.LogCaptureFixture) -> None:
-    """A transformation that taskc doesn't have, which only its builder sees."""
+def transformed(before: list[NodeProto]) -> ModelProto:
+    """A transformation of elements of `v` that only its builder refuses. Its results are all 0."""
     linear = node(
-        "LinearRegressor", ["v"], ["y"], domain="ai.onnx.ml", coefficients=[0.0] * 4,
+        "LinearRegressor", ["rows"], ["y"], domain="ai.onnx.ml", coefficients=[0.0],
         intercepts=[0.5], post_transform="PROBIT",
     )  # fmt: skip
-    proto = model(
-        [node("Relu", ["x"], ["v"]), linear],
-        [tensor("x", "n", 4)],
-        [tensor("y", "n", 1)],
-        domains=("ai.onnx.ml",),
-    )
+    nodes = [*before, node("Reshape", ["v", "flat"], ["rows"]), linear]
+    weights = [numpy_helper.from_array(np.array(given), name) for name, given in NUMBERS.items()]
+    ends = [tensor("y", None, 1)]
+    return model(nodes, [tensor("x", 4)], ends, domains=("ai.onnx.ml",), initializer=weights)
+
+
+NUMBERS: dict[str, Any] = {"flat": [-1, 1]}
+
+
+def test_a_part_that_cannot_be_compiled_is_left(caplog: pytest.LogCaptureFixture) -> None:
+    proto = transformed([node("Relu", ["x"], ["a"]), node("Neg", ["a"], ["v"])])
     with pytest.raises(CompileError):
-        tc.compile(proto)(X)
-    found = tc.onnx.partition(proto)
+        tc.compile(proto)(X[0])
+    for leave, title in (([], "the whole model"), (["Relu"], "a part of the model")):
+        found = tc.onnx.partition(proto, leave)
+        assert kinds(found)[-1][0] is False
+        caplog.clear()
+        with caplog.at_level(logging.WARNING, "taskc"):
+            first, again = found(X[0]), found(X[0])
+        np.testing.assert_allclose(first, np.zeros((4, 1)), atol=1e-6)
+        np.testing.assert_array_equal(again, first)
+        assert (
+            caplog.text.count(f"{title} is left to ONNX Runtime: error: LinearRegressor node") == 1
+        )
+        assert all(is_left for is_left, _ in kinds(found))
+
+
+def test_all_stages_are_traced_before_one_is_compiled() -> None:
+    """Elements decide where the first stage ends; ONNX Runtime tells them, and the last stage can't be compiled."""
+    stages = [
+        node("Relu", ["x"], ["a"]),
+        node("NonZero", ["a"], ["places"]),
+        node("Cast", ["places"], ["v"], to=TensorProto.FLOAT),
+    ]
+    found = tc.onnx.partition(transformed(stages))
+    with recorded() as spans:
+        made = found(X[0])
+    np.testing.assert_allclose(made, np.zeros((np.count_nonzero(X[0] > 0), 1)), atol=1e-6)
+    assert spans["trace"].count >= 2
+    assert not spans.keys() & {"emission", "load code"}
+    assert kinds(found)[0][0]
+
+
+def test_a_model_of_unknown_operators_is_left_whole(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "taskc"):
-        first, again = found(X), found(X)
-    np.testing.assert_allclose(first, np.zeros((3, 1)), atol=1e-6)  # the median
-    np.testing.assert_array_equal(again, first)
-    assert caplog.text.count("a part of the model is left to ONNX Runtime") == 1
+        found = tc.onnx.partition(
+            model([node("Relu", ["x"], ["y"])], [tensor("x", 4)], ["y"]), ["Relu"]
+        )
+    assert "the whole model is left to ONNX Runtime: taskc takes none of its nodes" in caplog.text
+    assert kinds(found) == [(True, ["Relu"])]
 
 
 def test_without_onnx_runtime(monkeypatch: pytest.MonkeyPatch) -> None:
