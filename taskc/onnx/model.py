@@ -88,7 +88,8 @@ class CudaDevice(Place):
         return program(*map(self._here, arguments))
 
     def returned(self, outputs: list[Any], inputs: Iterable[AnyArray]) -> list[Any]:
-        to = on_host if all(isinstance(array, np.ndarray) for array in inputs) else self._here
+        is_there = any(is_tensor(one) and not isinstance(one, np.ndarray) for one in inputs)
+        to = self._here if is_there else on_host
         return [to(output) if is_tensor(output) else output for output in outputs]
 
     def _here(self, array: Any) -> Any:
@@ -167,8 +168,6 @@ class Programs:
         fast = self.served.fast(given)
         if fast is not None:
             return fast(given)
-        if not all(map(is_tensor, given)):
-            return self.source.run(arrays)
         entry = self._entry(arrays)
         if entry is None:
             return self.source.run(arrays)
@@ -197,7 +196,8 @@ class Programs:
         """The traced program for inputs like these; an error says why there is none."""
         from taskc.onnx.importer import Imported  # slow: loads all operators
 
-        entry = None if self.source.is_staged else self.served.find(arrays, is_traced=True)
+        is_staged = self.source.is_staged or not all(map(is_tensor, arrays.values()))
+        entry = None if is_staged else self.served.find(arrays, is_traced=True)
         if entry is not None and isinstance(entry.runnable, Imported):
             return entry.runnable
         return self.source.traced(arrays)
@@ -206,7 +206,8 @@ class Programs:
         return (*self.served.runnables, *self.source.staged())
 
     def _entry(self, arrays: Arrays) -> ServedProgram | None:
-        return None if self.source.is_staged else self.served.find(arrays)
+        is_staged = self.source.is_staged or not all(map(is_tensor, arrays.values()))
+        return None if is_staged else self.served.find(arrays)
 
 
 def compiled(runnable: Runnable, place: Place) -> None:

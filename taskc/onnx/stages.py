@@ -108,7 +108,7 @@ class Traced(Staged):
         self._read = read or graph
         self._kinds: dict[tuple[object, ...], Kind] = {}
         self._foreign = {name for name, one in graph.constants.items() if one.dtype == object}
-        self.is_staged = _has_hosted(graph, self._foreign)
+        self.is_staged = self._has_hosted = _has_hosted(graph, self._foreign)
 
     @property
     def graph(self) -> Graph:
@@ -130,6 +130,11 @@ class Traced(Staged):
             return None
 
     def traced(self, arrays: Arrays) -> Imported:
+        if self._has_hosted or not all(map(is_tensor, arrays.values())):
+            raise CompileError(
+                "the model isn't one program: Python runs a part of it",
+                hint="calls run it in parts",
+            )
         key = tuple([(array.dtype, array.ndim) for array in arrays.values()])
         kind = self._kinds.get(key) or Kind(self.rewritten, states=self._states)
         keep(self._kinds, key, kind, MAX_SETS)
