@@ -49,7 +49,7 @@ LIMIT = 460.0  # seconds for everything
 # What a part may take of the time that is left, beside those that come behind it.
 SHARES = {"compile": 2, "checks": 3, "times": 8, "variants": 4, "counters": 2, "sanitize": 4}
 _FOUND = 9  # how compute-sanitizer is to end where it has found something
-_AT_ONCE = 4  # processes under it
+_AT_ONCE = max(4, (os.cpu_count() or 1) * 3 // 4)  # processes under it
 
 Job = dict[str, Any]
 Broken = dict[str, str]

@@ -63,7 +63,7 @@ def best_two(a: Any, b: Any) -> Any:
     return top[0], next[0], top[1], next[1]
 
 
-@tc.kernel(workers=32)
+@tc.kernel(workers=32, example=peaks)
 def top_two(x: f32[rows, N], value: tc.out[f32[rows, 2]], place: tc.out[i32[rows, 2]]) -> None:
     for row in tc.tiles(rows, by=1):
         values, places = tc.tile(f32, own, 0), tc.tile(i32, own, 0)

@@ -53,6 +53,7 @@ from taskc.lang.elementwise import (
     ceil,
     cos,
     cosh,
+    dot_bytes,
     erf,
     exp,
     exp2,
@@ -140,6 +141,8 @@ if TYPE_CHECKING:
         threads: int | None = None,
         memory: int | None = None,
         wait: bool = False,
+        states: dict[str, str] | None = None,
+        capacity: int | None = None,
     ) -> Any:
         """Compile an ONNX model: a file, its bytes, a ModelProto, or a graph from `tc.onnx`."""
 
@@ -208,6 +211,7 @@ __all__ = [
     "cuda",
     "device",
     "dim",
+    "dot_bytes",
     "empty",
     "erf",
     "exp",

@@ -28,7 +28,7 @@ from taskc.output_file import write_whole
 _MEASURING = (["bench"], ["best"], ["profile"], ["tune"])  # commands that always time full code
 COMMANDS = (
     *("demo", "show", "run", "profile", "check", "map", "mutate", "tune", "best", "db", "doctor"),
-    *("compile", "explain", "verify", "bench"),
+    *("compile", "explain", "verify", "bench", "generate"),
 )
 
 _EXIT_NO_OUTPUT = 3

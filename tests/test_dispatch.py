@@ -16,7 +16,7 @@ from typing import get_args
 import pytest
 
 import taskc as tc
-from taskc.backend.cpu.operations import _FUNCTIONS
+from taskc.backend.cpu.dots import _FUNCTIONS
 from taskc.backend.sim.report import FindingList
 from taskc.backend.sim.run import Simulation
 from taskc.errors import CompileError

@@ -30,24 +30,32 @@ def gpu() -> Any:
         pytest.skip(str(error))
 
 
-def on_device(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-    return tuple(
-        [device.array(a) if isinstance(a, np.ndarray) and a.ndim else a for a in arguments]
-    )
+def on_device(definition: Any, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Copies on the device, packed where the parameter has a layout."""
+    copied = []
+    for item, value in zip(definition.ir.parameters, arguments, strict=False):
+        if getattr(item, "layout", None) is not None:
+            packed = tc.pack(value, item.dtype[item.argument_shape].laid(item.layout))
+            copied.append(device.array(packed))
+        else:
+            is_array = isinstance(value, np.ndarray) and value.ndim
+            copied.append(device.array(value) if is_array else value)
+    return tuple(copied)
 
 
 def results(returned: Any, arguments: tuple[Any, ...]) -> list[np.ndarray]:
     """All that a call has written, and its inputs."""
     outputs = returned if isinstance(returned, tuple) else (returned,)
     everything = [value for value in (*outputs, *arguments) if value is not None]
-    return [v.numpy() if isinstance(v, device.Array) else np.asarray(v) for v in everything]
+    plain = [v.unpack() if isinstance(v, device.Packed) else v for v in everything]
+    return [np.asarray(v.numpy() if isinstance(v, device.Array) else v) for v in plain]
 
 
 @pytest.mark.parametrize("file", EXAMPLES)
 def test_an_example_gives_what_the_cpu_gives(file: str) -> None:
     for name, definition in definitions_of(example(file)).items():
         mine, theirs = definition.example(), definition.example()
-        there = on_device(mine)
+        there = on_device(definition, mine)
         found = results(definition(*there), there)
         elsewhere = "cpu" if all(k.ir.stage == "parsed" for k in definition.kernels) else "sim"
         expected = results(driver.call(definition, theirs, {}, elsewhere), theirs)
@@ -161,7 +169,7 @@ def test_strided_inputs_are_copied() -> None:
     x = torch.arange(4000.0, device="cuda").reshape(40, 100).T[::2].reshape(-1)[::3]
     with pytest.warns(tc.CopyWarning):
         y = make_add()(x, x)
-    np.testing.assert_array_equal(y.numpy(), 2 * x.cpu().numpy())
+    np.testing.assert_array_equal(y.cpu().numpy(), 2 * x.cpu().numpy())
 
 
 def test_a_failed_assertion_is_raised_with_its_line() -> None:

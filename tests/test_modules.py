@@ -48,6 +48,8 @@ ELSEWHERE = {
     "onnx/test_reader.py": "onnx/resolve onnx/schemas",
     "onnx/test_control.py": "onnx/stages",
     "onnx/test_session.py": "onnx/model",
+    "onnx/test_states.py": "onnx/sequences",
+    "onnx/test_text.py": "commands/generate",
     "onnx/test_tensors.py": "onnx/serialized",
     "operators/test_microsoft.py": "operators/microsoft_attention operators/microsoft_experts"
     " operators/microsoft_quantized operators/microsoft_states operators/microsoft_weights",

@@ -384,6 +384,13 @@ def _gelu(x: Array) -> Array:
     return np.asarray(0.5 * x * erfc(x * -np.sqrt(0.5)))  # not 1 + erf, which cancels for x < 0
 
 
+def _dot_bytes(a: Array, b: Array) -> Array:
+    """The sum of the products of a's bytes, with their signs, and b's, without."""
+    signed, unsigned = a[..., None].view(np.int8), b[..., None].view(np.uint8)
+    products = signed.astype(a.dtype) * unsigned.astype(a.dtype)
+    return np.asarray(products.sum(-1, dtype=a.dtype))
+
+
 def _digits(x: Array) -> Array:
     """The bits of each number along a new last axis, highest first."""
     highest_first = np.asarray(x, x.dtype.newbyteorder(">"))[..., None]
@@ -430,6 +437,7 @@ BINARY_OPERATORS: dict[str, Operator] = {
     "fmod": Operator(_FLOATS, np.fmod),  # remainder of the truncated quotient
     "pow": Operator(_NUMBERS, _power),
     "atan2": Operator(_FLOATS, np.arctan2),
+    "dot_bytes": Operator(frozenset({"int"}), _dot_bytes),
     "min": Operator(_ALL, _minimum),  # NaN if either is; -0 < +0
     "max": Operator(_ALL, _maximum),
     "&": Operator(_BITS, np.bitwise_and),

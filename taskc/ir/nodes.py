@@ -129,12 +129,16 @@ def _location() -> Location:
 
 @dataclass(eq=False, frozen=True, slots=True)
 class Variable:
-    """An immutable scalar. `multiple` is a known divisor, of a symbolic dimension for example."""
+    """An immutable scalar. `multiple` is a known divisor, of a symbolic dimension for example.
+
+    most  the size that memory is planned for, of a dimension that grows from call to call; larger ones work, too
+    """
 
     name: str
     dtype: DType = i64
     multiple: int = 1
     loc: Location = _location()
+    most: int | None = field(default=None, kw_only=True)
 
     def __repr__(self) -> str:
         return self.name

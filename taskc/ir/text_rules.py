@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from functools import lru_cache
 
 import numpy as np
@@ -40,7 +40,7 @@ PRECEDENCE: dict[str, int] = {
 COMPARISON, NOT, SIGN, POSTFIX = 4, 3, 11, 12
 PREFIXES: dict[str, int] = {"not": NOT, "-": SIGN, "~": SIGN}
 
-BINARY_FUNCTIONS = frozenset({"min", "max", "pow", "fmod", "atan2"})
+BINARY_FUNCTIONS = frozenset({"min", "max", "pow", "fmod", "atan2", "dot_bytes"})
 UNARY_FUNCTIONS = frozenset(UNARY_OPERATORS) - frozenset(PREFIXES)
 # Nodes that are written as calls, with their number of leading conditions; the other operands have one type.
 CALLS: dict[str, tuple[type, int]] = {"select": (Select, 1), "fma": (Fused, 0)}
@@ -72,6 +72,15 @@ def identifier(name: str) -> str:
         name = re.sub(r"\W", "_", name)
         name = name if _IDENTIFIER.fullmatch(name) else f"_{name}"
     return name
+
+
+def unused(name: str, taken: Collection[str]) -> str:
+    """The name, with a number if it is taken."""
+    candidate, count = name, 1
+    while candidate in taken:
+        count += 1
+        candidate = f"{name}_{count}"
+    return candidate
 
 
 def single_statement(body: Statement) -> Statement:

@@ -1,6 +1,7 @@
 """Elements at places that are data: written there, or chosen and listed.
 
 scatter_elements, scatter_slices, scatter_planes   write at places, one update after another
+append                                             write after the elements that are there
 checked_starts                                     places where updates begin, checked to be in bounds
 top_k, nonzero                                     the places of the largest elements, and of those that aren't 0
 suppression, gathering                             the best boxes that don't overlap, and a list of them
@@ -89,6 +90,24 @@ def scatter_slices(
                         y[to] = combined(y[to], updates[k, first + i])
 
     return scatter_slices
+
+
+def append(
+    lines: Extent, count: Extent, room: int, problem: str, *, dtype: DType, machine: Machine
+) -> KernelDefinition:
+    """Write elements into lines with room for more, from `start` on."""
+
+    @tc.kernel(workers=_WIDTH)
+    def append(
+        new: tc.typed[dtype[lines, count]], start: i64, memory: tc.inout[dtype[lines, room]]
+    ) -> None:
+        for line, first in tc.tiles((lines, count), by=(1, _WIDTH)):
+            assert 0 <= start <= room - count, problem
+            for i in spatial(_WIDTH):
+                if first + i < count:
+                    memory[line, start + first + i] = new[line, first + i]
+
+    return append
 
 
 def checked_starts(kind: DType, batch: Extent, most: Extent, problem: str) -> KernelDefinition:

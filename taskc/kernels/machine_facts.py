@@ -5,8 +5,9 @@ constant of an algorithm, so that a calibration can put a machine's own value in
 
 What is said of processors was measured on two cores of an AMD EPYC with AVX-512, which has 32 vector registers; the
 tables for 16 registers were counted by their loads, and the clock and the bandwidth are round numbers. Rates that were
-measured of other processors come with the database, and take their place. What is said of GPUs was never measured, but
-counted from what sm_80 and sm_90a are said to do; it orders plans, and its seconds are guesses. A share is how much of
+measured of other processors come with the database, and take their place. What is said of GPUs was
+counted from what sm_80 and sm_90a are said to do, and compared with plans measured on an H100; it orders plans, and
+its seconds are guesses. A share is how much of
 the peak a tile of registers reaches where nothing else is in its way.
 """
 
@@ -200,8 +201,9 @@ class GpuFacts:
     # For sums, scores and powers, where a producer gives up its own; the same beside a mask.
     attention_registers: int = 176
     attention_registers_beside_mask: int = 128
-    # of the time of attention whose warpgroups take no turns, as others found
-    alternating_share: float = 0.93
+    keys_of_step: int = 24  # that take as long as a step of attention takes beside its own keys
+    # of the time of attention whose warpgroups take no turns, where there are three; two gain nothing
+    alternating_share: float = 0.95
     first_keys_cycles: int = 2500  # from a block's launch until its first keys are there
     attention_registers_for_third: int = 56  # of these, where three warpgroups multiply and not two
 

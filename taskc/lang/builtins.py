@@ -149,6 +149,14 @@ def _atan2(context: Context, node: ast.Call, y: ir.Expression, x: ir.Expression)
     return ir.Binary("atan2", y, x, loc=context.locate(node))
 
 
+@_of_numbers("dot_bytes")
+def _dot_bytes(
+    context: Context, node: ast.Call, a: ir.Expression, b: ir.Expression
+) -> ir.Expression:
+    check_operator(context, "dot_bytes", a.dtype, node)
+    return ir.Binary("dot_bytes", a, b, loc=context.locate(node))
+
+
 def _unary_function(name: str, symbol: str, on_constant: Callable[..., Any]) -> Handler:
     signature = None if name.startswith("tc.") else "x"
 

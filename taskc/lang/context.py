@@ -329,7 +329,7 @@ class Context:
         """The variable that stands for a symbolic dimension in this kernel."""
         variable = self.dimensions.get(dimension)
         if variable is None:
-            variable = ir.Variable(dimension.name, i64, dimension.multiple)
+            variable = dimension.new_variable()
             self.dimensions[dimension] = variable
             self.nonnegative.add(variable)
             self.fixed[variable] = "a dimension"

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from taskc.ir import arithmetic
-from taskc.ir.types import f64
+from taskc.ir.types import f64, i64
 from taskc.lang.functions import function
 from taskc.lang.names import elementwise, of_bits, on_numbers
 from taskc.lang.sizes import Size
@@ -222,6 +222,13 @@ def fmod(a: V, b: Any) -> V:
 def atan2(y: V, x: Any) -> V:
     """The angle of the point (x, y) from the x axis, within -π and π."""
     made: Any = math.atan2(y, x)  # type: ignore[arg-type]
+    return made
+
+
+@on_numbers
+def dot_bytes(a: V, b: Any) -> V:
+    """The sum of the products of a's bytes, with their signs, and b's, without: of integers with a sign."""
+    made: Any = int(arithmetic.binary("dot_bytes", np.int64(a), np.int64(b), i64))  # type: ignore[arg-type]
     return made
 
 

@@ -140,9 +140,19 @@ class Dimension(Size):
     def multiple(self) -> int:
         return self.variable.multiple
 
+    def new_variable(self) -> Variable:
+        """A variable for it in one kernel or program."""
+        own = self.variable
+        return Variable(own.name, i64, own.multiple, most=own.most)
 
-def dim(name: str, *, multiple: int = 1, example: int | None = None) -> Dimension:
-    """A symbolic dimension: one compiled kernel serves all its sizes."""
+
+def dim(
+    name: str, *, multiple: int = 1, example: int | None = None, most: int | None = None
+) -> Dimension:
+    """A symbolic dimension: one compiled kernel serves all its sizes.
+
+    most  the size for which a program's memory is planned at its first call, where sizes grow from call to call
+    """
     if not name.isidentifier():
         raise ValueError(f"a dimension's name is an identifier, not {name!r}")
     if multiple < 1:
@@ -151,7 +161,7 @@ def dim(name: str, *, multiple: int = 1, example: int | None = None) -> Dimensio
         example = multiple * max(1, 37 // multiple)
     if example < 0 or example % multiple:
         raise ValueError(f"the example {example} of {name!r} isn't a multiple of {multiple}")
-    return Dimension(Variable(name, i64, multiple), example)
+    return Dimension(Variable(name, i64, multiple, most=most), example)
 
 
 class Answers(Protocol):

@@ -1,8 +1,9 @@
 """ONNX models: read into a graph of operators, which is traced as a program.
 
 `tc.onnx` is for users' programs: `operator` registers an operator, `register_pass` a rewrite of graphs, and `extract`
-cuts a part out of a model. `partition` runs a model of which taskc supports only a part. `InferenceSession` and
-the names beside it are ONNX Runtime's, for code that was written for that: `import taskc.onnx as onnxruntime`.
+cuts a part out of a model. `partition` runs a model of which taskc supports only a part. `generate` and `TextModel`
+write text. `InferenceSession` and the names beside it are ONNX Runtime's, for code that was written for that: `import
+taskc.onnx as onnxruntime`.
 
 `reader.py` makes a graph of a model, `passes/` rewrites it, `partitions.py` cuts parts out.
 """
@@ -40,9 +41,11 @@ __all__ = [
     "Call",
     "Graph",
     "Node",
+    "TextModel",
     "Value",
     "extract",
     "extract_model",
+    "generate",
     "operator",
     "partition",
     "register_pass",
@@ -55,8 +58,10 @@ if TYPE_CHECKING:
     from taskc.onnx.passes.pipeline import register_pass
 
     Call: TypeAlias = Any  # the real types would import all of taskc
+    TextModel: Any
     extract: Callable[..., Any]
     extract_model: Callable[..., Any]
+    generate: Callable[..., Any]
     partition: Callable[..., Any]
     ExecutionMode: Any
     GraphOptimizationLevel: Any
@@ -82,6 +87,7 @@ if TYPE_CHECKING:
 _LATER = dict.fromkeys(("Call", "operator"), "taskc.operators.call")
 _LATER["register_pass"] = "taskc.onnx.passes.pipeline"
 _LATER |= dict.fromkeys(("extract", "extract_model"), "taskc.onnx.extraction")
+_LATER |= dict.fromkeys(("TextModel", "generate"), "taskc.onnx.text")
 _LATER["partition"] = "taskc.onnx.partitions"
 _LATER |= dict.fromkeys(_SESSIONS, "taskc.onnx.inference_session")
 

@@ -25,7 +25,7 @@ class TaskcModel(BackendRep):  # type: ignore[misc]
     def run(self, inputs: Any, **keywords: Any) -> tuple[Any, ...]:
         """The outputs for inputs by position."""
         names = [value.name for value in self.model.inputs]
-        feeds = dict(zip(names, map(np.asarray, inputs), strict=True))
+        feeds = dict(zip(names, inputs, strict=True))
         return tuple(self.model.run(None, feeds))
 
 

@@ -141,7 +141,8 @@ def head_json(name: str, inputs: Sequence[Value], outputs: Sequence[Value]) -> J
 
     def value(one: Value) -> Json:
         dtype = None if one.dtype is None else one.dtype.name
-        return [one.name, dtype, None if one.shape is None else [*one.shape]]
+        shape = None if one.shape is None else [*one.shape]
+        return [one.name, dtype, shape, *([one.foreign] if one.foreign else [])]
 
     ends = {"inputs": inputs, "outputs": outputs}
     return {"name": name, **{end: [*map(value, values)] for end, values in ends.items()}}
@@ -151,8 +152,9 @@ def ends_of(head: Json) -> tuple[str, list[Value], list[Value]]:
     """A model's name, inputs and outputs."""
 
     def value(one: Json) -> Value:
-        name, dtype, shape = one
-        return Value(name, dtype and DTYPES[dtype], None if shape is None else tuple(shape))
+        name, dtype, shape, *foreign = one
+        extents = None if shape is None else tuple(shape)
+        return Value(name, dtype and DTYPES[dtype], extents, *foreign)
 
     return str(head["name"]), [*map(value, head["inputs"])], [*map(value, head["outputs"])]
 

@@ -8,24 +8,28 @@ from __future__ import annotations
 
 import keyword
 from collections import ChainMap
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
 import taskc as tc
 from taskc import ProgramDefinition, TensorType
 from taskc.dataclass import dataclass
 from taskc.errors import NOWHERE
 from taskc.ir.spans import span
-from taskc.ir.text_rules import identifier
+from taskc.ir.text_rules import identifier, unused
 from taskc.lang.source import called_from
 from taskc.operators.build import built, returned
 from taskc.operators.call import Call, CountError, builder_of
+from taskc.operators.files import HOSTED
 from taskc.operators.graph import Array, Graph, Node
 from taskc.operators.tensors import Counted, Held, Loose, Tensor, rows_of
 from taskc.programs.sizes import Assumptions
 from taskc.programs.tracing import TensorHandle
 from taskc.progress import report
 from taskc.runtime.served import Output, Runnable
+
+if TYPE_CHECKING:
+    from taskc.onnx.states import States
 
 _Node = TypeVar("_Node")
 
@@ -39,8 +43,8 @@ class Imported(Runnable):
 
 
 def is_known(operator: str, domain: str, version: int) -> bool:
-    """Whether an operator has a builder."""
-    return builder_of(operator, version, domain) is not None
+    """Whether an operator has a builder, or runs on the host."""
+    return (domain, operator) in HOSTED or builder_of(operator, version, domain) is not None
 
 
 @span("trace")
@@ -50,30 +54,39 @@ def import_graph(
     known: Mapping[str, Array] | None = None,
     assumptions: Assumptions | None = None,
     late: frozenset[str] = frozenset(),
+    states: States | None = None,
 ) -> Imported:
     """The program of a graph for these types of its inputs; inputs with known elements are constants.
 
     assumptions  where extents are dimensions, the assumptions of the program are added here. Without them the program
                  has to be right for all sizes
     late         names of tensors that decide only when the program runs
+    states       inputs that are written in place
     """
     report(f"tracing {graph.name or 'the model'}")
-    counts = [f"{name}_count" for name in graph.outputs]
-    names = _identifiers([*inputs, *graph.outputs, *counts])
+    wanted = graph.outputs if states is None else states.returned(graph)
+    counts = [f"{name}_count" for name in wanted]
+    names = _identifiers([*inputs, *wanted, *counts])
     outputs: list[Output] = []
 
     def body(*handles: TensorHandle) -> dict[str, TensorHandle]:
         values: dict[str, Held] = {**dict(zip(inputs, handles, strict=True)), **(known or {})}
+        if states is not None:
+            values |= states.begun(values)
         scope = _Scope(ChainMap(values), late, 1, set())
         made: dict[str, TensorHandle] = {}
         outputs.clear()
         _build(graph, scope)
         own = names[len(inputs) :]
-        for output, name, count in zip(graph.outputs, own, own[len(counts) :], strict=False):
-            outputs.append(returned(scope.values[output], name, count, made))
+        results: Mapping[str, Held] = scope.values if states is None else states.ended(scope.values)
+        for output, name, count in zip(wanted, own, own[len(counts) :], strict=False):
+            outputs.append(returned(results[output], name, count, made))
         return made
 
     kinds = dict(zip(names, inputs.values(), strict=False))
+    for name, given in zip(names, inputs, strict=False):
+        if states is not None and given in states.memory:
+            kinds[name] = tc.inout[inputs[given]]
     with called_from(NOWHERE):
         name = identifier(graph.name or "model")
         program = tc.trace(name, kinds, body, assumptions=assumptions)
@@ -123,15 +136,6 @@ def _identifiers(names: Sequence[str]) -> list[str]:
         identifiers.append(unused(identifier(name), taken))
         taken.add(identifiers[-1])
     return identifiers
-
-
-def unused(name: str, taken: Collection[str]) -> str:
-    """The name, with a number if it is taken."""
-    candidate, count = name, 1
-    while candidate in taken:
-        count += 1
-        candidate = f"{name}_{count}"
-    return candidate
 
 
 @dataclass(frozen=True, slots=True)

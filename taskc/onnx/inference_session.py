@@ -28,6 +28,7 @@ from taskc.dataclass import dataclass
 from taskc.errors import CompileError
 from taskc.ir.types import from_numpy
 from taskc.lang.values import did_you_mean
+from taskc.onnx.model import Model
 from taskc.onnx.session import compile
 from taskc.operators.graph import Value
 from taskc.output_file import write_whole
@@ -323,7 +324,7 @@ class InferenceSession:
         self._source = path_or_bytes
         # Threads are the processor's, though code for a device sets them, too.
         threads = options.intra_op_num_threads if self._provider == _CPU else 0
-        self.model = compile(
+        self.model: Model = compile(
             path_or_bytes, _TARGETS[self._provider], threads=threads if threads > 0 else None
         )
         self._types = {
@@ -530,7 +531,8 @@ def _node_arg(value: Value, extents: Mapping[str, int]) -> NodeArg:
         extents.get(extent, extent) if isinstance(extent, str) else extent
         for extent in value.shape or ()
     ]
-    return NodeArg(value.name, _type_text(None if value.dtype is None else value.dtype.name), shape)
+    kind = _type_text(None if value.dtype is None else value.dtype.name)
+    return NodeArg(value.name, value.foreign or kind, shape)
 
 
 def _type_text(name: str | None) -> str:

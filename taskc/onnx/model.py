@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import copy_context
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from taskc.backend.limits import NO_LIMITS, Limits, limited
 from taskc.errors import CompileError, InternalError
 from taskc.ir.types import from_numpy
 from taskc.lang.values import did_you_mean
+from taskc.onnx.foreign import foreign_value, is_tensor
 from taskc.operators.graph import Array, Graph, Value
 from taskc.programs.definition import ProgramDefinition
 from taskc.progress import line
@@ -87,9 +88,8 @@ class CudaDevice(Place):
         return program(*map(self._here, arguments))
 
     def returned(self, outputs: list[Any], inputs: Iterable[AnyArray]) -> list[Any]:
-        if all(isinstance(array, np.ndarray) for array in inputs):
-            return [*map(on_host, outputs)]
-        return [*map(self._here, outputs)]
+        to = on_host if all(isinstance(array, np.ndarray) for array in inputs) else self._here
+        return [to(output) if is_tensor(output) else output for output in outputs]
 
     def _here(self, array: Any) -> Any:
         return self._device.array(array) if isinstance(array, np.ndarray) else array
@@ -107,6 +107,9 @@ def place_of(target: str) -> Place:
 
 
 # --- A graph's programs -------------------------------------------------------------------------
+
+
+Computed: TypeAlias = "Callable[[Sequence[str]], list[Any]]"  # the arrays of tensors by their names
 
 
 class ProgramSource(ABC):
@@ -139,6 +142,9 @@ class ProgramSource(ABC):
         """All outputs for these inputs, in stages; asked for only where `find` returned None."""
         raise InternalError("a source without stages found no program")
 
+    def trace(self, arrays: Arrays, computed: Computed) -> None:  # noqa: B027 (most have no stages)
+        """Trace the programs of all stages, without compiling them; see `Model.trace`."""
+
     def staged(self) -> tuple[Runnable, ...]:
         """The programs of all stages that are still kept."""
         return ()
@@ -161,6 +167,8 @@ class Programs:
         fast = self.served.fast(given)
         if fast is not None:
             return fast(given)
+        if not all(map(is_tensor, given)):
+            return self.source.run(arrays)
         entry = self._entry(arrays)
         if entry is None:
             return self.source.run(arrays)
@@ -179,6 +187,11 @@ class Programs:
             compiled(entry.runnable, self._place)
             if entry.fast is None:
                 self.source.store(arrays, entry.runnable)
+
+    def trace(self, arrays: Arrays, computed: Computed) -> None:
+        """Trace the programs of all stages, without compiling them; see `Model.trace`."""
+        if self._entry(arrays) is None:
+            self.source.trace(arrays, computed)
 
     def traced(self, arrays: Arrays) -> Imported:
         """The traced program for inputs like these; an error says why there is none."""
@@ -206,7 +219,6 @@ def compiled(runnable: Runnable, place: Place) -> None:
 class Model:
     """A compiled model. Calls may come from several threads.
 
-    Inputs named in `foreign` are no tensors of taskc: they are passed through unchanged.
     With `wait`, a checked call returns once everything has its full code.
     """
 
@@ -216,7 +228,6 @@ class Model:
         inputs: Sequence[Value],
         outputs: Sequence[Value],
         source: ProgramSource,
-        foreign: Collection[str] = (),
         limits: Limits = NO_LIMITS,
         place: Place = PROCESSOR,
         *,
@@ -228,7 +239,6 @@ class Model:
         self._names = {value.name: value for value in inputs}
         self._programs = Programs(self._names, [value.name for value in outputs], source, place)
         self._served = self._programs.served
-        self._foreign = foreign
         self._limits = limits
         self._place = place
         self._wait = wait
@@ -243,15 +253,7 @@ class Model:
             if fast is not None:
                 outputs = fast(args)
                 return outputs[0] if len(outputs) == 1 else tuple(outputs)
-        if len(args) == 1 and isinstance(args[0], Mapping):
-            feeds, args = {**args[0], **feeds}, ()
-        if len(args) > len(self.inputs):
-            raise ArgumentError(f"the model has {len(self.inputs)} inputs, not {len(args)}")
-        for value, given in zip(self.inputs, args, strict=False):
-            if value.name in feeds:
-                raise ArgumentError(f"the input '{value.name}' is given twice")
-            feeds[value.name] = given
-        returned = self.run(None, feeds)
+        returned = self.run(None, named(args, feeds, self.inputs))
         return returned[0] if len(returned) == 1 else tuple(returned)
 
     def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, Any]) -> list[Any]:
@@ -298,6 +300,15 @@ class Model:
         with limited(self._limits):
             self._programs.prepare(arrays)
 
+    def trace(self, feeds: Mapping[str, Any], computed: Computed) -> None:
+        """Trace the programs of all stages for arrays like these: an error comes before anything is compiled.
+
+        computed  the arrays of intermediate tensors with these names, as another runtime has them; empty if it hasn't
+        """
+        arrays = self.checked(feeds)
+        with limited(self._limits):
+            self._programs.trace(arrays, computed)
+
     @property
     def programs(self) -> tuple[Runnable, ...]:
         """The programs compiled so far that are still kept."""
@@ -315,10 +326,25 @@ class Model:
         missing = [name for name in self._names if name not in feeds]
         if missing:
             raise ArgumentError(f"the model's input '{missing[0]}' is missing")
-        tensors = [value for value in self.inputs if value.name not in self._foreign]
-        arrays = {value.name: _array(value, feeds[value.name], self._place) for value in tensors}
-        _check_extents(tensors, arrays)
-        return {name: arrays[name] if name in arrays else feeds[name] for name in self._names}
+        arrays = {
+            value.name: _array(value, feeds[value.name], self._place) for value in self.inputs
+        }
+        _check_extents([value for value in self.inputs if not value.foreign], arrays)
+        return arrays
+
+
+def named(
+    args: tuple[Any, ...], feeds: Mapping[str, Any], inputs: Sequence[Value]
+) -> Mapping[str, Any]:
+    """The arguments of a call by the names of inputs."""
+    if len(args) == 1 and isinstance(args[0], Mapping):
+        feeds, args = {**args[0], **feeds}, ()
+    if len(args) > len(inputs):
+        raise ArgumentError(f"the model has {len(inputs)} inputs, not {len(args)}")
+    by_position = {value.name: given for value, given in zip(inputs, args, strict=False)}
+    for name in by_position.keys() & feeds.keys():
+        raise ArgumentError(f"the input '{name}' is given twice")
+    return {**by_position, **feeds}
 
 
 def _unknown(what: str, name: str, known: Sequence[str]) -> str:
@@ -329,6 +355,11 @@ def _unknown(what: str, name: str, known: Sequence[str]) -> str:
 
 def _array(value: Value, given: Any, place: Place) -> Any:
     """The argument for an input as an array, with its type and rank checked."""
+    if value.foreign:
+        try:
+            return foreign_value(value.foreign, given)
+        except (TypeError, ValueError) as error:
+            raise ArgumentError(f"the input {value}: {error}") from None
     try:
         array = place.view(given)
     except ArgumentError as error:

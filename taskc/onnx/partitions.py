@@ -18,17 +18,18 @@ import importlib.util
 import logging
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
+from functools import partial
 from graphlib import CycleError, TopologicalSorter
 from importlib import import_module
 from typing import Any
 
 from taskc.backend.limits import LimitError
 from taskc.dataclass import dataclass
-from taskc.errors import CompileError, Location
+from taskc.errors import NOWHERE, CompileError, Location
 from taskc.ir.types import from_numpy
 from taskc.onnx.importer import Imported, behind, is_known
-from taskc.onnx.model import Model
+from taskc.onnx.model import Computed, Model
 from taskc.onnx.reader import load, read_proto, value_of
 from taskc.onnx.serialized import (
     COMPUTED,
@@ -251,9 +252,14 @@ class Part:
 class Partition(Model):
     """A model in parts, called like any other model."""
 
-    def __init__(self, parts: Sequence[Part], *arguments: Any) -> None:
+    def __init__(self, steps: Sequence[_RunPart], *arguments: Any) -> None:
         super().__init__(*arguments)
-        self.parts = tuple(parts)
+        self._steps = steps
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """The parts, with who runs them; a call may leave one to ONNX Runtime."""
+        return tuple([step.part for step in self._steps])
 
     def __repr__(self) -> str:
         return "\n".join([super().__repr__(), *(f"  {part}" for part in self.parts)])
@@ -274,6 +280,8 @@ def partition(
     exact, precision, threads, memory  as for `tc.compile`; the memory is that of each of taskc's parts
 
     A part that can't be compiled for the shapes of a call is left to ONNX Runtime from then on, with a logged warning.
+    At its first call all of a part is traced before anything is compiled: where the results of one stage decide what
+    the next one is, ONNX Runtime computes them.
     """
     whole = _Whole.of(model)
     parts = tuple(_parts(whole, {*leave}))
@@ -286,15 +294,17 @@ def partition(
         )
     options: dict[str, Any] = {"exact": exact, "precision": precision}
     options |= {"threads": threads, "memory": memory}
+    title = "a part of the model" if len(parts) > 1 else "the whole model"
+    if parts and all(part.is_left for part in parts):
+        _logger.warning("%s is left to ONNX Runtime: taskc takes none of its nodes", title)
     steps = [
-        _RunPart(part, threads, None if part.is_left else compile(part.model, **options))
+        _RunPart(part, title, threads, None if part.is_left else compile(part.model, **options))
         for part in parts
     ]
     outputs = [text(value.name) for value in whole.proto.graph.output]
-    foreign = {value.name for value in whole.inputs if not _is_ours(whole.said.get(value.name))}
     values = [value_of(whole.said[name]) for name in outputs]
     name = text(whole.proto.graph.name)
-    return Partition(parts, name, whole.inputs, values, _Parts(outputs, steps), foreign)
+    return Partition(steps, name, whole.inputs, values, _Parts(outputs, steps))
 
 
 @dataclass(frozen=True, slots=True)
@@ -440,11 +450,17 @@ def _stages(whole: _Whole, left: Sequence[bool]) -> dict[int, int]:
 
 @dataclass(slots=True)
 class _RunPart:
-    """Runs one part. An ONNX Runtime session is made once the types of the inputs are known."""
+    """Runs one part. An ONNX Runtime session is made once the types of the inputs are known.
+
+    title      the part in messages
+    is_traced  whether all its stages have been traced
+    """
 
     part: Part
+    title: str
     threads: int | None
     ours: Model | None
+    is_traced: bool = False
     sessions: dict[tuple[int, ...], RuntimeSession] = field(default_factory=dict)
 
     @property
@@ -460,30 +476,51 @@ class _RunPart:
 
     def run(self, feeds: Mapping[str, Any]) -> list[Any]:
         if self.ours is not None:
+            has_runtime = importlib.util.find_spec("onnxruntime") is not None
             try:
+                if not self.is_traced and has_runtime:
+                    self.is_traced = True
+                    self.ours.trace(feeds, partial(self._computed_elsewhere, feeds))
                 return self.ours.run(None, feeds)
             except LimitError:
                 raise
             except CompileError as error:
-                if importlib.util.find_spec("onnxruntime") is None:
+                if not has_runtime:
                     raise
-                _logger.warning("a part of the model is left to ONNX Runtime: %s", error)
-                self.ours = None
-        numbers = tuple([_number(feeds[name]) for name in self.part.inputs])
+                _logger.warning("%s is left to ONNX Runtime: %s", self.title, error)
+                self.part, self.ours = replace(self.part, is_left=True), None
+        numbers = self._numbers(feeds)
         if numbers not in self.sessions:
-            self.sessions[numbers] = RuntimeSession(
-                self._typed(numbers), self.threads or thread_limit()
-            )
+            self.sessions[numbers] = self._session(self.part.model, numbers)
         return self.sessions[numbers].run(feeds, self.part.outputs)
 
-    def _typed(self, numbers: Sequence[int]) -> bytes:
-        copy = ModelProto()
-        copy.CopyFrom(self.part.model)
-        for value, number in zip(copy.graph.input, numbers, strict=True):
-            if value.type.WhichOneof("value") in (None, "tensor_type"):
-                value.type.tensor_type.elem_type = number
-        serialized: bytes = copy.SerializeToString()
-        return serialized
+    def trace(self, arrays: Mapping[str, Any], computed: Computed) -> None:
+        pass  # its first call does
+
+    def _computed_elsewhere(self, feeds: Mapping[str, Any], names: Sequence[str]) -> list[Any]:
+        """Tensors of the part as ONNX Runtime computes them; none if it doesn't, or if one was made by rewriting."""
+        try:
+            model = cut(self.part.model, NOWHERE, self.part.inputs, names)
+            return self._session(model, self._numbers(feeds)).run(feeds)
+        except CompileError:
+            return []
+
+    def _numbers(self, feeds: Mapping[str, Any]) -> tuple[int, ...]:
+        return tuple([_number(feeds[name]) for name in self.part.inputs])
+
+    def _session(self, model: ModelProto, numbers: Sequence[int]) -> RuntimeSession:
+        return RuntimeSession(_typed(model, numbers), self.threads or thread_limit())
+
+
+def _typed(model: ModelProto, numbers: Sequence[int]) -> bytes:
+    """A model with these types of its inputs."""
+    copy = ModelProto()
+    copy.CopyFrom(model)
+    for value, number in zip(copy.graph.input, numbers, strict=True):
+        if value.type.WhichOneof("value") in (None, "tensor_type"):
+            value.type.tensor_type.elem_type = number
+    serialized: bytes = copy.SerializeToString()
+    return serialized
 
 
 def _number(given: Any) -> int:

@@ -35,7 +35,7 @@ from taskc.onnx.serialized import (
     attribute_of,
     check_extents,
     dtype_of,
-    element_type,
+    foreign_type,
     text,
 )
 from taskc.onnx.weights import NO_WEIGHTS, Parts, Weights, parts_of
@@ -251,31 +251,28 @@ class _GraphReader:
         return WrittenNode(node, attributes, text(proto.overload))
 
     def _input(self, proto: ValueInfoProto) -> Value:
-        """An input: a tensor of a type that taskc computes with, or of undeclared type."""
+        """An input of a type that taskc has, or of undeclared type."""
         name = text(proto.name)
         subject = Subject(f"the input '{name}'", self._where)
-        kind = proto.type.WhichOneof("value")
-        if kind is None:
-            return Value(name)
-        if kind != "tensor_type":
-            what = kind.removesuffix("_type").replace("_", " ")
-            raise subject.error(f"is of type {what}; taskc takes tensors")
-        if proto.type.tensor_type.elem_type:
-            element_type(proto.type.tensor_type.elem_type, subject)
-        value = value_of(proto)
+        value = value_of(proto, subject)
         if value.shape is not None:
             check_extents(tuple(n for n in value.shape if isinstance(n, int)), subject)
         return value
 
 
-def value_of(proto: ValueInfoProto) -> Value:
-    """The type that a model declares for a tensor."""
+def value_of(proto: ValueInfoProto, subject: Subject | None = None) -> Value:
+    """The type that a model declares for a tensor; one that taskc doesn't have is an error of the subject, if any."""
     name = text(proto.name)
+    try:
+        foreign = foreign_type(proto.type, subject or Subject(name, NOWHERE))
+    except CompileError:
+        if subject is not None:
+            raise
+        return Value(name)
     tensor = proto.type.tensor_type
     dtype = dtype_of(tensor.elem_type)
-    if not tensor.HasField("shape"):
-        return Value(name, dtype)
-    return Value(name, dtype, tuple(map(_extent, tensor.shape.dim)))
+    shape = tuple(map(_extent, tensor.shape.dim)) if tensor.HasField("shape") else None
+    return Value(name, dtype, shape, foreign)
 
 
 def _extent(proto: TensorShapeProto.Dimension) -> int | str | None:

@@ -25,6 +25,7 @@ from taskc.onnx.serialized import (
     WrittenAttribute,
     WrittenGraph,
     WrittenNode,
+    strings_of,
 )
 from taskc.operators.call import names_of
 from taskc.operators.graph import Array, Graph, Node, Value
@@ -120,7 +121,7 @@ def constant_of(node: Node, attributes: dict[str, WrittenAttribute]) -> Array:
     if isinstance(attribute.value, np.ndarray):
         return attribute.value
     if name not in _TYPES:
-        raise node.error("it makes strings, which taskc doesn't compute with")
+        return strings_of(attribute.value)
     array = np.array(attribute.value, _TYPES[name])
     array.flags.writeable = False
     return array

@@ -14,12 +14,12 @@ from math import prod
 from pathlib import Path
 from typing import Any, TypeAlias
 
-import ml_dtypes
 import numpy as np
 
 from taskc.dataclass import dataclass
 from taskc.errors import CompileError, Location
 from taskc.ir.types import DTYPES, DType
+from taskc.onnx.foreign import RARE
 from taskc.operators.graph import Array, Node, Value
 
 try:
@@ -244,13 +244,12 @@ COMPUTED: dict[int, str] = {
     TensorProto.FLOAT8E4M3FN: "f8e4m3",
     TensorProto.FLOAT8E5M2: "f8e5m2",
 }
-# Only constants may have these types.
-_PACKED: dict[int, tuple[int, np.dtype[Any]]] = {
-    TensorProto.INT4: (4, np.dtype(ml_dtypes.int4)),
-    TensorProto.UINT4: (4, np.dtype(ml_dtypes.uint4)),
-    TensorProto.INT2: (2, np.dtype(ml_dtypes.int2)),
-    TensorProto.UINT2: (2, np.dtype(ml_dtypes.uint2)),
+# Only the host has tensors of these types; programs have constants of some.
+_FOREIGN: dict[int, np.dtype[Any]] = {
+    TensorProto.STRING: np.dtype(object),
+    **{TensorProto.DataType.Value(name.upper()): dtype for name, dtype in RARE.items()},
 }
+_BITS = {"int4": 4, "uint4": 4, "int2": 2, "uint2": 2, "float4_e2m1fn": 4}  # of packed elements
 _FIELDS = ("float_data", "int32_data", "int64_data", "double_data", "uint64_data", "string_data")
 _FIELD_OF: dict[int, str] = {
     TensorProto.FLOAT: "float_data",
@@ -278,6 +277,38 @@ def element_type(number: int, subject: Subject) -> DType:
     return dtype
 
 
+def numpy_type(number: int) -> np.dtype[Any] | None:
+    """The NumPy type of a number in TensorProto, or None if taskc has no such tensors, not even on the host."""
+    dtype = dtype_of(number)
+    return _FOREIGN.get(number) if dtype is None else dtype.numpy
+
+
+def foreign_type(proto: TypeProto, subject: Subject) -> str:
+    """ONNX's name of a type that isn't a tensor's of programs; "" for one that is, or that isn't declared."""
+    match proto.WhichOneof("value"):
+        case "tensor_type":
+            number = proto.tensor_type.elem_type
+            if not number or dtype_of(number) is not None:
+                return ""
+            if number not in _FOREIGN:
+                element_type(number, subject)
+            return f"tensor({_type_name(number).lower()})"
+        case "sequence_type":
+            return f"seq({_inner_type(proto.sequence_type.elem_type, subject)})"
+        case "optional_type":
+            return f"optional({_inner_type(proto.optional_type.elem_type, subject)})"
+        case "map_type":
+            return "map"
+        case None:
+            return ""
+    what = proto.WhichOneof("value").removesuffix("_type").replace("_", " ")
+    raise subject.error(f"is of type {what}, which taskc doesn't have")
+
+
+def _inner_type(proto: TypeProto, subject: Subject) -> str:
+    return foreign_type(proto, subject) or "tensor"
+
+
 def check_extents(shape: tuple[int, ...], subject: Subject) -> None:
     """Refuse a shape that no array can have."""
     if len(shape) > _MAXIMUM_RANK:
@@ -295,14 +326,33 @@ def array_of(
 
     raw  the tensor's raw data, where it was taken out of the protobuf
     """
+    if tensor.data_type == TensorProto.STRING:
+        return _strings(tensor, subject)
     data, count, stored = _data(tensor, subject, folder, raw)
-    if tensor.data_type in _PACKED:
-        array = _unpacked(np.frombuffer(data, stored), count, *_PACKED[tensor.data_type])
+    dtype = _FOREIGN.get(tensor.data_type)
+    if dtype is not None and dtype.name in _BITS:
+        array = _unpacked(np.frombuffer(data, stored), count, _BITS[dtype.name], dtype)
     elif tensor.data_type == TensorProto.BOOL:
         array = np.frombuffer(data, np.uint8) != 0  # NumPy relies on True being 1
     else:
         array = np.frombuffer(data, stored.newbyteorder("<")).astype(stored, copy=False)
     array = array.reshape(tuple(tensor.dims))
+    array.flags.writeable = False
+    return array
+
+
+def _strings(tensor: TensorProto, subject: Subject) -> Array:
+    check_extents(tuple(tensor.dims), subject)
+    if len(tensor.string_data) != prod(tensor.dims):
+        count, wanted = len(tensor.string_data), prod(tensor.dims)
+        raise subject.error(f"has {count} elements, but its shape asks for {wanted}")
+    return strings_of([*map(text, tensor.string_data)]).reshape(tuple(tensor.dims))
+
+
+def strings_of(texts: Any) -> Array:
+    """A read-only array of a string, or of a list of them."""
+    listed = [text(one) for one in texts] if isinstance(texts, list) else text(texts)
+    array = np.array(listed, object)
     array.flags.writeable = False
     return array
 
@@ -325,12 +375,10 @@ def _data(
     if tensor.HasField("segment"):
         raise subject.error("is a segment of a tensor, which taskc doesn't read")
     count = stores = prod(shape)
-    if tensor.data_type in _PACKED:
-        bits, _ = _PACKED[tensor.data_type]
+    stored = _FOREIGN.get(tensor.data_type) or element_type(tensor.data_type, subject).numpy
+    if stored.name in _BITS:
+        stores = (count * _BITS[stored.name] + 7) // 8
         stored = np.dtype(np.uint8)
-        stores = (count * bits + 7) // 8
-    else:
-        stored = element_type(tensor.data_type, subject).numpy
     nbytes = stores * stored.itemsize
     if tensor.data_location == TensorProto.EXTERNAL:
         entries = {text(entry.key): text(entry.value) for entry in tensor.external_data}
@@ -374,7 +422,10 @@ def _typed(items: Any, stored: np.dtype[Any], subject: Subject) -> bytes:
 def _unpacked(data: Array, count: int, bits: int, dtype: np.dtype[Any]) -> Array:
     """Integers of less than 8 bits; the first one of a byte is in its lowest bits."""
     places = np.arange(0, 8, bits, dtype=np.uint8)
-    values = ((data[:, None] >> places) & ((1 << bits) - 1)).reshape(-1)[:count].astype(np.int8)
+    values = ((data[:, None] >> places) & ((1 << bits) - 1)).reshape(-1)[:count]
+    if dtype.name.startswith("float"):
+        return values.view(dtype)
+    values = values.astype(np.int8)
     if dtype.name.startswith("int"):
         values = np.where(values >= 1 << (bits - 1), values - (1 << bits), values)
     return values.astype(dtype)
@@ -452,6 +503,8 @@ def attribute_of(
             value = [array_of(item, subject, folder) for item in attribute.tensors]
         case "graphs":
             value = [*map(graph_of, attribute.graphs)]
+        case "tp":
+            value = _inner_type(attribute.tp, subject)
         case _:
             raise subject.error(f"is of type {type_name(number)}, which taskc doesn't read")
     return WrittenAttribute(number, value)

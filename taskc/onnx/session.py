@@ -25,7 +25,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import taskc
 from taskc import CompileError, DType, bf16
@@ -54,6 +54,8 @@ if TYPE_CHECKING:
     from taskc.onnx.importer import Imported
     from taskc.onnx.stages import Traced
 
+    ModelSource: TypeAlias = str | os.PathLike[str] | bytes | ModelProto | Graph
+
 LIMIT = 2 << 30  # bytes of all bundles; the least recently used ones are dropped first
 _LARGEST = LIMIT // 2
 _MAX_STORED = 2  # sets of shapes of a model that one process adds to the cache
@@ -76,7 +78,7 @@ PRECISIONS: dict[str, DType | None] = {"f32": None, "bf16": bf16}
 
 @line()
 def compile(
-    model: str | os.PathLike[str] | bytes | ModelProto | Graph,
+    model: ModelSource,
     target: str = "cpu",
     *,
     exact: bool = False,
@@ -84,8 +86,10 @@ def compile(
     threads: int | None = None,
     memory: int | None = None,
     wait: bool = False,
-) -> Model:
-    """Compile an ONNX model: a file, its bytes, a ModelProto, or a graph from `tc.onnx`.
+    states: Mapping[str, str] | None = None,
+    capacity: int | None = None,
+) -> Any:
+    """Compile an ONNX model: a file, its bytes, a ModelProto, or a graph from `tc.onnx`; with states, a `Sequence`.
 
     target  "cpu", or "cuda": the first CUDA device. NumPy arrays are copied there, and outputs back. If an input lies
             on the device, outputs stay there
@@ -96,6 +100,8 @@ def compile(
     threads  the most threads of a call
     memory  the most bytes of weights and temporaries that each program takes; a call that needs more is an error
     wait    the first call for new shapes returns once everything has its full code (`tc.finish_compiling`)
+    states  outputs that the session keeps for inputs of its next call, by patterns of names:
+            {"present.*": "past_key_values.*"}. The model appends to each along one axis, up to `capacity` places
     """
     limits = Limits(threads, memory)
     if hasattr(model, "forward") or hasattr(model, "parameters"):
@@ -113,6 +119,12 @@ def compile(
     if place is not PROCESSOR and limits != NO_LIMITS:
         raise CompileError("threads and memory are limits of the processor's programs")
     options = {"exact": exact, "operands": PRECISIONS[precision]}
+    if states is not None:
+        if place is not PROCESSOR:
+            raise CompileError("states are kept by sessions on the processor")
+        from taskc.onnx.sequences import sequence_of  # few models have states
+
+        return sequence_of(_traced(model, options, place), states, capacity, limits)
     if isinstance(model, (str, os.PathLike)) and place is PROCESSOR:
         cached = _from_cache(Path(model), options, lambda: _traced(model, options, place))
         if cached is not None:
@@ -123,7 +135,7 @@ def compile(
 
 
 def _traced(
-    model: str | os.PathLike[str] | bytes | ModelProto | Graph,
+    model: ModelSource,
     options: dict[str, Any],
     place: Place,
 ) -> Traced:

@@ -6,23 +6,34 @@ The graph is cut there. Each stage has programs of its own, and a later one take
 
 In the body of a Loop, the tensor differs from turn to turn. So the graph is cut around the Loop. Its body has programs
 of its own, which are called for each turn; likewise the branches of an If.
+
+Nodes with strings, sequences or optional values are stages that Python runs (hosted.py).
+
+    s -> SequenceAt -> x -> Relu -> y                   Python: s -> SequenceAt -> x         x -> Relu -> y
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 
+from taskc.errors import InternalError
+from taskc.onnx.foreign import is_tensor
+from taskc.onnx.hosted import MOVES, function_of, makes_foreign, widened
 from taskc.onnx.importer import Imported, behind
-from taskc.onnx.model import Place, Programs, ProgramSource
+from taskc.onnx.model import Computed, Place, Programs, ProgramSource
 from taskc.onnx.versions import MAX_SETS, Kind
 from taskc.operators.call import CountError, DataError
+from taskc.operators.files import HOSTED
 from taskc.operators.graph import Array, Graph, Node, Value
 from taskc.runtime.machine import built_for
 from taskc.runtime.served import Arrays, Runnable, keep, on_host
+
+if TYPE_CHECKING:
+    from taskc.onnx.states import States
 
 
 class Stage(Protocol):
@@ -36,6 +47,7 @@ class Stage(Protocol):
     @property
     def outputs(self) -> Sequence[str]: ...
     def run(self, arrays: Mapping[str, Any]) -> list[Any]: ...
+    def trace(self, arrays: Mapping[str, Any], computed: Computed) -> None: ...
     def all(self) -> tuple[Runnable, ...]: ...
 
 
@@ -44,32 +56,59 @@ class Staged(ProgramSource):
 
     def __init__(self, outputs: Sequence[str], stages: Sequence[Stage] = ()) -> None:
         self._outputs = outputs
-        self._stages = tuple(stages)
+        # By the names of inputs that aren't tensors.
+        self._stages: dict[frozenset[str], tuple[Stage, ...]] = {}
+        if stages:
+            self._stages[_NONE] = tuple(stages)
         self.is_staged = bool(stages)
 
     def run(self, arrays: Mapping[str, Any]) -> list[Any]:
         known = {**arrays}
-        for stage in self._stages:
+        for stage in self._stages_for(arrays):
             results = stage.run({name: known[name] for name in stage.inputs})
             known.update(zip(stage.outputs, results, strict=True))
-        return [known[name] for name in self._outputs]
+        return [known[name] if name in known else self._constant(name) for name in self._outputs]
+
+    def trace(self, arrays: Mapping[str, Any], computed: Computed) -> None:
+        known = {**arrays}
+        for stage in self._stages_for(arrays):
+            if not known.keys() >= {*stage.inputs}:
+                return
+            stage.trace({name: known[name] for name in stage.inputs}, computed)
+            known.update(zip(stage.outputs, computed(stage.outputs), strict=False))
 
     def staged(self) -> tuple[Runnable, ...]:
-        return tuple([program for stage in self._stages for program in stage.all()])
+        stages = [stage for stages in [*self._stages.values()] for stage in stages]
+        return tuple([program for stage in stages for program in stage.all()])
+
+    def _stages_for(self, arrays: Mapping[str, Any]) -> tuple[Stage, ...]:
+        return self._stages[_NONE]
+
+    def _constant(self, name: str) -> Array:
+        raise InternalError(f"no stage makes '{name}'")
+
+
+_NONE: frozenset[str] = frozenset()
 
 
 class Traced(Staged):
     """Programs traced from a graph, which is cut into stages where it has to be.
 
-    read  the graph before it was rewritten
+    read    the graph before it was rewritten
+    states  of a session, whose programs write them in place
     """
 
-    def __init__(self, graph: Graph, place: Place, read: Graph | None = None) -> None:
+    def __init__(
+        self, graph: Graph, place: Place, read: Graph | None = None, states: States | None = None
+    ) -> None:
         super().__init__(graph.outputs)
-        self._graph = graph
+        self.rewritten = graph
+        self._states = states
         self._place = place
         self._read = read or graph
         self._kinds: dict[tuple[object, ...], Kind] = {}
+        self._foreign = {name for name, one in graph.constants.items() if one.dtype == object}
+        self.is_staged = _has_hosted(graph, self._foreign)
 
     @property
     def graph(self) -> Graph:
@@ -81,29 +120,51 @@ class Traced(Staged):
         try:
             return self.traced(arrays)
         except (CountError, DataError) as error:
-            self._stages = self._cut(error.names)
-            if not self._stages:
+            if self._states is not None:
                 raise
+            stages = self._cut(error.names)
+            if not stages:
+                raise
+            self._stages[_NONE] = stages
             self.is_staged = True
             return None
 
     def traced(self, arrays: Arrays) -> Imported:
         key = tuple([(array.dtype, array.ndim) for array in arrays.values()])
-        kind = self._kinds.get(key) or Kind(self._graph)
+        kind = self._kinds.get(key) or Kind(self.rewritten, states=self._states)
         keep(self._kinds, key, kind, MAX_SETS)
         with built_for(self._place.machine):
             return kind.program(arrays)
 
     def _cut(self, names: Iterable[str]) -> tuple[Stage, ...]:
         """The stages in which one of these tensors is known before it is needed; none if there are no such."""
-        cuts = (cut(self._graph, name) for cut in (_cut_at, _cut_around) for name in names)
-        match next(filter(None, cuts), ()):
-            case first, rest:
-                return _stage(first, self._place), _stage(rest, self._place)
-            case first, node, rest:
-                before = [_stage(first, self._place)] if first.nodes else []
-                return *before, _Control(node, self._place), _stage(rest, self._place)
-        return ()
+        cuts = (cut(self.rewritten, name) for cut in (_cut_at, _cut_around) for name in names)
+        return self._made(next(filter(None, cuts), ()))
+
+    def _stages_for(self, arrays: Mapping[str, Any]) -> tuple[Stage, ...]:
+        foreign = frozenset([name for name, value in arrays.items() if not is_tensor(value)])
+        if foreign not in self._stages:
+            self._stages[foreign] = self._made(
+                _cut_for_host(self.rewritten, self._foreign | foreign)
+            )
+        return self._stages[foreign]
+
+    def _made(self, groups: Sequence[Group]) -> tuple[Stage, ...]:
+        wanted = {*self._outputs}
+        stages: list[Stage] = []
+        for group in reversed(groups):
+            nodes = (group,) if isinstance(group, Node) else group
+            part = _part(self.rewritten, nodes, wanted)
+            wanted.update(*[node.reads for node in nodes])
+            if isinstance(group, Node):
+                stages.append(_Hosted(part, self._place))
+            elif nodes:
+                stages.append(_stage(part, self._place))
+        return tuple(stages[::-1])
+
+    def _constant(self, name: str) -> Array:
+        constant: Array = self.rewritten.constants[name].copy()
+        return constant
 
 
 def _stage(graph: Graph, place: Place) -> Programs:
@@ -111,16 +172,20 @@ def _stage(graph: Graph, place: Place) -> Programs:
     return Programs(names, graph.outputs, Traced(graph, place), place)
 
 
-class _Control:
-    """The stage of an If or Loop whose bodies have programs of their own: Python chooses a branch, or counts turns.
+class _Hosted:
+    """The stage of a node that Python runs; its graphs have programs of their own.
 
-    So the results of branches and turns may have any shape and rank, and the number of turns may be any.
+    Of an If or Loop, Python chooses the branch, or counts turns. So the results of branches and turns may have any
+    shape and rank, and the number of turns may be any. Other nodes are functions of hosted.py. A node without one
+    reads foreign values: tensors of rare types are widened, and where elements are only moved, a program moves their
+    positions.
     """
 
     def __init__(self, graph: Graph, place: Place) -> None:
         self.inputs = [value.name for value in graph.inputs]
         self.outputs = graph.outputs
-        self._constants = graph.constants
+        self._graph = graph
+        self._place = place
         (self._node,) = graph.nodes
         self._bodies: dict[str, Programs] = {}
         for name, body in self._node.attributes.items():
@@ -133,22 +198,85 @@ class _Control:
                 body = replace(body, inputs=inputs, constants=body.constants | constants)
                 self._bodies[name] = _stage(body, place)
 
-    def run(self, arrays: Mapping[str, Any]) -> list[Array]:
-        known = {**self._constants, **arrays}
-        inputs = [known[name] if name else None for name in self._node.inputs]
-        if self._node.operator == "If":
-            results = self._run("then_branch" if _element(inputs[0]) else "else_branch", known)
-        else:
-            results = self._turns(known, *inputs)
-        named = dict(zip(self._node.outputs, results, strict=False))
+    def run(self, arrays: Mapping[str, Any]) -> list[Any]:
+        node, known = self._node, {**self._graph.constants, **arrays}
+        inputs = [known[name] if name else None for name in node.inputs]
+        match node.operator:
+            case "If":
+                branch = "then_branch" if _element(inputs[0]) else "else_branch"
+                results: Any = self._run(branch, known)
+            case "Loop":
+                results = self._turns(known, *inputs)
+            case "SequenceMap":
+                results = self._mapped(known, inputs)
+            case _:
+                results = self._result(inputs)
+        named = dict(zip(node.outputs, results, strict=False))
         return [named[name] for name in self.outputs]
+
+    def trace(self, arrays: Mapping[str, Any], computed: Computed) -> None:
+        pass  # a body's inputs differ from turn to turn
 
     def all(self) -> tuple[Runnable, ...]:
         return tuple([program for body in self._bodies.values() for program in body.all()])
 
-    def _run(self, name: str, known: Mapping[str, Any]) -> list[Array]:
+    def _result(self, inputs: Sequence[Any]) -> Sequence[Any]:
+        """The outputs of a node without graphs."""
+        node, first = self._node, inputs[0] if inputs else None
+        function = function_of(node)
+        if function is not None:
+            given = [on_host(value) if is_tensor(value) else value for value in inputs]
+            try:
+                results = function(node, *given)
+            except (IndexError, ValueError) as error:
+                raise node.error(f"Python can't compute it: {error}") from error
+            return results if isinstance(results, tuple) else (results,)
+        if node.operator in MOVES and isinstance(first, np.ndarray):
+            places = np.arange(first.size).reshape(first.shape)
+            moved = self._as_program([places, *inputs[1:]])
+            if node.operator in ("Shape", "Size"):
+                return moved
+            return [first.reshape(-1)[on_host(one)] for one in moved]
+        wide = [widened(value) for value in inputs]
+        for name, value in zip(node.inputs, wide, strict=True):
+            if name and not is_tensor(value):
+                kind = type(value).__name__ if not isinstance(value, np.ndarray) else "strings"
+                raise node.error(f"its input '{name}' is no tensor of numbers, but {kind}")
+        return self._as_program(wide)
+
+    def _as_program(self, inputs: Sequence[Any]) -> list[Any]:
+        """The outputs of the node's program for other inputs."""
+        programs = self._bodies.get("") or _stage(
+            replace(
+                self._graph,
+                inputs=tuple([Value(name) for name in dict.fromkeys(self._node.inputs) if name]),
+                constants={},
+                outputs=tuple(filter(None, self._node.outputs)),
+            ),
+            self._place,
+        )
+        self._bodies[""] = programs
+        given = dict(zip(self._node.inputs, inputs, strict=True))
+        results = programs.run({name: given[name] for name in programs.inputs})
+        named = dict(zip(programs.outputs, results, strict=True))
+        return [named.get(name) for name in self._node.outputs]
+
+    def _run(self, name: str, known: Mapping[str, Any]) -> list[Any]:
         body = self._bodies[name]
         return body.run({read: known[read] for read in body.inputs})
+
+    def _mapped(self, known: Mapping[str, Any], inputs: Sequence[Any]) -> list[list[Any]]:
+        """The body's outputs for each element of a sequence, as sequences, which the host has."""
+        names = [value.name for value in next(self._node.graphs).inputs]
+        results = [
+            self._run("body", {**known, **dict(zip(names, elements, strict=True))})
+            for elements in zip(
+                *[one if isinstance(one, list) else [one] * len(inputs[0]) for one in inputs],
+                strict=True,
+            )
+        ]
+        places = range(len(self._node.outputs))
+        return [[on_host(one[place]) for one in results] for place in places]
 
     def _turns(
         self, known: Mapping[str, Any], most: Any = None, goes_on: Any = None, *state: Any
@@ -180,39 +308,82 @@ def _element(array: Any) -> Any:
 # --- Cuts of a graph ----------------------------------------------------------------------------
 
 
-def _cut_at(graph: Graph, name: str) -> tuple[Graph, ...]:
+Group: TypeAlias = Node | Sequence[Node]  # a node that Python runs, or the nodes of a program
+
+
+def _cut_at(graph: Graph, name: str) -> Sequence[Group]:
     """The part that computes a tensor, and the rest; empty where no node of the graph itself computes it."""
     before = _dependencies(graph, [name])
-    return _split(graph, before) if before else ()
+    return (before, _others(graph, before)) if before else ()
 
 
-def _cut_around(graph: Graph, name: str) -> tuple[Graph, ...]:
+def _cut_around(graph: Graph, name: str) -> Sequence[Group]:
     """The part before an If or Loop whose graphs compute a tensor, that node alone, and the rest; or empty."""
     for node in graph.nodes:
         if node.operator in ("If", "Loop") and name in _within(node):
-            before, rest_graph = _split(graph, _dependencies(graph, node.reads))
-            return before, *_split(rest_graph, {node})
+            before = _dependencies(graph, node.reads)
+            return before, node, _others(graph, [*before, node])
     return ()
 
 
-def _split(graph: Graph, before: set[Node]) -> tuple[Graph, Graph]:
-    later = tuple([node for node in graph.nodes if node not in before])
-    outputs = {output for node in before for output in node.outputs}
-    wanted = {*graph.outputs}.union(*(node.reads for node in later))
-    handed = tuple([output for output in sorted(outputs & wanted) if output])
-    inputs = tuple([value for value in graph.inputs if value.name in wanted])
-    values = tuple([graph.values.get(output) or Value(output) for output in handed])
-    before_graph = replace(
-        graph, outputs=handed, nodes=tuple([n for n in graph.nodes if n in before])
+def _cut_for_host(graph: Graph, foreign: Collection[str]) -> Sequence[Group]:
+    """The part that needs no node that Python runs, the nodes that it surely runs next, and the rest.
+
+    Which nodes of the rest read foreign values is known once those nodes have run.
+    """
+    groups: list[Node] = []
+    before: list[Node] = []
+    later: list[Node] = []
+    by_host: set[str] = set()
+    unknown: set[str] = set()
+    for node in graph.needed:
+        reads = {*node.reads}
+        is_hosted = _is_hosted(node, graph, foreign)
+        if reads & unknown or (reads & by_host and not is_hosted):
+            later.append(node)
+            unknown.update(node.outputs)
+        elif is_hosted:
+            groups.append(node)
+            by_host.update(node.outputs)
+        else:
+            before.append(node)
+    return before, *groups, later
+
+
+def _has_hosted(graph: Graph, foreign: Collection[str] = ()) -> bool:
+    return any(_is_hosted(node, graph, foreign) for node in graph.nodes)
+
+
+def _is_hosted(node: Node, graph: Graph, foreign: Collection[str]) -> bool:
+    """Whether Python runs a node of a graph, where these names aren't tensors."""
+    return (
+        (node.domain, node.operator) in HOSTED
+        or any(name in foreign for name in node.reads)
+        or makes_foreign(node, graph.constants)
+        or any(map(_has_hosted, node.graphs))
     )
-    return before_graph, replace(graph, inputs=(*inputs, *values), nodes=later)
 
 
-def _dependencies(graph: Graph, names: Iterable[str]) -> set[Node]:
+def _part(graph: Graph, nodes: Sequence[Node], wanted: Collection[str]) -> Graph:
+    """The graph of some nodes, which returns those of their tensors that are wanted."""
+    made = {name for node in nodes for name in node.outputs if name}
+    reads = {name for node in nodes for name in node.reads} - made - graph.constants.keys()
+    known = {value.name: value for value in graph.inputs}
+    inputs = [value for name, value in known.items() if name in reads]
+    inputs += [graph.values.get(name) or Value(name) for name in sorted(reads - known.keys())]
+    outputs = tuple(sorted(made.intersection(wanted)))
+    return replace(graph, inputs=tuple(inputs), outputs=outputs, nodes=tuple(nodes))
+
+
+def _others(graph: Graph, nodes: Collection[Node]) -> list[Node]:
+    return [node for node in graph.nodes if node not in nodes]
+
+
+def _dependencies(graph: Graph, names: Iterable[str]) -> list[Node]:
     """The nodes that tensors depend on."""
     makers = {output: node for node in graph.nodes for output in node.outputs if output}
     needed = behind(names, makers, lambda node: node.reads)
-    return {makers[name] for name in needed if name in makers}
+    return [node for node in graph.nodes if needed.intersection(node.outputs)]
 
 
 def _within(node: Node) -> Iterator[str]:

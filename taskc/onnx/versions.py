@@ -41,7 +41,7 @@ import logging
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from taskc import CompileError, TensorType, dim
 from taskc.arrays.device import AnyArray
@@ -50,15 +50,18 @@ from taskc.ir.affine import affine
 from taskc.ir.nodes import Expression, Variable
 from taskc.ir.reentry import Turn
 from taskc.ir.rewrite import substitute, walk
-from taskc.ir.text_rules import identifier
+from taskc.ir.text_rules import identifier, unused
 from taskc.ir.types import DType, from_numpy
 from taskc.lang.sizes import Dimension, Number, Size, number_of
-from taskc.onnx.importer import Imported, import_graph, inputs_behind, unused
+from taskc.onnx.importer import Imported, import_graph, inputs_behind
 from taskc.operators.call import DataError, SizeError
 from taskc.operators.graph import Array, Graph
 from taskc.programs.sizes import Assumptions, value_at
 from taskc.runtime.driver import whole_program
 from taskc.runtime.served import Arrays, keep, on_host
+
+if TYPE_CHECKING:
+    from taskc.onnx.states import States
 
 logger = logging.getLogger(__name__)
 
@@ -149,6 +152,38 @@ def least_general(seen: Sequence[Shapes], numbers: set[Axis], names: Mapping[Axi
     return Form(extents)
 
 
+def form_of_states(
+    shapes: Shapes,
+    numbers: set[Axis],
+    names: Mapping[Axis, str],
+    states: States,
+    inputs: Sequence[str],
+) -> Form:
+    """The form of a session's calls, from one of them: all extents may change but 1, and those of the states' memory.
+
+    An extent that is one more than the filled places stays so: a mask has the new token, too.
+    """
+    place = inputs.index(states.position.name), 0
+    (filled,) = shapes[place[0]]
+    extents: dict[Axis, Number] = {}
+    known: dict[int, Number] = {}
+    if filled and place not in numbers:
+        filling = dim(names[place], most=states.capacity)
+        extents[place] = known[filled] = filling
+        known[filled + 1] = filling + 1
+    fixed = {extent for value in states.memory.values() for extent in value.shape or ()}
+    for number, shape in enumerate(shapes):
+        for axis, size in enumerate(shape):
+            at = number, axis
+            if at in numbers or size < 2 or inputs[number] in states.memory or names[at] in fixed:
+                extents.setdefault(at, size)
+                continue
+            if size not in known:
+                known[size] = dim(unused(names[at], {*map(str, known.values())}))
+            extents.setdefault(at, known[size])
+    return Form(extents)
+
+
 @dataclass(frozen=True, slots=True)
 class _Open:
     """A program with dimensions, and the conditions under which it is right."""
@@ -172,6 +207,7 @@ class Versions:
     open     the programs with dimensions
     seen     the last shapes that programs were compiled for
     numbers  axes that must not be dimensions
+    states   of a session: then the first program has dimensions, too
     """
 
     graph: Graph
@@ -182,6 +218,7 @@ class Versions:
     seen: deque[Shapes] = field(default_factory=lambda: deque(maxlen=_EXACT + _MOST_OPEN))
     numbers: set[Axis] = field(default_factory=set)
     turn: Turn = field(default_factory=Turn)
+    states: States | None = None
 
     def program(self, shapes: Shapes) -> Imported:
         """A program with dimensions that serves these shapes, or a new one."""
@@ -197,16 +234,19 @@ class Versions:
                 name: dtype[shape]
                 for (name, dtype), shape in zip(self.dtypes.items(), shapes, strict=True)
             }
-            return import_graph(self.graph, types, self.known, late=self.late)
+            return import_graph(self.graph, types, self.known, None, self.late, self.states)
 
     def _opened(self, shapes: Shapes) -> _Open | None:
         """A program with dimensions for shapes that no other serves; None if they get a program of their own."""
         self.seen.append(shapes)
-        if len(self.seen) <= _EXACT or len(self.open) == _MOST_OPEN:
+        exact = _EXACT if self.states is None else 0
+        if len(self.seen) <= exact or len(self.open) == _MOST_OPEN:
             return None
         alike = [one for one in self.seen if _special_extents(one) == _special_extents(shapes)]
         seen = alike if len(alike) > 1 else [*self.seen]
-        form = least_general(seen, self.numbers, self._names())
+        if self.states is not None:
+            seen = [shapes]
+        form = self._form(seen)
         while sizes := form.sizes(shapes):
             assumptions = Assumptions(sizes)
             error: CompileError | None = None
@@ -222,11 +262,16 @@ class Versions:
                 error = _compiled(imported)
                 if error is None:
                     return _Open(form, assumptions, imported)
-            if len(alike) == 1:
+            if len(alike) == 1 and self.states is None:
                 return None
             self._fix_as_numbers(error, form)
-            form = least_general(seen, self.numbers, self._names())
+            form = self._form(seen)
         return None
+
+    def _form(self, seen: Sequence[Shapes]) -> Form:
+        if self.states is None:
+            return least_general(seen, self.numbers, self._names())
+        return form_of_states(seen[-1], self.numbers, self._names(), self.states, [*self.dtypes])
 
     def _fix_as_numbers(self, error: CompileError, form: Form) -> None:
         """Make the axes with the dimensions that an error names, or with any, numbers from now on.
@@ -251,7 +296,7 @@ class Versions:
             name: TensorType(dtype, form.shape(number, len(shapes[number])))
             for number, (name, dtype) in enumerate(self.dtypes.items())
         }
-        return import_graph(self.graph, kinds, self.known, assumptions, self.late)
+        return import_graph(self.graph, kinds, self.known, assumptions, self.late, self.states)
 
     def _names(self) -> dict[Axis, str]:
         """The name of each axis as a dimension: the model's, or one made from its input's."""
@@ -299,6 +344,7 @@ class Kind:
     decisive: tuple[str, ...] = ()
     late: frozenset[str] = frozenset()
     versions: dict[tuple[object, ...], Versions] = field(default_factory=dict)
+    states: States | None = None
 
     def program(self, feeds: Arrays) -> Imported:
         while True:
@@ -346,7 +392,7 @@ class Kind:
             known = {name: array.copy() for name, array in known.items()}
             others = {name: array for name, array in feeds.items() if name not in decisive}
             dtypes = {name: from_numpy(array.dtype) for name, array in others.items()}
-            versions = Versions(self.graph, dtypes, known, late)
+            versions = Versions(self.graph, dtypes, known, late, states=self.states)
         keep(self.versions, key, versions, MAX_SETS)
         return versions
 

@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 from math import sqrt
+from typing import Any
 
 import numpy as np
 
 import taskc as tc
-from taskc import boolean, f64, i64
+from taskc import boolean, f32, f64, i32, i64
 from taskc.kernels.attention import attention
 from taskc.kernels.indices import place_of
 from taskc.kernels.matmul import batch_matmul
 from taskc.kernels.signatures import wide
+from taskc.lang.sizes import Size
 from taskc.operators.call import Call, Made, at_least, operator
-from taskc.operators.movement import joined, transposed
+from taskc.operators.movement import appended, transposed
 from taskc.operators.norms import softmax_along
 from taskc.operators.operands import are_equal, converted, element, kernel_of, ones, repeated
 from taskc.operators.products import multiplied
 from taskc.operators.reductions import folded
-from taskc.operators.tensors import Extent, Function, Shape, Tensor, computed
+from taskc.operators.tensors import Extent, Function, Shape, State, Tensor, computed, rows_of
 from taskc.programs.tracing import Computed, Element, TensorHandle
 
 LOST = -1e30  # added to a score, it makes the key's share 0, if the query sees other keys
+_ALL = 1 << 40  # keys, more than there are
 
 
 _FLAT_OR_HEADS = range(3, 5)
@@ -29,46 +32,50 @@ _FLAT_OR_HEADS = range(3, 5)
 
 @operator("Attention", since=23, ranks=(_FLAT_OR_HEADS,) * 3 + (at_least(1), 4, 4, 1))
 def attend(call: Call) -> Made:
-    q, k, v, mask, past_k, past_v, lengths = call.tensors(7)
+    q, k, v, mask = call.tensors(4)
+    lengths = call.tensor(6) if call.has(6) else None
     is_flat = len(q.shape) == 3
-    if len({len(x.shape) for x in (q, k, v)}) > 1 or (past_k is None) != (past_v is None):
+    if len({len(x.shape) for x in (q, k, v)}) > 1 or call.has(4) != call.has(5):
         raise call.node.error("its queries, keys and values aren't of one form")
     if is_flat:
         if call.attribute("q_num_heads") is None or call.attribute("kv_num_heads") is None:
             raise call.node.error("of three axes, it doesn't say q_num_heads and kv_num_heads")
         q = _by_heads(call, q, "q_num_heads")
         k, v = (_by_heads(call, x, "kv_num_heads") for x in (k, v))
-    before = 0 if past_k is None else past_k.shape[2]
-    if past_k is not None:
-        k, v = joined([past_k, k], 2, computed), joined([past_v, v], 2, computed)
+    before = call.shape(4)[2] if call.has(4) else 0
+    if call.has(4):
+        k, v = appended(call, 4, k, 2), appended(call, 5, v, 2)
     scale = call.attribute("scale")
     if are_equal(q.shape[3], 0) or are_equal(k.shape[1], 0) or are_equal(v.shape[1], 0):
         raise call.node.error("it has no heads or no features")
     scale = 1 / sqrt(q.shape[3]) if scale is None else scale
-    is_short = mask is not None and not are_equal(mask.shape[-1], k.shape[2])
-    has_windows = max(call.attribute(f"{side}_window_size", -1) for side in ("left", "right")) >= 0
-    is_usual = lengths is None and not (is_short or has_windows or call.attribute("softcap", 0.0))
-    if is_usual and not call.wants(3):
-        is_causal = bool(call.attribute("is_causal", 0))
-        y, scores = by_kernel(q, k, v, mask, scale, before if is_causal else None), None
+    if not call.wants(3):
+        y, scores = _by_options(call, q, k, v, mask, lengths, before, scale), None
     else:
-        y, scores = _in_steps(call, q, k, v, mask, lengths, before, scale)
+        y, scores = _in_steps(call, q, rows_of(k), rows_of(v), mask, lengths, before, scale)
     return flattened(y) if is_flat else y, k, v, scores
 
 
 @operator("Attention", domain="taskc")
 def attend_by_rows(call: Call) -> Tensor:
     """softmax(q @ k.T * scale + mask) @ v, found by a pass, for all shapes that these products take."""
-    q, k, v, mask = call.tensors(4)
+    call.require_kernel()
+    q, mask = call.tensor(0), call.tensor(3) if call.has(3) else None
+    k, v = (
+        x if isinstance(x, State) else call.tensor(at)
+        for at, x in ((1, call.inputs[1]), (2, call.inputs[2]))
+    )
     scale, axis = call.attribute("scale"), call.attribute("axis") % max(len(q.shape), len(k.shape))
     if not _fits(q, k, v, mask) or axis != 3:
-        return _as_written(call, q, k, v, mask, scale, axis)
+        return _as_written(call, q, rows_of(k), rows_of(v), mask, scale, axis)
     if mask is not None and _is_causal(call.given(3), q.shape[2], k.shape[2]):
         return by_kernel(q, k, v, None, scale, k.shape[2] - q.shape[2])
     return by_kernel(q, k, v, mask, scale)
 
 
-def _fits(q: TensorHandle, k: TensorHandle, v: TensorHandle, mask: TensorHandle | None) -> bool:
+def _fits(
+    q: TensorHandle, k: TensorHandle | State, v: TensorHandle | State, mask: TensorHandle | None
+) -> bool:
     """Whether the attention kernel takes operands of these shapes; it broadcasts none of them."""
     if not len(q.shape) == len(k.shape) == len(v.shape) == 4:
         return False
@@ -98,7 +105,8 @@ def _is_causal(mask: Tensor, length: Extent, keys: Extent) -> bool:
     seen = np.tri(length, keys, keys - length, dtype=bool)
     if mask.dtype == bool:
         return bool((mask == seen).all())
-    return bool(np.where(seen, mask == 0, mask <= LOST).all())
+    wide = mask.astype(np.float32)  # in f16 there is no number as low as LOST
+    return bool(np.where(seen, wide == 0, wide <= LOST).all())
 
 
 def _as_written(
@@ -122,24 +130,76 @@ def _as_written(
 
 
 def by_kernel(
-    q: TensorHandle, k: TensorHandle, v: TensorHandle, mask: TensorHandle | None, scale: float,
-    offset: Extent | None = None,
+    q: TensorHandle, k: TensorHandle | State, v: TensorHandle | State, mask: TensorHandle | None, scale: float,
+    offset: Extent | None = None, *, lengths: TensorHandle | None = None, sinks: TensorHandle | None = None,
+    **options: Any,
 ) -> TensorHandle:  # fmt: skip
     """offset  causal attention: query i sees keys 0 to i + offset"""
     batches, heads, length, features = q.shape
+    end, is_causal = k.shape[2] if offset is None else offset + length, offset is not None
+    (k, v), is_state = (
+        (x.memory if isinstance(x, State) else x for x in (k, v)),
+        isinstance(k, State),
+    )
+    keys = k.shape[2]
+    if are_equal(end, keys):
+        offset = None  # the kernel's default
+    elif lengths is None and (
+        is_state or isinstance(end, Size)
+    ):  # data, for it's no extent of an operand
+        lengths = computed((batches,), lambda b: i64(end).to(i32))
+    if lengths is not None:
+        offset = None
+    if mask is not None:
+        mask = for_keys(mask, keys)
     kernel = kernel_of(
-        attention, batches, heads, length, k.shape[2], features, kv_heads=k.shape[1], value_features=v.shape[3],
-        causal=offset is not None, offset=offset,
-        mask=None if mask is None else mask.dtype[mask.shape], scale=scale, dtype=q.dtype,
+        attention, batches, heads, length, keys, features, kv_heads=k.shape[1], value_features=v.shape[3],
+        causal=is_causal, offset=offset, lengths=lengths is not None, sinks=sinks is not None,
+        mask=None if mask is None else mask.dtype[mask.shape], scale=scale, dtype=q.dtype, **options,
     )  # fmt: skip
-    return kernel(q, k, v) if mask is None else kernel(q, k, v, mask)
+    return kernel(q, k, v, *[x for x in (mask, lengths, sinks) if x is not None])
+
+
+def for_keys(mask: TensorHandle, keys: Extent) -> TensorHandle:
+    """A mask for memory with room for more keys than it has: its last one repeats, where no query sees a key."""
+    width = mask.shape[-1]
+    if are_equal(width, 1) or are_equal(width, keys):
+        return mask
+
+    @tc.function
+    def element(*at: Element) -> Computed:
+        place = (*at[:-1], min(at[-1], width - 1))
+        return mask[place]
+
+    return computed((*mask.shape[:-1], keys), element)
+
+
+def _by_options(
+    call: Call, q: TensorHandle, k: TensorHandle | State, v: TensorHandle | State, mask: TensorHandle | None,
+    lengths: TensorHandle | None, before: Extent, scale: float,
+) -> TensorHandle:  # fmt: skip
+    batches, length, keys = q.shape[0], q.shape[2], k.shape[2]
+    left, right = call.attribute("left_window_size", -1), call.attribute("right_window_size", -1)
+    ahead = 0 if call.attribute("is_causal", 0) else right if right >= 0 else _ALL
+    is_causal, counts = left >= 0 or ahead < _ALL, None
+    if lengths is not None:
+        counts = computed((batches,), lambda b: lengths[b].to(i32))
+    if mask is not None and not are_equal(mask.shape[-1], keys):
+        value = _masked(call, mask, (batches, q.shape[1], length, keys))
+        shape = *((1,) * (4 - len(mask.shape)) + mask.shape)[:3], keys
+        mask = computed(shape, lambda *at: f32(value(*at)))
+    return by_kernel(
+        q, k, v, mask, scale, before if is_causal else None,
+        lengths=counts, ahead=ahead if is_causal else 0, window=left + 1 + ahead if left >= 0 else None,
+        cap=call.attribute("softcap", 0.0),
+    )  # fmt: skip
 
 
 def _in_steps(
     call: Call, q: TensorHandle, k: TensorHandle, v: TensorHandle, mask: TensorHandle | None,
     lengths: TensorHandle | None, before: Extent, scale: float,
 ) -> tuple[TensorHandle, TensorHandle | None]:  # fmt: skip
-    """Attention with features that the kernel lacks: scores as an output, a cap, windows, a length for each batch."""
+    """Attention whose scores are an output."""
     batches, heads, queries, _ = q.shape
     keys = k.shape[2]
     shape = batches, heads, queries, keys

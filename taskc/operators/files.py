@@ -66,11 +66,27 @@ _OF_MICROSOFT = {
     "microsoft_weights": "MatMulNBits MatMulBnb4 GatherBlockQuantized",
 }
 
+# Operators that Python runs between programs, on sequences, optional values and strings (taskc.onnx.hosted).
+_HOSTED = {
+    "hosted": (
+        "SequenceEmpty SequenceConstruct SequenceInsert SequenceErase SequenceAt SequenceLength "
+        "SplitToSequence ConcatFromSequence SequenceMap Optional OptionalHasElement "
+        "OptionalGetElement Unique"
+    ),
+    "hosted_text": (
+        "StringConcat StringNormalizer StringSplit RegexFullMatch TfIdfVectorizer "
+        "ai.onnx.ml.LabelEncoder ai.onnx.ml.CategoryMapper ai.onnx.ml.DictVectorizer "
+        "ai.onnx.ml.ZipMap"
+    ),
+}
+
 # By domain and name.
 FILES: dict[tuple[str, str], str] = {("", "SimplifiedLayerNormalization"): "microsoft"}
-for _file, _names in _NAMES.items():
-    for _name in _names.split():
-        _domain, _, _operator = _name.rpartition(".")
-        FILES[_domain, _operator] = _file
+HOSTED: dict[tuple[str, str], str] = {}
+for _table, _files in ((FILES, _NAMES), (HOSTED, _HOSTED)):
+    for _file, _names in _files.items():
+        for _name in _names.split():
+            _domain, _, _operator = _name.rpartition(".")
+            _table[_domain, _operator] = _file
 for _file, _names in _OF_MICROSOFT.items():
     FILES |= {(MICROSOFT, _operator): _file for _operator in _names.split()}

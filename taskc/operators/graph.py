@@ -22,13 +22,19 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A tensor as the model declares it: None is not declared, and a str is a named extent."""
+    """A tensor as the model declares it: None is not declared, and a str is a named extent.
+
+    foreign  ONNX's name of the type, if it isn't a tensor's that programs compute with: "seq(tensor)"
+    """
 
     name: str
     dtype: DType | None = None
     shape: tuple[int | str | None, ...] | None = None
+    foreign: str = ""
 
     def __str__(self) -> str:
+        if self.foreign:
+            return f"{self.name}: {self.foreign}"
         if self.shape is None:
             return f"{self.name}: {self.dtype or '?'}"
         extents = ", ".join("?" if extent is None else str(extent) for extent in self.shape)

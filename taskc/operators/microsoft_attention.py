@@ -12,7 +12,7 @@ from __future__ import annotations
 from math import sqrt
 
 import taskc as tc
-from taskc import f32, i64
+from taskc import DType, f32, i32, i64
 from taskc.dataclass import dataclass
 from taskc.kernels.indices import place_of
 from taskc.kernels.rows import rms_norm
@@ -20,19 +20,18 @@ from taskc.operators.attention import (
     LOST,
     by_kernel,
     flattened,
+    for_keys,
     heads_of,
-    mixed,
-    raw_scores,
     turned_by,
 )
 from taskc.operators.call import Call, Made, operator
 from taskc.operators.files import MICROSOFT
 from taskc.operators.microsoft import require_absent, require_default, require_no_inputs
-from taskc.operators.movement import joined
-from taskc.operators.norms import scaled_rows, softmax_along
-from taskc.operators.operands import are_equal, equals, repeated, total
+from taskc.operators.movement import appended, joined
+from taskc.operators.norms import scaled_rows
+from taskc.operators.operands import equals, repeated, total
 from taskc.operators.products import integer_sums, rows_times
-from taskc.operators.tensors import Extent, Function, Tensor, computed, reshaped
+from taskc.operators.tensors import Extent, Function, State, Tensor, computed, reshaped
 from taskc.programs.tracing import Computed, Element, TensorHandle
 
 _FILTER = -10000.0  # what a mask adds to the score of a key that isn't seen
@@ -100,9 +99,8 @@ def many_heads(call: Call) -> Made:
     q, k, v = _operands(call, heads, q, k, v, bias)
     before: Extent = 0
     if call.has(6):
-        past_k, past_v = call.tensor(6), call.tensor(7)
-        before = past_k.shape[2]
-        k, v = joined([past_k, k], 2, computed), joined([past_v, v], 2, computed)
+        before = call.shape(6)[2]
+        k, v = appended(call, 6, k, 2), appended(call, 7, v, 2)
     return _attended(call, q, k, v, before, 4, 5), k, v, None
 
 
@@ -150,7 +148,7 @@ def _biased(x: TensorHandle, bias: TensorHandle, first: Extent) -> TensorHandle:
 
 
 def _attended(
-    call: Call, q: TensorHandle, k: TensorHandle, v: TensorHandle, before: Extent, mask: int,
+    call: Call, q: TensorHandle, k: TensorHandle | State, v: TensorHandle | State, before: Extent, mask: int,
     bias: int | None,
 ) -> TensorHandle:  # fmt: skip
     """The attention with the node's mask and its bias of scores, which are inputs at these positions."""
@@ -172,12 +170,10 @@ def _attended(
     return flattened(by_kernel(q, k, v, computed(shape, added), scale))
 
 
-def _as_f32(x: TensorHandle, keys: Extent | None = None) -> Function:
-    """The elements of an input that broadcasts to all scores; where there may be more keys, its last one repeats."""
-    read, width = repeated(x), x.shape[-1]
-    if keys is None or are_equal(width, keys):
-        return tc.function(lambda at: read(at).to(f32))
-    return tc.function(lambda at: read((*at[:-1], min(at[-1], width - 1))).to(f32))
+def _as_f32(x: TensorHandle) -> Function:
+    """The elements of an input that broadcasts to all scores."""
+    read = repeated(x)
+    return tc.function(lambda at: read(at).to(f32))
 
 
 def _mask_of(
@@ -227,7 +223,7 @@ class _Cache:
 @operator("GroupQueryAttention", domain=MICROSOFT)
 def grouped_queries(call: Call) -> Made:
     require_absent(call, 3)
-    require_no_inputs(call, k_scale=12, v_scale=13, query_seqlens=16)
+    require_no_inputs(call, k_scale=12, v_scale=13)
     require_default(
         call, k_quant_type="NONE", v_quant_type="NONE", qk_output=0, sliding_window_cache=0,
         kv_cache_bit_width=0,
@@ -243,16 +239,9 @@ def grouped_queries(call: Call) -> Made:
         q, k = _rotated(call, q, cache), _rotated(call, k, cache)
     present_k, present_v = _appended(call, 3, k, cache), _appended(call, 4, v, cache)
     scale = call.attribute("scale") or 1 / sqrt(q.shape[3])
-    window = call.attribute("local_window_size", -1)
-    is_causal = bool(call.attribute("causal", 1))
-    cap, sink = call.attribute("softcap") or 0.0, _sink_of(call)
     # Before the first step, what is in a longer cache doesn't matter.
     keys, values = (k, v) if cache.is_first else (present_k, present_v)
-    is_usual = is_causal and window < 0 and not cap and sink is None and not call.has(10)
-    if is_usual and cache.place is not None and (cache.is_first or cache.is_grown):
-        y = by_kernel(q, keys, values, None, scale, cache.place)
-    else:
-        y = _by_places(call, (q, keys, values), cache, scale, cap, sink)
+    y = _by_places(call, q, keys, values, cache, scale)
     return flattened(y), present_k, present_v, None
 
 
@@ -280,19 +269,22 @@ def _split(
 
 def _cache_of(call: Call, batches: Extent, length: Extent) -> _Cache:
     row, total = reshaped(call.tensor(5), batches), call.single(6)
-    room: Extent = call.tensor(3).shape[2] if call.has(3) else 0
+    room: Extent = call.shape(3)[2] if call.has(3) else 0
     is_grown = equals(room + length, total)
     longest = room + length if is_grown else total if total > room else room
     place: Extent | None = None
-    is_first = equals(length, total)  # then queries begin at 0, whatever a batch's length
+    counts = reshaped(call.tensor(16), batches) if call.has(16) else None
+    is_first = equals(length, total) and counts is None
     if is_first:
-        place = 0
-    elif equals(batches, 1):
+        place = 0  # queries begin at 0, whatever a batch's length
+    elif equals(batches, 1) and counts is None:
         place = room if is_grown else total - length
-    if place is None:
+    if place is not None:
+        start = tc.function(lambda b: i64(place))
+    elif counts is None:
         start = tc.function(lambda b: row[b].to(i64) + 1 - length)
     else:
-        start = tc.function(lambda b: i64(place))
+        start = tc.function(lambda b: row[b].to(i64) + 1 - counts[b].to(i64))
     return _Cache(start, place, longest, is_first, is_grown)
 
 
@@ -324,17 +316,24 @@ def _rotated(call: Call, x: TensorHandle, cache: _Cache) -> TensorHandle:
     )
 
 
-def _appended(call: Call, place: int, new: TensorHandle, cache: _Cache) -> TensorHandle:
+def _appended(call: Call, place: int, new: TensorHandle, cache: _Cache) -> TensorHandle | State:
     """A cache with the new rows in their places."""
     if not call.has(place):
         return new
+    if isinstance(call.inputs[place], State):
+        if not cache.is_grown or cache.place is None:
+            raise call.node.error(
+                "its states take one sequence, whose length is that of the state and of the new keys",
+                "the model's `sequence()` makes states for each of several sequences",
+            )
+        return appended(call, place, new, 2)
     past = call.tensor(place)
     batches, heads, length, features = new.shape
     before = past.shape[2]
     if equals(before, 0):
         return new
     if cache.is_grown and cache.place is not None:
-        return joined([past, new], 2, computed)
+        return appended(call, place, new, 2)
     start = cache.start
 
     @tc.function
@@ -350,59 +349,44 @@ def _appended(call: Call, place: int, new: TensorHandle, cache: _Cache) -> Tenso
     return computed((batches, heads, cache.longest, features), element)
 
 
-def _sink_of(call: Call) -> Function | None:
+def _sinks_of(call: Call, heads: int, dtype: DType) -> TensorHandle | None:
     """The score of a key that every query of a head sees, and that has no value."""
     if call.has(11):
-        sink = call.tensor(11)
-        return tc.function(lambda h: sink[h].to(f32))
+        return call.tensor(11)
     if call.attribute("smooth_softmax", -1) > 0:
-        return tc.function(lambda h: f32(0))
+        return computed((heads,), lambda h: dtype(0))
     return None
 
 
 def _by_places(
-    call: Call, operands: tuple[TensorHandle, TensorHandle, TensorHandle], cache: _Cache, scale: float,
-    cap: float, sink: Function | None,
-) -> TensorHandle:  # fmt: skip
+    call: Call,
+    q: TensorHandle,
+    k: TensorHandle | State,
+    v: TensorHandle | State,
+    cache: _Cache,
+    scale: float,
+) -> TensorHandle:
     """Attention to keys by their places: those up to the query's own, in its window, less what is past the end."""
-    q, k, v = operands
     batches, heads, length, _ = q.shape
-    keys, start, lengths = k.shape[2], cache.start, reshaped(call.tensor(5), q.shape[0])
-    window, is_causal = call.attribute("local_window_size", -1), bool(call.attribute("causal", 1))
-
-    @tc.function
-    def is_seen(b: Element, i: Element, j: Element) -> Computed:
-        behind = start(b) + i - j
-        own = behind >= 0 if is_causal else j <= lengths[b].to(i64)
-        return own and (window < 0 or behind < window)
-
+    keys, row = k.shape[2], reshaped(call.tensor(5), batches)
+    window: Extent | None = call.attribute("local_window_size", -1)
+    window = None if window < 0 else window
     bias = call.tensor(10) if call.has(10) else None
-    if bias is None and not cap and sink is None:
-        mask = computed((batches, 1, length, keys), lambda b, h, i, j: is_seen(b, i, j))
-        return by_kernel(q, k, v, mask, scale)
-    offset = tc.function(lambda at: f32(0)) if bias is None else _as_f32(bias, keys)
-
-    if not cap and sink is None:
-        added = computed(
-            (batches, heads, length, keys),
-            lambda *at: offset(at) if is_seen(at[0], at[2], at[3]) else LOST,
-        )
-        return by_kernel(q, k, v, added, scale)
-    raw, dtype = raw_scores(q, k), q.dtype
-
-    @tc.function
-    def score(b: Element, h: Element, i: Element, j: Element) -> Computed:
-        value = raw[b, h, i, min(j, keys - 1)].to(f32) * scale
-        capped = tc.tanh(value / cap) * cap if cap else value
-        own = capped + offset((b, h, i, j)) if is_seen(b, i, j) and j < keys else LOST
-        return own if sink is None or j < keys else sink(h)
-
-    width_of_rows = keys if sink is None else keys + 1
-    shares = softmax_along(computed((batches, heads, length, width_of_rows), score), 3)
-    own_shares = computed(
-        (batches, heads, length, keys), lambda b, h, i, j: shares[b, h, i, j].to(dtype)
-    )
-    return mixed(own_shares, v)
+    if bias is not None:
+        bias = for_keys(bias, keys)
+    offset, lengths = cache.place, None
+    if not call.attribute("causal", 1):
+        if window is not None:
+            raise call.node.error("it has a window, and isn't causal")
+        offset, lengths = None, computed((batches,), lambda b: row[b].to(i32) + 1)
+    elif offset is None:
+        start, offset = cache.start, keys - length
+        lengths = computed((batches,), lambda b: (start(b) + length).to(i32))
+    return by_kernel(
+        q, k, v, bias, scale, offset,
+        lengths=lengths, sinks=_sinks_of(call, heads, q.dtype), window=window,
+        cap=call.attribute("softcap") or 0.0,
+    )  # fmt: skip
 
 
 # Rotation.

@@ -1,7 +1,8 @@
 """Operators of com.microsoft whose weights have few bits: MatMulNBits, MatMulBnb4 and GatherBlockQuantized.
 
-Constant weights of 2, 4 and 8 bits stay packed, in groups with a scale each, for the kernel that makes floats of them
-in registers. What that kernel doesn't have becomes floats once, when the model is compiled.
+Constant weights of 2, 4 and 8 bits stay packed, in groups with a scale each, for the kernels that make floats of them
+in registers, or multiply them as they are by bytes. What these kernels don't have becomes floats once, when the model
+is compiled.
 """
 
 from __future__ import annotations
@@ -12,10 +13,11 @@ from typing import Any
 import numpy as np
 
 import taskc as tc
-from taskc import DType, f32, i32, i64, u4, u8
+from taskc import DType, f32, i8, i32, i64, u4, u8
 from taskc.dataclass import dataclass
 from taskc.ir.types import from_numpy
 from taskc.kernels.quantized import quantized_matmul
+from taskc.kernels.quantized.words import rounded_rows, words_matmul
 from taskc.operators.call import Call, Made, operator
 from taskc.operators.files import MICROSOFT
 from taskc.operators.graph import Array
@@ -24,6 +26,8 @@ from taskc.operators.operands import kernel_of, size, widened
 from taskc.operators.products import rows_times
 from taskc.operators.tensors import Tensor, computed, handle_of, now, reshaped
 from taskc.programs.tracing import Computed, Element, TensorHandle
+
+_FEW = 32  # rows of floats, each tile of which makes floats of the weights
 
 
 def codes_of(packed: Array, bits: int, count: int) -> Array:
@@ -140,7 +144,7 @@ class _Weights:
 
 @operator("MatMulNBits", domain=MICROSOFT)
 def product_of_few_bits(call: Call) -> Tensor:
-    """x @ w.T + bias; `accuracy_level` allows rounding of x, and taskc does none."""
+    """x @ w.T + bias. `accuracy_level` 4 allows rounding of x to bytes, which is done where their products are fast."""
     require_default(call, weight_prepacked=0)
     (x,) = call.tensors(1)
     n, k, bits, block = (call.count(name) for name in ("N", "K", "bits", "block_size"))
@@ -156,6 +160,11 @@ def product_of_few_bits(call: Call) -> Tensor:
     _check_sizes(call, weights)
     rows = reshaped(x, size(x.shape[:-1]), k)
     if weights.fit_kernel:
+        is_rounded = call.attribute("accuracy_level") == 4 and tc.machine().instructions(
+            u8, i8, i32
+        )
+        if is_rounded or not isinstance(rows.shape[0], int) or rows.shape[0] <= _FEW:
+            return reshaped(_by_words(rows, weights, bias, bool(is_rounded)), *shape)
         return reshaped(_by_kernel(rows, weights, bias), *shape)
     w = weights.floats(x.dtype) if weights.are_constant else weights.computed(x.dtype)
     return reshaped(rows_times(rows, w, bias), *shape)
@@ -207,6 +216,33 @@ def _by_kernel(rows: TensorHandle, weights: _Weights, bias: Tensor | None) -> Te
     if bias is not None:
         operands.append(widened(bias, rows.dtype))
     made: TensorHandle = kernel(rows, *operands)
+    return made
+
+
+def _by_words(
+    rows: TensorHandle, weights: _Weights, bias: Tensor | None, is_rounded: bool
+) -> TensorHandle:
+    """The product by words of weights; rows are rounded to bytes once for all nodes that read them."""
+    m, n, k, bits, group = rows.shape[0], weights.n, weights.k, weights.bits, weights.block
+    zeros, scales = weights.zero_codes, np.asarray(weights.scales)
+    kernel: Any = kernel_of(
+        words_matmul, m, n, k, dtype=None if is_rounded else rows.dtype, bits=bits, group=group,
+        scales=from_numpy(scales.dtype), zeros=zeros is not None, result=rows.dtype,
+        bias=bias is not None,
+    )  # fmt: skip
+    codes = np.asarray(weights.packed).reshape(n, -1)
+    operands = [
+        now(lambda: kernel.pack(codes, "b")),
+        now(lambda: kernel.pack(scales.reshape(n, weights.blocks).T, "scales")),
+    ]
+    if zeros is not None:
+        operands.append(now(lambda: kernel.pack(zeros, "points")))
+    if bias is not None:
+        operands.append(widened(bias, rows.dtype))
+    left: Any = (rows,)
+    if is_rounded:
+        left = kernel_of(rounded_rows, m, k, dtype=rows.dtype, group=group)(rows)
+    made: TensorHandle = kernel(*left, *operands)
     return made
 
 

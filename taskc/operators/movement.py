@@ -6,26 +6,29 @@ Pad, with all of its modes.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import prod
 from typing import Any, TypeVar
 
 import numpy as np
 
 import taskc as tc
 from taskc import boolean
-from taskc.kernels.indices import inside, place_of
+from taskc.kernels.indices import append, inside, place_of
 from taskc.lang.sizes import Size
 from taskc.operators.call import Call, Made, at_least, operator
 from taskc.operators.graph import Array
-from taskc.operators.operands import are_equal, element, ones, spliced
+from taskc.operators.operands import are_equal, element, kernel_of, ones, spliced
 from taskc.operators.tensors import (
     Blocked,
     Extent,
     Function,
     Held,
+    State,
     Tensor,
     computed,
     elements_of,
     like,
+    reshaped,
     rows_of,
 )
 from taskc.programs.tracing import Computed, Element, TensorHandle
@@ -77,6 +80,8 @@ _MOST_JOINED = 16  # tensors that one computation reads
 
 @operator("Concat")
 def concat(call: Call) -> Held:
+    if len(call.inputs) == 2 and isinstance(call.inputs[0], State):
+        return appended(call, 0, call.tensor(1), call.attribute("axis"))
     parts: list[Any] = [call.images(position) for position in range(len(call.inputs))]
     rank = len(parts[0].shape)
     axis = call.axis_of(call.attribute("axis"), rank)
@@ -119,6 +124,22 @@ def _one_of(parts: Sequence[Any], axis: int, start: Extent) -> Function:
     bound = start + sum(part.shape[axis] for part in parts[:middle])
     before, behind = _one_of(parts[:middle], axis, start), _one_of(parts[middle:], axis, bound)
     return tc.function(lambda at: before(at) if at[axis] < bound else behind(at))
+
+
+def appended(call: Call, position: int, new: TensorHandle, axis: int) -> TensorHandle | State:
+    """An input with a tensor after it along an axis; a state's memory is written in place."""
+    state = call.inputs[position]
+    if not isinstance(state, State) or state.axis != axis % len(state.shape):
+        return joined([call.tensor(position), new], axis, computed)
+    memory, axis = state.memory, state.axis
+    lines, step = prod(memory.shape[:axis]), prod(memory.shape[axis + 1 :])
+    count, room = new.shape[axis] * step, memory.shape[axis] * step
+    if not all(map(are_equal, _without(new.shape, axis), _without(memory.shape, axis))):
+        raise call.node.error(f"{[*new.shape]} doesn't fit behind {[*state.shape]}")
+    problem = f"the model's states have room for {memory.shape[axis]}, and these are more"
+    kernel = kernel_of(append, lines, count, room, problem, dtype=state.dtype)
+    kernel(reshaped(new, lines, count), state.length * step, reshaped(memory, lines, room))
+    return State(memory, axis, state.length + new.shape[axis])
 
 
 def strided(

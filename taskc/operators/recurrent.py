@@ -15,9 +15,11 @@ import numpy as np
 import taskc as tc
 from taskc import i64
 from taskc.dataclass import dataclass
+from taskc.kernels.reductions import reduction
 from taskc.operators.call import Call, Made, operator
 from taskc.operators.elementwise import PLAIN, WITH_ATTRIBUTES
 from taskc.operators.movement import transposed
+from taskc.operators.operands import kernel_of
 from taskc.operators.products import rows_times
 from taskc.operators.tensors import Extent, Function, Shape, Tensor, computed, memory, reshaped
 from taskc.programs.tracing import Computed, Element, TensorHandle
@@ -227,10 +229,13 @@ def recurrent(call: Call) -> Made:
     directions = _directions(call, usual, gates)
     shape = x.shape[1], directions[0].hidden
     lengths = call.tensor(4) if call.has(4) else None
+    # On a device, each flag would be waited for.
+    stops = lengths is not None and tc.machine().is_processor
+    is_within = _steps_within(lengths, x.shape[0]) if stops else None
     walks = []
     for number, direction in enumerate(directions):
         first = _first_state(call, number, shape, x.dtype, is_batch_first)
-        walks.append(_walk(direction, make(direction), x, first, lengths, number))
+        walks.append(_walk(direction, make(direction), x, first, lengths, is_within, number))
     y = _all_steps([states[0] for states, _ in walks], lengths, is_batch_first)
     last = [_stacked(list(parts)) for parts in zip(*[ends for _, ends in walks], strict=True)]
     if is_batch_first:
@@ -279,12 +284,15 @@ def _first_state(
 
 def _walk(
     own: Direction, step: Step, x: TensorHandle, first: State, lengths: TensorHandle | None,
-    number: int,
+    is_within: TensorHandle | None, number: int,
 ) -> tuple[State, State]:  # fmt: skip
-    """Run one direction: the states after each step, in the order of x, and the last state."""
+    """Run one direction: the states after each step, in the order of x, and the last state.
+
+    Steps after the longest sequence only copy the state.
+    """
     is_gru = own.call.node.operator == "GRU"
     is_linear = is_gru and bool(own.call.attribute("linear_before_reset", 0))
-    shares = own.shares(x, 2 * own.hidden if is_linear else None)
+    shares = _shares(own, x, 2 * own.hidden if is_linear else None, is_within)
     steps = x.shape[0]
     is_reverse = number == 1 or own.call.attribute("direction", "forward") == "reverse"
     begin, end = (steps, 0) if is_reverse else (0, steps)
@@ -292,21 +300,61 @@ def _walk(
     for t in tc.steps(steps):
         place = steps - 1 - t if is_reverse else t
         old, new = (place + 1, place) if is_reverse else (place, place + 1)
-        step(
-            shares[place],
-            tuple([state[old] for state in states]),
-            _put(states, old, new, place, lengths),
-        )
+        before = tuple([state[old] for state in states])
+        put = _put(states, old, new, place, lengths)
+        if is_within is None:
+            step(shares[place], before, put)
+            continue
+        with tc.branch(is_within[place]):
+            step(shares[place], before, put)
+        with tc.otherwise():
+            for state in states:
+                _copied(state[old], state[new])
     behind = slice(0, steps) if is_reverse else slice(1, steps + 1)
     states_of_steps = tuple([state[behind] for state in states])
     return states_of_steps, tuple([state[end] for state in states])
 
 
+def _shares(
+    own: Direction, x: TensorHandle, apart: int | None, is_within: TensorHandle | None
+) -> TensorHandle:
+    """The inputs' share of the gates: of all steps at once, or of some at a time until the longest sequence ends."""
+    steps, batch, inputs = x.shape
+    lengths = range(_MOST_AT_ONCE, 1, -1)
+    at_once = next((n for n in lengths if isinstance(steps, int) and steps % n == 0), steps)
+    if is_within is None or at_once == steps:
+        return own.shares(x, apart)
+    pieces, gates = steps // at_once, own.w.shape[0]
+    parts = reshaped(x, pieces, at_once, batch, inputs)
+    begins = reshaped(is_within, pieces, at_once)
+    shares = memory(x.dtype, (pieces, at_once, batch, gates))
+    for piece in tc.steps(pieces):
+        with tc.branch(begins[piece, 0]):
+            _copied(own.shares(parts[piece], apart), shares[piece])
+        with tc.otherwise():  # nobody reads them, which a program can't know
+            computed(shares.shape[1:], lambda *at: x.dtype(0), out=shares[piece])
+    return reshaped(shares, steps, batch, gates)
+
+
+_MOST_AT_ONCE = 8  # steps
+
+
+def _steps_within(lengths: TensorHandle, steps: Extent) -> TensorHandle:
+    """Whether a sequence lasts for each step."""
+    (batch,) = lengths.shape
+    longest = kernel_of(reduction, "max", (batch,), (0,), dtype=lengths.dtype)(lengths)
+    return computed((steps,), lambda t: t < longest[()].to(i64))
+
+
 def _begun(first: TensorHandle, steps: Extent, place: Extent) -> TensorHandle:
     """Memory for a state tensor before and after every step, with the initial state in its place."""
     states = memory(first.dtype, (steps + 1, *first.shape))
-    computed(first.shape, lambda *at: first[at], out=states[place])
+    _copied(first, states[place])
     return states
+
+
+def _copied(state: TensorHandle, to: TensorHandle) -> None:
+    computed(state.shape, lambda *at: state[at], out=to)
 
 
 def _put(

@@ -5,6 +5,7 @@ handle     its elements are known at run time
 `Blocked`  images with blocked channels (NCHWc), the layout in which one convolution passes them to the next
 `Counted`  its extent along an axis is known when the model runs
 `Loose`    its rank is
+`State`    a session keeps it from call to call, and appends to it
 """
 
 from __future__ import annotations
@@ -164,19 +165,52 @@ class Loose:
         return Loose(handle_of(tensor), self.rank, self.error)
 
 
-# The value of a name in a graph. Operators that take no blocked images get rows. No operator gets a counted tensor,
-# which ends a program, or a loose one.
-Held: TypeAlias = "Tensor | Blocked | Counted | Loose"
+@dataclass(frozen=True)
+class State:
+    """The first `length` places along an axis of memory that a session keeps from call to call.
+
+    memory   an input that is written in place; it has room for more along the axis
+    """
+
+    memory: TensorHandle
+    axis: int
+    length: Extent
+
+    @property
+    def shape(self) -> Shape:
+        shape = self.memory.shape
+        return *shape[: self.axis], self.length, *shape[self.axis + 1 :]
+
+    @property
+    def dtype(self) -> DType:
+        return self.memory.dtype
+
+    @cached_property
+    def rows(self) -> TensorHandle:
+        """The same elements as a tensor without room, for operators that take no state."""
+        memory, axis, room = self.memory, self.axis, self.memory.shape[self.axis]
+
+        @tc.function
+        def element(*at: Element) -> Computed:
+            place = (*at[:axis], min(at[axis], room - 1), *at[axis + 1 :])
+            return memory[place]
+
+        return computed(self.shape, element, "rows")
+
+
+# The value of a name in a graph. Operators that take no blocked images or states get rows. No operator gets a counted
+# tensor, which ends a program, or a loose one.
+Held: TypeAlias = "Tensor | Blocked | Counted | Loose | State"
 
 
 @overload
-def rows_of(held: Images) -> TensorHandle: ...
+def rows_of(held: Images | State) -> TensorHandle: ...
 @overload
 def rows_of(held: Held) -> Tensor: ...
 def rows_of(held: Held) -> Tensor:
     """The tensor in row-major layout; an error where its extent or rank isn't known."""
     match held:
-        case Blocked():
+        case Blocked() | State():
             return held.rows
         case Counted():
             raise CompileError("how many elements it has is known only when the model runs")
@@ -188,7 +222,7 @@ def rows_of(held: Held) -> Tensor:
 def dtype_of(tensor: Held) -> DType:
     if isinstance(tensor, Counted | Loose):
         return tensor.handle.dtype
-    if isinstance(tensor, TensorHandle | Blocked):
+    if isinstance(tensor, TensorHandle | Blocked | State):
         return tensor.dtype
     if tensor.dtype == object:
         dtype: DType = (tensor.dtype.metadata or {}).get("dtype", i64)

@@ -12,7 +12,8 @@ access is wider than the target's, 16 bytes on a GPU, and in every vector of tha
   - each access has a linear offset that is either the same in all iterations or grows by one, from
     a multiple of the width; GLOBAL and SHARED memory starts at multiples of 16 bytes; some access
     grows. A read may grow by one every few iterations, x[(t + e) // 2], from a multiple of the
-    resulting width. Reads of registers are unrestricted: each register has a name of its own;
+    resulting width. Its index is rewritten to show that, x[t // 2 + e // 2], and to leave the lane
+    out where all read one element. Reads of registers are unrestricted: each has a name of its own;
   - each condition, of an If around the stores, or of a Select in a value or an `and` that decides
     whether memory is read, has one outcome: it is tested for the first iteration, an If outside the
     loop;
@@ -341,34 +342,35 @@ class _Check:
             else:
                 assert isinstance(part, ir.Store)
                 value = self.expression(part.value)
-                offset = self.access(part.tensor, part.indices, is_stored=True)
-                if value is None or offset is None or self._is_fixed(offset):
+                if value is None or self._share(part, self.stores) != 1:
                     return None
-                self.stores.append((part.tensor, offset))
                 part = part if value is part.value else replace(part, value=value)
             new.append(part)
         return replace(node, statements=tuple(new)) if isinstance(node, ir.Sequence) else new[0]
 
-    def access(
-        self, tensor: ir.Tensor, indices: tuple[Expression, ...], *, is_stored: bool = False
-    ) -> Affine | None:
-        """The offset of an access, as a form of the lane; None if it isn't legal."""
-        if not indices:
-            return Affine(0, {}, 0)
-        offset = self.facts.affine(indices[0])
-        if self.differs(offset):
-            return None if is_stored else self._shared_access(tensor, indices[0], offset)
-        step = offset.coefficient(self.lane)
-        if step == 0 or (tensor.scope == ir.REGISTER and not is_stored):
-            return offset
-        if step != 1 or not self._is_aligned(tensor, offset.without(self.lane), self.width):
-            return None
-        if tensor.scope in _MEMORY:
-            self.grows = True
-        return offset
+    def _share(self, node: ir.Read | ir.Store, noted: list[tuple[ir.Tensor, Affine]]) -> int | None:
+        """The number of neighbouring iterations that access one element; None if the access isn't legal.
 
-    def _shared_access(self, tensor: ir.Tensor, index: Expression, offset: Affine) -> Affine | None:
-        """The offset of a read for which a few iterations share one element, and the next ones its neighbour."""
+        The offset of a legal access is noted, as a form of the lane.
+        """
+        offset = self.facts.affine(node.indices[0]) if node.indices else Affine(0, {}, 0)
+        noted.append((node.tensor, offset))
+        is_read = isinstance(node, ir.Read)
+        if self.differs(offset):
+            return self._uneven_share(node.tensor, node.indices[0]) if is_read else None
+        step = offset.coefficient(self.lane)
+        if step == 0:
+            return self.width
+        if is_read and node.tensor.scope == ir.REGISTER:
+            return 1
+        is_whole = step == 1 and self._is_aligned(
+            node.tensor, offset.without(self.lane), self.width
+        )
+        self.grows |= is_whole and node.tensor.scope in _MEMORY
+        return 1 if is_whole else None
+
+    def _uneven_share(self, tensor: ir.Tensor, index: Expression) -> int | None:
+        """As `_share`, for a read of one element in a few iterations, and of its neighbour in the next ones."""
         if tensor.scope not in _MEMORY:
             return None
         for share in _SHARED_BY:
@@ -385,11 +387,26 @@ class _Check:
             varying = [n for it in atoms if it is not group for n in walk(it) if n in (group, turn)]
             if form.coefficient(group) != 1 or varying:
                 continue
-            base = form.without(group)
-            if self._is_aligned(tensor, base, self.width // share):
+            if self._is_aligned(tensor, form.without(group), self.width // share):
                 self.grows = True
-                return offset
+                return share
         return None
+
+    def _read(self, node: ir.Read) -> ir.Read | None:
+        """The read, whose index shows which lanes share an element; None if it isn't legal."""
+        share = self._share(node, self.reads)
+        if share is None:
+            return None
+        varying = [index for index in node.indices if self.varies(index)]
+        if share == 1 or node.tensor.scope not in _MEMORY or not varying:
+            return node
+        (index,) = varying
+        shown = simplified_expression(substitute(index, self.first), self.facts)
+        if share < self.width:
+            group: Expression = Binary("//", self.lane, Constant(share, self.lane.dtype))
+            group = group if group.dtype is index.dtype else ir.Cast(group, index.dtype)
+            shown = Binary("+", shown, group)
+        return replace(node, indices=(shown,))
 
     def differs(self, form: Affine) -> bool:
         """Whether it differs between lanes by more than a multiple of the lane's number."""
@@ -403,9 +420,6 @@ class _Check:
             return False
         # The XOR must not reach into a vector.
         return tensor.swizzle is None or (1 << tensor.swizzle.base) % width == 0
-
-    def _is_fixed(self, offset: Affine) -> bool:
-        return offset.coefficient(self.lane) == 0
 
     def independent(self) -> bool:
         """Whether no iteration accesses an element that another one stores, and some access grows in memory."""
@@ -444,11 +458,11 @@ class _Check:
                     return current
                 current = current if left is current.left else replace(current, left=left)
             elif type(current) is ir.Read:
-                offset = self.access(current.tensor, current.indices)
-                if offset is None:
+                read = self._read(current)
+                if read is None:
                     legal = False
                     return current
-                self.reads.append((current.tensor, offset))
+                current = read
             return map_children(current, visit)
 
         new = visit(node)
@@ -459,11 +473,8 @@ class _Check:
     def uniform(self, condition: Expression) -> Expression | None:
         """The condition for lane 0 if all lanes agree with it, else None."""
         for node in walk(condition):
-            if isinstance(node, ir.Read):
-                offset = self.access(node.tensor, node.indices)
-                if offset is None:
-                    return None
-                self.reads.append((node.tensor, offset))
+            if isinstance(node, ir.Read) and self._share(node, self.reads) is None:
+                return None
         if not self.varies(condition):
             return condition
         if not (self._is_uniform(condition) or self._is_uniform(self.seen_through(condition))):

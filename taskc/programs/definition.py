@@ -13,6 +13,7 @@ from taskc.errors import CompileError
 from taskc.ir.nodes import Kernel, Variable
 from taskc.ir.types import TensorType
 from taskc.lang.definition import Definition, Example, KernelDefinition, Packs, set_tracer
+from taskc.lang.names import ParameterType
 from taskc.lang.sizes import Dimension, dim, tracing
 from taskc.lang.source import call_site
 from taskc.lang.values import describe
@@ -95,12 +96,14 @@ def program(
 
 def trace(
     name: str,
-    inputs: Mapping[str, TensorType],
+    inputs: Mapping[str, TensorType | ParameterType],
     body: Callable[..., Any],
     *,
     assumptions: Assumptions | None = None,
 ) -> ProgramDefinition:
     """Trace a function, called with one handle per input, into a program; it returns the outputs.
+
+    An input of the type `tc.inout[...]` may be written in place.
 
     The function returns one handle, the output `out`, or a dictionary of handles by name. An input, a constant, a part
     of a tensor, or a handle that is returned twice is copied.

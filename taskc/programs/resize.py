@@ -61,8 +61,10 @@ def _words(
     parameters = call.callee.parameters
     for place, (parameter, argument) in enumerate(zip(parameters, call.arguments, strict=True)):
         if isinstance(argument, Tensor):
-            is_part = argument in offsets and argument.dtype.is_sub_byte  # it begins within a byte
-            yield None if is_part else (place, offsets.get(argument, 0), argument.dtype.nbytes)
+            if not argument.dtype.is_sub_byte:
+                yield place, offsets.get(argument, 0), argument.dtype.nbytes
+            elif argument in offsets:  # it begins within a byte
+                yield None
         elif argument not in program.parameters and not isinstance(argument, Constant):
             yield (place, argument, 1) if parameter.dtype is i64 else None
     for place, dimension in enumerate(call.callee.dimensions, start=len(parameters)):
@@ -99,11 +101,13 @@ def _grows(size: int | Expression) -> bool:
     return False
 
 
-def roomy(size: int, multiple: int) -> int:
-    """A size rounded up, by less than a quarter of it."""
-    count = size // multiple
+def roomy(size: int, dimension: Variable) -> int:
+    """A dimension's size rounded up: to the most that is expected, or else by less than a quarter of it."""
+    if dimension.most is not None and size <= dimension.most:
+        return dimension.most
+    count = size // dimension.multiple
     step = 1 << max(0, count.bit_length() - 3)
-    return -(-count // step) * step * multiple
+    return -(-count // step) * step * dimension.multiple
 
 
 def is_resizable(program: Program, plan: Plan) -> bool:

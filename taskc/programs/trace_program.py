@@ -16,10 +16,11 @@ from taskc.ir.nodes import Expression, Tensor, Variable
 from taskc.ir.printer_expressions import extent_text
 from taskc.ir.signature import is_output, named_type
 from taskc.ir.text_rules import identifier
-from taskc.ir.types import TensorType, i64
+from taskc.ir.types import TensorType
 from taskc.lang.context import Context, FunctionFrame
 from taskc.lang.definition import KernelDefinition
 from taskc.lang.functions import Outside
+from taskc.lang.names import ParameterType
 from taskc.lang.parser import Parameters, declared
 from taskc.lang.sizes import Dimension, Size, tracing
 from taskc.lang.source import Source, running, source_of
@@ -89,7 +90,7 @@ def _program(trace: Trace, loc: Location) -> tuple[Program, tuple[KernelDefiniti
 
 def traced_body(
     name: str,
-    inputs: Mapping[str, TensorType],
+    inputs: Mapping[str, TensorType | ParameterType],
     body: Callable[..., Any],
     site: Location,
     assumptions: Assumptions | None = None,
@@ -97,10 +98,15 @@ def traced_body(
     """The program of a function that returns its outputs."""
     dimensions: dict[Dimension, Variable] = {}
     parameters = []
-    for given, kind in inputs.items():
-        shape = [_extent(extent, dimensions) for extent in kind.shape]
+    for given, declared_type in inputs.items():
+        role, kind = (
+            (declared_type.role, declared_type.type)
+            if isinstance(declared_type, ParameterType)
+            else ("in", declared_type)
+        )
+        shape = tuple([_extent(extent, dimensions) for extent in kind.shape])
         parameters.append(
-            Tensor(given, kind.dtype, tuple(shape), ir.GLOBAL, layout_of(kind), loc=site)
+            Tensor(given, kind.dtype, shape, ir.GLOBAL, layout_of(kind), role=role, loc=site)
         )
     trace = Trace(identifier(name), parameters, dimensions)
     trace.assumptions = assumptions
@@ -127,7 +133,7 @@ def _extent(extent: Any, dimensions: dict[Dimension, Variable]) -> Any:
     """An extent of an input, over variables of the program."""
 
     def variable_of(dimension: Dimension) -> Variable:
-        return dimensions.setdefault(dimension, Variable(dimension.name, i64, dimension.multiple))
+        return dimensions.setdefault(dimension, dimension.new_variable())
 
     return extent.over(variable_of) if isinstance(extent, Size) else extent
 

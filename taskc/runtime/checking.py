@@ -32,7 +32,7 @@ from taskc.lang.definition import Definition, KernelDefinition
 from taskc.passes.pipeline import lower_steps, passes_of
 from taskc.passes.prove import findings as proof_errors
 from taskc.programs.definition import ProgramDefinition
-from taskc.programs.ir import Program, kernels_of, map_kernels
+from taskc.programs.ir import Computation, Program, kernels_of, map_kernels
 from taskc.programs.specialize import launches
 from taskc.runtime.driver import scheduled, signature
 from taskc.runtime.machine import machine
@@ -422,13 +422,26 @@ def comparison_of(kernel: ir.Kernel) -> str:
     return "exact"
 
 
+def _bodies(definition: Definition) -> Iterator[ir.Node]:
+    """Kernels' bodies, and the expressions of functions that they combine by and of computations."""
+    for kernel in definition.kernels:
+        yield kernel.ir.body
+        for node in walk(kernel.ir.body):
+            function = getattr(node, "operator", None)
+            if isinstance(function, ir.Combine):
+                yield from (*[let.value for let in function.lets], *function.values)
+    if isinstance(definition, ProgramDefinition):
+        callees = [call.callee for call in definition.ir.calls]
+        yield from [callee.value for callee in callees if isinstance(callee, Computation)]
+
+
 def comparison_across_targets(definition: Definition) -> str:
     """How closely two targets must agree: as two schedules, except that math functions differ."""
     kinds = {comparison_of(kernel.ir) for kernel in definition.kernels}
     operators = {
         node.operator
-        for kernel in definition.kernels
-        for node in walk(kernel.ir.body)
+        for body in _bodies(definition)
+        for node in walk(body)
         if isinstance(node, ir.Unary | ir.Binary)
     }
     if "none" in kinds:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 import taskc as tc
-from taskc.kernels.attention import Schedule, attention
+from taskc.kernels.attention import Problem, Schedule, attention
+from taskc.kernels.attention.plan import FewQueries, candidates
 from taskc.passes.prove import findings
 from taskc.runtime.machine import Machine
+from taskc.tune.space import least
 from tests.backend.cpu.processors import NAMES, loaded_for
 
 HALF_ULP = 2.0**-24
@@ -26,8 +29,9 @@ def operands(
 
 
 def exact(
-    q: Any, k: Any, v: Any, mask: Any = None, *, offset: int | None = None, scale: Any = None
-) -> tuple[Any, Any]:
+    q: Any, k: Any, v: Any, mask: Any = None, lengths: Any = None, sinks: Any = None, *,
+    offset: int | None = None, scale: Any = None, window: int | None = None, cap: float = 0.0,
+) -> tuple[Any, Any]:  # fmt: skip
     """The result, and how far an f32 one may be from it.
 
     A score is off by what a sum of so many terms is, and a power by twice as much, since the largest is
@@ -38,18 +42,26 @@ def exact(
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     scores = scale * q @ k.swapaxes(-1, -2)
     sizes = abs(scale) * np.abs(q) @ np.abs(k).swapaxes(-1, -2)
+    scores = np.tanh(scores / cap) * cap if cap else scores
     if mask is not None and mask.dtype == bool:
         scores = np.where(mask, scores, -np.inf)
     elif mask is not None:
         scores = scores + mask
         sizes = sizes + np.where(np.isfinite(mask), np.abs(mask), 0)
+    queries, keys = (np.arange(n) for n in scores.shape[-2:])
+    ends = np.full(len(q), len(keys)) if lengths is None else lengths
+    scores = np.where(keys < ends[:, None, None, None], scores, -np.inf)
     if offset is not None:
-        queries, keys = (np.arange(n) for n in scores.shape[-2:])
-        scores = np.where(keys <= queries[:, None] + offset, scores, -np.inf)
+        last = (queries + offset + (ends - len(keys))[:, None])[:, None, :, None]
+        is_seen = (keys <= last) & (True if window is None else keys > last - window)
+        scores = np.where(is_seen, scores, -np.inf)
+    if sinks is not None:
+        column = np.broadcast_to(sinks[:, None, None], (*scores.shape[:3], 1))
+        scores = np.concatenate([scores, column], -1)
     peaks = scores.max(axis=-1, keepdims=True, initial=-np.inf)
     powers = np.exp(scores - np.where(np.isinf(peaks), 0, peaks))
     totals = powers.sum(axis=-1, keepdims=True)
-    weights = powers / np.where(totals > 0, totals, 1)
+    weights = (powers / np.where(totals > 0, totals, 1))[..., : len(keys)]
     terms = 2 * (q.shape[-1] + 4) * sizes.max(axis=-1, keepdims=True, initial=0)
     bound = HALF_ULP * (terms + 2 * k.shape[-2] + 16) * (weights @ np.abs(v)) + 1e-37
     return weights @ v, bound
@@ -95,6 +107,109 @@ def test_causal(length: int, keys: int, offset: int | None) -> None:
     made = kernel(*arguments)
     check(made, expected)
     assert not made[:, :, : max(0, length - keys) if offset is None else 0].any()
+
+
+def options_of(random: np.random.Generator, batches: int, length: int, keys: int) -> dict[str, Any]:
+    """Some of the options of `check_options`: lengths from none to all, windows from one key to more than there are."""
+    options: dict[str, Any] = {}
+    if random.random() < 0.7:
+        choices = 0, 1, keys, int(random.integers(keys + 1))
+        options["lengths"] = random.choice(choices, batches).astype(np.int32)
+    if random.random() < 0.7:
+        options["offset"] = int(random.choice([keys - length, 0, keys]))
+        if random.random() < 0.7:
+            options["window"] = int(random.choice([1, 7, keys, 2 * keys]))
+    if random.random() < 0.5:
+        options["cap"] = 1.5
+    if random.random() < 0.5:
+        options["sinks"] = True
+    return options
+
+
+def check_options(shape: Any, options: dict[str, Any], **of_kernel: Any) -> None:
+    batches, heads, groups, length, keys, features, results = shape
+    arguments: dict[str, Any] = dict(zip("qkv", operands(*shape), strict=True))
+    random, described = np.random.default_rng(keys), dict(options)
+    if "lengths" in options:
+        arguments["lengths"] = options["lengths"]
+        described["lengths"] = True
+    if described.pop("sinks", False):
+        arguments["sinks"] = random.standard_normal(heads).astype(np.float32)
+        described["sinks"] = True
+    kernel = attention(
+        batches, heads, length, keys, features,
+        kv_heads=groups, value_features=results, causal="offset" in options, **described, **of_kernel,
+    )  # fmt: skip
+    made = kernel(*arguments.values())
+    settings = {name: options[name] for name in ("offset", "window", "cap") if name in options}
+    check(made, exact(**arguments, **settings))
+
+
+SHAPES = [
+    (3, 4, 2, FEW, 131, 20, 36),
+    (2, 4, 1, 1, 64, 16, 16),
+    (2, 6, 3, MANY, 37, 8, 5),
+    (1, 2, 1, 70, 300, 17, 16),
+]
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize(
+    "seed", [0, *[pytest.param(n, marks=pytest.mark.sweep) for n in range(1, 30)]]
+)
+def test_lengths_windows_caps_and_sinks(shape: Any, seed: int) -> None:
+    random = np.random.default_rng([seed, *shape])
+    check_options(shape, options_of(random, shape[0], shape[3], shape[4]))
+
+
+@pytest.mark.parametrize("shape", SHAPES[:2], ids=str)
+@pytest.mark.parametrize(
+    "seed", [0, *[pytest.param(n, marks=pytest.mark.sweep) for n in range(1, 15)]]
+)
+def test_parts_of_keys(shape: Any, seed: int) -> None:
+    """Some parts have no keys that a batch has."""
+    random = np.random.default_rng([seed, *shape])
+    options = options_of(random, shape[0], shape[3], shape[4])
+    check_options(shape, options, schedule=FewQueries(16, 1, 2, 16, int(random.integers(2, 7))))
+
+
+@pytest.mark.parametrize(
+    ("threads", "batches", "keys", "parts"),
+    [
+        (2, 1, 4096, 1),
+        (64, 1, 4096, 8),
+        (64, 8, 4096, 1),
+        (3, 1, 4096, 3),
+    ],
+)
+def test_keys_are_cut_into_parts_where_threads_would_wait(
+    threads: int, batches: int, keys: int, parts: int
+) -> None:
+    """Of 8 heads of keys for each batch."""
+    machine = replace(tc.machine(), threads=threads)
+    problem = Problem(batches, 8, 4, 1, keys, 128, 128, None, None, 1.0, tc.f32)
+    plan = least(candidates, problem, machine)
+    assert isinstance(plan, FewQueries)
+    assert plan.parts == parts
+
+
+def test_options_of_a_kernel_for_all_lengths() -> None:
+    """One kernel has one query of all heads that share keys, or many."""
+    batches, length, keys = (tc.dim(name) for name in ("batches", "length", "keys"))
+    kernel = attention(
+        batches, 4, length, keys, 8,
+        kv_heads=2, causal=True, window=5, cap=2.0, lengths=True, sinks=True,
+    )  # fmt: skip
+    sinks = np.array([-np.inf, -1, 0, 3], np.float32)
+    for n, m in ((1, 40), (FEW, 33), (MANY, 129)):
+        arguments = *operands(3, 4, 2, n, m, 8, 8), None, np.array([0, m, 9], np.int32), sinks
+        given = [x for x in arguments if x is not None]
+        check(kernel(*given), exact(*arguments, offset=m - n, window=5, cap=2.0))
+
+
+def test_an_empty_batch() -> None:
+    options = {"lengths": np.zeros(0, np.int32), "offset": 5, "window": 3}
+    check_options((0, 4, 2, 1, 6, 8, 8), options)
 
 
 @pytest.mark.each_value

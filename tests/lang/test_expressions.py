@@ -94,6 +94,8 @@ FLAGS = {"big": {"a": (1, 2.5)}, "half": np.float32(0.5), "count": np.int64(3), 
         ("tc.fmod(s, 4)", "fmod(s, 4.0)"),
         ("tc.atan2(1, 0) + s", "1.5707964 + s"),
         ("tc.atan2(s, 2)", "atan2(s, 2.0)"),
+        ("tc.dot_bytes(-1, 255) + i", "-255 + i"),
+        ("i + tc.dot_bytes(i, 3)", "i + dot_bytes(i, 3)"),
         # A choice of numbers takes the type that the use asks for.
         ("(1 if i > 2 else 0) + s", "select(i > 2, f32(1.0), f32(0.0)) + s"),
         ("-(1 if i > 2 else 0.5) * 2 + s", "select(i > 2, f32(-2.0), f32(-1.0)) + s"),

@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from onnx import ModelProto, TensorProto
+from onnx import ModelProto, TensorProto, numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+from taskc.operators.files import MICROSOFT
 
 from .bert import Nodes
-from .models import model, tensor
+from .models import model, node, tensor
 
 Array = np.ndarray[Any, Any]
 
@@ -74,6 +77,64 @@ def next_feeds(outputs: list[Array], feeds: dict[str, Array]) -> dict[str, Array
         "position_ids": np.full((1, 1), total),
         **dict(caches),
     }
+
+
+def greedy(proto: ModelProto, prompt: Any, count: int) -> list[int]:
+    """The likeliest tokens after a prompt, one after another, by the package onnx."""
+    evaluator, feeds, tokens = ReferenceEvaluator(proto), first_feeds(proto, np.array(prompt)), []
+    for _ in range(count):
+        outputs: Any = evaluator.run(None, feeds)
+        feeds = next_feeds(outputs, feeds)
+        tokens.append(int(feeds["input_ids"][0, 0]))
+    return tokens
+
+
+def grouped_decoder(random: np.random.Generator) -> ModelProto:
+    """A layer of a decoder with its cache, as ONNX Runtime GenAI's builder writes it: lengths come from the mask."""
+    width, packed = 32, random.integers(0, 256, (64, 2, 8)).astype(np.uint8)
+    constants = {
+        "table": random.standard_normal((9, width)).astype(np.float32),
+        "norm": np.ones(width, np.float32),
+        "w": packed,
+        "scales": (random.random((64, 2)) * 0.05).astype(np.float32),
+        "cos": np.cos(np.arange(64)[:, None] * np.ones(8)).astype(np.float32),
+        "sin": np.sin(np.arange(64)[:, None] * np.ones(8)).astype(np.float32),
+        "axes": np.array([1]),
+        "one": np.array([1]),
+        "place": np.array(1),
+    }
+    bits = {"N": 64, "K": width, "bits": 4, "block_size": 16}
+    heads = {"num_heads": 2, "kv_num_heads": 1, "do_rotary": 1}
+    nodes = [
+        node("ReduceSum", ["mask", "axes"], ["sums"], keepdims=0),
+        node("Sub", ["sums", "one"], ["ends"]),
+        node("Cast", ["ends"], ["lengths"], to=6),
+        node("Shape", ["mask"], ["shape"]),
+        node("Gather", ["shape", "place"], ["length"]),
+        node("Cast", ["length"], ["total"], to=6),
+        node("Gather", ["table", "ids"], ["x"]),
+        node("SimplifiedLayerNormalization", ["x", "norm"], ["n"]),
+        node("MatMulNBits", ["n", "w", "scales"], ["qkv"], domain=MICROSOFT, **bits),
+        node(
+            "GroupQueryAttention",
+            ["qkv", "", "", "past_k", "past_v", "lengths", "total", "cos", "sin"],
+            ["a", "present_k", "present_v"],
+            domain=MICROSOFT,
+            **heads,
+        ),
+        node("SkipSimplifiedLayerNormalization", ["x", "a", "norm"], ["y"], domain=MICROSOFT),
+    ]
+    return model(
+        nodes,
+        [
+            tensor("ids", "batch", "length", type=7),
+            tensor("mask", "batch", "total", type=7),
+            *[tensor(f"past_{name}", "batch", 1, "past", 16) for name in "kv"],
+        ],
+        ["y", "present_k", "present_v"],
+        domains=(MICROSOFT,),
+        initializer=[numpy_helper.from_array(array, name) for name, array in constants.items()],
+    )
 
 
 class _Decoder(Nodes):

@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import ModelProto, TensorProto, helper, numpy_helper
+from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 import taskc as tc
 from taskc import CompileError
 from taskc.arrays.arguments import ArgumentError
+from taskc.ir.spans import recorded
 from tests.onnx.models import model, node, tensor
 
 pytest.importorskip("onnxruntime")
@@ -183,8 +184,8 @@ def test_what_is_drawn_is_drawn_once() -> None:
     assert (y == 0).any()
 
 
-def test_a_part_that_cannot_be_compiled_is_left(caplog: pytest.LogCaptureFixture) -> None:
-    """A shape that data decides, in the body of a Scan."""
+def counted_in_a_scan(before: list[NodeProto]) -> ModelProto:
+    """A shape that data decides, in the body of a Scan over `v`."""
     body = helper.make_graph(
         [
             node("NonZero", ["v"], ["where"]),
@@ -196,20 +197,54 @@ def test_a_part_that_cannot_be_compiled_is_left(caplog: pytest.LogCaptureFixture
         [tensor("count", type=TensorProto.INT64)],
     )
     scan = node("Scan", ["x"], ["y"], body=body, num_scan_inputs=1)
-    proto = model(
-        [node("Relu", ["x"], ["v"]), scan],
-        [tensor("x", 4)],
-        ["y"],
-        initializer=[numpy_helper.from_array(np.array(1), "one")],
-    )
+    weights = [numpy_helper.from_array(np.array(given), name) for name, given in NUMBERS.items()]
+    return model([*before, scan], [tensor("x", 4)], ["y"], initializer=weights)
+
+
+NUMBERS: dict[str, Any] = {"one": 1, "flat": [-1]}
+
+
+def test_a_part_that_cannot_be_compiled_is_left(caplog: pytest.LogCaptureFixture) -> None:
+    proto = counted_in_a_scan([node("Relu", ["x"], ["a"]), node("Neg", ["a"], ["v"])])
     with pytest.raises(CompileError):
         tc.compile(proto)(X[0])
-    found = tc.onnx.partition(proto)
+    for leave, title in (([], "the whole model"), (["Relu"], "a part of the model")):
+        found = tc.onnx.partition(proto, leave)
+        assert kinds(found)[-1][0] is False
+        caplog.clear()
+        with caplog.at_level(logging.WARNING, "taskc"):
+            first, again = found(X[0]), found(X[0])
+        np.testing.assert_array_equal(first, [(X[0] > 0).sum()] * 4)
+        np.testing.assert_array_equal(again, first)
+        assert caplog.text.count(f"{title} is left to ONNX Runtime: error: Shape node") == 1
+        assert all(is_left for is_left, _ in kinds(found))
+
+
+def test_all_stages_are_traced_before_one_is_compiled() -> None:
+    """Elements decide where the first stage ends; ONNX Runtime tells them, and the last stage can't be compiled."""
+    stages = [
+        node("Relu", ["x"], ["a"]),
+        node("NonZero", ["a"], ["places"]),
+        node("Cast", ["places"], ["floats"], to=TensorProto.FLOAT),
+        node("Reshape", ["floats", "flat"], ["v"]),
+    ]
+    found = tc.onnx.partition(counted_in_a_scan(stages))
+    with recorded() as spans:
+        counts = found(X[0])
+    nonzero = np.count_nonzero(np.flatnonzero(X[0] > 0))
+    np.testing.assert_array_equal(counts, [nonzero] * 4)
+    assert spans["trace"].count >= 2
+    assert not spans.keys() & {"emission", "load code"}
+    assert kinds(found)[0][0]
+
+
+def test_a_model_of_unknown_operators_is_left_whole(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "taskc"):
-        first, again = found(X[0]), found(X[0])
-    np.testing.assert_array_equal(first, [(X[0] > 0).sum()] * 4)
-    np.testing.assert_array_equal(again, first)
-    assert caplog.text.count("a part of the model is left to ONNX Runtime") == 1
+        found = tc.onnx.partition(
+            model([node("Relu", ["x"], ["y"])], [tensor("x", 4)], ["y"]), ["Relu"]
+        )
+    assert "the whole model is left to ONNX Runtime: taskc takes none of its nodes" in caplog.text
+    assert kinds(found) == [(True, ["Relu"])]
 
 
 def test_without_onnx_runtime(monkeypatch: pytest.MonkeyPatch) -> None:

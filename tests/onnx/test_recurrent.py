@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from taskc import f32, i32
 from taskc.onnx.importer import import_graph, is_known
 from taskc.onnx.reader import read
 from taskc.onnx.session import compile
+from taskc.programs.ir import Call, Loop, calls_of
 
 from . import cells
 from .models import model, tensor
@@ -163,6 +165,50 @@ def test_one_program_serves_all_numbers_of_steps() -> None:
         for found, wanted in zip(program(x, own), expected, strict=True):
             assert found.shape == wanted.shape
             assert np.abs(found - wanted).max() < 2e-5
+
+
+@pytest.mark.parametrize("operator", ["LSTM", "GRU", "RNN"])
+@pytest.mark.parametrize("order", ["forward", "reverse", "bidirectional"])
+@pytest.mark.each_value
+def test_nothing_is_multiplied_after_the_longest_sequence(operator: str, order: str) -> None:
+    random = np.random.default_rng(0)
+    steps, hidden, count, gates = 24, 5, 1 + (order == "bidirectional"), GATES[operator]
+    constants = {
+        name: random.standard_normal(shape).astype(np.float32)
+        for name, shape in (
+            ("W", (count, gates * hidden, 3)),
+            ("R", (count, gates * hidden, hidden)),
+        )
+    }
+    attributes = {"hidden_size": hidden, "direction": order}
+    outputs = ["Y", "Y_h", "Y_c"][: 3 if operator == "LSTM" else 2]
+    made = model(
+        [helper.make_node(operator, ["X", "W", "R", "", "lengths"], outputs, **attributes)],
+        [tensor("X", steps, 2, 3), tensor("lengths", 2, type=TensorProto.INT32)],
+        outputs,
+        initializer=[numpy_helper.from_array(array, name) for name, array in constants.items()],
+    )
+    compiled = compile(made)
+    for lengths in ([1, 1], [9, 2], [16, 17], [24, 3]):
+        x = random.standard_normal((steps, 2, 3)).astype(np.float32)
+        given = {"X": x, "sequence_lens": np.array(lengths, np.int32), **constants}
+        expected = _expected(operator, given, {**attributes, "layout": 0}, USUAL[operator] * count)
+        found = compiled.run(None, {"X": x, "lengths": given["sequence_lens"]})
+        for one, wanted in zip(found, expected, strict=True):
+            assert np.abs(one - wanted).max() < 2e-5
+    (only,) = compiled.programs
+    steps_made = only.program.ir.calls
+    assert "matmul" in [call.callee.name for call in calls_of(steps_made)]
+    assert "matmul" not in [call.callee.name for call in _unconditional(steps_made)]
+
+
+def _unconditional(steps: Any) -> Iterator[Call]:
+    """The calls that no flag decides about."""
+    for step in steps:
+        if isinstance(step, Call):
+            yield step
+        elif isinstance(step, Loop):
+            yield from _unconditional(step.body)
 
 
 @pytest.mark.sweep

@@ -18,7 +18,7 @@ from taskc.onnx.versions import Axis, Form, Shapes, least_general
 from taskc.runtime import served
 
 from .bert import bert
-from .decoder import decoder, first_feeds, next_feeds
+from .decoder import decoder, first_feeds, grouped_decoder, next_feeds
 from .models import model, node, tensor
 
 RANDOM = np.random.default_rng(0)
@@ -104,6 +104,20 @@ def test_one_program_for_all_tokens_of_a_decoder() -> None:
     for length in (9, 4, 11):
         found.run(None, first_feeds(proto, RANDOM.integers(0, 50, length)))
     assert len(found.programs) == 4
+
+
+def test_one_program_for_all_tokens_of_grouped_queries() -> None:
+    """Behind those of the first shapes."""
+    found, counts = tc.compile(grouped_decoder(np.random.default_rng(0))), list[int]()
+    caches = [np.zeros((1, 1, 0, 16), np.float32)] * 2
+    for total in range(4, 12):
+        ids = integers([1] * (4 if total == 4 else 1))
+        mask = np.ones((1, total), np.int64)
+        _, *caches = found.run(
+            None, {"ids": ids, "mask": mask, "past_k": caches[0], "past_v": caches[1]}
+        )
+        counts.append(len(found.programs))
+    assert counts == [1, 2, *[3] * 6]
 
 
 def test_one_program_for_all_lengths_of_text() -> None:

@@ -281,6 +281,34 @@ def grouped_queries(random: Random) -> Case:
     return Case("GroupQueryAttention", inputs, expected, attributes, (6,))
 
 
+@case
+def grouped_queries_of_padded_chunks(random: Random) -> Case:
+    """The rows of a chunk that count are as many as a batch has; the caches have room for all."""
+    b, kv_heads, each, n = sizes(random, 4, 4)
+    heads, head, room = kv_heads * each, 16, 12
+    counts = random.integers(1, n + 1, b)
+    starts = random.integers(0, room - n, b)
+    q, k, v = (
+        normal(random, b, n, heads * head),
+        *(normal(random, b, n, kv_heads * head) for _ in "kv"),
+    )
+    past = [normal(random, b, kv_heads, room, head) for _ in "kv"]
+    ends = starts + counts
+    present = [
+        _appended(x, by_heads(new, kv_heads), ends, starts, room)
+        for x, new in zip(past, (k, v), strict=True)
+    ]
+    keys, values = (np.nan_to_num(x) for x in present)
+    behind = starts[:, None, None] + np.arange(n)[:, None] - np.arange(room)
+    offset = np.where(behind >= 0, np.float32(0), LOWEST)[:, None]
+    y = flat(attended(by_heads(q, heads), keys, values, head**-0.5, offset)).astype(np.float32)
+    y[np.arange(n) >= counts[:, None]] = np.nan
+    inputs = [q, k, v, *past, (ends - 1).astype(np.int32), np.array(room, np.int32)]
+    inputs += [None] * 9 + [counts.astype(np.int32)]
+    attributes = {"num_heads": heads, "kv_num_heads": kv_heads}
+    return Case("GroupQueryAttention", inputs, [y, *present], attributes, (6,))
+
+
 def _appended(past: Array, new: Array, lengths: Array, starts: Array, room: int) -> Array:
     """The cache up to each sequence's length; the rest may be anything."""
     present = np.full((*past.shape[:2], room, past.shape[3]), np.nan, np.float32)

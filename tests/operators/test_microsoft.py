@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import AttributeProto, helper, numpy_helper
+from onnx import AttributeProto, helper
 
 import taskc as tc
 from taskc import CompileError, f32, op
 from taskc.operators import op as signature
 from taskc.operators.call import names_of
 from taskc.operators.files import MICROSOFT
+from tests.onnx.decoder import grouped_decoder
 from tests.onnx.models import model, node, tensor
 from tests.operators import (  # noqa: F401  they enter their cases
     microsoft_attention_cases,
@@ -134,59 +135,11 @@ def test_in_a_program() -> None:
     np.testing.assert_array_equal(program(x, bias), np.zeros((2, 3)))
 
 
-def _decoder(random: np.random.Generator) -> Any:
-    """A layer of a decoder with its cache, as ONNX Runtime GenAI's builder writes it: lengths come from the mask."""
-    width, packed = 32, random.integers(0, 256, (64, 2, 8)).astype(np.uint8)
-    constants = {
-        "table": random.standard_normal((9, width)).astype(np.float32),
-        "norm": np.ones(width, np.float32),
-        "w": packed,
-        "scales": (random.random((64, 2)) * 0.05).astype(np.float32),
-        "cos": np.cos(np.arange(64)[:, None] * np.ones(8)).astype(np.float32),
-        "sin": np.sin(np.arange(64)[:, None] * np.ones(8)).astype(np.float32),
-        "axes": np.array([1]),
-        "one": np.array([1]),
-        "place": np.array(1),
-    }
-    bits = {"N": 64, "K": width, "bits": 4, "block_size": 16}
-    heads = {"num_heads": 2, "kv_num_heads": 1, "do_rotary": 1}
-    nodes = [
-        node("ReduceSum", ["mask", "axes"], ["sums"], keepdims=0),
-        node("Sub", ["sums", "one"], ["ends"]),
-        node("Cast", ["ends"], ["lengths"], to=6),
-        node("Shape", ["mask"], ["shape"]),
-        node("Gather", ["shape", "place"], ["length"]),
-        node("Cast", ["length"], ["total"], to=6),
-        node("Gather", ["table", "ids"], ["x"]),
-        node("SimplifiedLayerNormalization", ["x", "norm"], ["n"]),
-        node("MatMulNBits", ["n", "w", "scales"], ["qkv"], domain=MICROSOFT, **bits),
-        node(
-            "GroupQueryAttention",
-            ["qkv", "", "", "past_k", "past_v", "lengths", "total", "cos", "sin"],
-            ["a", "present_k", "present_v"],
-            domain=MICROSOFT,
-            **heads,
-        ),
-        node("SkipSimplifiedLayerNormalization", ["x", "a", "norm"], ["y"], domain=MICROSOFT),
-    ]
-    return model(
-        nodes,
-        [
-            tensor("ids", "batch", "length", type=7),
-            tensor("mask", "batch", "total", type=7),
-            *[tensor(f"past_{name}", "batch", 1, "past", 16) for name in "kv"],
-        ],
-        ["y", "present_k", "present_v"],
-        domains=(MICROSOFT,),
-        initializer=[numpy_helper.from_array(array, name) for name, array in constants.items()],
-    )
-
-
 @pytest.mark.parametrize("room", [0, pytest.param(12, marks=pytest.mark.sweep)])
 def test_step_by_step_is_as_all_at_once(room: int) -> None:
     """A cache grows at each step, or has room for all."""
     random = np.random.default_rng(0)
-    compiled, ids = tc.compile(_decoder(random)), random.integers(0, 9, (1, 5))
+    compiled, ids = tc.compile(grouped_decoder(random)), random.integers(0, 9, (1, 5))
 
     def run(first: int, end: int, caches: list[Any]) -> Any:
         feeds = {"ids": ids[:, first:end], "mask": np.ones((1, end), np.int64)}
@@ -229,6 +182,8 @@ REFUSED: list[tuple[str, list[Shape], dict[str, Any], str]] = [
      "its input 8, past_sequence_length"),
     ("GroupQueryAttention", TAKEN, {"num_heads": 2, "kv_num_heads": 1, "k_quant_type": "PER_TENSOR"},
      "its attribute 'k_quant_type' of 'PER_TENSOR'"),
+    ("GroupQueryAttention", TAKEN, {"num_heads": 2, "kv_num_heads": 1, "causal": 0, "local_window_size": 3},
+     "it has a window, and isn't causal"),
     ("GroupQueryAttention", TAKEN, {"num_heads": 3, "kv_num_heads": 2}, "3 heads aren't shared by 2 heads"),
     ("GroupQueryAttention", TAKEN, {"num_heads": 3, "kv_num_heads": 1}, "aren't 3 heads of as many features"),
     ("GroupQueryAttention", TAKEN, {"num_heads": 2, "kv_num_heads": 1, "do_rotary": 1}, "it rotates, and has no"),

@@ -111,6 +111,18 @@ def test_which_loops(body: ir.Statement, expected: list[int]) -> None:
     assert widths(body) == expected
 
 
+@pytest.mark.parametrize(
+    ("read", "shown"),
+    [(b("*", b("//", AT, 4), 3), "x[p * 6]"), (b("//", AT, 2), "x[p * 4 + e // 2]")],
+)
+def test_an_index_shows_which_lanes_read_one_element(read: Expression, shown: str) -> None:
+    """Whoever writes the vector out need not prove it again, with the facts of a later stage."""
+    name = Variable("name")
+    named = ir.Sequence((ir.Let(name, read), copy(AT, name)))
+    for body in (copy(AT, read), named):
+        assert shown in to_text(vectorize(kernel_of(over(4, body))))
+
+
 def test_names_inside_the_loop() -> None:
     t, p, v = Variable("t"), Variable("p", ir.boolean), Variable("v", f32)
     body = over(4, ir.Sequence((ir.Let(t, AT), ir.Let(v, ir.Read(X, (t,))), ir.Store(Y, (t,), v))))

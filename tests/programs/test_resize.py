@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 import taskc as tc
 from taskc import f32, i64
 from taskc.backend.cpu.program import LoadedProgram
+from taskc.ir.nodes import Variable
 from taskc.programs.plan import Plan, PlannedCall
 from taskc.programs.resize import is_resizable, roomy, size_words
 from taskc.runtime import driver
@@ -102,12 +104,58 @@ def test_few_plans_serve_sizes_that_grow(monkeypatch: pytest.MonkeyPatch) -> Non
     assert len(planned) == 9
 
 
+@pytest.mark.parametrize("has_parts", [False, True])
+def test_a_size_that_grows_is_planned_for_the_most(
+    has_parts: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One plan serves all sizes up to that; where parts begin at sizes, one is resized."""
+    k = tc.dim("k", most=200)
+
+    @tc.program(fuse=False)
+    def grown(x: f32[k], y: tc.out[f32[k + 3]]):
+        both = tc.empty(f32[k + 3])
+        if has_parts:
+            turned(np.arange(3, dtype=np.float32), out=both[k:])
+            turned(x, out=both[:k])
+        else:
+            tc.compute(k + 3, lambda i: x[k - 1 - i] if i < k else (2 - i + k).to(f32), out=both)
+        shifted(both, 2 * k, out=y)
+
+    planned, plan = list[Any](), LoadedProgram.plan
+
+    def noted(self: LoadedProgram, sizes: Any, threads: int | None = None) -> Plan:
+        planned.append([*sizes.values()])
+        return plan(self, sizes, threads)
+
+    monkeypatch.setattr(LoadedProgram, "plan", noted)
+    for size in (5, 1, 199, 200, 64, 6):
+        x = np.arange(size, dtype=np.float32)
+        wanted = np.concatenate([x[::-1], [2, 1, 0]]) + 2 * size
+        assert grown(x).tolist() == wanted.tolist()
+    assert planned == [[200]] * (1 + has_parts)
+    assert len(code_of(grown)._plans) == (6 if has_parts else 1)
+    assert grown(np.zeros(300, np.float32))[0] == 600
+
+    def run(size: int) -> bool:
+        x = np.arange(size, dtype=np.float32)
+        wanted = np.concatenate([x[::-1], [2, 1, 0]]) + 2 * size
+        return bool((grown(x) == wanted).all())
+
+    with ThreadPoolExecutor(4) as executor:
+        assert all(executor.map(run, [*range(1, 200)] * 3))
+
+
 def test_sizes_are_rounded_up_to_multiples() -> None:
-    assert [roomy(size, 1) for size in (0, 1, 7, 8, 9, 17, 64, 65, 1000)] == [
+    assert [roomy(size, Variable("n")) for size in (0, 1, 7, 8, 9, 17, 64, 65, 1000)] == [
         0, 1, 7, 8, 10, 20, 64, 80, 1024,
     ]  # fmt: skip
-    assert [roomy(size, 12) for size in (0, 12, 84, 108)] == [0, 12, 84, 120]
-    assert all(size <= roomy(size, 1) < 1.25 * size + 1 for size in range(5000))
+    assert [roomy(size, Variable("n", multiple=12)) for size in (0, 12, 84, 108)] == [
+        0,
+        12,
+        84,
+        120,
+    ]
+    assert all(size <= roomy(size, Variable("n")) < 1.25 * size + 1 for size in range(5000))
 
 
 @tc.kernel(workers=4)

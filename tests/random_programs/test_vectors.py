@@ -24,7 +24,9 @@ def findings(width: int, store: str, read: str, own: str = "e") -> list[str]:
     return [str(finding).splitlines()[0] for finding in run(written_out, arrays).findings]
 
 
-@pytest.mark.parametrize(("store", "read"), [("e", "e"), ("e + 4", "e + 16"), ("e", "3")])
+@pytest.mark.parametrize(
+    ("store", "read"), [("e", "e"), ("e + 4", "e + 16"), ("e", "3"), ("e", "e // 2 + 6")]
+)
 def test_whole_vectors(store: str, read: str) -> None:
     assert findings(4, store, read) == []
 
@@ -36,6 +38,8 @@ def test_whole_vectors(store: str, read: str) -> None:
         (4, "e + 1", "e", "a vector of y is aligned"),
         (4, "e", "e * 2", "a vector of x is consecutive"),
         (4, "e", "4 - e", "a vector of x is consecutive"),
+        (4, "e", "(e + 8) // 4", "a vector of x is consecutive"),
+        (4, "e", "e // 2 + 5", "a vector of x is aligned"),
         (8, "e", "e", "a vector of x has at most 16 bytes"),
     ],
 )

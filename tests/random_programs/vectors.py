@@ -9,6 +9,7 @@
 
 Each statement is done for all lanes before the next one, values before stores; an access of GLOBAL or
 SHARED memory that varies with the lane is of consecutive, aligned elements and at most 16 bytes.
+Lanes that read one element say so: x[o] names no lane, and in x[o + e // 2] each two share one.
 """
 
 from __future__ import annotations
@@ -100,11 +101,23 @@ def _whole(
 
     first = address(substitute(offset, {lane: ir.Constant(0, lane.dtype)}))
     start = (tensor.offset or 0) // tensor.dtype.nbytes
+    share = _share(offset, lane)
+    count = width // share
     place_in_memory = ir.Binary("+", first, number(start))
-    aligned = ir.Binary("==", ir.Binary("%", place_in_memory, number(width)), number(0))
-    fits = ir.Constant(width * tensor.dtype.nbytes <= MOST_BYTES, aligned.dtype)
+    aligned = ir.Binary("==", ir.Binary("%", place_in_memory, number(count)), number(0))
+    fits = ir.Constant(count * tensor.dtype.nbytes <= MOST_BYTES, aligned.dtype)
     yield ir.Assert(aligned, f"a vector of {tensor.name} is aligned")
     yield ir.Assert(fits, f"a vector of {tensor.name} has at most {MOST_BYTES} bytes")
-    place = lane if lane.dtype is dtype else ir.Cast(lane, dtype)
+    group = ir.Binary("//", lane, ir.Constant(share, lane.dtype))
+    place = group if lane.dtype is dtype else ir.Cast(group, dtype)
     beside = ir.Binary("==", address(offset), ir.Binary("+", first, place))
     yield lanes(ir.Assert(beside, f"a vector of {tensor.name} is consecutive"))
+
+
+def _share(offset: ir.Expression, lane: ir.Variable) -> int:
+    """The number of lanes that access one element, from the offset's text."""
+    for node in walk(offset):
+        if isinstance(node, ir.Binary) and node.operator == "//" and node.left is lane:
+            assert isinstance(node.right, ir.Constant)
+            return int(node.right.value)
+    return 1

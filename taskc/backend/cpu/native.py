@@ -74,8 +74,18 @@ class Native(Instructions):
             return self._division(operator, a, b)
         if operator in ("<<", ">>"):
             return self._shift(operator, a, b)
+        if operator == "dot_bytes":
+            return self._dot_bytes(a, b)
         simple = self._identity(operator, a, b)
         return simple if simple is not None else self._plain(_PLAIN[operator], a, b)
+
+    def _dot_bytes(self, a: LaneValue, b: LaneValue) -> LaneValue:
+        bits, total = a.dtype.bits, constant(0, a.dtype, a.lanes)
+        for place in range(0, bits, 8):
+            signed = self.binary(">>", self.binary("<<", a, bits - 8 - place), bits - 8)
+            unsigned = self.binary("&", self.binary(">>", b, place), 255)
+            total = self.binary("+", total, self.binary("*", signed, unsigned))
+        return total
 
     def _folded(self, operator: str, a: LaneValue, b: LaneValue) -> LaneValue:
         if a.dtype is i64 and operator in _FOLDED:

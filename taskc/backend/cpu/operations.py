@@ -1,8 +1,5 @@
 """Operations of the target: exchanges between lanes, dot products of packs, tile registers; and `tc.print`.
 
-A pack is 4 bytes in memory, whose parts one instruction multiplies and adds. One that all workers share is broadcast,
-contiguous packs of neighbouring workers are one load, and all others are gathered.
-
 LLVM's intrinsics take the numbers of tile registers, so it neither allocates nor spills them.
 """
 
@@ -15,133 +12,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from taskc.backend.cpu.instructions import SCALAR, Builder, LaneValue, constant, type_of, vector_of
-from taskc.backend.cpu.memory import Count, LaneAddress, LaneMemory, Private
-from taskc.backend.cpu.native import Elementwise
+from taskc.backend.cpu.instructions import SCALAR, Builder, LaneValue, constant
+from taskc.backend.cpu.memory import Count, Private
 from taskc.backend.cpu.values import LaneValues
 from taskc.backend.operations import operands_of, printed
-from taskc.dataclass import dataclass
 from taskc.ir import nodes as ir, operations
 from taskc.ir.nodes import LOCAL, Tensor
 from taskc.ir.operations import DOTS, PACK, TILED, TURN
-from taskc.ir.target import DotInstruction, TileInstruction
-from taskc.ir.types import DTYPES, boolean, i64, u32
-
-_EACH_BYTE = 0x01010101
-_NARROWEST = 4  # lanes of the smallest vector that an instruction takes
-
-
-@dataclass(frozen=True, slots=True)
-class _Function:
-    """An intrinsic of LLVM, without the vector's width that ends its name, and the element type of its operands."""
-
-    name: str
-    element: str
-
-
-_FUNCTIONS = {
-    "vpdpbusd.u8": _Function("llvm.x86.avx512.vpdpbusd", "i8"),
-    "vpdpbusd.i8": _Function("llvm.x86.avx512.vpdpbusd", "i8"),
-    "vdpbf16ps": _Function("llvm.x86.avx512bf16.dpbf16ps", "bfloat"),
-}
-
-
-class Dots:
-    def __init__(self, builder: Builder, elementwise: Elementwise, memory: LaneMemory) -> None:
-        self.builder = builder
-        self.elementwise = elementwise
-        self.memory = memory
-        self._constants: dict[tuple[int, int], LaneValue] = {}
-
-    def product(
-        self, row: DotInstruction, total: LaneValue, left: LaneValue | None, right: LaneValue
-    ) -> LaneValue:
-        """total + left * right. Without a left operand, the contribution of the offset alone."""
-        lanes, is_offset = total.lanes, left is None
-        wide = max(lanes, _NARROWEST)
-        if left is None:
-            left = constant(row.offset * _EACH_BYTE, u32, lanes)
-        left, right = (self.elementwise.splat(value, lanes) for value in (left, right))
-        if row.offset and not is_offset:
-            # Flipping the highest bit adds half of a type's range.
-            left = self.elementwise.binary("^", left, self._unknown(row.offset * _EACH_BYTE, lanes))
-        function = _FUNCTIONS[row.name]
-        packs = vector_of(function.element, wide * row.pack)
-        parts = [self._resized(value, wide) for value in (total, left, right)]
-        operands = [
-            f"{packs} {self.builder.pure(f'bitcast {part.typed} to {packs}')}" for part in parts[1:]
-        ]
-        kind = parts[0].type
-        text = self.builder.call(
-            kind, f"{function.name}.{32 * wide}", parts[0].typed, *operands,
-            types=(kind, packs, packs),
-        )  # fmt: skip
-        return self._resized(replace(parts[0], text=text), lanes)
-
-    def _unknown(self, number: int, lanes: int) -> LaneValue:
-        """A constant on all lanes that LLVM doesn't recognize as one.
-
-        A known constant would be broadcast from a general register; a load that broadcasts costs nothing.
-        """
-        value = self._constants.get((number, lanes))
-        if value is None:
-            known = constant(number, u32, lanes)
-            if lanes < _NARROWEST:  # no vector register is so narrow
-                return known
-            name = self.builder.name("bits")
-            wall = self.builder.unknown(known.type, known.text)
-            self.builder.allocations.append(f"  {name} = {wall}")
-            value = self._constants[number, lanes] = LaneValue(name, u32, lanes)
-        return value
-
-    def _resized(self, value: LaneValue, lanes: int) -> LaneValue:
-        """A vector cut or extended, by repeating itself, to so many lanes."""
-        if value.lanes == lanes:
-            return value
-        if not value.lanes:
-            return self.elementwise.splat(value, lanes)
-        if not lanes:
-            return self.elementwise.first(value)
-        return self.elementwise.shuffled(value, [k % value.lanes for k in range(lanes)])
-
-    def load(self, place: LaneAddress, mask: LaneValue | None) -> LaneValue:
-        """The pack of each lane as a u32, or one scalar if all lanes share it. Masked lanes read nothing."""
-        builder, lanes = self.builder, self.memory.lanes
-        step = 4 // place.tensor.dtype.nbytes
-        is_one = place.offsets is not None and not any(place.offsets)
-        if is_one or (mask is None and place.offsets == tuple(range(0, step * lanes, step))):
-            reached = None if mask is None else self.elementwise.any(mask)
-            address = self.memory.guarded(self.memory.address(place), reached)
-            lanes = SCALAR if is_one else lanes
-            text = builder.impure(f"load {type_of(u32, lanes)}, ptr {address}, align 1")
-            return LaneValue(text, u32, lanes)
-        every = constant(True, boolean, lanes)
-        text = self.memory.gather(u32, 1, self.memory.pointers(place), mask or every)
-        return LaneValue(text, u32, lanes)
-
-    def store(
-        self, place: LaneAddress, values: Sequence[LaneValue], mask: LaneValue | None
-    ) -> None:
-        """Store a pack for each lane."""
-        builder, lanes = self.builder, self.memory.lanes
-        size = place.tensor.dtype.nbytes
-        kind = type_of(u32, lanes)
-        whole: LaneValue | None = None
-        for number, value in enumerate(values):
-            bits = vector_of(f"i{8 * size}", lanes)
-            part = builder.pure(f"bitcast {value.typed} to {bits}")
-            wide = LaneValue(builder.pure(f"zext {bits} {part} to {kind}"), u32, lanes)
-            shift = constant(8 * size * number, u32, lanes)
-            moved = self.elementwise.binary("<<", wide, shift) if number else wide
-            whole = moved if whole is None else self.elementwise.binary("|", whole, moved)
-        assert whole is not None
-        step = 4 // size
-        if mask is None and place.offsets == tuple(range(0, step * max(lanes, 1), step)):
-            builder.emit(f"store {whole.typed}, ptr {self.memory.address(place)}, align 1")
-            return
-        every = constant(True, boolean, lanes)
-        self.memory.scatter(whole, 1, self.memory.pointers(place), mask or every)
-
+from taskc.ir.target import TileInstruction
+from taskc.ir.types import DTYPES, i64
 
 _LINES, _LINE = 16, 64  # lines of a tile, and their bytes
 _PALETTE, _FIRST_WIDTH, _FIRST_HEIGHT = 0, 16, 48  # offsets of the fields in the configuration
@@ -199,7 +78,7 @@ class OperationEmitter:
     def __init__(self, values: LaneValues, count: Count | None = None) -> None:
         self.values = values
         self.count = count
-        self.dots = Dots(values.builder, values.elementwise, values.memory)
+        self.dots = values.dots
         self.tiles = AmxTiles(values.builder)
         self.makers: dict[str, Callable[[ir.Do], None]] = {
             "shuffle.xor": self._shuffle,

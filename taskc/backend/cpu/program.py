@@ -2,6 +2,7 @@
 
 A plan, a frame or an arena is allocated where a call finds none free: for new sizes, and for each simultaneous
 call. All are freed with the program. From the second set of sizes on, plans are resized (`taskc.programs.resize`).
+Where a program's only size grows from call to call, compiled code adapts the words of one plan for the most.
 
 `timed` times the calls of a program one by one in a normal run: a frame's step function is replaced by one that reads
 the clock, and the cost of reading it, some 30 ns, is subtracted.
@@ -26,6 +27,7 @@ from taskc.backend.limits import LimitError, current_limits
 from taskc.errors import InternalError, assert_never
 from taskc.format import bytes_text
 from taskc.ir import nodes as ir
+from taskc.ir.affine import affine
 from taskc.ir.extents import extent_value
 from taskc.ir.nodes import Tensor, Variable
 from taskc.ir.reentry import Turn
@@ -46,7 +48,7 @@ from taskc.programs.resize import SizeWord, is_resizable, roomy, size_words
 
 Busy: TypeAlias = Callable[[int, Sequence[int]], int]
 
-_MOST_PLANS = 256  # sets of sizes; with one more, all plans are dropped
+_MOST_PLANS = 256  # sets of sizes, and of roomy ones; with one more, all plans are dropped
 _PAGE = 4096
 _NOT_READY, _NO_MEMORY = -1, -2  # status of run_program
 _ALL = 1 << 31  # number of threads: all there are
@@ -77,6 +79,7 @@ class _PlanMemory(_Structure):
         ("bytes", ctypes.c_int64), ("frames", ctypes.c_void_p),
         ("patches", ctypes.c_int64), ("patch", ctypes.c_void_p),
         ("moves", ctypes.c_int64), ("move", ctypes.c_void_p),
+        ("growing", ctypes.c_int64), ("grows", ctypes.c_int64), ("grow", ctypes.c_void_p),
     )  # fmt: skip
 
 
@@ -98,7 +101,7 @@ class _FrameMemory(_Structure):
         ("count", ctypes.c_int64), ("steps", ctypes.c_void_p),
         ("scratch", ctypes.c_int64), ("step", ctypes.c_void_p),
         ("arena", ctypes.c_void_p), ("moved", ctypes.c_void_p),
-        ("helpers", ctypes.c_int64),
+        ("helpers", ctypes.c_int64), ("size", ctypes.c_int64),
     )  # fmt: skip
 
 
@@ -128,6 +131,7 @@ class _PlanFrame:
             scratch=plan.scratch,
             step=step,
             helpers=helpers,
+            size=plan.size,
         )
 
 
@@ -138,7 +142,10 @@ class LoadedPlan:
     starts  where each step's words begin, which end with a status word; then the end of all words
     given   positions of addresses that the caller gives, each with the parameter's number and an offset
     moved   positions of addresses in the arena, each with an offset
+    size    the size that grows, if one does
     """
+
+    size = 0
 
     def __init__(
         self, plan: Plan, kernels: Sequence[LoadedKernel], constants: Sequence[int], key: np.ndarray
@@ -173,8 +180,14 @@ class LoadedPlan:
         self.node = _PlanMemory(
             keys=len(self.key), key=self.key.ctypes.data, bytes=self.arena,
             patches=len(self.given), patch=self.given.ctypes.data,
-            moves=len(self.moved), move=self.moved.ctypes.data,
+            moves=len(self.moved), move=self.moved.ctypes.data, growing=-1,
         )  # fmt: skip
+
+    def let_grow(self, number: int, most: int, growth: np.ndarray) -> None:
+        """Serve sizes below `most`, too: `growth` has numbers of words, and how much each grows with the size."""
+        self.size, self.growth = most, growth
+        self.node.growing, self.node.grows = number, len(growth)
+        self.node.grow = growth.ctypes.data
 
     def changed(self, numbers: np.ndarray, changes: np.ndarray, key: np.ndarray) -> LoadedPlan:
         """The same plan for other sizes: `changes` are added to the words, or to the offsets, of these numbers."""
@@ -245,6 +258,17 @@ class _RoomyPlan:
     def _values_at(self, sizes: Mapping[Variable, Any]) -> np.ndarray:
         return np.array([extent_value(size, sizes) for size in self._sizes], np.int64)
 
+    def growth(self, dimension: Variable) -> np.ndarray | None:
+        """The words that grow with a dimension, and by how much; None where one does otherwise, or is an address."""
+        forms = [affine(size) for size in self._sizes]
+        if any(form.terms.keys() - {dimension} for form in forms):
+            return None
+        slopes = np.array([form.coefficient(dimension) for form in forms], np.int64)
+        addresses = np.concatenate([self._loaded.given[:, 0], self._loaded.moved[:, 0]])
+        if np.isin(self._numbers, addresses).any():
+            return None
+        return np.stack([self._numbers, slopes[self._places] * self._scales], axis=1)
+
     def at(self, sizes: Mapping[Variable, Any], key: np.ndarray) -> LoadedPlan:
         """The plan for sizes that are no larger."""
         less = self._values_at(sizes) - self._values
@@ -277,6 +301,9 @@ class LoadedProgram:
         self._deciding = [(items.index(item), item) for item in deciding(program)]
         self._plans: dict[tuple[int, ...], LoadedPlan] = {}
         self._roomy: dict[tuple[int, ...], _RoomyPlan | None] = {}
+        sizes = [item for _, item in self._deciding]
+        # The most that the only size is expected to be, as long as one plan may serve all smaller ones.
+        self._most = sizes[0].most if len(sizes) == 1 else None
         self._limits = current_limits()
         self._left: list[LoadedPlan] = []  # plans that were dropped while calls still ran on them
         self._node = ProgramMemory()
@@ -331,10 +358,7 @@ class LoadedProgram:
 
     def _make_room(self, words: np.ndarray) -> None:
         """Allocate what the last attempt lacked: a plan, a frame or an arena."""
-        key = self._key(words)
-        plan = self._plans.get(key)
-        if plan is None:
-            plan = self._add_plan(words)
+        plan = self._growing(words) or self._plans.get(self._key(words)) or self._add_plan(words)
         if all(frame.node.busy for frame in plan.frames):
             plan.add_frame(pool().step, self._limits.threads or _ALL)
         size = plan.node.bytes
@@ -345,12 +369,16 @@ class LoadedProgram:
         return tuple([int(words[number]) for number, _ in self._deciding])
 
     def _resized(self, words: np.ndarray) -> LoadedPlan | None:
-        """The plan for the sizes among these words, made from one for roomy sizes; None for the first sizes."""
-        if not self._plans or self._limits.memory is not None or not self._size_words:
+        """The plan for the sizes among these words, made from one for roomy sizes; None for the first sizes.
+
+        Of sizes that grow from call to call the first plan is made from one for the most.
+        """
+        is_first = not self._plans and all(own.most is None for own in self.program.dimensions)
+        if is_first or self._limits.memory is not None or not self._size_words:
             return None
         sizes = dict(zip([item for _, item in self._deciding], self._key(words), strict=True))
         roomy_sizes = {
-            item: roomy(size, item.multiple) if item in self.program.dimensions else size
+            item: roomy(size, item) if item in self.program.dimensions else size
             for item, size in sizes.items()
         }
         roomy_key = tuple(roomy_sizes.values())
@@ -365,6 +393,27 @@ class LoadedProgram:
         roomy_plan = self._roomy[roomy_key]
         return None if roomy_plan is None else roomy_plan.at(sizes, self._pairs(words))
 
+    def _growing(self, words: np.ndarray) -> LoadedPlan | None:
+        """The one plan for all sizes up to the most that is expected; None where there is none."""
+        most = self._most
+        if most is None or self._limits.memory is not None or self._key(words)[0] > most:
+            return None
+        if (most,) not in self._plans:
+            ((number, dimension),) = self._deciding
+            words = words.copy()
+            words[number] = most
+            plan = self.planned_for(words)
+            loaded, growth = self.in_memory(plan, words), None
+            if self._size_words is not None and is_resizable(self.program, plan):
+                sized = _RoomyPlan(plan, loaded, self._size_words, {dimension: most})
+                growth = sized.growth(dimension)
+            if growth is None:
+                self._most = None
+                return None
+            loaded.let_grow(number, most, growth)
+            self._publish(loaded, (most,))
+        return self._plans[most,]
+
     @cached_property
     def _size_words(self) -> list[SizeWord] | None:
         """The words that depend on sizes; None if plans can't be resized."""
@@ -376,18 +425,20 @@ class LoadedProgram:
         return self.plan({item: size for (_, item), size in pairs}, threads)
 
     def _add_plan(self, words: np.ndarray) -> LoadedPlan:
-        plan, key = self._resized(words), self._key(words)
-        if plan is None:
-            plan = self.in_memory(self.planned_for(words), words)
+        plan = self._resized(words) or self.in_memory(self.planned_for(words), words)
+        self._publish(plan, self._key(words))
+        return plan
+
+    def _publish(self, plan: LoadedPlan, key: tuple[int, ...]) -> None:
         if len(self._plans) >= _MOST_PLANS:
             self._node.plans = None  # calls find none of them from now on
             self._left = [old for old in (*self._left, *self._plans.values()) if not old.is_idle]
             self._plans.clear()
+        if len(self._roomy) > _MOST_PLANS:
             self._roomy.clear()
         plan.node.next = self._node.plans
         self._plans[key] = plan
         self._node.plans = plan.node.address
-        return plan
 
     def plan(self, sizes: Mapping[ir.Variable, Any], threads: int | None = None) -> Plan:
         """The plan for given sizes, and for `threads`, by default as many as it may use."""

@@ -26,7 +26,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TypeGuard
 
+from taskc.backend.cpu.dots import Dots
 from taskc.backend.cpu.instructions import SCALAR, Builder, LaneValue, constant, constants
 from taskc.backend.cpu.memory import LaneAddress, LaneMemory, Private, PrivateMemory, shared_bytes
 from taskc.backend.cpu.native import Elementwise
@@ -38,8 +40,10 @@ from taskc.ir.affine import constant_difference
 from taskc.ir.arithmetic import MATH_FUNCTIONS
 from taskc.ir.build import add, floor_divide, modulo, multiply
 from taskc.ir.nodes import GLOBAL, SHARED, Expression, Statement, Table, Tensor, Variable
+from taskc.ir.operations import DOTS
 from taskc.ir.rewrite import bound_by, expressions, map_children, statements, tensors_of, walk
-from taskc.ir.types import i64
+from taskc.ir.target import TARGETS
+from taskc.ir.types import i32, i64
 
 
 class BarrierGroups:
@@ -98,6 +102,11 @@ def is_pure(expression: Expression) -> bool:
 Math = Callable[[Elementwise, str, tuple[LaneValue, ...]], LaneValue]
 
 
+def _is_dot(expression: Expression) -> TypeGuard[ir.Binary]:
+    is_binary = isinstance(expression, ir.Binary) and expression.operator == "dot_bytes"
+    return is_binary and expression.dtype is i32
+
+
 def lanes_of(workers: int, most: int) -> int:
     """Lanes of a vector: a power of two, no more than the workers need; SCALAR for one worker."""
     if workers == 1:
@@ -118,6 +127,8 @@ class LaneValues:
         self.builder = Builder(register, 32 * most_lanes)
         self.elementwise = Elementwise(self.builder)
         self.memory = LaneMemory(self.builder, self.elementwise, self.lanes)
+        self.dots = Dots(self.builder, self.elementwise, self.memory)
+        self.has_dots = DOTS["vpdpbusd.u8"] in TARGETS[kernel.target].matrix
         self.privates = PrivateMemory(self.memory, shared_bytes(kernel))
         self.forms = LaneForms(kernel, self.lanes or 1)
         self.vectors = -(-kernel.workers // (self.lanes or 1))
@@ -215,6 +226,11 @@ class LaneValues:
             case ir.Binary(operator=operator, left=left, right=right):
                 if operator in MATH_FUNCTIONS:
                     return self.math(elementwise, operator, (part(left), part(right)))
+                if operator == "+" and self.has_dots:
+                    for dot, total in ((left, right), (right, left)):
+                        if _is_dot(dot):
+                            packs = part(dot.right), part(dot.left)
+                            return self.dots.product(DOTS["vpdpbusd.u8"], part(total), *packs)
                 return elementwise.binary(operator, part(left), part(right))
             case ir.Unary(operator=operator, operand=operand):
                 if operator in MATH_FUNCTIONS:

@@ -52,6 +52,7 @@ _INFIX = {
 _SPELLING = {"and": "&&", "or": "||"}
 _WRAPPING = {"+": "add", "-": "subtract", "*": "multiply"}
 _DIVISIONS = {"//": "floor_divide", "%": "floor_modulo"}
+_FUNCTIONS = {"pow": "power", "dot_bytes": "dot_bytes"}
 _EXTREMA = {"min": "minimum", "max": "maximum"}
 
 _OF_BITS = ("popcount", "leading_zeros", "trailing_zeros", "reverse_bits")
@@ -170,8 +171,8 @@ class ExpressionWriter:
             return self._shift(node, dtype)
         if operator in _DIVISIONS:
             return self._division(node, dtype)
-        if operator == "pow":
-            return self.call("power", node.left, node.right)
+        if operator in _FUNCTIONS:
+            return self.call(_FUNCTIONS[operator], node.left, node.right)
         if dtype.bits < 32:
             # i8 and i16 are computed as int; the product of two u16 may not fit that.
             if operator == "*" and dtype.bits == 16:

@@ -143,6 +143,13 @@ template <class T> __device__ __forceinline__ T shift_left(T a, T by) {  // the 
     return (U)by < 8 * sizeof(T) ? (T)((U)a << (U)by) : (T)0;
 }
 
+//: dot_bytes
+template <class T> __device__ __forceinline__ T dot_bytes(T a, T b) {  // signed bytes by unsigned ones
+    T sum = 0;
+    for (int place = 0; place < 8 * sizeof(T); place += 8) sum += (T)(i8)(a >> place) * (T)(u8)(b >> place);
+    return sum;
+}
+
 //: shift_right unsigned_of
 template <class T> __device__ __forceinline__ T shift_right(T a, T by) {
     typedef typename Unsigned<T>::type U;

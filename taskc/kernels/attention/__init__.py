@@ -41,11 +41,16 @@ def attention(
     mask: TensorType | None = None,
     scale: float | None = None,
     dtype: DType = f32,
+    window: Extent | None = None,
+    lengths: bool = False,
+    sinks: bool = False,
+    cap: float = 0.0,
+    ahead: int = 0,
     schedule: Schedule | None = None,
     machine: Machine | None = None,
     plan: Plan | None = None,
 ) -> KernelDefinition | ProgramDefinition:
-    """A kernel, or a program, of q, k, v, and a mask if there is one: y = softmax(q @ k.T * scale + mask) @ v.
+    """A kernel, or a program, of q, k, v, and options as operands: y = softmax(q @ k.T * scale + mask) @ v.
 
         q[batches, heads, length, features]         k[batches, kv_heads, keys, features]
         y[batches, heads, length, value_features]   v[batches, kv_heads, keys, value_features]
@@ -56,6 +61,12 @@ def attention(
     mask      the type of a fourth operand that broadcasts to [batches, heads, length, keys]: floats are
               added to the scores; of tc.boolean, True says that a key is seen
     scale     1 / sqrt(features) if not said
+    ahead     of a causal attention: so many keys more than by its offset
+    window    of a causal attention: a query sees only so many keys, the last ones that it would see without
+    lengths   whether an operand tc.i32[batches] says how many keys each batch has; where it is fewer than `keys`, the
+              offset is less by as many, so that the last query sees the last key that there is
+    sinks     whether an operand [heads] has scores of which every query sees its head's, as that of a key without value
+    cap       each score becomes cap * tanh(score / cap), before the mask is added; 0: it stays as it is
     machine   what it is built for, by its mappings: `tc.machine()`, where calls run, or `tc.machine("sm_80")`
     schedule  how, on a processor; `plan`: elsewhere
 
@@ -78,7 +89,7 @@ def _empty(problem: Problem, plan: object, machine: Machine) -> KernelDefinition
 
 
 @tc.function
-def _nothing(q: Value, k: Value, v: Value, mask: Value, y: Value) -> None:
+def _nothing(q: Value, k: Value, v: Value, extra: Value, y: Value) -> None:
     pass
 
 

@@ -8,10 +8,10 @@ from typing import Any
 import taskc as tc
 from taskc import CompileError, Machine, Mapping, auto_map, repeat, spatial
 from taskc.dataclass import dataclass
+from taskc.kernels.attention.parts import merging
 from taskc.kernels.attention.plan import Plan, fragment_of, joined, order_of, padded
 from taskc.kernels.attention.problem import Problem
-from taskc.kernels.owners import owners_of_boxes, width
-from taskc.kernels.signatures import Extent, Function, Value, Values
+from taskc.kernels.signatures import Function, Value, Values
 
 # --- What a block does with a tile of queries: it goes through keys by steps, and its workers share each in turn
 #     seen = repeat(rows, 1) * spatial(warps, 1) * repeat(1, columns) * fragment
@@ -40,7 +40,7 @@ class Tile:
     deep    results of a query, padded
     held    who has which of these sums; `rows`: the peaks and totals of which queries
     place   a function of group and number: the head of a query, and which one of that head's it is
-    attend  a function of q, k, v, mask, batch, group and first query, of the first key and how many to go
+    attend  a function of q, k, v, extra, batch, group and first query, of the first key and how many to go
             through (None: all): sums, totals and exponents
     """
 
@@ -104,43 +104,48 @@ def _near_queries(problem: Problem, height: int, across: int) -> Function:
 def _factors(problem: Problem) -> tuple[float, float]:
     """By what scores are multiplied before a mask is added, and after it.
 
-    Powers of 2 are cheaper than those of e. Where no mask comes between the products and their largest,
-    and they keep their order, they are scaled together with what is taken off.
+    Powers of 2 are cheaper than those of e. Where no mask and no cap comes between the products and their
+    largest, and they keep their order, they are scaled together with what is taken off.
     """
     doublings = problem.scale * log2(e)
-    is_plain = problem.mask is None and problem.scale > 0
+    is_plain = problem.mask is None and problem.scale > 0 and not problem.cap
     return (1.0, doublings) if is_plain else (doublings, 1.0)
 
 
 def _hide(problem: Problem, plan: Plan, seen: Mapping) -> Function:
     """Add the mask to scores, and hide the keys that a query doesn't see."""
-    keys, offset, step = problem.keys, problem.offset, plan.keys
+    keys, step, cap, is_seen = problem.keys, plan.keys, problem.cap, problem.is_seen
+    is_causal, has_lengths = problem.offset is not None, problem.lengths
     together, added = joined(problem), problem.added
     count, place = together * problem.length, problem.place(together)
     before, _ = _factors(problem)
-    is_ragged = plan.specialize or not (isinstance(keys, int) and keys % step == 0)
+    is_ragged = plan.specialize or has_lengths or not (isinstance(keys, int) and keys % step == 0)
 
     @tc.function
     def hide(
-        mask: Value, scores: Value, batch: Value, head: Value, row: Value, first: Value, seen_by_all: Value,
+        extra: Value, scores: Value, batch: Value, head: Value, row: Value, first: Value, shared: Value,
+        count_of_keys: Value, offset: Value,
     ) -> None:  # fmt: skip
-        if mask is not None:
+        if cap:
             for i, j in seen:
-                value = scores[i, j] * before
+                scores[i, j] = tc.tanh(scores[i, j] * problem.factor) * (cap * log2(e))
+        if extra[0] is not None:
+            for i, j in seen:
+                value = scores[i, j] if cap else scores[i, j] * before
                 if row + i < count and first + j < keys:
                     own_head, query = place(head, row + i)
-                    value += added(mask, batch, own_head, query, first + j) * log2(e)
+                    value += added(extra[0], batch, own_head, query, first + j) * log2(e)
                 scores[i, j] = value
-        elif before != 1.0:
+        elif before != 1.0 and not cap:
             for i, j in seen:
                 scores[i, j] *= before
-        if (is_ragged or offset is not None) and first + step > seen_by_all:
+        if (is_ragged or is_causal) and (first < shared[0] or first + step > shared[1]):
             for i, j in seen:
-                if first + j >= keys:
+                if first + j >= count_of_keys:
                     scores[i, j] = -tc.inf
-                if offset is not None:
+                if is_causal:
                     _, query = place(head, row + i)
-                    if first + j > query + offset:
+                    if not is_seen(first + j, query + offset):
                         scores[i, j] = -tc.inf
 
     return hide
@@ -175,8 +180,20 @@ def _raised(problem: Problem, rows: Mapping, seen: Mapping, once: Mapping) -> Fu
 def _attend(
     problem: Problem, plan: Plan, across: int, seen: Mapping, held: Mapping, once: Mapping
 ) -> Function:
-    length, keys, wide, dtype = problem.length, problem.keys, problem.wide, problem.dtype
-    offset, step, together = problem.offset, plan.keys, joined(problem)
+    length, wide, dtype, limits, span = (
+        problem.length,
+        problem.wide,
+        problem.dtype,
+        problem.limits,
+        problem.span,
+    )
+    step, together, window, is_causal = (
+        plan.keys,
+        joined(problem),
+        problem.window,
+        problem.offset is not None,
+    )
+    place, heads = problem.place(together), problem.heads
     (height, deep), rows = held.shape, seen.project((0,))
     _, factor = _factors(problem)
     behind = step if plan.specialize else 0  # keys from a step's scores back to its values
@@ -188,7 +205,7 @@ def _attend(
         q: Value,
         k: Value,
         v: Value,
-        mask: Value,
+        extra: Value,
         batch: Value,
         head: Value,
         row: Value,
@@ -200,10 +217,24 @@ def _attend(
         sums = tc.tile(wide, held, 0)
         peaks = tc.tile(wide, rows, -tc.inf)
         parts = tc.tile(wide, once, 0)
+        if extra[2] is not None:
+            for i in rows:
+                own_head, _ = place(head, row + i)
+                peaks[i] = extra[2][min(own_head, heads - 1)].to(wide) * (log2(e) / factor)
+            for i, j in once:
+                if j == 0 and begin == 0:
+                    parts[i, j] = 1
         first, last = (row, min(length, row + height)) if together == 1 else (0, length)
-        end = keys if offset is None else max(0, min(keys, last + offset))
-        stop = end if most is None else max(0, min(end - begin, most))
-        seen_by_all = keys if offset is None else min(keys, first + offset + 1)
+        count, offset = limits(extra, batch)
+        low, end = span(count, offset, first, last - 1)
+        # Of a window, whole steps of keys are left out.
+        start = begin if window is None else max(begin, low // step * step)
+        stop = max(0, end - start if most is None else min(end - start, begin + most - start))
+        # Keys that all of these queries see need no mask.
+        shared = (
+            0 if window is None else last + offset - window,
+            min(count, first + offset + 1) if is_causal else count,
+        )
         powers = tc.tile(dtype, seen, 0)
         for p in tc.pipeline(
             stop + behind,
@@ -212,14 +243,14 @@ def _attend(
             specialize=plan.specialize,
             turns="products" if plan.alternate else None,
         ):
-            key = begin + p
+            key = start + p
             near_keys = tc.load(k[batch, group, key : key + step, 0:across])
             near_values = tc.load(v[batch, group, key - behind : key - behind + step, 0:deep])
             scores = tc.tile(wide, seen, 0)
             tc.mma(scores, queries, near_keys.T)
             if plan.specialize:  # what was found before is multiplied beside all that follows
                 tc.mma(sums, powers, near_values)
-            hide(mask, scores, batch, head, row, key, seen_by_all)
+            hide(extra, scores, batch, head, row, key, shared, count, offset)
             shrink = raised(scores, peaks, parts)
             for i, j in held:
                 sums[i, j] *= shrink[i]
@@ -251,9 +282,9 @@ def products(problem: Problem, plan: Plan, machine: Machine) -> tc.KernelDefinit
 
     @tc.function
     def block(
-        q: Value, k: Value, v: Value, mask: Value, y: Value, batch: Value, head: Value, row: Value
+        q: Value, k: Value, v: Value, extra: Value, y: Value, batch: Value, head: Value, row: Value
     ) -> None:
-        sums, totals, _ = tile.attend(q, k, v, mask, batch, head, row, 0, None)
+        sums, totals, _ = tile.attend(q, k, v, extra, batch, head, row, 0, None)
         for i in tile.rows:
             totals[i] = 1 / totals[i] if totals[i] > 0 else 0
         made = tc.tile(dtype, tile.held) if plan.specialize else tc.shared(dtype[height, deep])
@@ -268,12 +299,12 @@ def products(problem: Problem, plan: Plan, machine: Machine) -> tc.KernelDefinit
                     y[batch, own_head, query, j] = made[i, j]
 
     @tc.function
-    def blocks(q: Value, k: Value, v: Value, mask: Value, y: Value) -> None:
+    def blocks(q: Value, k: Value, v: Value, extra: Value, y: Value) -> None:
         if order is None:
             for batch, head, row in tc.tiles(
                 (problem.batches, heads, tile.count), by=(1, 1, height), persistent=is_persistent
             ):
-                block(q, k, v, mask, y, batch, head, row)
+                block(q, k, v, extra, y, batch, head, row)
         else:
             for pair, row in tc.tiles(
                 (problem.batches * heads, tile.count),
@@ -281,47 +312,27 @@ def products(problem: Problem, plan: Plan, machine: Machine) -> tc.KernelDefinit
                 order=order,
                 persistent=is_persistent,
             ):
-                block(q, k, v, mask, y, pair // heads, pair % heads, row)
+                block(q, k, v, extra, y, pair // heads, pair % heads, row)
 
     return problem.kernel(tile.workers, blocks)
 
 
 # --- Attention to long rows of keys by few queries: parts of the keys are attended to by blocks of their own
-# A block leaves the sums of values, weighted by powers of 2 less its part's largest, these powers' totals, and
-# their largest exponents. A second kernel scales the parts to the largest of all and adds them up in order, the
-# first one first, whichever was ready first: the same bits each time.
 
 
 def in_parts(problem: Problem, plan: Plan, machine: Machine) -> tc.ProgramDefinition:
-    """A program of q, k, v, a mask if there is one, and y."""
-    parts = tc.cdiv(problem.keys, plan.part)
-    partial, merged = _partial(problem, plan, parts, machine), _merged(problem, parts, machine)
-
-    def steps(q: Value, k: Value, v: Value, mask: Value | None, y: Value) -> None:
-        masks = () if mask is None else (mask,)
-        merged(*partial(q, k, v, *masks), out=y)
-
-    return problem.program(steps)
-
-
-def _partial(problem: Problem, plan: Plan, parts: Extent, machine: Machine) -> tc.KernelDefinition:
-    """Each part's sums, totals and exponents."""
-    queries, keys, values, _ = problem.types
-    masks, wide, results = problem.masks, problem.wide, problem.results
-    of_each = parts, problem.batches, problem.heads, problem.length
-    of_sums = (*of_each, results)
-    all_sums, once_each = wide[of_sums], wide[of_each]
+    parts, results = tc.cdiv(problem.keys, plan.part), problem.results
     tile = tile_of(problem, plan, machine)
 
     @tc.function
     def blocks(
-        q: Value, k: Value, v: Value, mask: Value, sums: Value, totals: Value, peaks: Value
+        q: Value, k: Value, v: Value, extra: Value, sums: Value, totals: Value, peaks: Value
     ) -> None:
         for part, batch, head, row in tc.tiles(
             (parts, problem.batches, tile.heads, tile.count), by=(1, 1, 1, tile.height)
         ):
             begin = part * plan.part
-            of_part = tile.attend(q, k, v, mask, batch, head, row, begin, plan.part)
+            of_part = tile.attend(q, k, v, extra, batch, head, row, begin, plan.part)
             for i, j in tile.held:
                 if row + i < tile.count and j < results:
                     own_head, query = tile.place(head, row + i)
@@ -332,58 +343,4 @@ def _partial(problem: Problem, plan: Plan, parts: Extent, machine: Machine) -> t
                     totals[part, batch, own_head, query] = of_part[1][i]
                     peaks[part, batch, own_head, query] = of_part[2][i]
 
-    @tc.kernel(workers=tile.workers)
-    def partial(
-        q: tc.typed[queries], k: tc.typed[keys], v: tc.typed[values], mask: tc.typed[masks],
-        sums: tc.out[all_sums], totals: tc.out[once_each], peaks: tc.out[once_each],
-    ) -> None:  # fmt: skip
-        blocks(q, k, v, mask[0] if len(mask) else None, sums, totals, peaks)
-
-    return partial
-
-
-def _merged(problem: Problem, parts: Extent, machine: Machine) -> tc.KernelDefinition:
-    """The parts, each scaled by 2 to its exponent less the largest one, over their totals."""
-    _, _, _, result = problem.types
-    wide, dtype, results = problem.wide, problem.dtype, problem.results
-    if not isinstance(parts, int):
-        parts = tc.dim("parts")  # a kernel doesn't know of what it is computed
-    of_each = parts, problem.batches, problem.heads, problem.length
-    of_sums = (*of_each, results)
-    count = problem.batches * problem.heads * problem.length
-    lines = owners_of_boxes((count, results), width(results, wide, dtype), machine, accesses=1)
-    rows = lines.project((0,))
-
-    @tc.kernel(workers=lines.workers)
-    def merged(
-        sums: tc.typed[wide[of_sums].reshape(parts, count, results)],
-        totals: tc.typed[wide[of_each].reshape(parts, count)],
-        peaks: tc.typed[wide[of_each].reshape(parts, count)],
-        y: tc.out[result.reshape(count, results)],
-    ) -> None:
-        for row, col in tc.tiles((count, results), by=lines.shape):
-            base = tc.tile(wide, rows, -tc.inf)
-            for part in range(parts):
-                for i in rows:
-                    if row + i < count:
-                        base[i] = max(base[i], peaks[part, row + i])
-            for i in rows:
-                base[i] = 0 if base[i] == -tc.inf else base[i]
-            total = tc.tile(wide, rows, 0)
-            value = tc.tile(wide, lines, 0)
-            for part in range(parts):
-                weight = tc.tile(wide, rows, 0)
-                for i in rows:
-                    if row + i < count:
-                        weight[i] = tc.exp2(peaks[part, row + i] - base[i])
-                        total[i] += totals[part, row + i] * weight[i]
-                for i, j in lines:
-                    if row + i < count and col + j < results:
-                        value[i, j] += sums[part, row + i, col + j] * weight[i]
-            for i in rows:
-                total[i] = 1 / total[i] if total[i] > 0 else 0
-            for i, j in lines:
-                if row + i < count and col + j < results:
-                    y[row + i, col + j] = (value[i, j] * total[i]).to(dtype)
-
-    return merged
+    return merging(problem, parts, tile.workers, blocks, machine)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from math import ceil
+from math import ceil, gcd
 
 import numpy as np
 
@@ -29,19 +29,25 @@ class FewQueries:
     """together  keys that are scored at a time
     vectors   of the result that are summed at a time
     step      keys that are scored, raised and multiplied at a time
+    parts     that keys are cut into, for blocks of their own
     """
 
     lanes: int
     together: int
     vectors: int
-    step: int = 512
+    step: int = 256
+    parts: int = 1
 
     def cost(self, problem: Problem, machine: Machine) -> float:
-        return _seconds(problem.share * _queries(problem), problem, machine)
+        """It takes as long as the thread with the most blocks."""
+        blocks = self.parts * problem.groups * known(problem.batches, 1)
+        most = ceil(blocks / machine.threads) * machine.threads / max(1, blocks)
+        seconds = _seconds(problem.share * _queries(problem), problem, machine)
+        return seconds * most + (self.parts > 1) * PROCESSOR.step_seconds
 
     def variations(self, problem: Problem, machine: Machine) -> Iterator[FewQueries]:
-        for step in (512, 256, 1024):
-            for together in {self.together, max(2, self.together // 2)}:
+        for step in (256, 128, 512):
+            for together in {self.together, 2 * self.together}:
                 yield replace(self, step=step, together=together)
 
 
@@ -104,7 +110,8 @@ class Plan:
         keys = known(problem.keys, ASSUMED_KEYS)
         read = blocks * max(1, keys) * sum(padded(problem)) * problem.dtype.nbytes
         seconds = read / (machine.threads * GPU.operand_bytes_per_cycle * GPU.cycles_per_second)
-        share = GPU.alternating_share if self.alternate else 1.0
+        seconds *= 1 + GPU.keys_of_step / self.keys
+        share = GPU.alternating_share if self.alternate and self.warps > 8 else 1.0
         return seconds * share * _waiting(problem, self, machine)
 
     def variations(self, problem: Problem, machine: Machine) -> Iterator[Plan]:
@@ -123,7 +130,7 @@ def candidates(problem: Problem, machine: Machine) -> Iterable[FewQueries | Sche
         return _plans(problem, machine)
     few: list[FewQueries] = []
     if isinstance(problem.length, int) and 0 < problem.length * problem.share <= MOST_QUERIES:
-        few = [_few_queries(problem, machine)]
+        few = [*_in_parts(_few_queries(problem, machine), problem, machine)]
     return [*few, *_schedules(problem, machine)]
 
 
@@ -133,18 +140,34 @@ def _schedules(problem: Problem, machine: Machine) -> Iterator[Schedule]:
     keys = problem.keys if isinstance(problem.keys, int) else PROCESSOR.attention_step_keys
     few = None
     if not isinstance(problem.length, int):
-        few = _few_queries(replace(problem, length=1, share=1), machine)
+        few = _few_queries(of_one_query(problem), machine)
     vector = lanes // machine.lanes  # registers to one of the lanes, which are 4 at the least
     for rows, vectors in PROCESSOR.attention_tiles[machine.registers]:
         step = max(1, ceil(min(keys, PROCESSOR.attention_step_keys) / rows)) * rows
         yield Schedule(rows, max(1, vectors // vector), step, lanes, few)
 
 
+def _in_parts(plan: FewQueries, problem: Problem, machine: Machine) -> Iterator[FewQueries]:
+    """The plan, and others with as many parts as threads get blocks from."""
+    yield plan
+    blocks = problem.groups * known(problem.batches, 1)
+    longest = known(problem.keys, ASSUMED_KEYS) // plan.step
+    for parts in sorted({machine.threads // gcd(machine.threads, max(1, blocks)), machine.threads}):
+        if 1 < parts <= longest:
+            yield replace(plan, parts=parts)
+
+
+def of_one_query(problem: Problem) -> Problem:
+    """The same attention to one query of the heads that share keys, or of as many of these as are few."""
+    share = next(n for n in range(MOST_QUERIES, 0, -1) if problem.share % n == 0)
+    return replace(problem, length=1, share=share)
+
+
 def _few_queries(problem: Problem, machine: Machine) -> FewQueries:
     lanes, count = max(4, machine.lanes), problem.share * problem.length
-    held = machine.registers // 2
-    together = max(2, held >> (count - 1).bit_length())
-    return FewQueries(lanes, together, max(1, min(ceil(problem.results / lanes), held // count)))
+    held = machine.registers // (count * max(1, lanes // machine.lanes))
+    vectors = max(1, min(ceil(problem.results / lanes), held))
+    return FewQueries(lanes, max(1, 4 // count), vectors)
 
 
 def _plans(problem: Problem, machine: Machine) -> list[Plan]:

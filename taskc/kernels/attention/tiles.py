@@ -12,34 +12,35 @@ All heads that share one of k and v have their queries in the same tiles, one he
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import ceil, lcm
 from typing import Any
 
 import taskc as tc
 from taskc import KernelDefinition, i64
 from taskc.kernels.attention.few import few_queries
-from taskc.kernels.attention.plan import Schedule
+from taskc.kernels.attention.plan import Schedule, of_one_query
 from taskc.kernels.attention.problem import Problem
 from taskc.kernels.signatures import Function, Value
 from taskc.programs.schedule import columns, lines, quarters
 
 
 def tiles(problem: Problem, plan: Schedule) -> KernelDefinition:
-    length, joined = problem.length, _joined(problem)
-    block, single = _block(problem, plan), None
+    length, joined, share = problem.length, _joined(problem), problem.share
+    block, single, few = _block(problem, plan), None, of_one_query(problem)
     if plan.few is not None:
-        single = few_queries(replace(problem, length=1, share=1), plan.few)
+        single = few_queries(few, plan.few)
 
     @tc.function
-    def blocks(q: Value, k: Value, v: Value, mask: Value, y: Value) -> None:
-        for batch, head, row in tc.tiles(
-            (problem.batches, problem.heads // joined, joined * length), by=(1, 1, plan.wide)
+    def blocks(q: Value, k: Value, v: Value, extra: Value, y: Value) -> None:
+        for batch, group, row in tc.tiles(
+            (problem.batches, problem.groups, joined * length), by=(1, 1, plan.wide)
         ):
             if single is not None and length == 1:
-                single(q, k, v, mask, y, batch, head, head // problem.share)
+                for part in range(share // few.share):
+                    single(q, k, v, extra, y, batch, group * share + part * few.share, group)
             else:
-                block(q, k, v, mask, y, batch, head, row)
+                for part in range(share // joined):
+                    block(q, k, v, extra, y, batch, group * (share // joined) + part, row)
 
     return problem.kernel(plan.lanes, blocks)
 
@@ -57,8 +58,13 @@ def _whole(problem: Problem, plan: Schedule, features: int) -> int:
 
 def _block(problem: Problem, plan: Schedule) -> Function:
     """A tile of queries, with all keys that these see."""
-    length, keys, wide, step = problem.length, problem.keys, problem.wide, plan.step
-    offset, joined, each = problem.offset, _joined(problem), plan.each
+    length, wide, step, is_causal = (
+        problem.length,
+        problem.wide,
+        plan.step,
+        problem.offset is not None,
+    )
+    joined, each, limits, span = _joined(problem), plan.each, problem.limits, problem.span
     place = problem.place(joined)
     deep = _whole(problem, plan, problem.results)
     transposed_queries = _transposed_queries(problem, plan)
@@ -68,7 +74,7 @@ def _block(problem: Problem, plan: Schedule) -> Function:
 
     @tc.function
     def block(
-        q: Value, k: Value, v: Value, mask: Value, y: Value, batch: Value, head: Value, row: Value
+        q: Value, k: Value, v: Value, extra: Value, y: Value, batch: Value, head: Value, row: Value
     ) -> None:
         group = head // (problem.share // joined)
         queries = transposed_queries(q, batch, head, row)
@@ -79,18 +85,24 @@ def _block(problem: Problem, plan: Schedule) -> Function:
                 sums[e, i] = 0
         peaks = tc.tile(wide, each, -tc.inf)
         totals = tc.tile(wide, each, 0)
+        count, offset = limits(extra, batch)
         _, first = place(head, row)
-        stop = keys if offset is None else min(keys, min(length, first + plan.wide) + offset)
+        end = min(length, first + plan.wide)
+        # A tile with queries of several heads begins again at the first one.
+        begin, stop = span(count, offset, 0 if joined > 1 and end == length else first, end - 1)
         last = tc.tile(i64, each)  # the last key that a query sees
-        if offset is not None:
-            for i in each:
-                _, query = place(head, row + i)
+        for i in each:
+            own_head, query = place(head, row + i)
+            if is_causal:
                 last[i] = query + offset
-        for p in range(0, stop, step):
+            if extra[2] is not None:
+                peaks[i] = extra[2][min(own_head, problem.heads - 1)].to(wide)
+                totals[i] = 1
+        for p in range(begin, stop, step):
             size = min(step, stop - p)
             score(k, queries, powers, batch, group, p, size)
-            if mask is not None:
-                add_mask(mask, powers, batch, head, row, p, size)
+            if extra[0] is not None:
+                add_mask(extra[0], powers, batch, head, row, p, size)
             shrink = raised(powers, last, peaks, totals, p, size)
             add_values(v, powers, sums, shrink, batch, group, p, size)
         store_transposed(y, sums, totals, batch, head, row)
@@ -100,7 +112,7 @@ def _block(problem: Problem, plan: Schedule) -> Function:
 
 def _transposed_queries(problem: Problem, plan: Schedule) -> Function:
     """The queries of a tile, times the scale, one in each column."""
-    wide, features, lanes = problem.wide, problem.features, plan.lanes
+    wide, features, lanes, scale = problem.wide, problem.features, plan.lanes, problem.factor
     across, count = ceil(features / lanes) * lanes, _joined(problem) * problem.length
     place = problem.place(_joined(problem))
 
@@ -113,7 +125,7 @@ def _transposed_queries(problem: Problem, plan: Schedule) -> Function:
                 for i, d in lines(lanes):
                     own_head, query = place(head, row + r + i)
                     square[i, d] = (
-                        q[batch, own_head, query, c + d].to(wide) * problem.scale
+                        q[batch, own_head, query, c + d].to(wide) * scale
                         if row + r + i < count and c + d < features
                         else 0
                     )
@@ -181,7 +193,7 @@ def _staged(problem: Problem, plan: Schedule) -> tuple[Function, Function]:
 def _score(problem: Problem, plan: Schedule) -> Function:
     """The scores of some keys."""
     staged, element = _staged(problem, plan)
-    own = plan.own
+    own, cap = plan.own, problem.cap
 
     @tc.function
     def score(
@@ -194,7 +206,7 @@ def _score(problem: Problem, plan: Schedule) -> Function:
                 for j, i in own:
                     acc[j, i] += element(near_keys, batch, group, p, r + j, d) * queries[d, i]
             for j, i in own:
-                powers[r + j, i] = acc[j, i]
+                powers[r + j, i] = cap * tc.tanh(acc[j, i]) if cap else acc[j, i]
 
     return score
 
@@ -234,7 +246,8 @@ def _add_mask(problem: Problem, plan: Schedule) -> Function:
 
 def _raised(problem: Problem, plan: Schedule) -> Function:
     """Scores become powers; and by how much what was summed before shrinks, now that there are larger ones."""
-    wide, each, offset = problem.wide, plan.each, problem.offset
+    wide, each, is_seen = problem.wide, plan.each, problem.is_seen
+    is_causal = problem.offset is not None
 
     @tc.function
     def raised(powers: Any, last: Value, peaks: Value, totals: Value, p: Value, size: Value) -> Any:
@@ -242,8 +255,8 @@ def _raised(problem: Problem, plan: Schedule) -> Function:
         for j in range(size):
             for i in each:
                 score = powers[j, i]
-                if offset is not None:
-                    score = score if p + j <= last[i] else -tc.inf
+                if is_causal:
+                    score = score if is_seen(p + j, last[i]) else -tc.inf
                     powers[j, i] = score
                 highest[i] = score if score > highest[i] else highest[i]
         shrink = tc.tile(wide, each)

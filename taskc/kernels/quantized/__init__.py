@@ -5,6 +5,8 @@ problem.py is what is computed, plan.py how. algorithms.py has:
 panels  on processors: packed panels of weights, which become floats in registers
 strips  on GPUs, of few rows: weights of 4 bits go packed through shared memory, and become floats in registers
 tiles   on GPUs: blocks of warps; weights become floats on their way to shared memory
+
+words.py is another kernel for processors, of few rows or of rows that are rounded to bytes (W4A8).
 """
 
 from __future__ import annotations

@@ -26,6 +26,7 @@ typedef struct {
     arena *arena;
     i64 moved;    // the memory that words lie in
     i64 helpers;  // the most that it may have
+    i64 size;     // that its words are for, where the plan serves several
 } frame;
 
 typedef struct plan {
@@ -38,6 +39,9 @@ typedef struct plan {
     i64 (*patch)[3];  // a word's number, which of those given it has, and an offset
     i64 moves;
     i64 (*move)[2];  // a word's number, and an offset in the arena
+    i64 growing;     // the word of a size that may also be smaller than the key's; -1 if none may
+    i64 grows;
+    i64 (*grow)[2];  // a word's number, and by how much it grows with that size
 } plan;
 
 typedef struct {
@@ -60,9 +64,11 @@ INTERNAL void give_back(kept *item) {
 }
 
 INTERNAL _Bool is_for(const plan *one, const i64 *given) {
-    for (i64 k = 0; k < one->keys; k++)
-        if (given[one->key[k][0]] != one->key[k][1])
+    for (i64 k = 0; k < one->keys; k++) {
+        i64 number = one->key[k][0], size = given[number], most = one->key[k][1];
+        if (number == one->growing ? (u64)size > (u64)most : size != most)
             return 0;
+    }
     return 1;
 }
 
@@ -82,6 +88,12 @@ frame *begin(program *of, const i64 *given) {
     }
     for (i64 k = 0; k < one->patches; k++)
         made->words[one->patch[k][0]] = given[one->patch[k][1]] + one->patch[k][2];
+    if (one->growing >= 0) {
+        i64 more = given[one->growing] - made->size;
+        for (i64 k = 0; k < one->grows; k++)
+            made->words[one->grow[k][0]] += more * one->grow[k][1];
+        made->size += more;
+    }
     made->arena = room;
     if (made->moved != room->memory) {
         made->moved = room->memory;

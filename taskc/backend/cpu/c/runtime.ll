@@ -643,162 +643,222 @@ define void @checksum(ptr %0, i64 %1, ptr %2) {
 define ptr @begin(ptr %0, ptr %1) {
   %3 = load ptr, ptr %0, align 8
   %4 = icmp eq ptr %3, null
-  br i1 %4, label %111, label %8
+  br i1 %4, label %153, label %5
 
 5:
-  %6 = load ptr, ptr %9, align 8
-  %7 = icmp eq ptr %6, null
-  br i1 %7, label %111, label %8
+  %6 = phi ptr [ %32, %31 ], [ %3, %2 ]
+  %7 = getelementptr inbounds nuw i8, ptr %6, i64 8
+  %8 = load i64, ptr %7, align 8
+  %9 = icmp slt i64 %8, 1
+  br i1 %9, label %34, label %10
 
-8:
-  %9 = phi ptr [ %6, %5 ], [ %3, %2 ]
-  %10 = getelementptr inbounds nuw i8, ptr %9, i64 8
-  %11 = load i64, ptr %10, align 8
-  %12 = icmp slt i64 %11, 1
-  br i1 %12, label %28, label %13
+10:
+  %11 = getelementptr inbounds nuw i8, ptr %6, i64 16
+  %12 = load ptr, ptr %11, align 8
+  %13 = getelementptr inbounds nuw i8, ptr %6, i64 72
+  %14 = load i64, ptr %13, align 8
+  br label %15
 
-13:
-  %14 = getelementptr inbounds nuw i8, ptr %9, i64 16
-  %15 = load ptr, ptr %14, align 8
-  br label %19
-
-16:
-  %17 = add nuw nsw i64 %20, 1
-  %18 = icmp eq i64 %17, %11
-  br i1 %18, label %28, label %19
-
-19:
-  %20 = phi i64 [ 0, %13 ], [ %17, %16 ]
-  %21 = getelementptr inbounds nuw [2 x i64], ptr %15, i64 %20
+15:
+  %16 = phi i64 [ 0, %10 ], [ %29, %28 ]
+  %17 = getelementptr inbounds nuw [2 x i64], ptr %12, i64 %16
+  %18 = load i64, ptr %17, align 8
+  %19 = getelementptr inbounds i64, ptr %1, i64 %18
+  %20 = load i64, ptr %19, align 8
+  %21 = getelementptr inbounds nuw i8, ptr %17, i64 8
   %22 = load i64, ptr %21, align 8
-  %23 = getelementptr inbounds i64, ptr %1, i64 %22
-  %24 = load i64, ptr %23, align 8
-  %25 = getelementptr inbounds nuw i8, ptr %21, i64 8
-  %26 = load i64, ptr %25, align 8
-  %27 = icmp eq i64 %24, %26
-  br i1 %27, label %16, label %5
+  %23 = icmp eq i64 %18, %14
+  br i1 %23, label %24, label %26
+
+24:
+  %25 = icmp ugt i64 %20, %22
+  br i1 %25, label %31, label %28
+
+26:
+  %27 = icmp eq i64 %20, %22
+  br i1 %27, label %28, label %31
 
 28:
-  %29 = getelementptr inbounds nuw i8, ptr %9, i64 32
-  %30 = load ptr, ptr %29, align 8
-  %31 = icmp eq ptr %30, null
-  br i1 %31, label %111, label %32
+  %29 = add nuw nsw i64 %16, 1
+  %30 = icmp eq i64 %29, %8
+  br i1 %30, label %34, label %15
 
-32:
-  %33 = phi ptr [ %38, %37 ], [ %30, %28 ]
-  %34 = getelementptr inbounds nuw i8, ptr %33, i64 8
-  %35 = cmpxchg ptr %34, i64 0, i64 1 acquire monotonic, align 8
-  %36 = extractvalue { i64, i1 } %35, 1
-  br i1 %36, label %40, label %37
+31:
+  %32 = load ptr, ptr %6, align 8
+  %33 = icmp eq ptr %32, null
+  br i1 %33, label %153, label %5
 
-37:
-  %38 = load ptr, ptr %33, align 8
-  %39 = icmp eq ptr %38, null
-  br i1 %39, label %111, label %32
+34:
+  %35 = getelementptr inbounds nuw i8, ptr %6, i64 32
+  %36 = load ptr, ptr %35, align 8
+  %37 = icmp eq ptr %36, null
+  br i1 %37, label %153, label %38
 
-40:
-  %41 = getelementptr inbounds nuw i8, ptr %0, i64 8
-  %42 = load ptr, ptr %41, align 8
-  %43 = getelementptr inbounds nuw i8, ptr %9, i64 24
-  %44 = load i64, ptr %43, align 8
-  %45 = icmp eq ptr %42, null
-  br i1 %45, label %65, label %46
+38:
+  %39 = phi ptr [ %44, %43 ], [ %36, %34 ]
+  %40 = getelementptr inbounds nuw i8, ptr %39, i64 8
+  %41 = cmpxchg ptr %40, i64 0, i64 1 acquire monotonic, align 8
+  %42 = extractvalue { i64, i1 } %41, 1
+  br i1 %42, label %46, label %43
+
+43:
+  %44 = load ptr, ptr %39, align 8
+  %45 = icmp eq ptr %44, null
+  br i1 %45, label %153, label %38
 
 46:
-  %47 = phi ptr [ %63, %62 ], [ %42, %40 ]
-  %48 = getelementptr inbounds nuw i8, ptr %47, i64 16
-  %49 = load i64, ptr %48, align 8
-  %50 = icmp ult i64 %49, %44
-  br i1 %50, label %62, label %51
+  %47 = getelementptr inbounds nuw i8, ptr %0, i64 8
+  %48 = load ptr, ptr %47, align 8
+  %49 = getelementptr inbounds nuw i8, ptr %6, i64 24
+  %50 = load i64, ptr %49, align 8
+  %51 = icmp eq ptr %48, null
+  br i1 %51, label %71, label %52
 
-51:
-  %52 = getelementptr inbounds nuw i8, ptr %47, i64 8
-  %53 = cmpxchg ptr %52, i64 0, i64 1 acquire monotonic, align 8
-  %54 = extractvalue { i64, i1 } %53, 1
-  br i1 %54, label %55, label %62
+52:
+  %53 = phi ptr [ %69, %68 ], [ %48, %46 ]
+  %54 = getelementptr inbounds nuw i8, ptr %53, i64 16
+  %55 = load i64, ptr %54, align 8
+  %56 = icmp ult i64 %55, %50
+  br i1 %56, label %68, label %57
 
-55:
-  %56 = getelementptr inbounds nuw i8, ptr %9, i64 40
-  %57 = load i64, ptr %56, align 8
-  %58 = icmp sgt i64 %57, 0
-  br i1 %58, label %59, label %66
+57:
+  %58 = getelementptr inbounds nuw i8, ptr %53, i64 8
+  %59 = cmpxchg ptr %58, i64 0, i64 1 acquire monotonic, align 8
+  %60 = extractvalue { i64, i1 } %59, 1
+  br i1 %60, label %61, label %68
 
-59:
-  %60 = getelementptr inbounds nuw i8, ptr %9, i64 48
-  %61 = getelementptr inbounds nuw i8, ptr %33, i64 24
-  br label %73
-
-62:
-  %63 = load ptr, ptr %47, align 8
-  %64 = icmp eq ptr %63, null
-  br i1 %64, label %65, label %46
+61:
+  %62 = getelementptr inbounds nuw i8, ptr %6, i64 40
+  %63 = load i64, ptr %62, align 8
+  %64 = icmp sgt i64 %63, 0
+  br i1 %64, label %65, label %72
 
 65:
-  store atomic i64 0, ptr %34 release, align 8
-  br label %111
+  %66 = getelementptr inbounds nuw i8, ptr %6, i64 48
+  %67 = getelementptr inbounds nuw i8, ptr %39, i64 24
+  br label %76
 
-66:
-  %67 = getelementptr inbounds nuw i8, ptr %33, i64 64
-  store ptr %47, ptr %67, align 8
-  %68 = getelementptr inbounds nuw i8, ptr %33, i64 72
-  %69 = load i64, ptr %68, align 8
-  %70 = getelementptr inbounds nuw i8, ptr %47, i64 24
-  %71 = load i64, ptr %70, align 8
-  %72 = icmp eq i64 %69, %71
-  br i1 %72, label %111, label %90
+68:
+  %69 = load ptr, ptr %53, align 8
+  %70 = icmp eq ptr %69, null
+  br i1 %70, label %71, label %52
 
-73:
-  %74 = phi i64 [ 0, %59 ], [ %87, %73 ]
-  %75 = load ptr, ptr %60, align 8
-  %76 = getelementptr inbounds nuw [3 x i64], ptr %75, i64 %74
-  %77 = getelementptr inbounds nuw i8, ptr %76, i64 8
-  %78 = load i64, ptr %77, align 8
-  %79 = getelementptr inbounds i64, ptr %1, i64 %78
-  %80 = load i64, ptr %79, align 8
-  %81 = getelementptr inbounds nuw i8, ptr %76, i64 16
-  %82 = load i64, ptr %81, align 8
-  %83 = add nsw i64 %82, %80
-  %84 = load ptr, ptr %61, align 8
-  %85 = load i64, ptr %76, align 8
-  %86 = getelementptr inbounds i64, ptr %84, i64 %85
-  store i64 %83, ptr %86, align 8
-  %87 = add nuw nsw i64 %74, 1
-  %88 = load i64, ptr %56, align 8
-  %89 = icmp slt i64 %87, %88
-  br i1 %89, label %73, label %66
+71:
+  store atomic i64 0, ptr %40 release, align 8
+  br label %153
 
-90:
-  store i64 %71, ptr %68, align 8
-  %91 = getelementptr inbounds nuw i8, ptr %9, i64 56
-  %92 = load i64, ptr %91, align 8
-  %93 = icmp sgt i64 %92, 0
-  br i1 %93, label %94, label %111
+72:
+  %73 = getelementptr inbounds nuw i8, ptr %6, i64 72
+  %74 = load i64, ptr %73, align 8
+  %75 = icmp sgt i64 %74, -1
+  br i1 %75, label %93, label %125
 
-94:
-  %95 = getelementptr inbounds nuw i8, ptr %9, i64 64
-  %96 = getelementptr inbounds nuw i8, ptr %33, i64 24
-  br label %97
+76:
+  %77 = phi i64 [ 0, %65 ], [ %90, %76 ]
+  %78 = load ptr, ptr %66, align 8
+  %79 = getelementptr inbounds nuw [3 x i64], ptr %78, i64 %77
+  %80 = getelementptr inbounds nuw i8, ptr %79, i64 8
+  %81 = load i64, ptr %80, align 8
+  %82 = getelementptr inbounds i64, ptr %1, i64 %81
+  %83 = load i64, ptr %82, align 8
+  %84 = getelementptr inbounds nuw i8, ptr %79, i64 16
+  %85 = load i64, ptr %84, align 8
+  %86 = add nsw i64 %85, %83
+  %87 = load ptr, ptr %67, align 8
+  %88 = load i64, ptr %79, align 8
+  %89 = getelementptr inbounds i64, ptr %87, i64 %88
+  store i64 %86, ptr %89, align 8
+  %90 = add nuw nsw i64 %77, 1
+  %91 = load i64, ptr %62, align 8
+  %92 = icmp slt i64 %90, %91
+  br i1 %92, label %76, label %72
 
-97:
-  %98 = phi i64 [ 0, %94 ], [ %108, %97 ]
-  %99 = load i64, ptr %70, align 8
-  %100 = load ptr, ptr %95, align 8
-  %101 = getelementptr inbounds nuw [2 x i64], ptr %100, i64 %98
-  %102 = getelementptr inbounds nuw i8, ptr %101, i64 8
-  %103 = load i64, ptr %102, align 8
-  %104 = add nsw i64 %103, %99
-  %105 = load ptr, ptr %96, align 8
-  %106 = load i64, ptr %101, align 8
-  %107 = getelementptr inbounds i64, ptr %105, i64 %106
-  store i64 %104, ptr %107, align 8
-  %108 = add nuw nsw i64 %98, 1
-  %109 = load i64, ptr %91, align 8
-  %110 = icmp slt i64 %108, %109
-  br i1 %110, label %97, label %111
+93:
+  %94 = getelementptr inbounds nuw i64, ptr %1, i64 %74
+  %95 = load i64, ptr %94, align 8
+  %96 = getelementptr inbounds nuw i8, ptr %39, i64 88
+  %97 = load i64, ptr %96, align 8
+  %98 = sub nsw i64 %95, %97
+  %99 = getelementptr inbounds nuw i8, ptr %6, i64 80
+  %100 = load i64, ptr %99, align 8
+  %101 = icmp sgt i64 %100, 0
+  br i1 %101, label %102, label %107
 
-111:
-  %112 = phi ptr [ null, %65 ], [ %33, %66 ], [ null, %28 ], [ %33, %90 ], [ null, %2 ], [ %33, %97 ], [ null, %37 ], [ null, %5 ]
-  ret ptr %112
+102:
+  %103 = getelementptr inbounds nuw i8, ptr %6, i64 88
+  %104 = getelementptr inbounds nuw i8, ptr %39, i64 24
+  br label %110
+
+105:
+  %106 = load i64, ptr %96, align 8
+  br label %107
+
+107:
+  %108 = phi i64 [ %106, %105 ], [ %97, %93 ]
+  %109 = add nsw i64 %108, %98
+  store i64 %109, ptr %96, align 8
+  br label %125
+
+110:
+  %111 = phi i64 [ 0, %102 ], [ %122, %110 ]
+  %112 = load ptr, ptr %103, align 8
+  %113 = getelementptr inbounds nuw [2 x i64], ptr %112, i64 %111
+  %114 = getelementptr inbounds nuw i8, ptr %113, i64 8
+  %115 = load i64, ptr %114, align 8
+  %116 = mul nsw i64 %115, %98
+  %117 = load ptr, ptr %104, align 8
+  %118 = load i64, ptr %113, align 8
+  %119 = getelementptr inbounds i64, ptr %117, i64 %118
+  %120 = load i64, ptr %119, align 8
+  %121 = add nsw i64 %120, %116
+  store i64 %121, ptr %119, align 8
+  %122 = add nuw nsw i64 %111, 1
+  %123 = load i64, ptr %99, align 8
+  %124 = icmp slt i64 %122, %123
+  br i1 %124, label %110, label %105
+
+125:
+  %126 = getelementptr inbounds nuw i8, ptr %39, i64 64
+  store ptr %53, ptr %126, align 8
+  %127 = getelementptr inbounds nuw i8, ptr %39, i64 72
+  %128 = load i64, ptr %127, align 8
+  %129 = getelementptr inbounds nuw i8, ptr %53, i64 24
+  %130 = load i64, ptr %129, align 8
+  %131 = icmp eq i64 %128, %130
+  br i1 %131, label %153, label %132
+
+132:
+  store i64 %130, ptr %127, align 8
+  %133 = getelementptr inbounds nuw i8, ptr %6, i64 56
+  %134 = load i64, ptr %133, align 8
+  %135 = icmp sgt i64 %134, 0
+  br i1 %135, label %136, label %153
+
+136:
+  %137 = getelementptr inbounds nuw i8, ptr %6, i64 64
+  %138 = getelementptr inbounds nuw i8, ptr %39, i64 24
+  br label %139
+
+139:
+  %140 = phi i64 [ 0, %136 ], [ %150, %139 ]
+  %141 = load i64, ptr %129, align 8
+  %142 = load ptr, ptr %137, align 8
+  %143 = getelementptr inbounds nuw [2 x i64], ptr %142, i64 %140
+  %144 = getelementptr inbounds nuw i8, ptr %143, i64 8
+  %145 = load i64, ptr %144, align 8
+  %146 = add nsw i64 %145, %141
+  %147 = load ptr, ptr %138, align 8
+  %148 = load i64, ptr %143, align 8
+  %149 = getelementptr inbounds i64, ptr %147, i64 %148
+  store i64 %146, ptr %149, align 8
+  %150 = add nuw nsw i64 %140, 1
+  %151 = load i64, ptr %133, align 8
+  %152 = icmp slt i64 %150, %151
+  br i1 %152, label %139, label %153
+
+153:
+  %154 = phi ptr [ null, %71 ], [ %39, %125 ], [ null, %34 ], [ %39, %132 ], [ null, %2 ], [ %39, %139 ], [ null, %43 ], [ null, %31 ]
+  ret ptr %154
 }
 
 define i64 @run_program(ptr %0) {

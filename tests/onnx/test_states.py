@@ -1,0 +1,209 @@
+"""States that a session keeps: what it computes, how many programs and plans there are, and what is refused."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+import taskc as tc
+from taskc import CompileError
+from taskc.arrays.arguments import ArgumentError
+from taskc.backend.cpu.program import LoadedProgram
+from taskc.errors import CheckError
+
+from .decoder import decoder, greedy, grouped_decoder
+from .models import model, node, tensor
+
+STATES = {"present.*": "past_key_values.*"}
+PROMPT = np.array([3, 14, 15, 9, 2])
+
+
+PROTO = decoder(layers=1)
+
+
+@cache
+def compiled() -> Any:
+    return tc.compile(PROTO, states=STATES, capacity=400)
+
+
+def feeds_of(ids: Any, before: int) -> dict[str, Any]:
+    """The inputs for some tokens after so many."""
+    ids = np.atleast_2d(ids)
+    batch, count = ids.shape
+    return {
+        "input_ids": ids,
+        "attention_mask": np.ones((batch, before + count), np.int64),
+        "position_ids": np.broadcast_to(np.arange(before, before + count), (batch, count)).copy(),
+    }
+
+
+def write(sequence: Any, prompt: Any, count: int) -> list[int]:
+    """The likeliest tokens, one after another."""
+    tokens: list[int] = []
+    ids = np.asarray(prompt)
+    for _ in range(count):
+        logits = sequence(feeds_of(ids, sequence.length))
+        tokens.append(int(logits[0, -1].argmax()))
+        ids = np.array(tokens[-1:])
+    return tokens
+
+
+def test_a_decoder_writes_the_reference_s_tokens() -> None:
+    session = compiled().sequence()
+    assert [value.name for value in session.inputs] == [
+        "input_ids",
+        "attention_mask",
+        "position_ids",
+    ]
+    assert [value.name for value in session.outputs] == ["logits"]
+    assert write(session, PROMPT, 20) == greedy(PROTO, PROMPT, 20)
+    assert repr(session) == "<sequence of 'main': 24 of 400 places>"
+
+
+def test_after_the_first_token_nothing_is_compiled_or_planned(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    planned: list[str] = []
+    plan = LoadedProgram.plan
+
+    def noted(program: LoadedProgram, *arguments: Any) -> Any:
+        planned.append(program.program.name)
+        return plan(program, *arguments)
+
+    monkeypatch.setattr(LoadedProgram, "plan", noted)
+    session = tc.compile(PROTO, states=STATES, capacity=400)
+    write(session, PROMPT, 2)
+    memory = {name: array.ctypes.data for name, array in session.memory.items()}
+    programs, plans = len(session.model.programs), len(planned)
+    assert (programs, plans) == (2, 2)  # of a prompt, and of a token
+    monkeypatch.setattr(LoadedProgram, "run", None)  # what a call takes that compiled code doesn't
+    write(session, [1], 380)
+    monkeypatch.undo()
+    assert (len(session.model.programs), len(planned)) == (programs, plans)
+    assert {name: array.ctypes.data for name, array in session.memory.items()} == memory
+    for length in (3, 8):  # other prompts
+        session.reset()
+        write(session, PROMPT[:1].repeat(length), 2)
+    assert len(session.model.programs) == programs
+
+
+def test_a_state_is_written_in_place_and_read_by_others() -> None:
+    """Along any axis, and where a shape depends on it."""
+    proto = model(
+        [
+            node("Concat", ["past", "x"], ["present"], axis=-1),
+            node("ReduceSum", ["present"], ["sum"], keepdims=0),
+            node("Shape", ["present"], ["shape"]),
+        ],
+        [tensor("past", 2, "n"), tensor("x", 2, "m")],
+        ["present", "sum", "shape"],
+    )
+    session = tc.compile(proto, states={"present": "past"}, capacity=7)
+    total = 0.0
+    for step, count in enumerate((2, 1, 1, 3), start=1):
+        x = np.full((2, count), step, np.float32)
+        total += x.sum()
+        found, shape = session(x)
+        assert found == total
+        assert shape.tolist() == [2, session.length]
+    assert session.memory["past"].tolist() == [[1, 1, 2, 3, 4, 4, 4]] * 2
+
+
+def test_sequences_have_states_of_their_own() -> None:
+    first, second = compiled().sequence(), compiled().sequence()
+    prompts = PROMPT, PROMPT[::-1].copy()
+    expected = [greedy(PROTO, prompt, 6) for prompt in prompts]
+    tokens = [[write(first, prompts[0], 1)[0]], [write(second, prompts[1], 1)[0]]]
+    for _ in range(5):
+        for sequence, own in zip((first, second), tokens, strict=True):
+            own += write(sequence, own[-1:], 1)
+    assert tokens == expected
+    first.reset()
+    assert (first.length, second.length) == (0, 10)
+    assert write(first, prompts[1], 6) == expected[1]
+
+
+def test_a_prompt_may_come_in_parts_and_sequences_in_a_batch() -> None:
+    session = compiled().sequence()
+    whole = session(feeds_of(PROMPT, 0))
+    session.reset()
+    parts = [session(feeds_of(PROMPT[:2], 0)), session(feeds_of(PROMPT[2:], 2))]
+    np.testing.assert_allclose(np.concatenate(parts, 1), whole, atol=1e-5)
+    session.reset()
+    both = session(feeds_of([PROMPT, PROMPT[::-1]], 0))
+    np.testing.assert_allclose(both[:1], whole, atol=1e-5)
+    both = session(feeds_of([[4], [4]], 5))
+    assert both.shape[:2] == (2, 1)
+    with pytest.raises(ArgumentError, match="'batch_size' is 1 by 'input_ids', and 2 by 'past_key"):
+        session(feeds_of([4], 6))
+
+
+def test_grouped_queries() -> None:
+    """The states of ONNX Runtime's operator are as its caches."""
+    random = np.random.default_rng(0)
+    proto, ids = grouped_decoder(random), random.integers(0, 9, (1, 9))
+    session = tc.compile(proto, states={"present_*": "past_*"}, capacity=16)
+    caches = [np.zeros((1, 1, 0, 16), np.float32)] * 2
+    runtime: Any = pytest.importorskip("onnxruntime")
+    peer = runtime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    for start, end in ((0, 4), (4, 5), (5, 6), (6, 9)):
+        feeds = {"ids": ids[:, start:end], "mask": np.ones((1, end), np.int64)}
+        expected, *caches = peer.run(None, {**feeds, "past_k": caches[0], "past_v": caches[1]})
+        np.testing.assert_allclose(session(feeds), expected, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(session.memory["past_k"][:, :, :9], caches[0], atol=1e-5)
+    with pytest.raises(CompileError, match="its states take one sequence, whose length is that"):
+        session({"ids": ids[:, :1], "mask": np.ones((1, 12), np.int64)})
+    assert session.length == 9
+
+
+def _of(*nodes: Any, shape: Any = ("batch", "n")) -> Any:
+    nodes = (*nodes, node("Neg", ["x"], ["y"]))
+    return model([*nodes], [tensor("past", *shape), tensor("x", "batch", "m")], ["y", "present"])
+
+
+_APPENDED = node("Concat", ["past", "x"], ["present"], axis=1)
+
+
+def test_a_full_state_is_an_error_and_stays_as_it_is() -> None:
+    session = tc.compile(_of(_APPENDED), states={"present": "past"}, capacity=6)
+    session(np.ones((1, 5), np.float32))
+    for count in (2, 7):
+        with pytest.raises(CheckError, match="states have room for 6, and these are more"):
+            session(np.full((1, count), 2, np.float32))
+    assert session.length == 5
+    assert session.memory["past"].tolist() == [[1, 1, 1, 1, 1, 0]]
+    session(np.full((1, 1), 3, np.float32))
+    assert session.memory["past"].tolist() == [[1, 1, 1, 1, 1, 3]]
+
+
+@pytest.mark.parametrize(
+    ("proto", "states", "capacity", "message"),
+    [
+        (_of(_APPENDED), {"present": "past"}, None, "states have a capacity"),
+        (_of(_APPENDED), {"presents.*": "past.*"}, 8, "no output of the model matches the state 'presents.*'"),
+        (_of(_APPENDED), {"pres*": "pas*"}, 8, "is the input 'pasent', which the model doesn't have"),
+        (_of(_APPENDED), {"present*": "past"}, 8, "'present*' and 'past' don't have as many *"),
+        (_of(_APPENDED, shape=("batch", 5)), {"present": "past"}, 8, "has 5 along axis 1, to which"),
+        (_of(node("Add", ["past", "x"], ["present"])), {"present": "past"}, 8,
+         "the state 'present' isn't 'past' with more appended along one axis"),
+        (_of(node("Concat", ["x", "past"], ["present"], axis=1)), {"present": "past"}, 8,
+         "the state 'present' isn't 'past' with more appended"),
+    ],
+)  # fmt: skip
+def test_what_is_refused(proto: Any, states: Any, capacity: Any, message: str) -> None:
+    with pytest.raises(CompileError) as caught:
+        tc.compile(proto, states=states, capacity=capacity)
+    assert message in caught.value.message
+
+
+def test_an_extent_of_a_state_comes_from_other_inputs() -> None:
+    session = tc.compile(
+        _of(_APPENDED, shape=("other", "n")), states={"present": "past"}, capacity=8
+    )
+    with pytest.raises(
+        ArgumentError, match=r"no input tells how large the state past: f32\[other, 8\] is"
+    ):
+        session(np.ones((1, 1), np.float32))
