@@ -408,12 +408,6 @@ class Instructions:
             return None
         return self._avx512("mask.scalef.ps.512", f32, value, power, *_ALL_LANES)
 
-    def reciprocal(self, value: LaneValue) -> LaneValue | None:
-        """1 / value, to a relative error of 2**-14; None where no instruction computes it."""
-        if not is_avx512(value):
-            return None
-        return self._avx512("rcp14.ps.512", f32, value, *_ALL_LANES[:2])
-
     def pick(self, numbers: Sequence[float], index: LaneValue) -> LaneValue | None:
         """numbers[index % 32] of 32 f32; None where no instruction computes it."""
         if not is_avx512(LaneValue(index.text, f32, index.lanes)):

@@ -112,11 +112,10 @@ class Term:
         return None if scaled is None else self._with(scaled)
 
     def divided_by_sum(self, first: Number, second: Term) -> Term:
-        """self / (first + second), corrected for the rounding of the sum, and for half of the digits of an inverse."""
+        """self / (first + second), corrected for the rounding of the sum."""
         divisor = second + first
         left = second - (divisor - first)
-        short = self.elementwise.reciprocal(divisor.value)
-        inverse = 1 / divisor if short is None else self._with(short)
+        inverse = 1 / divisor
         quotient = self * inverse
         remainder = (-quotient).fused(left, (-quotient).fused(divisor, self))
         return remainder.fused(inverse, quotient)
