@@ -69,7 +69,7 @@ def test_how_far_a_check_is() -> None:
         *range(1, blocks + 1),
         *range(1, blocks + 1),
     ]
-    assert str(by_warps[1]) == f"running it after hoist (23 of 24, block 1 of {blocks})"
+    assert str(by_warps[1]) == f"running it after hoist (24 of 24, block 1 of {blocks})"
 
 
 def test_given_arguments_are_used_and_left_alone() -> None:
