@@ -161,7 +161,8 @@ LADDER = (
     Rung("8c", "tensor maps in graphs, on other arrays", ("3", "8"), _kinds("maps in graphs")),
     Rung(
         "9", "a product by TMA and wgmma, split-k", ("7", "8"), (_ladder("matmul bf16", _SPLIT),),
-        (*_BY_TMA, "split-k"), ("setmaxnreg", "stmatrix", "persistent", "cluster"), REPEATS,
+        ("TMA load", "mbarrier", "128-byte swizzle", "producer", "wgmma bf16", "split-k"),
+        ("setmaxnreg", "stmatrix", "persistent", "cluster"), REPEATS,
     ),
     Rung(
         "10", "setmaxnreg and stmatrix", ("9",), (_ladder("matmul bf16", _REGISTERS),),

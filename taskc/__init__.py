@@ -144,7 +144,7 @@ if TYPE_CHECKING:
         states: dict[str, str] | None = None,
         capacity: int | None = None,
     ) -> Any:
-        """Compile an ONNX model: a file, its bytes, a ModelProto, or a graph from `tc.onnx`."""
+        """Compile an ONNX model: a file, its bytes, a ModelProto, or a graph of `tc.onnx`; with states a `Sequence`."""
 
     def load_bundle(
         path: Any,

@@ -89,7 +89,7 @@ def compile(
     states: Mapping[str, str] | None = None,
     capacity: int | None = None,
 ) -> Any:
-    """Compile an ONNX model: a file, its bytes, a ModelProto, or a graph from `tc.onnx`; with states, a `Sequence`.
+    """Compile an ONNX model: a file, its bytes, a ModelProto, or a graph of `tc.onnx`; with states a `Sequence`.
 
     target  "cpu", or "cuda": the first CUDA device. NumPy arrays are copied there, and outputs back. If an input lies
             on the device, outputs stay there

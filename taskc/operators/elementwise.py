@@ -14,7 +14,7 @@ import numpy as np
 import taskc as tc
 from taskc import DType, boolean, f8e4m3, f8e5m2, f32, f64, u8
 from taskc.operators.call import Builder, Call, Made, operator
-from taskc.operators.operands import element, ones
+from taskc.operators.operands import element, narrowed, ones
 from taskc.operators.tensors import (
     Blocked,
     Function,
@@ -323,8 +323,8 @@ def _converted(call: Call, dtype: DType) -> Tensor:
     if dtype in (f8e4m3, f8e5m2) and not call.attribute("saturate", 1):
         return _unsaturated(call, x, dtype)
     if dtype in NARROW and x.dtype.is_float and x.dtype.bits > dtype.bits:
-        # Bits for a moment, so that fusion doesn't skip a rounding that the model asks for.
-        return call.compute(x.shape, lambda *at: x[at].to(dtype).bitcast(tc.u16).bitcast(dtype))
+        rounded = narrowed(dtype)
+        return call.compute(x.shape, lambda *at: rounded(x[at]))
     return call.compute(x.shape, lambda *at: x[at].to(dtype))
 
 

@@ -30,6 +30,7 @@ from taskc.operators.tensors import (
     handle_of,
     reshaped,
 )
+from taskc.programs.rounding import NARROW
 from taskc.programs.tracing import Computed, Element, TensorHandle
 
 Template: TypeAlias = "Callable[..., Definition]"
@@ -105,11 +106,23 @@ def converted(x: TensorHandle, dtype: DType) -> TensorHandle:
     return computed(x.shape, lambda *at: x[at].to(dtype))
 
 
+def narrowed(dtype: DType) -> Function:
+    """Rounds a number, as a model or a user asks for: being bits for a moment hides that from fusion."""
+    return tc.function(lambda number: number.to(dtype).bitcast(tc.u16).bitcast(dtype))
+
+
 def converted_for_all(x: TensorHandle, dtype: DType) -> TensorHandle:
-    """The same, computed once for all readers within the same body, whatever the shape of their view."""
+    """x in another type, computed once for all readers within the same body, whatever the shape of their view."""
     if x.dtype is dtype:
         return x
-    return reshaped(made_for_all(x, dtype, lambda: converted(x, dtype)), *x.shape)
+
+    def make() -> TensorHandle:
+        if dtype not in NARROW:
+            return converted(x, dtype)
+        rounded = narrowed(dtype)
+        return computed(x.shape, lambda *at: rounded(x[at]))
+
+    return reshaped(made_for_all(x, dtype, make), *x.shape)
 
 
 def made_for_all(x: TensorHandle, key: Hashable, make: Callable[[], _Made]) -> _Made:

@@ -108,10 +108,14 @@ def found_in(text: str) -> tuple[Finding, ...]:
 
 
 @pytest.mark.parametrize(
-    ("shape", "consumers"), [((8192, 8192, 1024), 2), ((8192, 8192, 8192), 1), ((8192, 8192, 128), 1)]
-)  # fmt: skip
-def test_short_sums_are_for_two_consumers(shape: tuple[int, int, int], consumers: int) -> None:
-    definition = matmul(*shape, dtype=bf16, machine=HOPPER)
+    ("k", "residual", "consumers"),
+    [(1024, True, 2), (1024, False, 1), (8192, True, 1), (128, True, 1)],
+)
+def test_short_sums_and_a_residual_are_for_two_consumers(
+    k: int, residual: bool, consumers: int
+) -> None:
+    """Without a residual an H100 takes 0.197 ms by one consumer and 0.216 by two, for k = 1024."""
+    definition = matmul(8192, 8192, k, dtype=bf16, residual=residual, machine=HOPPER)
     assert ("turns=tiles" in to_text(definition.ir)) == (consumers == 2)
 
 

@@ -125,7 +125,9 @@ class Strips:
         further = 0.0
         if self.parts > 1:
             moved = 2 * self.parts * known(problem.m) * problem.n * f32.nbytes
-            further = moved / (machine.threads * GPU.part_bytes_per_cycle) + GPU.next_kernel_cycles
+            further = (
+                moved / (machine.threads * GPU.result_bytes_per_cycle) + GPU.next_kernel_cycles
+            )
         return max(read, cycles / GPU.cycles_per_second) + further / GPU.cycles_per_second
 
     def variations(self, problem: Problem, machine: Machine) -> Iterator[Strips]:

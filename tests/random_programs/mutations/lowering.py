@@ -1,4 +1,4 @@
-"""Bugs in `persist`, `lower_grid`, `lower_mappings` and `flatten`."""
+"""Bugs in `persist`, `join_blocks`, `lower_grid`, `lower_mappings` and `flatten`."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from typing import Any
 from taskc.ir import build
 from taskc.passes import (
     flatten,
+    join_blocks,
     lower_grid,
     lower_mappings,
     persist,
     register_slots,
 )
-from tests.random_programs.mutations.mutation import Mutation, always, edited, rounded_down
+from tests.random_programs.mutations.mutation import Mutation, always, edited, instead, rounded_down
 
 
 def _reversed_order(right: Any) -> Any:
@@ -41,6 +42,11 @@ def _last_doubled(right: Any) -> Any:
 
 
 MUTATIONS = (
+    Mutation("join_blocks", "the last blocks are left out", join_blocks, "ceiling_divide", rounded_down),
+    Mutation("join_blocks", "blocks take turns with each other's workers",
+             join_blocks, "floor_divide", instead(build.modulo)),
+    Mutation("join_blocks", "workers have the number of their block",
+             join_blocks, "modulo", instead(build.floor_divide)),
     Mutation("lower_grid", "dimensions are swapped", lower_grid, "_row_major", _reversed_order),
     Mutation("lower_grid", "the last group is as high as the others",
              lower_grid, "_minimum", lambda right: lambda left, bound: build.index(bound)),
