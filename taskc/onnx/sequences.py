@@ -13,7 +13,7 @@ from taskc.backend.limits import Limits
 from taskc.onnx.model import PROCESSOR, Model, named, unknown
 from taskc.onnx.stages import Traced
 from taskc.onnx.states import States, states_of
-from taskc.operators.graph import Array, Value
+from taskc.operators.graph import Array
 
 
 class Sequence:

@@ -22,7 +22,7 @@ encoder-decoder's attention reads of the encoder. The first call may run another
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -148,7 +148,15 @@ def states_of(
         for name, dtype, extent in (("position", u8, None), ("length", i64, 1))
     )
     return States(
-        memory, axes, outputs, tuple(given), frozenset(unasked), begun_by, capacity, position, length
+        memory,
+        axes,
+        outputs,
+        tuple(given),
+        frozenset(unasked),
+        begun_by,
+        capacity,
+        position,
+        length,
     )
 
 
@@ -159,9 +167,9 @@ def branches_of(graph: Graph) -> tuple[Graph, Graph] | None:
     """
     inputs = {value.name for value in graph.inputs if value.dtype is boolean}
     for node in graph.nodes:
-        if node.operator == "If" and node.inputs[0] in inputs:
-            if not {*graph.outputs}.isdisjoint(node.outputs):
-                return _with_branch(graph, node, False), _with_branch(graph, node, True)
+        is_chosen = node.operator == "If" and node.inputs[0] in inputs
+        if is_chosen and not {*graph.outputs}.isdisjoint(node.outputs):
+            return _with_branch(graph, node, False), _with_branch(graph, node, True)
     return None
 
 

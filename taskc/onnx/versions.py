@@ -278,9 +278,7 @@ class Versions:
             for axis, extent in enumerate(declared[name])
             if isinstance(extent, int)
         }
-        return form_of_states(
-            seen[-1], self.numbers | numbers, self._names(), self.states, inputs
-        )
+        return form_of_states(seen[-1], self.numbers | numbers, self._names(), self.states, inputs)
 
     def _fix_as_numbers(self, error: CompileError, form: Form) -> None:
         """Make the axes with the dimensions that an error names, or with any, numbers from now on.
