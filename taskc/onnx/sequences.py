@@ -145,7 +145,7 @@ def sequence_of(
 ) -> Sequence:
     """The first sequence of a model whose states patterns name; `first` is the model of its first call."""
     graph = traced.rewritten
-    states = states_of(graph, patterns, capacity, first and first.rewritten)
+    states = states_of(graph, patterns, capacity, None if first is None else first.rewritten)
     inputs, outputs = states.of_inputs(graph), states.of_outputs(graph)
     source = Traced(
         replace(graph, inputs=(states.position, *graph.inputs)), PROCESSOR, traced.graph, states

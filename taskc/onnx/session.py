@@ -121,6 +121,11 @@ def compile(
     if place is not PROCESSOR and limits != NO_LIMITS:
         raise CompileError("threads and memory are limits of the processor's programs")
     options = {"exact": exact, "operands": PRECISIONS[precision]}
+    if states is None and first is not None:
+        raise CompileError(
+            "the model of a first call computes states",
+            hint="tc.compile(model, first=..., states=...)",
+        )
     if states is not None:
         if place is not PROCESSOR:
             raise CompileError("states are kept by sessions on the processor")

@@ -381,6 +381,8 @@ def test_what_encoder_decoders_refuse() -> None:
     first, later = decoder_of(True), decoder_of(False)
     with pytest.raises(CompileError, match="the model appends to no state"):
         tc.compile(later, states={f"present.{CROSS}": f"past.{CROSS}"}, capacity=8)
+    with pytest.raises(CompileError, match="the model of a first call computes states"):
+        tc.compile(later, first=first)
     del first.graph.output[1]
     with pytest.raises(CompileError, match=f"first call has no output for the state 'past.{KEY}'"):
         tc.compile(later, first=first, states=OF_LAYER, capacity=8)
