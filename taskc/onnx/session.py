@@ -88,6 +88,7 @@ def compile(
     wait: bool = False,
     states: Mapping[str, str] | None = None,
     capacity: int | None = None,
+    first: ModelSource | None = None,
 ) -> Any:
     """Compile an ONNX model: a file, its bytes, a ModelProto, or a graph of `tc.onnx`; with states a `Sequence`.
 
@@ -102,6 +103,7 @@ def compile(
     wait    the first call for new shapes returns once everything has its full code (`tc.finish_compiling`)
     states  outputs that the session keeps for inputs of its next call, by patterns of names:
             {"present.*": "past_key_values.*"}. The model appends to each along one axis, up to `capacity` places
+    first   the model of each sequence's first call, if it's another one: it returns the states and takes none
     """
     limits = Limits(threads, memory)
     if hasattr(model, "forward") or hasattr(model, "parameters"):
@@ -119,12 +121,23 @@ def compile(
     if place is not PROCESSOR and limits != NO_LIMITS:
         raise CompileError("threads and memory are limits of the processor's programs")
     options = {"exact": exact, "operands": PRECISIONS[precision]}
+    if states is None and first is not None:
+        raise CompileError(
+            "the model of a first call computes states",
+            hint="tc.compile(model, first=..., states=...)",
+        )
     if states is not None:
         if place is not PROCESSOR:
             raise CompileError("states are kept by sessions on the processor")
         from taskc.onnx.sequences import sequence_of  # few models have states
+        from taskc.onnx.states import branches_of
 
-        return sequence_of(_traced(model, options, place), states, capacity, limits, wait)
+        later = _traced(model, options, place)
+        begins = None if first is None else _traced(first, options, place)
+        branches = branches_of(later.graph) if first is None else None
+        if branches is not None:
+            begins, later = (_traced(branch, options, place) for branch in branches)
+        return sequence_of(later, begins, states, capacity, limits, wait)
     if isinstance(model, (str, os.PathLike)) and place is PROCESSOR:
         cached = _from_cache(Path(model), options, lambda: _traced(model, options, place))
         if cached is not None:

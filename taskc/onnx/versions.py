@@ -271,7 +271,14 @@ class Versions:
     def _form(self, seen: Sequence[Shapes]) -> Form:
         if self.states is None:
             return least_general(seen, self.numbers, self._names())
-        return form_of_states(seen[-1], self.numbers, self._names(), self.states, [*self.dtypes])
+        inputs, declared = [*self.dtypes], {v.name: v.shape or () for v in self.graph.inputs}
+        numbers = {
+            (number, axis)
+            for number, name in enumerate(inputs)
+            for axis, extent in enumerate(declared[name])
+            if isinstance(extent, int)
+        }
+        return form_of_states(seen[-1], self.numbers | numbers, self._names(), self.states, inputs)
 
     def _fix_as_numbers(self, error: CompileError, form: Form) -> None:
         """Make the axes with the dimensions that an error names, or with any, numbers from now on.

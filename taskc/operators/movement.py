@@ -80,6 +80,8 @@ _MOST_JOINED = 16  # tensors that one computation reads
 
 @operator("Concat")
 def concat(call: Call) -> Held:
+    if len(call.inputs) == 1 and isinstance(call.inputs[0], State):
+        return call.inputs[0]
     if len(call.inputs) == 2 and isinstance(call.inputs[0], State):
         return appended(call, 0, call.tensor(1), call.attribute("axis"))
     parts: list[Any] = [call.images(position) for position in range(len(call.inputs))]

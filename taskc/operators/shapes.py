@@ -17,7 +17,7 @@ from taskc.lang.sizes import Size, quotient
 from taskc.operators.call import Call, Made, operator
 from taskc.operators.graph import Array
 from taskc.operators.operands import are_equal, equals, spliced
-from taskc.operators.tensors import Extent, Tensor, handle_of, reshaped
+from taskc.operators.tensors import Extent, Held, State, Tensor, handle_of, reshaped
 from taskc.programs.tracing import Computed, Element
 
 
@@ -30,8 +30,9 @@ def known_integers(numbers: Sequence[Extent], shape: tuple[int, ...]) -> Array:
 
 
 @operator("Identity")
-def identity(call: Call) -> Made:
-    return call.given(0)
+def identity(call: Call) -> Held:
+    x = call.inputs[0]
+    return x if isinstance(x, State) else call.given(0)
 
 
 @operator("Shape")

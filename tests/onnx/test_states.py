@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import numpy_helper
+from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
 
 import taskc as tc
 from taskc import CompileError
@@ -286,3 +287,168 @@ def test_an_extent_of_a_state_comes_from_other_inputs() -> None:
         ArgumentError, match=r"no input tells how large the state past: f32\[other, 8\] is"
     ):
         session(np.ones((1, 1), np.float32))
+
+
+# --- Encoder-decoders ---------------------------------------------------------------------------
+
+
+KEY, CROSS = "0.decoder.key", "0.encoder.key"
+
+
+def _nodes(is_first: bool) -> list[Any]:
+    """A layer that attends to the tokens so far, and to the encoder's states: at a first call, or at a later one."""
+    return [
+        node("Gather", ["table", "ids"], ["x"]),
+        node("MatMul", ["x", "w"], ["new"]),
+        *(
+            [
+                node("Identity", ["new"], ["all"]),
+                node("MatMul", ["hidden", "v"], ["cross"]),
+            ]
+            if is_first
+            else [
+                node("Concat", [f"past.{KEY}"], ["copy"], axis=1),  # as PyTorch exports it
+                node("Concat", ["copy", "new"], ["all"], axis=1),
+                node("Identity", [f"past.{CROSS}"], ["cross"]),
+            ]
+        ),
+        *_attention("x", "all", "own"),
+        *_attention("own", "cross", "seen"),
+        node("Add", ["own", "seen"], ["both"]),
+        node("MatMul", ["both", "head"], ["logits"]),
+    ]
+
+
+def _attention(queries: str, keys: str, output: str) -> list[Any]:
+    names = [f"{output}_{part}" for part in ("columns", "scores", "shares")]
+    return [
+        node("Transpose", [keys], [names[0]], perm=[0, 2, 1]),
+        node("MatMul", [queries, names[0]], [names[1]]),
+        node("Softmax", [names[1]], [names[2]], axis=-1),
+        node("MatMul", [names[2], keys], [output]),
+    ]
+
+
+def _weights() -> list[Any]:
+    random = np.random.default_rng(0)
+    sizes = {"table": (30, 8), "w": (8, 8), "v": (6, 8), "head": (8, 30)}
+    return [
+        numpy_helper.from_array(random.standard_normal(size).astype(np.float32), name)
+        for name, size in sizes.items()
+    ]
+
+
+IDS = tensor("ids", "batch", "new", type=TensorProto.INT64)
+HIDDEN = tensor("hidden", "batch", "heard", 6)
+PASTS = [tensor(f"past.{KEY}", "batch", "past", 8), tensor(f"past.{CROSS}", "batch", "heard", 8)]
+PRESENTS = [f"present.{KEY}", f"present.{CROSS}"]
+OF_LAYER = {"present.*": "past.*"}
+
+
+def decoder_of(is_first: bool) -> Any:
+    """decoder_model.onnx or decoder_with_past_model.onnx."""
+    returned = zip(("all", "cross"), PRESENTS, strict=True)
+    nodes = _nodes(is_first) + [node("Identity", [name], [output]) for name, output in returned]
+    inputs = [IDS, HIDDEN] if is_first else [IDS, *PASTS]
+    return model(nodes, inputs, ["logits", *PRESENTS], initializer=_weights())
+
+
+def merged_decoder() -> Any:
+    """decoder_model_merged.onnx: later calls return nothing for the encoder's keys."""
+    nothing = node("Constant", [], ["nothing"], value_floats=[0.0])
+    ends = [["logits", "all", "cross"], ["logits", "all", "nothing"]]
+    branches = []
+    for kind, nodes, outputs in zip(
+        "fl", (_nodes(True), [nothing, *_nodes(False)]), ends, strict=True
+    ):
+        made = {name for one in nodes for name in one.output}
+        for one in nodes:  # names differ between branches and graphs
+            for names in (one.input, one.output):
+                names[:] = [f"{kind}_{name}" if name in made else name for name in names]
+        values = [
+            tensor(f"{kind}_{name}", *[None] * (1 if name == "nothing" else 3)) for name in outputs
+        ]
+        branches.append(helper.make_graph(nodes, kind, [], values))
+    choice = node(
+        "If", ["use_cache_branch"], ["logits", *PRESENTS], else_branch=branches[0], then_branch=branches[1]
+    )  # fmt: skip
+    flag = tensor("use_cache_branch", 1, type=TensorProto.BOOL)
+    inputs = [IDS, HIDDEN, *PASTS, flag]
+    return model([choice], inputs, ["logits", *PRESENTS], initializer=_weights())
+
+
+def expected_logits(hidden: Any, parts: list[Any]) -> list[Any]:
+    """The logits of calls for parts of a text, by the package onnx."""
+    first, later = (ReferenceEvaluator(decoder_of(is_first)) for is_first in (True, False))
+    feeds, logits = {"hidden": hidden}, []
+    for ids in parts:
+        evaluator = later if logits else first
+        result, key, cross = evaluator.run(None, {"ids": ids, **feeds})  # type: ignore[misc]
+        feeds = {f"past.{KEY}": key, f"past.{CROSS}": cross}
+        logits.append(result)
+    return logits
+
+
+@pytest.mark.parametrize("form", ["two models", "merged"])
+def test_an_encoder_decoder_computes_as_the_reference_does(form: str) -> None:
+    """The first call computes the states; one program serves all later ones, whatever was heard."""
+    if form == "merged":
+        session = tc.compile(merged_decoder(), states=OF_LAYER, capacity=40)
+    else:
+        session = tc.compile(
+            decoder_of(False), first=decoder_of(True), states=OF_LAYER, capacity=40
+        )
+    assert [value.name for value in session.inputs] == ["ids", "hidden"]
+    assert [value.name for value in session.outputs] == ["logits"]
+    random = np.random.default_rng(1)
+    other = session.sequence()
+    for heard, prompt in ((9, 1), (5, 3), (12, 2)):
+        hidden = random.standard_normal((1, heard, 6)).astype(np.float32)
+        parts = [random.integers(0, 30, (1, count)) for count in (prompt, *[1] * 8)]
+        expected = expected_logits(hidden, parts)
+        for sequence in (session, other):
+            sequence.reset()
+            results = [sequence(ids=parts[0], hidden=hidden)]
+            held, memory = sequence.given[f"past.{CROSS}"], sequence.memory[f"past.{KEY}"]
+            assert (held.shape, sequence.length) == ((1, heard, 8), prompt)
+            results += [sequence(ids) for ids in parts[1:]]
+            for result, logits in zip(results, expected, strict=True):
+                np.testing.assert_allclose(result, logits, rtol=1e-4, atol=1e-4)
+            assert sequence.given[f"past.{CROSS}"] is held
+            assert sequence.memory[f"past.{KEY}"] is memory
+    assert len(session.model.programs) == 1
+
+
+def test_an_input_that_no_output_appends_to_is_given_once() -> None:
+    """Without a first model, by the caller."""
+    session = tc.compile(decoder_of(False), states=OF_LAYER, capacity=8)
+    random, ids = np.random.default_rng(2), np.array([[3, 5]])
+    cross = random.standard_normal((1, 4, 8)).astype(np.float32)
+    assert [value.name for value in session.inputs] == ["ids", f"past.{CROSS}"]
+    assert [value.name for value in session.outputs] == ["logits"]
+    pasts = {f"past.{KEY}": np.zeros((1, 0, 8), np.float32), f"past.{CROSS}": cross}
+    later: Any = ReferenceEvaluator(decoder_of(False))
+    for feeds in ({"ids": ids, f"past.{CROSS}": cross}, {"ids": ids[:, :1]}):
+        expected, pasts[f"past.{KEY}"], _ = later.run(None, {**pasts, "ids": feeds["ids"]})
+        np.testing.assert_allclose(session(feeds), expected, rtol=1e-4, atol=1e-5)
+    session.reset()
+    with pytest.raises(ArgumentError, match=f"the model's input 'past.{CROSS}' is missing"):
+        session(ids)
+
+
+def test_what_encoder_decoders_refuse() -> None:
+    first, later = decoder_of(True), decoder_of(False)
+    with pytest.raises(CompileError, match="the model appends to no state"):
+        tc.compile(later, states={f"present.{CROSS}": f"past.{CROSS}"}, capacity=8)
+    with pytest.raises(CompileError, match="the model of a first call computes states"):
+        tc.compile(later, first=first)
+    del first.graph.output[1]
+    with pytest.raises(CompileError, match=f"first call has no output for the state 'past.{KEY}'"):
+        tc.compile(later, first=first, states=OF_LAYER, capacity=8)
+    session = tc.compile(later, first=decoder_of(True), states=OF_LAYER, capacity=3)
+    hidden = np.ones((1, 2, 6), np.float32)
+    with pytest.raises(ArgumentError, match=r"room for 3 places, .* the first call fills 4"):
+        session(np.ones((1, 4), np.int64), hidden)
+    with pytest.raises(ArgumentError, match="the model's input 'hidden' is missing"):
+        session(np.ones((1, 3), np.int64))
+    assert session.length == 0

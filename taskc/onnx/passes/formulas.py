@@ -49,11 +49,15 @@ class Tensors:
                 readers.setdefault(name, []).append(node)
         return readers
 
+    def origin(self, name: str) -> str:
+        """The tensor that this one is a copy of, or itself."""
+        while name in self.makers and _copies(self.makers[name]):
+            name = self.makers[name].inputs[0]
+        return name
+
     def made_by(self, operator: str, name: str) -> Node | None:
         """The node that computes a tensor if its operator is this one of ONNX's; copies are skipped."""
-        node = self.makers.get(name)
-        while node is not None and _copies(node):
-            node = self.makers.get(node.inputs[0])
+        node = self.makers.get(self.origin(name))
         return node if node is not None and not node.domain and node.operator == operator else None
 
     def only_reader(self, name: str) -> Node | None:
@@ -81,7 +85,11 @@ def _copies(node: Node) -> bool:
     if node.domain:
         return False
     is_training = len(node.inputs) > 2 and node.inputs[2] != ""
-    return node.operator == "Identity" or (node.operator == "Dropout" and not is_training)
+    return (
+        node.operator == "Identity"
+        or (node.operator == "Dropout" and not is_training)
+        or (node.operator == "Concat" and len(node.inputs) == 1)
+    )
 
 
 def replaced(
