@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, overload
 
@@ -20,9 +21,12 @@ import numpy as np
 
 from taskc.dataclass import dataclass
 from taskc.errors import CompileError
+from taskc.onnx.importer import is_known
+from taskc.onnx.passes.formulas import Rewriting, replaced
+from taskc.onnx.reader import read
 from taskc.onnx.sequences import Sequence as ModelSequence
 from taskc.onnx.session import compile
-from taskc.operators.graph import Array
+from taskc.operators.graph import Array, Graph
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +73,9 @@ class TextModel:
         self._settings = _settings(self.folder)
         self.capacity = capacity or self._settings.longest
         self._tokenizer: Any = None
-        path, states = self._settings.path, self._settings.states
+        graph = _of_last_row(read(self._settings.path, is_known), self._settings.logits)
         self._sequence: ModelSequence = compile(
-            path, states=states, capacity=self.capacity, **options
+            graph, states=self._settings.states, capacity=self.capacity, **options
         )
         self._dtypes = {
             value.name: value.dtype.numpy
@@ -158,6 +162,31 @@ class TextModel:
                 held = held[ready:]
         if held:
             yield held
+
+
+def _of_last_row(graph: Graph, logits: str) -> Graph:
+    """The graph with logits of the last token only: the product with the words' weights takes one row."""
+    rewriting, value = Rewriting(graph), graph.values.get(logits)
+    product = rewriting.tensors.makers.get(logits)
+    if (
+        value is None or value.shape is None or len(value.shape) != 3
+        or product is None or product.operator not in ("MatMul", "MatMulNBits")
+        or rewriting.tensors.reads[logits] > 1
+        or not graph.constants.keys() >= {*filter(None, product.inputs[1:])}
+    ):  # fmt: skip
+        return graph
+    rows, *weights = product.inputs
+    bounds = {"start": -1, "end": np.iinfo(np.int64).max, "axis": 1}
+    places = [rewriting.constant(name, np.array([at])) for name, at in bounds.items()]
+    last = rewriting.fresh("last_row")
+    slicing = replaced(product, "Slice", [rows, *places], [last], version=13)
+    for node in graph.nodes:
+        if node is product:
+            rewriting.nodes.append(slicing)
+            node = replace(product, inputs=(last, *weights))
+        rewriting.nodes.append(node)
+    one = replace(value, shape=(value.shape[0], 1, value.shape[2]))
+    return replace(rewriting.graph, values=graph.values | {logits: one})
 
 
 def _beginning(text: str, words: Sequence[str]) -> int:

@@ -46,7 +46,7 @@ def decoder(
                 for past in pasts
             ],
         ],
-        [*outputs],
+        [tensor("logits", "batch_size", "sequence_length", 50), *outputs[1:]],
         opset=17,
         initializer=nodes.constants,
     )

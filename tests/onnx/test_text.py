@@ -94,6 +94,14 @@ def test_the_likeliest_tokens_of_several_texts_at_once(model: TextModel) -> None
     assert [*both] == [*zip(first, other, strict=True)]
 
 
+def test_only_the_last_token_of_a_prompt_gets_logits(model: TextModel) -> None:
+    feeds = model._feeds(PROMPT, 0)
+    whole = tc.compile(PROTO, states=model._settings.states, capacity=64)(feeds)
+    last = model._sequence.sequence()(feeds)
+    assert last.shape == (1, 1, 50)
+    np.testing.assert_allclose(last, whole[:, -1:], atol=1e-5)
+
+
 def test_a_text_ends_by_its_token_or_the_capacity(tmp_path: Path) -> None:
     end = next(token for token in TOKENS if token != TOKENS[0])
     model = TextModel(folder_of(tmp_path, eos_token_id=[60, end]), capacity=12)
