@@ -143,6 +143,7 @@ if TYPE_CHECKING:
         wait: bool = False,
         states: dict[str, str] | None = None,
         capacity: int | None = None,
+        first: Any = None,
     ) -> Any:
         """Compile an ONNX model: a file, its bytes, a ModelProto, or a graph of `tc.onnx`; with states a `Sequence`."""
 
