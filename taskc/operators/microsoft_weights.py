@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 import taskc as tc
-from taskc import DType, f32, i8, i32, i64, u4, u8
+from taskc import DType, f32, i32, i64, u4, u8
 from taskc.dataclass import dataclass
 from taskc.ir.types import from_numpy
 from taskc.kernels.quantized import quantized_matmul
-from taskc.kernels.quantized.words import rounded_rows, words_matmul
+from taskc.kernels.quantized.words import multiplies_words, rounded_rows, words_matmul
 from taskc.operators.call import Call, Made, operator
 from taskc.operators.files import MICROSOFT
 from taskc.operators.graph import Array
@@ -160,11 +160,10 @@ def product_of_few_bits(call: Call) -> Tensor:
     _check_sizes(call, weights)
     rows = reshaped(x, size(x.shape[:-1]), k)
     if weights.fit_kernel:
-        is_rounded = call.attribute("accuracy_level") == 4 and tc.machine().instructions(
-            u8, i8, i32
-        )
+        level = call.attribute("accuracy_level")
+        is_rounded = level == 4 and multiplies_words(bits, tc.machine())
         if is_rounded or not isinstance(rows.shape[0], int) or rows.shape[0] <= _FEW:
-            return reshaped(_by_words(rows, weights, bias, bool(is_rounded)), *shape)
+            return reshaped(_by_words(rows, weights, bias, is_rounded), *shape)
         return reshaped(_by_kernel(rows, weights, bias), *shape)
     w = weights.floats(x.dtype) if weights.are_constant else weights.computed(x.dtype)
     return reshaped(rows_times(rows, w, bias), *shape)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 import taskc as tc
-from taskc import i8, i32, u8
+from taskc.kernels.quantized.words import multiplies_words
 from tests.operators.microsoft_cases import Array, Case, Random, case, coin, normal, sizes
 
 
@@ -77,7 +77,7 @@ def product_with_rounded_activations(random: Random) -> Case:
     places = np.arange(k) // block
     w = (unpacked(packed.reshape(n, -1), bits, k) - points[:, places]) * scales[:, places]
     bias, x = normal(random, n) if coin(random) else None, normal(random, 2, m, k)
-    is_fast = tc.machine().instructions(u8, i8, i32)
+    is_fast = multiplies_words(bits, tc.machine())
     y = (_rounded(x, block) if is_fast else x) @ w.T
     y = y if bias is None else y + bias
     attributes = {"N": n, "K": k, "bits": bits, "block_size": block, "accuracy_level": 4}

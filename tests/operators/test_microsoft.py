@@ -11,7 +11,8 @@ import pytest
 from onnx import AttributeProto, helper, numpy_helper
 
 import taskc as tc
-from taskc import CompileError, f32, i8, i32, op, u8
+from taskc import CompileError, f32, op
+from taskc.kernels.quantized.words import multiplies_words
 from taskc.operators import op as signature
 from taskc.operators.call import names_of
 from taskc.operators.files import MICROSOFT
@@ -157,7 +158,7 @@ def test_step_by_step_is_as_all_at_once(room: int) -> None:
 
 
 def test_rows_are_rounded_once_for_all_nodes_that_read_them() -> None:
-    if not tc.machine().instructions(u8, i8, i32):
+    if not multiplies_words(4, tc.machine()):
         pytest.skip("nothing is rounded without fast products of bytes")
     random = np.random.default_rng(0)
     attributes = {"N": 8, "K": 32, "bits": 4, "block_size": 32, "accuracy_level": 4}

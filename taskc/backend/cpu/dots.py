@@ -35,8 +35,18 @@ _FUNCTIONS = {
 }
 
 
+# By lanes, what adds the products of two bytes, and of two of their sums.
+_PAIRS = {
+    8: ("llvm.x86.avx2.pmadd.ub.sw", "llvm.x86.avx2.pmadd.wd"),
+    16: ("llvm.x86.avx512.pmaddubs.w.512", "llvm.x86.avx512.pmaddw.d.512"),
+}
+
+
 class Dots:
-    def __init__(self, builder: Builder, elementwise: Elementwise, memory: LaneMemory) -> None:
+    def __init__(
+        self, builder: Builder, elementwise: Elementwise, memory: LaneMemory, *, has_avx: bool
+    ) -> None:
+        self.has_avx = has_avx
         self.builder = builder
         self.elementwise = elementwise
         self.memory = memory
@@ -66,6 +76,29 @@ class Dots:
             types=(kind, packs, packs),
         )  # fmt: skip
         return self._resized(replace(parts[0], text=text), lanes)
+
+    def has_pairs(self, value: LaneValue) -> bool:
+        """Whether the processor multiplies pairs of the bytes of such a vector."""
+        return self.has_avx and value.lanes in _PAIRS
+
+    def product_of_pairs(self, unsigned: LaneValue, signed: LaneValue) -> LaneValue:
+        """The dot products of bytes whose sums of two products fit 16 bits."""
+        lanes = unsigned.lanes
+        of_bytes, of_pairs = _PAIRS[lanes]
+        kinds = [
+            vector_of(element, 4 * lanes * 8 // bits)
+            for element, bits in (("i8", 8), ("i16", 16), ("i32", 32))
+        ]
+        packs = [
+            f"{kinds[0]} {self.builder.pure(f'bitcast {value.typed} to {kinds[0]}')}"
+            for value in (unsigned, signed)
+        ]
+        sums = self.builder.call(kinds[1], of_bytes, *packs, types=(kinds[0], kinds[0]))
+        ones = f"{kinds[1]} splat (i16 1)"
+        text = self.builder.call(
+            kinds[2], of_pairs, f"{kinds[1]} {sums}", ones, types=(kinds[1], kinds[1])
+        )
+        return replace(unsigned, text=text, number=None)
 
     def _unknown(self, number: int, lanes: int) -> LaneValue:
         """A constant on all lanes that LLVM doesn't recognize as one.

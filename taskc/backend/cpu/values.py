@@ -107,6 +107,14 @@ def _is_dot(expression: Expression) -> TypeGuard[ir.Binary]:
     return is_binary and expression.dtype is i32
 
 
+def _has_short_bytes(expression: Expression) -> bool:
+    """Whether a mask leaves no byte above 127, so that two products of such bytes and signed ones fit 16 bits."""
+    match expression:
+        case ir.Binary(operator="&", right=ir.Constant(value=mask)):
+            return not int(mask) & 0x80808080
+    return False
+
+
 def lanes_of(workers: int, most: int) -> int:
     """Lanes of a vector: a power of two, no more than the workers need; SCALAR for one worker."""
     if workers == 1:
@@ -127,7 +135,8 @@ class LaneValues:
         self.builder = Builder(register, 32 * most_lanes)
         self.elementwise = Elementwise(self.builder)
         self.memory = LaneMemory(self.builder, self.elementwise, self.lanes)
-        self.dots = Dots(self.builder, self.elementwise, self.memory)
+        has_avx = kernel.target.startswith("avx")
+        self.dots = Dots(self.builder, self.elementwise, self.memory, has_avx=has_avx)
         self.has_dots = DOTS["vpdpbusd.u8"] in TARGETS[kernel.target].matrix
         self.privates = PrivateMemory(self.memory, shared_bytes(kernel))
         self.forms = LaneForms(kernel, self.lanes or 1)
@@ -226,11 +235,10 @@ class LaneValues:
             case ir.Binary(operator=operator, left=left, right=right):
                 if operator in MATH_FUNCTIONS:
                     return self.math(elementwise, operator, (part(left), part(right)))
-                if operator == "+" and self.has_dots:
-                    for dot, total in ((left, right), (right, left)):
-                        if _is_dot(dot):
-                            packs = part(dot.right), part(dot.left)
-                            return self.dots.product(DOTS["vpdpbusd.u8"], part(total), *packs)
+                if operator == "+" and _is_dot(left):
+                    left, right = right, left
+                if operator == "+" and _is_dot(right):
+                    return self._add_dot(part(left), right, part)
                 return elementwise.binary(operator, part(left), part(right))
             case ir.Unary(operator=operator, operand=operand):
                 if operator in MATH_FUNCTIONS:
@@ -253,6 +261,21 @@ class LaneValues:
                 raise InternalError(f"no code for {type(expression).__name__}")
             case _:
                 return assert_never(expression)
+
+    def _add_dot(
+        self, total: LaneValue, dot: ir.Binary, part: Callable[[Expression], LaneValue]
+    ) -> LaneValue:
+        signed, unsigned = part(dot.left), part(dot.right)
+        if self.has_dots:
+            return self.dots.product(DOTS["vpdpbusd.u8"], total, unsigned, signed)
+        codes = dot.right
+        if isinstance(codes, Variable):
+            codes = self.definitions.get(codes, codes)
+        if _has_short_bytes(codes) and self.dots.has_pairs(unsigned):
+            product = self.dots.product_of_pairs(unsigned, signed)
+        else:
+            product = self.elementwise.binary("dot_bytes", signed, unsigned)
+        return self.elementwise.binary("+", total, product)
 
     def _lazy(self, node: ir.Binary, part: Callable[[Expression], LaneValue]) -> LaneValue:
         left = part(node.left)

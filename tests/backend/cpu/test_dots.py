@@ -20,7 +20,7 @@ from taskc.passes.pipeline import lower
 from tests.backend.cpu.test_products import run
 
 
-def added(dtype: DType, own: tc.Mapping) -> Any:
+def added(dtype: DType, own: tc.Mapping, mask: int = -1) -> Any:
     shape = own.shape
 
     @tc.kernel(workers=own.workers)
@@ -28,7 +28,7 @@ def added(dtype: DType, own: tc.Mapping) -> Any:
         a: tc.typed[dtype[shape]], b: tc.typed[dtype[shape]], c: tc.typed[tc.inout[dtype[shape]]]
     ) -> None:
         for i, j in own:
-            c[i, j] += tc.dot_bytes(a[i, j], b[i, j])
+            c[i, j] += tc.dot_bytes(a[i, j], b[i, j] & mask)
 
     return kernel
 
@@ -59,14 +59,24 @@ def test_every_type_on_lanes_and_alone(dtype: DType, own: tc.Mapping) -> None:
         np.testing.assert_array_equal(found, expected(a, b, 77))
 
 
+@pytest.mark.parametrize("mask", [-1, 0x7F7F7F7F], ids=["all", "short"])
 @pytest.mark.parametrize("target", ["avx2", "avx512"])
-def test_without_the_instruction(target: str) -> None:
+def test_without_the_instruction(target: str, mask: int) -> None:
     if not host().target.startswith("avx512"):
         pytest.skip("needs a processor that has these targets' instructions")
-    kernel = added(i32, repeat(3, 1) * spatial(1, 16))
+    kernel = added(i32, repeat(3, 1) * spatial(1, 16), mask)
     a, b = operands(i32, (3, 16))
     found, _ = run(kernel, a, b, on=replace(host(), target=target))
-    np.testing.assert_array_equal(found, expected(a, b, 77))
+    np.testing.assert_array_equal(found, expected(a, b & np.int32(mask), 77))
+
+
+@pytest.mark.parametrize("target", ["avx2", "avx512"])
+def test_short_bytes_are_multiplied_in_pairs(target: str) -> None:
+    """Bytes up to 127 by signed ones: two products fit 16 bits. Larger ones wouldn't."""
+    own = repeat(3, 1) * spatial(1, typical(target).lanes)
+    for mask, count in ((0x7F7F7F7F, 3), (0x7F7FFF7F, 0)):
+        lean = lower(replace(added(i32, own, mask).ir, target=target))
+        assert len(re.findall(r"\tvpmaddubsw\t", assembly_of(lean, typical(target)))) == count
 
 
 @pytest.mark.parametrize(
