@@ -40,6 +40,7 @@ _PAIRS = {
     8: ("llvm.x86.avx2.pmadd.ub.sw", "llvm.x86.avx2.pmadd.wd"),
     16: ("llvm.x86.avx512.pmaddubs.w.512", "llvm.x86.avx512.pmaddw.d.512"),
 }
+AVX_LANES = min(_PAIRS)  # of f32 in a register; other processors have fewer
 
 
 class Dots:

@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeGuard
 
-from taskc.backend.cpu.dots import Dots
+from taskc.backend.cpu.dots import AVX_LANES, Dots
 from taskc.backend.cpu.instructions import SCALAR, Builder, LaneValue, constant, constants
 from taskc.backend.cpu.memory import LaneAddress, LaneMemory, Private, PrivateMemory, shared_bytes
 from taskc.backend.cpu.native import Elementwise
@@ -135,7 +135,7 @@ class LaneValues:
         self.builder = Builder(register, 32 * most_lanes)
         self.elementwise = Elementwise(self.builder)
         self.memory = LaneMemory(self.builder, self.elementwise, self.lanes)
-        has_avx = kernel.target.startswith("avx")
+        has_avx = most_lanes >= AVX_LANES
         self.dots = Dots(self.builder, self.elementwise, self.memory, has_avx=has_avx)
         self.has_dots = DOTS["vpdpbusd.u8"] in TARGETS[kernel.target].matrix
         self.privates = PrivateMemory(self.memory, shared_bytes(kernel))
