@@ -5,10 +5,9 @@ constant of an algorithm, so that a calibration can put a machine's own value in
 
 What is said of processors was measured on two cores of an AMD EPYC with AVX-512, which has 32 vector registers; the
 tables for 16 registers were counted by their loads, and the clock and the bandwidth are round numbers. Rates that were
-measured of other processors come with the database, and take their place. What is said of GPUs was
-counted from what sm_80 and sm_90a are said to do, and compared with plans measured on an H100; it orders plans, and
-its seconds are guesses. A share is how much of
-the peak a tile of registers reaches where nothing else is in its way.
+measured of other processors come with the database, and take their place. What is said of GPUs orders plans as an
+H100 did; its seconds are guesses. A share is how much of the peak a tile of registers reaches where nothing else is in
+its way.
 """
 
 from __future__ import annotations
@@ -189,12 +188,10 @@ class GpuFacts:
     tiles_in_turn: tuple[Extents, ...] = ((128, 2),)
     least_steps_in_turn: int = 4  # of k: what has fewer is bound by memory, not by who multiplies
     share_without_producer: float = 0.9  # of that where workers load for themselves
-    held_columns: int = (
-        24  # that would be multiplied while registers are filled with an operand that lies across k
-    )
-    turned_rows: int = (
-        6144  # of a, beside which a copy of b that lies along k takes less than holding it
-    )
+    # An operand of tf32 that lies across k may be held in registers: columns that would be multiplied while these are
+    # filled, and rows of a from which on a copy that lies along k takes less.
+    held_columns: int = 24
+    turned_rows: int = 6144
     transposed_share: float = 1.3  # where the instruction's columns are the rows of a
 
     step_bytes: int = 64  # of k in each row of what workers load
@@ -208,7 +205,7 @@ class GpuFacts:
     # For sums, scores and powers, where a producer gives up its own; the same beside a mask.
     attention_registers: int = 176
     attention_registers_beside_mask: int = 128
-    keys_of_step: int = 24  # that take as long as a step of attention takes beside its own keys
+    keys_of_step: int = 24  # a step of attention takes as long as so many keys more than it has
     # of the time of attention whose warpgroups take no turns, where there are three; two gain nothing
     alternating_share: float = 0.95
     first_keys_cycles: int = 2500  # from a block's launch until its first keys are there

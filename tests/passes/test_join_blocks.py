@@ -60,10 +60,10 @@ def test_what_shares_or_counts_blocks_is_not_joined() -> None:
     assert blocks_of(added(128 * 2400, persistent=True))[0] == 32
 
 
-@pytest.mark.parametrize("n", [1000, 1024, 4])
-def test_of_a_length_known_at_the_call(n: int) -> None:
-    """Those behind the last block do nothing."""
-    definition = added(tc.dim("n", multiple=4))
+@pytest.mark.parametrize(("n", "multiple"), [(1000, 4), (1024, 4), (4, 4), (128 * 9, 128)])
+def test_of_a_length_known_at_the_call(n: int, multiple: int) -> None:
+    """Those behind the last block do nothing, also where no block has an end of its own to look at."""
+    definition = added(tc.dim("n", multiple=multiple))
     assert blocks_of(definition)[0] == 256
     x = np.arange(n, dtype=np.float32)
     made, _ = simulated(definition, [x], "sm_90a", "all")

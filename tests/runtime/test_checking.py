@@ -10,6 +10,8 @@ import taskc as tc
 from taskc.ir import nodes as ir
 from taskc.passes.pipeline import Step
 from taskc.runtime import checking
+from taskc.runtime.checking import comparison_across_targets
+from tests.example_files import definitions_of, example
 from tests.runtime.test_driver import A, B, add, compiled, reverse, split
 
 __all__ = ["compiled"]  # a fixture
@@ -134,3 +136,16 @@ def test_an_error_that_a_pass_brings_in_names_it(monkeypatch: pytest.MonkeyPatch
     (finding,) = tc.check(add, (A, B))
     assert finding.kind == "not-written"
     assert ("after the pass", "wreck") in finding.details
+
+
+@pytest.mark.parametrize(
+    ("file", "name", "wanted"),
+    [
+        ("combine", "log_sum_exp", "close"),  # by a function that is combined by
+        ("combine", "recurrence", "exact"),
+        ("program", "layer", "close"),  # by a computation of a program
+        ("vector_add", "vector_add", "exact"),
+    ],
+)
+def test_targets_agree_but_for_math_functions(file: str, name: str, wanted: str) -> None:
+    assert comparison_across_targets(definitions_of(example(file))[name]) == wanted

@@ -30,7 +30,7 @@ import numpy as np
 import taskc as tc
 from taskc import DType, Machine, Mapping, TensorType, f32, i8, i32, repeat, spatial, u8
 from taskc.kernels.epilogue import Epilogue
-from taskc.kernels.signatures import Extent, Value, Values, require_numbers
+from taskc.kernels.signatures import Extent, Function, Value, Values, require_numbers
 
 _VECTORS = 4  # of a panel
 _PACKERS = 16  # workers, each of a column
@@ -163,7 +163,7 @@ def words_matmul(
     require_numbers("words_matmul", n=n, k=k, group=group)
     machine = machine or tc.machine()
     lanes, most = machine.lanes, machine.registers // 2
-    groups, parts, deep = ceil(k / group), 8 // bits, group * bits // 32
+    groups, deep = ceil(k / group), group * bits // 32
     wide = _VECTORS * lanes
     made = Epilogue(
         bias=bias, scale=False, residual=False, activation=None, total=f32, made=result[m, n],
@@ -179,54 +179,12 @@ def words_matmul(
     rounded_types = i32[m, groups * group // 4], f32[m, groups], i32[m, groups]
     left_types = rounded_types if dtype is None else (dtype[m, k],)
     zero_types = (packed(u8, groups),) if zeros else ()
-    mask = (1 << bits) - 1
-    masks = mask * 0x01010101
-    masks -= (masks >> 31) << 32
-
-    @tc.function
-    def zero(points: Values, g: Value, j: Value) -> Any:
-        return points[0][g, j].to(i32) if zeros else 1 << bits - 1
-
-    @tc.function
-    def of_bytes(
-        own: Mapping, left: Values, b: Value, points: Values, g: Value, row: Value, col: Value
-    ) -> Any:
-        """The sums of a group, of rounded activations."""
-        words, factors, totals = left
-        sums, floats = tc.tile(i32, own), tc.tile(f32, own)
-        for i, j in own:
-            sums[i, j] = -zero(points, g, col + j) * totals[min(row + i, m - 1), g]
-        for q in range(deep):
-            for part in tc.static(range(parts)):
-                for i, j in own:
-                    codes = b[g * deep + q, col + j] >> bits * part & masks
-                    word = words[min(row + i, m - 1), (g * parts + part) * deep + q]
-                    sums[i, j] += tc.dot_bytes(word, codes)
-        for i, j in own:
-            floats[i, j] = sums[i, j].to(f32) * factors[min(row + i, m - 1), g]
-        return floats
-
-    @tc.function
-    def of_floats(
-        own: Mapping, left: Values, b: Value, points: Values, g: Value, row: Value, col: Value
-    ) -> Any:
-        """The same of floats: weights become floats in registers."""
-        (a,) = left
-        sums = tc.tile(f32, own, 0)
-        above = tc.tile(f32, repeat(1, own.shape[1] // lanes) * spatial(1, lanes))
-        for i, j in above.mapping:
-            above[i, j] = zero(points, g, col + j).to(f32) + 2**23
-        for q in range(deep):
-            for byte in tc.static(range(4)):
-                for part in tc.static(range(parts)):
-                    for i, j in own:
-                        code = b[g * deep + q, col + j] >> 8 * byte + bits * part & mask
-                        # The float 2**23 + code, less 2**23 + zero.
-                        moved = (code | 0x4B000000).bitcast(f32) - above[0, j]
-                        at = (g * 4 + byte) * parts * deep + part * deep + q
-                        value = a[min(row + i, m - 1), at].to(f32) if at < k else f32(0)
-                        sums[i, j] += value * moved
-        return sums
+    zero = _zero_point(bits) if not zeros else _given_zero
+    of_rows = (
+        _of_bytes(m, deep, bits, zero)
+        if dtype is None
+        else _of_floats(m, k, deep, bits, lanes, zero)
+    )
 
     # Tiles have few rows of all vectors, or more rows of half of them.
     rows = most * 2 // _VECTORS if not isinstance(m, int) or m > most // _VECTORS else max(1, m)
@@ -242,10 +200,7 @@ def words_matmul(
         for p in range(0, wide, own.shape[1]):
             acc = tc.tile(f32, own, 0)
             for g in range(groups):
-                if dtype is None:
-                    part = of_bytes(own, left, b, points, g, row, col + p)
-                else:
-                    part = of_floats(own, left, b, points, g, row, col + p)
+                part = of_rows(own, left, b, points, g, row, col + p)
                 for i, j in own:
                     acc[i, j] += part[i, j] * scales[g, col + p + j].to(f32)
             for i, j in own:
@@ -282,3 +237,71 @@ def words_matmul(
                             c[at] = epilogue(sums[i, j], offsets, at[1], at)
 
     return words_matmul
+
+
+# --- The sums of a group, for so many rows and columns: a function of (own, left, b, points, group, row, column) --
+
+
+@tc.function
+def _given_zero(points: Values, g: Value, j: Value) -> Any:
+    return points[0][g, j].to(i32)
+
+
+def _zero_point(bits: int) -> Function:
+    """Half of the range, where there are no zero points."""
+    return tc.function(lambda points, g, j: 1 << bits - 1)
+
+
+def _of_bytes(m: Extent, deep: int, bits: int, zero: Function) -> Function:
+    """Of rounded activations, whose bytes are multiplied by those of four codes at a time."""
+    parts = 8 // bits
+    masks = ((1 << bits) - 1) * 0x01010101
+    masks -= (masks >> 31) << 32
+
+    @tc.function
+    def of_bytes(
+        own: Mapping, left: Values, b: Value, points: Values, g: Value, row: Value, col: Value
+    ) -> Any:
+        words, factors, totals = left
+        sums, floats = tc.tile(i32, own), tc.tile(f32, own)
+        for i, j in own:
+            sums[i, j] = -zero(points, g, col + j) * totals[min(row + i, m - 1), g]
+        for q in range(deep):
+            for part in tc.static(range(parts)):
+                for i, j in own:
+                    codes = b[g * deep + q, col + j] >> bits * part & masks
+                    word = words[min(row + i, m - 1), (g * parts + part) * deep + q]
+                    sums[i, j] += tc.dot_bytes(word, codes)
+        for i, j in own:
+            floats[i, j] = sums[i, j].to(f32) * factors[min(row + i, m - 1), g]
+        return floats
+
+    return of_bytes
+
+
+def _of_floats(m: Extent, k: int, deep: int, bits: int, lanes: int, zero: Function) -> Function:
+    """Of activations as they are: weights become floats in registers."""
+    parts, mask = 8 // bits, (1 << bits) - 1
+
+    @tc.function
+    def of_floats(
+        own: Mapping, left: Values, b: Value, points: Values, g: Value, row: Value, col: Value
+    ) -> Any:
+        (a,) = left
+        sums = tc.tile(f32, own, 0)
+        above = tc.tile(f32, repeat(1, own.shape[1] // lanes) * spatial(1, lanes))
+        for i, j in above.mapping:
+            above[i, j] = zero(points, g, col + j).to(f32) + 2**23
+        for q in range(deep):
+            for byte in tc.static(range(4)):
+                for part in tc.static(range(parts)):
+                    for i, j in own:
+                        code = b[g * deep + q, col + j] >> 8 * byte + bits * part & mask
+                        # The float 2**23 + code, less 2**23 + zero.
+                        moved = (code | 0x4B000000).bitcast(f32) - above[0, j]
+                        at = (g * 4 + byte) * parts * deep + part * deep + q
+                        value = a[min(row + i, m - 1), at].to(f32) if at < k else f32(0)
+                        sums[i, j] += value * moved
+        return sums
+
+    return of_floats
