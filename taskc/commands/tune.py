@@ -321,7 +321,7 @@ def _matmul(words: Sequence[str], here: Machine) -> Asked:
     if given["packed"] and not here.is_processor:
         raise UsageError("taskc tune matmul: GPUs take b as it is: --packed is for processors")
     problem = matmul_problem(m, n, k, dtype, **given)
-    said = _keywords({"dtype": dtype, **given}, {"dtype": f32})
+    said = _keywords({"dtype": dtype, **given}, parser)
     return Asked(
         f"matmul {m} x {n} x {k} in {dtype}",
         Space(MATMUL, problem, here),
@@ -356,17 +356,8 @@ def _convolution(words: Sequence[str], here: Machine) -> Asked:
         lanes=here.of(f32).lanes, scale=False, activation=None, total=None, result=None, **given,
     )  # fmt: skip
     title = f"conv2d {channels} -> {features} at {height} x {width}, size {given['size']}"
-    defaults: dict[str, Any] = {
-        "size": 3,
-        "stride": 1,
-        "padding": 0,
-        "dilation": 1,
-        "groups": 1,
-        "exact": True,
-    }
-    defaults |= {"order": "NHWC", "filters": "OHWI"}
     shape = f"{images}, {height}, {width}, {channels}, {features}"
-    said = _keywords({"dtype": dtype, **given}, defaults)
+    said = _keywords({"dtype": dtype, **given}, parser, packed=False, exact=True)
     return Asked(
         f"{title}, in {dtype}",
         Space(CONVOLUTION, problem, here),
@@ -375,10 +366,12 @@ def _convolution(words: Sequence[str], here: Machine) -> Asked:
     )
 
 
-def _keywords(given: dict[str, Any], defaults: dict[str, Any]) -> str:
-    """Arguments of a call that aren't defaults, as source: `bias=True, dtype=f16, `."""
-    said = {name: value for name, value in given.items() if value != defaults.get(name, False)}
-    return "".join(f"{name}={value!r}, " for name, value in said.items() if value is not None)
+def _keywords(given: dict[str, Any], parser: _Options, **more: bool) -> str:
+    """Arguments of a call that aren't defaults, the parser's or `more`, as source: `bias=True, dtype=f16, `."""
+    defaults = {name: parser.get_default(name) for name in given} | more
+    return "".join(
+        f"{name}={value!r}, " for name, value in given.items() if value != defaults[name]
+    )
 
 
 def _dtype(text: str) -> DType:

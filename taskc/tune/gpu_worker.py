@@ -23,11 +23,10 @@ from taskc.backend.cuda.compiled import CompiledCubin
 from taskc.errors import CheckError
 from taskc.format import bytes_text
 from taskc.ir.nodes import Tensor
-from taskc.ir.signature import is_output
 from taskc.lang.definition import Definition
 from taskc.runtime.checking import examine
 from taskc.runtime.driver import compile_ahead
-from taskc.tune.operands import Operands, operands_of
+from taskc.tune.operands import Operands, operands_of, values_of
 from taskc.tune.timing import Disturbances
 from taskc.tune.worker import Answer, Parcel, Worker, failed, serve
 from taskc.tune.workers import Workers
@@ -35,6 +34,7 @@ from taskc.tune.workers import Workers
 _FILLED = 2  # the size of all copies of operands, over the L2's
 _MOST_COPIES = 64
 _MOST_TIMES = 200
+_LEAST_SECONDS = 1e-3  # of a sample
 
 
 class SimulatedWorker(Worker):
@@ -65,7 +65,7 @@ class SimulatedWorker(Worker):
         errors = tuple([finding for finding in examined.findings if finding.severity == "error"])
         if errors:
             raise CheckError(errors)
-        places = _places(definition, operands)
+        places = values_of(definition, operands)
         for (parameter, memory), result in zip(places, examined.results, strict=True):
             if isinstance(parameter, Tensor) and parameter.role != "in":
                 np.copyto(memory, result)
@@ -88,9 +88,9 @@ class DeviceWorker(SimulatedWorker):
         for text in request["parcels"]:
             definition = self.definition(Parcel.parse(text))
             operands = operands_of(definition, folder)
-            copies = _copies(operands) if request["rotates"] else 1
+            copies = _copies(operands)
             calls = [_on_device(operands).call_of(definition) for _ in range(copies)]
-            samplers.append(_sampler(calls, request["seconds"]))
+            samplers.append(_sampler(calls))
         rounds = [[sample() for sample in samplers] for _ in range(request["samples"])]
         return {
             "seconds": list(zip(*rounds, strict=True)),
@@ -120,13 +120,6 @@ def _needs(made: CompiledCubin) -> str:
 # --- operands --------------------------------------------------------------------------------
 
 
-def _places(definition: Definition, operands: Operands) -> Iterator[tuple[Any, Any]]:
-    """The parameters in order, each with its argument."""
-    given, made = iter(operands.inputs), iter(operands.outputs)
-    for parameter in definition.ir.parameters:
-        yield parameter, next(made if is_output(parameter) else given)
-
-
 def _on_device(operands: Operands) -> Operands:
     def placed(value: Any) -> Any:
         return device.array(value) if isinstance(value, np.ndarray) else value
@@ -143,8 +136,8 @@ def _copies(operands: Operands) -> int:
 # --- times -----------------------------------------------------------------------------------
 
 
-def _sampler(calls: list[Callable[[], object]], least: float) -> Callable[[], float]:
-    """A function that samples a call's seconds: the mean of enough calls, as one graph, to take `least` seconds."""
+def _sampler(calls: list[Callable[[], object]]) -> Callable[[], float]:
+    """A function that samples a call's seconds: the mean of enough calls, as one graph, for the device's clock."""
 
     def run_all(times: int) -> None:
         for _ in range(times):
@@ -153,7 +146,7 @@ def _sampler(calls: list[Callable[[], object]], least: float) -> Callable[[], fl
 
     run_all(1)  # loads the code
     once = _seconds(partial(run_all, 1))
-    times = min(_MOST_TIMES, max(1, ceil(least / max(1e-7, once))))
+    times = min(_MOST_TIMES, max(1, ceil(_LEAST_SECONDS / max(1e-7, once))))
     graph = device.Graph(partial(run_all, times))
     graph.replay()
     return lambda: _seconds(graph.replay) / (times * len(calls))

@@ -20,7 +20,7 @@ from taskc.ir import nodes as ir
 from taskc.ir.extents import extent_value
 from taskc.ir.nodes import Tensor
 from taskc.ir.rewrite import walk
-from taskc.ir.signature import inputs_of, is_output
+from taskc.ir.signature import Parameter, inputs_of, is_output
 from taskc.ir.types import DType, TensorType
 from taskc.lang.definition import Definition
 from taskc.runtime.driver import signature
@@ -124,11 +124,16 @@ def worst_error(definition: Definition, operands: Operands, folder: Path) -> tup
 
 def results_of(definition: Definition, operands: Operands) -> Iterator[tuple[Array, DType]]:
     """The results of a call in the order of parameters, as unpacked arrays."""
+    for parameter, value in values_of(definition, operands):
+        if isinstance(parameter, Tensor) and parameter.role != "in":
+            yield value.unpack() if isinstance(value, Packed) else value, parameter.dtype
+
+
+def values_of(definition: Definition, operands: Operands) -> Iterator[tuple[Parameter, Any]]:
+    """The parameters in order, each with its argument."""
     given, made = iter(operands.inputs), iter(operands.outputs)
     for parameter in definition.ir.parameters:
-        value = next(made if is_output(parameter) else given)
-        if isinstance(parameter, ir.Tensor) and parameter.role != "in":
-            yield value.unpack() if isinstance(value, Packed) else value, parameter.dtype
+        yield parameter, next(made if is_output(parameter) else given)
 
 
 def tolerance(definition: Definition, dtype: DType) -> float:

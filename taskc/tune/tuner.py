@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from math import inf
@@ -119,10 +120,6 @@ class Tuned:
     model: Judged | None = None
 
     @property
-    def best(self) -> Final | None:
-        return next((final for final in self.finals if final.plan == self.winner), None)
-
-    @property
     def default(self) -> Final | None:
         return next((final for final in self.finals if final.plan == self.space.default), None)
 
@@ -147,7 +144,8 @@ class Tuner:
     afresh: bool = False
     progress: Callable[[Trial], None] = lambda trial: None
     trials: dict[Plan, Trial] = field(default_factory=dict)
-    stages: dict[str, int] = field(default_factory=dict)
+    stages: Counter[str] = field(default_factory=Counter)
+    _seconds: dict[Plan, float] = field(default_factory=dict)  # of trials, as strategies see them
     _parcels: dict[Plan, Parcel] = field(default_factory=dict)
     _by_text: dict[str, Outcome] = field(default_factory=dict)
     _by_code: dict[str, Outcome] = field(default_factory=dict)
@@ -181,14 +179,13 @@ class Tuner:
             [plan for plan in self.space.plans if self.space.text(plan) in chosen] if chosen else []
         )
         yield list(dict.fromkeys([self.space.default, *before]))
-        measured, last, idle = _Seconds(self.trials), time.monotonic(), 0
-        for proposed in self.strategy(self.space, measured, Random(self.seed)):
+        last, idle = time.monotonic(), 0
+        for proposed in self.strategy(self.space, self._seconds, Random(self.seed)):
             left = None if self.most is None else self.most - len(self.trials)
             new = [plan for plan in dict.fromkeys(proposed) if plan not in self.trials][:left]
             now = time.monotonic()
-            is_late = (
-                now + (now - last) - start > self.budget
-            )  # the next batch would take as long as the last
+            # The next batch would take as long as the last.
+            is_late = now + (now - last) - start > self.budget
             idle = 0 if new else idle + 1
             if left == 0 or is_late or idle > _MOST_IDLE:
                 return
@@ -214,7 +211,7 @@ class Tuner:
                 self._note(plan, outcome, is_new=True)
 
     def _built(self, plan: Plan) -> Parcel | None:
-        self._count("build")
+        self.stages["build"] += 1
         try:
             parcel = parcel_of(self.space.definition(plan))
         except (CompileError, ValueError, TypeError) as error:
@@ -244,6 +241,7 @@ class Tuner:
 
     def _note(self, plan: Plan, outcome: Outcome, *, is_new: bool) -> None:
         trial = self.trials[plan] = Trial(plan, self.space.predicted(plan), outcome, is_new)
+        self._seconds[plan] = outcome.seconds
         if is_new or self.space.text(plan) not in self._kept:
             self._keep(trial)
         self.progress(trial)
@@ -272,9 +270,6 @@ class Tuner:
             )
         )
 
-    def _count(self, stage: str, runs: int = 1) -> None:
-        self.stages[stage] = self.stages.get(stage, 0) + runs
-
     # --- measurement -------------------------------------------------------------------------
 
     def _measured(self, plans: Sequence[Plan]) -> Iterator[tuple[str, Outcome]]:
@@ -297,7 +292,7 @@ class Tuner:
         """Time correct candidates: all briefly, then the better half longer, and its better half again."""
         samples: dict[str, list[float]] = {}
         for code, parcel in parcels.items():
-            self._count("check")
+            self.stages["check"] += 1
             outcome = self.bench.check(parcel)
             if outcome.outcome != "right":
                 yield code, outcome
@@ -311,7 +306,7 @@ class Tuner:
                     del samples[code]
                     yield code, taken
                 else:
-                    self._count("sample", count)
+                    self.stages["sample"] += count
                     samples[code] += taken
             alive = sorted(
                 (code for code in alive if code in samples), key=lambda c: median(samples[c])
@@ -333,7 +328,7 @@ class Tuner:
         plans = plans[: _FINALISTS + 1]
         if not plans:
             return []
-        self._count("final sample", len(plans) * _FINAL_SAMPLES)
+        self.stages["final sample"] += len(plans) * _FINAL_SAMPLES
         taken = self.bench.race([self._parcels[plan] for plan in plans], _FINAL_SAMPLES)
         if isinstance(taken, Outcome):
             return []
@@ -377,22 +372,6 @@ def _outcome_of(row: Row) -> Outcome:
 def digest_of(parcel: Parcel) -> str:
     """The digest of a candidate's text."""
     return hashlib.sha256(parcel.text.encode()).hexdigest()[:16]
-
-
-class _Seconds(Mapping[Plan, float]):
-    """Each plan's seconds, as strategies see them."""
-
-    def __init__(self, trials: dict[Plan, Trial]) -> None:
-        self._trials = trials
-
-    def __getitem__(self, plan: Plan) -> float:
-        return self._trials[plan].result.seconds
-
-    def __iter__(self) -> Iterator[Plan]:
-        return iter(self._trials)
-
-    def __len__(self) -> int:
-        return len(self._trials)
 
 
 def _final(plan: Plan, own: Sequence[float], best: Sequence[float]) -> Final:

@@ -5,8 +5,8 @@ line. It ends when its input does. A candidate that crashes or hangs takes only 
 starts another.
 
     {"do": "compile", "parcel": …}
-    {"do": "check", "parcel": …, "folder": …, "tolerance": …}
-    {"do": "time", "parcels": […], "folder": …, "samples": …, "seconds": …, "rotates": …}
+    {"do": "check", "parcel": …, "folder": …}
+    {"do": "time", "parcels": […], "folder": …, "samples": …}
 
 Each request also has "limit", the seconds after which the system ends the process, even if nobody waits for it any
 more.
@@ -225,8 +225,6 @@ class Worker:
         operands = operands_of(definition, folder)
         self.call(definition, operands)
         error, allowed = worst_error(definition, operands, folder)
-        if request["tolerance"] is not None:
-            allowed = request["tolerance"]
         if not error <= allowed:
             note = f"an element is off by {error:.1e} of the results' root mean square"
             return failed("wrong", f"{note}, and {allowed:.1e} is allowed")
@@ -241,12 +239,12 @@ class Worker:
         for text in request["parcels"]:
             definition = self.definition(Parcel.parse(text))
             operands = operands_of(definition, folder)
-            several = rotated(operands) if request["rotates"] else (operands,)
+            several = rotated(operands)
             calls.append(in_turn(definition, several))
             copies = len(several)
         self.probe()
         watch = Watch()
-        rounds = interleaved(calls, self.probe, least=samples, each=request["seconds"])
+        rounds = interleaved(calls, self.probe, least=samples)
         calm_rounds = rounds.calm(samples // 2)
         discarded = 1 - len(calm_rounds) / len(rounds.rounds)
         clock = median(round.clock for round in calm_rounds)
@@ -304,24 +302,10 @@ def _end_after(seconds: float) -> None:
         signal.setitimer(signal.ITIMER_REAL, seconds)
 
 
-def _limit_memory(nbytes: int) -> None:
-    """Limit the address space to `nbytes` more than now."""
-    try:
-        import resource
-
-        pages = int(Path("/proc/self/statm").read_text().split()[0])
-    except (ImportError, OSError, ValueError):
-        return
-    limit = pages * resource.getpagesize() + nbytes
-    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-
-
 @lru_cache(_MAX_DEFINITIONS)
 def _definition(parcel: Parcel) -> Definition:
     return parcel.definition()
 
 
 if __name__ == "__main__":
-    if sys.argv[1:]:
-        _limit_memory(int(sys.argv[1]))
     serve(Worker())

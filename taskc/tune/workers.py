@@ -3,7 +3,7 @@
     with Workers() as workers:
         workers.compile_all(parcels, on_each)
         workers.check(parcel, folder)
-        workers.time(parcel, folder, samples=15)
+        workers.race(parcels, folder, samples=15)
 
 Compilations and `check_all` use all processors. Times are measured in one process while nothing is compiled: a call
 returns when everything that it started is done.
@@ -28,7 +28,6 @@ from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from queue import SimpleQueue
-from statistics import median
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 
 from taskc.dataclass import dataclass
@@ -213,10 +212,6 @@ class Timed:
     copies: int
     disturbances: Disturbances
 
-    @property
-    def median(self) -> float:
-        return median(self.seconds)
-
 
 class AnyProcess(Protocol):
     """Answers requests: a `Process`, here or elsewhere."""
@@ -233,7 +228,6 @@ class Workers:
     threads    the threads of a kernel; by default those of the parent's calls
     processes  the number of processes; by default one for each processor
     folder     the cache folder of candidates, apart from the parent's
-    memory     bytes that a process may allocate beyond those at its start; None for no limit
     command    the command that runs a worker
     start      starts a process from a command and an environment
     """
@@ -244,19 +238,15 @@ class Workers:
         threads: int | None = None,
         processes: int | None = None,
         folder: Path | None = None,
-        memory: int | None = None,
         command: Sequence[str] = COMMAND,
         start: Callable[[Sequence[str], Mapping[str, str]], AnyProcess] = Process,
     ) -> None:
-        threads = threads or machine().threads
         environment = dict(os.environ)
         for name in ("TASKC_TARGET", "TASKC_DUMP"):
             environment.pop(name, None)
-        environment["TASKC_THREADS"] = str(threads)
+        environment["TASKC_THREADS"] = str(threads or machine().threads)
         environment["TASKC_CACHE"] = str((folder or cache_folder() / "tune").absolute())
-        self.threads = threads
         count = processes or _processors()
-        command = [*command, *([] if memory is None else [str(memory)])]
         self._processes = [start(command, environment) for _ in range(count)]
         self._executor = ThreadPoolExecutor(count)
 
@@ -287,7 +277,7 @@ class Workers:
         self, folders: Mapping[Parcel, Path], *, limit: float = 60.0
     ) -> dict[Parcel, Checked | Failed]:
         """Check parcels as `check` does, each on its folder, in parallel."""
-        requests = {parcel: _check(parcel, folder, None) for parcel, folder in folders.items()}
+        requests = {parcel: _check(parcel, folder) for parcel, folder in folders.items()}
         return self._ask_all(requests, Checked, lambda parcel, outcome: None, limit)
 
     def _ask_all(
@@ -326,41 +316,12 @@ class Workers:
             raise
         return outcomes
 
-    def check(
-        self, parcel: Parcel, folder: Path, *, tolerance: float | None = None, limit: float = 60.0
-    ) -> Checked | Failed:
-        """Run it once, on operands that `write_operands` wrote to a folder.
-
-        tolerance  the allowed error; by default it depends on the results' types
-        """
-        answer = self._processes[0].ask(_check(parcel, folder, tolerance), limit)
-        return _read(answer, Checked)
-
-    def time(
-        self,
-        parcel: Parcel,
-        folder: Path,
-        *,
-        samples: int = 15,
-        seconds: float = 1e-3,
-        rotates: bool = True,
-        limit: float = 60.0,
-    ) -> Timed | Failed:
-        """Samples of at least `seconds` each; `rotates=False` keeps operands in the caches."""
-        answer = self.race(
-            [parcel], folder, samples=samples, seconds=seconds, rotates=rotates, limit=limit
-        )
-        return answer if isinstance(answer, Failed) else answer[0]
+    def check(self, parcel: Parcel, folder: Path, *, limit: float = 60.0) -> Checked | Failed:
+        """Run it once, on operands that `write_operands` wrote to a folder."""
+        return _read(self._processes[0].ask(_check(parcel, folder), limit), Checked)
 
     def race(
-        self,
-        parcels: Sequence[Parcel],
-        folder: Path,
-        *,
-        samples: int = 15,
-        seconds: float = 1e-3,
-        rotates: bool = True,
-        limit: float = 60.0,
+        self, parcels: Sequence[Parcel], folder: Path, *, samples: int = 15, limit: float = 60.0
     ) -> list[Timed] | Failed:
         """Interleaved samples: the n-th ones of all ran one after another. It fails if one of them does."""
         request = {
@@ -368,8 +329,6 @@ class Workers:
             "parcels": [parcel.text for parcel in parcels],
             "folder": str(folder.absolute()),
             "samples": samples,
-            "seconds": seconds,
-            "rotates": rotates,
         }
         for process in self._processes:
             process.wait_until_ready()
@@ -387,9 +346,8 @@ def _read(answer: Answer, kind: Callable[..., T]) -> T | Failed:
     return answer if isinstance(answer, Failed) else kind(**answer)
 
 
-def _check(parcel: Parcel, folder: Path, tolerance: float | None) -> dict[str, Any]:
-    where = str(folder.absolute())
-    return {"do": "check", "parcel": parcel.text, "folder": where, "tolerance": tolerance}
+def _check(parcel: Parcel, folder: Path) -> dict[str, Any]:
+    return {"do": "check", "parcel": parcel.text, "folder": str(folder.absolute())}
 
 
 def _processors() -> int:

@@ -14,4 +14,4 @@ folder = operands(Path(sys.argv[1]))
 with Workers(threads=1, processes=2, folder=folder) as workers:
     workers.compile_all([endless()])
     print("ready", flush=True)  # noqa: T201
-    workers.time(endless(), folder, limit=1)
+    workers.race([endless()], folder, limit=1)

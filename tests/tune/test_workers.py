@@ -16,7 +16,7 @@ import pytest
 from taskc.kernels.matmul import matmul
 from taskc.tune.operands import write_operands
 from taskc.tune.worker import Parcel, parcel_of
-from taskc.tune.workers import Checked, Compiled, Failed, Timed, WorkerError, Workers
+from taskc.tune.workers import Checked, Compiled, Failed, WorkerError, Workers
 from tests.tune.kernels import doubled, endless, operands
 
 
@@ -46,16 +46,14 @@ def test_a_candidate_is_compiled_checked_and_timed(workers: Workers, tmp_path: P
         checked = workers.check(parcel, tmp_path)
         assert isinstance(checked, Checked)
         assert 0 < checked.error < 1e-5
-        timed = workers.time(parcel, tmp_path, samples=3)
-        assert isinstance(timed, Timed)
+        alone = workers.race([parcel], tmp_path, samples=3)
+        assert isinstance(alone, list)
+        (timed,) = alone
         assert 1 <= len(timed.seconds) <= 3
         assert 96**3 / 1e12 < min(timed.seconds) < 1
         # Between two uses of a copy, 96 x 96 arrays of three operands, more is touched than 4 MiB.
         assert timed.copies > 4 << 20 // (3 * 4 * 96 * 96)
         assert timed.disturbances.discarded < 1
-    kept = workers.time(parcels[0], tmp_path, samples=1, rotates=False)
-    assert isinstance(kept, Timed)
-    assert kept.copies == 1
     race = workers.race(parcels, tmp_path, samples=4)
     assert isinstance(race, list)
     assert [len(own.seconds) for own in race] == [len(race[0].seconds)] * 2
@@ -81,15 +79,14 @@ def test_faults_cost_one_candidate(workers: Workers, tmp_path: Path) -> None:
     assert crashed == Failed("crashed", "its process was ended by SIGSEGV")
     late = workers.check(doubled("hangs"), folder, limit=0.3)
     assert late == Failed("timed out", "it took more than 0.3 seconds")
-    late = workers.time(endless(), folder, limit=1)  # in compiled code, where Python sees no signal
+    late = workers.race(
+        [endless()], folder, limit=1
+    )  # in compiled code, where Python sees no signal
     assert late == Failed("timed out", "it took more than 1 seconds")
     wrong = workers.check(doubled("wrong", 2.001), folder)
     assert isinstance(wrong, Failed)
     assert wrong.state == "wrong"
     assert "1.9e-06 is allowed" in wrong.note
-    assert workers.check(doubled("wrong", 2.001), folder, tolerance=0.1) == Checked(
-        pytest.approx(1e-3, rel=2)
-    )
     compiled = workers.compile_all([doubled("first"), doubled("crashes"), doubled("last")])
     assert [type(found) for found in compiled.values()] == [Compiled, Failed, Compiled]
     broken = Parcel(doubled().ir.replace("y[i]", "y[i + 1]"))
@@ -110,18 +107,6 @@ def test_what_is_interrupted_leaves_no_answer_behind(workers: Workers, tmp_path:
     with pytest.raises(KeyboardInterrupt):
         workers.compile_all([doubled("first"), doubled("second"), doubled("third")], interrupt)
     assert workers.check(doubled(), folder) == Checked(0.0)
-
-
-def test_a_limit_of_memory(tmp_path: Path) -> None:
-    parcel = doubled()
-    huge = Parcel(parcel.ir.replace("out f32[64]", "out f32[268435456]"))
-    with Workers(threads=1, processes=1, folder=tmp_path, memory=1 << 28) as workers:
-        found = workers.check(parcel, operands(tmp_path))
-        assert found == Checked(0.0)
-        found = workers.check(huge, tmp_path)
-    assert isinstance(found, Failed)
-    assert found.state == "refused"
-    assert "1.00 GiB" in found.note
 
 
 def test_where_no_worker_can_be_started(tmp_path: Path) -> None:
